@@ -1,0 +1,36 @@
+# The two commands: `make demo` and `make test`. Both set up what they need in .venv, from the hash-pinned lock.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+DEMO := $(CURDIR)/.demo
+
+.PHONY: demo test check lock clean
+
+demo: $(STAMP)  ## rent a TPU VM and a GPU VM on the embedded local cloud, train on both, compare, tear down
+	ORCHESTRATE_HOME=$(DEMO) $(BIN)/orchestrate launch --accel v3-8,t4 --workload mnist-cnn --epochs 3 --batch-size 256 --max-hours 0.5 --yes
+	ORCHESTRATE_HOME=$(DEMO) $(BIN)/orchestrate teardown --all --yes
+	ORCHESTRATE_HOME=$(DEMO) $(BIN)/orchestrate budget
+
+test: $(STAMP)  ## the whole suite, slow tests included
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+check: $(STAMP)  ## lint, format, types, import rules
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("orchestrate needs Python 3.11 to 3.13, not " + sys.version.split()[0] + ": make PYTHON=python3.11 ...") if not (3, 11) <= sys.version_info < (3, 14) else None'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $(STAMP)
+
+lock:  ## resolve the dependencies anew; needs uv
+	uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-emit-index-url --no-header \
+		pyproject.toml --extra test -o requirements.lock
+
+clean:  ## remove what the other targets made
+	rm -rf $(VENV) $(DEMO) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

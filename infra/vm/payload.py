@@ -1,0 +1,40 @@
+"""What is sent to a VM? The trainer package as one zip file, and the scripts that run there."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import zipfile
+from pathlib import Path
+
+SCRIPTS = ("runner.py", "uploads.py", "environment.py")
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the same bytes for the same files
+
+
+def scripts() -> dict[str, Path]:
+    """The scripts that are copied onto every worker, by name."""
+    here = Path(__file__).parent
+    return {name: here / name for name in SCRIPTS}
+
+
+def trainer_zip(folder: Path) -> Path:
+    """Pack the installed `trainer` package into `folder`, under a name that says its content; kept when it is there."""
+    found = importlib.util.find_spec("trainer")
+    if found is None or not found.submodule_search_locations:
+        raise RuntimeError("the trainer package is not installed")
+    root = Path(next(iter(found.submodule_search_locations)))
+    paths = sorted(path for path in root.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(f"{path.relative_to(root)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+    target = folder / f"trainer-{digest.hexdigest()[:16]}.zip"
+    if not target.exists():
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        partial = target.with_suffix(f".{os.getpid()}.partial")
+        with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
+            for path in paths:
+                entry = zipfile.ZipInfo(f"trainer/{path.relative_to(root).as_posix()}", _EPOCH)
+                archive.writestr(entry, path.read_bytes())
+        os.replace(partial, target)
+    return target

@@ -1,0 +1,129 @@
+"""Which adapters serve this project? The one place that imports infra and that knows the local cloud from Google's."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.config import LOCAL_PROJECT, Config, load_config, project_home, state_home
+from orchestrator.domain.prices import catalog_prices
+from orchestrator.errors import CloudError
+from orchestrator.ledger import Ledger
+
+if TYPE_CHECKING:
+    from orchestrator.stages.context import Services
+
+
+class SystemClock:
+    """The machine's clock. A set `stop` event ends sleeps early."""
+
+    def __init__(self, stop: threading.Event | None = None) -> None:
+        self._stop = stop or threading.Event()
+
+    def now(self) -> datetime:
+        return datetime.now(timezone.utc)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        if self._stop.is_set():
+            time.sleep(min(seconds, 1.0))  # already stopping: what still waits (a teardown) must not spin
+        else:
+            self._stop.wait(seconds)
+
+
+@dataclass(frozen=True)
+class Project:
+    """Configuration, state folder and ledger: enough for every command that asks no cloud."""
+
+    config: Config
+    home: Path
+    ledger: Ledger
+
+    @property
+    def name(self) -> str:
+        return self.config.project or LOCAL_PROJECT
+
+    @property
+    def simulated(self) -> bool:
+        return self.config.is_local
+
+    @property
+    def cloud_state(self) -> Path:
+        """Where the local cloud keeps its state."""
+        return self.home / "cloud"
+
+
+@contextmanager
+def open_project(environ: Mapping[str, str], folder: Path) -> Iterator[Project]:
+    """Open configuration and ledger. Raises UsageError, OrchestratorError."""
+    config = load_config(folder, environ)
+    home = project_home(state_home(environ), config)
+    ledger = Ledger(home / "ledger.db")
+    try:
+        yield Project(config, home, ledger)
+    finally:
+        ledger.close()
+
+
+def prices_file() -> Path:
+    """The price catalog as a file; the local cloud bills by the same list."""
+    return Path(str(files("orchestrator.catalog") / "prices.csv"))
+
+
+def local_cloud(project: Project, *, start: bool) -> dict[str, Any] | None:
+    """The local cloud's `cloud.json`, started if asked for; None when it does not run. Raises CloudError."""
+    from infra.localcloud import client
+
+    try:
+        return (
+            client.ensure_up(project.cloud_state, prices_file(), project.name)
+            if start
+            else client.find(project.cloud_state)
+        )
+    except client.LocalCloudError as cause:
+        raise CloudError(str(cause), f"its log is {project.cloud_state / 'cloud.log'}") from cause
+
+
+def connect(project: Project, stop: threading.Event | None = None) -> Services:
+    """Pick the adapters and build the services. Starts the local cloud when the project is local. Raises CloudError."""
+    from infra.gcp.clients import Endpoints, GoogleClients
+    from infra.gcp.compute import GpuInstances
+    from infra.gcp.storage import Buckets
+    from infra.gcp.tpu import TpuNodes
+    from infra.killswitches import DeadlineTimer, MaxRunDuration
+    from infra.ssh import FabricShells
+    from infra.vm import payload
+    from orchestrator.ports import VmProvider
+    from orchestrator.stages.context import Pace, Payload, Services
+
+    if project.simulated:
+        local_cloud(project, start=True)
+        endpoints = Endpoints.of_local_cloud(project.cloud_state / "cloud.json")
+        pace = Pace(poll_s=0.25, create_timeout_s=120, boot_timeout_s=60, delete_timeout_s=60)
+    else:
+        endpoints, pace = Endpoints.google(), Pace()
+    clients = GoogleClients(project.name, endpoints, service_account=project.config.worker_service_account)
+    vms: dict[str, VmProvider] = {"tpu": TpuNodes(clients), "gpu": GpuInstances(clients)}
+    return Services(
+        project=project.name,
+        simulated=project.simulated,
+        home=project.home,
+        ledger=project.ledger,
+        clock=SystemClock(stop),
+        prices=catalog_prices(),
+        vms=vms,
+        store=Buckets(clients),
+        shells=FabricShells(endpoints.ssh_port),
+        switches=(MaxRunDuration(), DeadlineTimer(vms["tpu"], "tpu"), DeadlineTimer(vms["gpu"], "gpu")),
+        payload=Payload(payload.trainer_zip(project.home / "payload"), payload.scripts()),
+        pace=pace,
+    )

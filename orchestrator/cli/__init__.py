@@ -1,0 +1,90 @@
+"""The command line: one file a command, and the one place where errors become text and an exit code.
+
+Command modules import nothing but click and each other's helpers at the top: `orchestrate --help` must answer at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from importlib import import_module
+
+import click
+
+COMMANDS = (
+    "launch",
+    "status",
+    "logs",
+    "attach",
+    "budget",
+    "fetch",
+    "compare",
+    "teardown",
+    "recover",
+    "accelerators",
+    "workloads",
+    "cloud",
+)
+
+
+class _Commands(click.Group):
+    """Commands in the order in which a user meets them, each loaded when it is needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f"orchestrator.cli.{cmd_name}"), cmd_name)
+        return command
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="orchestrate", prog_name="orchestrate")
+def cli() -> None:
+    """Rent a TPU VM or a GPU VM for a training run, inside a credit that cannot be overspent.
+
+    \b
+    Example:
+      orchestrate launch --accel v3-8,t4 --workload mnist-cnn --epochs 3
+      orchestrate budget
+      orchestrate teardown --all
+    """
+
+
+def main() -> int:
+    """Run the command line; returns the exit code (design: 0 1 2 3 4 5 6, 130)."""
+    from orchestrator.errors import OrchestratorError
+
+    logging.basicConfig(level=logging.CRITICAL if not os.environ.get("ORCHESTRATE_DEBUG") else logging.INFO)
+    try:
+        result = cli.main(standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except click.exceptions.Abort:
+        click.echo("interrupted", err=True)
+        return 130
+    except click.ClickException as cause:
+        return _failed(2, "UsageError", cause.format_message(), _usage_hint(cause))
+    except KeyboardInterrupt:
+        click.echo("interrupted; what was launched goes on: `orchestrate status`, `attach` or `teardown`", err=True)
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has left, as `| head` does
+        return 0
+    except OrchestratorError as cause:
+        return _failed(cause.exit_code, cause.code, cause.sentence, cause.hint)
+
+
+def _usage_hint(cause: click.ClickException) -> str:
+    ctx = getattr(cause, "ctx", None)
+    return f"see `{ctx.command_path} --help`" if ctx is not None else ""
+
+
+def _failed(exit_code: int, code: str, sentence: str, hint: str) -> int:
+    """Say what went wrong: a sentence and a hint on stderr, and with --json one object on stdout."""
+    from orchestrator.cli.output import print_error
+
+    print_error(exit_code, code, sentence, hint, as_json="--json" in sys.argv[1:])
+    return exit_code

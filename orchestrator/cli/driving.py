@@ -1,0 +1,136 @@
+"""What commands that drive runs share: Ctrl-C, the live display, the result and its exit code."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.cli import output
+from orchestrator.domain.money import ZERO, usd
+from orchestrator.domain.runs import Run, RunState, Stage
+
+if TYPE_CHECKING:
+    from orchestrator.stages.context import Services
+
+
+@contextmanager
+def stopping() -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C (or SIGTERM) sets; a second one leaves at once.
+
+    Nothing is leaked by leaving: what is rented is in the ledger, and the kill switches delete it at its deadline.
+    """
+    stop = threading.Event()
+
+    def first(_signal: int, _frame: object) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        output.say(
+            "\nstopping: results are collected and the VMs torn down; once more leaves them to `orchestrate recover` "
+            "and to their kill switches"
+        )
+
+    before = {number: signal.signal(number, first) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def drive(services: Services, runs: Sequence[Run], stop: threading.Event, *, quiet: bool) -> list[Run]:
+    """Take the runs to their ends under a live display."""
+    from orchestrator.cli.live import live_display
+    from orchestrator.pipeline import drive_all
+
+    with live_display(runs, quiet=quiet) as display:
+        return drive_all(services, runs, display.report, stop)
+
+
+def run_json(services: Services, run: Run) -> dict[str, Any]:
+    """A run as `--json` shows it."""
+    attempts = services.ledger.attempts(run.id)
+    settled = [attempt for attempt in attempts if attempt.settled_usd is not None]
+    return {
+        "run": run.id,
+        "accelerator": run.spec.accelerator,
+        "workload": run.spec.workload,
+        "batch_size": run.spec.batch_size,
+        "epochs": run.spec.epochs,
+        "state": run.state.value,
+        "stage": run.stage.value,
+        "attempts": len(attempts),
+        "usd": sum(((attempt.settled_usd or ZERO) + attempt.storage_usd for attempt in settled), ZERO),
+        "record": run.record,
+        "error": None if run.error is None else {"code": run.error_code, "message": run.error},
+    }
+
+
+def count_billable(services: Services) -> tuple[int | None, list[str]]:
+    """How many things of ours may bill now (None: not everything could be seen), and which."""
+    from orchestrator.recover import billable
+
+    found, unseen = billable(services)
+    named = [str(item) for item in found] + [f"whatever is in {zone}, which did not answer" for zone in unseen]
+    return (None if unseen else len(found)), named
+
+
+def exit_code(runs: Sequence[Run], named: Sequence[str]) -> int:
+    """6 when something may still bill, else the first failed run's own code, else 0."""
+    unfinished = any(run.stage is not Stage.DONE for run in runs)
+    if unfinished or named:
+        return 6
+    return next((run.exit_code or 1 for run in runs if run.state is RunState.FAILED), 0)
+
+
+def conclude(
+    services: Services,
+    runs: Sequence[Run],
+    *,
+    as_json: bool,
+    experiment: str | None = None,
+    unproven: Sequence[str] = (),
+) -> int:
+    """Print how the runs ended, what they cost and what may still bill; returns the exit code."""
+    from orchestrator.cli.compare import show_comparison
+
+    remaining, named = count_billable(services)
+    named = sorted({*named, *unproven})
+    if as_json:
+        output.print_json(
+            {
+                "experiment": experiment,
+                "simulated": services.simulated,
+                "runs": [run_json(services, run) for run in runs],
+                "billable_remaining": remaining,
+                "may_still_bill": named,
+            }
+        )
+    else:
+        if runs:
+            show_comparison(runs)
+        _say_result(services, runs, remaining, named)
+    return exit_code(runs, named)
+
+
+def _say_result(services: Services, runs: Sequence[Run], remaining: int | None, named: Sequence[str]) -> None:
+    """The failures, the teardown proof, and where the records lie."""
+    for run in runs:
+        if run.error:
+            output.say(f"error: {run.id} {run.spec.accelerator}: {run.error_code}: {run.error}")
+    if remaining == 0:
+        proven = [attempt for run in runs for attempt in services.ledger.attempts(run.id) if attempt.seen_at]
+        output.say(
+            f"teardown: {len(proven)} VM(s) proven gone (NOT_FOUND by name, absent from a complete list of all zones); "
+            "nothing of this project bills for a VM or a disk"
+        )
+    else:
+        output.say("teardown: NOT PROVEN, may still bill: " + "; ".join(named or ["a zone that did not answer"]))
+    total = sum((run_json(services, run)["usd"] for run in runs), ZERO)
+    output.say(f"cost: {usd(total)}" + (" (simulated)" if services.simulated else ""))
+    for run in runs:
+        if run.record:
+            output.say(f"record of {run.id}: {run.record}")

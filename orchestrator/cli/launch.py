@@ -1,0 +1,162 @@
+"""`orchestrate launch`: the main job."""
+
+from __future__ import annotations
+
+import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchestrator.cli import output, parameters
+
+if TYPE_CHECKING:
+    from orchestrator.bootstrap import Project
+    from orchestrator.launch import LaunchFlags, Plan
+
+
+@click.command()
+@click.option("--accel", "accelerators", type=parameters.LIST, required=True, help="Accelerator types, e.g. v3-8,t4.")
+@click.option("--workload", default="mnist-cnn", show_default=True, help="What to train (`orchestrate workloads`).")
+@click.option("--epochs", type=click.IntRange(1), help="Default: the workload's own.")
+@click.option(
+    "--batch-size", "batch_sizes", type=parameters.INTS, default="", help="Global batch; N or N,M,... for a sweep."
+)
+@click.option("--data-size", "data_sizes", type=parameters.INTS, default="", help="Training samples; N or N,M,...")
+@click.option("--repeats", type=click.IntRange(1, 20), default=1, show_default=True, help="Runs of each combination.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--data", type=click.Path(path_type=Path), help="Folder of idx files or TFRecords. Default: the sample.")
+@click.option(
+    "--max-hours", type=parameters.DECIMAL, help="Each VM is gone after this time. Default: 1 (or the configuration)."
+)
+@click.option("--max-usd", type=parameters.DECIMAL, help="Cap for this launch, beside the credit.")
+@click.option(
+    "--max-attempts", type=click.IntRange(1, 10), default=2, show_default=True, help="VMs per run, if preempted."
+)
+@click.option("--spot", is_flag=True, help="Spot VMs: cheaper, may be taken back.")
+@click.option(
+    "--zone", "zones", type=parameters.LIST, default="", help="Zones to try, in order. Default: the cheapest."
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
+@output.json_option
+def launch(
+    as_json: bool, yes: bool, dry_run: bool, max_hours: Decimal | None, zones: tuple[str, ...], **typed: Any
+) -> int:
+    """Rent, train, collect, tear down, compare.
+
+    \b
+    Examples:
+      orchestrate launch --accel v3-8 --workload mnist-mlp --epochs 2 --yes
+      orchestrate launch --accel v3-8,t4 --batch-size 256,512 --max-hours 0.5 --dry-run
+    """
+    from orchestrator.launch import LaunchFlags
+
+    with output.opened(as_json=as_json) as project:
+        flags = LaunchFlags(
+            **typed, max_hours=max_hours or project.config.max_hours, zones=zones or project.config.zones
+        )
+        plan = _plan(project, flags)
+        if not as_json:
+            _show_plan(plan)
+        if dry_run:
+            if as_json:
+                output.print_json(_plan_json(plan))
+            return 0
+        if not yes and not _confirmed(as_json):
+            return 2
+        return _run(project, plan, as_json=as_json)
+
+
+def _plan(project: Project, flags: LaunchFlags) -> Plan:
+    from orchestrator.bootstrap import SystemClock
+    from orchestrator.domain.prices import catalog_prices
+    from orchestrator.launch import make_plan
+
+    return make_plan(
+        flags,
+        ledger=project.ledger,
+        prices=catalog_prices(),
+        simulated=project.simulated,
+        home=project.home,
+        now=SystemClock().now(),
+        argv=sys.argv[1:],
+    )
+
+
+def _confirmed(as_json: bool) -> bool:
+    if as_json or not sys.stdin.isatty():
+        raise click.UsageError("--yes is needed where nobody can be asked")
+    return click.confirm("Launch?", err=True)
+
+
+def _run(project: Project, plan: Plan, *, as_json: bool) -> int:
+    from orchestrator.bootstrap import connect
+    from orchestrator.cli import driving
+
+    with driving.stopping() as stop:
+        services = connect(project, stop)
+        project.ledger.admit(plan.experiment, plan.runs, plan.attempts, plan.credit)
+        runs = driving.drive(services, plan.runs, stop, quiet=as_json)
+        return driving.conclude(services, runs, as_json=as_json, experiment=plan.experiment.id)
+
+
+def _plan_json(plan: Plan) -> dict[str, Any]:
+    return {
+        "experiment": None,
+        "worst_case_usd": plan.worst_case_usd,
+        "credit_usd": plan.credit.amount_usd,
+        "free_usd": plan.money.free_usd,
+        "notes": list(plan.notes),
+        "runs": [
+            {
+                "accelerator": run.spec.accelerator,
+                "workload": run.spec.workload,
+                "batch_size": run.spec.batch_size,
+                "epochs": run.spec.epochs,
+                "train_samples": run.spec.train_samples,
+                "zones": list(run.spec.zones),
+                "usd_per_hour": attempt.rate.usd_per_hour,
+                "price_as_of": attempt.rate.as_of,
+                "worst_case_usd": attempt.reserved_usd,
+            }
+            for run, attempt in zip(plan.runs, plan.attempts, strict=True)
+        ],
+    }
+
+
+def _show_plan(plan: Plan) -> None:
+    from orchestrator.domain.money import usd
+
+    figures = ["batch", "epochs", "USD/h", "worst case", "of the credit"]
+    table = output.table(
+        "plan",
+        ["accelerator", "workload", "batch", "epochs", "zone", "USD/h", "price", "worst case", "of the credit"],
+        figures,
+    )
+    for run, attempt in zip(plan.runs, plan.attempts, strict=True):
+        more = len(run.spec.zones) - 1
+        table.add_row(
+            run.spec.accelerator + (" spot" if run.spec.spot else ""),
+            run.spec.workload,
+            str(run.spec.batch_size),
+            str(run.spec.epochs),
+            attempt.zone + (f" (+{more})" if more else ""),
+            f"{attempt.rate.usd_per_hour:.3f}",
+            f"{attempt.rate.kind}, {attempt.rate.as_of}",
+            usd(attempt.reserved_usd),
+            f"{attempt.reserved_usd / plan.credit.amount_usd:.1%}",
+        )
+    output.stderr().print(table)
+    data = plan.data
+    samples = f"{data.splits.train.samples} training and {data.splits.test.samples} test samples"
+    output.say(f"data: {data.name}, {samples}; {data.source_note}")
+    for note in plan.notes:
+        output.say(f"note: {note}")
+    share = plan.worst_case_usd / plan.credit.amount_usd
+    output.say(
+        f"at most {usd(plan.worst_case_usd)} = {share:.1%} of the {usd(plan.credit.amount_usd)} credit, "
+        f"of which {usd(plan.money.free_usd)} is free; "
+        f"each VM is deleted by its kill switches after {plan.runs[0].spec.max_hours} h"
+    )

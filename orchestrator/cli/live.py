@@ -1,0 +1,90 @@
+"""What is shown while runs last: one live display for all of them; plain lines without a terminal."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from orchestrator.cli import output
+from orchestrator.domain.money import usd
+from orchestrator.domain.runs import Run, Stage
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from orchestrator.stages.context import Progress
+
+STAGE_NAMES = [stage.value for stage in Stage if stage is not Stage.DONE]
+
+
+class LiveDisplay:
+    """Collects the latest progress of every run; called from the runs' threads."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self._lock = threading.Lock()
+        self._latest: dict[str, Progress | None] = {run.id: None for run in runs}
+        self._names = {run.id: f"{run.spec.accelerator} {run.spec.workload}" for run in runs}
+        self._lines: dict[str, str] = {}
+        self.live = False
+
+    def report(self, progress: Progress) -> None:
+        """Take in what a run does now; without a terminal, print a line when it is another step."""
+        with self._lock:
+            self._latest[progress.run] = progress
+            line = f"{progress.run} {progress.accelerator}: {progress.stage}: {progress.detail}{_figures(progress)}"
+            step = f"{progress.stage} {progress.detail} {progress.epoch}"
+            if not self.live and self._lines.get(progress.run) != step:
+                self._lines[progress.run] = step
+                output.say(line)
+
+    def __rich__(self) -> Table:
+        table = output.table(
+            "", ["run", "accelerator", "stages", "now", "epoch", "loss", "accuracy", "cost"], right=["cost"]
+        )
+        with self._lock:
+            for run, progress in self._latest.items():
+                if progress is None:
+                    table.add_row(run, self._names[run], "", "waiting", "", "", "", "")
+                else:
+                    table.add_row(run, self._names[run], _stages(progress.stage), progress.detail, *_cells(progress))
+        return table
+
+
+def _stages(stage: Stage) -> str:
+    """A mark for each stage: done, now, to come."""
+    position = STAGE_NAMES.index(stage.value) if stage is not Stage.DONE else len(STAGE_NAMES)
+    marks = "●" * position + ("◐" if position < len(STAGE_NAMES) else "") + "○" * (len(STAGE_NAMES) - position - 1)
+    return f"{marks} {stage.value}"
+
+
+def _cells(progress: Progress) -> list[str]:
+    return [
+        f"{progress.epoch}/{progress.epochs}" if progress.epoch else "",
+        "" if progress.loss is None else f"{progress.loss:.4f}",
+        "" if progress.accuracy is None else f"{progress.accuracy:.2%}",
+        usd(progress.usd),
+    ]
+
+
+def _figures(progress: Progress) -> str:
+    epoch, loss, accuracy, cost = _cells(progress)
+    named = [("epoch", epoch), ("loss", loss), ("accuracy", accuracy), ("cost", cost)]
+    return "".join(f", {name} {value}" for name, value in named if value)
+
+
+@contextmanager
+def live_display(runs: Sequence[Run], *, quiet: bool) -> Iterator[LiveDisplay]:
+    """Show the runs until the block ends: a live table on a terminal, lines otherwise, nothing when `quiet`."""
+    from rich.live import Live
+
+    display = LiveDisplay(runs)
+    console = output.stderr()
+    if quiet or not console.is_terminal:
+        display.live = quiet
+        yield display
+        return
+    display.live = True
+    with Live(display, console=console, refresh_per_second=4):
+        yield display

@@ -1,0 +1,104 @@
+"""Everything that is printed: data on stdout, progress and messages on stderr, `--json` as one stable object."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from orchestrator.bootstrap import Project
+
+json_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object on stdout instead of text."
+)
+
+
+@contextmanager
+def opened(*, as_json: bool) -> Iterator[Project]:
+    """The project of the current folder; says in one line which cloud it is."""
+    from orchestrator.bootstrap import open_project
+
+    with open_project(os.environ, Path.cwd()) as project:
+        if not as_json:
+            say(
+                "cloud: local (simulated, costs nothing; set `project` in orchestrate.toml for Google Cloud)"
+                if project.simulated
+                else f"cloud: Google Cloud, project {project.name}"
+            )
+        yield project
+
+
+def say(text: str) -> None:
+    """A message for people, on stderr."""
+    stderr().print(text, highlight=False, soft_wrap=True, markup=False)
+
+
+def print_json(value: Any) -> None:
+    """One JSON object on stdout. Money is a string with all its digits; times are ISO 8601 in UTC."""
+    sys.stdout.write(json.dumps(value, indent=2, default=_plain) + "\n")
+    sys.stdout.flush()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return str(value)
+
+
+def print_table(table: Table) -> None:
+    """A table on stdout."""
+    stdout().print(table)
+
+
+def print_text(text: str) -> None:
+    """A line of data on stdout, never wrapped or coloured."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def table(title: str, columns: Sequence[str], right: Sequence[str] = ()) -> Table:
+    """An empty table; the columns named in `right` hold figures."""
+    from rich import box
+    from rich.table import Table
+
+    made = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    for column in columns:
+        made.add_column(column, justify="right" if column in right else "left", no_wrap=column in right)
+    return made
+
+
+def stdout() -> Console:
+    """The console for data. Without a terminal it is wide enough not to break lines."""
+    from rich.console import Console
+
+    return Console(file=sys.stdout, width=None if sys.stdout.isatty() else 160, highlight=False)
+
+
+def stderr() -> Console:
+    """The console for progress and messages."""
+    from rich.console import Console
+
+    return Console(file=sys.stderr, width=None if sys.stderr.isatty() else 160, highlight=False)
+
+
+def print_error(exit_code: int, code: str, sentence: str, hint: str, *, as_json: bool) -> None:
+    """An error: the sentence and the next step."""
+    if as_json:
+        print_json({"error": {"code": code, "message": sentence, "hint": hint, "exit_code": exit_code}})
+    click.echo(f"error: {sentence}", err=True)
+    if hint:
+        click.echo(f"  next: {hint}", err=True)

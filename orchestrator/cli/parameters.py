@@ -1,0 +1,58 @@
+"""Parameter types that several commands take: comma-separated lists, decimal amounts."""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import click
+
+
+class _List(click.ParamType[tuple[str, ...]]):
+    """`a,b` -> ("a", "b"); nothing -> ()."""
+
+    name = "A[,B...]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        if isinstance(value, tuple):
+            return value
+        return tuple(part.strip() for part in str(value).split(",") if part.strip())
+
+
+class _Ints(click.ParamType[tuple[int, ...]]):
+    """`256,512` -> (256, 512), all positive and different."""
+
+    name = "N[,M...]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        parts = [part.strip() for part in str(value).split(",") if part.strip()]
+        if any(not part.isascii() or not part.isdigit() or int(part) == 0 for part in parts):
+            self.fail(f"{value!r} is not a list of positive whole numbers like 256,512", param, ctx)
+        numbers = tuple(int(part) for part in parts)
+        if len(set(numbers)) != len(numbers):
+            self.fail(f"{value!r} names a number twice", param, ctx)
+        return numbers
+
+
+class _Decimal(click.ParamType[Decimal]):
+    """A positive amount, exact."""
+
+    name = "AMOUNT"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Decimal:
+        if isinstance(value, Decimal):
+            return value
+        try:
+            amount = Decimal(str(value).removeprefix("$"))
+        except InvalidOperation:
+            amount = Decimal(-1)
+        if not amount.is_finite() or amount < 0:
+            self.fail(f"{value!r} is not an amount like 0.5", param, ctx)
+        return amount
+
+
+LIST = _List()
+INTS = _Ints()
+DECIMAL = _Decimal()

@@ -1,0 +1,38 @@
+"""`orchestrate recover`: reconcile after a crash, without questions, as often as one likes."""
+
+from __future__ import annotations
+
+import click
+
+from orchestrator.cli import output
+
+
+@click.command()
+@output.json_option
+def recover(as_json: bool) -> int:
+    """Finish what a crash interrupted and end what is left over.
+
+    Unfinished runs go on from their stage; VMs of this ledger that belong to no run any more are deleted and proven
+    gone. Exits with 6 when something may still bill.
+
+    \b
+    Example:
+      orchestrate recover
+    """
+    from orchestrator import recover as reconcile
+    from orchestrator.bootstrap import connect
+    from orchestrator.cli import driving
+    from orchestrator.cli.live import live_display
+    from orchestrator.domain.runs import Stage
+
+    with output.opened(as_json=as_json) as project, driving.stopping() as stop:
+        services = connect(project, stop)
+        unfinished = [run for run in project.ledger.runs() if run.stage is not Stage.DONE]
+        with live_display(unfinished, quiet=as_json or not unfinished) as display:
+            driven, ended = reconcile.recover(services, display.report, stop)
+        if not as_json:
+            for name in ended.ended:
+                output.say(f"ended a left-over: {name}")
+            if not driven:
+                output.say("nothing to recover: every run is done")
+        return driving.conclude(services, driven, as_json=as_json, unproven=ended.unproven)

@@ -1,0 +1,79 @@
+"""`orchestrate teardown`: delete, prove, and say what is unproven."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from orchestrator.cli import output
+
+if TYPE_CHECKING:
+    from orchestrator.recover import TeardownReport
+
+
+@click.command()
+@click.argument("runs", nargs=-1, metavar="[RUN..]")
+@click.option("--all", "everything", is_flag=True, help="Everything of ours in the project, in every zone.")
+@click.option("--buckets", is_flag=True, help="With --all: delete the buckets too, with data sets and results.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@output.json_option
+def teardown(runs: tuple[str, ...], everything: bool, buckets: bool, yes: bool, as_json: bool) -> int:
+    """Delete the VMs of runs (or everything) and prove them gone.
+
+    Gone means: NOT_FOUND by name, and absent from a complete list of all zones. Exits with 6 and names what could not
+    be proven. Results are kept: buckets stay unless --buckets is given.
+
+    \b
+    Examples:
+      orchestrate teardown r-7k2m9x
+      orchestrate teardown --all --yes
+    """
+    if everything == bool(runs):
+        raise click.UsageError("name the runs, or give --all")
+    if buckets and not everything:
+        raise click.UsageError("--buckets goes with --all")
+    if buckets and not yes:
+        if as_json or not sys.stdin.isatty():
+            raise click.UsageError("--yes is needed where nobody can be asked")
+        click.confirm("Delete the buckets with all data sets and results?", abort=True, err=True)
+    from orchestrator import recover
+    from orchestrator.bootstrap import connect
+    from orchestrator.cli import driving
+
+    with output.opened(as_json=as_json) as project:
+        chosen = [project.ledger.run(run) for run in runs]
+        services = connect(project)
+        if everything:
+            report = recover.teardown_all(services, buckets=buckets)
+        else:
+            report = recover.teardown_runs(services, chosen)
+        remaining, named = driving.count_billable(services) if everything else (None, [])
+        unproven = sorted({*report.unproven, *named})
+        if as_json:
+            output.print_json(
+                {
+                    "ended": report.ended,
+                    "billable_remaining": remaining if everything else len(unproven),
+                    "may_still_bill": unproven,
+                    "buckets_kept": report.buckets,
+                    "buckets_deleted": report.deleted_buckets,
+                }
+            )
+        else:
+            _say(report, unproven)
+        return 6 if unproven else 0
+
+
+def _say(report: TeardownReport, unproven: list[str]) -> None:
+    for name in report.ended:
+        output.say(f"proven gone: {name}")
+    for name in unproven:
+        output.say(f"NOT PROVEN, may still bill: {name}")
+    for name in report.deleted_buckets:
+        output.say(f"deleted: gs://{name}")
+    for name in report.buckets:
+        output.say(f"kept: gs://{name} (data sets and results; objects are deleted after 30 days, or with --buckets)")
+    if not unproven:
+        output.print_text("0 billable: every VM and disk of ours is proven gone")

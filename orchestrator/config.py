@@ -1,0 +1,100 @@
+"""Where is the state, which project is it, and what are the defaults? orchestrate.toml, environment, flags."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+
+import tomllib
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from orchestrator.errors import UsageError
+
+FILE_NAME = "orchestrate.toml"
+LOCAL_PROJECT = "local-project"
+_PROJECT = re.compile(r"^[a-z][-a-z0-9]{4,28}[a-z0-9]$")
+_ZONE = re.compile(r"^[a-z]+-[a-z]+[0-9]+-[a-z0-9]+$")
+
+
+class Config(BaseModel):
+    """The configuration. `project` None means the embedded local cloud, which costs nothing.
+
+    `zones` is the order of preference when --zone is not given; `worker_service_account` is what the VMs run as
+    (None: the project's default compute account).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    project: str | None = None
+    zones: tuple[str, ...] = ()
+    max_hours: Decimal = Field(default=Decimal(1), gt=0)
+    worker_service_account: str | None = None
+
+    @field_validator("project")
+    @classmethod
+    def _is_project(cls, value: str | None) -> str | None:
+        if value is not None and not _PROJECT.match(value):
+            raise ValueError("is no Google Cloud project id (6 to 30 of a-z, 0-9 and -)")
+        return value
+
+    @field_validator("zones")
+    @classmethod
+    def _are_zones(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for zone in value:
+            if not _ZONE.match(zone):
+                raise ValueError(f"{zone!r} is no zone (like us-central1-a)")
+        return value
+
+    @property
+    def is_local(self) -> bool:
+        return self.project is None
+
+
+def load_config(folder: Path, environ: Mapping[str, str]) -> Config:
+    """Read `orchestrate.toml` in `folder`, then ORCHESTRATE_PROJECT. Raises UsageError naming file, key and fix."""
+    path = folder / FILE_NAME
+    values: dict[str, object] = {}
+    if path.exists():
+        try:
+            values = tomllib.loads(path.read_text("utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as cause:
+            raise UsageError(f"{path} cannot be read: {cause}", "correct the file, or move it away") from cause
+    if environ.get("ORCHESTRATE_PROJECT"):
+        values["project"] = environ["ORCHESTRATE_PROJECT"]
+    try:
+        return Config.model_validate(values)
+    except ValidationError as cause:
+        first = cause.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        reason = first["msg"].removeprefix("Value error, ")
+        known = ", ".join(Config.model_fields)
+        raise UsageError(f"{path}: {key} = {first['input']!r}: {reason}", f"known keys: {known}") from cause
+
+
+def state_home(environ: Mapping[str, str]) -> Path:
+    """The state folder: ORCHESTRATE_HOME, else the platform's user state folder."""
+    named = environ.get("ORCHESTRATE_HOME")
+    if named:
+        return Path(named).expanduser().resolve()
+    from platformdirs import user_state_path
+
+    return user_state_path("orchestrate", appauthor=False)
+
+
+def project_home(home: Path, config: Config) -> Path:
+    """The part of the state folder that belongs to this project; simulated and real dollars never share a ledger.
+
+    Raises UsageError when it cannot be made.
+    """
+    part = home / "local" if config.project is None else home / "projects" / config.project
+    try:
+        part.mkdir(parents=True, exist_ok=True, mode=0o700)
+        part.chmod(0o700)
+    except OSError as cause:
+        raise UsageError(
+            f"the state folder {part} cannot be made: {cause.strerror}",
+            "set ORCHESTRATE_HOME to a folder you may write",
+        ) from cause
+    return part

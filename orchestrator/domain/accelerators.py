@@ -1,0 +1,59 @@
+"""What can be rented? The accelerator types, read from the catalog."""
+
+from __future__ import annotations
+
+import difflib
+from functools import cache
+from importlib.resources import files
+from typing import Literal
+
+import tomllib
+from pydantic import BaseModel, ConfigDict
+
+from orchestrator.errors import UsageError
+
+
+class Accelerator(BaseModel):
+    """One accelerator type, as `--accel` names it.
+
+    `api` says through which cloud service it is rented; `chips` is the number of TPU chips or GPUs, `replicas` how many
+    ways a batch is split over them, `memory_gib` the memory of one chip or GPU, `peak_tflops` its
+    dense bfloat16 (TPU) or float16 (GPU) peak in 1e12 FLOP/s.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    api: Literal["tpu", "gpu"]
+    title: str
+    chips: int
+    replicas: int
+    workers: int
+    memory_gib: int
+    peak_tflops: float
+    image: str
+    boot_disk_gib: int
+    strategy: str
+    machine_type: str | None = None
+    attach: str | None = None
+    spot_only: bool = False
+
+
+@cache
+def accelerators() -> dict[str, Accelerator]:
+    """Every accelerator of the catalog by name, in catalog order."""
+    text = (files("orchestrator.catalog") / "accelerators.toml").read_text("utf-8")
+    return {name: Accelerator(name=name, **fields) for name, fields in tomllib.loads(text).items()}
+
+
+def accelerator(name: str) -> Accelerator:
+    """The accelerator called `name`. Raises UsageError that offers the nearest names."""
+    known = accelerators()
+    if name in known:
+        return known[name]
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    did_you_mean = f"did you mean {' or '.join(near)}? " if near else ""
+    raise UsageError(
+        f"--accel: {name!r} is not an accelerator this tool can rent",
+        f"{did_you_mean}`orchestrate accelerators` lists all of them",
+    )

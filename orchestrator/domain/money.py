@@ -1,0 +1,56 @@
+"""How is money counted? `Decimal` dollars; per second; a minute at least for a VM."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+from decimal import ROUND_UP, Decimal
+
+SECONDS_PER_HOUR = Decimal(3600)
+HOURS_PER_MONTH = Decimal(730)  # Google's month for prices per GiB-month
+MINIMUM_VM_S = 60  # Compute Engine bills a VM for one minute at least, then per second
+ZERO = Decimal(0)
+CENT = Decimal("0.01")
+
+
+@dataclass(frozen=True)
+class Rate:
+    """What a VM costs while it lives, in USD per hour, and where the figures come from.
+
+    `vm_usd_per_hour` is the node or the instance with its accelerators, `extras_usd_per_hour` its disk and address.
+    `as_of` is the oldest date among the prices, `sources` names all of them, `kind` is list or spot.
+    """
+
+    vm_usd_per_hour: Decimal
+    extras_usd_per_hour: Decimal
+    kind: str
+    sources: tuple[str, ...]
+    as_of: date
+
+    @property
+    def usd_per_hour(self) -> Decimal:
+        return self.vm_usd_per_hour + self.extras_usd_per_hour
+
+    def cost_usd(self, seconds: float) -> Decimal:
+        """USD for a VM that lived `seconds`; the one-minute minimum applies to the VM, not to disk and address."""
+        lived = Decimal(repr(max(0.0, seconds)))
+        billed = max(lived, Decimal(MINIMUM_VM_S))
+        return (self.vm_usd_per_hour * billed + self.extras_usd_per_hour * lived) / SECONDS_PER_HOUR
+
+
+def storage_usd(size_bytes: int, usd_per_gib_month: Decimal, days: int) -> Decimal:
+    """USD for keeping `size_bytes` in a bucket for `days`."""
+    gib = Decimal(size_bytes) / Decimal(2**30)
+    return gib * usd_per_gib_month * Decimal(days) * 24 / HOURS_PER_MONTH
+
+
+def usd(amount: Decimal) -> str:
+    """`$1.23` for people; below ten cents with four places, so that a short run does not read $0.00."""
+    if amount < 0:
+        return "-" + usd(-amount)
+    return f"${amount:.2f}" if amount >= Decimal("0.1") or amount == 0 else f"${amount:.4f}"
+
+
+def cents_up(amount: Decimal) -> Decimal:
+    """Rounded up to whole cents: a bound is never rounded down."""
+    return amount.quantize(CENT, rounding=ROUND_UP)

@@ -1,0 +1,65 @@
+"""What is it called? Ids, resource names and labels; nobody else builds or takes apart a name."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import uuid
+from datetime import datetime
+
+MANAGED = "oc-managed"
+_LABEL = re.compile(r"^[a-z0-9_-]{0,63}$")
+_NAMESPACE = uuid.UUID("6f0f6d5a-6d1f-4b3a-9a5f-0c4f1f5d2b11")
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: ids are read aloud and typed
+
+
+def new_id(prefix: str, random_bytes: bytes) -> str:
+    """`r-7k2m9x` from at least six random bytes."""
+    return prefix + "-" + "".join(_ALPHABET[byte % 32] for byte in random_bytes[:6])
+
+
+def vm_name(experiment: str, run: str, attempt: int, zone: str) -> str:
+    """`oc-<experiment>-<run>-a<attempt>-<zone hash>`: the same for the same attempt, another in another zone."""
+    zone_hash = hashlib.sha256(zone.encode()).hexdigest()[:4]
+    return f"oc-{experiment.removeprefix('e-')}-{run.removeprefix('r-')}-a{attempt}-{zone_hash}"
+
+
+def request_id(name: str) -> str:
+    """A UUID that is the same for the same VM name, so that a repeated create is recognised as the same request."""
+    return str(uuid.uuid5(_NAMESPACE, name))
+
+
+def nonce(ledger_id: str, name: str) -> str:
+    """Tells our VM of that name from another ledger's: part of the labels."""
+    return hashlib.sha256(f"{ledger_id}/{name}".encode()).hexdigest()[:12]
+
+
+def labels(*, experiment: str, run: str, attempt: int, deadline: datetime, vm_nonce: str) -> dict[str, str]:
+    """The labels of everything that belongs to an attempt."""
+    made = {
+        MANAGED: "1",
+        "oc-experiment": experiment,
+        "oc-run": run,
+        "oc-attempt": str(attempt),
+        "oc-deadline": str(int(deadline.timestamp())),
+        "oc-nonce": vm_nonce,
+    }
+    for key, value in made.items():
+        if not _LABEL.match(value):
+            raise ValueError(f"label {key}={value!r} has characters that labels do not take")
+    return made
+
+
+def bucket_name(project: str, region: str) -> str:
+    """One bucket a region: data sets and results must lie where the VMs are, or every epoch pays egress."""
+    return f"{project}-orchestrate-{region}"
+
+
+def data_prefix(fingerprint: str) -> str:
+    """Where a data set lies in the bucket: by content, so that it is staged once."""
+    return f"datasets/{fingerprint[:16]}"
+
+
+def results_prefix(experiment: str, run: str, attempt: int) -> str:
+    """Where an attempt's artifacts lie in the bucket."""
+    return f"results/{experiment}/{run}/a{attempt}"

@@ -1,0 +1,116 @@
+"""What is a run, and in which states can it be?"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from orchestrator.domain.money import Rate
+
+
+class Stage(StrEnum):
+    """The five steps of a run, in order, and the end."""
+
+    PROVISION = "provision"
+    PREPARE = "prepare"
+    TRAIN = "train"
+    COLLECT = "collect"
+    TEARDOWN = "teardown"
+    DONE = "done"
+
+    @property
+    def following(self) -> Stage:
+        stages = list(Stage)
+        return stages[min(stages.index(self) + 1, len(stages) - 1)]
+
+
+class RunState(StrEnum):
+    """How a run stands, as `status` and `--json` say it."""
+
+    PLANNED = "planned"
+    ACTIVE = "active"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+class RunSpec(BaseModel):
+    """One training of one workload on one accelerator type with one set of parameters.
+
+    `batch_size` is the global batch. `max_hours` bounds each attempt from its create to its deadline.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    accelerator: str
+    workload: str
+    epochs: int = Field(gt=0)
+    batch_size: int = Field(gt=0)
+    seed: int = 0
+    train_samples: int | None = Field(default=None, gt=0)
+    repeat: int = 1
+    spot: bool = False
+    max_hours: Decimal = Field(gt=0)
+    max_attempts: int = Field(default=2, gt=0)
+    zones: tuple[str, ...]
+    dataset: str
+    dataset_bytes: int
+    dataset_dir: str
+
+
+class Run(BaseModel):
+    """A run as the ledger knows it. `stage` is the next thing to do; `error` is set when it failed."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    experiment: str
+    spec: RunSpec
+    state: RunState
+    stage: Stage
+    attempt: int
+    error_code: str | None
+    error: str | None
+    exit_code: int
+    record: str | None
+    created_at: datetime
+
+
+class AttemptState(StrEnum):
+    """Where a VM stands between intended and proven gone. Only SETTLED costs nothing more."""
+
+    RESERVED = "reserved"  # money held, nothing asked for
+    INTENDED = "intended"  # the create call may have been made
+    CREATED = "created"  # seen in the cloud
+    DELETING = "deleting"  # tombstone: a delete was or will be asked for
+    SETTLED = "settled"  # proven gone, or never created
+
+
+class Attempt(BaseModel):
+    """One VM (or slice) rented for a run, as the ledger knows it.
+
+    `billed_from` is the latest moment at which billing can not have begun yet, so a cost is never too small; `seen_at`
+    is when the VM was first seen in the cloud (None: it may never have existed).
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    run: str
+    number: int
+    state: AttemptState
+    api: str
+    zone: str
+    vm: str
+    nonce: str
+    rate: Rate
+    reserve_rate: Rate
+    reserved_usd: Decimal
+    deadline: datetime
+    operation: str | None
+    billed_from: datetime | None
+    seen_at: datetime | None
+    gone_at: datetime | None
+    settled_usd: Decimal | None
+    storage_usd: Decimal

@@ -1,0 +1,203 @@
+"""What can go wrong, as one tree; each error is built from fields, says one sentence, a next step, and an exit code.
+
+OrchestratorError
+├── UsageError (2)            the request or the configuration is wrong; nothing was done
+├── RefusedByBudget (3)
+│   ├── OverCap               the worst case does not fit into what is free
+│   └── UnknownPrice          no price, so no bound: never taken as $0
+├── NoCapacity (4)            the zones have none to give now
+├── AccountError (5)          account, quota or permission
+│   ├── QuotaExceeded
+│   ├── PermissionDenied
+│   ├── ApiDisabled
+│   ├── BillingDisabled
+│   └── Unauthenticated
+├── StillBilling (6)          something may still bill, and is named
+├── RunFailed (1)
+│   ├── TrainingFailed        the trainer ended with an error
+│   ├── Preempted             the cloud took the VM back
+│   ├── DeadlineReached       stopped by the guard before the kill switches fire
+│   ├── KillSwitchNotArmed    a VM without its kill switches is not used
+│   └── Stopped               by the user
+└── CloudError (1)            an answer of the cloud or of a VM
+    ├── NotFound              and nothing else means absence
+    ├── AlreadyExists
+    ├── Unavailable           may be tried again: 429, 500, 503, time-outs, broken connections
+    ├── HostKeyRejected       the machine that answers is not the VM that was created
+    ├── RemoteCommandFailed
+    └── BadArtifact           what came back is not what the manifest says
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+
+
+class OrchestratorError(Exception):
+    """A sentence for the user, a hint what to do next, and the process's exit code."""
+
+    exit_code = 1
+
+    def __init__(self, sentence: str, hint: str = "") -> None:
+        super().__init__(sentence)
+        self.sentence = sentence
+        self.hint = hint
+
+    @property
+    def code(self) -> str:
+        """A stable name for machines (`--json`) and the ledger."""
+        return type(self).__name__
+
+
+class UsageError(OrchestratorError):
+    """The request or the configuration is wrong; nothing was done."""
+
+    exit_code = 2
+
+
+class RefusedByBudget(OrchestratorError):
+    """The money says no; nothing was created."""
+
+    exit_code = 3
+
+
+class OverCap(RefusedByBudget):
+    """The worst case of a launch does not fit into what is free."""
+
+    def __init__(self, needed_usd: Decimal, free_usd: Decimal, limit: str, hint: str = "") -> None:
+        super().__init__(
+            f"the worst case of this launch is ${needed_usd:.2f}, but only ${free_usd:.2f} of {limit} is free", hint
+        )
+        self.needed_usd = needed_usd
+        self.free_usd = free_usd
+
+
+class UnknownPrice(RefusedByBudget):
+    """A price is not in the catalog, so the cost has no bound."""
+
+    def __init__(self, what: str, where: str) -> None:
+        super().__init__(
+            f"the price of {what} in {where} is not known, so its cost has no bound",
+            "choose a zone from `orchestrate accelerators`, or add the price with its source to the catalog",
+        )
+
+
+class NoCapacity(OrchestratorError):
+    """The zones that were tried have no such accelerator to give now."""
+
+    exit_code = 4
+
+    def __init__(self, accelerator: str, zones: Sequence[str], detail: str = "") -> None:
+        tried = ", ".join(zones)
+        super().__init__(
+            f"no {accelerator} to be had now in {tried}" + (f": {detail}" if detail else ""),
+            "try another zone (--zone), another accelerator (`orchestrate accelerators`), --spot, or later",
+        )
+        self.accelerator = accelerator
+        self.zones = tuple(zones)
+        self.detail = detail
+
+
+class AccountError(OrchestratorError):
+    """The account, a quota or a permission stands in the way."""
+
+    exit_code = 5
+
+
+class QuotaExceeded(AccountError):
+    """A quota is used up or zero; another try at the same place cannot help."""
+
+    def __init__(self, message: str, quota: str = "", limit: str = "") -> None:
+        named = f"quota {quota} (limit {limit or 'unknown'}) does not allow this" if quota else "a quota is exhausted"
+        super().__init__(
+            f"{named}: {message}",
+            "ask for a higher quota in the console (IAM & Admin > Quotas); a free-trial account must be upgraded "
+            "first, and after that the credit is no cap",
+        )
+        self.quota = quota
+
+
+class PermissionDenied(AccountError):
+    """The credentials may not do this."""
+
+
+class ApiDisabled(AccountError):
+    """The project has not enabled the API."""
+
+
+class BillingDisabled(AccountError):
+    """The project has no open billing account."""
+
+
+class Unauthenticated(AccountError):
+    """There are no usable credentials."""
+
+
+class StillBilling(OrchestratorError):
+    """Something may still cost money; every such thing is named."""
+
+    exit_code = 6
+
+    def __init__(self, what: Sequence[str]) -> None:
+        super().__init__(
+            "not proven gone, may still bill: " + "; ".join(what),
+            "run `orchestrate teardown --all` again; the kill switches delete the VMs at their deadline in any case",
+        )
+        self.what = tuple(what)
+
+
+class RunFailed(OrchestratorError):
+    """A run ended without a result."""
+
+
+class TrainingFailed(RunFailed):
+    """The trainer ended with an error."""
+
+
+class Preempted(RunFailed):
+    """The cloud took the VM back before the training was done."""
+
+
+class DeadlineReached(RunFailed):
+    """The guard stopped the run because its time or money was about to end."""
+
+
+class KillSwitchNotArmed(RunFailed):
+    """A kill switch could not be proven; the VM is not used and is torn down."""
+
+
+class Stopped(RunFailed):
+    """The user stopped the run."""
+
+
+class CloudError(OrchestratorError):
+    """An answer of the cloud or of a VM that is not success."""
+
+
+class NotFound(CloudError):
+    """The resource does not exist: the one and only sign of absence."""
+
+
+class AlreadyExists(CloudError):
+    """A create met a resource of the same name."""
+
+
+class Unavailable(CloudError):
+    """The cloud could not answer; the effect is unknown and the call may be tried again."""
+
+
+class HostKeyRejected(CloudError):
+    """The machine that answers has another host key than the VM published."""
+
+
+class RemoteCommandFailed(CloudError):
+    """A command on a VM ended with a non-zero status."""
+
+    def __init__(self, command: str, status: int, tail: str) -> None:
+        super().__init__(f"`{command}` on the VM ended with status {status}: {tail.strip()[-600:]}")
+        self.status = status
+
+
+class BadArtifact(CloudError):
+    """A file that came back does not match its checksum or its manifest."""

@@ -1,0 +1,112 @@
+"""May this be spent, and must this run stop? Admission before anything is created, and the watch while a run lasts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+
+from orchestrator.domain.money import ZERO
+from orchestrator.domain.runs import Attempt, AttemptState
+from orchestrator.errors import UsageError
+from orchestrator.ledger import Credit, Ledger
+
+FREE_TRIAL_USD = Decimal(300)
+FREE_TRIAL_DAYS = 90
+COLLECT_MARGIN_S = 180.0
+"""How long before its deadline a run is stopped, so that its record comes home before the kill switches fire."""
+
+
+@dataclass(frozen=True)
+class MoneyView:
+    """Where the money stands, USD. spent + reserved + free = credit; `accruing` is the part of `reserved` already used.
+
+    `burn_usd_per_hour` is the hourly rate of what lives now; `ends_at` is when nothing is left at that rate, or when
+    the credit expires, whichever comes first (None: neither is in sight).
+    """
+
+    credit_usd: Decimal
+    expires: date | None
+    spent_usd: Decimal
+    accruing_usd: Decimal
+    reserved_usd: Decimal
+    free_usd: Decimal
+    burn_usd_per_hour: Decimal
+    ends_at: datetime | None
+
+
+def credit_or_refuse(ledger: Ledger, *, simulated: bool, now: datetime) -> Credit:
+    """The stated credit. On the local cloud, where dollars are simulated, a free trial's until one is stated.
+
+    Raises UsageError for a real project without a stated credit, or with one that has expired.
+    """
+    credit = ledger.credit()
+    if credit is None and simulated:
+        return Credit(amount_usd=FREE_TRIAL_USD, stated_at=now)
+    if credit is None:
+        raise UsageError(
+            "no credit is stated for this project, and no API of Google's tells what is left of one",
+            "look at Billing > Credits in the console, then `orchestrate budget set --credit 300 --expires DATE "
+            "--spent X`",
+        )
+    if credit.expires and now.date() > credit.expires:
+        raise UsageError(
+            f"the credit expired on {credit.expires}", "state another with `orchestrate budget set --credit ..`"
+        )
+    return credit
+
+
+def cost_so_far(attempt: Attempt, now: datetime) -> Decimal:
+    """What an attempt has cost up to `now`, at the rate it is billed at; 0 while no VM of it was ever seen."""
+    if attempt.state is AttemptState.SETTLED:
+        return (attempt.settled_usd or ZERO) + attempt.storage_usd
+    if attempt.billed_from is None or attempt.seen_at is None:
+        return ZERO
+    return attempt.rate.cost_usd((now - attempt.billed_from).total_seconds())
+
+
+def money_view(ledger: Ledger, credit: Credit, now: datetime) -> MoneyView:
+    """Where the money stands at `now`, from the ledger alone."""
+    live = ledger.attempts(unsettled=True)
+    settled = ledger.settled_usd()
+    reserved = sum((attempt.reserved_usd for attempt in live), ZERO)
+    running = [attempt for attempt in live if attempt.seen_at]
+    burn = sum((attempt.rate.usd_per_hour for attempt in running), ZERO)
+    spent = credit.spent_before_usd + settled
+    accruing = sum((cost_so_far(attempt, now) for attempt in live), ZERO)
+    free = credit.amount_usd - spent - reserved
+    return MoneyView(
+        credit_usd=credit.amount_usd,
+        expires=credit.expires,
+        spent_usd=spent,
+        accruing_usd=accruing,
+        reserved_usd=reserved,
+        free_usd=free,
+        burn_usd_per_hour=burn,
+        ends_at=_ends_at(credit, credit.amount_usd - spent - accruing, burn, now),
+    )
+
+
+def _ends_at(credit: Credit, left: Decimal, burn: Decimal, now: datetime) -> datetime | None:
+    ends: list[datetime] = []
+    if burn > 0:
+        # Beyond a century the figure means nothing and does not fit a date.
+        hours = min(max(left, ZERO) / burn, Decimal(24 * 36500))
+        ends.append(now + timedelta(hours=float(hours)))
+    if credit.expires:
+        ends.append(datetime(credit.expires.year, credit.expires.month, credit.expires.day, tzinfo=now.tzinfo))
+    return min(ends, default=None)
+
+
+def must_stop(attempt: Attempt, now: datetime) -> str | None:
+    """Why the run must be stopped now, or None.
+
+    Short deadlines (a tenth of which is less than the margin) keep a tenth for the way home.
+    """
+    lifetime_s = (attempt.deadline - (attempt.billed_from or now)).total_seconds()
+    margin_s = min(COLLECT_MARGIN_S, max(lifetime_s, 0.0) / 10)
+    if now >= attempt.deadline - timedelta(seconds=margin_s):
+        return f"its deadline {attempt.deadline:%Y-%m-%d %H:%M:%S} UTC is near"
+    if cost_so_far(attempt, now) >= attempt.reserved_usd:
+        return f"it has used its reservation of ${attempt.reserved_usd:.2f}"
+    return None

@@ -1,0 +1,200 @@
+"""From a request to admitted runs: checks everything that can be checked, plans, and holds the worst case."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+
+from orchestrator.domain.accelerators import Accelerator
+from orchestrator.domain.money import ZERO
+from orchestrator.domain.names import new_id
+from orchestrator.domain.plan import (
+    DataChoice,
+    LaunchRequest,
+    check_accelerators,
+    check_max_hours,
+    make_attempt,
+    make_runs,
+)
+from orchestrator.domain.prices import PriceBook
+from orchestrator.domain.runs import Attempt, Run
+from orchestrator.errors import OverCap, UsageError
+from orchestrator.guard import MoneyView, credit_or_refuse, money_view
+from orchestrator.ledger import Credit, Experiment, Ledger, command_text
+from trainer.data.manifest import DatasetManifest
+from trainer.data.prepare import prepare_dataset
+from trainer.errors import ConfigError, DataError
+from trainer.workloads import Workload, get_workload
+
+
+@dataclass(frozen=True)
+class LaunchFlags:
+    """The flags of `orchestrate launch` as they were typed; None means not given."""
+
+    accelerators: Sequence[str]
+    workload: str
+    epochs: int | None = None
+    batch_sizes: Sequence[int] = ()
+    data_sizes: Sequence[int] = ()
+    repeats: int = 1
+    seed: int = 0
+    data: Path | None = None
+    max_hours: Decimal = Decimal(1)
+    max_usd: Decimal | None = None
+    max_attempts: int = 2
+    spot: bool = False
+    zones: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a launch would do and could cost at worst. Nothing is written or created yet."""
+
+    experiment: Experiment
+    runs: Sequence[Run]
+    attempts: Sequence[Attempt]
+    credit: Credit
+    money: MoneyView
+    data: DatasetManifest
+    notes: Sequence[str]
+
+    @property
+    def worst_case_usd(self) -> Decimal:
+        """Everything reserved for this launch."""
+        return sum((attempt.reserved_usd for attempt in self.attempts), ZERO)
+
+
+def make_plan(
+    flags: LaunchFlags,
+    *,
+    ledger: Ledger,
+    prices: PriceBook,
+    simulated: bool,
+    home: Path,
+    now: datetime,
+    argv: Sequence[str],
+    progress: Callable[[int, int], None] | None = None,
+) -> Plan:
+    """Check the flags, prepare the data set on this machine, and price every run. Asks no cloud.
+
+    Raises UsageError, UnknownPrice, or OverCap when the worst case does not fit (nothing is written then).
+    """
+    chosen = check_accelerators(flags.accelerators, spot=flags.spot)
+    if not chosen:
+        raise UsageError("--accel: no accelerator is named", "for example --accel v3-8,t4")
+    workload = _workload(flags.workload)
+    notes: list[str] = []
+    batch_sizes = flags.batch_sizes or (_default_batch(workload, chosen, notes),)
+    _check_batches(batch_sizes, chosen)
+    check_max_hours(flags.max_hours)
+    credit = credit_or_refuse(ledger, simulated=simulated, now=now)
+    manifest, directory = _prepare_data(flags.data, workload, home, progress)
+    _check_sizes(flags.data_sizes, batch_sizes, manifest)
+    request = LaunchRequest(
+        accelerators=chosen,
+        workload=workload.name,
+        epochs=flags.epochs or workload.default_epochs,
+        batch_sizes=batch_sizes,
+        data_sizes=flags.data_sizes or (None,),
+        repeats=flags.repeats,
+        seed=flags.seed,
+        max_hours=flags.max_hours,
+        max_attempts=flags.max_attempts,
+        spot=flags.spot,
+        zones=flags.zones,
+        data=DataChoice(manifest.fingerprint, manifest.total_bytes, str(directory), manifest.splits.train.samples),
+    )
+    experiment = Experiment(id=_fresh_id("e"), created_at=now, max_usd=flags.max_usd, command=command_text(argv))
+    runs = make_runs(request, experiment.id, now, prices, _fresh_id)
+    attempts = [make_attempt(run, 1, run.spec.zones[0], now, prices, ledger.id) for run in runs]
+    plan = Plan(experiment, runs, attempts, credit, money_view(ledger, credit, now), manifest, notes)
+    _check_fits(plan)
+    return plan
+
+
+def _fresh_id(prefix: str) -> str:
+    return new_id(prefix, os.urandom(6))
+
+
+def _workload(name: str) -> Workload:
+    try:
+        return get_workload(name)
+    except ConfigError as cause:
+        raise UsageError(str(cause), "`orchestrate workloads` lists them") from cause
+
+
+def _default_batch(workload: Workload, chosen: Sequence[Accelerator], notes: list[str]) -> int:
+    """The workload's own batch size, moved to the next multiple that all the accelerators can split evenly."""
+    step = math.lcm(*(item.replicas for item in chosen))
+    batch = math.ceil(workload.default_batch_size / step) * step
+    if batch != workload.default_batch_size:
+        notes.append(
+            f"global batch {batch} instead of the published {workload.default_batch_size}: "
+            f"it must split evenly over {step} replicas"
+        )
+    return batch
+
+
+def _check_batches(batch_sizes: Sequence[int], chosen: Sequence[Accelerator]) -> None:
+    for item in chosen:
+        for batch in batch_sizes:
+            if batch % item.replicas:
+                step = math.lcm(*(other.replicas for other in chosen))
+                near = max(step, round(batch / step) * step)
+                raise UsageError(
+                    f"--batch-size: {batch} does not split evenly over the {item.replicas} replicas of {item.name}",
+                    f"the global batch must be a multiple of {step} here, for example {near}",
+                )
+
+
+def _prepare_data(
+    source: Path | None, workload: Workload, home: Path, progress: Callable[[int, int], None] | None
+) -> tuple[DatasetManifest, Path]:
+    name = "sample" if source is None else source.resolve().name
+    out = home / "datasets" / f"{workload.data_kind}-{name}"
+    try:
+        prepared = prepare_dataset(source, workload.data_kind, out, progress)
+    except DataError as cause:
+        flag = "" if source is None else "--data: "
+        raise UsageError(f"{flag}{cause}") from cause
+    return prepared.manifest, prepared.directory
+
+
+def _check_sizes(sizes: Sequence[int], batch_sizes: Sequence[int], manifest: DatasetManifest) -> None:
+    there = manifest.splits.train.samples
+    for size in sizes or (there,):
+        if size > there:
+            raise UsageError(
+                f"--data-size: {size} is more than the {there} training samples of this data set",
+                "give a larger data set with --data",
+            )
+        if size < max(batch_sizes):
+            raise UsageError(
+                f"--batch-size: {max(batch_sizes)} is more than the {size} training samples of a run",
+                "a step needs a whole batch: use a smaller batch or more data",
+            )
+
+
+def _check_fits(plan: Plan) -> None:
+    """Refuse early and with a way out; the ledger decides again, atomically, when the launch is admitted."""
+    free = plan.money.free_usd
+    limit = f"the ${plan.credit.amount_usd:.2f} credit"
+    if plan.experiment.max_usd is not None and plan.experiment.max_usd < free:
+        free, limit = plan.experiment.max_usd, "--max-usd"
+    if plan.worst_case_usd > free:
+        raise OverCap(plan.worst_case_usd, max(free, ZERO), limit, _what_would_fit(plan, free))
+
+
+def _what_would_fit(plan: Plan, free: Decimal) -> str:
+    hours = plan.runs[0].spec.max_hours
+    rate = sum((attempt.reserve_rate.usd_per_hour for attempt in plan.attempts), ZERO)
+    fixed = plan.worst_case_usd - rate * hours
+    possible = ((free - fixed) / rate).quantize(Decimal("0.01")) if rate else ZERO
+    if possible >= Decimal("0.01"):
+        return f"--max-hours {possible} would fit"
+    return "fewer runs or a smaller accelerator (`orchestrate accelerators`) might fit; a shorter time alone does not"

@@ -1,0 +1,296 @@
+"""What was intended, created, seen and proven gone, and what did it cost? SQLite, written before each create call.
+
+Every change is one immediate transaction with `synchronous=FULL`, so it is on disk before the call that it announces,
+and two processes cannot both take the last dollar. Money is summed by SQLite as whole nano-dollars, rounded up.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import threading
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import date, datetime
+from decimal import ROUND_UP, Decimal
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from orchestrator.domain.money import ZERO
+from orchestrator.domain.runs import Attempt, AttemptState, Run, RunState, Stage
+from orchestrator.errors import OrchestratorError, OverCap, UsageError
+
+SCHEMA_VERSION = 1
+_NANO = Decimal("1e9")
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS experiments (
+    id TEXT PRIMARY KEY, created_at TEXT NOT NULL, max_usd TEXT, command TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS runs (
+    id TEXT PRIMARY KEY, experiment TEXT NOT NULL REFERENCES experiments(id), state TEXT NOT NULL, body TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS attempts (
+    run TEXT NOT NULL REFERENCES runs(id), number INTEGER NOT NULL, state TEXT NOT NULL,
+    committed_nano_usd INTEGER NOT NULL, body TEXT NOT NULL, PRIMARY KEY (run, number));
+CREATE INDEX IF NOT EXISTS open_attempts ON attempts (state) WHERE state != 'settled';
+CREATE TABLE IF NOT EXISTS events (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, at TEXT NOT NULL, run TEXT NOT NULL, attempt INTEGER NOT NULL,
+    stage TEXT NOT NULL, message TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS events_of_run ON events (run, seq);
+"""
+
+
+class Credit(BaseModel):
+    """The money there is, as the user states it: no API of Google's tells what is left of a credit."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    amount_usd: Decimal
+    expires: date | None = None
+    spent_before_usd: Decimal = ZERO
+    stated_at: datetime
+
+
+class Experiment(BaseModel):
+    """The runs of one launch. `max_usd` is that launch's own cap, None for the credit alone."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    created_at: datetime
+    max_usd: Decimal | None
+    command: str
+
+
+class Event(BaseModel):
+    """One thing that happened, for `status`, `logs` and the reader of a post-mortem."""
+
+    model_config = ConfigDict(frozen=True)
+
+    at: datetime
+    run: str
+    attempt: int
+    stage: str
+    message: str
+
+
+class Ledger:
+    """The ledger of one project (or of the local cloud). Safe for threads and for several processes."""
+
+    def __init__(self, path: Path) -> None:
+        """Open or create. Raises OrchestratorError when the file is no ledger or of a newer version."""
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        self._lock = threading.RLock()
+        try:
+            self._db = sqlite3.connect(path, timeout=60, check_same_thread=False, isolation_level=None)
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=FULL")
+            with self._transaction():
+                for statement in _SCHEMA.split(";"):
+                    self._db.execute(statement)
+                self._db.execute("INSERT OR IGNORE INTO meta VALUES ('schema_version', ?)", (str(SCHEMA_VERSION),))
+                self._db.execute("INSERT OR IGNORE INTO meta VALUES ('ledger_id', ?)", (uuid.uuid4().hex,))
+            found = int(self._meta("schema_version") or 0)
+        except (sqlite3.DatabaseError, ValueError) as cause:
+            raise OrchestratorError(
+                f"the ledger {path} cannot be read: {cause}",
+                "move it aside and run `orchestrate teardown --all`: what is rented is found by its labels too",
+            ) from cause
+        if found != SCHEMA_VERSION:
+            raise OrchestratorError(
+                f"the ledger {path} has schema version {found}; this version of orchestrate knows {SCHEMA_VERSION}",
+                "use the version of orchestrate that wrote it",
+            )
+        self.id = self._meta("ledger_id") or ""
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")
+
+    def _rows(self, query: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        with self._lock:
+            return self._db.execute(query, parameters).fetchall()
+
+    def _meta(self, key: str) -> str | None:
+        rows = self._rows("SELECT value FROM meta WHERE key=?", (key,))
+        return str(rows[0][0]) if rows else None
+
+    # Credit and money
+
+    def credit(self) -> Credit | None:
+        """The stated credit, None when nobody has stated one."""
+        text = self._meta("credit")
+        return Credit.model_validate_json(text) if text else None
+
+    def set_credit(self, credit: Credit) -> None:
+        """State the credit; the latest statement counts."""
+        with self._transaction() as db:
+            db.execute("INSERT OR REPLACE INTO meta VALUES ('credit', ?)", (credit.model_dump_json(),))
+
+    def committed_usd(self, experiment: str | None = None) -> Decimal:
+        """Settled costs plus the whole reservations of attempts that are not settled."""
+        rows = self._rows(
+            "SELECT COALESCE(SUM(committed_nano_usd), 0) FROM attempts"
+            " WHERE ?1 IS NULL OR run IN (SELECT id FROM runs WHERE experiment=?1)",
+            (experiment,),
+        )
+        return Decimal(rows[0][0]) / _NANO
+
+    def settled_usd(self) -> Decimal:
+        """What all settled attempts have cost."""
+        rows = self._rows("SELECT COALESCE(SUM(committed_nano_usd), 0) FROM attempts WHERE state='settled'")
+        return Decimal(rows[0][0]) / _NANO
+
+    # Experiments and runs
+
+    def admit(self, experiment: Experiment, runs: Sequence[Run], attempts: Sequence[Attempt], credit: Credit) -> None:
+        """Write a launch down and hold its worst case, all or nothing. Raises OverCap and writes nothing."""
+        with self._transaction() as db:
+            db.execute(
+                "INSERT INTO experiments VALUES (?,?,?,?)",
+                (
+                    experiment.id,
+                    experiment.created_at.isoformat(),
+                    None if experiment.max_usd is None else str(experiment.max_usd),
+                    experiment.command,
+                ),
+            )
+            for run in runs:
+                db.execute(
+                    "INSERT INTO runs VALUES (?,?,?,?)", (run.id, run.experiment, run.state, run.model_dump_json())
+                )
+            self._hold(db, experiment, attempts, credit)
+
+    def admit_attempt(self, attempt: Attempt, credit: Credit) -> None:
+        """Hold the worst case of a further attempt of a run. Raises OverCap and writes nothing."""
+        with self._transaction() as db:
+            self._hold(db, self.experiment(self.run(attempt.run).experiment), [attempt], credit)
+
+    def _hold(
+        self, db: sqlite3.Connection, experiment: Experiment, attempts: Sequence[Attempt], credit: Credit
+    ) -> None:
+        needed = sum((attempt.reserved_usd for attempt in attempts), ZERO)
+        free = credit.amount_usd - credit.spent_before_usd - self.committed_usd()
+        if needed > free:
+            raise OverCap(needed, max(free, ZERO), f"the ${credit.amount_usd:.2f} credit")
+        if experiment.max_usd is not None:
+            left = experiment.max_usd - self.committed_usd(experiment.id)
+            if needed > left:
+                raise OverCap(needed, max(left, ZERO), f"this launch's --max-usd {experiment.max_usd:.2f}")
+        for attempt in attempts:
+            db.execute("INSERT INTO attempts VALUES (?,?,?,?,?)", _attempt_row(attempt))
+
+    def experiment(self, experiment_id: str) -> Experiment:
+        """Raises UsageError when there is none of that id."""
+        rows = self._rows("SELECT id, created_at, max_usd, command FROM experiments WHERE id=?", (experiment_id,))
+        if not rows:
+            raise UsageError(
+                f"there is no experiment {experiment_id!r} in the ledger", "`orchestrate status` lists them"
+            )
+        identity, created_at, max_usd, command = rows[0]
+        return Experiment(id=identity, created_at=created_at, max_usd=max_usd, command=command)
+
+    def experiments(self) -> list[Experiment]:
+        """All, oldest first."""
+        return [self.experiment(row[0]) for row in self._rows("SELECT id FROM experiments ORDER BY created_at, id")]
+
+    def run(self, run_id: str) -> Run:
+        """Raises UsageError when there is none of that id."""
+        rows = self._rows("SELECT body FROM runs WHERE id=?", (run_id,))
+        if not rows:
+            raise UsageError(f"there is no run {run_id!r} in the ledger", "`orchestrate status` lists the runs")
+        return Run.model_validate_json(rows[0][0])
+
+    def runs(self, experiment: str | None = None, unfinished: bool = False) -> list[Run]:
+        """In the order of their creation."""
+        query = "SELECT body FROM runs WHERE 1"
+        parameters: list[str] = []
+        if experiment is not None:
+            query += " AND experiment=?"
+            parameters.append(experiment)
+        if unfinished:
+            query += " AND state IN ('planned', 'active')"
+        return [Run.model_validate_json(row[0]) for row in self._rows(query + " ORDER BY rowid", parameters)]
+
+    def update_run(self, run_id: str, **changes: Any) -> Run:
+        """Change fields of a run; returns it as it is now."""
+        with self._transaction() as db:
+            run = Run.model_validate({**self.run(run_id).model_dump(), **changes})
+            db.execute("UPDATE runs SET state=?, body=? WHERE id=?", (run.state, run.model_dump_json(), run_id))
+        return run
+
+    # Attempts
+
+    def attempt(self, run_id: str, number: int) -> Attempt:
+        """Raises UsageError when there is none."""
+        rows = self._rows("SELECT body FROM attempts WHERE run=? AND number=?", (run_id, number))
+        if not rows:
+            raise UsageError(f"run {run_id} has no attempt {number}")
+        return Attempt.model_validate_json(rows[0][0])
+
+    def attempts(self, run_id: str | None = None, unsettled: bool = False) -> list[Attempt]:
+        """Attempts of one run or of all, in order."""
+        query = "SELECT body FROM attempts WHERE 1"
+        parameters: list[str] = []
+        if run_id is not None:
+            query += " AND run=?"
+            parameters.append(run_id)
+        if unsettled:
+            query += " AND state != 'settled'"
+        return [Attempt.model_validate_json(row[0]) for row in self._rows(query + " ORDER BY run, number", parameters)]
+
+    def update_attempt(self, run_id: str, number: int, **changes: Any) -> Attempt:
+        """Change fields of an attempt; what counts against the credit follows from them."""
+        with self._transaction() as db:
+            attempt = Attempt.model_validate({**self.attempt(run_id, number).model_dump(), **changes})
+            _, _, state, committed, body = _attempt_row(attempt)
+            db.execute(
+                "UPDATE attempts SET state=?, committed_nano_usd=?, body=? WHERE run=? AND number=?",
+                (state, committed, body, run_id, number),
+            )
+        return attempt
+
+    # Events
+
+    def log(self, at: datetime, run_id: str, attempt: int, stage: Stage, message: str) -> None:
+        """Note what happened. Never a secret."""
+        with self._transaction() as db:
+            db.execute(
+                "INSERT INTO events (at, run, attempt, stage, message) VALUES (?,?,?,?,?)",
+                (at.isoformat(), run_id, attempt, stage.value, message),
+            )
+
+    def events(self, run_id: str) -> list[Event]:
+        """What happened to a run, oldest first."""
+        rows = self._rows("SELECT at, run, attempt, stage, message FROM events WHERE run=? ORDER BY seq", (run_id,))
+        return [Event(at=at, run=run, attempt=n, stage=stage, message=text) for at, run, n, stage, text in rows]
+
+
+def _attempt_row(attempt: Attempt) -> tuple[str, int, str, int, str]:
+    settled = attempt.state is AttemptState.SETTLED
+    vm_usd = (attempt.settled_usd or ZERO) + attempt.storage_usd if settled else attempt.reserved_usd
+    nano = int((vm_usd * _NANO).to_integral_value(rounding=ROUND_UP))
+    return attempt.run, attempt.number, attempt.state.value, nano, attempt.model_dump_json()
+
+
+def command_text(argv: Sequence[str]) -> str:
+    """How the launch was asked for, as JSON, for the record of the experiment."""
+    return json.dumps(list(argv))
+
+
+__all__ = ["Credit", "Event", "Experiment", "Ledger", "RunState", "command_text"]

@@ -1,0 +1,171 @@
+"""How does a run get from one stage to the next? From whatever the ledger says; many runs side by side."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+
+from orchestrator.domain.plan import make_attempt
+from orchestrator.domain.runs import Run, RunState, Stage
+from orchestrator.errors import NoCapacity, OrchestratorError, Preempted, StillBilling, Stopped
+from orchestrator.guard import credit_or_refuse
+from orchestrator.stages.collect import collect
+from orchestrator.stages.context import Progress, RunContext, Services
+from orchestrator.stages.prepare import prepare
+from orchestrator.stages.provision import provision
+from orchestrator.stages.teardown import end_attempt, teardown
+from orchestrator.stages.train import train
+
+STAGES: dict[Stage, Callable[[RunContext], None]] = {
+    Stage.PROVISION: provision,
+    Stage.PREPARE: prepare,
+    Stage.TRAIN: train,
+    Stage.COLLECT: collect,
+    Stage.TEARDOWN: teardown,
+}
+PARALLEL_RUNS = 4
+log = logging.getLogger("orchestrate")
+
+
+def drive_all(
+    services: Services, runs: Sequence[Run], report: Callable[[Progress], None], stop: threading.Event
+) -> list[Run]:
+    """Take every run to its end, some side by side; returns them as they are then. Raises nothing of a run's own."""
+    contexts = [RunContext(services, run.id, report, stop) for run in runs]
+    with ThreadPoolExecutor(max_workers=PARALLEL_RUNS, thread_name_prefix="run") as pool:
+        return list(pool.map(_drive_locked, contexts))
+
+
+@contextmanager
+def run_lock(services: Services, run: Run) -> Iterator[bool]:
+    """Whether this process is the one that drives the run; the lock ends with the process, however it ends."""
+    folder = services.run_folder(run)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(descriptor)
+
+
+def _drive_locked(ctx: RunContext) -> Run:
+    with run_lock(ctx.services, ctx.run) as mine:
+        if not mine:
+            ctx.show("driven by another orchestrate process")
+            return ctx.run
+        try:
+            return drive(ctx)
+        except Exception as cause:
+            # A bug in ours must not leave a VM behind: note it with its traceback, and tear down.
+            log.exception("run %s", ctx.run_id)
+            _fail(ctx, OrchestratorError(f"unexpected {type(cause).__name__}: {cause}", "please report this"))
+            return _only_teardown(ctx)
+
+
+def drive(ctx: RunContext) -> Run:
+    """Take one run from the stage that the ledger names to its end."""
+    ledger = ctx.services.ledger
+    while (run := ctx.run).stage is not Stage.DONE:
+        if run.state is RunState.PLANNED:
+            ledger.update_run(run.id, state=RunState.ACTIVE)
+        try:
+            STAGES[run.stage](ctx)
+        except StillBilling as cause:
+            _note_failure(ctx, cause)
+            return ctx.run  # stays in its stage: `teardown` and `recover` go on with it
+        except NoCapacity as cause:
+            _try_next_zone(ctx, cause)
+        except Preempted as cause:
+            _try_again(ctx, cause)
+        except OrchestratorError as cause:
+            _fail(ctx, cause)
+        else:
+            _advance(ctx, run.stage)
+    return ctx.run
+
+
+def _advance(ctx: RunContext, stage: Stage) -> None:
+    following = stage.following
+    changes: dict[str, object] = {"stage": following}
+    if following is Stage.DONE:
+        run = ctx.run
+        changes["state"] = RunState.FAILED if run.error else RunState.SUCCEEDED
+        if run.error is None:
+            changes |= {"error_code": None, "exit_code": 0}
+    ctx.services.ledger.update_run(ctx.run_id, **changes)
+    ctx.note(f"{stage} done")
+    if following is Stage.DONE:
+        ctx.show("done" if ctx.run.state is RunState.SUCCEEDED else "failed")
+
+
+def _note_failure(ctx: RunContext, cause: OrchestratorError) -> None:
+    """The first failure is the run's; what goes wrong afterwards is noted as an event."""
+    ctx.note(f"{cause.code}: {cause.sentence}")
+    if ctx.run.error is None:
+        sentence = f"{cause.sentence} ({cause.hint})" if cause.hint else cause.sentence
+        code = 130 if isinstance(cause, Stopped) else cause.exit_code
+        ctx.services.ledger.update_run(ctx.run_id, error=sentence, error_code=cause.code, exit_code=code)
+
+
+def _fail(ctx: RunContext, cause: OrchestratorError) -> None:
+    """Note the failure and go where what can be saved is saved: a run that trained has a record to bring home."""
+    _note_failure(ctx, cause)
+    stage = Stage.COLLECT if ctx.run.stage is Stage.TRAIN else Stage.TEARDOWN
+    ctx.services.ledger.update_run(ctx.run_id, stage=stage)
+
+
+def _try_next_zone(ctx: RunContext, cause: NoCapacity) -> None:
+    run, attempt = ctx.run, ctx.attempt
+    zones = run.spec.zones
+    position = zones.index(attempt.zone) + 1
+    if position == len(zones):
+        _fail(ctx, NoCapacity(run.spec.accelerator, zones, cause.detail))
+        return
+    ctx.note(f"{cause.sentence}; trying {zones[position]}")
+    _new_attempt(ctx, zones[position])
+
+
+def _try_again(ctx: RunContext, cause: Preempted) -> None:
+    run = ctx.run
+    preempted = 1 + sum("Preempted:" in event.message for event in ctx.services.ledger.events(run.id))
+    if preempted >= run.spec.max_attempts:
+        _fail(ctx, cause)
+        return
+    ctx.note(f"Preempted: {cause.sentence}; a new attempt follows")
+    _new_attempt(ctx, ctx.attempt.zone)
+
+
+def _new_attempt(ctx: RunContext, zone: str) -> None:
+    """End the old attempt, then hold money for a new one under the next number. Failures end the run."""
+    services, run = ctx.services, ctx.run
+    try:
+        end_attempt(services, ctx.attempt)
+        attempt = make_attempt(run, run.attempt + 1, zone, ctx.now(), services.prices, services.ledger.id)
+        credit = credit_or_refuse(services.ledger, simulated=services.simulated, now=ctx.now())
+        services.ledger.admit_attempt(attempt, credit)
+    except OrchestratorError as cause:
+        _fail(ctx, cause)
+        return
+    services.ledger.update_run(run.id, attempt=attempt.number, stage=Stage.PROVISION)
+
+
+def _only_teardown(ctx: RunContext) -> Run:
+    ctx.services.ledger.update_run(ctx.run_id, stage=Stage.TEARDOWN)
+    quiet = replace(ctx, report=lambda _progress: None)
+    try:
+        return drive(quiet)
+    except Exception:
+        log.exception("teardown of run %s", ctx.run_id)
+        _note_failure(ctx, StillBilling([f"the VM of run {ctx.run_id}"]))
+        return ctx.run

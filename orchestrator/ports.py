@@ -1,0 +1,252 @@
+"""What does the orchestrator need from the world? Protocols with their contracts; `infra` fulfils them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+from orchestrator.domain.accelerators import Accelerator
+
+
+class VmState(StrEnum):
+    """A VM's state, the same words for nodes and instances. Everything but absence may bill."""
+
+    CREATING = "creating"
+    READY = "ready"
+    STOPPED = "stopped"
+    PREEMPTED = "preempted"
+    DELETING = "deleting"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class VmRef:
+    """Which VM: its zone and its short name."""
+
+    zone: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One host of a VM or slice: `address` is where SSH reaches it, `internal_address` what its peers use."""
+
+    index: int
+    address: str
+    internal_address: str
+
+
+@dataclass(frozen=True)
+class HostKey:
+    """A worker's public SSH host key, as the cloud's API (not the network) says it."""
+
+    worker: int
+    algorithm: str
+    base64: str
+
+
+@dataclass(frozen=True)
+class VmSpec:
+    """What to create. `metadata` values are strings; `run_limit_s` is the server-side maximum run time, if any."""
+
+    ref: VmRef
+    accelerator: Accelerator
+    spot: bool
+    labels: Mapping[str, str]
+    request_id: str
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    run_limit_s: int | None = None
+
+    def with_metadata(self, **values: str) -> VmSpec:
+        """A copy with more metadata; `_` in a keyword stands for `-`."""
+        added = {key.replace("_", "-"): value for key, value in values.items()}
+        return replace(self, metadata={**self.metadata, **added})
+
+
+@dataclass(frozen=True)
+class Vm:
+    """A VM as the cloud shows it. `terminates_at` is the deletion time that the cloud has committed to, if any."""
+
+    ref: VmRef
+    state: VmState
+    raw_state: str
+    labels: Mapping[str, str]
+    workers: tuple[Worker, ...]
+    created_at: datetime | None
+    terminates_at: datetime | None
+
+
+@dataclass(frozen=True)
+class Billable:
+    """Something of ours that exists and may bill: a node, an instance or a disk."""
+
+    kind: str
+    ref: VmRef
+    state: str
+    labels: Mapping[str, str]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.ref.name} in {self.ref.zone} ({self.state})"
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A look at every zone. Absence may be concluded only when `unreachable` is empty."""
+
+    found: tuple[Billable, ...]
+    unreachable: tuple[str, ...]
+
+
+class VmProvider(Protocol):
+    """A cloud service that rents VMs. Every method raises errors of `orchestrator.errors` only.
+
+    A failed look is an error, never "absent": only NotFound means that a VM does not exist.
+    """
+
+    def validate(self, spec: VmSpec) -> None:
+        """Ask the cloud, before any money is held, whether image and accelerator exist in the zone.
+
+        Raises UsageError, AccountError or Unavailable.
+        """
+
+    def create(self, spec: VmSpec) -> str:
+        """Ask for the VM and return the operation's name without waiting.
+
+        Raises AlreadyExists, NoCapacity, QuotaExceeded, another AccountError, UsageError, or Unavailable (the effect
+        is unknown: resolve it by `get`, never by a blind second create).
+        """
+
+    def operation_done(self, ref: VmRef, operation: str) -> bool:
+        """Whether the create has ended; raises what it ended with (NoCapacity, QuotaExceeded ...) when it failed."""
+
+    def get(self, ref: VmRef) -> Vm:
+        """The VM as it is now. Raises NotFound when and only when the cloud says that it does not exist."""
+
+    def delete(self, ref: VmRef) -> None:
+        """Ask for deletion and return without waiting; a VM that is not there, or is being deleted, is success."""
+
+    def list_billable(self) -> Listing:
+        """Everything in all zones that carries our `oc-managed` label and may bill, whatever its state."""
+
+    def delete_billable(self, item: Billable) -> None:
+        """Ask for deletion of anything that `list_billable` found. Absent is success."""
+
+    def host_keys(self, ref: VmRef) -> tuple[HostKey, ...]:
+        """The workers' host keys; empty until the VM has booted far enough to publish them."""
+
+    def guest_attribute(self, ref: VmRef, worker: int, namespace: str, key: str) -> str | None:
+        """A value that a worker published about itself; None until it has."""
+
+    def self_delete_url(self, ref: VmRef) -> str:
+        """The REST URL to which the VM itself sends DELETE to end itself."""
+
+
+@dataclass(frozen=True)
+class StoredObject:
+    """An object in a bucket; `crc32c` is the big-endian checksum in base64, as Cloud Storage writes it."""
+
+    name: str
+    size_bytes: int
+    crc32c: str
+    generation: int
+
+
+class ObjectStore(Protocol):
+    """Buckets and objects. Raises errors of `orchestrator.errors` only."""
+
+    def ensure_bucket(self, bucket: str, region: str, labels: Mapping[str, str], lifetime_days: int) -> None:
+        """Create the private, regional bucket when it is not there: uniform access, public access prevented, no soft
+        delete, objects deleted after `lifetime_days`. Raises UsageError when it exists elsewhere or lacks our label.
+        """
+
+    def delete_bucket(self, bucket: str) -> None:
+        """Delete the bucket with all its objects; absent is success. Raises UsageError when it lacks our label."""
+
+    def buckets(self) -> tuple[str, ...]:
+        """Names of the project's buckets that carry our label."""
+
+    def list(self, bucket: str, prefix: str) -> tuple[StoredObject, ...]:
+        """All objects under the prefix, in name order; empty also when the bucket does not exist."""
+
+    def upload(self, bucket: str, name: str, source: Path) -> None:
+        """Upload once: created only if absent, checked by crc32c. The same content already there is success."""
+
+    def read(self, bucket: str, name: str) -> bytes:
+        """A small object's bytes, checksum verified. Raises NotFound."""
+
+    def download(self, bucket: str, item: StoredObject, target: Path) -> None:
+        """Download that generation: temporary file, crc32c, fsync, rename. Raises NotFound or BadArtifact."""
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """What a remote command printed and how it ended."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+
+class RemoteShell(Protocol):
+    """An SSH session with one worker, whose host key is pinned."""
+
+    def run(self, argv: Sequence[str], *, timeout_s: float, check: bool = True) -> CommandResult:
+        """Run an argument list (quoted here, never a shell string).
+
+        Raises RemoteCommandFailed on a non-zero status when `check`, Unavailable on a broken or slow connection.
+        """
+
+    def put(self, source: Path, target: str) -> None:
+        """Copy a file to `target`, a path relative to the login's home; its folder must exist. Raises Unavailable."""
+
+    def close(self) -> None:
+        """End the session; never raises."""
+
+
+class ShellFactory(Protocol):
+    """Opens SSH sessions."""
+
+    def open(self, worker: Worker, keys: Sequence[HostKey], user: str, private_key: Path) -> RemoteShell:
+        """Connect to a worker. Raises HostKeyRejected when the key is not one of `keys` (no keys: always), Unavailable
+        when it cannot be reached.
+        """
+
+
+class KillSwitch(Protocol):
+    """Something outside our process that deletes a VM at its deadline.
+
+    A server-side switch with an object of its own (a scheduler job) creates it in `arm` and removes it in `disarm`.
+    """
+
+    name: str
+    slack_s: int
+    """How long after the deadline the VM is gone at the latest if only this switch works."""
+
+    def covers(self, accelerator: Accelerator) -> bool:
+        """Whether this switch exists for that kind of VM."""
+
+    def arm(self, spec: VmSpec, deadline: datetime, now: datetime) -> VmSpec:
+        """Before the create: put the switch in place and return the spec that carries it. Raises KillSwitchNotArmed."""
+
+    def armed(self, vm: Vm, deadline: datetime) -> bool:
+        """After the create: read back from the cloud whether it will fire in time. False: not (yet) proven."""
+
+    def disarm(self, ref: VmRef) -> None:
+        """After the VM is proven gone. Absent is success."""
+
+
+class Clock(Protocol):
+    """The only source of time."""
+
+    def now(self) -> datetime:
+        """Aware UTC."""
+
+    def monotonic(self) -> float:
+        """Seconds that never go back, for durations."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait; returns early only when the process is being interrupted."""

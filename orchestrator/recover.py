@@ -1,0 +1,165 @@
+"""What is really there? Reconciles ledger and cloud: unfinished runs go on, everything else of ours is proven gone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from orchestrator.domain.names import nonce
+from orchestrator.domain.runs import AttemptState, Run, RunState, Stage
+from orchestrator.errors import NotFound, OrchestratorError, StillBilling, Unavailable, UsageError
+from orchestrator.pipeline import drive_all, run_lock
+from orchestrator.ports import Billable, VmProvider
+from orchestrator.stages.context import Progress, Services
+from orchestrator.stages.teardown import end_attempt
+from orchestrator.waiting import wait_for
+
+
+@dataclass
+class TeardownReport:
+    """What was ended, what is proven gone, and what is not. `unproven` empty means: nothing of ours bills."""
+
+    ended: list[str] = field(default_factory=list)
+    unproven: list[str] = field(default_factory=list)
+    buckets: list[str] = field(default_factory=list)
+    deleted_buckets: list[str] = field(default_factory=list)
+
+    def raise_if_unproven(self) -> None:
+        """Raises StillBilling naming everything that could not be proven gone."""
+        if self.unproven:
+            raise StillBilling(self.unproven)
+
+
+def recover(
+    services: Services, report: Callable[[Progress], None], stop: threading.Event
+) -> tuple[list[Run], TeardownReport]:
+    """Drive every unfinished run on to its end, then end whatever of this ledger's is left over in the cloud."""
+    unfinished = [run for run in services.ledger.runs() if run.stage is not Stage.DONE]
+    driven = drive_all(services, unfinished, report, stop)
+    result = TeardownReport()
+    active = {run.id for run in services.ledger.runs() if run.stage is not Stage.DONE}
+    for attempt in services.ledger.attempts(unsettled=True):
+        if attempt.run not in active:
+            _end(services, attempt.run, attempt.number, result)
+    for provider in services.vms.values():
+        for item in _look(provider, result):
+            if _is_this_ledgers(services, item) and item.labels.get("oc-run") not in active:
+                _end_item(services, provider, item, result)
+    return driven, result
+
+
+def teardown_runs(services: Services, runs: Sequence[Run]) -> TeardownReport:
+    """End these runs, whatever they do, and prove their VMs gone."""
+    result = TeardownReport()
+    for run in runs:
+        _cancel(services, run)
+        for attempt in services.ledger.attempts(run.id, unsettled=True):
+            _end(services, attempt.run, attempt.number, result)
+    return result
+
+
+def teardown_all(services: Services, *, buckets: bool) -> TeardownReport:
+    """End everything in the project that the ledger knows or that carries our label, in every zone, and prove it gone.
+
+    Results and data sets stay in their buckets unless `buckets` asks for their deletion too.
+    """
+    result = teardown_runs(services, [run for run in services.ledger.runs() if run.stage is not Stage.DONE])
+    for attempt in services.ledger.attempts(unsettled=True):
+        _end(services, attempt.run, attempt.number, result)
+    for provider in services.vms.values():
+        for item in _look(provider, result):
+            _end_item(services, provider, item, result)
+    for provider in services.vms.values():  # the proof: look once more at everything
+        result.unproven.extend(str(item) for item in _look(provider, result) if str(item) not in result.unproven)
+    _buckets(services, result, delete=buckets)
+    return result
+
+
+def billable(services: Services) -> tuple[list[Billable], list[str]]:
+    """Everything of ours that may bill now, and the zones that could not be seen."""
+    found: list[Billable] = []
+    unseen: list[str] = []
+    for provider in services.vms.values():
+        listing = provider.list_billable()
+        found.extend(listing.found)
+        unseen.extend(listing.unreachable)
+    return found, unseen
+
+
+def _look(provider: VmProvider, result: TeardownReport) -> Sequence[Billable]:
+    try:
+        listing = provider.list_billable()
+    except OrchestratorError as cause:
+        result.unproven.append(f"whatever could not be listed: {cause.sentence}")
+        return ()
+    for zone in listing.unreachable:
+        unseen = f"whatever is in {zone}, which did not answer"
+        if unseen not in result.unproven:
+            result.unproven.append(unseen)
+    return listing.found
+
+
+def _cancel(services: Services, run: Run) -> None:
+    """A run that another live process drives is left to it: it will find its VM gone and end by itself."""
+    with run_lock(services, run) as mine:
+        if mine:
+            error = run.error or "torn down by the user"
+            code = run.error_code or "Stopped"
+            services.ledger.update_run(run.id, state=RunState.FAILED, stage=Stage.DONE, error=error, error_code=code)
+
+
+def _end(services: Services, run_id: str, number: int, result: TeardownReport) -> None:
+    attempt = services.ledger.attempt(run_id, number)
+    if attempt.state is AttemptState.SETTLED:
+        return
+    try:
+        end_attempt(services, attempt)
+    except StillBilling as cause:
+        result.unproven.extend(cause.what)
+    else:
+        result.ended.append(f"{attempt.vm} in {attempt.zone}")
+
+
+def _end_item(services: Services, provider: VmProvider, item: Billable, result: TeardownReport) -> None:
+    def gone() -> bool | None:
+        provider.delete_billable(item)
+        listing = provider.list_billable()
+        if listing.unreachable:
+            raise Unavailable("no answer from " + ", ".join(listing.unreachable))
+        return all((other.kind, other.ref) != (item.kind, item.ref) for other in listing.found) or None
+
+    pace = services.pace
+    try:
+        wait_for(
+            gone,
+            clock=services.clock,
+            timeout_s=pace.delete_timeout_s,
+            poll_s=pace.poll_s,
+            grow=1.5,
+            what=f"the end of {item}",
+        )
+    except OrchestratorError as cause:
+        result.unproven.append(f"{item}: {cause.sentence}")
+    else:
+        result.ended.append(f"{item.ref.name} in {item.ref.zone}")
+
+
+def _is_this_ledgers(services: Services, item: Billable) -> bool:
+    return item.labels.get("oc-nonce") == nonce(services.ledger.id, item.ref.name)
+
+
+def _buckets(services: Services, result: TeardownReport, *, delete: bool) -> None:
+    try:
+        names = services.store.buckets()
+        for name in names if delete else ():
+            services.store.delete_bucket(name)
+            result.deleted_buckets.append(name)
+    except NotFound:
+        names = ()
+    except UsageError:
+        raise
+    except OrchestratorError as cause:
+        result.unproven.append(f"buckets could not be listed: {cause.sentence}")
+        return
+    result.buckets.extend(name for name in names if name not in result.deleted_buckets)

@@ -1,0 +1,188 @@
+"""Which accelerator was faster, by how much, and was it a fair pairing? Said in words that claim no more than was measured."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
+from itertools import combinations
+from statistics import median
+
+from pydantic import BaseModel, ConfigDict
+
+from orchestrator.errors import UsageError
+from orchestrator.report.measured import Measured, Source, measured
+
+Interval = tuple[float, float]
+IntervalOf = Callable[[Sequence[float], Sequence[float]], Interval | None]
+"""From the steady epoch times of two accelerators' runs to an interval of their ratio; None when there are too few."""
+SIMULATED = "simulated: speeds mean nothing"
+
+
+class Pairing(BaseModel):
+    """Two accelerators that trained the same: `ratio` = slower / faster, of the medians over their runs.
+
+    `interval` is that of the ratio; while it is None the sentence is an observation and says so.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    workload: str
+    global_batch: int | None
+    faster: str
+    slower: str
+    faster_s: float
+    slower_s: float
+    faster_runs: int
+    slower_runs: int
+    ratio: float
+    interval: Interval | None
+    faster_epoch_usd: Decimal | None
+    slower_epoch_usd: Decimal | None
+    sentence: str
+
+
+class Comparison(BaseModel):
+    """Runs side by side. `differences` names everything that was not the same and so speaks against the pairing."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    simulated: bool
+    runs: tuple[Measured, ...]
+    pairings: tuple[Pairing, ...]
+    differences: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def compare_sources(sources: Sequence[Source], *, force: bool = False, interval_of: IntervalOf | None = None) -> Comparison:
+    """Put records side by side. Raises UsageError when simulated ones would be mixed with real ones without `force`."""
+    times = Counter(source.record.run_id for source in sources)
+    runs = tuple(
+        measured(source, source.record.run_id if times[source.record.run_id] == 1 else source.path) for source in sources
+    )
+    simulated = [run.name for run in runs if run.simulated]
+    if 0 < len(simulated) < len(runs) and not force:
+        raise UsageError(
+            f"simulated and real runs cannot be compared: {', '.join(simulated)} ran on the local cloud, whose speeds "
+            "mean nothing",
+            "compare runs of one kind, or add --force to see them side by side all the same",
+        )
+    usable = [run for run in runs if run.status == "succeeded" and run.steady_epoch_s is not None]
+    pairings = tuple(_pairings(usable, interval_of))
+    return Comparison(
+        simulated=bool(simulated),
+        runs=runs,
+        pairings=pairings,
+        differences=tuple(_differences(runs)),
+        notes=tuple(_notes(runs, usable, pairings)),
+    )
+
+
+def _pairings(runs: Sequence[Measured], interval_of: IntervalOf | None) -> Iterator[Pairing]:
+    """Accelerators in pairs, for each workload and, where both ran it, each global batch."""
+    for workload in dict.fromkeys(run.workload for run in runs):
+        same = [run for run in runs if run.workload == workload]
+        for one, other in combinations(dict.fromkeys(run.accelerator for run in same), 2):
+            left = [run for run in same if run.accelerator == one]
+            right = [run for run in same if run.accelerator == other]
+            shared = sorted({run.global_batch for run in left} & {run.global_batch for run in right})
+            for batch in shared or [None]:
+                yield _pair(
+                    [run for run in left if batch in (None, run.global_batch)],
+                    [run for run in right if batch in (None, run.global_batch)],
+                    batch,
+                    interval_of,
+                )
+
+
+def _pair(
+    left: Sequence[Measured], right: Sequence[Measured], batch: int | None, interval_of: IntervalOf | None
+) -> Pairing:
+    fast, slow = sorted((left, right), key=lambda runs: median(_seconds(runs)))
+    fast_s, slow_s = median(_seconds(fast)), median(_seconds(slow))
+    interval = interval_of(_seconds(slow), _seconds(fast)) if interval_of else None
+    found = Pairing(
+        workload=fast[0].workload,
+        global_batch=batch,
+        faster=fast[0].accelerator,
+        slower=slow[0].accelerator,
+        faster_s=fast_s,
+        slower_s=slow_s,
+        faster_runs=len(fast),
+        slower_runs=len(slow),
+        ratio=slow_s / fast_s if fast_s else 1.0,
+        interval=interval,
+        faster_epoch_usd=_epoch_usd(fast),
+        slower_epoch_usd=_epoch_usd(slow),
+        sentence="",
+    )
+    simulated = any(run.simulated for run in (*left, *right))
+    return found.model_copy(update={"sentence": _sentence(found, simulated=simulated)})
+
+
+def _sentence(pair: Pairing, *, simulated: bool) -> str:
+    batch = "different global batches" if pair.global_batch is None else f"global batch {pair.global_batch}"
+    times = f"{pair.faster} {_short(pair.faster_s)}, {pair.slower} {_short(pair.slower_s)}"
+    outcome = f"the epochs of {pair.faster} took 1/{pair.ratio:.2f} of the time"
+    if f"{pair.ratio:.2f}" == "1.00":
+        outcome = "no difference to two digits"
+    certainty = f"{max(pair.faster_runs, pair.slower_runs)} runs each at most: no interval, so this is an observation, not a verdict"
+    if pair.interval is not None:
+        certainty = f"the ratio lies between {pair.interval[0]:.2f} and {pair.interval[1]:.2f}"
+    elif pair.faster_runs == pair.slower_runs == 1:
+        certainty = "one run each: no interval, so this is an observation, not a verdict"
+    said = f"{pair.workload}, {batch}: steady epoch {times}: {outcome}; {certainty}"
+    return f"{said}; {SIMULATED}" if simulated else said
+
+
+def _differences(runs: Sequence[Measured]) -> Iterator[str]:
+    """What the accelerators (or, with one accelerator, the runs) did not have in common."""
+    by_accelerator = len({run.accelerator for run in runs}) > 1
+    fields = {
+        "workload": "workload",
+        "seed": "seed",
+        "global batch": "global_batch",
+        "epochs": "epochs",
+        "training samples": "train_samples",
+        "data set": "data_fingerprint",
+        "TensorFlow": "tensorflow",
+        "precision": "precision",
+    }
+    for words, field in fields.items():
+        values: dict[str, list[str]] = {}
+        for run in runs:
+            value = getattr(run, field)
+            shown = "unknown" if value is None else str(value)[:12] if field == "data_fingerprint" else str(value)
+            values.setdefault(run.accelerator if by_accelerator else run.name, []).append(shown)
+        if len({tuple(sorted(set(held))) for held in values.values()}) > 1:
+            listed = ", ".join(f"{owner} {'/'.join(dict.fromkeys(held))}" for owner, held in values.items())
+            yield f"{words} differs: {listed}"
+
+
+def _notes(runs: Sequence[Measured], usable: Sequence[Measured], pairings: Sequence[Pairing]) -> Iterator[str]:
+    for run in runs:
+        if run.status != "succeeded":
+            yield f"{run.name} ({run.accelerator}) {run.status}: its figures are shown and not paired"
+        elif run.steady_epoch_s is None:
+            yield f"{run.name} ({run.accelerator}) has one epoch, so no steady one: not paired"
+    if not pairings:
+        yield (
+            "one run: nothing to compare it with"
+            if len(runs) == 1
+            else "one accelerator: nothing to pair"
+            if len({run.accelerator for run in usable}) == 1
+            else "no two accelerators have steady epochs of the same workload: nothing to pair"
+        )
+
+
+def _seconds(runs: Sequence[Measured]) -> list[float]:
+    return [run.steady_epoch_s for run in runs if run.steady_epoch_s is not None]
+
+
+def _epoch_usd(runs: Sequence[Measured]) -> Decimal | None:
+    known = [run.usd_per_steady_epoch for run in runs if run.usd_per_steady_epoch is not None]
+    return median(known) if len(known) == len(runs) else None
+
+
+def _short(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds < 100 else f"{seconds:.0f} s"

@@ -1,0 +1,177 @@
+"""What does a stage work with? The services of the project, and the view of one run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from orchestrator.domain.accelerators import Accelerator, accelerator
+from orchestrator.domain.names import bucket_name, results_prefix
+from orchestrator.domain.prices import PriceBook, region_of
+from orchestrator.domain.runs import Attempt, Run, Stage
+from orchestrator.errors import Stopped
+from orchestrator.guard import cost_so_far
+from orchestrator.ledger import Ledger
+from orchestrator.ports import Clock, KillSwitch, ObjectStore, ShellFactory, VmProvider, VmRef
+
+SSH_USER = "orchestrate"
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How often and how long the stages wait. The local cloud answers in milliseconds, Google in minutes."""
+
+    poll_s: float = 5.0
+    create_timeout_s: float = 1500.0
+    boot_timeout_s: float = 600.0
+    setup_timeout_s: float = 1800.0
+    upload_timeout_s: float = 600.0
+    delete_timeout_s: float = 900.0
+
+
+@dataclass(frozen=True)
+class Payload:
+    """What goes onto a VM: the trainer as a zip file, and the scripts of `infra/vm` by name."""
+
+    trainer_zip: Path
+    scripts: Mapping[str, Path]
+
+
+@dataclass(frozen=True)
+class Services:
+    """Everything that bootstrap picked for this project. `home` is the project's part of the state folder."""
+
+    project: str
+    simulated: bool
+    home: Path
+    ledger: Ledger
+    clock: Clock
+    prices: PriceBook
+    vms: Mapping[str, VmProvider]
+    store: ObjectStore
+    shells: ShellFactory
+    switches: tuple[KillSwitch, ...]
+    payload: Payload
+    pace: Pace
+
+    def switches_for(self, item: Accelerator) -> list[KillSwitch]:
+        """The kill switches that exist for this kind of VM."""
+        return [switch for switch in self.switches if switch.covers(item)]
+
+    def run_folder(self, run: Run) -> Path:
+        """Where this machine keeps a run's files."""
+        return self.home / "experiments" / run.experiment / run.id
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a run is doing now, for whoever watches. `usd` is what its VMs have cost so far."""
+
+    run: str
+    accelerator: str
+    stage: Stage
+    detail: str
+    zone: str = ""
+    epoch: int = 0
+    epochs: int = 0
+    loss: float | None = None
+    accuracy: float | None = None
+    usd: Decimal = Decimal(0)
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """One run in hand. Everything is read fresh from the ledger, so that a stage never works on a stale copy."""
+
+    services: Services
+    run_id: str
+    report: Callable[[Progress], None]
+    stop: threading.Event
+
+    @property
+    def run(self) -> Run:
+        return self.services.ledger.run(self.run_id)
+
+    @property
+    def attempt(self) -> Attempt:
+        return self.services.ledger.attempt(self.run_id, self.run.attempt)
+
+    @property
+    def accelerator(self) -> Accelerator:
+        return accelerator(self.run.spec.accelerator)
+
+    @property
+    def provider(self) -> VmProvider:
+        return self.services.vms[self.accelerator.api]
+
+    @property
+    def ref(self) -> VmRef:
+        attempt = self.attempt
+        return VmRef(attempt.zone, attempt.vm)
+
+    @property
+    def folder(self) -> Path:
+        """Where this machine keeps the run's files."""
+        return self.services.run_folder(self.run)
+
+    @property
+    def key_path(self) -> Path:
+        """The private SSH key of this run."""
+        return self.folder / "ssh_key"
+
+    @property
+    def bucket(self) -> str:
+        return bucket_name(self.services.project, region_of(self.attempt.zone))
+
+    @property
+    def results(self) -> str:
+        """The prefix of the current attempt's artifacts in the bucket."""
+        run = self.run
+        return results_prefix(run.experiment, run.id, run.attempt)
+
+    def now(self) -> datetime:
+        return self.services.clock.now()
+
+    def check_stop(self) -> None:
+        """Raises Stopped when the user has asked for it. Not called where stopping would lose or leak something."""
+        if self.stop.is_set():
+            raise Stopped(f"run {self.run_id} was stopped by the user")
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, unless the user wants to stop."""
+        self.services.clock.sleep(seconds)
+        self.check_stop()
+
+    def update_attempt(self, **changes: Any) -> Attempt:
+        """Write down what is new about the current attempt."""
+        return self.services.ledger.update_attempt(self.run_id, self.run.attempt, **changes)
+
+    def note(self, message: str) -> None:
+        """Write an event into the ledger."""
+        run = self.run
+        self.services.ledger.log(self.now(), run.id, run.attempt, run.stage, message)
+
+    def show(self, detail: str, **more: Any) -> None:
+        """Tell whoever watches what is going on."""
+        run = self.run
+        self.report(
+            Progress(
+                run=run.id,
+                accelerator=run.spec.accelerator,
+                stage=run.stage,
+                detail=detail,
+                zone=self.attempt.zone,
+                usd=self.cost_usd(),
+                **{"epochs": run.spec.epochs, **more},
+            )
+        )
+
+    def cost_usd(self) -> Decimal:
+        """What the run's VMs have cost up to now."""
+        attempts = self.services.ledger.attempts(self.run_id)
+        return sum((cost_so_far(attempt, self.now()) for attempt in attempts), Decimal(0))

@@ -1,0 +1,92 @@
+"""What does the VM run, and what does it say back? The runner's job file and status, and the trainer's flags."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+from orchestrator.domain.names import data_prefix
+from orchestrator.stages.context import RunContext
+
+WORK_DIR = ".orchestrate"
+"""Folder on the VM, relative to the login's home."""
+UPLOAD_INTERVAL_S = 10
+
+
+class Job(BaseModel):
+    """The runner's input (`infra/vm/runner.py`): what to start, and where its artifacts go."""
+
+    model_config = ConfigDict(frozen=True)
+
+    argv: list[str]
+    env: dict[str, str]
+    artifacts_dir: str
+    bucket: str
+    prefix: str
+    run: str
+    attempt: int
+    upload_interval_s: int
+
+
+class TrainerProgress(BaseModel):
+    """The part of the trainer's progress.json that is shown; what else it says is ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    phase: str = ""
+    epoch: int = 0
+    epochs: int = 0
+    loss: float | None = None
+    accuracy: float | None = None
+
+
+class RunnerStatus(BaseModel):
+    """What `runner.py status` says. `lost`: the runner is gone and left no exit code."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    state: str
+    rc: int | None = None
+    uploaded: bool = False
+    progress: TrainerProgress | None = None
+    log_size: int = 0
+    log: str = ""
+
+
+def python_path(home: str) -> str:
+    """Where the uploaded trainer package lies on the VM."""
+    return f"{home}/{WORK_DIR}/package"
+
+
+def trainer_argv(ctx: RunContext, python: str, home: str) -> list[str]:
+    """The trainer's command line on the VM."""
+    spec = ctx.run.spec
+    argv = [
+        python,
+        "-m",
+        "trainer",
+        f"--workload={spec.workload}",
+        f"--strategy={ctx.accelerator.strategy}",
+        f"--data_dir=gs://{ctx.bucket}/{data_prefix(spec.dataset)}",
+        f"--model_dir={home}/{WORK_DIR}/artifacts",
+        f"--train_epochs={spec.epochs}",
+        f"--batch_size={spec.batch_size}",
+        f"--seed={spec.seed}",
+        f"--run_id={ctx.run_id}",
+    ]
+    if spec.train_samples is not None:
+        argv.append(f"--train_samples={spec.train_samples}")
+    return argv
+
+
+def job_file(ctx: RunContext, python: str, home: str) -> Job:
+    """The job of the current attempt."""
+    return Job(
+        argv=trainer_argv(ctx, python, home),
+        env={"PYTHONPATH": python_path(home)},
+        artifacts_dir=f"{home}/{WORK_DIR}/artifacts",
+        bucket=ctx.bucket,
+        prefix=ctx.results,
+        run=ctx.run_id,
+        attempt=ctx.attempt.number,
+        upload_interval_s=UPLOAD_INTERVAL_S,
+    )

@@ -1,0 +1,107 @@
+"""Put everything in place: data set in the bucket, trainer on every worker, devices checked before any timing."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from orchestrator.domain.names import MANAGED, data_prefix
+from orchestrator.domain.plan import BUCKET_LIFETIME_DAYS
+from orchestrator.domain.prices import region_of
+from orchestrator.errors import RemoteCommandFailed, RunFailed, TrainingFailed
+from orchestrator.ports import HostKey, RemoteShell, Worker
+from orchestrator.stages.context import SSH_USER, RunContext
+from orchestrator.stages.job import WORK_DIR, job_file, python_path, trainer_argv
+from orchestrator.waiting import wait_for
+
+_staging = threading.Lock()  # runs of one launch share the data set: one uploads, the others find it there
+
+
+def prepare(ctx: RunContext) -> None:
+    """Stage the data set, install the trainer on all workers, and check the devices.
+
+    Raises TrainingFailed when the VM has not the devices that the strategy needs, HostKeyRejected, Unavailable.
+    """
+    _stage_data(ctx)
+    ctx.check_stop()
+    for worker in ctx.provider.get(ctx.ref).workers:
+        shell = open_shell(ctx, worker)
+        try:
+            _install(ctx, shell, worker)
+        finally:
+            shell.close()
+        ctx.check_stop()
+
+
+def open_shell(ctx: RunContext, worker: Worker) -> RemoteShell:
+    """An SSH session with a worker whose key is the one that the cloud's API says; waits while the VM boots."""
+    clock, pace = ctx.services.clock, ctx.services.pace
+
+    def published() -> Sequence[HostKey] | None:
+        keys = [key for key in ctx.provider.host_keys(ctx.ref) if key.worker == worker.index]
+        return keys or None
+
+    keys = wait_for(
+        published, clock=clock, timeout_s=pace.boot_timeout_s, poll_s=pace.poll_s, what="the host keys of the VM"
+    )
+    return wait_for(
+        lambda: ctx.services.shells.open(worker, keys, SSH_USER, ctx.key_path),
+        clock=clock,
+        timeout_s=pace.boot_timeout_s,
+        poll_s=pace.poll_s,
+        what=f"an SSH connection to worker {worker.index}",
+    )
+
+
+def _stage_data(ctx: RunContext) -> None:
+    """The manifest goes last: a data set whose manifest is in the bucket is whole."""
+    spec, store = ctx.run.spec, ctx.services.store
+    prefix = data_prefix(spec.dataset)
+    with _staging:
+        ctx.show("staging the data set")
+        store.ensure_bucket(ctx.bucket, region_of(ctx.attempt.zone), {MANAGED: "1"}, BUCKET_LIFETIME_DAYS)
+        if any(item.name == f"{prefix}/manifest.json" for item in store.list(ctx.bucket, prefix + "/")):
+            return
+        folder = Path(spec.dataset_dir)
+        shards = sorted(path for path in folder.iterdir() if path.is_file() and path.suffix == ".tfrecord")
+        for path in [*shards, folder / "manifest.json"]:
+            store.upload(ctx.bucket, f"{prefix}/{path.name}", path)
+    ctx.note(f"data set in gs://{ctx.bucket}/{prefix} ({spec.dataset_bytes} bytes)")
+
+
+def _install(ctx: RunContext, shell: RemoteShell, worker: Worker) -> None:
+    pace = ctx.services.pace
+    ctx.show(f"installing the trainer on worker {worker.index}")
+    shell.run(["mkdir", "-p", WORK_DIR], timeout_s=60)
+    payload = ctx.services.payload
+    for name, path in payload.scripts.items():
+        shell.put(path, f"{WORK_DIR}/{name}")
+    shell.put(payload.trainer_zip, f"{WORK_DIR}/trainer.zip")
+    shell.run(["python3", "-m", "zipfile", "-e", f"{WORK_DIR}/trainer.zip", f"{WORK_DIR}/package"], timeout_s=120)
+    ctx.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    job = ctx.folder / f"job-a{ctx.attempt.number}.json"
+    environment = shell.run(
+        ["python3", f"{WORK_DIR}/environment.py", ctx.accelerator.api], timeout_s=pace.setup_timeout_s
+    )
+    python = str(json.loads(environment.stdout.strip().splitlines()[-1])["python"])
+    home = shell.run(["pwd"], timeout_s=60).stdout.strip()
+    job.write_text(job_file(ctx, python, home).model_dump_json(indent=2), "utf-8")
+    shell.put(job, f"{WORK_DIR}/job.json")
+    _check_devices(ctx, shell, python, home)
+
+
+def _check_devices(ctx: RunContext, shell: RemoteShell, python: str, home: str) -> None:
+    ctx.show("checking the devices")
+    probe = ["env", f"PYTHONPATH={python_path(home)}", *trainer_argv(ctx, python, home), "--probe"]
+    try:
+        found = shell.run(probe, timeout_s=ctx.services.pace.boot_timeout_s)
+    except RemoteCommandFailed as cause:
+        raise TrainingFailed(
+            f"the VM cannot train with strategy {ctx.accelerator.strategy}: {cause.sentence}"
+        ) from cause
+    ctx.note("devices: " + found.stdout.strip().splitlines()[-1])
+
+
+__all__ = ["RunFailed", "open_shell", "prepare"]

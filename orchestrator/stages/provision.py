@@ -1,0 +1,197 @@
+"""Rent the VM: RESERVE -> ARM kill switches -> INTENT in the ledger -> CREATE -> RESOLVE -> CONFIRM.
+
+The reservation exists before this stage begins (`guard` and the ledger make it). Creates fail closed: without an
+armed switch or a durable intent nothing is asked for.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from orchestrator.domain.names import request_id
+from orchestrator.domain.plan import KILL_SLACK_S, attempt_labels
+from orchestrator.domain.runs import AttemptState
+from orchestrator.errors import (
+    AlreadyExists,
+    CloudError,
+    KillSwitchNotArmed,
+    NotFound,
+    OrchestratorError,
+    Preempted,
+    Unavailable,
+)
+from orchestrator.ports import Vm, VmSpec, VmState
+from orchestrator.stages.context import SSH_USER, RunContext
+from orchestrator.stages.keys import ensure_key
+from orchestrator.waiting import wait_for
+
+
+def provision(ctx: RunContext) -> None:
+    """Make the attempt's VM exist, be ready, and be provably mortal.
+
+    Raises NoCapacity or QuotaExceeded (nothing exists then), KillSwitchNotArmed, Stopped, or another error.
+    """
+    if ctx.attempt.state is AttemptState.RESERVED:
+        _arm_and_intend(ctx)
+        ctx.check_stop()
+        _create(ctx)
+    elif ctx.attempt.state is AttemptState.INTENDED and ctx.attempt.operation is None:
+        _create(ctx)  # died between intent and answer: the same name can only give the same VM
+    vm = _wait_until_ready(ctx)
+    _confirm_switches(ctx, vm)
+
+
+def _spec(ctx: RunContext) -> VmSpec:
+    run, attempt = ctx.run, ctx.attempt
+    key = ensure_key(ctx.key_path, SSH_USER)
+    spec = VmSpec(
+        ref=ctx.ref,
+        accelerator=ctx.accelerator,
+        spot=run.spec.spot,
+        labels=attempt_labels(run, attempt),
+        request_id=request_id(attempt.vm),
+    )
+    return spec.with_metadata(ssh_keys=f"{SSH_USER}:{key}")
+
+
+def _armed_spec(ctx: RunContext) -> VmSpec:
+    switches = ctx.services.switches_for(ctx.accelerator)
+    if not switches:
+        raise KillSwitchNotArmed(f"there is no kill switch for {ctx.accelerator.name}, so it is not rented")
+    spec = _spec(ctx)
+    for switch in switches:
+        if switch.slack_s > KILL_SLACK_S:
+            raise KillSwitchNotArmed(f"{switch.name} may fire later than the reservation lasts")
+        spec = switch.arm(spec, ctx.attempt.deadline, ctx.now())
+    return spec
+
+
+def _arm_and_intend(ctx: RunContext) -> None:
+    ctx.show("arming kill switches")
+    # The reservation is for a duration; the clock starts with the intent, not when the run was planned.
+    deadline = ctx.now() + timedelta(hours=float(ctx.run.spec.max_hours))
+    ctx.update_attempt(deadline=deadline)
+    spec = _armed_spec(ctx)
+    ctx.provider.validate(spec)
+    ctx.update_attempt(state=AttemptState.INTENDED, billed_from=ctx.now())
+    armed = ", ".join(switch.name for switch in ctx.services.switches_for(ctx.accelerator))
+    ctx.note(f"intend {ctx.attempt.vm} in {ctx.attempt.zone}, deadline {deadline:%H:%M:%S} UTC, armed: {armed}")
+
+
+def _create(ctx: RunContext) -> None:
+    ctx.show("asking for the VM")
+    try:
+        operation = ctx.provider.create(_armed_spec(ctx))
+    except AlreadyExists:
+        _adopt_or_refuse(ctx, ctx.provider.get(ctx.ref))
+        return
+    except Unavailable as cause:
+        _resolve(ctx, cause)
+        return
+    ctx.update_attempt(operation=operation)
+    ctx.note(f"create asked for: {operation}")
+
+
+def _resolve(ctx: RunContext, cause: Unavailable) -> None:
+    """The answer to a create was lost. Look whether the VM exists; never create blindly a second time."""
+    ctx.note(f"the answer to the create was lost: {cause.sentence}")
+
+    def look() -> Vm | None:
+        try:
+            return ctx.provider.get(ctx.ref)
+        except NotFound:
+            return None
+
+    pace = ctx.services.pace
+    try:
+        vm = wait_for(look, clock=ctx.services.clock, timeout_s=6 * pace.poll_s, poll_s=pace.poll_s, what="the VM")
+    except Unavailable:
+        # Not there after several looks. A create with the same name cannot make a second VM; if it failed for a
+        # lasting reason the second answer says so.
+        operation = ctx.provider.create(_armed_spec(ctx))
+        ctx.update_attempt(operation=operation)
+        return
+    _adopt_or_refuse(ctx, vm)
+
+
+def _adopt_or_refuse(ctx: RunContext, vm: Vm) -> None:
+    if vm.labels.get("oc-nonce") != ctx.attempt.nonce:
+        raise CloudError(
+            f"{vm.ref.name} exists in {vm.ref.zone} and is not ours", "look at it in the console; it was left alone"
+        )
+    ctx.note(f"{vm.ref.name} is there and ours")
+
+
+def _wait_until_ready(ctx: RunContext) -> Vm:
+    """Poll until READY, moving `billed_from` along while the VM surely does not bill yet."""
+
+    def look() -> Vm | None:
+        ctx.check_stop()
+        asked_at = ctx.now()
+        try:
+            vm = ctx.provider.get(ctx.ref)
+        except NotFound:
+            _raise_if_failed(ctx)
+            return None
+        if ctx.attempt.state is AttemptState.INTENDED:
+            ctx.update_attempt(state=AttemptState.CREATED, seen_at=asked_at)
+        if vm.state is VmState.READY:
+            return vm
+        if vm.state is VmState.CREATING:
+            ctx.update_attempt(billed_from=asked_at)
+            _raise_if_failed(ctx)
+            ctx.show("creating")
+            return None
+        if vm.state in (VmState.PREEMPTED, VmState.STOPPED, VmState.DELETING):
+            raise Preempted(f"{vm.ref.name} was taken back while it was created ({vm.raw_state})")
+        return None
+
+    pace = ctx.services.pace
+    return wait_for(
+        look,
+        clock=ctx.services.clock,
+        timeout_s=pace.create_timeout_s,
+        poll_s=pace.poll_s,
+        what=f"the creation of {ctx.attempt.vm}",
+    )
+
+
+def _raise_if_failed(ctx: RunContext) -> None:
+    """Raise what the create operation ended with, if it failed."""
+    attempt = ctx.attempt
+    if attempt.operation:
+        try:
+            ctx.provider.operation_done(ctx.ref, attempt.operation)
+        except NotFound:
+            return  # operations are forgotten after a while; the VM itself is what counts
+        except Unavailable:
+            raise
+        except OrchestratorError as cause:
+            ctx.note(f"the create failed: {cause.sentence}")
+            raise
+
+
+def _confirm_switches(ctx: RunContext, vm: Vm) -> None:
+    """Read every kill switch back. A VM whose end is not proven is not used."""
+    pace, deadline = ctx.services.pace, ctx.attempt.deadline
+    for switch in ctx.services.switches_for(ctx.accelerator):
+        ctx.show(f"proving kill switch: {switch.name}")
+
+        def proven() -> bool | None:
+            ctx.check_stop()
+            return switch.armed(ctx.provider.get(vm.ref), deadline) or None  # noqa: B023 - called before the next turn
+
+        try:
+            wait_for(
+                proven,
+                clock=ctx.services.clock,
+                timeout_s=pace.boot_timeout_s,
+                poll_s=pace.poll_s,
+                what=f"the proof of {switch.name}",
+            )
+        except Unavailable as cause:
+            raise KillSwitchNotArmed(
+                f"{switch.name} of {vm.ref.name} could not be proven: {cause.sentence}",
+                "the VM is torn down; look at its serial console for what its startup script said",
+            ) from cause
+        ctx.note(f"kill switch proven: {switch.name}")
