@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 
 
 class SystemClock:
-    """The machine's clock. A set `stop` event ends sleeps early."""
+    """The machine's clock, moved by `skew_s` to the cloud's. A set `stop` event ends sleeps early."""
 
-    def __init__(self, stop: threading.Event | None = None) -> None:
+    def __init__(self, stop: threading.Event | None = None, skew_s: float = 0.0) -> None:
         self._stop = stop or threading.Event()
+        self._skew = timedelta(seconds=skew_s)
 
     def now(self) -> datetime:
-        return datetime.now(timezone.utc)
+        return datetime.now(timezone.utc) + self._skew
 
     def monotonic(self) -> float:
         return time.monotonic()
@@ -96,6 +97,7 @@ def local_cloud(project: Project, *, start: bool) -> dict[str, Any] | None:
 def connect(project: Project, stop: threading.Event | None = None) -> Services:
     """Pick the adapters and build the services. Starts the local cloud when the project is local. Raises CloudError."""
     from infra.gcp.clients import Endpoints, GoogleClients
+    from infra.gcp.clock import skew_s
     from infra.gcp.compute import GpuInstances
     from infra.gcp.storage import Buckets
     from infra.gcp.tpu import TpuNodes
@@ -118,7 +120,7 @@ def connect(project: Project, stop: threading.Event | None = None) -> Services:
         simulated=project.simulated,
         home=project.home,
         ledger=project.ledger,
-        clock=SystemClock(stop),
+        clock=SystemClock(stop, skew_s(endpoints)),
         prices=catalog_prices(),
         vms=vms,
         store=Buckets(clients),

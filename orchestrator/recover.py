@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.domain.names import nonce
-from orchestrator.domain.runs import AttemptState, Run, RunState, Stage
+from orchestrator.domain.runs import AttemptState, Run, Stage
 from orchestrator.errors import NotFound, OrchestratorError, StillBilling, Unavailable, UsageError
-from orchestrator.pipeline import drive_all, run_lock
+from orchestrator.pipeline import drive_all
 from orchestrator.ports import Billable, VmProvider
 from orchestrator.stages.context import Progress, Services
 from orchestrator.stages.teardown import end_attempt
@@ -50,12 +50,21 @@ def recover(
 
 
 def teardown_runs(services: Services, runs: Sequence[Run]) -> TeardownReport:
-    """End these runs, whatever they do, and prove their VMs gone."""
+    """End these runs, whatever they do, and prove their VMs gone.
+
+    A trainer that runs is asked to write its record first, and results that are in the bucket come home.
+    """
     result = TeardownReport()
+    stop = threading.Event()
+    stop.set()
+    before = {(attempt.run, attempt.number) for attempt in services.ledger.attempts(unsettled=True)}
+    drive_all(services, [run for run in runs if run.stage is not Stage.DONE], lambda _progress: None, stop)
     for run in runs:
-        _cancel(services, run)
-        for attempt in services.ledger.attempts(run.id, unsettled=True):
-            _end(services, attempt.run, attempt.number, result)
+        for attempt in services.ledger.attempts(run.id):
+            if attempt.state is not AttemptState.SETTLED:
+                _end(services, attempt.run, attempt.number, result)  # driven by another process, or it failed above
+            elif (attempt.run, attempt.number) in before:
+                result.ended.append(f"{attempt.vm} in {attempt.zone}")
     return result
 
 
@@ -98,15 +107,6 @@ def _look(provider: VmProvider, result: TeardownReport) -> Sequence[Billable]:
         if unseen not in result.unproven:
             result.unproven.append(unseen)
     return listing.found
-
-
-def _cancel(services: Services, run: Run) -> None:
-    """A run that another live process drives is left to it: it will find its VM gone and end by itself."""
-    with run_lock(services, run) as mine:
-        if mine:
-            error = run.error or "torn down by the user"
-            code = run.error_code or "Stopped"
-            services.ledger.update_run(run.id, state=RunState.FAILED, stage=Stage.DONE, error=error, error_code=code)
 
 
 def _end(services: Services, run_id: str, number: int, result: TeardownReport) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,7 +28,9 @@ def stopping() -> Iterator[threading.Event]:
 
     def first(_signal: int, _frame: object) -> None:
         if stop.is_set():
-            raise KeyboardInterrupt
+            if sys.stderr.isatty():
+                sys.stderr.write("\x1b[?25h")  # the live display has hidden the cursor
+            os._exit(130)  # as good as kill -9, which everything here survives; waiting for threads is what is unwanted
         stop.set()
         output.say(
             "\nstopping: results are collected and the VMs torn down; once more leaves them to `orchestrate recover` "
@@ -111,7 +115,7 @@ def conclude(
         )
     else:
         if runs:
-            show_comparison(runs)
+            show_comparison(runs, services.ledger)
         _say_result(services, runs, remaining, named)
     return exit_code(runs, named)
 

@@ -39,10 +39,17 @@ if TYPE_CHECKING:
     "--zone", "zones", type=parameters.LIST, default="", help="Zones to try, in order. Default: the cheapest."
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--detach", is_flag=True, help="Return at once; `attach` follows, `status` and `logs` look.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
 @output.json_option
 def launch(
-    as_json: bool, yes: bool, dry_run: bool, max_hours: Decimal | None, zones: tuple[str, ...], **typed: Any
+    as_json: bool,
+    yes: bool,
+    dry_run: bool,
+    detach: bool,
+    max_hours: Decimal | None,
+    zones: tuple[str, ...],
+    **typed: Any,
 ) -> int:
     """Rent, train, collect, tear down, compare.
 
@@ -66,7 +73,7 @@ def launch(
             return 0
         if not yes and not _confirmed(as_json):
             return 2
-        return _run(project, plan, as_json=as_json)
+        return _detach(project, plan, as_json=as_json) if detach else _run(project, plan, as_json=as_json)
 
 
 def _plan(project: Project, flags: LaunchFlags) -> Plan:
@@ -100,6 +107,29 @@ def _run(project: Project, plan: Plan, *, as_json: bool) -> int:
         project.ledger.admit(plan.experiment, plan.runs, plan.attempts, plan.credit)
         runs = driving.drive(services, plan.runs, stop, quiet=as_json)
         return driving.conclude(services, runs, as_json=as_json, experiment=plan.experiment.id)
+
+
+def _detach(project: Project, plan: Plan, *, as_json: bool) -> int:
+    """Admit the launch and leave the driving to an `attach` of its own, which outlives this terminal."""
+    import subprocess
+
+    project.ledger.admit(plan.experiment, plan.runs, plan.attempts, plan.credit)
+    names = [run.id for run in plan.runs]
+    log_path = project.home / "experiments" / plan.experiment.id / "attach.log"
+    log_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with log_path.open("wb") as log:
+        subprocess.Popen(
+            [sys.executable, "-m", "orchestrator", "attach", *names],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    if as_json:
+        output.print_json({"experiment": plan.experiment.id, "runs": [{"run": name} for name in names]})
+    else:
+        output.say(f"launched {', '.join(names)}; `orchestrate status` and `orchestrate logs -f {names[0]}` look at it")
+    return 0
 
 
 def _plan_json(plan: Plan) -> dict[str, Any]:

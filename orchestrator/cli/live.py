@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.cli import output
@@ -32,6 +33,7 @@ class LiveDisplay:
     def report(self, progress: Progress) -> None:
         """Take in what a run does now; without a terminal, print a line when it is another step."""
         with self._lock:
+            progress = _with_last_figures(progress, self._latest.get(progress.run))
             self._latest[progress.run] = progress
             line = f"{progress.run} {progress.accelerator}: {progress.stage}: {progress.detail}{_figures(progress)}"
             step = f"{progress.stage} {progress.detail} {progress.epoch}"
@@ -50,6 +52,18 @@ class LiveDisplay:
                 else:
                     table.add_row(run, self._names[run], _stages(progress.stage), progress.detail, *_cells(progress))
         return table
+
+
+def _with_last_figures(progress: Progress, before: Progress | None) -> Progress:
+    """Epoch, loss and accuracy stay on the screen while the run goes through stages that have none."""
+    if before is None:
+        return progress
+    return replace(
+        progress,
+        epoch=progress.epoch or before.epoch,
+        loss=before.loss if progress.loss is None else progress.loss,
+        accuracy=before.accuracy if progress.accuracy is None else progress.accuracy,
+    )
 
 
 def _stages(stage: Stage) -> str:

@@ -42,7 +42,8 @@ def opened(*, as_json: bool) -> Iterator[Project]:
 
 def say(text: str) -> None:
     """A message for people, on stderr."""
-    stderr().print(text, highlight=False, soft_wrap=True, markup=False)
+    console = stderr()
+    console.print(text, highlight=False, soft_wrap=not console.is_terminal, markup=False)
 
 
 def print_json(value: Any) -> None:

@@ -10,6 +10,7 @@ from statistics import median
 
 from pydantic import BaseModel, ConfigDict
 
+from orchestrator.domain.money import usd
 from orchestrator.errors import UsageError
 from orchestrator.report.measured import Measured, Source, measured
 
@@ -54,11 +55,14 @@ class Comparison(BaseModel):
     notes: tuple[str, ...]
 
 
-def compare_sources(sources: Sequence[Source], *, force: bool = False, interval_of: IntervalOf | None = None) -> Comparison:
+def compare_sources(
+    sources: Sequence[Source], *, force: bool = False, interval_of: IntervalOf | None = None
+) -> Comparison:
     """Put records side by side. Raises UsageError when simulated ones would be mixed with real ones without `force`."""
     times = Counter(source.record.run_id for source in sources)
     runs = tuple(
-        measured(source, source.record.run_id if times[source.record.run_id] == 1 else source.path) for source in sources
+        measured(source, source.record.run_id if times[source.record.run_id] == 1 else source.path)
+        for source in sources
     )
     simulated = [run.name for run in runs if run.simulated]
     if 0 < len(simulated) < len(runs) and not force:
@@ -86,7 +90,8 @@ def _pairings(runs: Sequence[Measured], interval_of: IntervalOf | None) -> Itera
             left = [run for run in same if run.accelerator == one]
             right = [run for run in same if run.accelerator == other]
             shared = sorted({run.global_batch for run in left} & {run.global_batch for run in right})
-            for batch in shared or [None]:
+            batches: Sequence[int | None] = shared or [None]
+            for batch in batches:
                 yield _pair(
                     [run for run in left if batch in (None, run.global_batch)],
                     [run for run in right if batch in (None, run.global_batch)],
@@ -123,16 +128,22 @@ def _pair(
 def _sentence(pair: Pairing, *, simulated: bool) -> str:
     batch = "different global batches" if pair.global_batch is None else f"global batch {pair.global_batch}"
     times = f"{pair.faster} {_short(pair.faster_s)}, {pair.slower} {_short(pair.slower_s)}"
-    outcome = f"the epochs of {pair.faster} took 1/{pair.ratio:.2f} of the time"
+    outcome = f"{pair.faster} was {pair.ratio:.2f} times as fast"
     if f"{pair.ratio:.2f}" == "1.00":
-        outcome = "no difference to two digits"
-    certainty = f"{max(pair.faster_runs, pair.slower_runs)} runs each at most: no interval, so this is an observation, not a verdict"
-    if pair.interval is not None:
-        certainty = f"the ratio lies between {pair.interval[0]:.2f} and {pair.interval[1]:.2f}"
-    elif pair.faster_runs == pair.slower_runs == 1:
-        certainty = "one run each: no interval, so this is an observation, not a verdict"
-    said = f"{pair.workload}, {batch}: steady epoch {times}: {outcome}; {certainty}"
+        outcome = "the same to two digits"
+    if pair.faster_epoch_usd is not None and pair.slower_epoch_usd is not None:
+        outcome += f", at {epoch_usd(pair.faster_epoch_usd)} an epoch against {epoch_usd(pair.slower_epoch_usd)}"
+    said = f"{pair.workload}, {batch}: steady epoch {times}: {outcome}; {_certainty(pair)}"
     return f"{said}; {SIMULATED}" if simulated else said
+
+
+def _certainty(pair: Pairing) -> str:
+    if pair.interval is not None:
+        return f"the ratio lies between {pair.interval[0]:.2f} and {pair.interval[1]:.2f}"
+    counts = f"{pair.faster_runs} and {pair.slower_runs} runs"
+    if pair.faster_runs == pair.slower_runs == 1:
+        counts = "one run each"
+    return f"{counts}: no interval, so this is an observation, not a verdict"
 
 
 def _differences(runs: Sequence[Measured]) -> Iterator[str]:
@@ -156,7 +167,7 @@ def _differences(runs: Sequence[Measured]) -> Iterator[str]:
             values.setdefault(run.accelerator if by_accelerator else run.name, []).append(shown)
         if len({tuple(sorted(set(held))) for held in values.values()}) > 1:
             listed = ", ".join(f"{owner} {'/'.join(dict.fromkeys(held))}" for owner, held in values.items())
-            yield f"{words} differs: {listed}"
+            yield f"{words}: {listed}"
 
 
 def _notes(runs: Sequence[Measured], usable: Sequence[Measured], pairings: Sequence[Pairing]) -> Iterator[str]:
@@ -182,6 +193,11 @@ def _seconds(runs: Sequence[Measured]) -> list[float]:
 def _epoch_usd(runs: Sequence[Measured]) -> Decimal | None:
     known = [run.usd_per_steady_epoch for run in runs if run.usd_per_steady_epoch is not None]
     return median(known) if len(known) == len(runs) else None
+
+
+def epoch_usd(amount: Decimal) -> str:
+    """An epoch may cost a thousandth of a cent: two digits of it at least."""
+    return usd(amount) if amount == 0 or amount >= Decimal("0.001") else f"${amount:.6f}"
 
 
 def _short(seconds: float) -> str:

@@ -88,7 +88,7 @@ def measured(source: Source, name: str) -> Measured:
         run=record.run_id,
         status=record.status,
         workload=record.workload,
-        accelerator=source.accelerator or described,
+        accelerator=source.accelerator or described.removeprefix("cpu standing in for "),
         device=described,
         simulated=record.simulated or (device is not None and device.simulated),
         replicas=device.replicas if device else None,

@@ -81,28 +81,29 @@ def pull(ctx: RunContext, manifest: Manifest) -> Path | None:
     return record
 
 
+def read_manifest(ctx: RunContext) -> Manifest | None:
+    """The manifest of the current attempt; None when there is none yet. Raises BadArtifact when it is not its own."""
+    try:
+        text = ctx.services.store.read(ctx.bucket, f"{ctx.results}/{MANIFEST}")
+    except NotFound:
+        return None
+    try:
+        manifest = Manifest.model_validate_json(text)
+    except ValidationError as cause:
+        raise BadArtifact(f"the manifest of {ctx.run_id} is not valid: {cause}") from cause
+    if (manifest.run, manifest.attempt) != (ctx.run_id, ctx.attempt.number):
+        raise BadArtifact(f"the manifest of {ctx.run_id} is of run {manifest.run} attempt {manifest.attempt}")
+    return manifest
+
+
 def _wait_for_manifest(ctx: RunContext) -> Manifest:
     """The VM uploads until it dies, so the manifest is waited for until the deadline, ten minutes at most."""
-
-    def look() -> Manifest | None:
-        try:
-            text = ctx.services.store.read(ctx.bucket, f"{ctx.results}/{MANIFEST}")
-        except NotFound:
-            return None
-        try:
-            manifest = Manifest.model_validate_json(text)
-        except ValidationError as cause:
-            raise BadArtifact(f"the manifest of {ctx.run_id} is not valid: {cause}") from cause
-        if (manifest.run, manifest.attempt) != (ctx.run_id, ctx.attempt.number):
-            raise BadArtifact(f"the manifest of {ctx.run_id} is of run {manifest.run} attempt {manifest.attempt}")
-        return manifest
-
     left_s = (ctx.attempt.deadline + timedelta(seconds=30) - ctx.now()).total_seconds()
     pace = ctx.services.pace
     return wait_for(
-        look,
+        lambda: read_manifest(ctx),
         clock=ctx.services.clock,
-        timeout_s=min(pace.upload_timeout_s, max(left_s, 0.0)),
+        timeout_s=ctx.patience_s(min(pace.upload_timeout_s, max(left_s, 0.0))),
         poll_s=min(1.0, pace.poll_s),
         what=f"the results of {ctx.run_id} in the bucket",
     )

@@ -20,6 +20,7 @@ from orchestrator.ledger import Ledger
 from orchestrator.ports import Clock, KillSwitch, ObjectStore, ShellFactory, VmProvider, VmRef
 
 SSH_USER = "orchestrate"
+STOPPING_PATIENCE_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,10 @@ class RunContext:
         """Raises Stopped when the user has asked for it. Not called where stopping would lose or leak something."""
         if self.stop.is_set():
             raise Stopped(f"run {self.run_id} was stopped by the user")
+
+    def patience_s(self, timeout_s: float) -> float:
+        """How long to wait for something: not long any more once the user wants to stop."""
+        return min(timeout_s, STOPPING_PATIENCE_S) if self.stop.is_set() else timeout_s
 
     def sleep(self, seconds: float) -> None:
         """Wait, unless the user wants to stop."""

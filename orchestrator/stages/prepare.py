@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from orchestrator.domain.names import MANAGED, data_prefix
 from orchestrator.domain.plan import BUCKET_LIFETIME_DAYS
 from orchestrator.domain.prices import region_of
-from orchestrator.errors import RemoteCommandFailed, RunFailed, TrainingFailed
+from orchestrator.errors import RemoteCommandFailed, TrainingFailed, Unavailable
 from orchestrator.ports import HostKey, RemoteShell, Worker
 from orchestrator.stages.context import SSH_USER, RunContext
 from orchestrator.stages.job import WORK_DIR, job_file, python_path, trainer_argv
 from orchestrator.waiting import wait_for
 
+INSTALL_TRIES = 3
 _staging = threading.Lock()  # runs of one launch share the data set: one uploads, the others find it there
 
 
@@ -24,14 +26,11 @@ def prepare(ctx: RunContext) -> None:
 
     Raises TrainingFailed when the VM has not the devices that the strategy needs, HostKeyRejected, Unavailable.
     """
+    ctx.check_stop()
     _stage_data(ctx)
     ctx.check_stop()
     for worker in ctx.provider.get(ctx.ref).workers:
-        shell = open_shell(ctx, worker)
-        try:
-            _install(ctx, shell, worker)
-        finally:
-            shell.close()
+        _install_with_patience(ctx, worker)
         ctx.check_stop()
 
 
@@ -44,12 +43,16 @@ def open_shell(ctx: RunContext, worker: Worker) -> RemoteShell:
         return keys or None
 
     keys = wait_for(
-        published, clock=clock, timeout_s=pace.boot_timeout_s, poll_s=pace.poll_s, what="the host keys of the VM"
+        published,
+        clock=clock,
+        timeout_s=ctx.patience_s(pace.boot_timeout_s),
+        poll_s=pace.poll_s,
+        what="the host keys of the VM",
     )
     return wait_for(
         lambda: ctx.services.shells.open(worker, keys, SSH_USER, ctx.key_path),
         clock=clock,
-        timeout_s=pace.boot_timeout_s,
+        timeout_s=ctx.patience_s(pace.boot_timeout_s),
         poll_s=pace.poll_s,
         what=f"an SSH connection to worker {worker.index}",
     )
@@ -69,6 +72,20 @@ def _stage_data(ctx: RunContext) -> None:
         for path in [*shards, folder / "manifest.json"]:
             store.upload(ctx.bucket, f"{prefix}/{path.name}", path)
     ctx.note(f"data set in gs://{ctx.bucket}/{prefix} ({spec.dataset_bytes} bytes)")
+
+
+def _install_with_patience(ctx: RunContext, worker: Worker) -> None:
+    """A connection may break at any time, and every step of the installation may be repeated."""
+    for tries_left in reversed(range(INSTALL_TRIES)):
+        try:
+            with closing(open_shell(ctx, worker)) as shell:
+                _install(ctx, shell, worker)
+            return
+        except Unavailable as cause:
+            ctx.check_stop()
+            if not tries_left:
+                raise
+            ctx.note(f"installing again on worker {worker.index}: {cause.sentence}")
 
 
 def _install(ctx: RunContext, shell: RemoteShell, worker: Worker) -> None:
@@ -102,6 +119,3 @@ def _check_devices(ctx: RunContext, shell: RemoteShell, python: str, home: str) 
             f"the VM cannot train with strategy {ctx.accelerator.strategy}: {cause.sentence}"
         ) from cause
     ctx.note("devices: " + found.stdout.strip().splitlines()[-1])
-
-
-__all__ = ["RunFailed", "open_shell", "prepare"]

@@ -31,6 +31,7 @@ def provision(ctx: RunContext) -> None:
 
     Raises NoCapacity or QuotaExceeded (nothing exists then), KillSwitchNotArmed, Stopped, or another error.
     """
+    ctx.check_stop()
     if ctx.attempt.state is AttemptState.RESERVED:
         _arm_and_intend(ctx)
         ctx.check_stop()

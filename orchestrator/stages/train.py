@@ -35,6 +35,7 @@ def train(ctx: RunContext) -> None:
     """
     follower = _Follower(ctx)
     try:
+        ctx.check_stop()
         status = follower.follow()
     except (DeadlineReached, Stopped):
         follower.stop()

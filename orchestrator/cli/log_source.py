@@ -1,0 +1,49 @@
+"""Where is a run's log? On this machine while it is followed and after its artifacts came home, else in the bucket."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrator.domain.names import bucket_name, results_prefix
+from orchestrator.domain.prices import region_of
+from orchestrator.domain.runs import Run
+from orchestrator.errors import NotFound
+
+if TYPE_CHECKING:
+    from orchestrator.bootstrap import Project
+    from orchestrator.ports import ObjectStore
+
+LOG_NAME = "train.log"
+
+
+class LogSource:
+    """Reads logs of a project's runs; connects to the cloud only when it must, and once."""
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        self._store: ObjectStore | None = None
+
+    def read(self, run: Run) -> bytes:
+        """The log of the run's latest attempt as far as it is known. Raises NotFound, Unavailable."""
+        folder = self._project.home / "experiments" / run.experiment / run.id
+        copies = (folder / f"train-a{run.attempt}.log", folder / f"a{run.attempt}" / LOG_NAME)
+        found = [path.read_bytes() for path in copies if path.exists()]
+        return max(found, key=len) if found else self._from_bucket(run)
+
+    def _from_bucket(self, run: Run) -> bytes:
+        attempt = self._project.ledger.attempt(run.id, run.attempt)
+        absent = NotFound(
+            f"run {run.id} has no log yet: it is {run.state.value}, stage {run.stage.value}",
+            f"`orchestrate status {run.id}` says what happened",
+        )
+        if attempt.seen_at is None:  # no VM of this attempt was ever seen: there is nothing to ask a cloud about
+            raise absent
+        if self._store is None:
+            from orchestrator.bootstrap import connect
+
+            self._store = connect(self._project).store
+        bucket = bucket_name(self._project.name, region_of(attempt.zone))
+        try:
+            return self._store.read(bucket, f"{results_prefix(run.experiment, run.id, run.attempt)}/{LOG_NAME}")
+        except NotFound as cause:
+            raise absent from cause

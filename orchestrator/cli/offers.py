@@ -1,0 +1,92 @@
+"""In which zones, at which price, does the catalog offer each accelerator type?"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.domain.accelerators import Accelerator, accelerators
+from orchestrator.domain.money import Rate
+from orchestrator.domain.prices import PriceBook, catalog_prices, region_of
+from orchestrator.errors import UnknownPrice, UsageError
+
+
+@dataclass(frozen=True)
+class ZoneOffer:
+    """One zone's hourly rates for the whole VM; `spot` None: no spot price is known there."""
+
+    zone: str
+    on_demand: Rate
+    spot: Rate | None
+
+
+@dataclass(frozen=True)
+class Offer:
+    """An accelerator type and where it is offered, the cheapest zone first; at least one."""
+
+    item: Accelerator
+    zones: tuple[ZoneOffer, ...]
+
+    @property
+    def sources(self) -> set[str]:
+        return {source for zone in self.zones for source in zone.on_demand.sources}
+
+    def to_json(self) -> dict[str, Any]:
+        """With every zone."""
+        zones = [
+            {
+                "zone": zone.zone,
+                "usd_per_hour": zone.on_demand.usd_per_hour,
+                "spot_usd_per_hour": zone.spot.usd_per_hour if zone.spot else None,
+                "as_of": zone.on_demand.as_of,
+                "sources": list(zone.on_demand.sources),
+            }
+            for zone in self.zones
+        ]
+        return {**self.item.model_dump(), "zones": zones}
+
+
+def catalog_offers(*, region: str | None, zone: str | None, spot: bool) -> list[Offer]:
+    """Every offered accelerator type, in catalog order. Raises UsageError for a region or zone without any."""
+    prices = catalog_prices()
+    everything = [Offer(item, _zones(item, prices, spot=spot)) for item in accelerators().values()]
+    known = {one.zone for offer in everything for one in offer.zones}
+    _check("--zone", zone, known)
+    _check("--region", region, {region_of(name) for name in known})
+    kept = [
+        Offer(offer.item, tuple(one for one in offer.zones if _is_in(one.zone, region, zone))) for offer in everything
+    ]
+    found = [offer for offer in kept if offer.zones]
+    if not found:
+        raise UsageError(f"nothing is offered in zone {zone} of region {region}", "leave one of the two flags out")
+    return found
+
+
+def _zones(item: Accelerator, prices: PriceBook, *, spot: bool) -> tuple[ZoneOffer, ...]:
+    """Cheapest first, by the price that is asked for; with `spot` only zones that have a spot price."""
+    offers = [ZoneOffer(name, prices.rate(item, name, spot=False), _spot(item, name, prices)) for name in prices.zones(item)]
+    if not spot:
+        return tuple(offers)
+    priced = [(offer.spot.usd_per_hour, offer) for offer in offers if offer.spot]
+    return tuple(offer for _, offer in sorted(priced, key=lambda pair: pair[0]))
+
+
+def _spot(item: Accelerator, zone: str, prices: PriceBook) -> Rate | None:
+    try:
+        return prices.rate(item, zone, spot=True)
+    except UnknownPrice:
+        return None
+
+
+def _is_in(name: str, region: str | None, zone: str | None) -> bool:
+    return zone in (None, name) and region in (None, region_of(name))
+
+
+def _check(flag: str, wanted: str | None, known: set[str]) -> None:
+    if wanted is not None and wanted not in known:
+        near = difflib.get_close_matches(wanted, sorted(known), n=5, cutoff=0.6)
+        raise UsageError(
+            f"{flag}: the catalog knows no offer in {wanted!r}",
+            f"did you mean {', '.join(near)}?" if near else "`orchestrate accelerators` shows where there are some",
+        )

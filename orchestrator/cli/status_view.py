@@ -1,0 +1,77 @@
+"""What does the status look like on a terminal? One table of runs, and the events of those that were asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from orchestrator.cli import output
+from orchestrator.cli.text import moment, one_line, span
+from orchestrator.domain.money import usd
+from orchestrator.domain.runs import Stage
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from orchestrator.cli.standing import Standing
+    from orchestrator.ledger import Experiment
+
+COLUMNS = ("run", "accelerator", "workload", "state", "zone", "since", "VM age", "left", "cost")
+WIDE = 140
+"""From this width on the last event stands in the table; below it would tear the rows apart."""
+
+
+def status_view(
+    experiments: Sequence[tuple[Experiment, list[Standing]]], width: int, *, events: bool
+) -> RenderableType:
+    """Everything that `status` shows."""
+    from rich.console import Group
+    from rich.text import Text
+
+    if not experiments:
+        return Text("no run yet: `orchestrate launch --accel v3-8 --workload mnist-cnn` starts one")
+    wide = width >= WIDE
+    table = output.table("", (*COLUMNS, "last event") if wide else COLUMNS, ("VM age", "left", "cost"))
+    below: list[RenderableType] = []
+    for experiment, runs in experiments:
+        table.add_row(Text(experiment.id, style="bold"), *[""] * 4, Text(f"{experiment.created_at:%m-%d %H:%M}"))
+        for run in runs:
+            last = f"{run.last.at:%H:%M:%S} {run.last.stage}: {one_line(run.last.message)}" if run.last else ""
+            cells = [Text(cell) for cell in _cells(run)]
+            table.add_row(*cells, *([Text(last, no_wrap=True, overflow="ellipsis")] if wide else []))
+            if last and run.unfinished and not wide:
+                below.append(Text(f"{run.run.id} {last}"))
+        table.add_section()
+    if events:
+        below = [part for _, runs in experiments for run in runs for part in _details(run)]
+    return Group(table, *below)
+
+
+def _cells(standing: Standing) -> Iterator[str]:
+    run, vm = standing.run, standing.vms[-1] if standing.vms else None
+    yield f" {run.id}"
+    yield run.spec.accelerator + (" spot" if run.spec.spot else "")
+    yield run.spec.workload
+    yield run.state.value if run.stage is Stage.DONE else f"{run.state.value}: {run.stage.value}"
+    yield standing.zone
+    yield f"{run.created_at:%m-%d %H:%M}"
+    yield span(vm.age_s) if vm and vm.age_s is not None else ""
+    yield span(vm.left_s) if vm else ""
+    yield usd(standing.usd)
+
+
+def _details(standing: Standing) -> Iterator[RenderableType]:
+    """The events of one run, its VMs and its error."""
+    from rich.text import Text
+
+    table: Table = output.table(f"events of {standing.run.id} (UTC)", ("time", "attempt", "stage", "message"))
+    for event in standing.events:
+        table.add_row(moment(event.at), str(event.attempt), event.stage, Text(one_line(event.message)))
+    yield table
+    for vm in standing.vms:
+        yield Text(f"VM {vm.name} in {vm.zone}: {vm.state}, deleted by its kill switches at {moment(vm.deadline)} UTC")
+    if standing.run.error:
+        yield Text(f"{standing.run.error_code}: {one_line(standing.run.error)}")
+    if standing.run.record:
+        yield Text(f"record: {standing.run.record}", no_wrap=True, overflow="ignore")

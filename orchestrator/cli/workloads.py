@@ -1,0 +1,55 @@
+"""`orchestrate workloads`: what can be trained?"""
+
+from __future__ import annotations
+
+import click
+
+from orchestrator.cli import output
+
+COLUMNS = ("name", "title", "data", "batch", "epochs", "learning rate", "published accuracy")
+
+
+@click.command()
+@output.json_option
+def workloads(as_json: bool) -> None:
+    """List what can be trained, with the settings and results that others published.
+
+    \b
+    Example:
+      orchestrate workloads
+    """
+    from rich.text import Text
+
+    from trainer.workloads import list_workloads
+
+    found = list_workloads()
+    if as_json:
+        listed = [
+            {
+                "name": item.name,
+                "title": item.title,
+                "data_kind": item.data_kind,
+                "batch_size": item.default_batch_size,
+                "epochs": item.default_epochs,
+                "learning_rate": item.learning_rate,
+                "published": {"test_accuracy": item.published.test_accuracy, "note": item.published.note},
+            }
+            for item in found
+        ]
+        output.print_json({"workloads": listed})
+        return
+    table = output.table("", COLUMNS, COLUMNS[3:])
+    for item in found:
+        accuracy = item.published.test_accuracy
+        table.add_row(
+            item.name,
+            item.title,
+            item.data_kind,
+            str(item.default_batch_size),
+            str(item.default_epochs),
+            f"{item.learning_rate:g}",
+            "-" if accuracy is None else f"{accuracy:.2%}",
+        )
+    output.print_table(table)
+    for item in found:
+        output.stdout().print(Text(f"{item.name}: {item.published.note}"))

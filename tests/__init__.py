@@ -1,0 +1,1 @@
+"""Do the promises hold?"""

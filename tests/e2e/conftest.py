@@ -1,0 +1,132 @@
+"""The real command line in subprocesses, on a local cloud and a state folder of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.localcloud import client
+from orchestrator.domain.runs import Run
+from orchestrator.ledger import Ledger
+
+ROOT = Path(__file__).parents[2]
+QUICK = ("--workload", "mnist-mlp", "--data-size", "1000", "--batch-size", "200", "--epochs", "1", "--yes", "--json")
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        parsed: dict[str, Any] = json.loads(self.out)
+        return parsed
+
+
+class Orchestrate:
+    """`orchestrate` with an ORCHESTRATE_HOME, run in its own empty folder."""
+
+    def __init__(self, home: Path, folder: Path) -> None:
+        self.home = home
+        self.folder = folder
+        self.environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "ORCHESTRATE_HOME": str(home),
+            "PYTHONPATH": str(ROOT),
+            "LANG": "C.UTF-8",
+        }
+
+    def start(self, *args: str) -> subprocess.Popen[str]:
+        """Start a command in a session of its own, as a terminal would."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "orchestrator", *args],
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def finish(self, process: subprocess.Popen[str], timeout_s: float = 150) -> Finished:
+        """Wait for a started command."""
+        out, err = process.communicate(timeout=timeout_s)
+        return Finished(process.returncode, out, err)
+
+    def run(self, *args: str) -> Finished:
+        """Run a command to its end."""
+        return self.finish(self.start(*args))
+
+    @property
+    def cloud(self) -> dict[str, Any]:
+        """The cloud.json of the running local cloud."""
+        found = client.find(self.home / "local" / "cloud")
+        assert found is not None, "the local cloud does not run"
+        return found
+
+    def control(self, what: str, body: dict[str, Any] | None = None) -> Any:
+        """Ask the local cloud's own control API: what is really there."""
+        return client.control(self.cloud, what, body)
+
+    def inventory(self, kind: str) -> list[dict[str, Any]]:
+        """What the local cloud says exists of this kind."""
+        return [item for item in self.control("inventory")["resources"] if item["kind"] == kind]
+
+    def runs(self) -> list[Run]:
+        """The runs in the ledger; none before it exists."""
+        path = self.home / "local" / "ledger.db"
+        if not path.exists():
+            return []
+        ledger = Ledger(path)
+        try:
+            return ledger.runs()
+        finally:
+            ledger.close()
+
+    def wait_for_run(self, condition: Callable[[Run], bool], timeout_s: float = 90) -> Run:
+        """Watch the ledger until a run meets the condition."""
+        return wait_until(lambda: next((run for run in self.runs() if condition(run)), None), timeout_s)
+
+
+def wait_until(probe: Callable[[], Any], timeout_s: float = 60) -> Any:
+    """Look at something another process does, until it is so; fails the test when it never is."""
+    until = time.monotonic() + timeout_s
+    while time.monotonic() < until:
+        found = probe()
+        if found:
+            return found
+        time.sleep(0.01)  # another process's progress: there is nothing here to wait on
+    pytest.fail(f"not so within {timeout_s} s")
+
+
+@pytest.fixture
+def orchestrate(tmp_path: Path) -> Iterator[Orchestrate]:
+    """A fresh state folder; its local cloud is destroyed afterwards."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    tool = Orchestrate(tmp_path / "home", folder)
+    yield tool
+    running = client.find(tool.home / "local" / "cloud")
+    if running is not None:
+        client.control(running, "shutdown", {"destroy": True})
+
+
+def kill_hard(process: subprocess.Popen[str]) -> None:
+    """`kill -9` of the command and its threads; nothing of it can clean up."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()

@@ -1,0 +1,86 @@
+"""`kill -9` in each stage, an interrupted launch, and a laptop that never comes back."""
+
+from __future__ import annotations
+
+import os
+import signal
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from orchestrator.domain.runs import RunState, Stage
+from tests.e2e.conftest import QUICK, Orchestrate, kill_hard, wait_until
+from trainer.record import load_record
+
+STAGES = [stage for stage in Stage if stage is not Stage.DONE]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", STAGES, ids=[stage.value for stage in STAGES])
+def test_run_finishes_after_the_command_is_killed(orchestrate: Orchestrate, stage: Stage) -> None:
+    """Whatever the stage, `recover` takes the run to its end with its record, and nothing bills."""
+    launched = orchestrate.start("launch", "--accel", "t4", *QUICK)
+    run = orchestrate.wait_for_run(lambda run: run.state is RunState.ACTIVE and run.stage is stage)
+    kill_hard(launched)
+    verb = ("attach", run.id) if stage is Stage.TRAIN else ("recover",)
+    recovered = orchestrate.run(*verb, "--json")
+    assert recovered.code == 0, recovered.err
+    assert recovered.json["billable_remaining"] == 0
+    [after] = orchestrate.runs()
+    assert (after.state, after.stage) == (RunState.SUCCEEDED, Stage.DONE)
+    assert after.record is not None
+    assert load_record(Path(after.record)).status == "succeeded"
+    torn_down = orchestrate.run("teardown", "--all", "--yes", "--json")
+    assert (torn_down.code, torn_down.json["billable_remaining"]) == (0, 0)
+    for kind in ("instance", "disk", "node"):
+        assert orchestrate.inventory(kind) == []
+    assert [
+        row for row in orchestrate.control("meter")["rows"] if row["until"] is None and row["kind"] != "bucket"
+    ] == []
+
+
+@pytest.mark.slow
+def test_vm_deletes_itself_when_nobody_comes_back(orchestrate: Orchestrate) -> None:
+    """The command is killed while it trains, for ever; at the deadline both VMs end by themselves."""
+    launched = orchestrate.start(
+        "launch",
+        "--accel",
+        "v3-8,t4",
+        "--workload",
+        "mnist-cnn",
+        "--epochs",
+        "500",
+        "--max-hours",
+        "2",
+        "--yes",
+        "--json",
+    )
+    wait_until(lambda: len([run for run in orchestrate.runs() if run.stage is Stage.TRAIN]) == 2, 120)
+    kill_hard(launched)
+    assert len(orchestrate.inventory("node")) == len(orchestrate.inventory("instance")) == 1
+    orchestrate.control("clock/advance", {"seconds": 2 * 3600 + 60})
+    wait_until(lambda: not any(orchestrate.inventory(kind) for kind in ("node", "instance", "disk")), 60)
+    torn_down = orchestrate.run("teardown", "--all", "--yes", "--json")
+    assert (torn_down.code, torn_down.json["billable_remaining"]) == (0, 0)
+    metered = Decimal(orchestrate.control("meter")["total_usd"])
+    spent = Decimal(orchestrate.run("budget", "--json").json["spent_usd"])
+    assert metered <= spent <= metered * Decimal("1.02")
+
+
+@pytest.mark.slow
+def test_interrupt_collects_tears_down_and_exits_130(orchestrate: Orchestrate) -> None:
+    """Ctrl-C while it trains: the trainer writes an interrupted record, which comes home; nothing is left."""
+    launched = orchestrate.start("launch", "--accel", "t4", "--workload", "mnist-cnn", "--epochs", "500", "--yes")
+    run = orchestrate.wait_for_run(lambda run: run.stage is Stage.TRAIN, 120)
+    log = orchestrate.home / "local" / "experiments" / run.experiment / run.id / "train-a1.log"
+    wait_until(lambda: log.exists() and "epoch 1/500 start" in log.read_text(), 60)
+    os.kill(launched.pid, signal.SIGINT)
+    done = orchestrate.finish(launched)
+    assert done.code == 130, done.err
+    assert "proven gone" in done.err
+    [after] = orchestrate.runs()
+    assert (after.state, after.error_code) == (RunState.FAILED, "Stopped")
+    assert after.record is not None
+    assert load_record(Path(after.record)).status == "interrupted"
+    assert orchestrate.inventory("instance") == orchestrate.inventory("disk") == []

@@ -1,0 +1,94 @@
+"""The main job through the real command line: rent, train, collect, tear down, prove."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+
+from tests.e2e.conftest import Orchestrate
+from trainer.record import load_record
+
+_LINE = re.compile(r"^(\S+Z) epoch (\d+)/\d+ (start|trained)")
+
+
+def test_launch_trains_brings_the_record_home_and_proves_teardown(orchestrate: Orchestrate) -> None:
+    """One JSON object, exit 0, a valid record, nothing billable by the cloud's own inventory."""
+    done = orchestrate.run(
+        "launch",
+        "--accel",
+        "v3-8",
+        "--workload",
+        "mnist-mlp",
+        "--epochs",
+        "2",
+        "--data-size",
+        "2080",
+        "--yes",
+        "--json",
+    )
+    assert (done.code, done.err) == (0, "")
+    said = done.json
+    assert re.fullmatch(r"e-[0-9a-z]{6}", said["experiment"])
+    assert said["billable_remaining"] == 0
+    [run] = said["runs"]
+    assert (run["accelerator"], run["workload"], run["state"]) == ("v3-8", "mnist-mlp", "succeeded")
+    record = load_record(Path(run["record"]))
+    assert record.status == "succeeded"
+    assert record.simulated
+    assert record.device is not None
+    assert record.device.replicas == 8
+    assert record.data is not None
+    assert record.data.location == "gs"
+    assert orchestrate.inventory("node") == []
+    _assert_meter_agrees(orchestrate, Decimal(run["usd"]))
+    _assert_log_agrees_with_record(Path(run["record"]))
+    _assert_budget_adds_up(orchestrate)
+    _assert_no_secret_in_records(orchestrate)
+
+
+def _assert_meter_agrees(orchestrate: Orchestrate, usd: Decimal) -> None:
+    """The ledger's cost is what the cloud has metered: within a cent, and never below it."""
+    rows = [row for row in orchestrate.control("meter")["rows"] if row["kind"] != "bucket"]
+    metered = sum(Decimal(row["usd"]) for row in rows)
+    assert metered > 0
+    assert metered <= usd <= metered + Decimal("0.01")
+
+
+def _assert_log_agrees_with_record(record_path: Path) -> None:
+    """An independent reading: epoch times from the log's own time stamps, against the record's."""
+    started: dict[int, datetime] = {}
+    walls: dict[int, float] = {}
+    for line in (record_path.parent / "train.log").read_text().splitlines():
+        if match := _LINE.match(line):
+            at, epoch = datetime.fromisoformat(match[1]), int(match[2])
+            if match[3] == "start":
+                started[epoch] = at
+            else:
+                walls[epoch] = (at - started[epoch]).total_seconds()
+    record = json.loads(record_path.read_text())
+    recorded = {epoch["index"]: epoch["wall_s"] for epoch in record["epochs"]}
+    assert recorded.keys() == walls.keys() == {1, 2}
+    for index, wall_s in recorded.items():
+        assert abs(wall_s - walls[index]) <= max(0.05 * wall_s, 0.003), index  # the log has milliseconds
+
+
+def _assert_budget_adds_up(orchestrate: Orchestrate) -> None:
+    budget = orchestrate.run("budget", "--json").json
+    parts = sum(Decimal(budget[part]) for part in ("spent_usd", "reserved_usd", "free_usd"))
+    assert parts == Decimal(budget["credit_usd"]) == 300
+    assert Decimal(budget["spent_usd"]) > 0
+
+
+def _assert_no_secret_in_records(orchestrate: Orchestrate) -> None:
+    """Neither the private key nor a token is in anything that is kept or fetched; state files are the owner's alone."""
+    for path in (orchestrate.home / "local").rglob("*"):
+        if "cloud" in path.relative_to(orchestrate.home / "local").parts or not path.is_file():
+            continue
+        assert path.stat().st_mode & 0o077 == 0 or path.suffix in (".tfrecord", ".json"), path
+        content = path.read_bytes()
+        if path.name != "ssh_key":
+            assert b"PRIVATE KEY" not in content, path
+        assert b"ya29." not in content, path

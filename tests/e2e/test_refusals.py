@@ -1,0 +1,93 @@
+"""What must not be launched is refused with a reason, a way out and the right exit code; nothing is created or lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from infra.localcloud import client
+from tests.e2e.conftest import QUICK, Finished, Orchestrate
+
+
+def _assert_refused(done: Finished, code: int, *texts: str) -> None:
+    assert done.code == code, done.err
+    assert "Traceback" not in done.err
+    assert "next:" in done.err
+    for text in texts:
+        assert text in done.err
+    assert done.json["error"]["exit_code"] == code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "texts"),
+    [
+        (("--accel", "v3-9"), ("'v3-9'", "v3-8")),
+        (("--accel", "v3-8", "--workload", "mnist-rnn"), ("mnist-rnn", "mnist-cnn")),
+        (("--accel", "v3-8", "--data", "/no/such/folder"), ("/no/such/folder",)),
+        (("--accel", "v3-8", "--batch-size", "100"), ("100", "multiple of 8")),
+        (("--accel", "v3-8", "--batch-size", "0"), ("'0'",)),
+        (("--accel", "h100"), ("--spot",)),
+        (("--accel", "v3-8", "--zone", "mars-north1-a"), ("mars-north1-a", "us-central1-a")),
+        (("--accel", "v3-8", "--max-hours", "999"), ("999",)),
+        (("--accel", "v3-8,v3-8"), ("twice",)),
+        (("--accel", "t4", "--data-size", "99999999"), ("99999999",)),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+def test_wrong_request_is_refused_before_anything_starts(
+    orchestrate: Orchestrate, arguments: tuple[str, ...], texts: tuple[str, ...]
+) -> None:
+    """Exit 2, and not even the local cloud is started."""
+    _assert_refused(orchestrate.run("launch", *arguments, "--yes", "--json"), 2, *texts)
+    assert client.find(orchestrate.home / "local" / "cloud") is None
+    assert orchestrate.runs() == []
+
+
+def test_corrupt_configuration_is_refused(orchestrate: Orchestrate) -> None:
+    """Exit 2, naming the file and the line."""
+    (orchestrate.folder / "orchestrate.toml").write_text("zones = [\n")
+    _assert_refused(orchestrate.run("launch", "--accel", "v3-8", "--yes", "--json"), 2, "orchestrate.toml")
+
+
+def test_credit_too_small_is_refused_and_says_what_would_fit(orchestrate: Orchestrate) -> None:
+    """Exit 3 with the worst case, what is free, and a time that would fit; nothing is written down as a run."""
+    assert orchestrate.run("budget", "set", "--credit", "1", "--expires", "2030-01-01").code == 0
+    done = orchestrate.run("launch", "--accel", "v3-8", "--yes", "--json")
+    _assert_refused(done, 3, "$9.35", "$1.00", "--max-hours")
+    assert orchestrate.runs() == []
+    torn_down = orchestrate.run("teardown", "--all", "--yes", "--json")
+    assert (torn_down.code, torn_down.json["billable_remaining"]) == (0, 0)
+
+
+def test_no_capacity_and_no_quota_end_with_their_own_codes(orchestrate: Orchestrate) -> None:
+    """Exit 4 without capacity, 5 without quota; each names the place or the quota, and nothing is left."""
+    assert orchestrate.run("cloud", "up", "--no-capacity", "us-central1-a").code == 0
+    dry = orchestrate.run("launch", "--accel", "v3-8", "--zone", "us-central1-a", *QUICK)
+    assert dry.code == 4, dry.err
+    assert dry.json["runs"][0]["error"]["code"] == "NoCapacity"
+    assert "us-central1-a" in dry.json["runs"][0]["error"]["message"]
+    orchestrate.control("quotas", {"name": "GPUS_ALL_REGIONS", "limit": 0})
+    poor = orchestrate.run("launch", "--accel", "t4", "--zone", "us-central1-b", *QUICK)
+    assert poor.code == 5, poor.err
+    assert poor.json["runs"][0]["error"]["code"] == "QuotaExceeded"
+    assert "GPUS_ALL_REGIONS" in poor.json["runs"][0]["error"]["message"]
+    torn_down = orchestrate.run("teardown", "--all", "--yes", "--json")
+    assert (torn_down.code, torn_down.json["billable_remaining"]) == (0, 0)
+    assert [orchestrate.inventory(kind) for kind in ("node", "instance", "disk")] == [[], [], []]
+    assert orchestrate.run("budget", "--json").json["spent_usd"].strip("0.") == ""
+
+
+def test_stock_out_moves_on_to_the_next_zone(orchestrate: Orchestrate) -> None:
+    """With several zones, a stock-out in the first only costs another attempt."""
+    assert orchestrate.run("cloud", "up", "--no-capacity", "us-central1-a").code == 0
+    done = orchestrate.run("launch", "--accel", "t4", "--zone", "us-central1-a,us-central1-b", *QUICK)
+    assert done.code == 0, done.err
+    assert done.json["runs"][0]["attempts"] == 2
+
+
+def test_home_that_cannot_be_made_is_a_clear_error(orchestrate: Orchestrate, tmp_path: Path) -> None:
+    """Exit 2 that names ORCHESTRATE_HOME."""
+    (tmp_path / "file").write_text("")
+    orchestrate.environment["ORCHESTRATE_HOME"] = str(tmp_path / "file" / "home")
+    _assert_refused(orchestrate.run("launch", "--accel", "v3-8", "--yes", "--json"), 2, "ORCHESTRATE_HOME")

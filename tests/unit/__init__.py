@@ -1,0 +1,1 @@
+"""Does each part do what it says, alone?"""
