@@ -94,6 +94,16 @@ def local_cloud(project: Project, *, start: bool) -> dict[str, Any] | None:
         raise CloudError(str(cause), f"its log is {project.cloud_state / 'cloud.log'}") from cause
 
 
+def ask_local_cloud(cloud: dict[str, Any], what: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Call the control API of a running local cloud; a `body` makes it a POST. Raises CloudError."""
+    from infra.localcloud import client
+
+    try:
+        return client.control(cloud, what, body)
+    except client.LocalCloudError as cause:
+        raise CloudError(str(cause), "`orchestrate cloud status` says whether it runs") from cause
+
+
 def connect(project: Project, stop: threading.Event | None = None) -> Services:
     """Pick the adapters and build the services. Starts the local cloud when the project is local. Raises CloudError."""
     from infra.gcp.clients import Endpoints, GoogleClients

@@ -6,6 +6,8 @@ One TensorFlow version everywhere, or a comparison is unfair: 2.20.0 is the newe
 2.20.0 accepts libtpu versions with which `import tensorflow` aborts, so libtpu is pinned too.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import subprocess
@@ -24,7 +26,7 @@ CHECK = (
 )
 
 
-def suits(python):
+def suits(python: str) -> bool:
     """Whether this interpreter has what the trainer imports, in the pinned version."""
     try:
         done = subprocess.run([python, "-c", CHECK], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=120)
@@ -33,7 +35,7 @@ def suits(python):
     return done.returncode == 0
 
 
-def main(kind):
+def main(kind: str) -> None:
     """Print the interpreter to use."""
     venv = os.path.join(os.path.expanduser("~"), ".orchestrate", "venv")
     python = os.path.join(venv, "bin", "python")

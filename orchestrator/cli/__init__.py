@@ -58,6 +58,7 @@ def main() -> int:
     """Run the command line; returns the exit code (design: 0 1 2 3 4 5 6, 130)."""
     from orchestrator.errors import OrchestratorError
 
+    os.umask(0o077)  # everything that is kept is its owner's alone
     logging.basicConfig(level=logging.CRITICAL if not os.environ.get("ORCHESTRATE_DEBUG") else logging.INFO)
     try:
         result = cli.main(standalone_mode=False)

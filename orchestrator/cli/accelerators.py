@@ -40,8 +40,12 @@ def accelerators(region: str | None, zone: str | None, spot: bool, as_json: bool
     output.print_table(table)
     dates = sorted({one.on_demand.as_of for offer in found for one in offer.zones})
     sources = sorted({name for offer in found for name in offer.sources})
-    output.say("GiB, TFLOP/s: memory and dense peak (TPU bf16, GPU fp16) of one chip or GPU; no USD/h: rented as spot only")
-    output.say(f"USD/h and spot: the whole VM with disk and address, as of {dates[0]} to {dates[-1]}: {'; '.join(sources)}")
+    output.say(
+        "GiB, TFLOP/s: memory and dense peak (TPU bf16, GPU fp16) of one chip or GPU; no USD/h: rented as spot only"
+    )
+    output.say(
+        f"USD/h and spot: the whole VM with disk and address, as of {dates[0]} to {dates[-1]}: {'; '.join(sources)}"
+    )
 
 
 def _cells(offer: Offer) -> list[str]:

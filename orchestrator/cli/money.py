@@ -1,4 +1,4 @@
-"""How is the budget shown and stated? Figures and a bar for people, one object for programs, and the check of a statement."""
+"""How is the budget shown and stated? Figures and a bar for people, one object for programs, the check of a credit."""
 
 from __future__ import annotations
 

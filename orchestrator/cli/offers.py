@@ -63,9 +63,20 @@ def catalog_offers(*, region: str | None, zone: str | None, spot: bool) -> list[
     return found
 
 
+def check_zone(zone: str) -> None:
+    """Raises UsageError when nothing is offered in the zone."""
+    _check(
+        "--no-capacity or --capacity",
+        zone,
+        {name for item in accelerators().values() for name in catalog_prices().zones(item)},
+    )
+
+
 def _zones(item: Accelerator, prices: PriceBook, *, spot: bool) -> tuple[ZoneOffer, ...]:
     """Cheapest first, by the price that is asked for; with `spot` only zones that have a spot price."""
-    offers = [ZoneOffer(name, prices.rate(item, name, spot=False), _spot(item, name, prices)) for name in prices.zones(item)]
+    offers = [
+        ZoneOffer(name, prices.rate(item, name, spot=False), _spot(item, name, prices)) for name in prices.zones(item)
+    ]
     if not spot:
         return tuple(offers)
     priced = [(offer.spot.usd_per_hour, offer) for offer in offers if offer.spot]

@@ -95,7 +95,7 @@ def standing(ledger: Ledger, run: Run, now: datetime) -> Standing:
 
 
 def experiments_with_runs(ledger: Ledger, only: set[str], now: datetime) -> list[tuple[Experiment, list[Standing]]]:
-    """Experiments with unfinished runs first, then the newest first; with `only`, those runs alone. UsageError: unknown."""
+    """Those with unfinished runs first, then the newest; with `only`, just those runs. Raises UsageError: unknown."""
     for run_id in sorted(only):
         ledger.run(run_id)
     found = []

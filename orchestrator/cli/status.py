@@ -33,6 +33,8 @@ def status(runs: tuple[str, ...], watch: bool, as_json: bool) -> None:
     """
     if watch and as_json:
         raise click.UsageError("--watch does not go with --json; ask again as often as you like")
+    from orchestrator.cli.status_view import local_cloud_missing
+
     with output.opened(as_json=as_json) as project:
         if as_json:
             _print_json(project, runs)
@@ -40,7 +42,7 @@ def status(runs: tuple[str, ...], watch: bool, as_json: bool) -> None:
         if watch:
             _watch(project, runs)
         output.stdout().print(_view(project, runs))
-        _say_local_cloud(project)
+        local_cloud_missing(project)
 
 
 def _view(project: Project, runs: tuple[str, ...]) -> RenderableType:
@@ -74,12 +76,3 @@ def _print_json(project: Project, runs: tuple[str, ...]) -> None:
     ]
     running = local_cloud(project, start=False) is not None if project.simulated else None
     output.print_json({"simulated": project.simulated, "local_cloud_running": running, "experiments": listed})
-
-
-def _say_local_cloud(project: Project) -> None:
-    from orchestrator.bootstrap import local_cloud
-
-    if project.simulated and local_cloud(project, start=False) is None:
-        left = [attempt.vm for attempt in project.ledger.attempts(unsettled=True) if attempt.billed_from]
-        unproven = f", and not proven gone: {', '.join(left)}; `orchestrate recover` goes on with them"
-        output.say("the local cloud does not run" + (unproven if left else ": no local VM lives"))

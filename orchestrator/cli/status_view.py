@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
+    from orchestrator.bootstrap import Project
     from orchestrator.cli.standing import Standing
     from orchestrator.ledger import Experiment
 
@@ -75,3 +76,13 @@ def _details(standing: Standing) -> Iterator[RenderableType]:
         yield Text(f"{standing.run.error_code}: {one_line(standing.run.error)}")
     if standing.run.record:
         yield Text(f"record: {standing.run.record}", no_wrap=True, overflow="ignore")
+
+
+def local_cloud_missing(project: Project) -> None:
+    """Say so when the project's local cloud does not run, and what was left in it."""
+    from orchestrator.bootstrap import local_cloud
+
+    if project.simulated and local_cloud(project, start=False) is None:
+        left = [attempt.vm for attempt in project.ledger.attempts(unsettled=True) if attempt.billed_from]
+        unproven = f", and not proven gone: {', '.join(left)}; `orchestrate recover` goes on with them"
+        output.say("the local cloud does not run" + (unproven if left else ": no local VM lives"))

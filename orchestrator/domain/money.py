@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import date
 from decimal import ROUND_UP, Decimal
@@ -32,8 +33,8 @@ class Rate:
         return self.vm_usd_per_hour + self.extras_usd_per_hour
 
     def cost_usd(self, seconds: float) -> Decimal:
-        """USD for a VM that lived `seconds`; the one-minute minimum applies to the VM, not to disk and address."""
-        lived = Decimal(repr(max(0.0, seconds)))
+        """USD for a VM that lived `seconds`, begun seconds whole; the minimum of a minute is the VM's, not its disk's."""
+        lived = Decimal(math.ceil(max(0.0, seconds)))
         billed = max(lived, Decimal(MINIMUM_VM_S))
         return (self.vm_usd_per_hour * billed + self.extras_usd_per_hour * lived) / SECONDS_PER_HOUR
 

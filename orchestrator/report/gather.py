@@ -1,4 +1,4 @@
-"""Which records are to be compared? Runs, experiments and record files by name; the ledger adds accelerator and money."""
+"""Which records are to be compared? Runs, experiments and files by name; the ledger adds accelerator and money."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from trainer.record import Record
 class Source:
     """A record and what the ledger adds to it: None where it knows nothing, as for a record file from elsewhere.
 
-    `usd` is what the run's VMs and data cost in all, once settled; `usd_per_hour` the rate of the VM that made the record.
+    `usd` is what the run's VMs and data cost in all, once settled; `usd_per_hour` the rate of the VM that trained.
     """
 
     path: str
@@ -30,8 +30,8 @@ class Measured(BaseModel):
     """The figures of one run: seconds, bytes and USD; None where the run did not measure it.
 
     steady_epoch_s: median over the `steady_epochs` epochs after the first. sample_s: steady_epoch_s over the epoch's
-    samples. input_wait_share: of the steady epochs' time (of the first epoch's, when it is the only one); eval_s: median
-    over the same epochs. usd_per_steady_epoch: the VM's hourly rate for the time of one steady epoch.
+    samples. input_wait_share: of the steady epochs' time (of the first epoch's, when it is the only one); eval_s: the
+    median over the same epochs. usd_per_steady_epoch: the VM's hourly rate for the time of one steady epoch.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

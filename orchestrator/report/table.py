@@ -1,4 +1,4 @@
-"""How is a comparison read on a terminal? Tables of text cells, units in titles or columns; whoever prints adds the frame."""
+"""How is a comparison read on a terminal? Tables of text cells, units in titles or columns; the printer adds frames."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _TIMES = ("total", "set-up", "compile", "epoch 1", "steady", "n", "eval", "wait"
 _SPEEDS = ("batch", "p50", "p90", "p99", "µs/sample", "samples/s", "predict")
 _RESULTS = ("accuracy", "peak MiB", "run USD", "epoch USD")
 LEGEND = (
-    "steady: median of the n epochs after the first, without compilation and evaluation; wait: their share of waiting for input",
+    "steady: median of the n epochs after the first, without compilation and evaluation; wait: share of it, for input",
     "p50 p90 p99: time per step, over blocks of steps; predict: latency of one image a replica, median",
-    "peak: device memory, or the host's (h) where the device tells none; run USD: settled; epoch USD: VM rate x steady epoch",
+    "peak: of the device, or the host's (h) where none is known; run USD: settled; epoch USD: VM rate x steady epoch",
 )
 
 

@@ -85,7 +85,7 @@ class Orchestrate:
 
     def inventory(self, kind: str) -> list[dict[str, Any]]:
         """What the local cloud says exists of this kind."""
-        return [item for item in self.control("inventory")["resources"] if item["kind"] == kind]
+        return [item for item in self.control("inventory")["items"] if item["kind"] == kind]
 
     def runs(self) -> list[Run]:
         """The runs in the ledger; none before it exists."""

@@ -35,9 +35,7 @@ def test_run_finishes_after_the_command_is_killed(orchestrate: Orchestrate, stag
     assert (torn_down.code, torn_down.json["billable_remaining"]) == (0, 0)
     for kind in ("instance", "disk", "node"):
         assert orchestrate.inventory(kind) == []
-    assert [
-        row for row in orchestrate.control("meter")["rows"] if row["until"] is None and row["kind"] != "bucket"
-    ] == []
+    assert [row for row in orchestrate.control("meter")["rows"] if row["to"] is None and row["kind"] != "bucket"] == []
 
 
 @pytest.mark.slow

@@ -87,7 +87,7 @@ def _assert_no_secret_in_records(orchestrate: Orchestrate) -> None:
     for path in (orchestrate.home / "local").rglob("*"):
         if "cloud" in path.relative_to(orchestrate.home / "local").parts or not path.is_file():
             continue
-        assert path.stat().st_mode & 0o077 == 0 or path.suffix in (".tfrecord", ".json"), path
+        assert path.stat().st_mode & 0o077 == 0, path
         content = path.read_bytes()
         if path.name != "ssh_key":
             assert b"PRIVATE KEY" not in content, path

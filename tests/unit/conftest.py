@@ -10,9 +10,16 @@ import pytest
 from tests.unit.world import World
 
 
+@pytest.fixture(scope="session")
+def datasets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Prepared data sets, converted once: a finished one is verified and reused."""
+    return tmp_path_factory.mktemp("datasets")
+
+
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def world(tmp_path: Path, datasets: Path) -> Iterator[World]:
     """A whole orchestrator on fakes."""
+    (tmp_path / "datasets").symlink_to(datasets)
     made = World(tmp_path)
     yield made
     made.ledger.close()

@@ -1,0 +1,131 @@
+"""What does a VM's program talk to? A small real metadata server and Cloud Storage upload server, on port 0."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import google_crc32c
+
+TOKEN = "ya29.canary-of-the-tests"  # noqa: S105 - a canary
+
+
+@dataclass
+class VmWorld:
+    """What the servers say and what they were told. `answers` holds statuses to give before the real answer."""
+
+    attributes: dict[str, str] = field(default_factory=dict)
+    published: dict[str, str] = field(default_factory=dict)
+    deletions: list[str | None] = field(default_factory=list)
+    uploads: list[tuple[str, bytes]] = field(default_factory=list)
+    upload_answers: list[int] = field(default_factory=list)
+    delete_answers: list[int] = field(default_factory=list)
+    offset_s: float = 0.0
+    port: int = 0
+
+    @property
+    def host(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.host}"
+
+    def now(self) -> int:
+        return int(time.time() + self.offset_s)
+
+    def names(self) -> list[str]:
+        return [name for name, _ in self.uploads]
+
+    def stored(self, name: str) -> bytes:
+        """The last content of an object."""
+        return next(content for stored, content in reversed(self.uploads) if stored == name)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers for the world that a subclass names."""
+
+    world: VmWorld
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        return formatdate(self.world.now(), usegmt=True)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's
+        """Silence."""
+
+    def answer(self, status: int, text: str = "") -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text.encode())))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def body(self) -> bytes:
+        return self.rfile.read(int(self.headers["Content-Length"]))
+
+    def do_GET(self) -> None:
+        path = self.path.removeprefix("/computeMetadata/v1/instance/")
+        if self.headers["Metadata-Flavor"] != "Google":
+            self.answer(403)
+        elif path == "service-accounts/default/token":
+            self.answer(200, json.dumps({"access_token": TOKEN, "expires_in": 3599}))
+        elif path.startswith("attributes/") and path[11:] in self.world.attributes:
+            self.answer(200, self.world.attributes[path[11:]])
+        else:
+            self.answer(404)
+
+    def do_PUT(self) -> None:
+        name = self.path.removeprefix("/computeMetadata/v1/instance/guest-attributes/")
+        self.world.published[name] = self.body().decode()
+        self.answer(200)
+
+    def do_DELETE(self) -> None:
+        self.world.deletions.append(self.headers["Authorization"])
+        self.answer(self.world.delete_answers.pop(0) if self.world.delete_answers else 200, "{}")
+
+    def do_POST(self) -> None:
+        content = self.body()
+        query = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(self.path).query))
+        if self.world.upload_answers:
+            self.answer(self.world.upload_answers.pop(0), "{}")
+        elif self.headers["Authorization"] != f"Bearer {TOKEN}":
+            self.answer(401, "{}")
+        elif query.get("ifGenerationMatch") == "0" and query["name"] in self.world.names():
+            self.answer(412, "{}")
+        else:
+            self.world.uploads.append((query["name"], content))
+            checksum = base64.b64encode(google_crc32c.value(content).to_bytes(4, "big")).decode()
+            self.answer(200, json.dumps({"name": query["name"], "crc32c": checksum}))
+
+
+@contextmanager
+def serving(world: VmWorld) -> Iterator[VmWorld]:
+    """Run the server of a world in a thread."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"world": world}))
+    server.daemon_threads = True
+    world.port = server.server_address[1]
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    try:
+        yield world
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def eventually(look: Callable[[], Any], timeout_s: float = 20.0) -> Any:
+    """What `look` finds, once it finds something: the programs are real processes."""
+    until = time.monotonic() + timeout_s
+    while not (found := look()):
+        assert time.monotonic() < until, f"not within {timeout_s} s"
+        time.sleep(0.02)
+    return found
