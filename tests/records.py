@@ -1,0 +1,162 @@
+"""Valid records for tests, through the trainer's own models: what a test does not name has a usual value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from trainer.record import (
+    Data,
+    Device,
+    Epoch,
+    Host,
+    Inference,
+    Memory,
+    Parameters,
+    Record,
+    Software,
+    Steps,
+    Timings,
+    reason_unless,
+)
+
+START = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
+SAMPLES = 1024
+
+
+def make_record(
+    run_id: str = "r-aaaaaa",
+    *,
+    kind: str = "tpu",
+    count: int = 8,
+    simulated: bool = False,
+    epoch_s: Sequence[float] = (6.0, 2.0, 2.5, 3.0),
+    seed: int = 0,
+    batch: int = 256,
+    fingerprint: str = "a" * 64,
+    tensorflow: str = "2.20.0",
+    status: str = "succeeded",
+    **changes: Any,
+) -> Record:
+    """A record of a run of `mnist-cnn` whose epochs took `epoch_s` seconds each."""
+    steady = sorted(epoch_s[1:])
+    steady_s = (steady[(len(steady) - 1) // 2] + steady[len(steady) // 2]) / 2 if steady else None
+    fields: dict[str, Any] = {
+        "run_id": run_id,
+        "workload": "mnist-cnn",
+        "status": status,
+        "error": None if status == "succeeded" else "TrainingFailed: loss is nan",
+        "simulated": simulated,
+        "started_at": START,
+        "ended_at": START + timedelta(seconds=60),
+        "ended_at_reason": None,
+        "device": Device(kind=kind, count=count, names=(f"/{kind}:0",), replicas=count, workers=1, simulated=simulated),
+        "device_reason": None,
+        "software": _software(tensorflow),
+        "host": Host(os="Linux", cpu_model="test CPU", cores=2, ram_bytes=2**34),
+        "parameters": _parameters(batch, count, len(epoch_s), seed),
+        "data": Data(
+            name="sample", source="sample", note="packaged", location="gs", bytes_read=1000, fingerprint=fingerprint
+        ),
+        "data_reason": None,
+        "timings": _timings(epoch_s[0], steady_s, len(steady)),
+        "epochs": tuple(_epoch(index, wall_s) for index, wall_s in enumerate(epoch_s, start=1)),
+        "steps": Steps(block_steps=4, n=3, epochs_used="after the first", p50_s=0.5, p90_s=0.625, p99_s=0.75),
+        "steps_reason": None,
+        "inference": Inference(
+            latency_p50_s=0.002,
+            latency_p99_s=0.004,
+            latency_n=100,
+            throughput_batch_size=batch,
+            throughput_samples_per_s=4000.0,
+            throughput_n=10,
+        ),
+        "inference_reason": None,
+        "memory": Memory(host_peak_bytes=2**30, device_peak_bytes=None, device_peak_bytes_reason="no figure"),
+    }
+    return Record(**{**fields, **changes})
+
+
+def write_record(path: Path, record: Record) -> Path:
+    """Write it as the trainer does, folders included; returns the path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(record.to_json(), "utf-8")
+    return path
+
+
+def _software(tensorflow: str) -> Software:
+    return Software(
+        python="3.11.7",
+        trainer_version="0.1.0",
+        tensorflow=tensorflow,
+        tensorflow_reason=None,
+        keras="3.15.1",
+        keras_reason=None,
+        numpy="2.0.0",
+        numpy_reason=None,
+    )
+
+
+def _parameters(batch: int, replicas: int, epochs: int, seed: int) -> Parameters:
+    return Parameters(
+        strategy="tpu",
+        global_batch_size=batch,
+        per_replica_batch_size=batch // replicas,
+        per_replica_batch_size_reason=None,
+        epochs=epochs,
+        learning_rate=0.001,
+        optimizer="adam",
+        seed=seed,
+        precision="float32",
+        steps_per_call=4,
+        steps_per_call_reason=None,
+        train_samples=SAMPLES,
+        train_samples_reason=None,
+        test_samples=256,
+        test_samples_reason=None,
+        input="device-resident",
+        xla=True,
+        xla_reason=None,
+        xla_note="always on a TPU",
+    )
+
+
+def _timings(first_s: float, steady_s: float | None, steady_epochs: int) -> Timings:
+    return Timings(
+        imports_s=3.0,
+        imports_s_reason=None,
+        setup_s=4.0,
+        setup_s_reason=None,
+        data_load_s=1.5,
+        data_load_s_reason=None,
+        compile_s=12.5,
+        compile_s_reason=None,
+        eval_compile_s=0.5,
+        eval_compile_s_reason=None,
+        compile_method="first call minus second call",
+        first_epoch_s=first_s,
+        first_epoch_s_reason=None,
+        steady_epoch_s=steady_s,
+        steady_epoch_s_reason=reason_unless(steady_s, "there is none"),
+        steady_epochs=steady_epochs,
+        total_s=60.0,
+    )
+
+
+def _epoch(index: int, wall_s: float) -> Epoch:
+    started = START + timedelta(seconds=10 * index)
+    return Epoch(
+        index=index,
+        started_at=started,
+        ended_at=started + timedelta(seconds=wall_s),
+        wall_s=wall_s,
+        input_wait_s=wall_s / 20,
+        eval_s=0.25,
+        steps=4,
+        samples=SAMPLES,
+        loss=1.0 / index,
+        test_loss=1.1 / index,
+        test_accuracy=0.9 + index / 100,
+    )

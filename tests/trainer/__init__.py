@@ -1,0 +1,1 @@
+"""Does the trainer prepare, train, measure and report as it says?"""

@@ -1,0 +1,23 @@
+"""How do tests start `python -m trainer` as a user would, in a process of its own?"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+Trainer = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def trainer_environment(**changes: str) -> dict[str, str]:
+    """Return this environment without what would change a trainer, and with `changes`."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("TRAINER_STAND_IN", "TF_CONFIG")}
+    return {**kept, **changes, "PYTHONPATH": str(ROOT)}
+
+
+def trainer_command(*flags: object) -> list[str]:
+    """Return the command line of `python -m trainer` with `flags`."""
+    return [sys.executable, "-m", "trainer", *(str(flag) for flag in flags)]

@@ -1,0 +1,107 @@
+"""Does the schema hold a record to its rules, and does loading refuse what it cannot understand?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from trainer.config import make_config
+from trainer.errors import RecordError
+from trainer.output import OutputDir
+from trainer.percentiles import percentile
+from trainer.record import Memory, Record, load_record
+from trainer.recorder import Block, Recorder
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Recorder:
+    """A recorder that has just started, writing to the test's folder."""
+    config = make_config(workload="mnist-mlp", model_dir=str(tmp_path), run_id="r-test")
+    return Recorder(config, OutputDir(str(tmp_path)), simulated=False)
+
+
+def test_written_record_is_read_back_whole(recorder: Recorder, tmp_path: Path) -> None:
+    """From disk and from bytes the same record comes back."""
+    written = recorder.write("running")
+    assert load_record(tmp_path / "record.json") == written
+    assert load_record((tmp_path / "record.json").read_bytes()) == written
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_what_is_not_known_yet_is_null_with_a_reason(recorder: Recorder) -> None:
+    """A record of a failure says for each absent figure why it is absent."""
+    record = recorder.snapshot("failed", "no device")
+    assert (record.status, record.error, record.device) == ("failed", "no device", None)
+    assert record.device_reason == "the run failed before it was known"
+    assert record.timings.steady_epoch_s is None
+    assert record.timings.steady_epoch_s_reason
+    assert record.ended_at is not None
+
+
+def test_absent_figure_without_reason_is_no_record() -> None:
+    """Null needs a reason, and a figure must not have one."""
+    with pytest.raises(ValidationError, match="null exactly when"):
+        Memory(host_peak_bytes=1, device_peak_bytes=None, device_peak_bytes_reason=None)
+    with pytest.raises(ValidationError, match="null exactly when"):
+        Memory(host_peak_bytes=1, device_peak_bytes=2, device_peak_bytes_reason="unknown")
+
+
+def test_step_times_leave_out_the_first_epoch_and_short_blocks(recorder: Recorder) -> None:
+    """Only full blocks of steady epochs count; with a single epoch, its own."""
+    recorder.steps_per_call = 10
+    recorder.blocks = [Block(1, 0, 10, 50.0), Block(1, 10, 3, 1.0)]
+    only = recorder.snapshot("running").steps
+    assert only is not None
+    assert (only.n, only.p50_s, only.epochs_used) == (1, 5.0, "the first")
+    recorder.blocks += [Block(2, 0, 10, 1.0), Block(2, 10, 3, 9.0), Block(3, 0, 10, 2.0)]
+    steady = recorder.snapshot("running").steps
+    assert steady is not None
+    assert (steady.n, steady.p50_s, steady.p99_s, steady.epochs_used) == (2, 0.1, 0.2, "after the first")
+
+
+def test_percentiles_are_values_that_occurred() -> None:
+    """Nearest rank, without interpolation."""
+    values = [float(value) for value in range(100, 0, -1)]
+    assert [percentile(values, share) for share in (0.5, 0.9, 0.99, 1.0)] == [50.0, 90.0, 99.0, 100.0]
+    assert percentile([7.0], 0.5) == 7.0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda facts: facts.update(schema_version=2), "its schema_version is 2 and this program reads 1"),
+        (lambda facts: facts.update(surprise=1), "damaged at surprise"),
+        (lambda facts: facts["timings"].pop("total_s"), "damaged at timings.total_s"),
+        (lambda facts: facts.update(started_at="2026-11-21T08:30:00"), "damaged at started_at"),
+    ],
+    ids=["future", "unknown-field", "missing-field", "no-time-zone"],
+)
+def test_unreadable_records_are_refused_by_name(
+    recorder: Recorder, tmp_path: Path, change: object, message: str
+) -> None:
+    """The sentence names the file and what is wrong with it."""
+    facts = json.loads(recorder.snapshot("running").to_json())
+    assert callable(change)
+    change(facts)
+    path = tmp_path / "record.json"
+    path.write_text(json.dumps(facts))
+    with pytest.raises(RecordError, match=message) as caught:
+        load_record(path)
+    assert str(path) in str(caught.value)
+
+
+def test_missing_and_cut_off_records_are_refused(recorder: Recorder, tmp_path: Path) -> None:
+    """Half a file is damaged; no file cannot be read."""
+    with pytest.raises(RecordError, match="cannot be read"):
+        load_record(tmp_path / "record.json")
+    text = recorder.snapshot("running").to_json()
+    with pytest.raises(RecordError, match="damaged at JSON"):
+        load_record(text[: len(text) // 2].encode())
+
+
+def test_every_field_is_in_the_written_record(recorder: Recorder) -> None:
+    """Absent figures are written as null; none is left out."""
+    assert set(json.loads(recorder.snapshot("running").to_json())) == set(Record.model_fields)

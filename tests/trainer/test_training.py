@@ -1,0 +1,248 @@
+"""Does a real run learn, time itself honestly, and end well or badly in the way its record says?"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+import signal
+import socket
+import subprocess
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.process import Trainer, trainer_command, trainer_environment
+from trainer.data.prepare import PreparedDataset
+from trainer.record import Progress, Record, load_record
+
+SAME_RUN = ("--workload", "mnist-mlp", "--train_epochs", "3", "--batch_size", "200", "--seed", "7")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: what it printed and what it left behind."""
+
+    log: str
+    record: Record
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def one_device(trainer: Trainer, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The MLP on the packaged sample on one CPU."""
+    folder = tmp_path_factory.mktemp("one-device")
+    finished = trainer(*SAME_RUN, "--strategy", "one-device", "--model_dir", folder)
+    assert finished.returncode == 0, finished.stderr
+    return Run(finished.stdout, load_record(folder / "record.json"), folder)
+
+
+@pytest.fixture(scope="module")
+def stand_in(trainer: Trainer, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The same run on eight logical CPUs that stand in for a TPU."""
+    folder = tmp_path_factory.mktemp("stand-in")
+    flags = (*SAME_RUN, "--train_epochs", "2", "--strategy", "tpu", "--model_dir", folder)
+    finished = trainer(*flags, TRAINER_STAND_IN="tpu:8")
+    assert finished.returncode == 0, finished.stderr
+    return Run(finished.stdout, load_record(folder / "record.json"), folder)
+
+
+def test_mlp_learns_the_sample(one_device: Run) -> None:
+    """The loss falls with every epoch and nine in ten test images are recognised."""
+    losses = [epoch.loss for epoch in one_device.record.epochs]
+    assert losses == sorted(losses, reverse=True)
+    assert one_device.record.epochs[-1].test_accuracy > 0.90
+
+
+def test_record_says_what_ran_on_what(one_device: Run) -> None:
+    """Device, data and parameters are stated; nothing is simulated and nothing claims to be MNIST."""
+    record = one_device.record
+    assert (record.status, record.error, record.simulated) == ("succeeded", None, False)
+    assert record.device is not None
+    assert (record.device.kind, record.device.replicas) == ("cpu", 1)
+    assert record.data is not None
+    assert (record.data.source, record.data.location, record.data.name) == ("sample", "package", "sample")
+    assert record.data.bytes_read == 12_000 * 838
+    assert (record.parameters.train_samples, record.parameters.test_samples) == (10_000, 2_000)
+    assert record.parameters.global_batch_size == 200
+
+
+def test_every_test_sample_counts_exactly_once(one_device: Run, stand_in: Run) -> None:
+    """The accuracy is a whole number of the 2,000 test samples although batches were padded."""
+    for record in (one_device.record, stand_in.record):
+        for epoch in record.epochs:
+            assert epoch.test_accuracy * 2000 == pytest.approx(round(epoch.test_accuracy * 2000), abs=1e-6)
+
+
+def test_compilation_is_in_no_epoch(one_device: Run) -> None:
+    """The first epoch is like the others, and the whole run is at least as long as its parts."""
+    timings = one_device.record.timings
+    assert timings.compile_s is not None
+    assert timings.first_epoch_s is not None
+    assert timings.steady_epoch_s is not None
+    assert timings.compile_s > 0
+    assert timings.first_epoch_s < 5 * timings.steady_epoch_s
+    assert timings.steady_epochs == 2
+    parts = (timings.imports_s, timings.setup_s, timings.data_load_s, timings.compile_s, timings.eval_compile_s)
+    epochs_s = sum(epoch.wall_s + epoch.eval_s for epoch in one_device.record.epochs)
+    assert sum(part or 0.0 for part in parts) + epochs_s < timings.total_s
+
+
+def test_blocks_add_up_to_their_epochs(one_device: Run) -> None:
+    """Step times and the wait for input are parts of the epoch's wall time, all steps counted."""
+    blocks = list(csv.DictReader((one_device.folder / "steps.csv").read_text().splitlines()))
+    for epoch in one_device.record.epochs:
+        own = [block for block in blocks if int(block["epoch"]) == epoch.index]
+        assert sum(int(block["steps"]) for block in own) == epoch.steps == 50
+        in_blocks_s = sum(float(block["wall_s"]) for block in own)
+        assert 0.8 * epoch.wall_s < in_blocks_s + epoch.input_wait_s <= epoch.wall_s
+    assert one_device.record.steps is not None
+    assert (one_device.record.steps.block_steps, one_device.record.steps.n) == (5, 20)
+    rows = list(csv.DictReader((one_device.folder / "epochs.csv").read_text().splitlines()))
+    assert [float(row["wall_s"]) for row in rows] == [epoch.wall_s for epoch in one_device.record.epochs]
+
+
+def test_log_agrees_with_the_record(one_device: Run) -> None:
+    """The time between the printed lines is the recorded time of each epoch, within 5 %."""
+    moments = {}
+    for line in one_device.log.splitlines():
+        stamp, _, message = line.partition(" ")
+        moments[message.partition(" epoch_s")[0]] = datetime.fromisoformat(stamp)
+    for epoch in one_device.record.epochs:
+        printed = moments[f"epoch {epoch.index}/3 trained"] - moments[f"epoch {epoch.index}/3 start"]
+        assert printed.total_seconds() == pytest.approx(epoch.wall_s, rel=0.05)
+        assert (epoch.ended_at - epoch.started_at).total_seconds() == pytest.approx(epoch.wall_s, rel=0.05)
+    assert len(re.findall(r"epoch \d/3 (?:evaluated|end) .*test_accuracy 0\.\d{4}", one_device.log)) == 6
+
+
+def test_inference_is_measured_after_training(one_device: Run) -> None:
+    """Latency at one image and throughput at the training batch, with their n."""
+    inference = one_device.record.inference
+    assert inference is not None
+    assert 0 < inference.latency_p50_s <= inference.latency_p99_s
+    assert (inference.latency_n, inference.throughput_batch_size) == (200, 200)
+    assert inference.throughput_samples_per_s > 1 / inference.latency_p50_s
+
+
+def test_progress_ends_at_the_last_epoch(one_device: Run) -> None:
+    """The last state is complete and readable."""
+    progress = Progress.model_validate_json((one_device.folder / "progress.json").read_bytes())
+    assert (progress.phase, progress.epoch, progress.epochs, progress.step) == ("done", 3, 3, 50)
+    assert progress.accuracy == one_device.record.epochs[-1].test_accuracy
+
+
+def test_eight_replicas_train_what_one_does(one_device: Run, stand_in: Run) -> None:
+    """The stand-in has 8 replicas, says so, and its losses are those of one device at the same global batch."""
+    record = stand_in.record
+    assert record.simulated
+    assert record.device is not None
+    assert (record.device.kind, record.device.replicas) == ("cpu standing in for tpu", 8)
+    assert record.parameters.per_replica_batch_size == 25
+    for alone, together in zip(one_device.record.epochs[:2], record.epochs, strict=True):
+        assert together.loss == pytest.approx(alone.loss, rel=2e-3)
+        assert together.test_accuracy == pytest.approx(alone.test_accuracy, abs=0.005)
+
+
+def test_cnn_learns(trainer: Trainer, tmp_path: Path) -> None:
+    """The convolutional network gets well above chance from 2,000 images in two epochs, without XLA on a CPU."""
+    flags = ("--workload", "mnist-cnn", "--train_samples", "2000", "--train_epochs", "2", "--batch_size", "50")
+    finished = trainer(*flags, "--model_dir", tmp_path)
+    assert finished.returncode == 0, finished.stderr
+    record = load_record(tmp_path / "record.json")
+    assert record.epochs[-1].test_accuracy > 0.70
+    assert (record.parameters.xla, record.parameters.train_samples) == (False, 2000)
+
+
+def test_tpu_is_refused_where_there_is_none(trainer: Trainer, tmp_path: Path) -> None:
+    """No silent training on the CPU: exit code 5, and the record says what was found."""
+    finished = trainer("--strategy", "tpu", "--model_dir", tmp_path)
+    assert finished.returncode == 5
+    assert "--strategy tpu needs a TPU (--tpu local), but TensorFlow found only CPU x1" in finished.stderr
+    record = load_record(tmp_path / "record.json")
+    assert (record.status, record.epochs) == ("failed", ())
+
+
+def test_probe_reports_devices_or_refuses(trainer: Trainer) -> None:
+    """One JSON line for what is there; exit code 5 for mirrored GPUs that are not."""
+    found = trainer("--probe", "--strategy", "mirrored", TRAINER_STAND_IN="gpu:2")
+    assert found.returncode == 0, found.stderr
+    facts = json.loads(found.stdout)
+    assert (facts["replicas"], facts["simulated"]) == (2, True)
+    assert (facts["devices"], facts["device_kind"]) == (["CPU:0", "CPU:1"], "cpu standing in for gpu")
+    refused = trainer("--probe", "--strategy", "mirrored")
+    assert refused.returncode == 5
+    assert refused.stderr.startswith("trainer: --strategy mirrored needs a GPU, but TensorFlow found only CPU")
+
+
+def test_diverging_training_fails_and_says_so(trainer: Trainer, tmp_path: Path) -> None:
+    """A loss that is no number ends the run with exit code 1 and a record that can still be read."""
+    finished = trainer("--learning_rate", "1e30", "--train_samples", "1000", "--model_dir", tmp_path)
+    assert finished.returncode == 1
+    record = load_record(tmp_path / "record.json")
+    assert record.status == "failed"
+    assert record.error is not None
+    assert "loss" in record.error
+    assert "--learning_rate 1e+30" in record.error
+    assert f"trainer: {record.error}" in finished.stderr
+
+
+def test_shard_damaged_in_the_middle_is_a_data_error(trainer: Trainer, sample: PreparedDataset, tmp_path: Path) -> None:
+    """Same size, wrong bytes: TensorFlow's checksum finds it, the shard is named, and the record keeps the reason."""
+    data = Path(shutil.copytree(sample.directory, tmp_path / "data"))
+    shard = data / sample.manifest.splits.test.shards[0].name
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    shard.write_bytes(content)
+    finished = trainer("--data_dir", data, "--model_dir", tmp_path / "out")
+    assert finished.returncode == 2
+    assert f"{shard}: is damaged or cannot be read" in finished.stderr
+    assert load_record(tmp_path / "out" / "record.json").status == "failed"
+
+
+def test_sigterm_leaves_an_interrupted_record(tmp_path: Path) -> None:
+    """A preempted run keeps the epochs it had and exits with 143."""
+    command = trainer_command("--train_epochs", "100000", "--train_samples", "1000", "--model_dir", tmp_path)
+    with subprocess.Popen(command, env=trainer_environment(), stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "epoch 3/100000 start" in line:
+                process.send_signal(signal.SIGTERM)
+                break
+        process.stdout.read()
+        assert process.wait(timeout=60) == 143
+    record = load_record(tmp_path / "record.json")
+    assert (record.status, record.error) == ("interrupted", "stopped by signal 15")
+    assert len(record.epochs) >= 2
+    assert json.loads((tmp_path / "progress.json").read_text())["phase"] == "interrupted"
+
+
+def free_ports(count: int) -> list[int]:
+    """Return TCP ports of the loopback interface that nobody listens on."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [held.getsockname()[1] for held in sockets]
+    for held in sockets:
+        held.close()
+    return ports
+
+
+@pytest.mark.slow
+def test_two_workers_train_one_model_and_worker_0_reports(one_device: Run, tmp_path: Path) -> None:
+    """Two processes on the loopback interface: the losses of one device, and a record from worker 0 alone."""
+    cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(2)]}
+    processes = []
+    for index in range(2):
+        task = json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}})
+        devices = ("--strategy", "multiworker", "--device", "cpu")
+        flags = (*SAME_RUN, "--train_epochs", "2", *devices, "--model_dir", tmp_path / f"worker-{index}")
+        environ = trainer_environment(TF_CONFIG=task)
+        processes.append(subprocess.Popen(trainer_command(*flags), env=environ, stdout=subprocess.DEVNULL))
+    assert [process.wait(timeout=90) for process in processes] == [0, 0]
+    record = load_record(tmp_path / "worker-0" / "record.json")
+    assert not (tmp_path / "worker-1").exists()
+    assert record.device is not None
+    assert (record.device.workers, record.device.replicas) == (2, 2)
+    for alone, together in zip(one_device.record.epochs[:2], record.epochs, strict=True):
+        assert together.loss == pytest.approx(alone.loss, rel=2e-3)

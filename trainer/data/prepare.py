@@ -1,0 +1,161 @@
+"""How does a folder of files become a data set that the trainer reads? Once, checked, without TensorFlow."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from trainer.data import idx
+from trainer.data.manifest import (
+    MANIFEST_NAME,
+    DatasetManifest,
+    Shard,
+    Split,
+    Splits,
+    fingerprint_of,
+    parse_manifest,
+)
+from trainer.data.tfrecord import write_shard
+from trainer.errors import DataError
+
+KINDS = ("mnist",)
+SAMPLES_PER_SHARD = 10_000
+_SAMPLE_NOTE = "packaged sample: the first 1,000 training and 200 test images of each class of MNIST, in MNIST's order"
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class PreparedDataset:
+    """A data set that is ready to be trained on or uploaded: `manifest.json` and its shards lie in `directory`."""
+
+    manifest: DatasetManifest
+    directory: Path
+    reused: bool  # True when nothing had to be written
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The shards in order, then the manifest: upload them so, and a reader never sees an unfinished data set."""
+        return (*(self.directory / shard.name for shard in self.manifest.shards), self.directory / MANIFEST_NAME)
+
+
+def prepare_dataset(source: Path | None, kind: str, out_dir: Path, progress: Progress | None = None) -> PreparedDataset:
+    """Make `source` a data set of TFRecord shards.
+
+    Args:
+        source: a folder with MNIST's four idx files (plain or gzipped), which are converted into `out_dir`; or a folder
+            with `manifest.json` and shards, which is verified and used where it lies; or None for the packaged sample.
+        kind: what the files are; "mnist".
+        out_dir: where shards and, last, the manifest are written. A finished data set of the same source that
+            already lies there is verified and reused.
+        progress: called with (samples done, samples in all) after each shard.
+
+    Raises:
+        DataError: the folder is missing, a file is missing, damaged or truncated, or counts do not agree.
+    """
+    if kind not in KINDS:
+        raise DataError(source or "the packaged sample", f"unknown kind of data {kind!r}", f"use {', '.join(KINDS)}")
+    try:
+        if source is not None and not source.is_dir():
+            raise DataError(source, "there is no such folder", "give an existing folder, or none for the sample")
+        if source is not None and (source / MANIFEST_NAME).is_file():
+            return PreparedDataset(verify_dataset(source), source, reused=True)
+        raw = idx.packaged_sample() if source is None else idx.find_idx_files(source)
+        source_fingerprint = _source_fingerprint(kind, raw)
+        finished = _finished(out_dir, source_fingerprint)
+        if finished is not None:
+            return PreparedDataset(finished, out_dir, reused=True)
+        return PreparedDataset(_convert(raw, source, source_fingerprint, out_dir, progress), out_dir, reused=False)
+    except OSError as error:
+        where = error.filename or out_dir
+        raise DataError(
+            where, f"cannot be read or written ({error.strerror or error})", "check it and retry"
+        ) from error
+
+
+def verify_dataset(directory: Path) -> DatasetManifest:
+    """Return the manifest in `directory` after checking every shard's size and sha256. Raises DataError, OSError."""
+    path = directory / MANIFEST_NAME
+    manifest = parse_manifest(path.read_bytes(), path)
+    for shard in manifest.shards:
+        _verify_shard(directory / shard.name, shard)
+    return manifest
+
+
+def _verify_shard(path: Path, shard: Shard) -> None:
+    fix = "prepare the data set again"
+    if not path.is_file():
+        raise DataError(path, "is missing though the manifest lists it", fix)
+    size_bytes = path.stat().st_size
+    if size_bytes != shard.bytes:
+        raise DataError(path, f"has {size_bytes} bytes where the manifest says {shard.bytes}", fix)
+    if hashlib.sha256(path.read_bytes()).hexdigest() != shard.sha256:
+        raise DataError(path, "differs from the sha256 in the manifest", fix)
+
+
+def _source_fingerprint(kind: str, raw: Mapping[str, idx.RawFile]) -> str:
+    digests = (f"{name} {hashlib.sha256(file.content).hexdigest()}" for name, file in sorted(raw.items()))
+    return hashlib.sha256("\n".join([kind, *digests]).encode()).hexdigest()
+
+
+def _finished(out_dir: Path, source_fingerprint: str) -> DatasetManifest | None:
+    """Return the data set in `out_dir` when it is whole and was made from the same source; else None."""
+    if not (out_dir / MANIFEST_NAME).is_file():
+        return None
+    try:
+        manifest = verify_dataset(out_dir)
+    except DataError:
+        return None  # unfinished or damaged: it is written anew
+    return manifest if manifest.source_fingerprint == source_fingerprint else None
+
+
+def _convert(
+    raw: Mapping[str, idx.RawFile],
+    source: Path | None,
+    source_fingerprint: str,
+    out_dir: Path,
+    progress: Progress | None,
+) -> DatasetManifest:
+    train, test = idx.read_split(raw, "train"), idx.read_split(raw, "test")
+    out_dir.mkdir(parents=True, exist_ok=True)
+    (out_dir / MANIFEST_NAME).unlink(missing_ok=True)  # from here to the end the folder is unfinished, and says so
+    total = train.samples + test.samples
+
+    def report(done: int) -> None:
+        if progress is not None:
+            progress(done, total)
+
+    train_shards = _write_shards(train, "train", out_dir, report)
+    test_shards = _write_shards(test, "test", out_dir, lambda done: report(train.samples + done))
+    origin: Literal["sample", "idx"] = "sample" if source is None else "idx"
+    manifest = DatasetManifest(
+        name="sample" if source is None else "mnist",
+        kind="mnist",
+        source=origin,
+        source_note=_SAMPLE_NOTE if source is None else f"MNIST idx files of the folder {source.resolve().name}",
+        source_fingerprint=source_fingerprint,
+        fingerprint=fingerprint_of("mnist", train_shards + test_shards),
+        splits=Splits(
+            train=Split(samples=train.samples, shards=train_shards),
+            test=Split(samples=test.samples, shards=test_shards),
+        ),
+        image_shape=(28, 28, 1),
+        classes=10,
+    )
+    partial = out_dir / f"{MANIFEST_NAME}.partial"
+    partial.write_text(manifest.to_json())
+    partial.replace(out_dir / MANIFEST_NAME)
+    return manifest
+
+
+def _write_shards(split: idx.IdxSplit, name: str, out_dir: Path, progress: Callable[[int], None]) -> tuple[Shard, ...]:
+    starts = range(0, split.samples, SAMPLES_PER_SHARD)
+    shards = []
+    for number, start in enumerate(starts):
+        stop = min(start + SAMPLES_PER_SHARD, split.samples)
+        path = out_dir / f"{name}-{number:05d}-of-{len(starts):05d}.tfrecord"
+        shards.append(write_shard(path, (split.sample(index) for index in range(start, stop))))
+        progress(stop)
+    return tuple(shards)

@@ -1,0 +1,140 @@
+"""What must the environment say before TensorFlow is imported, and what does it say about this machine?"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal, cast
+
+from trainer.errors import ConfigError, DeviceMissing
+
+STAND_IN_VARIABLE = "TRAINER_STAND_IN"
+_LIBTPU_ON_TF_RUNTIMES = Path("/lib/libtpu.so")
+_DMI_PRODUCT = Path("/sys/class/dmi/id/product_name")
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """This machine stands in for an accelerator: `devices` logical CPUs are used as if they were its cores."""
+
+    accelerator: Literal["tpu", "gpu"]
+    devices: int
+
+    @property
+    def kind(self) -> str:
+        """What records call the device."""
+        return f"cpu standing in for {self.accelerator}"
+
+
+@dataclass(frozen=True)
+class WorkerRole:
+    """Which of the processes that train together this one is; worker 0, the chief, alone writes results."""
+
+    index: int = 0
+    count: int = 1
+
+    @property
+    def is_chief(self) -> bool:
+        """True for the process that writes the record."""
+        return self.index == 0
+
+
+def read_stand_in(environ: Mapping[str, str] = os.environ) -> StandIn | None:
+    """Return what TRAINER_STAND_IN declares ("tpu:8", "gpu:1"), or None without it. Raises ConfigError."""
+    text = environ.get(STAND_IN_VARIABLE, "")
+    if not text:
+        return None
+    accelerator, _, number = text.partition(":")
+    if accelerator not in ("tpu", "gpu") or not number.isdecimal() or not 1 <= int(number) <= 64:
+        problem = "must be tpu:N or gpu:N with N from 1 to 64; unset it on real hardware"
+        raise ConfigError(STAND_IN_VARIABLE, text, problem)
+    return StandIn(cast(Literal["tpu", "gpu"], accelerator), int(number))
+
+
+def check_stand_in(stand_in: StandIn | None, strategy: str, device: str) -> None:
+    """Refuse an accelerator that this machine does not stand in for. Raises DeviceMissing."""
+    needs, flag = {"tpu": "tpu", "mirrored": "gpu"}.get(strategy), f"--strategy {strategy}"
+    if device == "gpu":
+        needs, flag = "gpu", "--device gpu"
+    if stand_in is not None and needs is not None and needs != stand_in.accelerator:
+        found = f"this machine stands in for {stand_in.accelerator}:{stand_in.devices}"
+        raise DeviceMissing(f"{flag} needs a {needs.upper()}", found, "ask for what it stands in for")
+
+
+def read_worker_role(strategy: str, environ: Mapping[str, str] = os.environ) -> WorkerRole:
+    """Return this process's place among the workers of TF_CONFIG. Raises ConfigError when it is needed and unusable."""
+    if strategy != "multiworker":
+        return WorkerRole()
+    text = environ.get("TF_CONFIG", "")
+    example = '{"cluster": {"worker": ["HOST:PORT", ...]}, "task": {"type": "worker", "index": 0}}'
+    try:
+        config = json.loads(text)
+        workers, task = config["cluster"]["worker"], config["task"]
+        index, task_type = int(task["index"]), task["type"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError("TF_CONFIG", repr(text), f"--strategy multiworker needs it as JSON {example}") from error
+    if task_type != "worker" or not 0 <= index < len(workers):
+        problem = f"its task must be a worker with an index from 0 to {len(workers) - 1}"
+        raise ConfigError("TF_CONFIG", repr(text), problem)
+    return WorkerRole(index, len(workers))
+
+
+def prepare_environment(
+    strategy: str, stand_in: StandIn | None, environ: MutableMapping[str, str] = os.environ
+) -> None:
+    """Set what TensorFlow reads at import; what the user has set stays. Must run before TensorFlow is imported."""
+    environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    environ.setdefault("KERAS_BACKEND", "tensorflow")
+    # TensorFlow retries a failing gs:// request 10 times, 32 s apart: minutes in which the run seems to hang.
+    environ.setdefault("GCS_RETRY_CONFIG_MAX_RETRIES", "4")
+    if strategy == "tpu" and stand_in is None:
+        _prepare_for_tpu(environ)
+
+
+def _prepare_for_tpu(environ: MutableMapping[str, str]) -> None:
+    """Set up the PJRT plug-in, without which newer TPU generations are not found."""
+    refuse_fatal_libtpu(_version_of("tensorflow-tpu"), _version_of("libtpu"))
+    library = _libtpu_path()
+    if library is not None:
+        environ.setdefault("PJRT_DEVICE", "TPU")
+        environ.setdefault("NEXT_PLUGGABLE_DEVICE_USE_C_API", "true")
+        environ.setdefault("TF_PLUGGABLE_DEVICE_LIBRARY_PATH", str(library))
+    if not _on_google_compute():
+        # Off Google Cloud libtpu would wait minutes for a metadata server that is not there.
+        environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+
+
+def refuse_fatal_libtpu(tensorflow_tpu: str | None, libtpu: str | None) -> None:
+    """Refuse pairs whose import kills the process: tensorflow-tpu 2.20 with a libtpu newer than 0.0.31."""
+    if tensorflow_tpu is None or libtpu is None or not tensorflow_tpu.startswith("2.20."):
+        return
+    numbers = tuple(int(part) for part in libtpu.split(".")[:3] if part.isdecimal())
+    if numbers > (0, 0, 31):
+        found = f"libtpu {libtpu} makes tensorflow-tpu {tensorflow_tpu} abort at import"
+        raise DeviceMissing("--strategy tpu needs a working libtpu", found, "pip install libtpu==0.0.21.1")
+
+
+def _version_of(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _libtpu_path() -> Path | None:
+    spec = find_spec("libtpu")
+    if spec is not None and spec.submodule_search_locations:
+        return Path(next(iter(spec.submodule_search_locations))) / "libtpu.so"
+    return _LIBTPU_ON_TF_RUNTIMES if _LIBTPU_ON_TF_RUNTIMES.exists() else None
+
+
+def _on_google_compute() -> bool:
+    try:
+        return "Google" in _DMI_PRODUCT.read_text()
+    except OSError:
+        return False

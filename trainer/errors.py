@@ -1,0 +1,74 @@
+"""Which errors can a training run end with, and with which exit code?
+
+TrainerError
+|-- ConfigError      2  a flag, variable or combination of them that cannot work
+|-- DataError        2  a data set that is missing, damaged or not what its manifest says
+|-- DeviceMissing    5  the accelerator asked for is not on this machine
+|-- TrainingFailed   1  training itself went wrong
+`-- RecordError      2  a record.json that cannot be read
+Interrupted          128 + signal; no TrainerError, so that no `except Exception` swallows it
+"""
+
+from __future__ import annotations
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text, 160 characters at most: TensorFlow's go on with graphs and traces."""
+    line = (str(error).splitlines() or [""])[0] or type(error).__name__
+    return line if len(line) <= 160 else line[:157] + "..."
+
+
+class TrainerError(Exception):
+    """An error whose text is one sentence for the user; `exit_code` is what the command ends with."""
+
+    exit_code = 1
+
+
+class ConfigError(TrainerError):
+    """A setting that cannot work: names the field, its value and what to do instead."""
+
+    exit_code = 2
+
+    def __init__(self, field: str, value: object, problem: str) -> None:
+        super().__init__(f"{field} {value}: {problem}")
+        self.field = field
+        self.value = value
+
+
+class DataError(TrainerError):
+    """A data set that cannot be used: names the path, the problem and what to do."""
+
+    exit_code = 2
+
+    def __init__(self, path: object, problem: str, fix: str) -> None:
+        super().__init__(f"{path}: {problem}; {fix}")
+        self.path = str(path)
+
+
+class DeviceMissing(TrainerError):
+    """The accelerator asked for is not here; says what was found. Never answered by training on the CPU."""
+
+    exit_code = 5
+
+    def __init__(self, asked: str, found: str, fix: str) -> None:
+        super().__init__(f"{asked}, but {found}; {fix}")
+
+
+class TrainingFailed(TrainerError):
+    """Training started and went wrong."""
+
+    exit_code = 1
+
+
+class RecordError(TrainerError):
+    """A record that is damaged or of a version that this code does not know."""
+
+    exit_code = 2
+
+
+class Interrupted(BaseException):
+    """The process was told to stop by a signal; the record is written before it ends."""
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__(f"stopped by signal {signal_number}")
+        self.exit_code = 128 + signal_number

@@ -1,0 +1,43 @@
+"""How does a run tell the time and say what it does? One reading of both clocks, and every line that is printed."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+
+@dataclass(frozen=True)
+class Instant:
+    """A moment: `at` for people and other machines (UTC), `monotonic_s` for durations."""
+
+    at: datetime
+    monotonic_s: float
+
+    def seconds_since(self, earlier: Instant) -> float:
+        """Return the seconds from `earlier` to this moment, untouched by changes of the wall clock."""
+        return self.monotonic_s - earlier.monotonic_s
+
+
+def now() -> Instant:
+    """Read both clocks."""
+    return Instant(datetime.now(timezone.utc), time.perf_counter())
+
+
+def log(message: str, moment: Instant | None = None) -> None:
+    """Print `message` after the UTC time of `moment` (now, without one), as 2026-11-21T08:30:00.123Z."""
+    at = (moment or now()).at
+    answer(f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z {message}")
+
+
+def answer(line: str) -> None:
+    """Print a line on stdout, at once, so that whoever follows the log sees it."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def complain(problem: object) -> None:
+    """Print what ended the command on stderr."""
+    sys.stderr.write(f"trainer: {problem}\n")
+    sys.stderr.flush()

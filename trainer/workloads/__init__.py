@@ -1,0 +1,28 @@
+"""Which workloads are there? Every module of this package that defines `WORKLOAD`; adding one is adding a file."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+
+from trainer.errors import ConfigError
+from trainer.workloads.base import Published, Workload
+
+__all__ = ["Published", "Workload", "get_workload", "list_workloads"]
+
+
+@cache
+def list_workloads() -> tuple[Workload, ...]:
+    """Return all workloads by name; imports no TensorFlow."""
+    modules = [import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__) if found.name != "base"]
+    return tuple(sorted((module.WORKLOAD for module in modules), key=lambda workload: workload.name))
+
+
+def get_workload(name: str) -> Workload:
+    """Return the workload called `name`. Raises ConfigError that lists the names there are."""
+    for workload in list_workloads():
+        if workload.name == name:
+            return workload
+    names = ", ".join(workload.name for workload in list_workloads())
+    raise ConfigError("--workload", name, f"there is no such workload; choose one of {names}")

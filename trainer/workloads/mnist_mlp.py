@@ -1,0 +1,43 @@
+"""What is trained as `mnist-mlp`? A 784-400-400-500-10 perceptron on MNIST, for time, memory and extrapolation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainer.workloads.base import Published, Workload
+
+
+def build_model() -> Any:
+    """Return the MLP: float32 images [batch, 28, 28, 1] in 0..1 to float32 logits [batch, 10]."""
+    from keras import Input, Sequential, layers
+
+    return Sequential(
+        [
+            Input((28, 28, 1)),
+            layers.Flatten(),
+            layers.Dense(400, activation="relu"),
+            layers.Dense(400, activation="relu"),
+            layers.Dense(500, activation="relu"),
+            layers.Dense(10),
+        ]
+    )
+
+
+WORKLOAD = Workload(
+    name="mnist-mlp",
+    title="MNIST digits, perceptron with hidden layers 400, 400, 500 (time, memory, extrapolation)",
+    data_kind="mnist",
+    image_shape=(28, 28, 1),
+    classes=10,
+    outputs="logits",
+    default_batch_size=100,
+    default_epochs=20,
+    learning_rate=1e-3,
+    # Dense layers gain from XLA on a CPU: many small kernels become few.
+    xla_on_cpu=True,
+    build_model=build_model,
+    published=Published(
+        test_accuracy=0.9626,
+        note="96.26 % after 20 epochs of 60,000 images at batch 100, about 135 s on a 2.3 GHz laptop i5",
+    ),
+)
