@@ -10,7 +10,7 @@ from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 
-from orchestrator.domain.accelerators import Accelerator
+from orchestrator.domain.accelerators import Accelerator, accelerators
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.names import new_id
 from orchestrator.domain.plan import (
@@ -113,7 +113,7 @@ def make_plan(
     runs = make_runs(request, experiment.id, now, prices, _fresh_id)
     attempts = [make_attempt(run, 1, run.spec.zones[0], now, prices, ledger.id) for run in runs]
     plan = Plan(experiment, runs, attempts, credit, money_view(ledger, credit, now), manifest, notes)
-    _check_fits(plan)
+    _check_fits(plan, prices)
     return plan
 
 
@@ -161,7 +161,8 @@ def _prepare_data(
         prepared = prepare_dataset(source, workload.data_kind, out, progress)
     except DataError as cause:
         flag = "" if source is None else "--data: "
-        raise UsageError(f"{flag}{cause}") from cause
+        hint = "give a folder with MNIST's four idx files or with TFRecord shards and their manifest, or none for the sample"
+        raise UsageError(f"{flag}{cause}", hint) from cause
     return prepared.manifest, prepared.directory
 
 
@@ -180,21 +181,31 @@ def _check_sizes(sizes: Sequence[int], batch_sizes: Sequence[int], manifest: Dat
             )
 
 
-def _check_fits(plan: Plan) -> None:
+def _check_fits(plan: Plan, prices: PriceBook) -> None:
     """Refuse early and with a way out; the ledger decides again, atomically, when the launch is admitted."""
     free = plan.money.free_usd
     limit = f"the ${plan.credit.amount_usd:.2f} credit"
     if plan.experiment.max_usd is not None and plan.experiment.max_usd < free:
         free, limit = plan.experiment.max_usd, "--max-usd"
     if plan.worst_case_usd > free:
-        raise OverCap(plan.worst_case_usd, max(free, ZERO), limit, _what_would_fit(plan, free))
+        raise OverCap(plan.worst_case_usd, max(free, ZERO), limit, _what_would_fit(plan, free, prices))
 
 
-def _what_would_fit(plan: Plan, free: Decimal) -> str:
+def _what_would_fit(plan: Plan, free: Decimal, prices: PriceBook) -> str:
+    """A shorter time if that is enough, and else the dearest accelerators of which one run would fit."""
     hours = plan.runs[0].spec.max_hours
     rate = sum((attempt.reserve_rate.usd_per_hour for attempt in plan.attempts), ZERO)
     fixed = plan.worst_case_usd - rate * hours
     possible = ((free - fixed) / rate).quantize(Decimal("0.01")) if rate else ZERO
     if possible >= Decimal("0.01"):
         return f"--max-hours {possible} would fit"
-    return "fewer runs or a smaller accelerator (`orchestrate accelerators`) might fit; a shorter time alone does not"
+    run, ledger_id = plan.runs[0], plan.experiment.id
+    fitting = []
+    for item in accelerators().values():
+        for zone in prices.zones(item)[:1]:
+            spec = run.spec.model_copy(update={"accelerator": item.name, "spot": False})
+            single = make_attempt(run.model_copy(update={"spec": spec}), 1, zone, run.created_at, prices, ledger_id)
+            if single.reserved_usd <= free and not item.spot_only:
+                fitting.append((single.reserved_usd, item.name))
+    named = ", ".join(f"{name} (${needed:.2f})" for needed, name in sorted(fitting, reverse=True)[:3])
+    return f"one run for {hours} h on {named} would fit" if named else "nothing in the catalog fits into that"

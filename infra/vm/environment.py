@@ -2,7 +2,7 @@
 """Which Python on this VM has the trainer's TensorFlow? Finds it, or makes a virtual environment that has it.
 
 Usage: environment.py tpu|gpu. Prints one JSON line {"python": PATH, "installed": bool} last. Standard library only.
-One TensorFlow version everywhere, or a comparison is unfair: 2.20.0 is the newest that exists for TPUs. `tensorflow-tpu`
+One TF version everywhere, or a comparison is unfair: 2.20.0 is the newest that exists for TPUs. `tensorflow-tpu`
 2.20.0 accepts libtpu versions with which `import tensorflow` aborts, so libtpu is pinned too.
 """
 
@@ -22,7 +22,7 @@ CHECK = (
     "import importlib.metadata as m, pydantic, google_crc32c\n"
     "names = ('tensorflow', 'tensorflow-cpu', 'tensorflow-tpu')\n"
     "found = {d.metadata['Name'].replace('_', '-'): d.version for d in m.distributions() if d.metadata['Name']}\n"
-    "raise SystemExit(not any(found.get(n) == %r for n in names))" % TENSORFLOW
+    f"raise SystemExit(not any(found.get(n) == {TENSORFLOW!r} for n in names))"
 )
 
 

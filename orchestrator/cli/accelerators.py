@@ -52,7 +52,7 @@ def _cells(offer: Offer) -> list[str]:
     item, best = offer.item, offer.zones[0]
     return [
         item.name,
-        item.title,
+        item.title.replace("NVIDIA ", ""),
         str(item.replicas),
         str(item.memory_gib),
         f"{item.peak_tflops:g}",

@@ -15,7 +15,6 @@ def cloud() -> None:
     Examples:
       orchestrate cloud up
       eval "$(orchestrate cloud env)"; gcloud compute tpus tpu-vm list --zone us-central1-a
-      orchestrate cloud down
     """
 
 

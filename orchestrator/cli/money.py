@@ -38,14 +38,14 @@ def checked_credit(amount: Decimal, expires: date | None, spent: Decimal, now: d
 def money_json(view: MoneyView, now: datetime) -> dict[str, Any]:
     """spent_usd + reserved_usd + free_usd = credit_usd, exactly; accruing_usd is a part of reserved_usd."""
     return {
-        "credit_usd": view.credit_usd,
+        "credit_usd": _exact(view.credit_usd),
         "expires": view.expires,
         "days_left": _days_left(view, now),
-        "spent_usd": view.spent_usd,
-        "accruing_usd": view.accruing_usd,
-        "reserved_usd": view.reserved_usd,
-        "free_usd": view.free_usd,
-        "burn_usd_per_hour": view.burn_usd_per_hour,
+        "spent_usd": _exact(view.spent_usd),
+        "accruing_usd": _exact(view.accruing_usd),
+        "reserved_usd": _exact(view.reserved_usd),
+        "free_usd": _exact(view.free_usd),
+        "burn_usd_per_hour": _exact(view.burn_usd_per_hour),
         "ends_at": view.ends_at,
     }
 
@@ -100,6 +100,11 @@ def runs_table(runs: Sequence[dict[str, Any]]) -> Table:
         names = (run["experiment"], run["run"], run["accelerator"])
         table.add_row(*names, str(run["attempts"]), usd(run["usd"]), held, run["state"])
     return table
+
+
+def _exact(amount: Decimal) -> str:
+    """All digits that count, and no zeros behind them: the same amount is always the same text."""
+    return format(amount.normalize(), "f")
 
 
 def _days_left(view: MoneyView, now: datetime) -> int | None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from orchestrator.cli.standing import Standing
     from orchestrator.ledger import Experiment
 
-COLUMNS = ("run", "accelerator", "workload", "state", "zone", "since", "VM age", "left", "cost")
+COLUMNS = ("run", "accelerator", "workload", "state", "zone", "VM age", "left", "cost")
 WIDE = 140
 """From this width on the last event stands in the table; below it would tear the rows apart."""
 
@@ -36,7 +36,7 @@ def status_view(
     table = output.table("", (*COLUMNS, "last event") if wide else COLUMNS, ("VM age", "left", "cost"))
     below: list[RenderableType] = []
     for experiment, runs in experiments:
-        table.add_row(Text(experiment.id, style="bold"), *[""] * 4, Text(f"{experiment.created_at:%m-%d %H:%M}"))
+        table.add_row(Text(experiment.id, style="bold"), "", "", f"{experiment.created_at:%m-%d %H:%M} UTC")
         for run in runs:
             last = f"{run.last.at:%H:%M:%S} {run.last.stage}: {one_line(run.last.message)}" if run.last else ""
             cells = [Text(cell) for cell in _cells(run)]
@@ -56,7 +56,6 @@ def _cells(standing: Standing) -> Iterator[str]:
     yield run.spec.workload
     yield run.state.value if run.stage is Stage.DONE else f"{run.state.value}: {run.stage.value}"
     yield standing.zone
-    yield f"{run.created_at:%m-%d %H:%M}"
     yield span(vm.age_s) if vm and vm.age_s is not None else ""
     yield span(vm.left_s) if vm else ""
     yield usd(standing.usd)

@@ -33,7 +33,7 @@ class Rate:
         return self.vm_usd_per_hour + self.extras_usd_per_hour
 
     def cost_usd(self, seconds: float) -> Decimal:
-        """USD for a VM that lived `seconds`, begun seconds whole; the minimum of a minute is the VM's, not its disk's."""
+        """USD for a VM that lived `seconds`, begun seconds whole; the minimum of a minute is the VM's alone."""
         lived = Decimal(math.ceil(max(0.0, seconds)))
         billed = max(lived, Decimal(MINIMUM_VM_S))
         return (self.vm_usd_per_hour * billed + self.extras_usd_per_hour * lived) / SECONDS_PER_HOUR

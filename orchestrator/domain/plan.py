@@ -73,7 +73,10 @@ def check_accelerators(chosen: Iterable[str], *, spot: bool) -> list[Accelerator
 def check_max_hours(max_hours: Decimal) -> Decimal:
     """Raises UsageError unless 0.01 <= max_hours <= 168: a kill switch needs half a minute at least to be armed."""
     if not Decimal("0.01") <= max_hours <= MAX_HOURS_LIMIT:
-        raise UsageError(f"--max-hours: {max_hours} is not between 0.01 and {MAX_HOURS_LIMIT}")
+        raise UsageError(
+            f"--max-hours: {max_hours} is not between 0.01 and {MAX_HOURS_LIMIT}",
+            "a kill switch needs half a minute at least, and no VM is rented for more than a week",
+        )
     return max_hours
 
 

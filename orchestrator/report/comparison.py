@@ -1,4 +1,4 @@
-"""Which accelerator was faster, by how much, and was the pairing fair? In words that claim no more than was measured."""
+"""Which accelerator was faster, by how much, was the pairing fair? In words that claim no more than was measured."""
 
 from __future__ import annotations
 

@@ -9,11 +9,11 @@ from orchestrator.report.comparison import SIMULATED, Comparison, epoch_usd
 from orchestrator.report.measured import Measured
 
 _WHO = ("run", "accelerator", "device")
-_TIMES = ("total", "set-up", "compile", "epoch 1", "steady", "n", "eval", "wait")
+_TIMES = ("total", "set-up", "compile", "first", "steady", "n", "eval", "wait")
 _SPEEDS = ("batch", "p50", "p90", "p99", "µs/sample", "samples/s", "predict")
 _RESULTS = ("accuracy", "peak MiB", "run USD", "epoch USD")
 LEGEND = (
-    "steady: median of the n epochs after the first, without compilation and evaluation; wait: share of it, for input",
+    "first, steady: the first epoch, and the median of the n later ones; compile and eval apart; wait: for input",
     "p50 p90 p99: time per step, over blocks of steps; predict: latency of one image a replica, median",
     "peak: of the device, or the host's (h) where none is known; run USD: settled; epoch USD: VM rate x steady epoch",
 )
@@ -41,7 +41,7 @@ def sheets(comparison: Comparison) -> tuple[Sheet, ...]:
 
 
 def _who(run: Measured) -> tuple[str, ...]:
-    device = "simulated, cpu" if run.simulated else run.device
+    device = "simulated" if run.simulated else run.device
     return run.name, run.accelerator, device if run.status == "succeeded" else f"{device}, {run.status}"
 
 

@@ -168,6 +168,7 @@ def _raise_if_failed(ctx: RunContext) -> None:
         except Unavailable:
             raise
         except OrchestratorError as cause:
+            ctx.update_attempt(seen_at=None)  # a VM whose creation failed never ran, so it costs nothing
             ctx.note(f"the create failed: {cause.sentence}")
             raise
 

@@ -12,6 +12,7 @@ from orchestrator.ports import CommandResult
 from orchestrator.recover import recover, teardown_all, teardown_runs
 from orchestrator.stages.context import RunContext
 from orchestrator.stages.provision import provision
+from tests.fakes import FakeVmProvider
 from tests.unit.world import World
 from trainer.record import load_record
 
@@ -91,16 +92,14 @@ def test_no_capacity_anywhere_fails_with_exit_code_4(world: World) -> None:
 
 def test_quota_fails_at_once_with_exit_code_5(world: World) -> None:
     """A quota is not tried again elsewhere."""
-    world.gpu.quotas = {zone: 0 for zone in world.plan("t4").runs[0].spec.zones}
+    world.gpu.quotas = dict.fromkeys(world.plan("t4").runs[0].spec.zones, 0)
     run = world.launch("t4")
     assert (run.error_code, run.exit_code, len(world.ledger.attempts(run.id))) == ("QuotaExceeded", 5, 1)
     _assert_clean(world, run)
 
 
-def test_vm_whose_kill_switch_is_not_proven_is_not_used(tmp_path: Path, world: World) -> None:
+def test_vm_whose_kill_switch_is_not_proven_is_not_used(world: World) -> None:
     """No timer reports from the VM: it is torn down before anything is installed on it."""
-    from tests.fakes import FakeVmProvider
-
     world.tpu = FakeVmProvider(world.clock, api="tpu", timers=False)
     run = world.launch()
     assert run.error_code == "KillSwitchNotArmed"
@@ -198,7 +197,7 @@ def test_user_stop_ends_the_run_with_its_record(world: World) -> None:
 
 
 def test_unreachable_zone_is_not_taken_for_absence(world: World) -> None:
-    """A zone that does not answer leaves the VM unproven: the run stays open, its money held, exit code 6; then heals."""
+    """A silent zone leaves the VM unproven: the run stays open, its money held, exit code 6; then heals."""
     [run] = world.admit()
     answer = world.trainer.answer
 

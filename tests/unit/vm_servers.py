@@ -16,7 +16,7 @@ from typing import Any
 
 import google_crc32c
 
-TOKEN = "ya29.canary-of-the-tests"  # noqa: S105 - a canary
+TOKEN = "ya29.canary-of-the-tests"
 
 
 @dataclass

@@ -1,0 +1,167 @@
+"""Where is Google Cloud, and with which credentials is it called? The only place that knows of the local cloud."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import google.auth
+from google.api_core import exceptions as api
+from google.api_core.client_options import ClientOptions
+from google.api_core.retry import Retry, if_exception_type
+from google.auth import exceptions as auth
+from google.auth.credentials import AnonymousCredentials, Credentials
+from requests import exceptions as http
+
+from infra.gcp.errors import LOGIN_HINT
+from orchestrator.errors import Unauthenticated, Unavailable, UsageError
+
+if TYPE_CHECKING:
+    from google.cloud import compute_v1, tpu_v2
+    from google.cloud.storage import Client as StorageClient
+
+_Client = TypeVar("_Client")
+CLOUD_PLATFORM = "https://www.googleapis.com/auth/cloud-platform"
+CALL_TIMEOUT_S = 30.0
+"""For calls that only read, or ask for something and return."""
+CREATE_TIMEOUT_S = 90.0
+
+
+@dataclass(frozen=True)
+class Endpoints:
+    """Base URLs of the services; None is Google's own. `anonymous` calls carry no credentials."""
+
+    tpu: str | None = None
+    compute: str | None = None
+    storage: str | None = None
+    ssh_port: int = 22
+    anonymous: bool = False
+
+    @staticmethod
+    def google() -> Endpoints:
+        """Google's own services."""
+        return Endpoints()
+
+    @staticmethod
+    def of_local_cloud(cloud_json: Path) -> Endpoints:
+        """A running local cloud, by the file that it writes. Raises UsageError when there is none."""
+        try:
+            said = json.loads(cloud_json.read_text("utf-8"))
+            url, port = str(said["http_url"]).rstrip("/"), int(said["ssh_port"])
+        except (OSError, ValueError, KeyError) as cause:
+            raise UsageError(
+                f"no local cloud runs: {cloud_json} cannot be read", "start it: `orchestrate cloud up`"
+            ) from cause
+        return Endpoints(tpu=url, compute=url, storage=url, ssh_port=port, anonymous=True)
+
+
+class GoogleClients:
+    """Google's clients, each built when it is first used: importing compute_v1 alone takes more than a second.
+
+    `service_account` is the one that VMs run as; None is the project's default. `retry_s` bounds the time that an
+    idempotent call is tried again; creates never are.
+    """
+
+    def __init__(
+        self, project: str, endpoints: Endpoints, *, service_account: str | None = None, retry_s: float = 15.0
+    ) -> None:
+        self.project = project
+        self.endpoints = endpoints
+        self.service_account = service_account
+        self.retry_s = retry_s
+
+    @property
+    def retry(self) -> Retry:
+        """For calls that may be repeated: reads and deletes. Not for quota (429 with a reason), which does not pass."""
+        return Retry(
+            predicate=if_exception_type(
+                api.ServiceUnavailable, api.InternalServerError, api.BadGateway, api.GatewayTimeout,
+                auth.TransportError, http.ConnectionError, http.Timeout, http.ChunkedEncodingError,
+            ),
+            initial=0.25, maximum=4.0, multiplier=2.0, timeout=self.retry_s,
+        )  # fmt: skip
+
+    @cached_property
+    def credentials(self) -> Credentials:
+        """Application default credentials. Raises Unauthenticated when there are none."""
+        if self.endpoints.anonymous:
+            return AnonymousCredentials()  # type: ignore[no-untyped-call]
+        try:
+            found, _ = google.auth.default(scopes=[CLOUD_PLATFORM])
+        except auth.DefaultCredentialsError as cause:
+            raise Unauthenticated("there are no Google Cloud credentials on this machine", LOGIN_HINT) from cause
+        except auth.GoogleAuthError as cause:
+            raise Unavailable(f"the credentials cannot be read: {type(cause).__name__}") from cause
+        return found
+
+    @cached_property
+    def nodes(self) -> tpu_v2.TpuClient:
+        """The TPU API, over REST."""
+        from google.cloud import tpu_v2
+
+        at = _at(self.endpoints.tpu)
+        return self._direct(tpu_v2.TpuClient(credentials=self.credentials, transport="rest", client_options=at))
+
+    @cached_property
+    def instances(self) -> compute_v1.InstancesClient:
+        """Never its `insert()` or `delete()`: their operations ignore the endpoint. Use the `_unary` forms."""
+        from google.cloud import compute_v1
+
+        return self._compute(compute_v1.InstancesClient)
+
+    @cached_property
+    def zone_operations(self) -> compute_v1.ZoneOperationsClient:
+        from google.cloud import compute_v1
+
+        return self._compute(compute_v1.ZoneOperationsClient)
+
+    @cached_property
+    def disks(self) -> compute_v1.DisksClient:
+        from google.cloud import compute_v1
+
+        return self._compute(compute_v1.DisksClient)
+
+    @cached_property
+    def images(self) -> compute_v1.ImagesClient:
+        from google.cloud import compute_v1
+
+        return self._compute(compute_v1.ImagesClient)
+
+    @cached_property
+    def machine_types(self) -> compute_v1.MachineTypesClient:
+        from google.cloud import compute_v1
+
+        return self._compute(compute_v1.MachineTypesClient)
+
+    @cached_property
+    def accelerator_types(self) -> compute_v1.AcceleratorTypesClient:
+        from google.cloud import compute_v1
+
+        return self._compute(compute_v1.AcceleratorTypesClient)
+
+    @cached_property
+    def storage(self) -> StorageClient:
+        """Cloud Storage."""
+        from google.cloud.storage import Client
+
+        client = Client(self.project, credentials=self.credentials, client_options=_at(self.endpoints.storage) or {})
+        if self.endpoints.anonymous:
+            client._http.trust_env = False
+        return client
+
+    def _compute(self, kind: Callable[..., _Client]) -> _Client:
+        return self._direct(kind(credentials=self.credentials, client_options=_at(self.endpoints.compute)))
+
+    def _direct(self, client: _Client) -> _Client:
+        """The local cloud is on this machine: a proxy of the user's environment must not come in between."""
+        if self.endpoints.anonymous:
+            cast(Any, client).transport._session.trust_env = False
+        return client
+
+
+def _at(url: str | None) -> ClientOptions | None:
+    return ClientOptions(api_endpoint=url) if url else None

@@ -1,0 +1,195 @@
+"""How are GPU VMs rented? `VmProvider` over the Compute Engine API (instances and their boot disks)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from infra.gcp import vms
+from infra.gcp.clients import CALL_TIMEOUT_S, CREATE_TIMEOUT_S, GoogleClients
+from infra.gcp.compute_messages import IMAGE_PROJECT, instance, problem_of_failed, vm
+from infra.gcp.errors import Doing, translate, translated
+from orchestrator.domain.names import MANAGED
+from orchestrator.errors import AccountError, CloudError, NotFound, Unavailable, UsageError
+from orchestrator.ports import Billable, HostKey, Listing, Vm, VmRef, VmSpec
+
+
+class GpuInstances:
+    """Compute Engine instances with GPUs.
+
+    Only `insert_unary` and `delete_unary` are used: the other forms poll operations at Google's own address.
+    """
+
+    def __init__(self, clients: GoogleClients) -> None:
+        self._clients = clients
+
+    def validate(self, spec: VmSpec) -> None:
+        zone, machine, gpu = spec.ref.zone, spec.accelerator.machine_type or "", spec.accelerator.attach
+        if not machine:
+            raise UsageError(f"{spec.accelerator.name} is not rented through Compute Engine")
+        where: dict[str, Any] = {"project": self._clients.project, "zone": zone}
+        machines, gpus = self._clients.machine_types, self._clients.accelerator_types
+        self._expect(f"{zone} has no {machine}", lambda more: machines.get(machine_type=machine, **where, **more))
+        if gpu:
+            self._expect(f"{zone} has no {gpu}", lambda more: gpus.get(accelerator_type=gpu, **where, **more))
+        self._image(spec)
+
+    def create(self, spec: VmSpec) -> str:
+        from google.cloud import compute_v1
+
+        resource = instance(spec, self._clients.project, self._image(spec), self._clients.service_account)
+        try:
+            with translated(f"create {spec.ref.name}", zone=spec.ref.zone, accelerator=spec.accelerator.name):
+                started = self._clients.instances.insert_unary(
+                    compute_v1.InsertInstanceRequest(
+                        project=self._clients.project, zone=spec.ref.zone, instance_resource=resource,
+                        request_id=spec.request_id,
+                    ),
+                    timeout=CREATE_TIMEOUT_S,
+                )  # fmt: skip
+        except NotFound as cause:  # Nothing was there to be absent: a zone, type or image does not exist.
+            raise UsageError(cause.sentence) from cause
+        problem = problem_of_failed(started)
+        if problem:
+            raise translate(problem, Doing(f"create {spec.ref.name}", spec.ref.zone, spec.accelerator.name))
+        return str(started.name)
+
+    def operation_done(self, ref: VmRef, operation: str) -> bool:
+        from google.cloud import compute_v1
+
+        with translated(f"look at the creation of {ref.name}"):
+            found = self._clients.zone_operations.get(
+                project=self._clients.project, zone=ref.zone, operation=operation,
+                retry=self._clients.retry, timeout=CALL_TIMEOUT_S,
+            )  # fmt: skip
+        problem = problem_of_failed(found)
+        if problem:
+            raise translate(problem, Doing(f"create {ref.name}", ref.zone))
+        return bool(found.status == compute_v1.Operation.Status.DONE)
+
+    def get(self, ref: VmRef) -> Vm:
+        return vm(ref, self._get(ref))
+
+    def delete(self, ref: VmRef) -> None:
+        self._delete(ref, f"instance {ref.name}", lambda: self._get(ref), lambda: self._clients.instances.delete_unary(
+            project=self._clients.project, zone=ref.zone, instance=ref.name,
+            retry=self._clients.retry, timeout=CALL_TIMEOUT_S,
+        ))  # fmt: skip
+
+    def list_billable(self) -> Listing:
+        from google.cloud import compute_v1
+
+        found: list[Billable] = []
+        unreachable: list[str] = []
+        for kind, ask, request in (
+            ("instance", self._clients.instances.aggregated_list, compute_v1.AggregatedListInstancesRequest),
+            ("disk", self._clients.disks.aggregated_list, compute_v1.AggregatedListDisksRequest),
+        ):
+            with translated(f"list {kind}s in all zones"):
+                pager = ask(
+                    request(project=self._clients.project, filter=f"labels.{MANAGED}=1"),
+                    retry=self._clients.retry, timeout=CALL_TIMEOUT_S,
+                )  # fmt: skip
+                page: Any
+                for page in pager.pages:
+                    unreachable += [place.rsplit("/", 1)[-1] for place in page.unreachables]
+                    for scope, content in page.items.items():
+                        found += _billables(kind, scope, getattr(content, f"{kind}s"))
+                        if content.warning.code not in ("", "NO_RESULTS_ON_PAGE"):
+                            unreachable.append(scope.rsplit("/", 1)[-1])
+        return Listing(tuple(found), tuple(dict.fromkeys(unreachable)))
+
+    def delete_billable(self, item: Billable) -> None:
+        if item.kind != "disk":
+            self.delete(item.ref)
+            return
+        where: dict[str, Any] = {
+            "project": self._clients.project, "zone": item.ref.zone, "disk": item.ref.name,
+            "retry": self._clients.retry, "timeout": CALL_TIMEOUT_S,
+        }  # fmt: skip
+        self._delete(item.ref, f"disk {item.ref.name}", lambda: self._clients.disks.get(**where),
+                     lambda: self._clients.disks.delete_unary(**where))  # fmt: skip
+
+    def host_keys(self, ref: VmRef) -> tuple[HostKey, ...]:
+        return tuple(vms.host_keys(0, self._attributes(ref, vms.HOST_KEYS + "/").items()))
+
+    def guest_attribute(self, ref: VmRef, worker: int, namespace: str, key: str) -> str | None:
+        return self._attributes(ref, f"{namespace}/").get(key)
+
+    def self_delete_url(self, ref: VmRef) -> str:
+        path = f"projects/{self._clients.project}/zones/{ref.zone}/instances/{ref.name}"
+        return f"https://compute.googleapis.com/compute/v1/{path}"
+
+    def _get(self, ref: VmRef) -> Any:
+        with translated(f"look at {ref.name}", zone=ref.zone):
+            return self._clients.instances.get(
+                project=self._clients.project, zone=ref.zone, instance=ref.name,
+                retry=self._clients.retry, timeout=CALL_TIMEOUT_S,
+            )  # fmt: skip
+
+    def _delete(self, ref: VmRef, what: str, read: Callable[[], Any], delete: Callable[[], Any]) -> None:
+        try:
+            with translated(f"look at {what}"):
+                found = read()
+        except NotFound:
+            return
+        except (Unavailable, AccountError):
+            if not vms.named_by_us(ref):
+                raise
+        else:
+            vms.refuse_foreign(dict(found.labels), what)
+            if getattr(found, "users", ()):  # An attached disk: it goes with its instance, and is listed until then.
+                return
+        try:
+            with translated(f"delete {what}"):
+                delete()
+        except NotFound:
+            return
+        except (Unavailable, AccountError):
+            raise
+        except (CloudError, UsageError) as cause:
+            # 400 resourceInUse and the like: a disk still attached, a delete under way. The caller asks again.
+            raise Unavailable(cause.sentence) from cause
+
+    def _attributes(self, ref: VmRef, path: str) -> Mapping[str, str]:
+        """{key: value} under the path; empty until the VM has published any, which Compute Engine says by 404."""
+        from google.cloud import compute_v1
+
+        request = compute_v1.GetGuestAttributesInstanceRequest(
+            project=self._clients.project, zone=ref.zone, instance=ref.name, query_path=path
+        )
+        try:
+            with translated(f"read guest attributes of {ref.name}"):
+                answer = self._clients.instances.get_guest_attributes(
+                    request, retry=self._clients.retry, timeout=CALL_TIMEOUT_S
+                )
+        except Unavailable:
+            raise
+        except CloudError:
+            return {}
+        return {item.key: item.value for item in answer.query_value.items}
+
+    def _image(self, spec: VmSpec) -> str:
+        """The newest image of the family; resolved anew for each create, as families move."""
+        image = self._expect(
+            f"{IMAGE_PROJECT} has no image family {spec.accelerator.image}",
+            lambda more: self._clients.images.get_from_family(
+                project=IMAGE_PROJECT, family=spec.accelerator.image, **more
+            ),
+        )
+        return f"projects/{IMAGE_PROJECT}/global/images/{image.name}"
+
+    def _expect(self, otherwise: str, ask: Callable[[dict[str, Any]], Any]) -> Any:
+        """What `ask` reads; UsageError with the sentence `otherwise` when it does not exist."""
+        try:
+            with translated(otherwise):
+                return ask({"retry": self._clients.retry, "timeout": CALL_TIMEOUT_S})
+        except NotFound as cause:
+            raise UsageError(otherwise, "`orchestrate accelerators` lists where each can be had") from cause
+
+
+def _billables(kind: str, scope: str, found: Any) -> list[Billable]:
+    """Ours among the resources of one scope, `zones/Z`; the label is looked at again, whatever the filter did."""
+    zone = scope.rsplit("/", 1)[-1]
+    ours = [item for item in found if item.labels.get(MANAGED) == "1"]
+    return [Billable(kind, VmRef(zone, item.name), item.status, dict(item.labels)) for item in ours]

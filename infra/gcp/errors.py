@@ -1,0 +1,246 @@
+"""What does a failure of Google Cloud mean? The one place that turns its answers into `orchestrator.errors`.
+
+Decided by machine-readable reason first, then by google.rpc status, then by HTTP code. English text is read in
+one function only, `_told_apart_by_text`, where the TPU API gives no code.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import requests
+from google.api_core import exceptions as api
+from google.auth import exceptions as auth
+from google.protobuf import json_format
+from google.protobuf.message import Message
+from google.rpc import code_pb2, error_details_pb2
+from google.rpc.status_pb2 import Status
+
+from orchestrator.errors import (
+    AccountError,
+    AlreadyExists,
+    ApiDisabled,
+    BillingDisabled,
+    CloudError,
+    NoCapacity,
+    NotFound,
+    OrchestratorError,
+    PermissionDenied,
+    QuotaExceeded,
+    Unauthenticated,
+    Unavailable,
+    UsageError,
+)
+
+_ROLES_HINT = (
+    "the credentials need the roles TPU Admin, Compute Instance Admin (v1), Storage Admin, and Service Account User "
+    "on the account that the VMs run as"
+)
+LOGIN_HINT = "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS"
+
+_STATUS_OF_HTTP = {
+    400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND", 409: "ABORTED",
+    412: "FAILED_PRECONDITION", 429: "RESOURCE_EXHAUSTED",
+}  # fmt: skip
+_QUOTA = frozenset({"QUOTA_EXCEEDED", "quotaExceeded", "limitExceeded"})
+_CAPACITY = frozenset({
+    "ZONE_RESOURCE_POOL_EXHAUSTED", "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", "REGION_RESOURCE_POOL_EXHAUSTED",
+    "RESOURCE_POOL_EXHAUSTED", "GPU_STOCKOUT", "stockout", "resource_availability",
+})  # fmt: skip
+_RATE = frozenset({"RATE_LIMIT_EXCEEDED"})
+"""Too many calls a minute: a quota too, and told with a QuotaFailure, but it passes."""
+_TRY_AGAIN = frozenset({
+    "rateLimitExceeded", "userRateLimitExceeded", "RESOURCE_NOT_READY", "resourceNotReady",
+    "RESOURCE_OPERATION_RATE_EXCEEDED", "resourceInUseByAnotherResource", "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE",
+})  # fmt: skip
+_ACCOUNT: Mapping[str, tuple[type[AccountError], str]] = {
+    "SERVICE_DISABLED": (ApiDisabled, "enable the API in the console (APIs & Services) and wait some minutes"),
+    "accessNotConfigured": (ApiDisabled, "enable the API in the console (APIs & Services) and wait some minutes"),
+    "BILLING_DISABLED": (BillingDisabled, "link an open billing account to the project"),
+    "billingNotEnabled": (BillingDisabled, "link an open billing account to the project"),
+    "LOCATION_POLICY_VIOLATED": (PermissionDenied, "this project may not use the zone: choose another with --zone"),
+}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A failure as Google said it. `from_api` is False when something else answered: a proxy, a captive portal.
+
+    `ended` says that an accepted operation ended with it, rather than that a call was refused.
+    """
+
+    status: str
+    message: str
+    reasons: frozenset[str] = frozenset()
+    quota: str = ""
+    quota_limit: str = ""
+    from_api: bool = True
+    ended: bool = False
+
+
+@dataclass(frozen=True)
+class Doing:
+    """What was being done, for the sentence, and where, for NoCapacity."""
+
+    what: str
+    zone: str = ""
+    accelerator: str = ""
+
+
+@contextmanager
+def translated(what: str, *, zone: str = "", accelerator: str = "") -> Iterator[None]:
+    """Whatever Google's libraries raise inside comes out as an error of `orchestrator.errors`."""
+    doing = Doing(what, zone, accelerator)
+    try:
+        yield
+    except api.GoogleAPICallError as cause:
+        raise translate(problem_of_call(cause), doing) from cause
+    except (auth.TransportError, requests.exceptions.RequestException, api.RetryError) as cause:
+        raise Unavailable(f"{what}: no answer from Google Cloud ({type(cause).__name__})") from cause
+    except auth.GoogleAuthError as cause:
+        raise Unauthenticated(f"{what}: {cause}", LOGIN_HINT) from cause
+    except (json_format.ParseError, json.JSONDecodeError) as cause:
+        # A 200 whose body is no message of the API: cut off, or not from Google.
+        raise Unavailable(f"{what}: the answer could not be read ({type(cause).__name__})") from cause
+
+
+def problem_of_call(error: api.GoogleAPICallError) -> Problem:
+    """The parts of a refused call; both the google.rpc style and the older `errors[]` style."""
+    body = _json_error(error)
+    reasons = {str(entry.get("reason", "")) for entry in error.errors or [] if isinstance(entry, Mapping)}
+    reasons.add(error.reason or "")
+    http = int(error.code) if error.code else 503
+    status = str(body.get("status") or "")
+    if "alreadyExists" in reasons:
+        status = "ALREADY_EXISTS"
+    if status not in set(code_pb2.Code.keys()):
+        status = _STATUS_OF_HTTP.get(http, "UNAVAILABLE" if http >= 500 else "INVALID_ARGUMENT")
+    quota, limit = _quota_of_details(error.details)
+    return Problem(status, _one_line(str(error.message)), frozenset(reasons) - {""}, quota, limit, bool(body))
+
+
+def problem_of_operation(status: Status) -> Problem:
+    """The parts of the google.rpc.Status with which an accepted operation ended."""
+    details: list[Message] = []
+    reasons: set[str] = set()
+    for packed in status.details:
+        info = error_details_pb2.ErrorInfo()
+        failure = error_details_pb2.QuotaFailure()
+        if packed.Unpack(info):
+            reasons.add(info.reason)
+            details.append(info)
+        elif packed.Unpack(failure):
+            details.append(failure)
+    quota, limit = _quota_of_details(details)
+    name = code_pb2.Code.Name(status.code) if status.code in code_pb2.Code.values() else "UNKNOWN"
+    return Problem(name, _one_line(status.message), frozenset(reasons), quota, limit, ended=True)
+
+
+def translate(problem: Problem, doing: Doing) -> OrchestratorError:
+    """The error that a problem is."""
+    sentence = f"{doing.what}: {problem.message}"
+    if problem.reasons & _RATE:
+        return Unavailable(sentence)
+    if problem.quota or problem.reasons & _QUOTA:
+        return QuotaExceeded(problem.message, problem.quota, problem.quota_limit)
+    if problem.reasons & _CAPACITY:
+        return _no_capacity(problem, doing)
+    by_text = _told_apart_by_text(problem, doing)
+    if by_text:
+        return by_text
+    if problem.reasons & _TRY_AGAIN:
+        return Unavailable(sentence)
+    for reason in problem.reasons:
+        if reason in _ACCOUNT:
+            kind, hint = _ACCOUNT[reason]
+            return kind(sentence, hint)
+    return _by_status(problem, sentence, doing)
+
+
+def _by_status(problem: Problem, sentence: str, doing: Doing) -> OrchestratorError:
+    if not problem.from_api:
+        # Absence and refusal are only what the API itself says; an HTML page from in between says nothing.
+        return Unavailable(f"{doing.what}: something that is not Google Cloud answered", "check proxy and network")
+    if problem.status == "UNAUTHENTICATED":
+        return Unauthenticated(sentence, LOGIN_HINT)
+    if problem.status == "PERMISSION_DENIED":
+        return PermissionDenied(sentence, _ROLES_HINT)
+    if problem.status == "RESOURCE_EXHAUSTED" and problem.ended:
+        return _no_capacity(problem, doing)
+    if problem.status in ("INVALID_ARGUMENT", "OUT_OF_RANGE", "UNIMPLEMENTED"):
+        return UsageError(sentence)
+    if problem.status == "NOT_FOUND":
+        return NotFound(sentence)
+    if problem.status == "ALREADY_EXISTS":
+        return AlreadyExists(sentence)
+    if problem.status == "FAILED_PRECONDITION":
+        return CloudError(sentence)
+    return Unavailable(sentence)
+
+
+def _told_apart_by_text(problem: Problem, doing: Doing) -> OrchestratorError | None:
+    """Last resort, for the TPU API: quota and stock-out share code 8 and often come without details.
+
+    The forms are those that Google documents or that several projects have on record: `Quota 'NAME' exhausted.
+    Limit N in zone Z`, `There is no more capacity in the zone "Z"`, and an operation that fails because the node
+    was preempted while it was being created.
+    """
+    if problem.status == "RESOURCE_EXHAUSTED":
+        quota = re.search(r"Quota '([^']+)' exhausted(?:\. Limit ([0-9.]+))?", problem.message)
+        if quota:
+            return QuotaExceeded(problem.message, quota[1], quota[2] or "")
+        if "no more capacity" in problem.message:
+            return _no_capacity(problem, doing)
+    if problem.ended and "PREEMPTED" in problem.message:
+        return _no_capacity(problem, doing)
+    return None
+
+
+def _no_capacity(problem: Problem, doing: Doing) -> NoCapacity:
+    return NoCapacity(doing.accelerator or "such accelerator", [doing.zone or "the zone"], problem.message)
+
+
+def _quota_of_details(details: Iterable[Any] | None) -> tuple[str, str]:
+    """(quota, limit) when there is a QuotaFailure among the details, messages or their JSON; ("", "") otherwise.
+
+    Its violations name no quota in a fixed field; the ErrorInfo beside it does.
+    """
+    name, limit, failed = "", "", False
+    for detail in details or ():
+        kind, fields = _kind_and_fields(detail)
+        if kind == "QuotaFailure":
+            failed = True
+        elif kind == "ErrorInfo":
+            told = fields.get("metadata", {})
+            name, limit = str(told.get("quota_limit", "")), str(told.get("quota_limit_value", ""))
+    return (name or "of the project", limit) if failed else ("", "")
+
+
+def _kind_and_fields(detail: Any) -> tuple[str, Mapping[str, Any]]:
+    if isinstance(detail, Mapping):
+        return str(detail.get("@type", "")).rsplit(".", 1)[-1], detail
+    if isinstance(detail, Message):
+        return detail.DESCRIPTOR.name, json_format.MessageToDict(detail, preserving_proto_field_name=True)
+    return "", {}
+
+
+def _json_error(error: api.GoogleAPICallError) -> Mapping[str, Any]:
+    """The `error` object of the answer; empty when the answer is not Google's JSON."""
+    try:
+        body = error.response.json()
+    except (AttributeError, ValueError):
+        return {}
+    if isinstance(body, list):
+        body = body[0] if body else {}
+    found = body.get("error") if isinstance(body, dict) else None
+    return found if isinstance(found, dict) and "code" in found else {}
+
+
+def _one_line(text: str) -> str:
+    """Google's message without the line that api_core puts before it (`GET https://...: `), on one line."""
+    return " ".join(re.sub(r"^[A-Z]+ https?://\S+: ", "", text).split())[:600]

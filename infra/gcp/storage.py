@@ -1,0 +1,214 @@
+"""Where do data sets and results lie? `ObjectStore` over Cloud Storage."""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import google_crc32c
+from google.api_core import exceptions as api
+
+from infra.gcp.clients import CALL_TIMEOUT_S, GoogleClients
+from infra.gcp.errors import translated
+from orchestrator.domain.names import MANAGED
+from orchestrator.errors import AlreadyExists, BadArtifact, NotFound, Unavailable, UsageError
+from orchestrator.ports import StoredObject
+
+if TYPE_CHECKING:
+    from google.cloud.storage import Blob, Bucket
+
+_TRANSFER_TIMEOUT_S = 120.0
+"""Between two pieces of a transfer, not for the whole of it."""
+_PIECE_BYTES = 4 * 1024 * 1024
+
+
+class Buckets:
+    """Buckets and objects. A bucket without our label is used by nobody here: neither written to nor deleted."""
+
+    def __init__(self, clients: GoogleClients) -> None:
+        self._clients = clients
+
+    def ensure_bucket(self, bucket: str, region: str, labels: Mapping[str, str], lifetime_days: int) -> None:
+        try:
+            self._check(self._bucket(bucket), region)
+            return
+        except NotFound:
+            pass
+        try:
+            with translated(f"create bucket {bucket}"):
+                wanted = self._wanted(bucket, labels, lifetime_days)
+                self._clients.storage.create_bucket(wanted, location=region, retry=None, timeout=CALL_TIMEOUT_S)
+        except (AlreadyExists, Unavailable) as cause:
+            # Created by another run meanwhile, by our own call whose answer was lost, by a stranger, or not at all.
+            try:
+                self._check(self._bucket(bucket), region)
+            except NotFound:
+                raise cause from None
+
+    def delete_bucket(self, bucket: str) -> None:
+        try:
+            found = self._bucket(bucket)
+        except NotFound:
+            return
+        self._check(found)
+        for item in self.list(bucket, ""):
+            self._delete_object(found, item)
+        with suppress(NotFound), translated(f"delete bucket {bucket}"):
+            found.delete(retry=self._retry, timeout=CALL_TIMEOUT_S)
+
+    def buckets(self) -> tuple[str, ...]:
+        with translated("list buckets"):
+            found = self._clients.storage.list_buckets(retry=self._retry, timeout=CALL_TIMEOUT_S)
+            return tuple(sorted(bucket.name for bucket in found if bucket.labels.get(MANAGED) == "1"))
+
+    def list(self, bucket: str, prefix: str) -> tuple[StoredObject, ...]:
+        try:
+            with translated(f"list {bucket}/{prefix}"):
+                found = self._clients.storage.list_blobs(
+                    bucket, prefix=prefix, retry=self._retry, timeout=CALL_TIMEOUT_S
+                )
+                return tuple(_stored(blob) for blob in found)
+        except NotFound:
+            return ()
+
+    def upload(self, bucket: str, name: str, source: Path) -> None:
+        crc32c = _crc32c_of(source)
+        blob = self._clients.storage.bucket(bucket).blob(name)
+        with _verified(name), translated(f"upload {name}"):
+            try:
+                # With its checksum given, the server refuses any other content; so a retry can do no harm.
+                blob.upload_from_filename(
+                    str(source), if_generation_match=0, checksum="crc32c", crc32c_checksum_value=crc32c,
+                    retry=self._retry, timeout=_TRANSFER_TIMEOUT_S,
+                )  # fmt: skip
+                return
+            except api.PreconditionFailed:
+                pass
+        there = self._object(bucket, name)
+        if there.crc32c != crc32c:
+            raise BadArtifact(
+                f"{bucket}/{name} is there already with other content (crc32c {there.crc32c}, not {crc32c})",
+                "objects are never overwritten: delete it or use another name",
+            )
+
+    def read(self, bucket: str, name: str) -> bytes:
+        content = io.BytesIO()
+        self._fetch(bucket, self._clients.storage.bucket(bucket).blob(name), content)
+        return content.getvalue()
+
+    def download(self, bucket: str, item: StoredObject, target: Path) -> None:
+        blob = self._clients.storage.bucket(bucket).blob(item.name, generation=item.generation)
+        with _complete_or_absent(target) as partial:
+            with partial.open("wb") as file:
+                self._fetch(bucket, blob, file)
+            # The library checks what it was told with the content; this checks what was asked for.
+            if _crc32c_of(partial) != item.crc32c or partial.stat().st_size != item.size_bytes:
+                raise BadArtifact(f"{bucket}/{item.name} arrived with another checksum than it was listed with")
+
+    def _fetch(self, bucket: str, blob: Blob, file: IO[bytes]) -> None:
+        """Write the object's content to `file`. Raises NotFound, BadArtifact, Unavailable.
+
+        A download's 404 is plain text at Google, so anything in between could have said it: the API is asked, too.
+        """
+        what = f"read {bucket}/{blob.name}"
+        with _verified(str(blob.name)), translated(what):
+            try:
+                blob.download_to_file(file, checksum="crc32c", retry=self._retry, timeout=_TRANSFER_TIMEOUT_S)
+                return
+            except api.NotFound:
+                blob.reload(retry=self._retry, timeout=CALL_TIMEOUT_S)
+        raise Unavailable(f"{what}: it is there, but was not sent")
+
+    @property
+    def _retry(self) -> Any:
+        """Cloud Storage's own rule, which knows how its transfers fail, for as long as all other calls."""
+        from google.cloud.storage.retry import DEFAULT_RETRY
+
+        return DEFAULT_RETRY.with_timeout(self._clients.retry_s)
+
+    def _bucket(self, name: str) -> Bucket:
+        with translated(f"look at bucket {name}"):
+            return self._clients.storage.get_bucket(name, retry=self._retry, timeout=CALL_TIMEOUT_S)
+
+    def _object(self, bucket: str, name: str) -> StoredObject:
+        blob = self._clients.storage.bucket(bucket).blob(name)
+        with translated(f"look at {bucket}/{name}"):
+            blob.reload(retry=self._retry, timeout=CALL_TIMEOUT_S)
+        return _stored(blob)
+
+    def _delete_object(self, bucket: Bucket, item: StoredObject) -> None:
+        with suppress(NotFound), translated(f"delete {item.name}"):
+            bucket.blob(item.name).delete(retry=self._retry, timeout=CALL_TIMEOUT_S)
+
+    def _wanted(self, name: str, labels: Mapping[str, str], lifetime_days: int) -> Bucket:
+        wanted = self._clients.storage.bucket(name)
+        wanted.labels = {**labels, MANAGED: "1"}
+        wanted.storage_class = "STANDARD"
+        wanted.iam_configuration.uniform_bucket_level_access_enabled = True
+        wanted.iam_configuration.public_access_prevention = "enforced"
+        wanted.soft_delete_policy.retention_duration_seconds = 0  # The default keeps billing deleted data for a week.
+        wanted.add_lifecycle_delete_rule(age=lifetime_days)
+        return wanted
+
+    def _check(self, found: Bucket, region: str = "") -> None:
+        """Raises UsageError for a bucket that is not ours, or that lies where reading it from the VMs costs egress."""
+        if found.labels.get(MANAGED) != "1":
+            raise UsageError(
+                f"bucket {found.name} lacks the label {MANAGED}=1, so it was not created by this tool",
+                "use another project or bucket name",
+            )
+        if region and str(found.location).lower() != region.lower():
+            raise UsageError(f"bucket {found.name} lies in {str(found.location).lower()}, not in {region}")
+
+
+def _stored(blob: Blob) -> StoredObject:
+    return StoredObject(str(blob.name), int(blob.size or 0), str(blob.crc32c or ""), int(blob.generation or 0))
+
+
+def _crc32c_of(path: Path) -> str:
+    checksum: Any = google_crc32c.Checksum()  # type: ignore[no-untyped-call]
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE_BYTES):
+            checksum.update(piece)
+    return base64.b64encode(checksum.digest()).decode()
+
+
+@contextmanager
+def _verified(name: str) -> Iterator[None]:
+    """A checksum that the library finds wrong is a BadArtifact."""
+    from google.cloud.storage.exceptions import DataCorruption
+
+    try:
+        yield
+    except DataCorruption as cause:
+        raise BadArtifact(f"{name} was damaged on its way: its checksum does not match") from cause
+
+
+@contextmanager
+def _complete_or_absent(target: Path) -> Iterator[Path]:
+    """A temporary file beside `target` that becomes it when the block ends well, durably, and vanishes otherwise."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent)
+    os.close(handle)
+    partial = Path(name)
+    try:
+        yield partial
+        _fsync(partial)
+        partial.replace(target)
+        _fsync(target.parent)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _fsync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

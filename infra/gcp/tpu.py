@@ -1,0 +1,186 @@
+"""How are TPU VMs rented? `VmProvider` over the Cloud TPU API (v2 nodes)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from google.api_core import exceptions as api
+
+from infra.gcp import vms
+from infra.gcp.clients import CALL_TIMEOUT_S, CLOUD_PLATFORM, CREATE_TIMEOUT_S, GoogleClients
+from infra.gcp.errors import Doing, problem_of_operation, translate, translated
+from orchestrator.domain.names import MANAGED
+from orchestrator.errors import AccountError, CloudError, NotFound, Unavailable, UsageError
+from orchestrator.ports import Billable, HostKey, Listing, Vm, VmRef, VmSpec, VmState, Worker
+
+if TYPE_CHECKING:
+    from google.cloud import tpu_v2
+
+_STATES = {
+    "CREATING": VmState.CREATING, "STARTING": VmState.CREATING, "READY": VmState.READY, "STOPPED": VmState.STOPPED,
+    "STOPPING": VmState.STOPPED, "TERMINATED": VmState.STOPPED, "PREEMPTED": VmState.PREEMPTED,
+    "DELETING": VmState.DELETING,
+}  # fmt: skip
+
+
+class TpuNodes:
+    """TPU nodes. A node that is PREEMPTED, STOPPED or TERMINATED still exists, and is listed, until it is deleted."""
+
+    def __init__(self, clients: GoogleClients) -> None:
+        self._clients = clients
+
+    def validate(self, spec: VmSpec) -> None:
+        parent, wanted = self._location(spec.ref.zone), spec.accelerator
+        for kind, name, ask in (
+            ("acceleratorTypes", wanted.name, self._clients.nodes.get_accelerator_type),
+            ("runtimeVersions", wanted.image, self._clients.nodes.get_runtime_version),
+        ):
+            try:
+                with translated(f"look for {name} in {spec.ref.zone}"):
+                    ask(name=f"{parent}/{kind}/{name}", retry=self._clients.retry, timeout=CALL_TIMEOUT_S)
+            except NotFound as cause:
+                raise UsageError(
+                    f"{spec.ref.zone} has no {name}", "`orchestrate accelerators` lists where each can be had"
+                ) from cause
+
+    def create(self, spec: VmSpec) -> str:
+        try:
+            with translated(f"create {spec.ref.name}", zone=spec.ref.zone, accelerator=spec.accelerator.name):
+                started = self._clients.nodes.create_node(
+                    parent=self._location(spec.ref.zone), node_id=spec.ref.name, node=self._node(spec),
+                    timeout=CREATE_TIMEOUT_S,
+                )  # fmt: skip
+                return str(started.operation.name)
+        except NotFound as cause:  # Nothing was there to be absent: a zone, type or version does not exist.
+            raise UsageError(cause.sentence) from cause
+
+    def operation_done(self, ref: VmRef, operation: str) -> bool:
+        with translated(f"look at the creation of {ref.name}"):
+            found = self._clients.nodes.get_operation(
+                {"name": operation}, retry=self._clients.retry, timeout=CALL_TIMEOUT_S
+            )
+        if found.done and found.HasField("error"):
+            raise translate(problem_of_operation(found.error), Doing(f"create {ref.name}", ref.zone))
+        return bool(found.done)
+
+    def get(self, ref: VmRef) -> Vm:
+        return _vm(ref, self._get(ref))
+
+    def delete(self, ref: VmRef) -> None:
+        try:
+            node = self._get(ref)
+        except NotFound:
+            return
+        except (Unavailable, AccountError):
+            if not vms.named_by_us(ref):
+                raise
+        else:
+            vms.refuse_foreign(dict(node.labels), f"node {ref.name}")
+            if node.state.name == "DELETING":
+                return
+        try:
+            with translated(f"delete {ref.name}"):
+                self._clients.nodes.delete_node(name=self._name(ref), retry=self._clients.retry, timeout=CALL_TIMEOUT_S)
+        except NotFound:
+            return
+        except (Unavailable, AccountError):
+            raise
+        except CloudError as cause:  # Not now: another operation holds the node. The caller asks again.
+            raise Unavailable(cause.sentence) from cause
+
+    def list_billable(self) -> Listing:
+        found: list[Billable] = []
+        unreachable: list[str] = []
+        with translated("list nodes in all zones"):
+            pager = self._clients.nodes.list_nodes(
+                parent=self._location("-"), retry=self._clients.retry, timeout=CALL_TIMEOUT_S
+            )
+            for page in pager.pages:
+                found += [_billable(node) for node in page.nodes if node.labels.get(MANAGED) == "1"]
+                unreachable += [place.rsplit("/", 1)[-1] for place in page.unreachable]
+        return Listing(tuple(found), tuple(dict.fromkeys(unreachable)))
+
+    def delete_billable(self, item: Billable) -> None:
+        self.delete(item.ref)
+
+    def host_keys(self, ref: VmRef) -> tuple[HostKey, ...]:
+        keys: list[HostKey] = []
+        for worker in range(len(self._get(ref).network_endpoints)):
+            keys += vms.host_keys(worker, self._attributes(ref, worker, vms.HOST_KEYS + "/").items())
+        return tuple(keys)
+
+    def guest_attribute(self, ref: VmRef, worker: int, namespace: str, key: str) -> str | None:
+        return self._attributes(ref, worker, f"{namespace}/{key}").get(key)
+
+    def self_delete_url(self, ref: VmRef) -> str:
+        return f"https://tpu.googleapis.com/v2/{self._name(ref)}"
+
+    def _get(self, ref: VmRef) -> tpu_v2.Node:
+        with translated(f"look at {ref.name}", zone=ref.zone):
+            return self._clients.nodes.get_node(name=self._name(ref), retry=self._clients.retry, timeout=CALL_TIMEOUT_S)
+
+    def _attributes(self, ref: VmRef, worker: int, path: str) -> Mapping[str, str]:
+        """{key: value} of one worker under the path; empty until the worker has published any."""
+        from google.cloud import tpu_v2
+
+        request = tpu_v2.GetGuestAttributesRequest(name=self._name(ref), query_path=path, worker_ids=[str(worker)])
+        try:
+            with translated(f"read guest attributes of {ref.name}"):
+                answer = self._clients.nodes.get_guest_attributes(
+                    request, retry=self._clients.retry, timeout=CALL_TIMEOUT_S
+                )
+        except (NotFound, UsageError) as cause:
+            # 404 or 400 FAILED_PRECONDITION while the VM has not booted far enough.
+            if isinstance(cause.__cause__, api.GoogleAPICallError):
+                return {}
+            raise
+        except CloudError as cause:
+            if isinstance(cause, Unavailable):
+                raise
+            return {}
+        return {item.key: item.value for found in answer.guest_attributes for item in found.query_value.items}
+
+    def _node(self, spec: VmSpec) -> tpu_v2.Node:
+        from google.cloud import tpu_v2
+
+        return tpu_v2.Node(
+            accelerator_type=spec.accelerator.name,
+            runtime_version=spec.accelerator.image,
+            labels=dict(spec.labels),
+            metadata=vms.metadata(spec),
+            network_config=tpu_v2.NetworkConfig(enable_external_ips=True),
+            scheduling_config=tpu_v2.SchedulingConfig(spot=spec.spot),
+            # The scope is needed to write results and to delete itself; what it may do is the account's roles.
+            service_account=tpu_v2.ServiceAccount(
+                email=self._clients.service_account or "", scope=[CLOUD_PLATFORM]
+            ),
+        )  # fmt: skip
+
+    def _location(self, zone: str) -> str:
+        return f"projects/{self._clients.project}/locations/{zone}"
+
+    def _name(self, ref: VmRef) -> str:
+        return f"{self._location(ref.zone)}/nodes/{ref.name}"
+
+
+def _vm(ref: VmRef, node: tpu_v2.Node) -> Vm:
+    return Vm(
+        ref=ref,
+        state=_STATES.get(node.state.name, VmState.UNKNOWN),
+        raw_state=node.state.name,
+        labels=dict(node.labels),
+        workers=tuple(
+            Worker(index, endpoint.access_config.external_ip or endpoint.ip_address, endpoint.ip_address)
+            for index, endpoint in enumerate(node.network_endpoints)
+        ),
+        created_at=datetime.fromtimestamp(node.create_time.timestamp(), UTC) if "create_time" in node else None,
+        terminates_at=None,
+    )
+
+
+def _billable(node: tpu_v2.Node) -> Billable:
+    # projects/P/locations/ZONE/nodes/NAME
+    parts = node.name.split("/")
+    return Billable("node", VmRef(parts[3], parts[5]), node.state.name, dict(node.labels))

@@ -1,0 +1,54 @@
+"""What do TPU nodes and GPU instances have in common? Labels, metadata, host keys and guest attributes."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping
+
+from orchestrator.domain.names import MANAGED
+from orchestrator.errors import UsageError
+from orchestrator.ports import HostKey, VmRef, VmSpec
+
+HOST_KEYS = "hostkeys"
+_NAME_PREFIX = "oc-"
+_PREFERRED = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ssh-rsa")
+
+
+def metadata(spec: VmSpec) -> dict[str, str]:
+    """The spec's metadata with what every VM needs: keys from `ssh-keys` alone, and guest attributes for host keys."""
+    return {**spec.metadata, "enable-oslogin": "FALSE", "enable-guest-attributes": "TRUE"}
+
+
+def refuse_foreign(labels: Mapping[str, str], what: str) -> None:
+    """Raises UsageError unless the resource carries our label: what is not ours is never deleted."""
+    if labels.get(MANAGED) != "1":
+        raise UsageError(
+            f"{what} lacks the label {MANAGED}=1, so it was not created by this tool and is not deleted",
+            "delete it yourself if it is yours",
+        )
+
+
+def named_by_us(ref: VmRef) -> bool:
+    """Whether the name alone says that it is ours; used only when its labels cannot be read, as deletes fail open."""
+    return ref.name.startswith(_NAME_PREFIX)
+
+
+def host_keys(worker: int, items: Iterable[tuple[str, str]]) -> list[HostKey]:
+    """Host keys from (algorithm, value) guest attributes, best first.
+
+    A value is cut at the first white space and must be base64: a VM must not smuggle lines into known hosts.
+    """
+    found = []
+    for algorithm, value in items:
+        words = value.split()
+        if algorithm in _PREFERRED and words and _is_base64(words[0]):
+            found.append(HostKey(worker, algorithm, words[0]))
+    return sorted(found, key=lambda key: _PREFERRED.index(key.algorithm))
+
+
+def _is_base64(text: str) -> bool:
+    try:
+        return len(base64.b64decode(text, validate=True)) > 0
+    except binascii.Error:
+        return False

@@ -1,0 +1,154 @@
+"""How is a command run on a VM? SSH through Fabric, with the host key pinned; the only file that imports it.
+
+Fabric trusts any host key, quotes no environment and formats paths as templates. So here the policy is replaced
+after construction, a command is one string quoted by us, and files go through paramiko's SFTP with `Path`s.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import logging
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Never
+
+import fabric
+import invoke
+import paramiko
+
+from orchestrator.errors import HostKeyRejected, RemoteCommandFailed, Unavailable
+from orchestrator.ports import CommandResult, HostKey, RemoteShell, Worker
+
+# Without a handler Python prints paramiko's tracebacks to stderr; what matters comes out as our errors.
+logging.getLogger("paramiko").addHandler(logging.NullHandler())
+
+_CONNECT_TIMEOUT_S = 15
+_KEEPALIVE_S = 15
+_TRANSFER_TIMEOUT_S = 120.0
+
+
+class _UnknownHostKey(paramiko.SSHException):
+    """The server showed a key of an algorithm for which none is pinned."""
+
+
+class PinnedKeys(paramiko.RejectPolicy):
+    """RejectPolicy with an exception of its own, so that nobody needs to read its text."""
+
+    def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> Never:
+        raise _UnknownHostKey(f"{hostname} shows a {key.get_name()} key that is not pinned")
+
+
+class FabricShells:
+    """Opens SSH sessions on `port`. Each session belongs to one thread."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    def open(self, worker: Worker, keys: Sequence[HostKey], user: str, private_key: Path) -> RemoteShell:
+        pinned = [key for key in keys if key.worker == worker.index]
+        if not pinned:
+            raise HostKeyRejected(f"worker {worker.index} has published no host key, so no machine can be trusted")
+        connection = _connection(worker.address, self._port, user, private_key)
+        _pin(connection, self._port, pinned)
+        with _translated(f"SSH to {worker.address}"):
+            try:
+                connection.open()
+                connection.transport.set_keepalive(_KEEPALIVE_S)
+            except BaseException:
+                connection.close()
+                raise
+        return FabricShell(connection)
+
+
+class FabricShell:
+    """One open session."""
+
+    def __init__(self, connection: fabric.Connection) -> None:
+        self.connection = connection
+
+    def run(self, argv: Sequence[str], *, timeout_s: float, check: bool = True) -> CommandResult:
+        command = shlex.join(argv)
+        with _translated(f"`{argv[0]}` on {self.connection.host}"):
+            self._must_be_open()
+            # No stdin, or Fabric would read ours; no pty, so that both streams stay apart.
+            done = self.connection.run(
+                command, hide=True, warn=True, in_stream=False, pty=False, encoding="utf-8", timeout=timeout_s
+            )
+            if done.exited == -1 and not self.connection.is_connected:
+                raise EOFError("the connection ended before the command")
+        result = CommandResult(int(done.exited), str(done.stdout), str(done.stderr))
+        if check and result.status != 0:
+            raise RemoteCommandFailed(command, result.status, result.stderr or result.stdout)
+        return result
+
+    def put(self, source: Path, target: str) -> None:
+        partial = f"{target}.partial"
+        with _translated(f"copy {source.name} to {self.connection.host}"):
+            self._must_be_open()
+            with contextlib.closing(self.connection.client.open_sftp()) as sftp:
+                sftp.get_channel().settimeout(_TRANSFER_TIMEOUT_S)
+                sftp.put(str(source), partial, confirm=True)  # `confirm` compares the sizes.
+                sftp.posix_rename(partial, target)
+
+    def close(self) -> None:
+        with contextlib.suppress(Exception):  # The port's contract: closing never raises, whatever is broken.
+            self.connection.close()
+
+    def _must_be_open(self) -> None:
+        """Fabric would silently connect again; whoever holds a session must learn that it broke."""
+        if not self.connection.is_connected:
+            raise EOFError("the connection is closed")
+
+
+def _connection(address: str, port: int, user: str, private_key: Path) -> fabric.Connection:
+    """A connection that reads nobody's ~/.ssh/config, ~/.fabric.yaml, agent or default keys."""
+    config = fabric.Config(ssh_config=paramiko.SSHConfig(), lazy=True)
+    return fabric.Connection(
+        address,
+        user=user,
+        port=port,
+        config=config,
+        connect_timeout=_CONNECT_TIMEOUT_S,
+        forward_agent=False,
+        connect_kwargs={
+            "key_filename": str(private_key),
+            "allow_agent": False,
+            "look_for_keys": False,
+            "banner_timeout": _CONNECT_TIMEOUT_S,
+            "auth_timeout": _CONNECT_TIMEOUT_S,
+            "channel_timeout": _CONNECT_TIMEOUT_S,
+        },
+    )
+
+
+def _pin(connection: fabric.Connection, port: int, keys: Sequence[HostKey]) -> None:
+    """Trust these keys and no other. paramiko looks a host up as `[address]:port` unless the port is 22."""
+    connection.client.set_missing_host_key_policy(PinnedKeys())
+    name = connection.host if port == 22 else f"[{connection.host}]:{port}"
+    known = connection.client.get_host_keys()
+    for key in keys:
+        try:
+            parsed = paramiko.PKey.from_type_string(key.algorithm, base64.b64decode(key.base64))
+        except (paramiko.SSHException, ValueError) as cause:
+            raise HostKeyRejected(f"the published {key.algorithm} host key of {connection.host} is no key") from cause
+        known.add(name, key.algorithm, parsed)
+
+
+@contextlib.contextmanager
+def _translated(what: str) -> Iterator[None]:
+    """paramiko's, invoke's and the socket's exceptions come out as errors of `orchestrator.errors`."""
+    try:
+        yield
+    except (paramiko.BadHostKeyException, _UnknownHostKey) as cause:
+        raise HostKeyRejected(
+            f"{what}: the machine that answers shows another host key than the VM published",
+            "something sits between you and the VM, or its address was given to another machine; nothing was sent",
+        ) from cause
+    except (TimeoutError, invoke.exceptions.CommandTimedOut) as cause:
+        raise Unavailable(f"{what}: timed out") from cause
+    except (paramiko.SSHException, invoke.exceptions.ThreadException, invoke.exceptions.Failure) as cause:
+        raise Unavailable(f"{what}: the connection failed ({type(cause).__name__})") from cause
+    except (OSError, EOFError) as cause:  # Also paramiko's NoValidConnectionsError and its SFTP errors.
+        raise Unavailable(f"{what}: {cause}") from cause

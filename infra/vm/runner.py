@@ -1,0 +1,343 @@
+#!/usr/bin/env python3
+"""How does a training go on when nobody is connected? Starts it detached, watches it, uploads what it leaves.
+
+    runner.py start JOB.json              once; a second start says so and does nothing
+    runner.py status JOB.json --offset N  one JSON line, with the log from byte N
+    runner.py stop JOB.json               SIGTERM to the trainer's process group, SIGKILL 20 s later
+
+JOB.json: {argv, env, artifacts_dir, bucket, prefix, run, attempt, upload_interval_s}; paths are relative to its folder.
+Python >= 3.8, standard library only. Completion, log and results are all visible in the bucket: SSH is a convenience.
+"""
+
+from __future__ import annotations
+
+import argparse
+import codecs
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from uploads import Bucket, digest  # type: ignore[import-not-found]  # lies beside this file on the VM
+
+SCHEMA_VERSION = 1
+GRACE_S = 20
+LOG_PIECE_BYTES = 64 * 1024
+STARTING_S = 15
+NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*){0,4}")
+"""What the other side accepts: no hidden files, five levels, no `..`."""
+OWN_NAMES = ("train.log", "rc.json", "status.json", "MANIFEST.json")
+
+
+class Job:
+    """JOB.json, and where the files of the job lie: beside its artifacts folder."""
+
+    def __init__(self, path: str) -> None:
+        self.path = os.path.abspath(path)
+        with open(self.path) as file:
+            said = json.load(file)
+        self.folder = os.path.dirname(self.path)
+        self.argv = [str(word) for word in said["argv"]]
+        self.env = {str(key): str(value) for key, value in said.get("env", {}).items()}
+        self.artifacts = os.path.join(self.folder, os.path.expanduser(said["artifacts_dir"]))
+        self.base = os.path.dirname(os.path.normpath(self.artifacts))
+        self.bucket = said.get("bucket") or ""
+        self.prefix = said.get("prefix", "").strip("/")
+        self.run = said["run"]
+        self.attempt = said["attempt"]
+        self.interval_s = float(said.get("upload_interval_s", 10))
+        self.storage_url = said.get("storage_url", "https://storage.googleapis.com")
+
+    def at(self, name: str) -> str:
+        """The path of one of the runner's own files."""
+        return os.path.join(self.base, name)
+
+
+def read_json(path: str) -> Any:
+    """The JSON in a file; None when there is none or it is being written."""
+    try:
+        with open(path) as file:
+            return json.load(file)
+    except (OSError, ValueError):
+        return None
+
+
+def write_durably(path: str, value: Any) -> None:
+    """Written whole or not at all: temporary file, fsync, rename, fsync of the folder."""
+    partial = path + ".partial"
+    with open(partial, "w") as file:
+        json.dump(value, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+    folder = os.open(os.path.dirname(path), os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def size_of(path: str) -> int:
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0
+
+
+def spawn(job: Job) -> None:
+    """Fork twice, so that the run belongs to nobody who could hang up on it."""
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    log = os.open(job.at("runner.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.closerange(3, 256)
+    argv = [sys.executable, os.path.abspath(__file__), "run", job.path]
+    os.execv(sys.executable, argv)  # noqa: S606 - an argument list needs no shell
+
+
+def lock(job: Job) -> int | None:
+    """The open lock file that a run holds while it lives; None when one lives already."""
+    handle = os.open(job.at("runner.lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        return None
+    return handle
+
+
+def start(job: Job) -> dict[str, Any]:
+    """Start the training once. After a reboot it is not started again, but what it left is uploaded."""
+    os.makedirs(job.artifacts, exist_ok=True)
+    try:
+        os.close(os.open(job.at("runner.started"), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        if state_of(job) == "exited" and not os.path.exists(job.at("uploaded")):
+            spawn(job)  # The lock keeps it from running twice.
+        return {"started": False, "state": state_of(job)}
+    spawn(job)
+    return {"started": True, "state": "running"}
+
+
+def state_of(job: Job) -> str:
+    """absent, running, exited, or lost: started, but neither alive nor ended, as after a reboot."""
+    if os.path.exists(job.at("rc.json")):
+        return "exited"
+    try:
+        started_s = os.stat(job.at("runner.started")).st_mtime
+    except OSError:
+        return "absent"
+    handle = lock(job)
+    if handle is None:
+        return "running"
+    os.close(handle)
+    if os.path.exists(job.at("rc.json")):  # It ended while this looked.
+        return "exited"
+    fresh = not os.path.exists(job.at("running.json")) and time.time() - started_s < STARTING_S
+    return "running" if fresh else "lost"
+
+
+def status(job: Job, offset: int) -> dict[str, Any]:
+    """Everything that a watcher needs, from files alone."""
+    ended = read_json(job.at("rc.json")) or {}
+    began = read_json(job.at("running.json")) or {}
+    log, log_next = log_from(job.at("train.log"), offset)
+    return {
+        "state": state_of(job), "rc": ended.get("rc"), "started_at": ended.get("started_at", began.get("started_at")),
+        "ended_at": ended.get("ended_at"), "uploaded": os.path.exists(job.at("uploaded")),
+        "progress": read_json(os.path.join(job.artifacts, "progress.json")),
+        "log_size": size_of(job.at("train.log")), "log": log, "log_next": log_next,
+    }  # fmt: skip
+
+
+def log_from(path: str, offset: int) -> tuple[str, int]:
+    """(text, next offset): at most 64 KiB from byte `offset`, never cut within a character."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(offset)
+            piece = file.read(LOG_PIECE_BYTES)
+    except OSError:
+        return "", offset
+    text = codecs.getincrementaldecoder("utf-8")("one-for-one")
+    kept = text.decode(piece)
+    return kept, offset + len(kept.encode())
+
+
+def one_for_one(error: UnicodeError) -> tuple[str, int]:
+    """A `?` for each byte that is no UTF-8, so that lengths, and with them offsets, stay what they are in the file."""
+    assert isinstance(error, UnicodeDecodeError)
+    return "?" * (error.end - error.start), error.end
+
+
+codecs.register_error("one-for-one", one_for_one)
+
+
+def stop(job: Job) -> dict[str, Any]:
+    """Leave the wish where the run's loop sees it; it alone knows for sure which process is the trainer."""
+    try:
+        os.close(os.open(job.at("stop"), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        return {"stopping": True, "first": False}
+    return {"stopping": True, "first": True}
+
+
+def heartbeat(job: Job, bucket: Bucket, over: threading.Event) -> None:
+    """Until `over` is set: status.json and train.log to the bucket at each interval. Failures are of no account."""
+    while not over.wait(job.interval_s):
+        try:
+            brief = {key: value for key, value in status(job, 0).items() if not key.startswith("log")}
+            brief.update(run=job.run, attempt=job.attempt, log_size=size_of(job.at("train.log")), at=time.time())
+            write_durably(job.at("status.json"), brief)
+            bucket.put("status.json", job.at("status.json"))
+            bucket.put("train.log", job.at("train.log"))
+        except Exception as error:  # The heartbeat must not end, whatever a half-written file or the network does.
+            print(f"heartbeat: {error!r}", flush=True)
+
+
+def train(job: Job) -> None:
+    """Run the trainer to its end and write rc.json."""
+    started_at = time.time()
+    write_durably(job.at("running.json"), {"started_at": started_at, "pid": os.getpid()})
+    terminated: list[bool] = []
+    # A spot VM that is taken back sends SIGTERM to everything: the trainer gets its chance to save.
+    signal.signal(signal.SIGTERM, lambda *_: terminated.append(True))
+    with open(job.at("train.log"), "ab") as log:
+        try:
+            child = subprocess.Popen(
+                job.argv, env={**os.environ, **job.env}, cwd=job.folder, stdin=subprocess.DEVNULL, stdout=log,
+                stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+        except (OSError, ValueError) as error:
+            log.write(f"runner: the trainer cannot be started: {error}\n".encode())
+            rc = 127
+        else:
+            rc = attend(child, lambda: bool(terminated) or os.path.exists(job.at("stop")))
+    boot_id = ""
+    with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
+        boot_id = file.read().strip()
+    sha256 = hashlib.sha256(json.dumps(job.argv).encode()).hexdigest()
+    ended = {"rc": rc, "started_at": started_at, "ended_at": time.time(), "boot_id": boot_id, "argv_sha256": sha256}
+    write_durably(job.at("rc.json"), ended)
+
+
+def attend(child: subprocess.Popen[bytes], wanted_to_stop: Callable[[], bool]) -> int:
+    """Wait for the child; when it shall stop: SIGTERM to its group, SIGKILL after the grace. Returns its code."""
+    kill_at = None
+    while True:
+        try:
+            rc = child.wait(timeout=1)
+            break
+        except subprocess.TimeoutExpired:
+            pass
+        if kill_at is None and wanted_to_stop():
+            kill_at = time.monotonic() + GRACE_S
+            signal_group(child.pid, signal.SIGTERM)
+        elif kill_at is not None and time.monotonic() > kill_at:
+            signal_group(child.pid, signal.SIGKILL)
+    signal_group(child.pid, signal.SIGKILL)  # What the trainer left behind must not write while results are read.
+    return rc
+
+
+def signal_group(group: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+def results(job: Job) -> tuple[list[tuple[str, str]], list[str]]:
+    """(name, path) of everything to upload: the artifacts, then log and exit code. Links and odd names are left out."""
+    found: list[tuple[str, str]] = []
+    left_out: list[str] = []
+    for folder, folders, names in os.walk(job.artifacts):
+        folders.sort()
+        for file_name in sorted(names):
+            path = os.path.join(folder, file_name)
+            name = os.path.relpath(path, job.artifacts)
+            usable = NAME.fullmatch(name) and ".." not in name and name not in OWN_NAMES
+            if usable and os.path.isfile(path) and not os.path.islink(path):
+                found.append((name, path))
+            else:
+                left_out.append(ascii(name))
+    found += [("train.log", job.at("train.log")), ("rc.json", job.at("rc.json"))]
+    return found, left_out
+
+
+def upload(job: Job, bucket: Bucket) -> None:
+    """Everything, and the manifest last: who sees it may trust that all it names is there."""
+    open(job.at("train.log"), "ab").close()
+    found, left_out = results(job)
+    if left_out:
+        print("left out:", *left_out, flush=True)
+    files = []
+    for name, path in found:
+        bucket.put(name, path)
+        size, sha256, crc32c = digest(path)
+        files.append({"name": name, "size_bytes": size, "sha256": sha256, "crc32c": crc32c})
+    manifest = {
+        "schema_version": SCHEMA_VERSION, "run": job.run, "attempt": job.attempt,
+        "rc": (read_json(job.at("rc.json")) or {}).get("rc"), "files": files,
+    }  # fmt: skip
+    write_durably(job.at("MANIFEST.json"), manifest)
+    bucket.put("MANIFEST.json", job.at("MANIFEST.json"), once=True)
+    write_durably(job.at("uploaded"), {"at": time.time()})
+
+
+def run(job: Job) -> None:
+    """The detached part: train, then upload until it has worked, however long that takes."""
+    handle = lock(job)
+    if handle is None:
+        return
+    bucket, over = Bucket(job.storage_url, job.bucket, job.prefix), threading.Event()
+    if not os.path.exists(job.at("rc.json")):
+        beat = threading.Thread(target=heartbeat, args=(job, bucket, over), daemon=True)
+        beat.start()
+        train(job)
+        over.set()
+        beat.join(timeout=120)  # Or its older log could overwrite the last one.
+    wait_s = 1.0
+    while not os.path.exists(job.at("uploaded")):
+        try:
+            upload(job, bucket)
+        except Exception as error:  # Results are worth every further try; the deadline ends it.
+            print(f"upload: {error!r}; again in {wait_s:.0f} s", flush=True)
+            time.sleep(wait_s)
+            wait_s = min(60.0, wait_s * 2)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("command", choices=("start", "run", "status", "stop"))
+    parser.add_argument("job")
+    parser.add_argument("--offset", type=int, default=0)
+    given = parser.parse_args()
+    job = Job(given.job)
+    if given.command == "run":
+        run(job)
+        return
+    if given.command == "start":
+        answer = start(job)
+    elif given.command == "stop":
+        answer = stop(job)
+    else:
+        answer = status(job, given.offset)
+    print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()

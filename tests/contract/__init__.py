@@ -1,0 +1,1 @@
+"""Does everything that fulfils a port keep the port's contract, the fakes included?"""

@@ -1,0 +1,158 @@
+"""How is one contract tried on a fake and on the local cloud? By a rig: a provider, and the hand behind its world."""
+
+from __future__ import annotations
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, Literal, TypeVar
+
+from infra.gcp.compute import GpuInstances
+from infra.gcp.tpu import TpuNodes
+from orchestrator.domain.accelerators import accelerator
+from orchestrator.domain.names import MANAGED, request_id
+from orchestrator.errors import NotFound
+from orchestrator.ports import Vm, VmProvider, VmRef, VmSpec, VmState
+from tests.contract.cloud import LocalCloud, eventually
+from tests.fakes import FakeClock, FakeVmProvider
+
+_numbers = itertools.count(1)
+_Found = TypeVar("_Found")
+Api = Literal["tpu", "gpu"]
+
+
+class Rig(ABC):
+    """A provider under test. `wait` lets time pass until something is so."""
+
+    provider: VmProvider
+    api: Api
+    zone = "us-central1-a"
+
+    def spec(self, zone: str = "", *, spot: bool = False, labels: dict[str, str] | None = None) -> VmSpec:
+        """A spec with a name of its own."""
+        name = f"oc-x-{self.api}{next(_numbers)}-a1-0000"
+        wanted = accelerator("v3-8" if self.api == "tpu" else "t4")
+        marked = {MANAGED: "1", "oc-run": "r-contract"} if labels is None else labels
+        return VmSpec(VmRef(zone or self.zone, name), wanted, spot, marked, request_id(name))
+
+    def ready(self, spec: VmSpec) -> Vm:
+        """Create and wait until READY."""
+        self.provider.create(spec)
+        return self.wait(lambda: vm if (vm := self.provider.get(spec.ref)).state is VmState.READY else None)
+
+    def is_gone(self, ref: VmRef) -> bool:
+        try:
+            self.provider.get(ref)
+        except NotFound:
+            return True
+        return False
+
+    @abstractmethod
+    def wait(self, look: Callable[[], _Found | None]) -> _Found: ...
+    @abstractmethod
+    def now(self) -> datetime: ...
+    @abstractmethod
+    def advance(self, seconds: float) -> None: ...
+    @abstractmethod
+    def preempt(self, ref: VmRef) -> None: ...
+    @abstractmethod
+    def no_capacity(self, zone: str) -> None: ...
+    @abstractmethod
+    def no_quota(self, zone: str) -> None: ...
+    @abstractmethod
+    def unreachable(self, zone: str, unreachable: bool) -> None: ...
+    @abstractmethod
+    def fault(self, method: str, when: Literal["before", "after"], times: int = 1) -> None: ...
+    @abstractmethod
+    def faults_counted(self) -> Any: ...
+
+
+class FakeRig(Rig):
+    """On the fake, whose time passes by itself."""
+
+    def __init__(self, api: Api) -> None:
+        self.api = api
+        self.clock = FakeClock()
+        self.provider = self.fake = FakeVmProvider(self.clock, api=api)
+
+    def wait(self, look: Callable[[], _Found | None]) -> _Found:
+        for _ in range(200):
+            found = look()
+            if found:
+                return found
+            self.clock.sleep(0.5)
+        raise AssertionError("not within 100 s")
+
+    def now(self) -> datetime:
+        return self.clock.now()
+
+    def advance(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    def preempt(self, ref: VmRef) -> None:
+        self.fake.preempt(ref)
+
+    def no_capacity(self, zone: str) -> None:
+        self.fake.capacity[zone] = False
+
+    def no_quota(self, zone: str) -> None:
+        self.fake.quotas[zone] = 0
+
+    def unreachable(self, zone: str, unreachable: bool) -> None:
+        (self.fake.unreachable.add if unreachable else self.fake.unreachable.discard)(zone)
+
+    def fault(self, method: str, when: Literal["before", "after"], times: int = 1) -> None:
+        (self.fake.fail if when == "before" else self.fake.lose_answer)(method, times)
+
+    @contextmanager
+    def faults_counted(self) -> Iterator[None]:
+        yield
+        assert self.fake.pending_faults == []
+
+
+_METHODS = {
+    "tpu": {"create": "tpu.nodes.create", "get": "tpu.nodes.get", "delete": "tpu.nodes.delete"},
+    "gpu": {
+        "create": "compute.instances.insert", "get": "compute.instances.get", "delete": "compute.instances.delete",
+    },
+}  # fmt: skip
+
+
+class CloudRig(Rig):
+    """On the local cloud, whose time is real but can be advanced."""
+
+    def __init__(self, api: Api, cloud: LocalCloud, retry_s: float) -> None:
+        self.api = api
+        self.cloud = cloud
+        clients = cloud.clients(retry_s)
+        self.provider = TpuNodes(clients) if api == "tpu" else GpuInstances(clients)
+
+    def wait(self, look: Callable[[], _Found | None]) -> _Found:
+        return eventually(look)
+
+    def now(self) -> datetime:
+        return datetime.fromisoformat(self.cloud.control("status")["clock"]).astimezone(UTC)
+
+    def advance(self, seconds: float) -> None:
+        self.cloud.control("clock/advance", {"seconds": seconds})
+
+    def preempt(self, ref: VmRef) -> None:
+        self.cloud.control("preempt", {"name": ref.name})
+
+    def no_capacity(self, zone: str) -> None:
+        self.cloud.control("capacity", {"zone": zone, "accelerator": "*", "available": False})
+
+    def no_quota(self, zone: str) -> None:
+        name, place = ("TPUV3PerProjectPerZoneForTPUAPI", zone) if self.api == "tpu" else ("NVIDIA_T4_GPUS", zone[:-2])
+        self.cloud.control("quotas", {"name": name, "region": place, "limit": 0})
+
+    def unreachable(self, zone: str, unreachable: bool) -> None:
+        self.cloud.control("zones/unreachable", {"zone": zone, "unreachable": unreachable})
+
+    def fault(self, method: str, when: Literal["before", "after"], times: int = 1) -> None:
+        self.cloud.fault(_METHODS[self.api][method], when, times=times)
+
+    def faults_counted(self) -> Any:
+        return self.cloud.faults_counted()

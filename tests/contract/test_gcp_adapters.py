@@ -1,0 +1,149 @@
+"""What do the Google adapters promise beyond the ports? Retries, deletes that fail open, what is asked of the cloud."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from google.cloud import compute_v1
+
+from infra.gcp.clients import Endpoints, GoogleClients
+from infra.gcp.compute import GpuInstances
+from infra.gcp.tpu import TpuNodes
+from infra.killswitches import MaxRunDuration
+from orchestrator.errors import Unauthenticated, Unavailable, UsageError
+from orchestrator.ports import VmRef, VmState
+from tests.contract.cloud import ROOT, LocalCloud
+from tests.contract.rigs import CloudRig
+
+Api = Literal["tpu", "gpu"]
+both = pytest.mark.parametrize("api", ["tpu", "gpu"])
+
+
+def _impatient(api: Api, cloud: LocalCloud) -> TpuNodes | GpuInstances:
+    """An adapter that repeats nothing."""
+    clients = cloud.clients(retry_s=0.001)
+    return TpuNodes(clients) if api == "tpu" else GpuInstances(clients)
+
+
+@both
+def test_a_read_that_fails_for_a_moment_is_repeated(api: Api, local_cloud: LocalCloud) -> None:
+    """Reads and deletes are idempotent, so the caller sees nothing of it."""
+    rig = CloudRig(api, local_cloud, retry_s=10)
+    spec = rig.spec()
+    rig.provider.create(spec)
+    rig.fault("get", "before", times=2)
+    with rig.faults_counted():
+        assert rig.provider.get(spec.ref).ref == spec.ref
+    rig.fault("delete", "before", times=2)
+    with rig.faults_counted():
+        rig.provider.delete(spec.ref)
+    rig.wait(lambda: rig.is_gone(spec.ref))
+
+
+@both
+def test_a_delete_does_not_wait_for_a_look(api: Api, local_cloud: LocalCloud) -> None:
+    """The labels cannot be read: our own name is deleted all the same, any other is not."""
+    rig = CloudRig(api, local_cloud, retry_s=5)
+    spec = rig.spec()
+    rig.ready(spec)
+    rig.fault("get", "before")
+    with rig.faults_counted():
+        _impatient(api, local_cloud).delete(spec.ref)
+    rig.wait(lambda: rig.is_gone(spec.ref))
+    rig.fault("get", "before")
+    with rig.faults_counted(), pytest.raises(Unavailable):
+        _impatient(api, local_cloud).delete(VmRef(spec.ref.zone, "somebody-elses"))
+
+
+def test_an_instance_ends_with_everything_that_bills(local_cloud: LocalCloud) -> None:
+    """Auto-delete disk with labels, DELETE as the action, no restart, keys from its own metadata alone."""
+    rig = CloudRig("gpu", local_cloud, retry_s=5)
+    spec = MaxRunDuration().arm(rig.spec(spot=True), rig.now() + timedelta(hours=1), rig.now())
+    rig.ready(spec)
+    made: compute_v1.Instance = local_cloud.clients().instances.get(
+        project=local_cloud.project, zone=spec.ref.zone, instance=spec.ref.name
+    )
+    metadata = {item.key: item.value for item in made.metadata.items}
+    assert made.scheduling.instance_termination_action == "DELETE"
+    assert (made.scheduling.on_host_maintenance, made.scheduling.automatic_restart) == ("TERMINATE", False)
+    assert (made.scheduling.provisioning_model, made.scheduling.max_run_duration.seconds) == ("SPOT", 3600)
+    assert [disk.auto_delete for disk in made.disks] == [True]
+    assert [item.accelerator_count for item in made.guest_accelerators] == [1]
+    assert metadata["enable-oslogin"] == "FALSE"
+    assert metadata["enable-guest-attributes"] == metadata["block-project-ssh-keys"] == "TRUE"
+    disks = [item for item in rig.provider.list_billable().found if item.kind == "disk" and item.ref == spec.ref]
+    assert [disk.labels for disk in disks] == [dict(spec.labels)]
+    rig.provider.delete(spec.ref)
+
+
+def test_a_node_asks_for_what_the_spec_says(local_cloud: LocalCloud) -> None:
+    """Spot, type, version, external address, and the scope with which it can delete itself."""
+    rig = CloudRig("tpu", local_cloud, retry_s=5)
+    spec = rig.spec(spot=True)
+    rig.ready(spec)
+    name = f"projects/{local_cloud.project}/locations/{spec.ref.zone}/nodes/{spec.ref.name}"
+    node = local_cloud.clients().nodes.get_node(name=name)
+    assert (node.accelerator_type, node.runtime_version) == ("v3-8", spec.accelerator.image)
+    assert node.scheduling_config.spot
+    assert node.network_config.enable_external_ips
+    assert list(node.service_account.scope) == ["https://www.googleapis.com/auth/cloud-platform"]
+    rig.provider.delete(spec.ref)
+
+
+def test_a_vm_is_ended_by_its_own_timer_with_its_own_token(local_cloud: LocalCloud) -> None:
+    """What the timer is told is Google's own URL: on the VM nothing knows that the cloud is local."""
+    rig = CloudRig("tpu", local_cloud, retry_s=5)
+    ref = rig.spec().ref
+    path = f"projects/{local_cloud.project}/locations/{ref.zone}/nodes/{ref.name}"
+    assert rig.provider.self_delete_url(ref) == f"https://tpu.googleapis.com/v2/{path}"
+
+
+def test_a_stopped_instance_still_exists(local_cloud: LocalCloud) -> None:
+    """Its disk bills: TERMINATED is Compute Engine's word for stopped, not for gone."""
+    rig = CloudRig("gpu", local_cloud, retry_s=5)
+    spec = rig.spec()
+    rig.ready(spec)
+    local_cloud.clients().instances.stop_unary(project=local_cloud.project, zone=spec.ref.zone, instance=spec.ref.name)
+    vm = rig.wait(lambda: vm if (vm := rig.provider.get(spec.ref)).raw_state == "TERMINATED" else None)
+    assert vm.state is VmState.STOPPED
+    assert spec.ref in [item.ref for item in rig.provider.list_billable().found]
+    rig.provider.delete(spec.ref)
+
+
+def test_a_tpu_run_does_not_pay_for_importing_compute_engine() -> None:
+    """compute_v1 alone takes more than a second."""
+    code = (
+        "import sys; from infra.gcp.clients import *; from infra.gcp.tpu import TpuNodes; "
+        "from infra.gcp.compute import GpuInstances; from infra.gcp.storage import Buckets; "
+        "c = GoogleClients('p', Endpoints(anonymous=True)); TpuNodes(c), GpuInstances(c), Buckets(c), c.nodes; "
+        "print('google.cloud.compute_v1' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True, timeout=60)
+    assert done.stdout == b"False\n"
+
+
+def test_without_credentials_the_next_step_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Google's clients are never asked with no credentials at all."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
+    with pytest.raises(Unauthenticated) as caught:
+        TpuNodes(GoogleClients("p", Endpoints.google())).list_billable()
+    assert "gcloud auth application-default login" in caught.value.hint
+
+
+def test_a_local_cloud_that_does_not_run_is_a_usage_error(tmp_path: Path) -> None:
+    """No file, or half a file."""
+    path = tmp_path / "cloud.json"
+    for text in (None, "{", json.dumps({"http_url": "http://127.0.0.1:1"})):
+        if text is not None:
+            path.write_text(text)
+        with pytest.raises(UsageError):
+            Endpoints.of_local_cloud(path)

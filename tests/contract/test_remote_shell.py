@@ -1,0 +1,174 @@
+"""Does every `RemoteShell` keep the contract of the port? The fake, and SSH to a VM of the local cloud."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import paramiko
+import pytest
+
+from infra.ssh import FabricShell, FabricShells
+from orchestrator.errors import HostKeyRejected, RemoteCommandFailed, Unavailable
+from orchestrator.ports import HostKey, RemoteShell, ShellFactory, Worker
+from tests.contract.cloud import LocalCloud
+from tests.contract.rigs import CloudRig
+from tests.fakes import FakeShells
+from tests.fakes.vms import HOST_KEY
+
+USER = "orchestrate"
+AWKWARD = ["a b", "", "$HOME", "; echo pwned", "'\"", "`id`", "*", "\\", "zwölf"]
+
+
+@dataclass(frozen=True)
+class Door:
+    """A worker, what opens it, and how."""
+
+    factory: ShellFactory
+    worker: Worker
+    keys: tuple[HostKey, ...]
+    private_key: Path
+
+    def open(self) -> RemoteShell:
+        return self.factory.open(self.worker, self.keys, USER, self.private_key)
+
+
+def _key_pair(folder: Path) -> tuple[Path, str]:
+    path = folder / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "t", "-f", str(path)], check=True)
+    return path, path.with_suffix(".pub").read_text().strip()
+
+
+@pytest.fixture(scope="module")
+def cloud_door(local_cloud: LocalCloud, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    """A VM of the local cloud with our key in its metadata."""
+    private, public = _key_pair(tmp_path_factory.mktemp("ssh"))
+    rig = CloudRig("tpu", local_cloud, retry_s=5)
+    spec = rig.spec().with_metadata(ssh_keys=f"{USER}:{public}")
+    vm = rig.ready(spec)
+    keys = rig.wait(lambda: rig.provider.host_keys(spec.ref))
+    yield Door(FabricShells(local_cloud.endpoints.ssh_port), vm.workers[0], keys, private)
+    rig.provider.delete(spec.ref)
+
+
+@pytest.fixture(params=["fake", "cloud"])
+def door(request: pytest.FixtureRequest) -> Door:
+    if request.param == "fake":
+        return Door(
+            FakeShells(), Worker(0, "10.0.0.1", "10.0.0.1"), (HostKey(0, "ssh-ed25519", HOST_KEY),), Path("key")
+        )
+    found: Door = request.getfixturevalue("cloud_door")
+    return found
+
+
+@pytest.fixture
+def shell(door: Door) -> Iterator[RemoteShell]:
+    opened = door.open()
+    yield opened
+    opened.close()
+
+
+def test_arguments_arrive_as_they_are(shell: RemoteShell) -> None:
+    """Whatever they hold, no shell ever reads them."""
+    assert shell.run(["echo", *AWKWARD], timeout_s=20).stdout == " ".join(AWKWARD) + "\n"
+
+
+def test_a_failing_command_raises_with_its_status(shell: RemoteShell) -> None:
+    """Unless the caller wants to look himself."""
+    with pytest.raises(RemoteCommandFailed) as caught:
+        shell.run(["false"], timeout_s=20)
+    assert caught.value.status == 1
+    assert shell.run(["false"], timeout_s=20, check=False).status == 1
+
+
+def test_both_streams_come_back_apart(shell: RemoteShell) -> None:
+    """And the error's text has the end of what the command complained about."""
+    result = shell.run(["cat", "no-such-file"], timeout_s=20, check=False)
+    assert result.stdout == ""
+    assert "no-such-file" in result.stderr
+    with pytest.raises(RemoteCommandFailed, match="no-such-file"):
+        shell.run(["cat", "no-such-file"], timeout_s=20)
+
+
+def test_a_file_is_copied_to_the_login_s_home(shell: RemoteShell, tmp_path: Path) -> None:
+    """Over what was there; names may be awkward."""
+    source = tmp_path / "a {0} b"
+    for text in ("first, and longer", "second"):
+        source.write_text(text)
+        shell.put(source, "copied 'file'")
+        assert shell.run(["cat", "copied 'file'"], timeout_s=20).stdout == text
+
+
+def test_a_command_that_takes_too_long_is_unavailable(shell: RemoteShell) -> None:
+    """Slow and broken are the same to the caller: the effect is unknown."""
+    with pytest.raises(Unavailable):
+        shell.run(["sleep", "30"], timeout_s=0.5)
+
+
+def test_a_closed_session_is_unavailable(door: Door) -> None:
+    """It is not silently opened again; closing twice is fine."""
+    shell = door.open()
+    shell.close()
+    shell.close()
+    with pytest.raises(Unavailable):
+        shell.run(["true"], timeout_s=20)
+
+
+def test_another_host_key_is_rejected(door: Door, tmp_path: Path) -> None:
+    """The machine that answers is not the VM that was created."""
+    _, public = _key_pair(tmp_path)
+    algorithm, base64 = public.split()[:2]
+    with pytest.raises(HostKeyRejected):
+        replace(door, keys=(HostKey(0, algorithm, base64),)).open()
+
+
+def test_no_host_key_is_rejected(door: Door) -> None:
+    """Nothing is trusted on first use; another worker's key is no key."""
+    with pytest.raises(HostKeyRejected):
+        replace(door, keys=()).open()
+    with pytest.raises(HostKeyRejected):
+        replace(door, keys=tuple(replace(key, worker=1) for key in door.keys)).open()
+
+
+def test_the_policy_of_the_live_connection_is_reject(cloud_door: Door) -> None:
+    """Fabric sets AutoAddPolicy when it is constructed; ours has replaced it, and only the pinned keys are known."""
+    shell = cloud_door.open()
+    assert isinstance(shell, FabricShell)
+    client = shell.connection.client
+    assert isinstance(client._policy, paramiko.RejectPolicy)
+    assert not client._system_host_keys
+    assert list(client.get_host_keys()) == [f"[{cloud_door.worker.address}]:{shell.connection.port}"]
+    assert shell.connection.transport.sock.getpeername()[0] == cloud_door.worker.address
+    shell.close()
+
+
+def test_a_key_of_an_algorithm_that_is_not_pinned_is_rejected(cloud_door: Door, tmp_path: Path) -> None:
+    """Only an RSA key is pinned and the VM has none: its other keys are strangers."""
+    path = tmp_path / "rsa"
+    subprocess.run(["ssh-keygen", "-q", "-t", "rsa", "-N", "", "-C", "t", "-f", str(path)], check=True)
+    base64 = path.with_suffix(".pub").read_text().split()[1]
+    with pytest.raises((HostKeyRejected, Unavailable)) as caught:
+        replace(cloud_door, keys=(HostKey(0, "ssh-rsa", base64),)).open()
+    assert caught.type is HostKeyRejected
+
+
+def test_an_address_where_nobody_listens_is_unavailable(cloud_door: Door) -> None:
+    """A VM that has not booted yet."""
+    with pytest.raises(Unavailable):
+        replace(cloud_door, worker=Worker(0, "127.77.255.254", "")).open()
+
+
+def test_a_login_that_the_vm_does_not_know_is_unavailable(cloud_door: Door, tmp_path: Path) -> None:
+    """Keys reach a VM a while after it answers: the caller tries again."""
+    private, _ = _key_pair(tmp_path)
+    with pytest.raises(Unavailable):
+        replace(cloud_door, private_key=private).open()
+
+
+def test_output_that_is_no_text_is_still_readable(cloud_door: Door) -> None:
+    """Bytes that are no UTF-8 are replaced, never an exception."""
+    shell = cloud_door.open()
+    assert "\ufffd" in shell.run(["printf", r"a\377b"], timeout_s=20).stdout
+    shell.close()

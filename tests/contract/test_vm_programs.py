@@ -1,0 +1,83 @@
+"""Do the programs for the VM work on a VM? Runner and uploads on the local cloud, with the VM's own token and proxy."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from infra.gcp.storage import Buckets
+from infra.killswitches import DeadlineTimer
+from infra.ssh import FabricShells
+from infra.vm import payload
+from orchestrator.ports import RemoteShell, VmRef
+from tests.contract.cloud import LocalCloud, eventually
+from tests.contract.rigs import CloudRig
+from tests.contract.test_remote_shell import USER, _key_pair
+
+BUCKET, PREFIX = "contract-programs", "results/e-1/r-1/a1"
+TRAINER = "import pathlib; pathlib.Path('artifacts/record.json').write_text('{}'); print('done')"
+
+
+@pytest.fixture
+def vm(local_cloud: LocalCloud, tmp_path: Path) -> Iterator[tuple[CloudRig, VmRef, RemoteShell]]:
+    """A GPU VM with its deadline timer, and a session on it."""
+    private, public = _key_pair(tmp_path)
+    rig = CloudRig("gpu", local_cloud, retry_s=5)
+    spec = rig.spec().with_metadata(ssh_keys=f"{USER}:{public}")
+    deadline = rig.now() + timedelta(hours=1)
+    spec = DeadlineTimer(rig.provider, "gpu").arm(spec, deadline, rig.now())
+    ready = rig.ready(spec)
+    keys = rig.wait(lambda: rig.provider.host_keys(spec.ref))
+    shell = FabricShells(local_cloud.endpoints.ssh_port).open(ready.workers[0], keys, USER, private)
+    yield rig, spec.ref, shell
+    shell.close()
+    rig.provider.delete(spec.ref)
+
+
+def test_results_reach_the_bucket_from_a_vm(
+    vm: tuple[CloudRig, VmRef, RemoteShell], local_cloud: LocalCloud, tmp_path: Path
+) -> None:
+    """Started over SSH, then nobody is connected: the manifest and all that it names are in the bucket."""
+    _, _, shell = vm
+    store = Buckets(local_cloud.clients())
+    store.ensure_bucket(BUCKET, "us-central1", {}, 30)
+    job = {
+        "argv": ["python3", "-c", TRAINER], "env": {}, "artifacts_dir": "artifacts", "bucket": BUCKET,
+        "prefix": PREFIX, "run": "r-1", "attempt": 1, "upload_interval_s": 10,
+    }  # fmt: skip
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    shell.run(["mkdir", "-p", "work"], timeout_s=20)
+    for name, path in {**payload.scripts(), "job.json": tmp_path / "job.json"}.items():
+        shell.put(path, f"work/{name}")
+    started = shell.run(["python3", "work/runner.py", "start", "work/job.json"], timeout_s=20)
+    assert json.loads(started.stdout) == {"started": True, "state": "running"}
+    shell.close()
+    items = eventually(
+        lambda: (
+            found if f"{PREFIX}/MANIFEST.json" in (found := {i.name: i for i in store.list(BUCKET, PREFIX)}) else None
+        )
+    )
+    manifest = json.loads(store.read(BUCKET, f"{PREFIX}/MANIFEST.json"))
+    assert (manifest["rc"], [entry["name"] for entry in manifest["files"]]) == (
+        0,
+        ["record.json", "train.log", "rc.json"],
+    )
+    for entry in manifest["files"]:
+        target = tmp_path / "home" / entry["name"]
+        store.download(BUCKET, items[f"{PREFIX}/{entry['name']}"], target)
+        assert items[f"{PREFIX}/{entry['name']}"].crc32c == entry["crc32c"]
+        assert hashlib.sha256(target.read_bytes()).hexdigest() == entry["sha256"]
+
+
+def test_the_deadline_timer_runs_on_the_vm_and_says_so(
+    vm: tuple[CloudRig, VmRef, RemoteShell],
+) -> None:
+    """Its log lies in the home of the VM."""
+    _, _, shell = vm
+    log = eventually(lambda: shell.run(["cat", ".orchestrate/deadline.log"], timeout_s=20, check=False).stdout)
+    assert "armed: deadline" in log

@@ -1,0 +1,225 @@
+"""Does every `VmProvider` keep the contract of the port? The fake, TPU nodes and GPU instances, one suite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.domain.accelerators import accelerator
+from orchestrator.errors import AlreadyExists, NoCapacity, NotFound, QuotaExceeded, Unavailable, UsageError
+from orchestrator.ports import VmSpec, VmState
+from tests.contract.cloud import LocalCloud
+from tests.contract.rigs import CloudRig, FakeRig, Rig
+
+OTHER_ZONES = {"tpu": ("europe-west4-a", "us-central1-f"), "gpu": ("europe-west4-a", "us-east1-c")}
+
+
+@pytest.fixture(params=["fake-tpu", "fake-gpu", "cloud-tpu", "cloud-gpu"])
+def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
+    """A provider under test; what a test left is deleted."""
+    kind, api = request.param.split("-")
+    made: Rig
+    if kind == "fake":
+        made = FakeRig(api)
+    else:
+        cloud: LocalCloud = request.getfixturevalue("local_cloud")
+        made = CloudRig(api, cloud, retry_s=0.4)
+    yield made
+    for item in made.provider.list_billable().found:
+        made.provider.delete_billable(item)
+
+
+def test_a_vm_that_was_never_created_is_not_found(rig: Rig) -> None:
+    """Absence is NotFound."""
+    with pytest.raises(NotFound):
+        rig.provider.get(rig.spec().ref)
+
+
+def test_create_returns_before_the_vm_is_ready_and_its_operation_ends(rig: Rig) -> None:
+    """The caller polls; the VM shows labels, workers with addresses, and when it was created."""
+    spec = rig.spec()
+    operation = rig.provider.create(spec)
+    assert rig.provider.get(spec.ref).state is VmState.CREATING
+    rig.wait(lambda: rig.provider.operation_done(spec.ref, operation))
+    vm = rig.wait(lambda: vm if (vm := rig.provider.get(spec.ref)).state is VmState.READY else None)
+    assert (vm.ref, vm.labels) == (spec.ref, spec.labels)
+    assert [worker.index for worker in vm.workers] == [0]
+    assert vm.workers[0].address
+    assert vm.created_at is not None
+    assert abs((vm.created_at - rig.now()).total_seconds()) < 60
+
+
+def test_a_second_create_of_the_same_name_never_makes_a_second_vm(rig: Rig) -> None:
+    """The name is taken: AlreadyExists."""
+    spec = rig.spec()
+    rig.ready(spec)
+    with pytest.raises(AlreadyExists):
+        rig.provider.create(replace(spec, request_id="7c9b4c0e-3f1e-4a94-9d0f-0d2a54d3c111"))
+    assert [item.kind for item in rig.provider.list_billable().found if item.ref == spec.ref].count("disk") <= 1
+
+
+def test_an_answer_lost_after_the_effect_is_unavailable_and_get_resolves_it(rig: Rig) -> None:
+    """Creates are not repeated blindly; the VM is found by its name."""
+    spec = rig.spec()
+    rig.fault("create", "after")
+    with rig.faults_counted(), pytest.raises(Unavailable):
+        rig.provider.create(spec)
+    assert rig.provider.get(spec.ref).labels == spec.labels
+
+
+def test_a_create_that_fails_before_the_effect_leaves_nothing(rig: Rig) -> None:
+    """And is not retried behind the caller's back: one fault, one failure."""
+    spec = rig.spec()
+    rig.fault("create", "before")
+    with rig.faults_counted(), pytest.raises(Unavailable):
+        rig.provider.create(spec)
+    assert rig.is_gone(spec.ref)
+
+
+def _create_and_wait(rig: Rig, spec: VmSpec) -> None:
+    operation = rig.provider.create(spec)
+    rig.wait(lambda: rig.provider.operation_done(spec.ref, operation))
+
+
+def test_no_capacity_is_told_apart_from_quota(rig: Rig) -> None:
+    """A stock-out names the zone; nothing exists afterwards."""
+    zone = OTHER_ZONES[rig.api][0]
+    rig.no_capacity(zone)
+    spec = rig.spec(zone)
+    with pytest.raises(NoCapacity) as caught:
+        _create_and_wait(rig, spec)
+    assert caught.value.zones == (zone,)
+    rig.wait(lambda: rig.is_gone(spec.ref))
+
+
+def test_quota_is_told_apart_from_no_capacity(rig: Rig) -> None:
+    """Both are code 8 in the TPU API; a quota names itself and its limit."""
+    zone = OTHER_ZONES[rig.api][1]
+    rig.no_quota(zone)
+    with pytest.raises(QuotaExceeded) as caught:
+        _create_and_wait(rig, rig.spec(zone))
+    assert "(limit 0)" in caught.value.sentence
+    assert caught.value.quota
+
+
+def test_an_accelerator_that_the_service_does_not_have_is_a_usage_error(rig: Rig) -> None:
+    """Before any money is held."""
+    spec = rig.spec()
+    rig.provider.validate(spec)
+    absent = "v6e-1" if rig.api == "gpu" else "t4"
+    with pytest.raises(UsageError):
+        rig.provider.validate(replace(spec, accelerator=accelerator(absent)))
+
+
+def test_delete_is_idempotent_and_the_vm_ends_as_not_found(rig: Rig) -> None:
+    """Deleting what is being deleted, and what is gone, is success."""
+    spec = rig.spec()
+    rig.ready(spec)
+    for _ in range(2):
+        rig.provider.delete(spec.ref)
+    rig.wait(lambda: rig.is_gone(spec.ref))
+    rig.provider.delete(spec.ref)
+    rig.wait(lambda: not [item for item in rig.provider.list_billable().found if item.ref == spec.ref])
+
+
+def test_a_delete_whose_answer_is_lost_may_be_repeated(rig: Rig) -> None:
+    """Deletes fail open: asked again until the VM is gone."""
+    spec = rig.spec()
+    rig.ready(spec)
+    rig.fault("delete", "after")
+    with rig.faults_counted():
+        try:
+            rig.provider.delete(spec.ref)
+        except Unavailable:
+            rig.provider.delete(spec.ref)
+    rig.wait(lambda: rig.is_gone(spec.ref))
+
+
+def test_a_vm_that_is_being_created_can_be_deleted(rig: Rig) -> None:
+    """A run that is stopped early must not wait for its VM to become ready."""
+    spec = rig.spec()
+    rig.provider.create(spec)
+
+    def ended() -> bool:
+        try:
+            rig.provider.delete(spec.ref)
+        except Unavailable:
+            return False
+        return rig.is_gone(spec.ref)
+
+    rig.wait(ended)
+
+
+def test_what_lacks_our_label_is_neither_listed_nor_deleted(rig: Rig) -> None:
+    """Never delete what is not ours."""
+    spec = rig.spec(labels={"owner": "somebody"})
+    rig.ready(spec)
+    with pytest.raises(UsageError):
+        rig.provider.delete(spec.ref)
+    assert spec.ref not in [item.ref for item in rig.provider.list_billable().found]
+    assert rig.provider.get(spec.ref).state is VmState.READY
+
+
+def test_list_billable_shows_ours_in_every_zone(rig: Rig) -> None:
+    """One look at all zones; complete, as nothing is unreachable."""
+    specs = [rig.spec(), rig.spec()]
+    for spec in specs:
+        rig.ready(spec)
+    listing = rig.provider.list_billable()
+    assert {spec.ref for spec in specs} <= {item.ref for item in listing.found}
+    assert listing.unreachable == ()
+    assert all(item.labels["oc-run"] == "r-contract" for item in listing.found)
+
+
+def test_a_zone_that_cannot_be_reached_is_named_and_nothing_in_it_is_absent(rig: Rig) -> None:
+    """Unknown is not absent: `get` raises Unavailable, never NotFound; the list says what it lacks."""
+    spec = rig.spec()
+    rig.ready(spec)
+    rig.unreachable(spec.ref.zone, True)
+    try:
+        listing = rig.provider.list_billable()
+        assert spec.ref.zone in listing.unreachable
+        assert spec.ref not in [item.ref for item in listing.found]
+        with pytest.raises(Unavailable):
+            rig.provider.get(spec.ref)
+    finally:
+        rig.unreachable(spec.ref.zone, False)
+    assert rig.provider.get(spec.ref).state is VmState.READY
+
+
+def test_a_preempted_spot_vm_is_seen_as_lost_and_can_be_deleted(rig: Rig) -> None:
+    """A node stays PREEMPTED until it is deleted; an instance with action DELETE goes by itself."""
+    spec = rig.spec(spot=True)
+    rig.ready(spec)
+    rig.preempt(spec.ref)
+    lost = (VmState.PREEMPTED, VmState.STOPPED, VmState.DELETING)
+    rig.wait(lambda: rig.is_gone(spec.ref) or rig.provider.get(spec.ref).state in lost)
+    rig.provider.delete(spec.ref)
+    rig.wait(lambda: rig.is_gone(spec.ref))
+
+
+def test_host_keys_come_with_the_boot(rig: Rig) -> None:
+    """One key or more for each worker, in base64."""
+    spec = rig.spec()
+    vm = rig.ready(spec)
+    keys = rig.wait(lambda: rig.provider.host_keys(spec.ref))
+    assert {key.worker for key in keys} == {worker.index for worker in vm.workers}
+    assert all(key.base64.isascii() and " " not in key.base64 for key in keys)
+    assert keys[0].algorithm == "ssh-ed25519"
+
+
+def test_a_guest_attribute_that_was_not_published_is_none(rig: Rig) -> None:
+    """Not there yet is None, not an error."""
+    spec = rig.spec()
+    rig.ready(spec)
+    assert rig.provider.guest_attribute(spec.ref, 0, "orchestrate", "nothing") is None
+
+
+def test_the_self_delete_url_names_the_vm(rig: Rig) -> None:
+    """It is known before the create, as the kill switch is armed before."""
+    spec = rig.spec()
+    url = rig.provider.self_delete_url(spec.ref)
+    assert url.startswith("https://")
+    assert url.endswith(f"/{spec.ref.name}")

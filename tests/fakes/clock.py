@@ -1,0 +1,30 @@
+"""What time is it in a test? As late as its sleeps say."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+START = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
+
+
+class FakeClock:
+    """A `Clock` whose sleeps return at once; `slept` holds their lengths."""
+
+    def __init__(self, start: datetime = START) -> None:
+        self._start = start
+        self._elapsed_s = 0.0
+        self.slept: list[float] = []
+
+    def now(self) -> datetime:
+        return self._start + timedelta(seconds=self._elapsed_s)
+
+    def monotonic(self) -> float:
+        return self._elapsed_s
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.advance(seconds)
+
+    def advance(self, seconds: float) -> None:
+        """Time passes without anybody having slept."""
+        self._elapsed_s += max(0.0, seconds)

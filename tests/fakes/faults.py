@@ -1,0 +1,38 @@
+"""How does a fake fail on demand? Planned failures by method name, counted down."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from orchestrator.errors import Unavailable
+
+
+class Faults:
+    """Failures before and after the effect of a method; `pending` is empty once every one of them was met."""
+
+    def __init__(self) -> None:
+        self._before: Counter[str] = Counter()
+        self._after: Counter[str] = Counter()
+        self.calls: Counter[str] = Counter()
+
+    @property
+    def pending(self) -> list[str]:
+        """The methods that still have a failure planned."""
+        return sorted((+self._before).keys() | (+self._after).keys())
+
+    def plan(self, method: str, times: int, *, after: bool) -> None:
+        (self._after if after else self._before)[method] += times
+
+    @contextmanager
+    def met(self, method: str) -> Iterator[None]:
+        """Around the effect of `method`: raises Unavailable instead of it, or after it, when that was planned."""
+        self.calls[method] += 1
+        if self._before[method] > 0:
+            self._before[method] -= 1
+            raise Unavailable(f"{method}: planned failure before the effect")
+        yield
+        if self._after[method] > 0:
+            self._after[method] -= 1
+            raise Unavailable(f"{method}: planned failure, the effect happened")

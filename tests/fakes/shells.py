@@ -1,0 +1,131 @@
+"""What does SSH to a VM do? A `ShellFactory` whose machines know some commands and what a test teaches them."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from orchestrator.errors import HostKeyRejected, RemoteCommandFailed, Unavailable
+from orchestrator.ports import CommandResult, HostKey, Worker
+from tests.fakes.vms import HOST_KEY
+
+Answer = Callable[[Sequence[str]], CommandResult]
+HOME = "/home/fake"
+
+
+@dataclass
+class FakeMachine:
+    """What a worker holds: its host key, its files by absolute path, and whether it can be reached."""
+
+    key: str = HOST_KEY
+    files: dict[str, bytes] = field(default_factory=dict)
+    reachable: bool = True
+
+
+class FakeShells:
+    """A `ShellFactory`. Machines come into being when they are asked for, by address; `commands` holds what was run.
+
+    `on(prefix, answer)` teaches a command: the first prefix of the arguments that matches wins, before the built-in
+    `true false echo cat mkdir pwd sleep`. `drop(n)` breaks the next n commands as a lost connection does.
+    """
+
+    def __init__(self) -> None:
+        self.machines: dict[str, FakeMachine] = {}
+        self.commands: list[list[str]] = []
+        self.opened = 0
+        self._taught: list[tuple[tuple[str, ...], Answer]] = []
+        self._drops = 0
+
+    def on(self, prefix: Sequence[str], answer: Answer | CommandResult) -> None:
+        """Teach what commands that begin with `prefix` answer."""
+        self._taught.append((tuple(prefix), answer if callable(answer) else lambda _argv: answer))
+
+    def drop(self, times: int = 1) -> None:
+        """The next commands raise Unavailable and end their session."""
+        self._drops += times
+
+    def machine(self, address: str) -> FakeMachine:
+        """The machine at an address."""
+        return self.machines.setdefault(address, FakeMachine())
+
+    def open(self, worker: Worker, keys: Sequence[HostKey], user: str, private_key: Path) -> FakeShell:
+        machine = self.machine(worker.address)
+        if not machine.reachable:
+            raise Unavailable(f"SSH to {worker.address}: refused")
+        if machine.key not in [key.base64 for key in keys if key.worker == worker.index]:
+            raise HostKeyRejected(f"SSH to {worker.address}: another host key than the VM published")
+        self.opened += 1
+        return FakeShell(self, machine)
+
+    def answer(self, argv: Sequence[str]) -> CommandResult | None:
+        """What was taught for a command; None for nothing."""
+        self.commands.append(list(argv))
+        for prefix, answer in self._taught:
+            if tuple(argv[: len(prefix)]) == prefix:
+                return answer(argv)
+        return None
+
+    def take_drop(self) -> bool:
+        """Whether this command is to be broken."""
+        if self._drops == 0:
+            return False
+        self._drops -= 1
+        return True
+
+
+class FakeShell:
+    """A `RemoteShell` on a `FakeMachine`."""
+
+    def __init__(self, shells: FakeShells, machine: FakeMachine) -> None:
+        self._shells = shells
+        self._machine = machine
+        self._open = True
+
+    def run(self, argv: Sequence[str], *, timeout_s: float, check: bool = True) -> CommandResult:
+        self._must_be_open()
+        result = self._shells.answer(argv) or self._built_in(list(argv), timeout_s)
+        if check and result.status != 0:
+            raise RemoteCommandFailed(" ".join(argv), result.status, result.stderr or result.stdout)
+        return result
+
+    def put(self, source: Path, target: str) -> None:
+        self._must_be_open()
+        self._machine.files[_path(target)] = source.read_bytes()
+
+    def close(self) -> None:
+        self._open = False
+
+    def _must_be_open(self) -> None:
+        if self._shells.take_drop() or not self._machine.reachable:
+            self._open = False
+        if not self._open:
+            raise Unavailable("the connection is closed")
+
+    def _built_in(self, argv: list[str], timeout_s: float) -> CommandResult:
+        name, words = argv[0], argv[1:]
+        if name == "echo":
+            return CommandResult(0, " ".join(words) + "\n", "")
+        if name == "cat":
+            return self._cat(words)
+        if name == "sleep" and float(words[0]) > timeout_s:
+            raise Unavailable("`sleep`: timed out")
+        if name == "pwd":
+            return CommandResult(0, HOME + "\n", "")
+        if name in ("true", "mkdir", "sleep"):
+            return CommandResult(0, "", "")
+        if name == "false":
+            return CommandResult(1, "", "")
+        return CommandResult(127, "", f"{name}: not found\n")
+
+    def _cat(self, names: list[str]) -> CommandResult:
+        missing = [name for name in names if _path(name) not in self._machine.files]
+        if missing:
+            return CommandResult(1, "", f"cat: {missing[0]}: No such file or directory\n")
+        text = b"".join(self._machine.files[_path(name)] for name in names).decode(errors="replace")
+        return CommandResult(0, text, "")
+
+
+def _path(name: str) -> str:
+    return posixpath.normpath(posixpath.join(HOME, name))

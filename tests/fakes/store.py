@@ -1,0 +1,126 @@
+"""What does a bucket do? An `ObjectStore` in memory, with Cloud Storage's rules and checksums."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import google_crc32c
+
+from orchestrator.domain.names import MANAGED
+from orchestrator.errors import BadArtifact, NotFound, UsageError
+from orchestrator.ports import StoredObject
+from tests.fakes.faults import Faults
+
+
+def crc32c(content: bytes) -> str:
+    """The checksum as Cloud Storage writes it."""
+    return base64.b64encode(google_crc32c.value(content).to_bytes(4, "big")).decode()
+
+
+@dataclass
+class _Bucket:
+    region: str
+    labels: dict[str, str]
+    objects: dict[str, tuple[bytes, int]] = field(default_factory=dict)
+
+
+class FakeObjectStore:
+    """An `ObjectStore`. `put` is what a VM does: it writes without the store's rules; `damage` breaks the next read."""
+
+    def __init__(self) -> None:
+        self._buckets: dict[str, _Bucket] = {}
+        self._faults = Faults()
+        self._generation = 0
+        self._damaged: set[tuple[str, str]] = set()
+
+    # What a test sets and reads
+
+    def fail(self, method: str, times: int = 1) -> None:
+        """The next calls of `method` raise Unavailable without an effect."""
+        self._faults.plan(method, times, after=False)
+
+    def lose_answer(self, method: str, times: int = 1) -> None:
+        """The next calls of `method` have their effect and raise Unavailable all the same."""
+        self._faults.plan(method, times, after=True)
+
+    def add_bucket(self, bucket: str, region: str, labels: Mapping[str, str]) -> None:
+        """A bucket that somebody else made."""
+        self._buckets[bucket] = _Bucket(region, dict(labels))
+
+    def put(self, bucket: str, name: str, content: bytes) -> None:
+        """What a VM or a stranger writes: as it is, over what was there."""
+        self._generation += 1
+        self._buckets[bucket].objects[name] = (content, self._generation)
+
+    def damage(self, bucket: str, name: str) -> None:
+        """The next transfer of the object arrives with a wrong byte."""
+        self._damaged.add((bucket, name))
+
+    # ObjectStore
+
+    def ensure_bucket(self, bucket: str, region: str, labels: Mapping[str, str], lifetime_days: int) -> None:
+        with self._faults.met("ensure_bucket"):
+            if lifetime_days < 1:
+                raise UsageError(f"lifetime_days: {lifetime_days} is no lifetime")
+            found = self._buckets.setdefault(bucket, _Bucket(region, {**labels, MANAGED: "1"}))
+            if found.labels.get(MANAGED) != "1":
+                raise UsageError(f"bucket {bucket} lacks the label {MANAGED}=1")
+            if found.region != region:
+                raise UsageError(f"bucket {bucket} lies in {found.region}, not in {region}")
+
+    def delete_bucket(self, bucket: str) -> None:
+        with self._faults.met("delete_bucket"):
+            found = self._buckets.get(bucket)
+            if found is None:
+                return
+            if found.labels.get(MANAGED) != "1":
+                raise UsageError(f"bucket {bucket} lacks the label {MANAGED}=1")
+            del self._buckets[bucket]
+
+    def buckets(self) -> tuple[str, ...]:
+        with self._faults.met("buckets"):
+            return tuple(sorted(name for name, found in self._buckets.items() if found.labels.get(MANAGED) == "1"))
+
+    def list(self, bucket: str, prefix: str) -> tuple[StoredObject, ...]:
+        with self._faults.met("list"):
+            objects = self._buckets[bucket].objects if bucket in self._buckets else {}
+            return tuple(
+                StoredObject(name, len(content), crc32c(content), generation)
+                for name, (content, generation) in sorted(objects.items())
+                if name.startswith(prefix)
+            )
+
+    def upload(self, bucket: str, name: str, source: Path) -> None:
+        with self._faults.met("upload"):
+            if bucket not in self._buckets:
+                raise NotFound(f"bucket {bucket} does not exist")
+            content = source.read_bytes()
+            there = self._buckets[bucket].objects.get(name)
+            if there is None:
+                self.put(bucket, name, content)
+            elif there[0] != content:
+                raise BadArtifact(f"{bucket}/{name} is there already with other content")
+
+    def read(self, bucket: str, name: str) -> bytes:
+        with self._faults.met("read"):
+            return self._received(bucket, name, None)
+
+    def download(self, bucket: str, item: StoredObject, target: Path) -> None:
+        with self._faults.met("download"):
+            content = self._received(bucket, item.name, item.generation)
+            if crc32c(content) != item.crc32c:
+                raise BadArtifact(f"{item.name} arrived with another checksum than it was listed with")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+
+    def _received(self, bucket: str, name: str, generation: int | None) -> bytes:
+        found = self._buckets[bucket].objects.get(name) if bucket in self._buckets else None
+        if found is None or generation not in (None, found[1]):
+            raise NotFound(f"{bucket}/{name} does not exist")
+        if (bucket, name) in self._damaged:
+            self._damaged.remove((bucket, name))
+            raise BadArtifact(f"{name} was damaged on its way")
+        return found[0]

@@ -1,0 +1,239 @@
+"""What does a cloud do that rents VMs? A `VmProvider` in memory, with delays, shortages, lost answers and a meter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Literal
+
+from orchestrator.domain.names import MANAGED
+from orchestrator.errors import AlreadyExists, NoCapacity, NotFound, QuotaExceeded, Unavailable, UsageError
+from orchestrator.ports import Billable, HostKey, Listing, Vm, VmRef, VmSpec, VmState, Worker
+from tests.fakes.clock import FakeClock
+from tests.fakes.faults import Faults
+
+HOST_KEY = "AAAAC3NzaC1lZDI1NTE5AAAAIKq8Lr2kM0v8pGJfQ6nX4bq0m1W2y3Z4a5B6c7D8e9F0"
+
+
+@dataclass
+class _Machine:
+    """A VM in the fake; `gone_at` is when its deletion ends, whoever asked for it."""
+
+    spec: VmSpec
+    address: str
+    created_at: datetime
+    ready_at: datetime
+    preempted: bool = False
+    deleting: bool = False
+    gone_at: datetime | None = None
+    published: dict[str, str] = field(default_factory=dict)
+
+
+class FakeVmProvider:
+    """A `VmProvider`. With `timers` the VMs run their deadline timer, with `run_limits` the cloud keeps `run_limit_s`.
+
+    Set `capacity[zone] = False`, `quotas[zone] = 0`, or add to `unreachable`; `fail` and `lose_answer` plan failures.
+    `meter` holds how many seconds each VM that is gone has been billed; with `metering` off it stays empty.
+    """
+
+    def __init__(
+        self,
+        clock: FakeClock,
+        *,
+        api: Literal["tpu", "gpu"] = "tpu",
+        create_s: float = 1.0,
+        delete_s: float = 1.0,
+        timers: bool = True,
+        run_limits: bool = True,
+        metering: bool = True,
+    ) -> None:
+        self._clock = clock
+        self._api = api
+        self._create_s = create_s
+        self._delete_s = delete_s
+        self._timers = timers
+        self._run_limits = run_limits
+        self._metering = metering
+        self._machines: dict[VmRef, _Machine] = {}
+        self._operations: dict[str, tuple[VmRef, NoCapacity | None, datetime]] = {}
+        self._faults = Faults()
+        self.capacity: dict[str, bool] = {}
+        self.quotas: dict[str, int] = {}
+        self.unreachable: set[str] = set()
+        self.meter: dict[str, float] = {}
+
+    # What a test sets and reads
+
+    def fail(self, method: str, times: int = 1) -> None:
+        """The next calls of `method` raise Unavailable without an effect."""
+        self._faults.plan(method, times, after=False)
+
+    def lose_answer(self, method: str, times: int = 1) -> None:
+        """The next calls of `method` have their effect and raise Unavailable all the same."""
+        self._faults.plan(method, times, after=True)
+
+    @property
+    def pending_faults(self) -> list[str]:
+        """What was planned and not met: empty at the end of a test that means what it says."""
+        return self._faults.pending
+
+    def calls(self, method: str) -> int:
+        """How often `method` was called."""
+        return self._faults.calls[method]
+
+    def preempt(self, ref: VmRef) -> None:
+        """Take a VM back. A node stays, PREEMPTED, until it is deleted; an instance goes, as its action is DELETE."""
+        machine = self._machine(ref)
+        machine.preempted = True
+        if self._api == "gpu":
+            self._begin_delete(machine, self._clock.now())
+
+    def alive(self) -> tuple[VmRef, ...]:
+        """Everything that exists, whatever can be reached: what the real bill would be made of."""
+        self._tick()
+        return tuple(self._machines)
+
+    # VmProvider
+
+    def validate(self, spec: VmSpec) -> None:
+        with self._faults.met("validate"):
+            if spec.accelerator.api != self._api:
+                raise UsageError(f"{spec.ref.zone} has no {spec.accelerator.name}")
+
+    def create(self, spec: VmSpec) -> str:
+        self._reach(spec.ref.zone)
+        with self._faults.met("create"):
+            return self._create(spec)
+
+    def operation_done(self, ref: VmRef, operation: str) -> bool:
+        self._reach(ref.zone)
+        with self._faults.met("operation_done"):
+            if operation not in self._operations:
+                raise NotFound(f"{operation} does not exist")
+            _, failure, ends_at = self._operations[operation]
+            done = self._clock.now() >= ends_at
+            if done and failure is not None:
+                raise failure
+            return done
+
+    def get(self, ref: VmRef) -> Vm:
+        self._reach(ref.zone)
+        with self._faults.met("get"):
+            return self._vm(self._machine(ref))
+
+    def delete(self, ref: VmRef) -> None:
+        self._reach(ref.zone)
+        with self._faults.met("delete"):
+            self._tick()
+            machine = self._machines.get(ref)
+            if machine is None or machine.deleting:
+                return
+            if machine.spec.labels.get(MANAGED) != "1":
+                raise UsageError(f"{ref.name} lacks the label {MANAGED}=1, so it is not deleted")
+            self._begin_delete(machine, self._clock.now())
+
+    def list_billable(self) -> Listing:
+        with self._faults.met("list_billable"):
+            self._tick()
+            kind = "node" if self._api == "tpu" else "instance"
+            found = tuple(
+                Billable(kind, ref, self._vm(machine).raw_state, dict(machine.spec.labels))
+                for ref, machine in sorted(self._machines.items(), key=lambda item: (item[0].zone, item[0].name))
+                if machine.spec.labels.get(MANAGED) == "1" and ref.zone not in self.unreachable
+            )
+            return Listing(found, tuple(sorted(self.unreachable)))
+
+    def delete_billable(self, item: Billable) -> None:
+        self.delete(item.ref)
+
+    def host_keys(self, ref: VmRef) -> tuple[HostKey, ...]:
+        self._reach(ref.zone)
+        with self._faults.met("host_keys"):
+            return tuple(HostKey(w.index, "ssh-ed25519", HOST_KEY) for w in self._vm(self._machine(ref)).workers)
+
+    def guest_attribute(self, ref: VmRef, worker: int, namespace: str, key: str) -> str | None:
+        self._reach(ref.zone)
+        with self._faults.met("guest_attribute"):
+            machine = self._machine(ref)
+            if (namespace, key) == ("orchestrate", "deadline-timer") and self._timers and self._booted(machine):
+                return machine.spec.metadata.get("oc-deadline")
+            return machine.published.get(f"{worker}/{namespace}/{key}")
+
+    def self_delete_url(self, ref: VmRef) -> str:
+        return f"https://fake.googleapis.com/{ref.zone}/{ref.name}"
+
+    # What happens by itself
+
+    def _create(self, spec: VmSpec) -> str:
+        self._tick()
+        if spec.ref in self._machines:
+            raise AlreadyExists(f"{spec.ref.name} exists in {spec.ref.zone}")
+        in_use = sum(1 for ref in self._machines if ref.zone == spec.ref.zone)
+        if in_use >= self.quotas.get(spec.ref.zone, 1000):
+            raise QuotaExceeded(f"{spec.ref.zone} gives no more", "FAKE_QUOTA", str(self.quotas[spec.ref.zone]))
+        now = self._clock.now()
+        ready_at = now + timedelta(seconds=self._create_s)
+        operation = f"operation-{len(self._operations) + 1}"
+        failure = None
+        if not self.capacity.get(spec.ref.zone, True):
+            failure = NoCapacity(spec.accelerator.name, [spec.ref.zone])
+        else:
+            number = len(self._operations) + 1
+            self._machines[spec.ref] = _Machine(spec, f"10.0.{number // 250}.{number % 250 + 1}", now, ready_at)
+        self._operations[operation] = (spec.ref, failure, ready_at)
+        return operation
+
+    def _tick(self) -> None:
+        """Everything that was due has happened at the time it was due."""
+        now = self._clock.now()
+        for ref, machine in list(self._machines.items()):
+            end = self._own_end(machine)
+            if end is not None and end <= now and not machine.deleting:
+                self._begin_delete(machine, end)
+            if machine.gone_at is not None and machine.gone_at <= now:
+                del self._machines[ref]
+                if self._metering:
+                    self.meter[ref.name] = max(0.0, (machine.gone_at - machine.ready_at).total_seconds())
+
+    def _own_end(self, machine: _Machine) -> datetime | None:
+        """When the VM's own timer or the cloud's limit ends it."""
+        ends = [limit] if (limit := self._terminates_at(machine)) else []
+        deadline = machine.spec.metadata.get("oc-deadline")
+        if self._timers and deadline and not machine.preempted:
+            ends.append(max(machine.ready_at, datetime.fromtimestamp(int(deadline), machine.ready_at.tzinfo)))
+        return min(ends, default=None)
+
+    def _terminates_at(self, machine: _Machine) -> datetime | None:
+        if not self._run_limits or machine.spec.run_limit_s is None:
+            return None
+        return machine.ready_at + timedelta(seconds=machine.spec.run_limit_s)
+
+    def _begin_delete(self, machine: _Machine, at: datetime) -> None:
+        machine.deleting = True
+        machine.gone_at = at + timedelta(seconds=self._delete_s)
+
+    def _booted(self, machine: _Machine) -> bool:
+        return self._clock.now() >= machine.ready_at and not machine.preempted
+
+    def _machine(self, ref: VmRef) -> _Machine:
+        self._tick()
+        if ref not in self._machines:
+            raise NotFound(f"{ref.name} does not exist in {ref.zone}")
+        return self._machines[ref]
+
+    def _vm(self, machine: _Machine) -> Vm:
+        ready = self._clock.now() >= machine.ready_at
+        state = VmState.READY if ready else VmState.CREATING
+        if machine.preempted:
+            state = VmState.PREEMPTED
+        if machine.deleting:
+            state = VmState.DELETING
+        count = machine.spec.accelerator.workers if ready else 0
+        workers = tuple(Worker(i, machine.address, machine.address) for i in range(count))
+        limit = self._terminates_at(machine) if ready else None
+        spec = replace(machine.spec)
+        return Vm(spec.ref, state, state.name, dict(spec.labels), workers, machine.created_at, limit)
+
+    def _reach(self, zone: str) -> None:
+        if zone in self.unreachable:
+            raise Unavailable(f"{zone} cannot be reached")
