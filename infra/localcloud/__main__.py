@@ -1,0 +1,60 @@
+"""How is the local cloud started? `python -m infra.localcloud --state DIR --prices FILE`; one server per directory."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import fcntl
+import logging
+import os
+import sys
+from pathlib import Path
+
+
+def main() -> int:
+    """Run until it is stopped or idle. A second start for the same directory says so and exits with 0."""
+    arguments = _parser().parse_args()
+    state: Path = arguments.state.resolve()
+    state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    state.chmod(0o700)
+    # The lock's descriptor is not inherited, so a VM's processes that outlive us do not hold it.
+    lock = os.open(state / "cloud.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        sys.stdout.write(f"the local cloud in {state} is already running\n")
+        return 0
+    # Google's message types take seconds to import: only the one that runs needs them.
+    from infra.localcloud.server import Cloud, Options
+
+    logging.basicConfig(
+        filename=state / "cloud.log", level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s"
+    )
+    for name in ("asyncssh", "uvicorn"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    options = Options(state, arguments.prices, arguments.project, arguments.create_s, arguments.idle_exit_s)
+
+    async def serve(options: Options) -> None:
+        await Cloud(options).run()
+
+    try:
+        asyncio.run(serve(options))
+    except (OSError, ValueError) as error:
+        logging.getLogger("localcloud").exception("cannot run")
+        sys.stderr.write(f"local cloud: {error}\n")
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m infra.localcloud", description=__doc__)
+    parser.add_argument("--state", type=Path, required=True, help="directory that holds everything")
+    parser.add_argument("--prices", type=Path, required=True, help="price list (CSV); says what is offered where")
+    parser.add_argument("--project", default="local-project", help="project id")
+    parser.add_argument("--create-s", type=float, default=1.0, help="how long creating takes, on the cloud's clock")
+    parser.add_argument("--idle-exit-s", type=float, default=600.0, help="exit when without VMs and requests so long")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

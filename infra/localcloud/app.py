@@ -1,0 +1,135 @@
+"""Which service answers this request? Dispatch by Host, as Google's front end does; by path on the loopback address.
+
+Through the CONNECT proxy the Host is `tpu.googleapis.com` and the like. Google's clients that are given a plain
+`http://127.0.0.1:PORT` endpoint send that as Host; the services' paths do not overlap, so the path decides there.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Match, Router
+from starlette.types import Receive, Scope, Send
+
+from infra.localcloud.clock import CloudClock
+from infra.localcloud.errors import ApiError, forbidden, not_found
+
+log = logging.getLogger("localcloud")
+_LOOPBACK = ("127.0.0.1", "localhost")
+
+
+class Service(Protocol):
+    """One Google API: the hosts it answers for and its routes.
+
+    `routes` on a loopback Host are tried service by service in order, so only the last service may have a
+    catch-all route (Cloud Storage's `/BUCKET/OBJECT` belongs to its own host only: give it in `host_routes`).
+    """
+
+    @property
+    def hosts(self) -> Sequence[str]: ...
+    @property
+    def routes(self) -> Sequence[BaseRoute]: ...
+    @property
+    def host_routes(self) -> Sequence[BaseRoute]: ...
+
+
+def answer(body: Any, status: int = 200) -> Response:
+    """A JSON answer. `body` is a JSON-able value, or a string that is JSON already (proto messages)."""
+    if isinstance(body, str):
+        return Response(body, status, media_type="application/json; charset=UTF-8")
+    return JSONResponse(body, status)
+
+
+async def json_body(request: Request) -> dict[str, Any]:
+    """The request's JSON object; {} for an empty body. Raises ApiError 400 when it is no JSON object."""
+    raw = await request.body()
+    if not raw:
+        return {}
+    try:
+        value = json.loads(raw)
+    except ValueError as cause:
+        raise ApiError("INVALID_ARGUMENT", f"Invalid JSON payload received. {cause}", reason="parseError") from cause
+    if not isinstance(value, dict):
+        raise ApiError("INVALID_ARGUMENT", "Invalid JSON payload received. Expected an object.", reason="parseError")
+    return value
+
+
+class CloudApp:
+    """The ASGI application of the whole cloud.
+
+    `before` is called with each request and the name of its route ("" when there is none). It may raise ApiError (a
+    planned fault) or return a callable that raises it after the handler has run (a fault *after* the effect).
+    """
+
+    def __init__(
+        self,
+        services: Sequence[Service],
+        clock: CloudClock,
+        before: Callable[[Request, str], Callable[[], None] | None] | None = None,
+    ) -> None:
+        self._clock = clock
+        self._before = before
+        self._by_host: dict[str, Router] = {}
+        loopback: list[BaseRoute] = []
+        for service in services:
+            own = Router([*service.routes, *service.host_routes], default=_no_route)
+            self._by_host.update(dict.fromkeys(service.hosts, own))
+            loopback.extend(service.routes)
+        self._loopback = Router(loopback, default=_no_route)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        request = Request(scope, receive)
+        host = request.headers.get("host", "").rsplit(":", 1)[0]
+        # No other host gets the loopback routes: a web page whose name was rebound to 127.0.0.1 must not rent VMs.
+        app = self._by_host.get(host, self._loopback if host in _LOOPBACK else _NOWHERE)
+
+        async def send_with_date(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", []), (b"date", self._clock.http_date().encode())]
+            await send(message)
+
+        try:
+            if app is self._loopback and "origin" in request.headers:
+                raise forbidden("Requests of web pages are not accepted.")
+            if app is _NOWHERE and host.endswith(".googleapis.com"):
+                raise forbidden(f"{host} is not part of the local cloud.", "SERVICE_DISABLED", service=host)
+            after = self._before(request, method_of(app, scope)) if self._before else None
+            if after is None:
+                await app(scope, receive, send_with_date)
+                return
+            # The effect happens, its answer is dropped, and the caller sees the fault instead.
+            await app(scope, receive, _discard)
+            after()
+        except ApiError as error:
+            await answer(error.body(), error.http)(scope, receive, send_with_date)
+        except Exception:
+            log.exception("%s %s", request.method, request.url.path)
+            failure = ApiError("INTERNAL", "Internal error encountered.", reason="backendError")
+            await answer(failure.body(), 500)(scope, receive, send_with_date)
+
+
+def method_of(router: Router, scope: Scope) -> str:
+    """The name of the API method that the request calls, as `tpu.nodes.create`; "" when no route takes it."""
+    for route in router.routes:
+        match, _ = route.matches(scope)
+        if match is Match.FULL:
+            return str(getattr(route, "name", ""))
+    return ""
+
+
+async def _no_route(scope: Scope, _receive: Receive, _send: Send) -> None:
+    raise not_found(f"{scope['method']} {scope['path']}")
+
+
+async def _discard(_message: Any) -> None:
+    return
+
+
+_NOWHERE = Router([], default=_no_route)

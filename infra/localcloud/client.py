@@ -1,0 +1,76 @@
+"""How does another process start, ask and stop the local cloud? Standard library only, so that asking is quick."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+START_TIMEOUT_S = 60.0
+CLOUD_FILE = "cloud.json"
+_direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+class LocalCloudError(Exception):
+    """The local cloud could not be started or asked; the text says why."""
+
+
+def find(state: Path) -> dict[str, Any] | None:
+    """The `cloud.json` of the local cloud that runs on this state folder; None when none answers."""
+    try:
+        said: dict[str, Any] = json.loads((state / CLOUD_FILE).read_text("utf-8"))
+        control(said, "status")
+    except (OSError, ValueError, KeyError, LocalCloudError):
+        return None
+    return said
+
+
+def ensure_up(state: Path, prices: Path, project: str) -> dict[str, Any]:
+    """Start the local cloud unless it runs; returns its `cloud.json`. Raises LocalCloudError."""
+    running = find(state)
+    if running is not None:
+        return running
+    state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    command = [sys.executable, "-m", "infra.localcloud", "--state", str(state), "--prices", str(prices)]
+    with (state / "start.log").open("wb") as log:
+        server = subprocess.Popen(
+            [*command, "--project", project],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # it outlives this process, and Ctrl-C here is not for it
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        )
+    until = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < until:
+        running = find(state)
+        if running is not None:
+            return running
+        if server.poll() not in (None, 0):  # 0: another process was first, and its server answers soon
+            break
+        time.sleep(0.05)
+    tail = (state / "start.log").read_text("utf-8", "replace")[-600:]
+    raise LocalCloudError(f"the local cloud did not start: {tail.strip() or 'no answer'}")
+
+
+def control(cloud: dict[str, Any], what: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Call the control API; a `body` makes it a POST. Raises LocalCloudError."""
+    request = urllib.request.Request(
+        f"{cloud['http_url'].rstrip('/')}/_localcloud/{what}",
+        data=None if body is None else json.dumps(body).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    try:
+        with _direct.open(request, timeout=30) as answer:
+            said: dict[str, Any] = json.load(answer)
+    except urllib.error.HTTPError as cause:
+        raise LocalCloudError(f"{what}: {cause.read().decode('utf-8', 'replace')[:300]}") from cause
+    except (OSError, ValueError) as cause:
+        raise LocalCloudError(f"{what}: no answer from the local cloud ({cause})") from cause
+    return said

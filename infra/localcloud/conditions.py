@@ -1,0 +1,58 @@
+"""What is wrong with this cloud right now? Stock-outs, quota limits and unreachable zones, set by the control API."""
+
+from __future__ import annotations
+
+from infra.localcloud.errors import ApiError
+from infra.localcloud.store import Store
+
+_DEFAULT_LIMITS = {"GPUS_ALL_REGIONS": 16.0}
+_DEFAULT_LIMIT = 512.0
+
+
+class Conditions:
+    """Capacity per (zone, accelerator), quota limits per (metric, region or zone), and zones that cannot be reached."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def set_capacity(self, zone: str, accelerator: str, available: bool | int) -> None:
+        """`available`: True, False, or how many VMs or nodes of it can exist at the same time in the zone."""
+        body = {"zone": zone, "accelerator": accelerator, "available": available}
+        self._store.put("capacity", f"{zone}/{accelerator}", body)
+
+    def has_capacity(self, zone: str, accelerator: str, in_use: int) -> bool:
+        """Whether one more can be had; the setting of the accelerator itself wins over that of "*"."""
+        for name in (accelerator, "*"):
+            setting = self._store.get("capacity", f"{zone}/{name}")
+            if setting is not None:
+                available: bool | int = setting["available"]
+                return available if isinstance(available, bool) else in_use < available
+        return True
+
+    def set_quota(self, metric: str, place: str, limit: float) -> None:
+        """`place`: a region, a zone, or "" for every place that has no limit of its own."""
+        self._store.put("quotas", f"{metric}/{place}", {"name": metric, "place": place, "limit": limit})
+
+    def quota(self, metric: str, place: str = "") -> float:
+        """The limit that holds in `place`."""
+        for name in (place, ""):
+            setting = self._store.get("quotas", f"{metric}/{name}")
+            if setting is not None:
+                return float(setting["limit"])
+        return _DEFAULT_LIMITS.get(metric, _DEFAULT_LIMIT)
+
+    def set_unreachable(self, zone: str, unreachable: bool) -> None:
+        """While a zone is unreachable its calls answer 503 and lists over all zones are partial and say so."""
+        if unreachable:
+            self._store.put("unreachable", zone, {"zone": zone})
+        else:
+            self._store.delete("unreachable", zone)
+
+    def unreachable(self) -> list[str]:
+        """The zones that cannot be reached, in name order."""
+        return [zone for zone, _ in self._store.list("unreachable")]
+
+    def check_reachable(self, zone: str) -> None:
+        """Raises ApiError 503 when the zone cannot be reached."""
+        if self._store.get("unreachable", zone) is not None:
+            raise ApiError("UNAVAILABLE", f"The zone {zone} is currently unreachable.", reason="backendError")

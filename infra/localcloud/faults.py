@@ -1,0 +1,70 @@
+"""Which call shall fail, how often, and did it? Faults are planned per API method and counted as hit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from infra.localcloud.errors import HTTP_OF_STATUS, ApiError, invalid
+from infra.localcloud.store import Document, Store
+
+_STATUS_OF_HTTP = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    409: "ABORTED",
+    429: "RESOURCE_EXHAUSTED",
+    500: "INTERNAL",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
+
+
+class Faults:
+    """Planned faults, oldest first. A fault *before* the effect replaces it; one *after* only hides its answer."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def plan(self, body: dict[str, Any]) -> Document:
+        """Plan `times` failures of `method`. Raises ApiError 400 when the plan makes no sense."""
+        http = int(body.get("http", 503))
+        status = str(body.get("status") or _STATUS_OF_HTTP.get(http, ""))
+        when, times = body.get("when", "before"), int(body.get("times", 1))
+        if not body.get("method") or status not in HTTP_OF_STATUS or when not in ("before", "after") or times < 1:
+            raise invalid(f"A fault needs method, times >= 1, when before|after, and a known http or status: {body}")
+        number = self._store.next_number("faults")
+        fault = {
+            "id": number, "method": body["method"], "times": times, "when": when, "http": http,
+            "status": status,
+            "message": body.get("message") or f"Planned fault {number}.", "hit": 0,
+        }  # fmt: skip
+        self._store.put("faults", f"{number:08d}", fault)
+        return fault
+
+    def all(self) -> list[Document]:
+        """Every fault ever planned, with how often it was hit; `done` says that all of it happened."""
+        return [{**fault, "done": fault["hit"] >= fault["times"]} for _, fault in self._store.list("faults")]
+
+    def clear(self) -> None:
+        """Forget them all."""
+        for name, _ in self._store.list("faults"):
+            self._store.delete("faults", name)
+
+    def meet(self, method: str) -> Callable[[], None] | None:
+        """Called before `method`: raises the fault, or returns what raises it after the effect, or None."""
+        for name, fault in self._store.list("faults"):
+            if fault["method"] not in (method, "*") or fault["hit"] >= fault["times"]:
+                continue
+            fault["hit"] += 1
+            self._store.put("faults", name, fault)
+            error = ApiError(fault["status"], fault["message"], reason="backendError", http=fault["http"])
+
+            def raise_fault(error: ApiError = error) -> None:
+                raise error
+
+            if fault["when"] == "after":
+                return raise_fault
+            raise_fault()
+        return None

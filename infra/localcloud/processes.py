@@ -1,0 +1,96 @@
+"""Which processes run in a VM, what do they see, how do all of them end? Its environment says whose a process is."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+VM_VARIABLE = "LOCALCLOUD_VM"
+_GRACE_S = 2.0
+_KILL_DEADLINE_S = 5.0
+SHELL = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
+
+_PYTHON = """#!/bin/sh
+# The image's python3: the interpreter of the local cloud, so TensorFlow is "preinstalled" when it is there.
+exec {python} "$@"
+"""
+_SUDO = """#!/bin/sh
+# Everybody is the only user of this VM, so there is nothing to switch to.
+while :; do
+    case "$1" in
+        -u|-g) shift 2 ;;
+        -*) shift ;;
+        *) break ;;
+    esac
+done
+exec env "$@"
+"""
+
+
+def make_folder(folder: Path) -> None:
+    """The VM's disk: home/, bin/ with what its image brings, tmp/ for TMPDIR."""
+    for name in ("home", "bin", "tmp"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    tools = {"python3": _PYTHON.format(python=shlex.quote(sys.executable)), "sudo": _SUDO}
+    tools["python"] = tools["python3"]
+    for name, text in tools.items():
+        path = folder / "bin" / name
+        path.write_text(text)
+        path.chmod(0o755)
+
+
+def environment(folder: Path, vm_id: str, user: str, cloud: dict[str, str]) -> dict[str, str]:
+    """The whole environment of a process in the VM; nothing of ours leaks in. `cloud` is what the cloud adds."""
+    return {
+        "HOME": str(folder / "home"),
+        "USER": user,
+        "LOGNAME": user,
+        "SHELL": SHELL,
+        "LANG": "C.UTF-8",
+        "TMPDIR": str(folder / "tmp"),
+        "PATH": f"{folder / 'bin'}:/usr/local/bin:/usr/bin:/bin",
+        VM_VARIABLE: vm_id,
+        **cloud,
+    }
+
+
+def of_vm(vm_id: str) -> list[psutil.Process]:
+    """The processes whose environment names the VM, also those that were detached or outlived a cloud."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(VM_VARIABLE) == vm_id and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (psutil.Error, OSError):
+            continue  # It ended just now, or is somebody else's and so not a VM's.
+    return found
+
+
+def end_all(vm_id: str) -> int:
+    """SIGTERM, two seconds at most, then SIGKILL until none is left; blocks meanwhile. Returns how many there were.
+
+    Raises TimeoutError when some cannot be killed: a VM is never called gone while it runs.
+    """
+    processes = of_vm(vm_id)
+    count = len(processes)
+    _signal(processes, terminate=True)
+    _, processes = psutil.wait_procs(processes, timeout=_GRACE_S)
+    deadline = time.monotonic() + _KILL_DEADLINE_S
+    while processes := of_vm(vm_id):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"VM {vm_id}: processes {[process.pid for process in processes]} cannot be killed")
+        _signal(processes, terminate=False)
+        psutil.wait_procs(processes, timeout=_GRACE_S)
+    return count
+
+
+def _signal(processes: list[psutil.Process], terminate: bool) -> None:
+    for process in processes:
+        try:
+            process.terminate() if terminate else process.kill()
+        except psutil.NoSuchProcess:
+            continue

@@ -1,0 +1,105 @@
+"""How does unchanged Google software reach the local cloud? A CONNECT proxy that leads *.googleapis.com here.
+
+Set as `https_proxy`, with the bundle of `certs.py` as `CURL_CA_BUNDLE`. Bytes are only piped, never read: TLS ends
+in the application. Other hosts are reached directly, on port 443 alone, so that pip works on a VM; it listens on the
+loopback address and so gives nobody a way into a network that they did not have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+
+log = logging.getLogger("localcloud.proxy")
+
+_HEAD_TIMEOUT_S = 30.0
+_CONNECT_TIMEOUT_S = 15.0
+_BLOCK_BYTES = 1 << 16
+_TLS_PORT = 443
+
+
+class _RefusedError(Exception):
+    """A request that is answered with this status line instead of a tunnel."""
+
+
+async def start_proxy(tls_port: int, port: int = 0) -> asyncio.Server:
+    """Listen on 127.0.0.1 (`port` 0: any free one; see `server.sockets`). `tls_port` is the application's TLS port."""
+
+    # asyncio holds these tasks weakly once the caller has closed its half: unheld, a tunnel that still waits for the
+    # other half's answer could be garbage-collected.
+    held: set[asyncio.Task[None] | None] = set()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        held.add(task)
+        try:
+            await _serve(reader, writer, tls_port)
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError) as cause:
+            log.debug("connection dropped: %r", cause)
+        finally:
+            held.discard(task)
+            writer.close()
+
+    return await asyncio.start_server(handle, "127.0.0.1", port)
+
+
+def is_google(host: str) -> bool:
+    """True for the hosts that are served here."""
+    name = host.lower().rstrip(".")
+    return name == "googleapis.com" or name.endswith(".googleapis.com")
+
+
+async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, tls_port: int) -> None:
+    async with asyncio.timeout(_HEAD_TIMEOUT_S):
+        head = await reader.readuntil(b"\r\n\r\n")
+    try:
+        host, port = _target(head)
+        upstream_reader, upstream_writer = await _connect(host, port, tls_port)
+    except _RefusedError as refusal:
+        writer.write(f"HTTP/1.1 {refusal}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode("latin-1"))
+        await writer.drain()
+        return
+    writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+    await writer.drain()
+    try:
+        async with asyncio.TaskGroup() as pipes:
+            pipes.create_task(_pipe(reader, upstream_writer))
+            pipes.create_task(_pipe(upstream_reader, writer))
+    finally:
+        upstream_writer.close()
+
+
+def _target(head: bytes) -> tuple[str, int]:
+    words = head.split(b"\r\n", 1)[0].decode("latin-1").split()
+    if len(words) != 3 or not words[2].startswith("HTTP/1."):
+        raise _RefusedError("400 Bad Request")
+    if words[0] != "CONNECT":
+        raise _RefusedError("405 Method Not Allowed\r\nAllow: CONNECT")
+    host, separator, port = words[1].rpartition(":")
+    if not separator or not host or not port.isascii() or not port.isdigit():
+        raise _RefusedError("400 Bad Request")
+    if int(port) != _TLS_PORT:
+        raise _RefusedError("403 Forbidden")
+    return host.strip("[]"), int(port)
+
+
+async def _connect(host: str, port: int, tls_port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    target = ("127.0.0.1", tls_port) if is_google(host) else (host, port)
+    try:
+        async with asyncio.timeout(_CONNECT_TIMEOUT_S):
+            return await asyncio.open_connection(*target)
+    except (OSError, TimeoutError, UnicodeError) as cause:
+        log.warning("CONNECT %s: %s", host, cause)
+        raise _RefusedError("502 Bad Gateway") from cause
+
+
+async def _pipe(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    """Until the source ends; then the target is told so, and its answer may still come back."""
+    with contextlib.suppress(ConnectionError):
+        while block := await source.read(_BLOCK_BYTES):
+            target.write(block)
+            await target.drain()
+    if target.can_write_eof():
+        with contextlib.suppress(OSError):
+            target.write_eof()

@@ -1,0 +1,175 @@
+"""What can be done with a bucket? The JSON API's bucket methods, with IAM policies as far as clients need them."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from infra.localcloud.app import answer, json_body
+from infra.localcloud.clock import CloudClock
+from infra.localcloud.errors import invalid, precondition_failed
+from infra.localcloud.storage import names
+from infra.localcloud.storage.catalog import Catalog
+from infra.localcloud.storage.conditions import Conditions
+from infra.localcloud.storage.model import Bucket
+from infra.localcloud.storage.problems import required
+from infra.localcloud.storage.resources import base_url, bucket_resource
+from infra.localcloud.storage.routing import after_token, page_size, page_token, route
+from infra.localcloud.storage.settings import bucket_settings, merge_patch
+from infra.localcloud.store import Document
+
+_PUBLIC = frozenset({"allUsers", "allAuthenticatedUsers"})
+
+
+class BucketMethods:
+    """storage.buckets.*"""
+
+    def __init__(self, catalog: Catalog, clock: CloudClock) -> None:
+        self._catalog = catalog
+        self._clock = clock
+
+    def routes(self) -> list[BaseRoute]:
+        """Their routes."""
+        one = "/storage/v1/b/{bucket}"
+        return [
+            route("/storage/v1/b", self.list_page, "GET", "storage.buckets.list"),
+            route("/storage/v1/b", self.insert, "POST", "storage.buckets.insert"),
+            route(one, self.get, "GET", "storage.buckets.get"),
+            route(one, self.patch, "PATCH", "storage.buckets.patch"),
+            route(one, self.update, "PUT", "storage.buckets.update"),
+            route(one, self.delete, "DELETE", "storage.buckets.delete"),
+            route(f"{one}/storageLayout", self.layout, "GET", "storage.buckets.getStorageLayout"),
+            route(f"{one}/managedFolders", self.managed_folders, "GET", "storage.managedFolders.list"),
+            route(f"{one}/iam", self.get_policy, "GET", "storage.buckets.getIamPolicy"),
+            route(f"{one}/iam", self.set_policy, "PUT", "storage.buckets.setIamPolicy"),
+            route(f"{one}/iam/testPermissions", self.test_permissions, "GET", "storage.buckets.testIamPermissions"),
+            route("/storage/v1/projects/{project}/serviceAccount", self.agent, "GET", "storage.serviceAccount.get"),
+        ]
+
+    async def insert(self, request: Request) -> Response:
+        """Create. 409 when the name is taken."""
+        project = request.query_params.get("project")
+        if not project:
+            raise required("project")
+        body = await json_body(request)
+        if not isinstance(body.get("name"), str):
+            raise required("name")
+        name = names.check_bucket_name(body["name"])
+        bucket = self._catalog.create_bucket(name, project, bucket_settings(body))
+        return self._answer(request, bucket)
+
+    async def list_page(self, request: Request) -> Response:
+        """The project's buckets, a page at a time."""
+        project = request.query_params.get("project")
+        if not project:
+            raise required("project")
+        after, limit = after_token(request), page_size(request)
+        found = self._catalog.buckets(request.query_params.get("prefix", ""))
+        # The project may be given by its id or by its number; this cloud has one number.
+        rest = [bucket for bucket in found if bucket.project == project and bucket.name > after]
+        base = base_url(request)
+        body: Document = {
+            "kind": "storage#buckets",
+            "items": [bucket_resource(bucket, self._clock, base) for bucket in rest[:limit]],
+        }
+        if len(rest) > limit:
+            body["nextPageToken"] = page_token(rest[limit - 1].name)
+        return answer(body)
+
+    async def get(self, request: Request) -> Response:
+        """One bucket."""
+        bucket = self._bucket(request)
+        Conditions.of(request.query_params).check_bucket(bucket)
+        return self._answer(request, bucket)
+
+    async def patch(self, request: Request) -> Response:
+        """Change some settings; null removes one."""
+        changes = await json_body(request)
+        bucket = self._bucket(request)
+        return self._change(request, bucket, merge_patch(bucket.settings, changes))
+
+    async def update(self, request: Request) -> Response:
+        """Replace all settings but the location, which a bucket keeps for life."""
+        body = await json_body(request)
+        bucket = self._bucket(request)
+        return self._change(request, bucket, {"location": bucket.location, **body})
+
+    async def delete(self, request: Request) -> Response:
+        """409 unless empty."""
+        bucket = self._bucket(request)
+        Conditions.of(request.query_params).check_bucket(bucket)
+        self._catalog.delete_bucket(bucket)
+        return Response(status_code=204)
+
+    async def layout(self, request: Request) -> Response:
+        """What gcloud asks before it lists: is this a hierarchical namespace? It never is."""
+        bucket = self._bucket(request)
+        return answer(
+            {
+                "kind": "storage#storageLayout",
+                "bucket": bucket.name,
+                "location": bucket.location,
+                "locationType": names.location_type(bucket.location),
+                "hierarchicalNamespace": {"enabled": False},
+            }
+        )
+
+    async def managed_folders(self, request: Request) -> Response:
+        """What gcloud asks before it removes a bucket. There are none, and none can be made."""
+        self._bucket(request)
+        return answer({"kind": "storage#managedFolders", "items": []})
+
+    async def get_policy(self, request: Request) -> Response:
+        """The IAM policy that was last set."""
+        return answer(_policy(self._bucket(request)))
+
+    async def set_policy(self, request: Request) -> Response:
+        """Kept as given; an etag of an older policy is refused with 412, so that no binding is lost."""
+        body = await json_body(request)
+        bucket = self._bucket(request)
+        bindings = body.get("bindings", [])
+        if not isinstance(bindings, list) or not all(isinstance(item, dict) for item in bindings):
+            raise invalid("Invalid value for bindings: expected a list of objects.")
+        if body.get("etag") not in (None, "", _policy(bucket)["etag"]):
+            raise precondition_failed()
+        members = {member for item in bindings for member in item.get("members", [])}
+        if members & _PUBLIC and bucket.settings["iamConfiguration"]["publicAccessPrevention"] == "enforced":
+            raise precondition_failed("The member bindings allUsers and allAuthenticatedUsers are not allowed.")
+        changed = self._catalog.change_bucket(bucket, bucket.settings, {"bindings": bindings})
+        return answer(_policy(changed))
+
+    async def test_permissions(self, request: Request) -> Response:
+        """All that are asked for: who may do what is not modelled here, only that the bucket exists."""
+        self._bucket(request)
+        asked = request.query_params.getlist("permissions")
+        return answer({"kind": "storage#testIamPermissionsResponse", "permissions": asked})
+
+    async def agent(self, request: Request) -> Response:
+        """The project's storage service agent."""
+        project = request.path_params["project"]
+        email = f"service-{project}@gs-project-accounts.iam.gserviceaccount.com"
+        return answer({"kind": "storage#serviceAccount", "email_address": email})
+
+    def _bucket(self, request: Request) -> Bucket:
+        return self._catalog.bucket(request.path_params["bucket"])
+
+    def _change(self, request: Request, bucket: Bucket, wanted: Document) -> Response:
+        Conditions.of(request.query_params).check_bucket(bucket)
+        settings = bucket_settings(wanted)
+        if settings["location"] != bucket.location:
+            raise invalid("The location of a bucket cannot be changed.")
+        return self._answer(request, self._catalog.change_bucket(bucket, settings))
+
+    def _answer(self, request: Request, bucket: Bucket) -> Response:
+        return answer(bucket_resource(bucket, self._clock, base_url(request)))
+
+
+def _policy(bucket: Bucket) -> Document:
+    return {
+        "kind": "storage#policy",
+        "resourceId": f"projects/_/buckets/{bucket.name}",
+        "version": 1,
+        "etag": f"CA{bucket.metageneration}=",
+        "bindings": bucket.policy.get("bindings", []),
+    }

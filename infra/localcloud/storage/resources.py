@@ -1,0 +1,84 @@
+"""How does a bucket or an object look on the wire? The JSON API's resources, from our state."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from starlette.requests import Request
+
+from infra.localcloud.clock import CloudClock
+from infra.localcloud.storage.model import Bucket, SoftDeleted, StoredObject
+from infra.localcloud.storage.names import location_type
+from infra.localcloud.store import Document
+
+# One project of this cloud is one number; nothing depends on which.
+PROJECT_NUMBER = "123456789012"
+
+
+def base_url(request: Request) -> str:
+    """Scheme and host as the caller wrote them, so that links in answers lead back through the caller's own way."""
+    return f"{request.url.scheme}://{request.headers.get('host', 'storage.googleapis.com')}"
+
+
+def bucket_resource(bucket: Bucket, clock: CloudClock, base: str) -> Document:
+    """storage#bucket."""
+    settings = dict(bucket.settings)
+    soft = dict(settings["softDeletePolicy"])
+    settings["softDeletePolicy"] = {
+        "retentionDurationSeconds": str(soft["retentionDurationSeconds"]),
+        "effectiveTime": clock.rfc3339(bucket.created_at_s),
+    }
+    iam = settings["iamConfiguration"]
+    settings["iamConfiguration"] = {**iam, "bucketPolicyOnly": iam["uniformBucketLevelAccess"]}
+    return {
+        "kind": "storage#bucket",
+        "id": bucket.name,
+        "selfLink": f"{base}/storage/v1/b/{bucket.name}",
+        "name": bucket.name,
+        "projectNumber": PROJECT_NUMBER,
+        "generation": str(int(bucket.created_at_s * 1e6)),
+        "metageneration": str(bucket.metageneration),
+        "etag": f"CA{bucket.metageneration}=",
+        "timeCreated": clock.rfc3339(bucket.created_at_s),
+        "updated": clock.rfc3339(bucket.updated_at_s),
+        "locationType": location_type(bucket.location),
+        **({"rpo": "DEFAULT"} if location_type(bucket.location) != "region" else {}),
+        **settings,
+    }
+
+
+def object_resource(item: StoredObject, clock: CloudClock, base: str) -> Document:
+    """storage#object."""
+    path = f"b/{item.bucket}/o/{quote(item.name, safe='')}"
+    resource: Document = {
+        "kind": "storage#object",
+        "id": f"{item.bucket}/{item.name}/{item.generation}",
+        "selfLink": f"{base}/storage/v1/{path}",
+        "mediaLink": f"{base}/download/storage/v1/{path}?generation={item.generation}&alt=media",
+        "name": item.name,
+        "bucket": item.bucket,
+        "generation": str(item.generation),
+        "metageneration": str(item.metageneration),
+        "size": str(item.size_bytes),
+        "crc32c": item.crc32c,
+        "etag": item.etag,
+        "timeCreated": clock.rfc3339(item.created_at_s),
+        "timeFinalized": clock.rfc3339(item.created_at_s),
+        "updated": clock.rfc3339(item.updated_at_s),
+        "timeStorageClassUpdated": clock.rfc3339(item.class_changed_at_s),
+        **item.settings,
+    }
+    if item.md5 is not None:
+        resource["md5Hash"] = item.md5
+    if item.component_count is not None:
+        resource["componentCount"] = item.component_count
+    return resource
+
+
+def soft_deleted_resource(kept: SoftDeleted, clock: CloudClock, base: str) -> Document:
+    """storage#object of a soft-deleted generation."""
+    return {
+        **object_resource(kept.object, clock, base),
+        "softDeleteTime": clock.rfc3339(kept.deleted_at_s),
+        "hardDeleteTime": clock.rfc3339(kept.hard_delete_at_s),
+    }

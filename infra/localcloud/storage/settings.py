@@ -1,0 +1,248 @@
+"""Which fields may a caller set on a bucket or an object, and to what? Everything else is answered with 400."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from infra.localcloud.errors import invalid
+from infra.localcloud.storage import names
+from infra.localcloud.storage.problems import unsupported
+from infra.localcloud.store import Document
+
+SOFT_DELETE_DEFAULT_S = 604_800
+_SOFT_DELETE_LONGEST_S = 7_776_000
+STORAGE_CLASSES = frozenset(
+    {"STANDARD", "NEARLINE", "COLDLINE", "ARCHIVE", "DURABLE_REDUCED_AVAILABILITY", "MULTI_REGIONAL", "REGIONAL"}
+)
+_LABEL = re.compile(r"[\w-]{0,63}")
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+
+# Fields Google writes and a caller may send back (`update` sends everything it read): dropped, not refused.
+_BUCKET_OUTPUT_ONLY = frozenset(
+    {
+        "kind", "id", "selfLink", "projectNumber", "metageneration", "generation", "timeCreated", "updated", "etag",
+        "locationType", "owner", "satisfiesPZS", "satisfiesPZI", "softDeleteTime", "hardDeleteTime",
+    }
+)  # fmt: skip
+_OBJECT_OUTPUT_ONLY = frozenset(
+    {
+        "kind", "id", "selfLink", "mediaLink", "name", "bucket", "generation", "metageneration", "timeCreated",
+        "updated", "etag", "size", "md5Hash", "crc32c", "componentCount", "timeStorageClassUpdated", "timeFinalized",
+        "owner", "softDeleteTime", "hardDeleteTime", "timeDeleted", "retentionExpirationTime",
+    }
+)  # fmt: skip
+_STRINGS = frozenset({"cacheControl", "contentDisposition", "contentEncoding", "contentLanguage", "contentType"})
+# Features that may be named only to say that they are off.
+_SWITCHED_OFF: dict[str, tuple[Any, ...]] = {
+    "versioning": ({"enabled": False}, {}),
+    "autoclass": ({"enabled": False}, {}),
+    "hierarchicalNamespace": ({"enabled": False}, {}),
+    "billing": ({"requesterPays": False}, {}),
+    "defaultEventBasedHold": (False,),
+    "rpo": ("DEFAULT",),
+    "acl": ([],),
+    "defaultObjectAcl": ([],),
+    "temporaryHold": (False,),
+    "eventBasedHold": (False,),
+}
+
+
+def merge_patch(current: Document, changes: Document) -> Document:
+    """RFC 7396, the meaning of PATCH: null removes, objects are merged, everything else replaces."""
+    merged = dict(current)
+    for key, value in changes.items():
+        if value is None:
+            merged.pop(key, None)
+        elif isinstance(value, dict) and isinstance(merged.get(key), dict):
+            merged[key] = merge_patch(merged[key], value)
+        elif isinstance(value, dict):
+            merged[key] = merge_patch({}, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def bucket_settings(body: Document) -> Document:
+    """A complete, normalised bucket document with Google's defaults. Raises ApiError 400 for what is wrong in it."""
+    settings = _known(body, _BUCKET_OUTPUT_ONLY | {"name"}, _BUCKET_FIELDS)
+    settings.setdefault("location", "US")
+    settings.setdefault("storageClass", "STANDARD")
+    settings.setdefault("iamConfiguration", _iam_configuration({}))
+    settings.setdefault("softDeletePolicy", _soft_delete_policy({}))
+    return settings
+
+
+def object_settings(body: Document) -> Document:
+    """A normalised object document. Raises ApiError 400 for what is wrong in it."""
+    return _known(body, _OBJECT_OUTPUT_ONLY, _OBJECT_FIELDS)
+
+
+def _known(body: Document, dropped: frozenset[str], fields: dict[str, Callable[[Any], Any]]) -> Document:
+    settings: Document = {}
+    for key, value in body.items():
+        if key in dropped or value is None:
+            continue
+        if key in _SWITCHED_OFF:
+            if value not in _SWITCHED_OFF[key]:
+                raise unsupported(f"{key}={value}")
+        elif key in fields:
+            settings[key] = fields[key](value)
+        else:
+            raise invalid(f'Invalid JSON payload received. Unknown name "{key}": Cannot find field.', "badRequest")
+    return settings
+
+
+def _string(value: Any) -> str:
+    if not isinstance(value, str):
+        raise invalid(f"Invalid value: expected a string, got {value!r}")
+    return value
+
+
+def _object(value: Any) -> Document:
+    if not isinstance(value, dict):
+        raise invalid(f"Invalid value: expected an object, got {value!r}")
+    return value
+
+
+def _only(value: Any, allowed: set[str], where: str) -> Document:
+    body = _object(value)
+    if unknown := set(body) - allowed:
+        raise invalid(f"Invalid JSON payload received. Unknown name \"{min(unknown)}\" at '{where}'", "badRequest")
+    return body
+
+
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise invalid(f"Invalid value: expected true or false, got {value!r}")
+    return value
+
+
+def _location(value: Any) -> str:
+    return names.check_location(_string(value))
+
+
+def _storage_class(value: Any) -> str:
+    if value not in STORAGE_CLASSES:
+        raise invalid(f"The specified storage class '{value}' is not valid.")
+    return str(value)
+
+
+def _labels(value: Any) -> dict[str, str]:
+    labels = {key: _string(text) for key, text in _object(value).items()}
+    if len(labels) > 64:
+        raise invalid("A bucket may have at most 64 labels.")
+    for key, text in labels.items():
+        is_fit = key and _LABEL.fullmatch(key) and _LABEL.fullmatch(text) and (key + text) == (key + text).lower()
+        if not is_fit:
+            raise invalid(f"Invalid label '{key}: {text}': use at most 63 lower-case letters, digits, '_' and '-'.")
+    return labels
+
+
+def _metadata(value: Any) -> dict[str, str]:
+    metadata = {key: _string(text) for key, text in _object(value).items()}
+    if sum(len(key.encode()) + len(text.encode()) for key, text in metadata.items()) > 8192:
+        raise invalid("The total size of the custom metadata is larger than 8 KiB.")
+    return metadata
+
+
+def _iam_configuration(value: Any) -> Document:
+    body = _only(
+        value,
+        {"uniformBucketLevelAccess", "publicAccessPrevention", "bucketPolicyOnly"},
+        "iamConfiguration",
+    )
+    prevention = body.get("publicAccessPrevention") or "inherited"
+    if prevention not in ("inherited", "unspecified", "enforced"):
+        raise invalid(f"Invalid value for publicAccessPrevention: '{prevention}'")
+    uniform = _object(body.get("uniformBucketLevelAccess") or body.get("bucketPolicyOnly") or {})
+    access = {"enabled": _boolean(uniform.get("enabled", False))}
+    return {
+        "publicAccessPrevention": "inherited" if prevention == "unspecified" else prevention,
+        "uniformBucketLevelAccess": access,
+    }
+
+
+def _soft_delete_policy(value: Any) -> Document:
+    body = _only(value, {"retentionDurationSeconds", "effectiveTime"}, "softDeletePolicy")
+    try:
+        seconds = int(body.get("retentionDurationSeconds", SOFT_DELETE_DEFAULT_S))
+    except (TypeError, ValueError) as cause:
+        raise invalid(f"Invalid softDeletePolicy.retentionDurationSeconds: {body}") from cause
+    if seconds != 0 and not SOFT_DELETE_DEFAULT_S <= seconds <= _SOFT_DELETE_LONGEST_S:
+        raise invalid(
+            f"Soft delete retention duration must be 0 or between {SOFT_DELETE_DEFAULT_S} and {_SOFT_DELETE_LONGEST_S}."
+        )
+    return {"retentionDurationSeconds": seconds}
+
+
+def _lifecycle(value: Any) -> Document:
+    rules = _only(value, {"rule"}, "lifecycle").get("rule") or []
+    if not isinstance(rules, list):
+        raise invalid("lifecycle.rule must be a list.")
+    return {"rule": [_rule(rule) for rule in rules]}
+
+
+def _rule(value: Any) -> Document:
+    body = _only(value, {"action", "condition"}, "lifecycle.rule")
+    action = _only(body.get("action") or {}, {"type", "storageClass"}, "lifecycle.rule.action")
+    if action.get("type") not in ("Delete", "SetStorageClass", "AbortIncompleteMultipartUpload"):
+        raise invalid(f"Invalid lifecycle action: {action}")
+    if action["type"] == "SetStorageClass":
+        _storage_class(action.get("storageClass"))
+    condition = _only(body.get("condition") or {}, set(_CONDITIONS), "lifecycle.rule.condition")
+    if not condition:
+        raise invalid("A lifecycle rule needs at least one condition.")
+    return {"action": action, "condition": {key: _CONDITIONS[key](item) for key, item in condition.items()}}
+
+
+def _whole_number(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise invalid(f"Invalid value: expected a whole number, got {value!r}")
+    return value
+
+
+def _date(value: Any) -> str:
+    if not isinstance(value, str) or not _DATE.fullmatch(value):
+        raise invalid(f"Invalid value: expected a date like 2026-11-21, got {value!r}")
+    return value
+
+
+def _strings(value: Any) -> list[str]:
+    if not isinstance(value, list):
+        raise invalid(f"Invalid value: expected a list, got {value!r}")
+    return [_string(item) for item in value]
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise invalid(f"Invalid value: expected a list, got {value!r}")
+    return value
+
+
+_CONDITIONS: dict[str, Callable[[Any], Any]] = {
+    "age": _whole_number,
+    "createdBefore": _date,
+    "isLive": _boolean,
+    "numNewerVersions": _whole_number,
+    "matchesPrefix": _strings,
+    "matchesSuffix": _strings,
+    "matchesStorageClass": _strings,
+}
+_BUCKET_FIELDS: dict[str, Callable[[Any], Any]] = {
+    "location": _location,
+    "storageClass": _storage_class,
+    "labels": _labels,
+    "iamConfiguration": _iam_configuration,
+    "softDeletePolicy": _soft_delete_policy,
+    "lifecycle": _lifecycle,
+    "cors": _list,
+    "website": _object,
+}
+_OBJECT_FIELDS: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(sorted(_STRINGS), _string),
+    "storageClass": _storage_class,
+    "metadata": _metadata,
+    "customTime": _string,
+}
