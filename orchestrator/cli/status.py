@@ -21,15 +21,12 @@ WATCH_INTERVAL_S = 2.0
 @click.option("--watch", is_flag=True, help="Show it again and again until Ctrl-C.")
 @output.json_option
 def status(runs: tuple[str, ...], watch: bool, as_json: bool) -> None:
-    """Show experiments and runs, the unfinished first; with RUN also what happened to it.
-
-    Times are UTC. Costs are what the runs have cost so far.
+    """Show experiments and runs, the unfinished first; with RUN also what happened to it. Times are UTC.
 
     \b
     Examples:
-      orchestrate status
-      orchestrate status r-7k2m9x
       orchestrate status --watch
+      orchestrate status r-7k2m9x
     """
     if watch and as_json:
         raise click.UsageError("--watch does not go with --json; ask again as often as you like")
@@ -50,8 +47,8 @@ def _view(project: Project, runs: tuple[str, ...]) -> RenderableType:
     from orchestrator.cli.standing import experiments_with_runs
     from orchestrator.cli.status_view import status_view
 
-    found = experiments_with_runs(project.ledger, set(runs), SystemClock().now())
-    return status_view(found, output.stdout().width, events=bool(runs))
+    now, width = SystemClock().now(), output.stdout().width
+    return status_view(experiments_with_runs(project.ledger, set(runs), now), width, events=bool(runs))
 
 
 def _watch(project: Project, runs: tuple[str, ...]) -> None:
@@ -59,7 +56,11 @@ def _watch(project: Project, runs: tuple[str, ...]) -> None:
 
     from orchestrator.bootstrap import SystemClock
 
-    with Live(_view(project, runs), console=output.stdout(), auto_refresh=False) as live:
+    console = output.stdout()
+    while not console.is_terminal:  # plain tables, one below the other, and not so many of them
+        console.print(_view(project, runs))
+        SystemClock().sleep(WATCH_INTERVAL_S * 5)
+    with Live(_view(project, runs), console=console, auto_refresh=False) as live:
         while True:
             SystemClock().sleep(WATCH_INTERVAL_S)
             live.update(_view(project, runs), refresh=True)

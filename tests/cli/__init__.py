@@ -1,0 +1,1 @@
+"""What does a user of the command line see?"""

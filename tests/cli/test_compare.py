@@ -1,0 +1,140 @@
+"""Which accelerator was faster, as `compare` says it?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import LOCAL, Shell
+from tests.cli.filled import fill
+from tests.records import make_record, write_record
+
+TEXT = """\
+Time in seconds
+run accelerator device total set-up compile first steady n eval wait
+r-aaaaaa tpu x8 tpu x8 60.0 4.00 12.5 6.00 2.50 3 0.250 5.0%
+r-bbbbbb gpu x1 gpu x1 60.0 4.00 12.5 8.00 5.00 3 0.250 5.0%
+Speed, steps in ms
+run accelerator device batch p50 p90 p99 µs/sample samples/s predict
+r-aaaaaa tpu x8 tpu x8 256 500 625 750 2,441 410 2.00
+r-bbbbbb gpu x1 gpu x1 256 500 625 750 4,883 205 2.00
+Result and cost
+run accelerator device accuracy peak MiB run USD epoch USD
+r-aaaaaa tpu x8 tpu x8 94.00% 1,024 h - -
+r-bbbbbb gpu x1 gpu x1 94.00% 1,024 h - -
+mnist-cnn, global batch 256: steady epoch tpu x8 2.5 s, gpu x1 5 s: tpu x8 was 2.00 times as fast; \
+one run each: no interval, so this is an observation, not a verdict
+not the same: seed: tpu x8 0, gpu x1 1
+""".splitlines()
+
+
+@pytest.fixture
+def records(run_cli: Shell) -> Path:
+    """Record files: a TPU's, a GPU's, and a simulated one."""
+    gpu = make_record("r-bbbbbb", kind="gpu", count=1, epoch_s=(8.0, 5.0, 5.0, 5.5), seed=1)
+    write_record(run_cli.folder / "tpu" / "record.json", make_record("r-aaaaaa"))
+    write_record(run_cli.folder / "gpu" / "record.json", gpu)
+    simulated = make_record("r-cccccc", kind="cpu standing in for tpu", simulated=True)
+    write_record(run_cli.folder / "sim" / "record.json", simulated)
+    return run_cli.folder
+
+
+def _lines(text: str) -> list[str]:
+    return [" ".join(line.split()) for line in text.splitlines() if line.strip(" ─")]
+
+
+@pytest.mark.usefixtures("records")
+def test_two_record_files_side_by_side(run_cli: Shell) -> None:
+    """A folder means the record.json in it; one run each is called an observation; differences are named."""
+    done = run_cli("compare", "tpu", "gpu/record.json", "tpu/record.json")
+    assert done.exit == 0
+    assert _lines(done.stdout) == TEXT
+    assert done.stderr.startswith(LOCAL)
+
+
+@pytest.mark.usefixtures("records")
+def test_json_has_every_figure_of_every_run(run_cli: Shell) -> None:
+    """Null where the run, or the ledger, does not know."""
+    said: dict[str, Any] = run_cli("compare", "tpu", "gpu", "--json").json
+    assert set(said) == {"simulated", "runs", "pairings", "differences", "notes"}
+    assert said["differences"] == ["seed: tpu x8 0, gpu x1 1"]
+    assert (said["simulated"], said["notes"]) == (False, [])
+    tpu = said["runs"][0]
+    assert tpu["steady_epoch_s"] == 2.5
+    assert tpu["sample_s"] == 2.5 / 1024
+    assert (tpu["usd"], tpu["usd_per_steady_epoch"], tpu["device_peak_bytes"]) == (None, None, None)
+    [pair] = said["pairings"]
+    assert (pair["faster"], pair["slower"], pair["ratio"], pair["interval"]) == ("tpu x8", "gpu x1", 2.0, None)
+
+
+@pytest.mark.usefixtures("records")
+def test_simulated_and_real_runs_are_not_mixed_unasked(run_cli: Shell) -> None:
+    """With --force they are, and the title and the row say which one is simulated."""
+    done = run_cli("compare", "tpu", "sim")
+    assert (done.exit, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"{LOCAL}error: simulated and real runs cannot be compared: r-cccccc ran on the local cloud, whose speeds mean "
+        "nothing\n  next: compare runs of one kind, or add --force to see them side by side all the same\n"
+    )
+    forced = _lines(run_cli("compare", "tpu", "sim", "--force").stdout)
+    assert forced[0] == "Time in seconds (simulated: speeds mean nothing)"
+    assert forced[3].startswith("r-cccccc tpu x8 simulated ")
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("{}", "bad.json: damaged at schema_version (Field required)"),
+        ('{"schema_version": 9}', "bad.json: its schema_version is 9 and this program reads 1"),
+        ('{"schema_version": 1, "model": "somebody else\'s"}', "bad.json: damaged at run_id (Field required)"),
+        ("\x00\x01", "bad.json: damaged at JSON (Invalid JSON"),
+    ],
+)
+def test_a_damaged_or_foreign_record_is_named(run_cli: Shell, records: Path, content: str, says: str) -> None:
+    """Exit 2, nothing on stdout."""
+    (records / "bad.json").write_text(content)
+    done = run_cli("compare", "tpu", "bad.json")
+    assert (done.exit, done.stdout) == (2, "")
+    assert f"error: {says}" in done.stderr
+
+
+def test_without_an_argument_the_latest_experiment_that_has_records(run_cli: Shell) -> None:
+    """Its accelerator and its cost come from the ledger; a run named by its file is the same run."""
+    ledger = run_cli.ledger()
+    fill(ledger, run_cli.folder)
+    ledger.close()
+    said = run_cli("compare", "--json").json
+    [run] = said["runs"]
+    assert (run["name"], run["accelerator"], run["device"], run["usd"]) == ("r-aaaaaa", "v3-8", "tpu x8", "1.25")
+    assert run["usd_per_steady_epoch"].startswith("0.00555")
+    assert said["notes"] == ["one run: nothing to compare it with"]
+    for name in ("e-000001", "r-aaaaaa", "r-aaaaaa/record.json", str(run_cli.folder / "r-aaaaaa")):
+        assert run_cli("compare", name, "--json").json["runs"] == [run]
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("e-000002", "no run of experiment e-000002 has a record yet"),
+        ("e-nobody", "there is no experiment 'e-nobody' in the ledger"),
+        ("r-bbbbbb", "run r-bbbbbb has no record: it is failed"),
+        ("elsewhere.json", "'elsewhere.json' is no run, no experiment and no record file"),
+    ],
+)
+def test_what_has_no_record_is_named(run_cli: Shell, name: str, sentence: str) -> None:
+    """With the reason, exit 2."""
+    ledger = run_cli.ledger()
+    fill(ledger, run_cli.folder)
+    ledger.close()
+    done = run_cli("compare", name)
+    assert (done.exit, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"{LOCAL}error: {sentence}\n")
+
+
+def test_an_empty_ledger_has_nothing_to_compare(run_cli: Shell) -> None:
+    """And says what could be compared."""
+    done = run_cli("compare")
+    assert (done.exit, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"{LOCAL}error: there is no run with a record yet\n")
