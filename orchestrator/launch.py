@@ -161,7 +161,7 @@ def _prepare_data(
         prepared = prepare_dataset(source, workload.data_kind, out, progress)
     except DataError as cause:
         flag = "" if source is None else "--data: "
-        hint = "give a folder with MNIST's four idx files or with TFRecord shards and their manifest, or none for the sample"
+        hint = "give a folder with MNIST's four idx files or with TFRecord shards, or none for the packaged sample"
         raise UsageError(f"{flag}{cause}", hint) from cause
     return prepared.manifest, prepared.directory
 
