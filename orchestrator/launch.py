@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -152,18 +153,41 @@ def _check_batches(batch_sizes: Sequence[int], chosen: Sequence[Accelerator]) ->
                 )
 
 
+_DATA_HINTS = {
+    "mnist": "give a folder with MNIST's four idx files or with TFRecord shards, or none for the packaged sample",
+    "photos": "give a folder of photos, FOLDER/CLASS/*.jpg or FOLDER/train/CLASS/*.jpg with FOLDER/val/CLASS/*.jpg",
+    "clips": "give a folder of clips, FOLDER/CLASS/*.avi or FOLDER/train/CLASS/*.avi with FOLDER/val/CLASS/*.avi",
+}
+
+
 def _prepare_data(
     source: Path | None, workload: Workload, home: Path, progress: Callable[[int, int], None] | None
 ) -> tuple[DatasetManifest, Path]:
-    name = "sample" if source is None else source.resolve().name
-    out = home / "datasets" / f"{workload.data_kind}-{name}"
+    """Convert or verify the data set on this machine. Raises UsageError."""
+    kind = workload.data_kind
+    if source is None and kind != "mnist":
+        raise UsageError(
+            f"--data: {workload.name} trains on {kind}, and no sample of {kind} is packaged", _DATA_HINTS[kind]
+        )
+    out = home / "datasets" / _dataset_folder(source, workload)
     try:
-        prepared = prepare_dataset(source, workload.data_kind, out, progress)
+        prepared = prepare_dataset(source, kind, out, progress, workload.prepare)
     except DataError as cause:
         flag = "" if source is None else "--data: "
-        hint = "give a folder with MNIST's four idx files or with TFRecord shards, or none for the packaged sample"
-        raise UsageError(f"{flag}{cause}", hint) from cause
+        raise UsageError(f"{flag}{cause}", _DATA_HINTS[kind]) from cause
     return prepared.manifest, prepared.directory
+
+
+def _dataset_folder(source: Path | None, workload: Workload) -> str:
+    """One folder for each source and way of converting it: two launches must not overwrite each other's shards."""
+    kind = workload.data_kind
+    if source is None:
+        return f"{kind}-sample"
+    name = source.resolve().name
+    if kind == "mnist":
+        return f"{kind}-{name}"
+    told_apart = f"{source.resolve()} {workload.prepare.deciding()}"
+    return f"{kind}-{name}-{hashlib.sha256(told_apart.encode()).hexdigest()[:8]}"
 
 
 def _check_sizes(sizes: Sequence[int], batch_sizes: Sequence[int], manifest: DatasetManifest) -> None:

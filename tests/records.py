@@ -8,13 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from trainer.record import (
+    Accounted,
+    Compute,
     Data,
     Device,
     Epoch,
     Host,
     Inference,
+    Latency,
     Memory,
     Parameters,
+    Part,
     Record,
     Software,
     Steps,
@@ -69,12 +73,23 @@ def make_record(
             latency_p50_s=0.002,
             latency_p99_s=0.004,
             latency_n=100,
+            latencies=(Latency(batch=1, p50_s=0.002, p99_s=0.004, n=100),),
             throughput_batch_size=batch,
             throughput_samples_per_s=4000.0,
             throughput_n=10,
         ),
         "inference_reason": None,
-        "memory": Memory(host_peak_bytes=2**30, device_peak_bytes=None, device_peak_bytes_reason="no figure"),
+        "memory": _memory(),
+        "compute": Compute(
+            flops_per_sample=12_860_416,
+            flops_per_sample_reason=None,
+            peak_flops_per_s=None,
+            peak_flops_per_s_reason="unknown peak",
+            peak_note="unknown peak",
+            mfu=None,
+            mfu_reason="unknown peak",
+        ),
+        "parts": (_part(run_id),),
     }
     return Record(**{**fields, **changes})
 
@@ -103,6 +118,7 @@ def _parameters(batch: int, replicas: int, epochs: int, seed: int) -> Parameters
     return Parameters(
         strategy="tpu",
         global_batch_size=batch,
+        global_batch_size_reason=None,
         per_replica_batch_size=batch // replicas,
         per_replica_batch_size_reason=None,
         epochs=epochs,
@@ -110,6 +126,8 @@ def _parameters(batch: int, replicas: int, epochs: int, seed: int) -> Parameters
         optimizer="adam",
         seed=seed,
         precision="float32",
+        precision_reason=None,
+        precision_note="asked for",
         steps_per_call=4,
         steps_per_call_reason=None,
         train_samples=SAMPLES,
@@ -117,6 +135,9 @@ def _parameters(batch: int, replicas: int, epochs: int, seed: int) -> Parameters
         test_samples=256,
         test_samples_reason=None,
         input="device-resident",
+        input_reason=None,
+        cache="device",
+        cache_reason=None,
         xla=True,
         xla_reason=None,
         xla_note="always on a TPU",
@@ -136,12 +157,14 @@ def _timings(first_s: float, steady_s: float | None, steady_epochs: int) -> Timi
         eval_compile_s=0.5,
         eval_compile_s_reason=None,
         compile_method="first call minus second call",
+        functions=(),
         first_epoch_s=first_s,
         first_epoch_s_reason=None,
         steady_epoch_s=steady_s,
         steady_epoch_s_reason=reason_unless(steady_s, "there is none"),
         steady_epochs=steady_epochs,
         total_s=60.0,
+        accounted=_accounted(),
     )
 
 
@@ -149,14 +172,61 @@ def _epoch(index: int, wall_s: float) -> Epoch:
     started = START + timedelta(seconds=10 * index)
     return Epoch(
         index=index,
+        steady=index > 1,
         started_at=started,
         ended_at=started + timedelta(seconds=wall_s),
         wall_s=wall_s,
         input_wait_s=wall_s / 20,
+        teardown_s=0.0,
+        idle_cpu_s=0.0,
+        cpu_wait_s=0.0,
+        cpu_wait_s_reason=None,
+        checkpoint_s=0.0,
         eval_s=0.25,
+        bytes_read=0,
         steps=4,
         samples=SAMPLES,
         loss=1.0 / index,
         test_loss=1.1 / index,
         test_accuracy=0.9 + index / 100,
+    )
+
+
+def _accounted() -> Accounted:
+    spent = {"imports_s": 3.0, "setup_s": 4.0, "data_load_s": 1.5, "warm_up_s": 14.0, "unaccounted_s": 37.5}
+    purposes = (name for name in Accounted.model_fields if name.endswith("_s"))
+    return Accounted(
+        **{**dict.fromkeys(purposes, 0.0), **spent, "step_mean_s": None},
+        training_steps=0,
+        step_mean_s_reason="not told",
+    )
+
+
+def _part(run_id: str) -> Part:
+    return Part(
+        number=1,
+        run_id=run_id,
+        started_at=START,
+        start_overhead_s=20.0,
+        start_overhead_s_reason=None,
+        resumed_epoch=None,
+        resumed_epoch_reason="not resumed",
+        resumed_step=None,
+        resumed_step_reason="not resumed",
+    )
+
+
+def _memory() -> Memory:
+    return Memory(
+        host_peak_bytes=2**30,
+        host_before_bytes=2**29,
+        host_before_bytes_reason=None,
+        device_peak_bytes=None,
+        device_peak_bytes_reason="no figure",
+        data_bytes_on_device=SAMPLES * 784,
+        data_bytes_on_device_reason=None,
+        parameter_bytes=2**20,
+        parameter_bytes_reason=None,
+        optimizer_bytes=2**21,
+        optimizer_bytes_reason=None,
     )

@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from trainer.errors import ConfigError
-from trainer.workloads import Workload, get_workload
+from trainer.plugins import find_workload
+from trainer.workloads import Workload
 
 StrategyName = Literal["tpu", "mirrored", "multiworker", "one-device", "default"]
 STRATEGIES: tuple[StrategyName, ...] = ("tpu", "mirrored", "multiworker", "one-device", "default")
+# The names that TensorFlow's official models take for the same strategies.
+_OFFICIAL_NAMES = {"one_device": "one-device", "off": "default", "multi_worker_mirrored": "multiworker"}
 DeviceChoice = Literal["auto", "gpu", "cpu"]
 DEVICES: tuple[DeviceChoice, ...] = ("auto", "gpu", "cpu")
+CacheChoice = Literal["none", "disk", "memory", "device", "auto"]
+CACHES: tuple[CacheChoice, ...] = ("none", "disk", "memory", "device", "auto")
+PrecisionName = Literal["auto", "float32", "bfloat16", "float16"]
+PRECISIONS: tuple[PrecisionName, ...] = ("auto", "float32", "bfloat16", "float16")
+
+
+class CheckpointEvery(BaseModel):
+    """How often a checkpoint is written."""
+
+    model_config = ConfigDict(frozen=True)
+
+    count: int = Field(ge=1)
+    unit: Literal["epochs", "steps"]
 
 
 def new_run_id() -> str:
@@ -24,7 +41,8 @@ def new_run_id() -> str:
 class Config(BaseModel):
     """One training run. Fields are named as the flags; a field left out takes the workload's own default.
 
-    `batch_size` is the global batch: the samples of one step on all replicas together.
+    `batch_size` is the global batch: the samples of one step on all replicas together. It is None only while
+    `per_replica_batch` is given and the number of replicas is not known yet. The learning rate is never scaled.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -33,13 +51,21 @@ class Config(BaseModel):
     strategy: StrategyName = "default"
     data_dir: str | None = None  # a folder or gs:// path; None = the packaged sample
     model_dir: str = ""  # a folder or gs:// path; "" = ./trainer-output/<run_id>
-    # The zeros of these three are never seen: what is not given is filled in from the workload, and 0 given is refused.
+    # The zeros of these two are never seen: what is not given is filled in from the workload, and 0 given is refused.
     train_epochs: int = Field(default=0, gt=0)
-    batch_size: int = Field(default=0, gt=0)
     learning_rate: float = Field(default=0.0, gt=0, allow_inf_nan=False)
+    batch_size: int | None = Field(default=None, gt=0)
+    per_replica_batch: int | None = Field(default=None, gt=0)
     seed: int = Field(default=0, ge=0, lt=2**31)
     train_samples: int | None = Field(default=None, ge=1)
     steps_per_call: int | None = Field(default=None, ge=1)  # None = a tenth of an epoch
+    precision: PrecisionName = "auto"
+    cache: CacheChoice = "auto"
+    checkpoint_every: CheckpointEvery | None = None
+    resume: bool = False
+    profile: str | None = None
+    flush_s: float = Field(default=10.0, gt=0, allow_inf_nan=False)
+    download: bool = False
     run_id: str = Field(default_factory=new_run_id, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
     tpu: str = "local"
     device: DeviceChoice = "auto"
@@ -51,13 +77,34 @@ class Config(BaseModel):
         values = {name: value for name, value in values.items() if value is not None}
         if "workload" not in values:
             return values
-        workload = get_workload(str(values["workload"]))
+        workload = find_workload(str(values["workload"]))
         values.setdefault("train_epochs", workload.default_epochs)
-        values.setdefault("batch_size", workload.default_batch_size)
+        if "per_replica_batch" not in values:
+            values.setdefault("batch_size", workload.default_batch_size)
         values.setdefault("learning_rate", workload.learning_rate)
         values.setdefault("run_id", new_run_id())
         values.setdefault("model_dir", f"trainer-output/{values['run_id']}")
+        strategy = values.get("strategy", "default")
+        values["strategy"] = _OFFICIAL_NAMES.get(strategy, strategy)
         return values
+
+    @field_validator("checkpoint_every", mode="before")
+    @classmethod
+    def _read_interval(cls, value: Any) -> Any:
+        """Read "5", "5epochs" and "200steps"."""
+        if isinstance(value, CheckpointEvery):
+            return value
+        found = re.fullmatch(r"([1-9]\d*) ?(epochs?|steps?)?", str(value))
+        if found is None:
+            raise ConfigError("--checkpoint_every", value, "should be a number of epochs, or of steps as 200steps")
+        return {"count": int(found[1]), "unit": "steps" if (found[2] or "").startswith("step") else "epochs"}
+
+    @model_validator(mode="after")
+    def _one_batch(self) -> Config:
+        if self.batch_size is not None and self.per_replica_batch is not None:
+            problem = "--batch_size gives the global batch already; leave one of the two out"
+            raise ConfigError("--per_replica_batch", self.per_replica_batch, problem)
+        return self
 
     @model_validator(mode="after")
     def _device_fits_strategy(self) -> Config:
@@ -68,15 +115,31 @@ class Config(BaseModel):
 
     @model_validator(mode="after")
     def _paths_are_local_or_gs(self) -> Config:
-        for flag, path in (("--data_dir", self.data_dir or ""), ("--model_dir", self.model_dir)):
-            if "://" in path and not path.startswith("gs://"):
+        paths = (("--data_dir", self.data_dir), ("--model_dir", self.model_dir), ("--profile", self.profile))
+        for flag, path in paths:
+            if path and "://" in path and not path.startswith("gs://"):
                 raise ConfigError(flag, path, "must be a folder or a gs:// path; copy the files to one of them")
         return self
 
     @property
     def spec(self) -> Workload:
         """The workload that `workload` names."""
-        return get_workload(self.workload)
+        return find_workload(self.workload)
+
+    def on(self, replicas: int) -> Config:
+        """Return this Config with its global batch known. Raises ConfigError when that cannot be split evenly."""
+        if self.batch_size is None:
+            each = self.per_replica_batch or 1
+            return self.model_copy(update={"batch_size": each * replicas, "per_replica_batch": None})
+        per_replica_batch(self.batch_size, replicas)
+        return self
+
+    @property
+    def global_batch(self) -> int:
+        """The global batch, once it is known."""
+        if self.batch_size is None:
+            raise ConfigError("--per_replica_batch", self.per_replica_batch, "the replicas are not known yet")
+        return self.batch_size
 
 
 def make_config(**values: Any) -> Config:

@@ -5,6 +5,7 @@ TrainerError
 |-- DataError        2  a data set that is missing, damaged or not what its manifest says
 |-- DeviceMissing    5  the accelerator asked for is not on this machine
 |-- TrainingFailed   1  training itself went wrong
+|-- OutputFailed     1  a result cannot be written: the disk is full, access was lost
 `-- RecordError      2  a record.json that cannot be read
 Interrupted          128 + signal; no TrainerError, so that no `except Exception` swallows it
 """
@@ -58,6 +59,15 @@ class TrainingFailed(TrainerError):
     """Training started and went wrong."""
 
     exit_code = 1
+
+
+class OutputFailed(TrainerError):
+    """A file of results that cannot be written; what lay there before is untouched."""
+
+    exit_code = 1
+
+    def __init__(self, path: object, problem: str) -> None:
+        super().__init__(f"{path}: cannot be written ({problem}); free space or choose another --model_dir")
 
 
 class RecordError(TrainerError):

@@ -6,6 +6,7 @@ import os
 import platform
 import resource
 import sys
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -43,6 +44,18 @@ def host_peak_bytes() -> int:
     """Return the largest resident set this process has had, in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024  # Linux counts KiB
+
+
+def cpu_wait_s() -> float | None:
+    """Return the seconds that threads of this process were ready to run and had no CPU; None where that is unknown."""
+    waited_ns = 0
+    try:
+        for task in Path("/proc/self/task").iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):  # a thread may end while we look
+                waited_ns += int(Path(task, "schedstat").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return waited_ns / 1e9
 
 
 def _cpu_model() -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, DataError, OutputFailed, first_line
 
 
 def is_remote(path: str) -> bool:
@@ -28,29 +29,84 @@ class OutputDir:
             problem = f"cannot be created ({error.strerror}); give a folder that can be written"
             raise ConfigError("--model_dir", path, problem) from error
 
+    @property
+    def path(self) -> str:
+        """The folder or gs:// path."""
+        return self._path
+
     def write(self, name: str, text: str) -> None:
-        """Write `text` to the file `name` in one piece. Raises OSError or a TensorFlow error when that fails."""
+        """Write `text` to the file `name` in one piece. Raises OutputFailed; then the file is what it was before."""
+        self.write_bytes(name, text.encode())
+
+    def write_bytes(self, name: str, content: bytes) -> None:
+        """Write `content` as `write` does."""
         if self._silent:
             return
         if is_remote(self._path):
-            self._write_remote(name, text)
-            return
-        target = Path(self._path, name)
-        partial = target.with_name(f".{name}.partial")
-        with partial.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(target)
+            self._write_remote(name, content)
+        else:
+            self._write_local(name, content)
 
     def write_if_ready(self, name: str, text: str) -> None:
         """Write as `write` does, unless that would import TensorFlow now only to open a bucket."""
         if not is_remote(self._path) or "tensorflow" in sys.modules:
             self.write(name, text)
 
-    def _write_remote(self, name: str, text: str) -> None:
+    def read_bytes(self, name: str) -> bytes | None:
+        """Return the content of the file `name`, None when there is none. Raises DataError when it cannot be read."""
+        path = f"{self._path.rstrip('/')}/{name}"
+        if not is_remote(path):
+            try:
+                return Path(path).read_bytes()
+            except FileNotFoundError:
+                return None
+            except OSError as error:
+                raise DataError(path, f"cannot be read ({error.strerror})", "check access to it") from error
+        import tensorflow as tf
+
+        try:
+            with tf.io.gfile.GFile(path, "rb") as file:
+                content: bytes = file.read()
+                return content
+        except tf.errors.NotFoundError:
+            return None
+        except tf.errors.OpError as error:
+            raise DataError(path, f"cannot be read ({first_line(error)})", "check access to it") from error
+
+    def remove(self, name: str) -> None:
+        """Remove a file that is no longer needed; one that cannot be removed stays."""
+        if self._silent:
+            return
+        if not is_remote(self._path):
+            with suppress(OSError):
+                Path(self._path, name).unlink()
+            return
+        import tensorflow as tf
+
+        with suppress(tf.errors.OpError):
+            tf.io.gfile.remove(f"{self._path.rstrip('/')}/{name}")
+
+    def _write_local(self, name: str, content: bytes) -> None:
+        target = Path(self._path, name)
+        partial = target.with_name(f".{name}.partial")
+        try:
+            with partial.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(target)
+        except OSError as error:
+            with suppress(OSError):
+                partial.unlink()
+            raise OutputFailed(target, error.strerror or str(error)) from error
+
+    def _write_remote(self, name: str, content: bytes) -> None:
         # An object appears in a bucket when it is whole, so no rename is needed there.
         import tensorflow as tf
 
-        with tf.io.gfile.GFile(f"{self._path.rstrip('/')}/{name}", "w") as file:
-            file.write(text)
+        path = f"{self._path.rstrip('/')}/{name}"
+        try:
+            with tf.io.gfile.GFile(path, "wb") as file:
+                file.write(content)
+        except tf.errors.OpError as error:
+            raise OutputFailed(path, first_line(error)) from error

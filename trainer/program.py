@@ -1,23 +1,26 @@
-"""What runs on the devices? Three compiled functions: train a block of steps, evaluate, infer.
+"""What runs on the devices when all samples lie in their memory? Compiled functions: train steps, evaluate, infer.
 
 Each returns only when the host has a result that depends on the last step, so a clock read next to a call is honest
-although devices work asynchronously. Samples stay in device memory; a step is told which of them to take.
+although devices work asynchronously. A step is told which of the samples to take.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-import keras
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from trainer.config import Config, per_replica_batch
-from trainer.data.read import Samples
+from trainer.config import per_replica_batch
+from trainer.data.order import epoch_order
+from trainer.model import Model
+from trainer.source import SamplesLike
 from trainer.strategy import Devices
-from trainer.workloads import Workload
 
 _EVAL_BATCH_AT_LEAST = 512  # global; a bigger batch than training's costs nothing where no gradient is kept
 
@@ -30,130 +33,178 @@ class Evaluation:
     accuracy: float  # 0..1
 
 
-class Model:
-    """A Keras model with Adam under a strategy, and the loss that fits the model's outputs."""
+@dataclass(frozen=True)
+class BlockResult:
+    """Steps trained in one go, fewer than asked for when a signal waits; `wall_s` is without `input_wait_s`.
 
-    def __init__(self, devices: Devices, workload: Workload, config: Config) -> None:
-        keras.utils.set_random_seed(config.seed)
-        with devices.strategy.scope():
-            self.network = workload.build_model()
-            self.optimizer = keras.optimizers.Adam(config.learning_rate)
-            self.optimizer.build(self.network.trainable_variables)
-        self._from_logits = workload.outputs == "logits"
+    `loss_total` is the sum of the losses of all steps since the epoch's start.
+    """
 
-    def predict(self, images: Any, training: bool = False) -> Any:
-        """Return float32 outputs [batch, classes] for images [batch, height, width, channels] in 0..255, any dtype."""
-        return self.network(tf.cast(images, tf.float32) / 255.0, training=training)
-
-    def losses(self, labels: Any, outputs: Any) -> Any:
-        """Return the cross-entropy of each sample, float32 [batch]."""
-        return keras.losses.sparse_categorical_crossentropy(labels, outputs, from_logits=self._from_logits)
-
-    def snapshot(self) -> list[tuple[Any, NDArray[Any]]]:
-        """Return every variable of model and optimizer, random state included, with its value."""
-        return [(variable, variable.numpy()) for variable in (*self.network.variables, *self.optimizer.variables)]
+    steps: int
+    loss_total: float
+    wall_s: float
+    input_wait_s: float
 
 
-class Program:
-    """The compiled functions of one run, over arrays that lie on every device."""
+TrainBlock = Callable[[int, int], BlockResult]  # (first step, how many)
+
+
+class Training(Protocol):
+    """The training side of a run, wherever its samples are."""
+
+    steps: int  # of an epoch
+    data_bytes_on_device: int
+
+    def warm_up_step(self) -> Callable[[], object]:
+        """Return a function that trains one step and waits for it; what it does to the weights has to be undone."""
+
+    def epoch(self, number: int, first_step: int, loss_total: float) -> AbstractContextManager[TrainBlock]:
+        """Open an epoch from `first_step` on; leaving it ends whatever reads ahead."""
+
+    def step_function(self) -> tuple[Any, int]:
+        """Return the traced function that trains a step, and the samples it trains on."""
+
+    def bytes_read(self) -> int:
+        """Return the bytes read from files so far."""
+
+
+class Testing(Protocol):
+    """The evaluating side of a run."""
+
+    data_bytes_on_device: int
+
+    def warm_up_step(self) -> Callable[[], object]:
+        """Return a function that evaluates one batch and waits for it."""
+
+    def evaluate(self) -> Evaluation:
+        """Evaluate every test sample once. Waits for the device."""
+
+    def bytes_read(self) -> int:
+        """Return the bytes read from files so far."""
+
+
+def eval_batch_of(global_batch: int, samples: int, replicas: int) -> int:
+    """Return the evaluation batch of each replica."""
+    return min(-(-max(global_batch, _EVAL_BATCH_AT_LEAST) // replicas), -(-samples // replicas))
+
+
+class ResidentTraining:
+    """Trains on samples that lie on every device, many steps in one call."""
 
     def __init__(
-        self, devices: Devices, model: Model, train: Samples, test: Samples, global_batch: int, xla: bool
+        self, devices: Devices, model: Model, samples: SamplesLike, global_batch: int, seed: int, xla: bool
     ) -> None:
-        self._strategy = devices.strategy
-        self._replicas = devices.replicas
-        self._model = model
-        self._test_samples = test.count
-        self._batch = per_replica_batch(global_batch, devices.replicas)
-        self._global_batch = global_batch
-        self._eval_batch = min(
-            -(-max(global_batch, _EVAL_BATCH_AT_LEAST) // devices.replicas), -(-test.count // devices.replicas)
-        )
-        self.eval_steps = -(-test.count // (self._eval_batch * devices.replicas))
-        self._train_images, self._train_labels = devices.place(train.images), devices.place(train.labels)
-        self._test_images, self._test_labels = devices.place(test.images), devices.place(test.labels)
+        self._devices, self._strategy, self._model = devices, devices.strategy, model
+        self._batch, self._global_batch = per_replica_batch(global_batch, devices.replicas), global_batch
+        self._seed, self._samples, self._bytes_read = seed, len(samples.labels), samples.bytes_read
+        self.steps = self._samples // global_batch
+        self._images, self._labels = devices.place(samples.images), devices.place(samples.labels)
+        self.data_bytes_on_device = devices.bytes_of(self._images) + devices.bytes_of(self._labels)
         with devices.strategy.scope():
-            self._train_total, self._eval_totals = _per_replica_sum(()), _per_replica_sum((2,))
+            self._total = devices.per_replica_sum(())
         # Inside TPUStrategy.run everything is compiled already; the function around it runs on the host.
-        jit = xla and not devices.is_tpu
-        self._train_block = tf.function(self._train_block_graph, jit_compile=jit)
-        self._evaluate = tf.function(self._evaluate_graph, jit_compile=jit)
-        self._infer = tf.function(self._infer_graph, jit_compile=jit)
+        self._train_block = tf.function(self._train_block_graph, jit_compile=xla and not devices.is_tpu)
 
-    def start_epoch(self, order: NDArray[np.int64]) -> Any:
-        """Hand the epoch's order, int64 [steps, global batch], to the device and start its loss from zero."""
-        self._train_total.assign(0.0)
-        return tf.constant(order)
+    def warm_up_step(self) -> Callable[[], object]:
+        """Return one step as a call of the function that trains blocks."""
+        order = tf.constant(self._order(0))
+        return lambda: self._call(order, 0, 1)
 
-    def train_block(self, order: Any, first_step: int, steps: int) -> float:
-        """Train `steps` steps of the order and return the mean loss since the epoch's start; waits for the device."""
-        result = self._train_block(order, tf.constant(first_step), tf.constant(first_step + steps)).numpy()
-        return float(result[0]) / (first_step + steps)
+    @contextmanager
+    def epoch(self, number: int, first_step: int, loss_total: float) -> Iterator[TrainBlock]:
+        """Hand the epoch's order to the device; there is nothing to end."""
+        del first_step  # every step is told where it is
+        self._total.assign(loss_total)
+        order = tf.constant(self._order(number))
 
-    def evaluate(self, steps: int) -> Evaluation:
-        """Evaluate the first `steps` batches of the test samples; `eval_steps` are all. Waits for the device."""
-        self._eval_totals.assign(tf.zeros((2,)))
-        loss, correct = self._evaluate(tf.constant(steps)).numpy()
-        samples = min(self._test_samples, steps * self._eval_batch * self._replicas)
-        return Evaluation(float(loss) / samples, float(correct) / samples)
+        def train(first: int, count: int) -> BlockResult:
+            start_s = time.perf_counter()
+            loss_total = self._call(order, first, count)
+            return BlockResult(count, loss_total, time.perf_counter() - start_s, 0.0)
 
-    def infer(self, images: NDArray[np.uint8]) -> int:
-        """Predict uint8 images [batch, ...] on every replica and return how many results the host then has."""
-        results = self._strategy.experimental_local_results(self._infer(tf.constant(images)))
-        return sum(len(result.numpy()) for result in results)
+        yield train
 
-    def _replica(self) -> Any:
-        return tf.distribute.get_replica_context().replica_id_in_sync_group
+    def step_function(self) -> tuple[Any, int]:
+        """Return the block function: its loop turns once for each step."""
+        steps = tf.constant(0)
+        traced = self._train_block.get_concrete_function(tf.constant(self._order(0)), steps, steps)
+        return traced, self._batch * self._devices.copies_in_graph
 
-    def _train_step(self, images: Any, labels: Any, batch_order: Any) -> None:
-        """One step of one replica on its share of the global batch."""
-        chosen = tf.slice(batch_order, [self._replica() * self._batch], [self._batch])
-        batch_images, batch_labels = tf.gather(images, chosen), tf.cast(tf.gather(labels, chosen), tf.int32)
-        variables = self._model.network.trainable_variables
-        with tf.GradientTape() as tape:
-            losses = self._model.losses(batch_labels, self._model.predict(batch_images, training=True))
-            # The mean over the global batch: replicas add their gradients, so the result is the same for any number.
-            loss = tf.reduce_sum(losses) / self._global_batch
-        self._model.optimizer.apply(tape.gradient(loss, variables), variables)
-        self._train_total.assign_add(loss)
+    def bytes_read(self) -> int:
+        """Everything was read before the first epoch."""
+        return self._bytes_read
+
+    def _order(self, number: int) -> NDArray[np.int64]:
+        return epoch_order(self._samples, self._global_batch, self._seed, number)
+
+    def _call(self, order: Any, first: int, count: int) -> float:
+        return float(self._train_block(order, tf.constant(first), tf.constant(first + count)).numpy()[0])
 
     def _train_block_graph(self, order: Any, first_step: Any, end_step: Any) -> Any:
         step = first_step
         # A plain while and tf.gather: with tf.range or order[step], XLA compiles anew for every value of first_step.
         while step < end_step:
-            self._strategy.run(self._train_step, args=(self._train_images, self._train_labels, tf.gather(order, step)))
+            self._strategy.run(self._train_step, args=(self._images, self._labels, tf.gather(order, step)))
             step += 1
-        last_weights = tf.reduce_sum(self._model.network.trainable_variables[-1].value)
-        return tf.stack([self._train_total.read_value(), last_weights])  # so that the host waits for the last update
+        # The sum of the last weights is there so that the host waits for the last update.
+        return tf.stack([self._total.read_value(), self._model.last_weights()])
 
-    def _eval_step(self, images: Any, labels: Any, step: Any) -> None:
-        """One batch of one replica; positions past the end weigh nothing."""
-        first = (step * self._replicas + self._replica()) * self._eval_batch
-        positions = first + tf.range(self._eval_batch)
-        weights = tf.cast(positions < self._test_samples, tf.float32)
-        chosen = tf.minimum(positions, self._test_samples - 1)
+    def _train_step(self, images: Any, labels: Any, batch_order: Any) -> None:
+        """One step of one replica on its share of the global batch."""
+        chosen = tf.slice(batch_order, [replica_number() * self._batch], [self._batch])
         batch_labels = tf.cast(tf.gather(labels, chosen), tf.int32)
-        outputs = self._model.predict(tf.gather(images, chosen))
-        correct = tf.cast(tf.argmax(outputs, axis=1, output_type=tf.int32) == batch_labels, tf.float32)
-        losses = self._model.losses(batch_labels, outputs)
-        self._eval_totals.assign_add(tf.stack([tf.reduce_sum(losses * weights), tf.reduce_sum(correct * weights)]))
+        self._total.assign_add(self._model.train_on(tf.gather(images, chosen), batch_labels, self._global_batch))
+
+
+class ResidentTesting:
+    """Evaluates samples that lie on every device, all of them in one call."""
+
+    def __init__(self, devices: Devices, model: Model, samples: SamplesLike, global_batch: int, xla: bool) -> None:
+        self._strategy, self._replicas, self._model = devices.strategy, devices.replicas, model
+        self._samples, self._bytes_read = len(samples.labels), samples.bytes_read
+        self._batch = eval_batch_of(global_batch, self._samples, devices.replicas)
+        self._steps = -(-self._samples // (self._batch * devices.replicas))
+        self._images, self._labels = devices.place(samples.images), devices.place(samples.labels)
+        self.data_bytes_on_device = devices.bytes_of(self._images) + devices.bytes_of(self._labels)
+        with devices.strategy.scope():
+            self._totals = devices.per_replica_sum((2,))
+        self._evaluate = tf.function(self._evaluate_graph, jit_compile=xla and not devices.is_tpu)
+
+    def warm_up_step(self) -> Callable[[], object]:
+        """Return the evaluation of one batch."""
+        return lambda: self._call(1)
+
+    def evaluate(self) -> Evaluation:
+        """Evaluate every sample."""
+        loss, correct = self._call(self._steps)
+        return Evaluation(float(loss) / self._samples, float(correct) / self._samples)
+
+    def bytes_read(self) -> int:
+        """Everything was read before the first epoch."""
+        return self._bytes_read
+
+    def _call(self, steps: int) -> NDArray[np.float32]:
+        self._totals.assign(tf.zeros((2,)))
+        totals: NDArray[np.float32] = self._evaluate(tf.constant(steps)).numpy()
+        return totals
 
     def _evaluate_graph(self, steps: Any) -> Any:
         step = tf.constant(0)
         while step < steps:
-            self._strategy.run(self._eval_step, args=(self._test_images, self._test_labels, step))
+            self._strategy.run(self._step, args=(self._images, self._labels, step))
             step += 1
-        return self._eval_totals.read_value()
+        return self._totals.read_value()
 
-    def _infer_graph(self, images: Any) -> Any:
-        return self._strategy.run(self._model.predict, args=(images,))
+    def _step(self, images: Any, labels: Any, step: Any) -> None:
+        """One batch of one replica; positions past the end weigh nothing."""
+        first = (step * self._replicas + replica_number()) * self._batch
+        positions = first + tf.range(self._batch)
+        weights = tf.cast(positions < self._samples, tf.float32)
+        chosen = tf.minimum(positions, self._samples - 1)
+        batch_labels = tf.cast(tf.gather(labels, chosen), tf.int32)
+        self._totals.assign_add(self._model.score(tf.gather(images, chosen), batch_labels, weights))
 
 
-def _per_replica_sum(shape: tuple[int, ...]) -> Any:
-    """Return a float32 variable that each replica adds to, and that reads as the sum over all of them."""
-    return tf.Variable(
-        tf.zeros(shape),
-        trainable=False,
-        synchronization=tf.VariableSynchronization.ON_READ,
-        aggregation=tf.VariableAggregation.SUM,
-    )
+def replica_number() -> Any:
+    """Return the number of the replica that is being traced."""
+    return tf.distribute.get_replica_context().replica_id_in_sync_group

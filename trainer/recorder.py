@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import csv
 import io
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Literal
 
-from trainer.config import Config
+from trainer.accounts import Accounts
+from trainer.config import CacheChoice, Config
 from trainer.log import now
 from trainer.machine import describe_host, describe_software, host_peak_bytes
 from trainer.output import OutputDir
 from trainer.percentiles import percentile
 from trainer.record import (
     RECORD_NAME,
+    CompiledFunction,
+    Compute,
     Data,
     Device,
     Epoch,
     Inference,
     Memory,
     Parameters,
+    Part,
+    Precision,
     Record,
     Status,
     Steps,
@@ -36,12 +43,13 @@ COMPILE_METHOD = (
 
 @dataclass(frozen=True)
 class Block:
-    """Steps that were one call of the compiled function: `wall_s` ends when the host has the call's result."""
+    """Steps between two moments at which the host waited for the device. `wall_s` is without `input_wait_s`."""
 
     epoch: int
     first_step: int
     steps: int
     wall_s: float
+    input_wait_s: float = 0.0
 
 
 @dataclass
@@ -51,35 +59,83 @@ class Recorder:
     config: Config
     output: OutputDir
     simulated: bool
-    imports_s: float | None = None
-    setup_s: float | None = None
-    data_load_s: float | None = None
-    compile_s: float | None = None
-    eval_compile_s: float | None = None
+    accounts: Accounts = field(default_factory=Accounts)
+    functions: list[CompiledFunction] = field(default_factory=list)
     device: Device | None = None
     per_replica_batch_size: int | None = None
+    precision: Precision | None = None
+    precision_note: str = "decided when the device is known"
     xla: bool | None = None
     xla_note: str = "decided when the device is known"
+    resident: bool | None = None
+    cache: CacheChoice | None = None
     data: Data | None = None
     train_samples: int | None = None
     test_samples: int | None = None
     steps_per_call: int | None = None
     inference: Inference | None = None
+    host_before_bytes: int | None = None
     device_peak_bytes: int | None = None
     device_peak_bytes_reason: str = "measured at the end of a run"
+    data_bytes_on_device: int | None = None
+    parameter_bytes: int | None = None
+    optimizer_bytes: int | None = None
+    flops_per_sample: int | None = None
+    flops_per_sample_reason: str = "counted when training is compiled"
+    peak_flops_per_s: float | None = None
+    peak_note: str = "unknown peak: the device is not known yet"
+    parts: list[Part] = field(default_factory=list)  # of earlier processes
+    resumed_at: tuple[int, int] | None = None  # epoch, step
+    start_overhead_s: float | None = None
     epochs: list[Epoch] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._started = now()
+        self.started = now()
         self._host, self._software = describe_host(), describe_software()
+        self._writing = threading.Lock()  # the flusher's thread writes too
+
+    @property
+    def cores(self) -> int:
+        """Cores that this process may use."""
+        return self._host.cores
+
+    @property
+    def ram_bytes(self) -> int:
+        """Memory of this machine."""
+        return self._host.ram_bytes
+
+    @property
+    def part(self) -> int:
+        """The number of this part of the run: 1, or more after resuming."""
+        return len(self.parts) + 1
+
+    def training_starts(self) -> None:
+        """Note that everything before the first step is done."""
+        self.start_overhead_s = now().seconds_since(self.started)
+
+    def current_part(self) -> Part:
+        """Return what is known about this part of the run."""
+        epoch, step = self.resumed_at or (None, None)
+        return Part(
+            number=self.part,
+            run_id=self.config.run_id,
+            started_at=self.started.at,
+            start_overhead_s=self.start_overhead_s,
+            start_overhead_s_reason=reason_unless(self.start_overhead_s, "no step has been trained yet"),
+            resumed_epoch=epoch,
+            resumed_epoch_reason=reason_unless(epoch, "not resumed"),
+            resumed_step=step,
+            resumed_step_reason=reason_unless(step, "not resumed"),
+        )
 
     def write(self, status: Status, error: str | None = None) -> Record:
         """Write record.json, epochs.csv and steps.csv as things stand, and return the record."""
-        record = self.snapshot(status, error)
-        self.output.write("epochs.csv", _csv(_EPOCH_COLUMNS, [_epoch_row(epoch) for epoch in self.epochs]))
-        self.output.write("steps.csv", _csv(_BLOCK_COLUMNS, [_block_row(block) for block in self.blocks]))
-        self.output.write(RECORD_NAME, record.to_json())
+        with self._writing:
+            record = self.snapshot(status, error)
+            self.output.write("epochs.csv", _csv(_EPOCH_COLUMNS, [_epoch_row(epoch) for epoch in record.epochs]))
+            self.output.write("steps.csv", _csv(_BLOCK_COLUMNS, [_block_row(block) for block in list(self.blocks)]))
+            self.output.write(RECORD_NAME, record.to_json())
         return record
 
     def snapshot(self, status: Status, error: str | None = None) -> Record:
@@ -94,11 +150,11 @@ class Recorder:
         steps = self._steps()
         return Record(
             run_id=self.config.run_id,
-            workload=self.config.workload,
+            workload=self.config.spec.name,
             status=status,
             error=error,
             simulated=self.simulated,
-            started_at=self._started.at,
+            started_at=self.started.at,
             ended_at=None if status == "running" else moment.at,
             ended_at_reason="the run goes on" if status == "running" else None,
             device=self.device,
@@ -108,70 +164,121 @@ class Recorder:
             parameters=self._parameters(absent),
             data=self.data,
             data_reason=reason_unless(self.data, absent),
-            timings=self._timings(absent, moment.seconds_since(self._started)),
+            timings=self._timings(absent, moment.seconds_since(self.started)),
+            parts=(*self.parts, self.current_part()),
             epochs=tuple(self.epochs),
             steps=steps,
             steps_reason=reason_unless(steps, absent),
             inference=self.inference,
             inference_reason=reason_unless(self.inference, absent),
-            memory=Memory(
-                host_peak_bytes=host_peak_bytes(),
-                device_peak_bytes=self.device_peak_bytes,
-                device_peak_bytes_reason=reason_unless(self.device_peak_bytes, self.device_peak_bytes_reason),
-            ),
+            memory=self._memory(absent),
+            compute=self._compute(absent),
         )
+
+    def _memory(self, absent: str) -> Memory:
+        return Memory(
+            host_peak_bytes=host_peak_bytes(),
+            host_before_bytes=self.host_before_bytes,
+            host_before_bytes_reason=reason_unless(self.host_before_bytes, absent),
+            device_peak_bytes=self.device_peak_bytes,
+            device_peak_bytes_reason=reason_unless(self.device_peak_bytes, self.device_peak_bytes_reason),
+            data_bytes_on_device=self.data_bytes_on_device,
+            data_bytes_on_device_reason=reason_unless(self.data_bytes_on_device, absent),
+            parameter_bytes=self.parameter_bytes,
+            parameter_bytes_reason=reason_unless(self.parameter_bytes, absent),
+            optimizer_bytes=self.optimizer_bytes,
+            optimizer_bytes_reason=reason_unless(self.optimizer_bytes, absent),
+        )
+
+    def _compute(self, absent: str) -> Compute:
+        steady_s, samples = self._steady_epoch_s(), self.epochs[-1].samples if self.epochs else 0
+        peak, flops = self.peak_flops_per_s, self.flops_per_sample
+        mfu = flops * samples / (steady_s * peak) if flops and steady_s and peak else None
+        why = self.peak_note if peak is None else absent if flops else self.flops_per_sample_reason
+        return Compute(
+            flops_per_sample=flops,
+            flops_per_sample_reason=reason_unless(flops, self.flops_per_sample_reason),
+            peak_flops_per_s=peak,
+            peak_flops_per_s_reason=reason_unless(peak, self.peak_note),
+            peak_note=self.peak_note,
+            mfu=mfu,
+            mfu_reason=reason_unless(mfu, why),
+        )
+
+    def _steady_epoch_s(self) -> float | None:
+        steady = [epoch.wall_s for epoch in self.epochs if epoch.steady]
+        return median(steady) if steady else None
 
     def _parameters(self, absent: str) -> Parameters:
         config = self.config
+        how: Literal["device-resident", "streamed"] | None = None
+        if self.resident is not None:
+            how = "device-resident" if self.resident else "streamed"
+        cache = self.cache if self.cache != "auto" else None
         return Parameters(
             strategy=config.strategy,
             global_batch_size=config.batch_size,
+            global_batch_size_reason=reason_unless(config.batch_size, absent),
             per_replica_batch_size=self.per_replica_batch_size,
             per_replica_batch_size_reason=reason_unless(self.per_replica_batch_size, absent),
             epochs=config.train_epochs,
             learning_rate=config.learning_rate,
             optimizer="adam",
             seed=config.seed,
-            precision="float32",
+            precision=self.precision,
+            precision_reason=reason_unless(self.precision, absent),
+            precision_note=self.precision_note,
             steps_per_call=self.steps_per_call,
             steps_per_call_reason=reason_unless(self.steps_per_call, absent),
             train_samples=self.train_samples,
             train_samples_reason=reason_unless(self.train_samples, absent),
             test_samples=self.test_samples,
             test_samples_reason=reason_unless(self.test_samples, absent),
-            input="device-resident",
+            input=how,
+            input_reason=reason_unless(how, absent),
+            cache=cache,
+            cache_reason=reason_unless(cache, absent),
             xla=self.xla,
             xla_reason=reason_unless(self.xla, absent),
             xla_note=self.xla_note,
         )
 
     def _timings(self, absent: str, total_s: float) -> Timings:
+        accounts = self.accounts
+        imports_s, setup_s, load_s = (accounts.seconds(name) for name in ("imports", "setup", "data_load"))
+        compile_s, eval_compile_s = (self._compile_s(name) for name in ("train", "evaluate"))
         first_epoch_s = self.epochs[0].wall_s if self.epochs else None
-        steady = [epoch.wall_s for epoch in self.epochs[1:]]
+        steady_s = self._steady_epoch_s()
         return Timings(
-            imports_s=self.imports_s,
-            imports_s_reason=reason_unless(self.imports_s, absent),
-            setup_s=self.setup_s,
-            setup_s_reason=reason_unless(self.setup_s, absent),
-            data_load_s=self.data_load_s,
-            data_load_s_reason=reason_unless(self.data_load_s, absent),
-            compile_s=self.compile_s,
-            compile_s_reason=reason_unless(self.compile_s, absent),
-            eval_compile_s=self.eval_compile_s,
-            eval_compile_s_reason=reason_unless(self.eval_compile_s, absent),
+            imports_s=imports_s,
+            imports_s_reason=reason_unless(imports_s, absent),
+            setup_s=setup_s,
+            setup_s_reason=reason_unless(setup_s, absent),
+            data_load_s=load_s,
+            data_load_s_reason=reason_unless(load_s, absent),
+            compile_s=compile_s,
+            compile_s_reason=reason_unless(compile_s, absent),
+            eval_compile_s=eval_compile_s,
+            eval_compile_s_reason=reason_unless(eval_compile_s, absent),
             compile_method=COMPILE_METHOD,
+            functions=tuple(self.functions),
             first_epoch_s=first_epoch_s,
             first_epoch_s_reason=reason_unless(first_epoch_s, absent),
-            steady_epoch_s=median(steady) if steady else None,
-            steady_epoch_s_reason=None if steady else "steady epochs are those after the first, and there is none",
-            steady_epochs=len(steady),
+            steady_epoch_s=steady_s,
+            steady_epoch_s_reason=reason_unless(steady_s, "there is no steady epoch: the first after a start is none"),
+            steady_epochs=sum(epoch.steady for epoch in self.epochs),
             total_s=total_s,
+            accounted=accounts.close_at(total_s),
         )
 
+    def _compile_s(self, name: str) -> float | None:
+        return next((function.compile_s for function in self.functions if function.name == name), None)
+
     def _steps(self) -> Steps | None:
-        """Sum up the full blocks of the steady epochs; of the first, when it is the only one."""
+        """Sum up the full blocks of the steady epochs; of all, when there is no steady one."""
         size = self.steps_per_call
-        steady = [block for block in self.blocks if block.epoch > 1]
+        numbers = {epoch.index for epoch in self.epochs if epoch.steady}
+        steady = [block for block in list(self.blocks) if block.epoch in numbers]
         full = [block for block in steady or self.blocks if block.steps == size]
         if size is None or not full:
             return None
@@ -179,7 +286,7 @@ class Recorder:
         return Steps(
             block_steps=size,
             n=len(full),
-            epochs_used="after the first" if steady else "the first",
+            epochs_used="steady" if steady else "all: there is no steady one",
             p50_s=percentile(step_s, 0.50),
             p90_s=percentile(step_s, 0.90),
             p99_s=percentile(step_s, 0.99),
@@ -187,7 +294,7 @@ class Recorder:
 
 
 _EPOCH_COLUMNS = tuple(Epoch.model_fields)
-_BLOCK_COLUMNS = ("epoch", "first_step", "steps", "wall_s", "step_s")
+_BLOCK_COLUMNS = ("epoch", "first_step", "steps", "wall_s", "step_s", "input_wait_s")
 
 
 def _epoch_row(epoch: Epoch) -> Sequence[object]:
@@ -195,7 +302,7 @@ def _epoch_row(epoch: Epoch) -> Sequence[object]:
 
 
 def _block_row(block: Block) -> Sequence[object]:
-    return block.epoch, block.first_step, block.steps, block.wall_s, block.wall_s / block.steps
+    return block.epoch, block.first_step, block.steps, block.wall_s, block.wall_s / block.steps, block.input_wait_s
 
 
 def _csv(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

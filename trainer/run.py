@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import tempfile
-import time
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
+from trainer.checkpoint import Checkpoints, Position
 from trainer.config import Config, per_replica_batch
-from trainer.data.manifest import MANIFEST_NAME, DatasetManifest
-from trainer.data.prepare import prepare_dataset
 from trainer.environment import (
     StandIn,
     WorkerRole,
@@ -20,173 +17,260 @@ from trainer.environment import (
     read_stand_in,
     read_worker_role,
 )
-from trainer.errors import ConfigError, DataError, Interrupted, TrainerError, TrainingFailed, first_line
+from trainer.errors import DataError, Interrupted, OutputFailed, TrainerError, TrainingFailed, first_line
+from trainer.flush import Flusher
+from trainer.hardware import choose_precision, peak_of
 from trainer.log import log
+from trainer.machine import host_peak_bytes
 from trainer.output import OutputDir, is_remote
 from trainer.progress import ProgressReporter
-from trainer.record import Data, Record
+from trainer.record import Record, Status
 from trainer.recorder import Recorder
+from trainer.source import Dataset, count_of, is_resident
 
 if TYPE_CHECKING:
-    from trainer.data.read import Samples
+    from trainer.dataset import Found
+    from trainer.model import Model
+    from trainer.program import Testing, Training
     from trainer.strategy import Devices
 
 
 def train(config: Config) -> Record:
     """Train as `config` says and return the record, which also lies in `model_dir`.
 
-    Raises ConfigError, DataError, DeviceMissing or TrainingFailed, after writing a record with status "failed"; only an
-    unusable environment or `model_dir` leaves none.
+    Raises ConfigError, DataError, DeviceMissing, TrainingFailed or OutputFailed, after writing a record with status
+    "failed"; only an unusable environment or `model_dir` leaves none.
     """
     stand_in, role = read_stand_in(), read_worker_role(config.strategy)
     prepare_environment(config.strategy, stand_in)
     output = OutputDir(config.model_dir, silent=not role.is_chief)
     recorder = Recorder(config, output, simulated=stand_in is not None)
     progress = ProgressReporter(output, config.train_epochs)
+    flusher = Flusher(recorder, config.flush_s)
     log(f"run {config.run_id} start")
+
+    def ended(status: Status, error: str | None = None) -> Record:
+        flusher.close()
+        try:
+            return recorder.write(status, error)
+        finally:
+            progress.close("done" if status == "succeeded" else "failed" if status == "failed" else "interrupted")
+            log(f"run {config.run_id} {status}")
+
     try:
-        _run(config, stand_in, role, recorder, progress)
-        record = recorder.write("succeeded")
-        progress.close("done")
-        log(f"run {config.run_id} succeeded")
-        return record
+        _Run(config, stand_in, role, recorder, progress, flusher).run()
+        return ended("succeeded")
     except (Interrupted, KeyboardInterrupt) as stop:
-        recorder.write("interrupted", str(stop) or "stopped from the keyboard")
-        progress.close("interrupted")
-        log(f"run {config.run_id} interrupted")
+        with suppress(OutputFailed):  # the user asked for the end, and gets it
+            ended("interrupted", str(stop) or "stopped from the keyboard")
         raise
     except Exception as error:
         failure = (
             error if isinstance(error, TrainerError) else TrainingFailed(f"{type(error).__name__}: {first_line(error)}")
         )
-        recorder.write("failed", str(failure))
-        progress.close("failed")
-        log(f"run {config.run_id} failed")
+        with suppress(OutputFailed):  # the first failure is what the user has to know
+            ended("failed", str(failure))
         raise failure from error
 
 
-def _run(
-    config: Config, stand_in: StandIn | None, role: WorkerRole, recorder: Recorder, progress: ProgressReporter
-) -> None:
-    _check_before_imports(config, stand_in)
-    recorder.imports_s = _import_tensorflow()
-    from trainer.data.order import epoch_order
-    from trainer.loop import compile_program, measure_inference, steps_per_call, train_epochs
-    from trainer.program import Model, Program
-    from trainer.strategy import chooses_xla, device_peak_bytes, open_devices
+class _Run:
+    """One run on its way from Config to Record."""
 
-    progress.phase("setup")
-    start_s = time.perf_counter()
-    devices = open_devices(config, stand_in, role)
-    recorder.device = devices.description
-    batch = recorder.per_replica_batch_size = per_replica_batch(config.batch_size, devices.replicas)
-    model = Model(devices, config.spec, config)
-    recorder.xla, recorder.xla_note = chooses_xla(devices, config.spec)
-    recorder.setup_s = time.perf_counter() - start_s
-    log(_opening_line(config, devices))
+    def __init__(
+        self,
+        config: Config,
+        stand_in: StandIn | None,
+        role: WorkerRole,
+        recorder: Recorder,
+        progress: ProgressReporter,
+        flusher: Flusher,
+    ) -> None:
+        self._config, self._stand_in, self._role = config, stand_in, role
+        self._recorder, self._progress, self._flusher = recorder, progress, flusher
+        self._spend = recorder.accounts.spend
 
-    progress.phase("loading")
-    start_s = time.perf_counter()
-    train_samples, test_samples = _load(config, recorder)
-    program = Program(devices, model, train_samples, test_samples, config.batch_size, recorder.xla)
-    recorder.data_load_s = time.perf_counter() - start_s
-    log(
-        f"data {recorder.data.source if recorder.data else ''} loaded train_samples {train_samples.count} "
-        f"test_samples {test_samples.count} data_load_s {recorder.data_load_s:.3f}"
-    )
+    def run(self) -> None:
+        """Go all the way. What streams is closed, and what lay in a scratch folder is gone, when it ends."""
+        _check_before_imports(self._config, self._stand_in)
+        with self._spend("imports"):
+            _import_tensorflow()
+        with ExitStack() as stack:
+            scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="trainer-data-")))
+            devices = self._open_devices()
+            found, dataset = self._load(scratch)
+            stack.callback(dataset.close)
+            model = self._build(devices, found)
+            training, testing = self._place(devices, model, dataset)
+            checkpoints, position = self._restore(model, dataset)
+            self._compile(training, testing, model)
+            from trainer.loop import EpochLoop
 
-    progress.phase("compiling")
-    order = epoch_order(train_samples.count, config.batch_size, config.seed, 0)
-    recorder.steps_per_call = steps_per_call(config, len(order))
-    compile_program(program, model, order, recorder)
-    log(f"compiled compile_s {recorder.compile_s:.3f} eval_compile_s {recorder.eval_compile_s:.3f}")
+            parts = (self._config, self._recorder, self._progress, self._flusher, checkpoints, position)
+            EpochLoop(training, testing, model, *parts).run()
+            self._measure(devices, model, dataset, training, testing)
 
-    train_epochs(program, config, train_samples.count, recorder, progress)
-    progress.phase("inference")
-    recorder.inference = measure_inference(program, test_samples.images, batch)
-    recorder.device_peak_bytes, recorder.device_peak_bytes_reason = device_peak_bytes(devices)
+    def _open_devices(self) -> Devices:
+        self._progress.phase("setup")
+        recorder = self._recorder
+        recorder.host_before_bytes = host_peak_bytes()
+        with self._spend("setup"):
+            from trainer.strategy import open_devices
+
+            devices = open_devices(self._config, self._stand_in, self._role)
+            recorder.device = found = devices.description
+            recorder.config = self._config = self._config.on(devices.replicas)
+            batch = self._config.global_batch
+            recorder.per_replica_batch_size = per_replica_batch(batch, devices.replicas)
+            chosen, recorder.precision_note = choose_precision(
+                self._config.precision, found.kind, devices.compute_capability()
+            )
+            recorder.precision = precision = chosen
+            peak = peak_of(found.kind, found.names, found.count, precision)
+            recorder.peak_flops_per_s, recorder.peak_note = peak.flops_per_s, peak.note
+        log(
+            f"run {self._config.run_id} workload {self._config.spec.name} strategy {self._config.strategy} "
+            f"device {found.kind} replicas {found.replicas} global_batch {batch} precision {precision} "
+            f"simulated {str(found.simulated).lower()}"
+        )
+        return devices
+
+    def _load(self, scratch: Path) -> tuple[Found, Dataset]:
+        self._progress.phase("loading")
+        with self._spend("data_load"):
+            from trainer.dataset import find_dataset
+
+            found = find_dataset(self._config, scratch, self._recorder.ram_bytes)
+            dataset = found.open()
+        recorder = self._recorder
+        recorder.data, recorder.cache = dataset.description, found.cache
+        recorder.resident = is_resident(dataset.train)
+        recorder.train_samples, recorder.test_samples = count_of(dataset.train), count_of(dataset.test)
+        return found, dataset
+
+    def _build(self, devices: Devices, found: Found) -> Model:
+        config, recorder = self._config, self._recorder
+        with self._spend("setup"):
+            from trainer.model import Model
+            from trainer.strategy import chooses_xla
+
+            model = Model(
+                devices,
+                config.spec,
+                found.image_shape,
+                found.classes,
+                learning_rate=config.learning_rate,
+                seed=config.seed,
+                precision=recorder.precision or "float32",
+            )
+            recorder.xla, recorder.xla_note = chooses_xla(devices, config.spec)
+        recorder.parameter_bytes, recorder.optimizer_bytes = model.parameter_bytes, model.optimizer_bytes
+        return model
+
+    def _place(self, devices: Devices, model: Model, dataset: Dataset) -> tuple[Training, Testing]:
+        """Put resident samples on the devices and make the compiled functions of both sides."""
+        batch, seed, xla = self._config.global_batch, self._config.seed, bool(self._recorder.xla)
+        shape, role = dataset.image_shape, self._role
+        training: Training
+        testing: Testing
+        with self._spend("data_load"):
+            from trainer.program import ResidentTesting, ResidentTraining
+            from trainer.streaming import StreamedTesting, StreamedTraining
+
+            if is_resident(dataset.train):
+                training = ResidentTraining(devices, model, dataset.train, batch, seed, xla)
+            else:
+                training = StreamedTraining(devices, role, model, dataset.train, shape, batch, seed, xla)
+            if is_resident(dataset.test):
+                testing = ResidentTesting(devices, model, dataset.test, batch, xla)
+            else:
+                testing = StreamedTesting(devices, role, model, dataset.test, shape, batch, xla)
+        recorder = self._recorder
+        recorder.data_bytes_on_device = training.data_bytes_on_device + testing.data_bytes_on_device
+        log(
+            f"data {dataset.description.source} loaded train_samples {recorder.train_samples} "
+            f"test_samples {recorder.test_samples} data_load_s {recorder.accounts.seconds('data_load') or 0.0:.3f}"
+        )
+        return training, testing
+
+    def _restore(self, model: Model, dataset: Dataset) -> tuple[Checkpoints, Position]:
+        """Return the run's checkpoints and where to start, having restored what `--resume` finds."""
+        config, recorder = self._config, self._recorder
+        settings = {
+            "workload": config.spec.name,
+            "seed": str(config.seed),
+            "global batch": str(config.global_batch),
+            "learning rate": repr(config.learning_rate),
+            "precision": str(recorder.precision),
+            "training samples": str(recorder.train_samples),
+            "data": dataset.description.fingerprint,
+        }
+        checkpoints = Checkpoints(recorder.output, settings)
+        if not config.resume:
+            return checkpoints, Position()
+        with self._spend("restore"):
+            restored = checkpoints.read()
+            if restored is None:
+                log(f"no checkpoint in {config.model_dir}: starting anew")
+                return checkpoints, Position()
+            model.restore(restored.values)
+        position = restored.position
+        recorder.parts, recorder.epochs = list(restored.parts), list(restored.epochs)
+        recorder.resumed_at = (position.epoch, position.step)
+        log(f"resumed at epoch {position.epoch} step {position.step} as part {recorder.part}")
+        return checkpoints, position
+
+    def _compile(self, training: Training, testing: Testing, model: Model) -> None:
+        from trainer.flops import flops_per_sample
+        from trainer.loop import steps_per_call, warm_up
+
+        self._progress.phase("compiling")
+        recorder = self._recorder
+        warm_up(training, testing, model, recorder)
+        first, evaluation = recorder.functions
+        recorder.steps_per_call = steps_per_call(self._config, training.steps, first.second_call_s)
+        with self._spend("warm_up"):
+            recorder.flops_per_sample, reason = flops_per_sample(*training.step_function())
+        recorder.flops_per_sample_reason = reason or recorder.flops_per_sample_reason
+        log(f"compiled compile_s {first.compile_s:.3f} eval_compile_s {evaluation.compile_s:.3f}")
+
+    def _measure(self, devices: Devices, model: Model, dataset: Dataset, training: Training, testing: Testing) -> None:
+        """Measure what is left when training is over: a trace, inference, memory."""
+        from trainer.inference import Predictor, measure_inference
+        from trainer.strategy import device_peak_bytes
+        from trainer.trace import trace_steps
+
+        recorder, config = self._recorder, self._config
+        if config.profile:
+            self._progress.phase("profiling")
+            with self._spend("profile"):
+                trace_steps(training, model, config.profile)
+        self._progress.phase("inference")
+        with self._spend("inference"):
+            predictor = Predictor(devices, model, bool(recorder.xla))
+            batch = config.global_batch // devices.replicas
+            recorder.inference, functions = measure_inference(predictor, dataset.test, batch)
+        recorder.functions += functions
+        recorder.device_peak_bytes, recorder.device_peak_bytes_reason = device_peak_bytes(devices)
+        if recorder.data is not None:
+            total = training.bytes_read() + testing.bytes_read()
+            recorder.data = recorder.data.model_copy(update={"bytes_read": total})
 
 
 def _check_before_imports(config: Config, stand_in: StandIn | None) -> None:
     """Refuse at once what is known to fail later: importing TensorFlow takes seconds."""
     check_stand_in(stand_in, config.strategy, config.device)
     if stand_in is not None and config.strategy in ("tpu", "mirrored"):
-        per_replica_batch(config.batch_size, stand_in.devices)
-    if config.data_dir is not None and not is_remote(config.data_dir) and not Path(config.data_dir).is_dir():
+        config.on(stand_in.devices)
+    if config.data_dir is None or is_remote(config.data_dir) or config.download:
+        return
+    if not Path(config.data_dir).is_dir():
         fix = "correct --data_dir, or leave it out for the packaged sample"
         raise DataError(config.data_dir, "there is no such folder", fix)
 
 
-def _import_tensorflow() -> float:
-    """Import what the run needs and return the seconds it took: next to none in a notebook that has done so before."""
-    start_s = time.perf_counter()
+def _import_tensorflow() -> None:
+    """Import what the run needs; in a notebook that has done so before it takes next to no time."""
     import keras
     import tensorflow as tf
 
     del keras, tf
-    return time.perf_counter() - start_s
-
-
-def _opening_line(config: Config, devices: Devices) -> str:
-    found = devices.description
-    return (
-        f"run {config.run_id} workload {config.workload} strategy {config.strategy} device {found.kind} "
-        f"replicas {found.replicas} global_batch {config.batch_size} simulated {str(found.simulated).lower()}"
-    )
-
-
-@dataclass(frozen=True)
-class _Dataset:
-    manifest: DatasetManifest
-    directory: str
-    location: Literal["gs", "disk", "package"]
-
-
-def _find_dataset(config: Config, scratch: str) -> _Dataset:
-    """Return the prepared data set that `--data_dir` means, preparing the sample or an idx folder into `scratch`."""
-    from trainer.data.read import read_manifest
-
-    directory, kind = config.data_dir, config.spec.data_kind
-    if directory is None:
-        prepared = prepare_dataset(None, kind, Path(scratch))
-        return _Dataset(prepared.manifest, str(prepared.directory), "package")
-    if is_remote(directory):
-        return _Dataset(read_manifest(directory), directory, "gs")
-    if (Path(directory) / MANIFEST_NAME).is_file():
-        return _Dataset(read_manifest(directory), directory, "disk")
-    prepared = prepare_dataset(Path(directory), kind, Path(scratch))
-    return _Dataset(prepared.manifest, str(prepared.directory), "disk")
-
-
-def _load(config: Config, recorder: Recorder) -> tuple[Samples, Samples]:
-    """Read the training and test samples and record where they came from."""
-    from trainer.data.read import read_samples
-
-    with ExitStack() as stack:
-        scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="trainer-data-"))
-        dataset = _find_dataset(config, scratch)
-        manifest = dataset.manifest
-        _check_counts(config, manifest)
-        train = read_samples(dataset.directory, manifest, manifest.splits.train, config.train_samples)
-        test = read_samples(dataset.directory, manifest, manifest.splits.test)
-    recorder.data = Data(
-        name=manifest.name,
-        source=manifest.source,
-        note=manifest.source_note,
-        location=dataset.location,
-        bytes_read=train.bytes_read + test.bytes_read,
-        fingerprint=manifest.fingerprint,
-    )
-    train = train.first(config.train_samples or train.count)
-    recorder.train_samples, recorder.test_samples = train.count, test.count
-    return train, test
-
-
-def _check_counts(config: Config, manifest: DatasetManifest) -> None:
-    """Refuse a data set that cannot give what was asked. Raises ConfigError."""
-    there, wanted = manifest.splits.train.samples, config.train_samples
-    if wanted is not None and wanted > there:
-        raise ConfigError("--train_samples", wanted, f"the data set {manifest.name} has {there}; ask for fewer")
-    if config.batch_size > (wanted or there):
-        problem = f"is larger than the {wanted or there} training samples; use a smaller batch or more samples"
-        raise ConfigError("--batch_size", config.batch_size, problem)

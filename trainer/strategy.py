@@ -54,6 +54,47 @@ class Devices:
             local[:1].numpy()
         return placed
 
+    @property
+    def copies_in_graph(self) -> int:
+        """How often `strategy.run` writes a step into a traced graph; a TPU replicates it later."""
+        return 1 if self.is_tpu else len(self.local_devices)
+
+    def place_batch(self, per_replica: int, *arrays: NDArray[Any]) -> tuple[Any, ...]:
+        """Return this process's share of a batch, split over its replicas in order, to be passed to `strategy.run`."""
+
+        def placed(array: NDArray[Any]) -> Any:
+            def on_device(context: Any) -> Any:
+                number = context.replica_id_in_sync_group % len(self.local_devices)
+                # A TPU takes its input from host memory when it is called.
+                with tf.device("CPU:0" if self.is_tpu else self.local_devices[number]):
+                    return tf.identity(array[number * per_replica : (number + 1) * per_replica])
+
+            return self.strategy.experimental_distribute_values_from_function(on_device)
+
+        return tuple(placed(array) for array in arrays)
+
+    def per_replica_sum(self, shape: tuple[int, ...]) -> Any:
+        """Return a float32 variable that each replica adds to, and that reads as the sum over all of them."""
+        return tf.Variable(
+            tf.zeros(shape),
+            trainable=False,
+            synchronization=tf.VariableSynchronization.ON_READ,
+            aggregation=tf.VariableAggregation.SUM,
+        )
+
+    def bytes_of(self, placed: Any) -> int:
+        """Return the bytes that what `place` returned takes on one device."""
+        local = self.strategy.experimental_local_results(placed)[0]
+        return int(local.shape.num_elements()) * int(local.dtype.size)
+
+    def compute_capability(self) -> tuple[int, int] | None:
+        """Return the version of the first GPU's architecture, None when there is none or it does not tell."""
+        gpus = tf.config.list_physical_devices("GPU") if self.description.kind == "gpu" else []
+        if not gpus:
+            return None
+        found = tf.config.experimental.get_device_details(gpus[0]).get("compute_capability")
+        return (int(found[0]), int(found[1])) if found else None
+
 
 def open_devices(config: Config, stand_in: StandIn | None, role: WorkerRole) -> Devices:
     """Open the strategy that `config` asks for.

@@ -14,12 +14,14 @@ import subprocess
 import sys
 
 TENSORFLOW = "2.20.0"
+# The last two decode photos; few workloads need them, but one environment for all is simpler, and they are small.
+SHARED = ["pydantic>=2.7,<3", "google-crc32c>=1.5,<2", "opencv-python-headless>=4.9,<6", "simplejpeg>=1.8,<2"]
 REQUIREMENTS = {
-    "tpu": ["tensorflow-tpu==" + TENSORFLOW, "libtpu==0.0.21.1", "pydantic>=2.7,<3", "google-crc32c>=1.5,<2"],
-    "gpu": ["tensorflow[and-cuda]==" + TENSORFLOW, "pydantic>=2.7,<3", "google-crc32c>=1.5,<2"],
+    "tpu": ["tensorflow-tpu==" + TENSORFLOW, "libtpu==0.0.21.1", *SHARED],
+    "gpu": ["tensorflow[and-cuda]==" + TENSORFLOW, *SHARED],
 }
 CHECK = (
-    "import importlib.metadata as m, pydantic, google_crc32c\n"
+    "import importlib.metadata as m, pydantic, google_crc32c, simplejpeg, cv2\n"
     "names = ('tensorflow', 'tensorflow-cpu', 'tensorflow-tpu')\n"
     "found = {d.metadata['Name'].replace('_', '-'): d.version for d in m.distributions() if d.metadata['Name']}\n"
     f"raise SystemExit(not any(found.get(n) == {TENSORFLOW!r} for n in names))"

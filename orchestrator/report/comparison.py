@@ -89,7 +89,8 @@ def _pairings(runs: Sequence[Measured], interval_of: IntervalOf | None) -> Itera
         for one, other in combinations(dict.fromkeys(run.accelerator for run in same), 2):
             left = [run for run in same if run.accelerator == one]
             right = [run for run in same if run.accelerator == other]
-            shared = sorted({run.global_batch for run in left} & {run.global_batch for run in right})
+            batches_of_both = {run.global_batch for run in left} & {run.global_batch for run in right}
+            shared = sorted(batch for batch in batches_of_both if batch is not None)
             batches: Sequence[int | None] = shared or [None]
             for batch in batches:
                 yield _pair(

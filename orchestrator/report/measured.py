@@ -29,8 +29,8 @@ class Source:
 class Measured(BaseModel):
     """The figures of one run: seconds, bytes and USD; None where the run did not measure it.
 
-    steady_epoch_s: median over the `steady_epochs` epochs after the first. sample_s: steady_epoch_s over the epoch's
-    samples. input_wait_share: of the steady epochs' time (of the first epoch's, when it is the only one); eval_s: the
+    steady_epoch_s: median over the `steady_epochs` epochs that the record calls steady. sample_s: steady_epoch_s over
+    the epoch's samples. input_wait_share: of the steady epochs' time (of all, when there is no steady one); eval_s: the
     median over the same epochs. usd_per_steady_epoch: the VM's hourly rate for the time of one steady epoch.
     """
 
@@ -45,7 +45,7 @@ class Measured(BaseModel):
     device: str
     simulated: bool
     replicas: int | None
-    global_batch: int
+    global_batch: int | None
     epochs: int
     seed: int
     train_samples: int | None
@@ -98,7 +98,7 @@ def measured(source: Source, name: str) -> Measured:
         train_samples=chosen.train_samples,
         data_fingerprint=record.data.fingerprint if record.data else None,
         tensorflow=record.software.tensorflow,
-        precision=chosen.precision,
+        precision=chosen.precision or "unknown",
         total_s=timings.total_s,
         setup_s=timings.setup_s,
         data_load_s=timings.data_load_s,
@@ -115,7 +115,7 @@ def measured(source: Source, name: str) -> Measured:
 
 def _of_epochs(record: Record) -> dict[str, Any]:
     steady_s = record.timings.steady_epoch_s
-    counted = record.epochs[1:] or record.epochs
+    counted = [epoch for epoch in record.epochs if epoch.steady] or record.epochs
     wall_s = sum(epoch.wall_s for epoch in counted)
     samples = record.epochs[-1].samples if record.epochs else 0
     timed = steady_s is not None and steady_s > 0 and samples > 0

@@ -53,7 +53,7 @@ def _times(run: Measured) -> tuple[str, ...]:
 
 def _speeds(run: Measured) -> tuple[str, ...]:
     return (
-        str(run.global_batch),
+        "-" if run.global_batch is None else str(run.global_batch),
         *(_number(step, 1e3) for step in (run.step_p50_s, run.step_p90_s, run.step_p99_s)),
         _number(run.sample_s, 1e6),
         "-" if run.samples_per_s is None else f"{run.samples_per_s:,.0f}",

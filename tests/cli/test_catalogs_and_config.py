@@ -19,7 +19,9 @@ def test_workloads_lists_settings_and_what_others_published(run_cli: Shell) -> N
     """As an object; the table shows the same."""
     done = run_cli("workloads", "--json")
     assert (done.exit, done.stderr) == (0, "")
-    cnn, mlp = done.json["workloads"]
+    by_name = {item["name"]: item for item in done.json["workloads"]}
+    assert sorted(by_name) == ["cats-vs-dogs", "flowers", "mnist-cnn", "mnist-mlp", "mnist-official", "ucf101"]
+    cnn, mlp = by_name["mnist-cnn"], by_name["mnist-mlp"]
     assert cnn == {
         "name": "mnist-cnn",
         "title": "MNIST digits, CNN with two convolutions (batch-size sweep, GPU v TPU)",

@@ -8,13 +8,16 @@ import pytest
 
 from tests.trainer.process import Trainer
 from trainer.record import load_record
+from trainer.workloads import list_workloads
 
 
 def test_list_names_every_workload(trainer: Trainer) -> None:
     """Data goes to stdout, one line a workload."""
     finished = trainer("--list")
     assert finished.returncode == 0
-    assert [line.split("\t")[0] for line in finished.stdout.splitlines()] == ["mnist-cnn", "mnist-mlp"]
+    assert [line.split("\t")[0] for line in finished.stdout.splitlines()] == [
+        workload.name for workload in list_workloads()
+    ]
     assert finished.stderr == ""
 
 
@@ -29,8 +32,11 @@ def test_help_states_that_the_batch_is_global(trainer: Trainer) -> None:
     ("flags", "environ", "code", "message"),
     [
         (("--batch-size", "0"), {}, 2, "--batch_size 0: should be greater than 0"),
-        (("--batch_size", "many"), {}, 2, "argument --batch_size: invalid int value: 'many'"),
-        (("--workload", "resnet"), {}, 2, "invalid choice: 'resnet'"),
+        (("--batch_size", "many"), {}, 2, "argument --batch_size/--global_batch: invalid int value: 'many'"),
+        (("--workload", "resnet"), {}, 2, "--workload resnet: there is no such workload"),
+        (("--workload", "no/such_file.py"), {}, 2, "--workload no/such_file.py: cannot be imported (FileNotFoundError"),
+        (("--per_replica_batch=5", "--batch_size=5"), {}, 2, "not allowed with argument"),
+        (("--checkpoint_every=often",), {}, 2, "--checkpoint_every often: should be a number of epochs, or of steps"),
         (("--batchsize=5",), {}, 2, "unrecognized arguments: --batchsize=5"),
         (("--strategy", "multiworker"), {}, 2, "TF_CONFIG ''"),
         (("--data_dir", "/nowhere"), {}, 2, "/nowhere: there is no such folder"),
@@ -47,7 +53,19 @@ def test_help_states_that_the_batch_is_global(trainer: Trainer) -> None:
             "--strategy tpu needs a TPU, but this machine stands",
         ),
     ],
-    ids=["zero", "type", "workload", "flag", "tf-config", "data", "batch", "stand-in"],
+    ids=[
+        "zero",
+        "type",
+        "workload",
+        "file",
+        "two-batches",
+        "interval",
+        "flag",
+        "tf-config",
+        "data",
+        "batch",
+        "stand-in",
+    ],
 )
 def test_wrong_request_ends_in_one_sentence(
     trainer: Trainer, flags: tuple[str, ...], environ: dict[str, str], code: int, message: str

@@ -19,7 +19,9 @@ from trainer.environment import (
     refuse_fatal_libtpu,
 )
 from trainer.errors import ConfigError, DeviceMissing
-from trainer.workloads import list_workloads
+from trainer.flags import parser, with_underscores
+from trainer.hardware import choose_precision, peak_of
+from trainer.workloads import get_workload
 
 TF_CONFIG = '{{"cluster": {{"worker": ["a:1", "b:2"]}}, "task": {{"type": "worker", "index": {index}}}}}'
 
@@ -31,6 +33,89 @@ def test_what_is_not_given_comes_from_the_workload() -> None:
     assert config.model_dir == f"trainer-output/{config.run_id}"
 
 
+def test_batch_of_each_replica_waits_for_the_replicas() -> None:
+    """The global batch follows from them; a batch that is global already stays."""
+    config = make_config(workload="mnist-mlp", per_replica_batch=16)
+    assert (config.batch_size, config.on(8).global_batch) == (None, 128)
+    assert make_config(workload="mnist-mlp", batch_size=64).on(8).global_batch == 64
+    with pytest.raises(ConfigError, match="--per_replica_batch 16: --batch_size gives the global batch already"):
+        make_config(workload="mnist-mlp", per_replica_batch=16, batch_size=64)
+
+
+def test_flags_of_the_official_example_are_taken() -> None:
+    """What the Cloud TPU quick start types, word for word."""
+    typed = "--tpu=n --model_dir=m --data_dir=d --train_epochs=10 --distribution_strategy=one_device --download"
+    flags = vars(parser().parse_args(with_underscores(typed.split())))
+    config = make_config(**{name: value for name, value in flags.items() if name not in ("list", "probe")})
+    assert (config.tpu, config.model_dir, config.data_dir, config.train_epochs) == ("n", "m", "d", 10)
+    assert (config.strategy, config.download) == ("one-device", True)
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "unit"), [("5", 5, "epochs"), ("1epoch", 1, "epochs"), ("200steps", 200, "steps")]
+)
+def test_checkpoint_interval_has_a_unit(text: str, count: int, unit: str) -> None:
+    """Epochs, unless it says steps."""
+    every = make_config(workload="mnist-mlp", checkpoint_every=text).checkpoint_every
+    assert every is not None
+    assert (every.count, every.unit) == (count, unit)
+
+
+@pytest.mark.parametrize(
+    ("kind", "capability", "precision"),
+    [
+        ("tpu", None, "bfloat16"),
+        ("gpu", (9, 0), "bfloat16"),
+        ("gpu", (8, 0), "bfloat16"),
+        ("gpu", (7, 5), "float16"),
+        ("gpu", (6, 0), "float16"),
+        ("gpu", (5, 2), "float32"),
+        ("gpu", None, "float32"),
+        ("cpu", None, "float32"),
+        ("cpu standing in for tpu", None, "float32"),
+    ],
+)
+def test_auto_precision_is_what_the_device_is_good_at(
+    kind: str, capability: tuple[int, int] | None, precision: str
+) -> None:
+    """bfloat16 does nothing on T4 and V100; whoever asks for a precision gets it."""
+    chosen, why = choose_precision("auto", kind, capability)
+    assert (chosen, why.startswith("auto: ")) == (precision, True)
+    assert choose_precision("float32", kind, capability) == ("float32", "asked for")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "count", "precision", "tpu_type", "tflops"),
+    [
+        ("gpu", "GPU:0 Tesla T4", 1, "float16", "", 65),
+        ("gpu", "GPU:0 NVIDIA L4", 2, "bfloat16", "", 242),
+        ("gpu", "GPU:0 NVIDIA A100-SXM4-40GB", 1, "bfloat16", "", 312),
+        ("gpu", "GPU:0 Tesla V100-SXM2-16GB", 1, "float32", "", 15.7),
+        ("tpu", "TPU:0", 8, "bfloat16", "v3-8", 4 * 123),
+        ("tpu", "TPU:0", 4, "bfloat16", "v5litepod-4", 4 * 197),
+    ],
+)
+def test_peak_is_dense_and_of_all_devices(
+    kind: str, name: str, count: int, precision: str, tpu_type: str, tflops: float
+) -> None:
+    """A v3-8 has four chips, whatever TensorFlow calls a replica."""
+    peak = peak_of(kind, (name,) * count, count, precision, {"TPU_ACCELERATOR_TYPE": tpu_type})
+    assert peak.flops_per_s == pytest.approx(tflops * 1e12)
+
+
+def test_unknown_peak_says_why() -> None:
+    """Never a guess."""
+    for kind, name, precision in (
+        ("cpu", "CPU:0", "float32"),
+        ("gpu", "GPU:0 Tesla T4", "bfloat16"),
+        ("gpu", "GPU:0 NVIDIA A100-SXM4-40GB", "float32"),
+        ("gpu", "GPU:0 RTX 9999", "float16"),
+        ("tpu", "TPU:0", "bfloat16"),
+    ):
+        peak = peak_of(kind, (name,), 1, precision, {})
+        assert (peak.flops_per_s, peak.note.startswith("unknown peak: ")) == (None, True)
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -38,7 +123,7 @@ def test_what_is_not_given_comes_from_the_workload() -> None:
         ({"train_epochs": -1}, "--train_epochs -1: should be greater than 0"),
         ({"learning_rate": float("nan")}, "--learning_rate nan: should be a finite number"),
         ({"run_id": "../up"}, "--run_id ../up: "),
-        ({"workload": "resnet"}, "--workload resnet: there is no such workload; choose one of mnist-cnn, mnist-mlp"),
+        ({"workload": "resnet"}, "--workload resnet: there is no such workload; choose one of "),
         ({"data_dir": "s3://bucket/data"}, "--data_dir s3://bucket/data: must be a folder or a gs:// path"),
         ({"strategy": "tpu", "device": "cpu"}, "--device cpu: --strategy tpu chooses its own devices"),
     ],
@@ -111,7 +196,7 @@ def test_libtpu_that_kills_the_process_is_refused() -> None:
 
 def test_workloads_are_those_that_were_published() -> None:
     """Names, defaults and reference figures of the two workloads."""
-    cnn, mlp = list_workloads()
+    cnn, mlp = get_workload("mnist-cnn"), get_workload("mnist-mlp")
     assert (cnn.name, cnn.default_batch_size, cnn.published.test_accuracy) == ("mnist-cnn", 256, None)
     assert (mlp.name, mlp.default_batch_size, mlp.default_epochs) == ("mnist-mlp", 100, 20)
     assert mlp.published.test_accuracy == 0.9626

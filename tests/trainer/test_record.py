@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
+from tests.records import make_record
+from tests.trainer.process import ROOT
 from trainer.config import make_config
 from trainer.errors import RecordError
+from trainer.flush import Flusher
 from trainer.output import OutputDir
 from trainer.percentiles import percentile
-from trainer.record import Memory, Record, load_record
+from trainer.record import Memory, Record, json_schema, load_record
 from trainer.recorder import Block, Recorder
 
 
@@ -44,22 +49,60 @@ def test_what_is_not_known_yet_is_null_with_a_reason(recorder: Recorder) -> None
 def test_absent_figure_without_reason_is_no_record() -> None:
     """Null needs a reason, and a figure must not have one."""
     with pytest.raises(ValidationError, match="null exactly when"):
-        Memory(host_peak_bytes=1, device_peak_bytes=None, device_peak_bytes_reason=None)
+        reasoned(device_peak_bytes_reason=None)
     with pytest.raises(ValidationError, match="null exactly when"):
-        Memory(host_peak_bytes=1, device_peak_bytes=2, device_peak_bytes_reason="unknown")
+        reasoned(device_peak_bytes=2)
 
 
-def test_step_times_leave_out_the_first_epoch_and_short_blocks(recorder: Recorder) -> None:
-    """Only full blocks of steady epochs count; with a single epoch, its own."""
+def reasoned(**changes: object) -> Memory:
+    """Return a Memory that does not know the device's peak, but for `changes`."""
+    known = {name: 1 for name in Memory.model_fields if name.endswith("_bytes")}
+    reasons: dict[str, object] = {f"{name}_reason": None for name in known if f"{name}_reason" in Memory.model_fields}
+    unknown = {"device_peak_bytes": None, "device_peak_bytes_reason": "unknown", "data_bytes_on_device": 1}
+    return Memory.model_validate({**known, **reasons, "data_bytes_on_device_reason": None, **unknown, **changes})
+
+
+def test_step_times_leave_out_epochs_that_are_not_steady_and_short_blocks(recorder: Recorder) -> None:
+    """Only full blocks of steady epochs count; without a steady epoch, all full ones."""
+    first, second, third = make_record(epoch_s=(1.0, 1.0, 1.0)).epochs
     recorder.steps_per_call = 10
     recorder.blocks = [Block(1, 0, 10, 50.0), Block(1, 10, 3, 1.0)]
+    recorder.epochs = [first]
     only = recorder.snapshot("running").steps
     assert only is not None
-    assert (only.n, only.p50_s, only.epochs_used) == (1, 5.0, "the first")
+    assert (only.n, only.p50_s, only.epochs_used) == (1, 5.0, "all: there is no steady one")
     recorder.blocks += [Block(2, 0, 10, 1.0), Block(2, 10, 3, 9.0), Block(3, 0, 10, 2.0)]
+    recorder.epochs += [second, third]
     steady = recorder.snapshot("running").steps
     assert steady is not None
-    assert (steady.n, steady.p50_s, steady.p99_s, steady.epochs_used) == (2, 0.1, 0.2, "after the first")
+    assert (steady.n, steady.p50_s, steady.p99_s, steady.epochs_used) == (2, 0.1, 0.2, "steady")
+
+
+def test_utilisation_is_operations_over_the_peak(recorder: Recorder) -> None:
+    """1,024 samples of 1 GFLOP in 2 s on a device of 1 TFLOP/s: 51.2 %; without a peak, null and why."""
+    recorder.epochs = list(make_record(epoch_s=(9.0, 2.0)).epochs)
+    recorder.flops_per_sample = 10**9
+    assert recorder.snapshot("running").compute.mfu_reason == recorder.peak_note
+    recorder.peak_flops_per_s = 1e12
+    assert recorder.snapshot("running").compute.mfu == pytest.approx(0.512)
+
+
+def test_schema_in_the_documentation_is_the_one_in_the_code() -> None:
+    """docs/record.md is regenerated with `python -m trainer.record --schema`."""
+    text = (ROOT / "docs/record.md").read_text()
+    assert json.loads(text.partition("```json\n")[2].partition("\n```")[0]) == json.loads(json_schema())
+
+
+def test_killed_run_has_the_record_of_the_latest_flush(recorder: Recorder, tmp_path: Path) -> None:
+    """A thread writes it in time without being asked, and nothing is written once it is closed."""
+    flusher = Flusher(recorder, interval_s=0.05)
+    deadline_s = time.monotonic() + 10
+    while not (tmp_path / "record.json").exists() and time.monotonic() < deadline_s:
+        threading.Event().wait(0.01)
+    flusher.close()
+    assert load_record(tmp_path / "record.json").status == "running"
+    (tmp_path / "record.json").unlink()
+    assert not (tmp_path / "record.json").exists()
 
 
 def test_percentiles_are_values_that_occurred() -> None:

@@ -12,6 +12,9 @@ from trainer.errors import DataError
 
 MANIFEST_NAME = "manifest.json"
 SplitName = Literal["train", "test"]
+SPLITS: tuple[SplitName, ...] = ("train", "test")
+# What the bytes of `image` are: pixels; a JPEG of image_shape's size; a file as it was found, resized when read.
+Encoding = Literal["raw", "jpeg", "original"]
 
 
 class _Frozen(BaseModel):
@@ -33,6 +36,7 @@ class Split(_Frozen):
 
     samples: int = Field(ge=1)
     shards: tuple[Shard, ...] = Field(min_length=1)
+    class_counts: tuple[int, ...] = ()  # samples of each class; () = not counted
 
 
 class Splits(_Frozen):
@@ -43,18 +47,22 @@ class Splits(_Frozen):
 
 
 class DatasetManifest(_Frozen):
-    """A finished data set. Each sample is a tf.train.Example {image: raw uint8 pixels, label: int64}."""
+    """A finished data set. Each sample is a tf.train.Example {image: one bytes value a frame, label: int64}."""
 
     schema_version: Literal[1] = 1
     name: str
-    kind: Literal["mnist"]
-    source: Literal["sample", "idx", "tfrecord"]
+    kind: Literal["mnist", "photos", "clips"]
+    source: Literal["sample", "idx", "tfrecord", "folder"]
     source_note: str
-    source_fingerprint: str  # sha256 over the files that the shards were made from
+    source_fingerprint: str  # sha256 over what the shards were made from: idx files, or names, sizes, times and options
     fingerprint: str  # sha256 over the kind and the shards' sha256: what was trained on
     splits: Splits
-    image_shape: tuple[int, int, int]
+    split_rule: str = "as published"
+    encoding: Encoding = "raw"
+    jpeg_quality: int | None = Field(default=None, ge=1, le=100)  # None = nothing was encoded anew
+    image_shape: tuple[int, ...] = Field(min_length=3, max_length=4)  # [frames,] height, width, channels
     classes: int = Field(ge=2)
+    class_names: tuple[str, ...] = ()  # in the order of their labels; () = not named
 
     @property
     def shards(self) -> tuple[Shard, ...]:
@@ -65,6 +73,20 @@ class DatasetManifest(_Frozen):
     def total_bytes(self) -> int:
         """Bytes of all shards together."""
         return sum(shard.bytes for shard in self.shards)
+
+    @property
+    def frames(self) -> int | None:
+        """How many frames a clip has; None for pictures."""
+        return self.image_shape[0] if len(self.image_shape) == 4 else None
+
+    @property
+    def image_size(self) -> int:
+        """Height of the images in pixels; photos and clips are square."""
+        return self.image_shape[-3]
+
+    def split(self, name: SplitName) -> Split:
+        """Return the split called `name`."""
+        return self.splits.train if name == "train" else self.splits.test
 
     def to_json(self) -> str:
         """Return the text of `manifest.json`."""
@@ -85,9 +107,17 @@ def parse_manifest(raw: str | bytes, path: object) -> DatasetManifest:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"]) or "JSON"
         raise DataError(path, f"not a data-set manifest of version 1 ({field}: {first['msg']})", fix) from error
-    for split_name, split in (("train", manifest.splits.train), ("test", manifest.splits.test)):
+    for split_name in SPLITS:
+        split = manifest.split(split_name)
         if split.samples != sum(shard.samples for shard in split.shards):
             raise DataError(path, f"the {split_name} shards do not add up to {split.samples} samples", fix)
+        if split.class_counts and (len(split.class_counts), sum(split.class_counts)) != (
+            manifest.classes,
+            split.samples,
+        ):
+            raise DataError(path, f"the {split_name} class counts do not fit its samples and classes", fix)
+    if manifest.class_names and len(manifest.class_names) != manifest.classes:
+        raise DataError(path, f"it names {len(manifest.class_names)} of {manifest.classes} classes", fix)
     if manifest.fingerprint != fingerprint_of(manifest.kind, manifest.shards):
         raise DataError(path, "its fingerprint does not fit its shards", fix)
     return manifest

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from trainer.data import idx
+from trainer.data.folder import ClassFolder, FolderKind, Item, read_class_folder
 from trainer.data.manifest import (
     MANIFEST_NAME,
     DatasetManifest,
@@ -18,10 +20,11 @@ from trainer.data.manifest import (
     fingerprint_of,
     parse_manifest,
 )
+from trainer.data.options import PrepareOptions
 from trainer.data.tfrecord import write_shard
 from trainer.errors import DataError
 
-KINDS = ("mnist",)
+KINDS = ("mnist", "photos", "clips")
 SAMPLES_PER_SHARD = 10_000
 _SAMPLE_NOTE = "packaged sample: the first 1,000 training and 200 test images of each class of MNIST, in MNIST's order"
 Progress = Callable[[int, int], None]
@@ -41,38 +44,122 @@ class PreparedDataset:
         return (*(self.directory / shard.name for shard in self.manifest.shards), self.directory / MANIFEST_NAME)
 
 
-def prepare_dataset(source: Path | None, kind: str, out_dir: Path, progress: Progress | None = None) -> PreparedDataset:
+def prepare_dataset(
+    source: Path | None,
+    kind: str,
+    out_dir: Path,
+    progress: Progress | None = None,
+    options: PrepareOptions | None = None,
+) -> PreparedDataset:
     """Make `source` a data set of TFRecord shards.
 
     Args:
-        source: a folder with MNIST's four idx files (plain or gzipped), which are converted into `out_dir`; or a folder
-            with `manifest.json` and shards, which is verified and used where it lies; or None for the packaged sample.
-        kind: what the files are; "mnist".
+        source: a folder of what `kind` says: MNIST's four idx files (plain or gzipped), photos or clips by class
+            (DIR/CLASS/*, or DIR/train/CLASS/* and DIR/val/CLASS/*); or a folder with `manifest.json` and shards, which
+            is verified and used where it lies; or None for the packaged sample of MNIST.
+        kind: what the files are: "mnist", "photos" or "clips".
         out_dir: where shards and, last, the manifest are written. A finished data set of the same source that
-            already lies there is verified and reused.
+            already lies there is verified and reused; of an unfinished one the whole shards are kept.
         progress: called with (samples done, samples in all) after each shard.
+        options: how photos and clips are converted; None = PrepareOptions().
 
     Raises:
-        DataError: the folder is missing, a file is missing, damaged or truncated, or counts do not agree.
+        DataError: the folder is missing, a file is missing, damaged or truncated, a class is empty, or counts do not
+            agree; it names the file and what to do.
     """
     if kind not in KINDS:
         raise DataError(source or "the packaged sample", f"unknown kind of data {kind!r}", f"use {', '.join(KINDS)}")
+    options = options or PrepareOptions()
     try:
-        if source is not None and not source.is_dir():
+        if source is None:
+            return _prepare_idx(None, kind, out_dir, progress)
+        if not source.is_dir():
             raise DataError(source, "there is no such folder", "give an existing folder, or none for the sample")
-        if source is not None and (source / MANIFEST_NAME).is_file():
-            return PreparedDataset(verify_dataset(source), source, reused=True)
-        raw = idx.packaged_sample() if source is None else idx.find_idx_files(source)
-        source_fingerprint = _source_fingerprint(kind, raw)
-        finished = _finished(out_dir, source_fingerprint)
-        if finished is not None:
-            return PreparedDataset(finished, out_dir, reused=True)
-        return PreparedDataset(_convert(raw, source, source_fingerprint, out_dir, progress), out_dir, reused=False)
+        if (source / MANIFEST_NAME).is_file():
+            manifest = verify_dataset(source)
+            if manifest.kind != kind:
+                raise DataError(source, f"holds {manifest.kind}, and {kind} are needed", "give another folder")
+            return PreparedDataset(manifest, source, reused=True)
+        if kind == "mnist":
+            return _prepare_idx(source, kind, out_dir, progress)
+        return _prepare_folder(source, "clips" if kind == "clips" else "photos", out_dir, progress, options)
     except OSError as error:
         where = error.filename or out_dir
         raise DataError(
             where, f"cannot be read or written ({error.strerror or error})", "check it and retry"
         ) from error
+
+
+def _prepare_idx(source: Path | None, kind: str, out_dir: Path, progress: Progress | None) -> PreparedDataset:
+    if kind != "mnist":
+        problem = f"no sample of {kind} is packaged"
+        raise DataError(f"data of kind {kind}", problem, f"give a folder with {kind} by class")
+    raw = idx.packaged_sample() if source is None else idx.find_idx_files(source)
+    source_fingerprint = _source_fingerprint(kind, raw)
+    finished = _finished(out_dir, source_fingerprint)
+    if finished is not None:
+        return PreparedDataset(finished, out_dir, reused=True)
+    return PreparedDataset(_convert(raw, source, source_fingerprint, out_dir, progress), out_dir, reused=False)
+
+
+def _prepare_folder(
+    source: Path, kind: FolderKind, out_dir: Path, progress: Progress | None, options: PrepareOptions
+) -> PreparedDataset:
+    try:
+        from trainer.data.convert import plan_fingerprint, plan_shards, remove_journal, write_shards
+    except ImportError as error:
+        problem = f"{kind} cannot be converted here ({error})"
+        raise DataError(source, problem, "pip install 'orchestrate[trainer]'") from error
+    folder = read_class_folder(source, kind, options)
+    planned = plan_shards(folder, kind, options)
+    fingerprint = plan_fingerprint(planned, kind, options)
+    finished = _finished(out_dir, fingerprint)
+    if finished is not None:
+        return PreparedDataset(finished, out_dir, reused=True)
+    (out_dir / MANIFEST_NAME).unlink(missing_ok=True)  # from here to the end the folder is unfinished, and says so
+    total = len(folder.train) + len(folder.test)
+
+    def report(done: int) -> None:
+        if progress is not None:
+            progress(done, total)
+
+    written = write_shards(planned, kind, options, out_dir, fingerprint, report)
+    train = tuple(written[shard.name] for shard in planned if shard.split == "train")
+    test = tuple(written[shard.name] for shard in planned if shard.split == "test")
+    note = f"{kind} of the folder {source.resolve().name}"
+    side = options.image_size
+    keep_bytes = kind == "photos" and options.keep_bytes
+    manifest = DatasetManifest(
+        name=source.resolve().name,
+        kind=kind,
+        source="folder",
+        source_note=f"{note}, {folder.left_out} other files left out" if folder.left_out else note,
+        source_fingerprint=fingerprint,
+        fingerprint=fingerprint_of(kind, train + test),
+        splits=Splits(train=_counted(folder, folder.train, train), test=_counted(folder, folder.test, test)),
+        split_rule=folder.split_rule,
+        encoding="original" if keep_bytes else "jpeg",
+        jpeg_quality=None if keep_bytes else options.quality,
+        image_shape=(options.frames, side, side, 3) if kind == "clips" else (side, side, 3),
+        classes=len(folder.class_names),
+        class_names=folder.class_names,
+    )
+    _write_manifest(manifest, out_dir)
+    remove_journal(out_dir)
+    return PreparedDataset(manifest, out_dir, reused=False)
+
+
+def _counted(folder: ClassFolder, items: Sequence[Item], shards: tuple[Shard, ...]) -> Split:
+    counts = Counter(item.label for item in items)
+    return Split(
+        samples=len(items), shards=shards, class_counts=tuple(counts[label] for label in range(len(folder.class_names)))
+    )
+
+
+def _write_manifest(manifest: DatasetManifest, out_dir: Path) -> None:
+    partial = out_dir / f"{MANIFEST_NAME}.partial"
+    partial.write_text(manifest.to_json(), "utf-8")
+    partial.replace(out_dir / MANIFEST_NAME)
 
 
 def verify_dataset(directory: Path) -> DatasetManifest:
@@ -138,16 +225,20 @@ def _convert(
         source_fingerprint=source_fingerprint,
         fingerprint=fingerprint_of("mnist", train_shards + test_shards),
         splits=Splits(
-            train=Split(samples=train.samples, shards=train_shards),
-            test=Split(samples=test.samples, shards=test_shards),
+            train=_digits(train, train_shards),
+            test=_digits(test, test_shards),
         ),
         image_shape=(28, 28, 1),
         classes=10,
+        class_names=tuple("0123456789"),
     )
-    partial = out_dir / f"{MANIFEST_NAME}.partial"
-    partial.write_text(manifest.to_json())
-    partial.replace(out_dir / MANIFEST_NAME)
+    _write_manifest(manifest, out_dir)
     return manifest
+
+
+def _digits(split: idx.IdxSplit, shards: tuple[Shard, ...]) -> Split:
+    counts = tuple(split.labels.count(digit) for digit in range(10))
+    return Split(samples=split.samples, shards=shards, class_counts=counts)
 
 
 def _write_shards(split: idx.IdxSplit, name: str, out_dir: Path, progress: Callable[[int], None]) -> tuple[Shard, ...]:

@@ -1,23 +1,32 @@
-"""How do shards, on disk or in a bucket, become arrays in memory? Through tf.data, counted and checked."""
+"""How do shards, on disk or in a bucket, become arrays? All at once, or as a stream of batches; counted and checked."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
-import tensorflow as tf
 from numpy.typing import NDArray
 
-from trainer.data.manifest import MANIFEST_NAME, DatasetManifest, Shard, Split, parse_manifest
-from trainer.errors import DataError, first_line
+from trainer.data.cache import Cache
+from trainer.data.decode import decoder
+from trainer.data.files import open_bytes, read_bytes
+from trainer.data.manifest import MANIFEST_NAME, DatasetManifest, Shard, Split, SplitName, parse_manifest
+from trainer.data.records import check_uniform, uniform_records
+from trainer.data.stream import Batch, Stream
+from trainer.errors import DataError
 
-_RECORDS_PER_PARSE = 1024
+__all__ = ["Batch", "CacheName", "Samples", "Stream", "open_split", "read_manifest", "read_samples"]
+
+CacheName = Literal["none", "disk", "memory", "device"]
+_BATCH_AT_A_TIME = 64
 
 
 @dataclass(frozen=True)
 class Samples:
-    """One split in memory. images: uint8 [samples, height, width, channels]; labels: int32 [samples]."""
+    """One split in memory. images: uint8 [samples, *image_shape]; labels: int32 [samples]."""
 
     images: NDArray[np.uint8]
     labels: NDArray[np.int32]
@@ -37,58 +46,98 @@ def read_manifest(directory: str) -> DatasetManifest:
     """Return the manifest of the data set in `directory`, a folder or gs:// path. Raises DataError."""
     path = f"{directory.rstrip('/')}/{MANIFEST_NAME}"
     try:
-        with tf.io.gfile.GFile(path, "rb") as file:
-            return parse_manifest(file.read(), path)
-    except tf.errors.NotFoundError as error:
+        return parse_manifest(read_bytes(path), path)
+    except FileNotFoundError as error:
         raise DataError(path, "there is no such file", "prepare the data set there, or correct --data_dir") from error
-    except tf.errors.OpError as error:
-        raise DataError(path, f"cannot be read ({first_line(error)})", "check access to it and retry") from error
 
 
-def read_samples(directory: str, manifest: DatasetManifest, split: Split, limit: int | None = None) -> Samples:
-    """Read the shards of `split`, whole shards until `limit` samples are there (None = all).
+def open_split(
+    manifest: DatasetManifest,
+    split: SplitName,
+    data_dir: str,
+    cache: CacheName,
+    *,
+    limit: int | None = None,
+    workers: int | None = None,
+    scratch: Path | None = None,
+) -> Samples | Stream:
+    """Open the first `limit` samples (None = all) of a split.
+
+    Args:
+        manifest: of the data set in `data_dir`, a folder or gs:// path.
+        split: which part.
+        data_dir: where the shards lie.
+        cache: "device" reads and decodes everything now, to be placed on the device; the others stream: "memory" and
+            "disk" keep decoded samples after their first use, "none" reads and decodes in every epoch.
+        limit: samples, from the start; shards are mixed by class, so that it is a fair choice.
+        workers: decoding threads; None = one for each core.
+        scratch: where the file of cache "disk" lies; None = the system's temporary folder.
+
+    Raises DataError when a shard is missing or not what the manifest says; a stream raises it while iterating.
+    """
+    if cache == "device":
+        return read_samples(data_dir, manifest, manifest.split(split), limit, workers)
+    chosen = manifest.split(split)
+    kept = None
+    if cache != "none":
+        count = min(limit or chosen.samples, chosen.samples)
+        kept = Cache(count, manifest.image_shape, on_disk=cache == "disk", scratch=scratch)
+    return Stream(data_dir, manifest, chosen, decoder(manifest.encoding), cache=kept, limit=limit, workers=workers)
+
+
+def read_samples(
+    directory: str, manifest: DatasetManifest, split: Split, limit: int | None = None, workers: int | None = None
+) -> Samples:
+    """Read and decode the first `limit` samples (None = all) of `split`; only the shards that hold them are read.
 
     Raises DataError when a shard is missing, cannot be read, or is not what the manifest says.
     """
-    parts: list[Samples] = []
-    for shard in split.shards:
-        if limit is not None and sum(part.count for part in parts) >= limit:
-            break
-        parts.append(_read_shard(f"{directory.rstrip('/')}/{shard.name}", shard, manifest.image_shape))
-    return Samples(
-        np.concatenate([part.images for part in parts]),
-        np.concatenate([part.labels for part in parts]),
-        sum(part.bytes_read for part in parts),
-    )
-
-
-def _read_shard(path: str, shard: Shard, image_shape: tuple[int, int, int]) -> Samples:
-    fix = "prepare or upload the data set again"
+    count = min(limit or split.samples, split.samples)
+    if manifest.encoding == "raw":
+        parts = _uniform_parts(directory, manifest, split, count)
+        if parts is not None:
+            images = np.concatenate([part[0] for part in parts])[:count].reshape(-1, *manifest.image_shape)
+            labels = np.concatenate([part[1] for part in parts])[:count].astype(np.int32)
+            return Samples(images, labels, sum(shard.bytes for shard in split.shards[: len(parts)]))
+    stream = Stream(directory, manifest, split, decoder(manifest.encoding), limit=count, workers=workers)
+    images = np.empty((count, *manifest.image_shape), np.uint8)
+    labels = np.empty(count, np.int32)
     try:
-        size_bytes = int(tf.io.gfile.stat(path).length)
-        if size_bytes != shard.bytes:
-            raise DataError(path, f"has {size_bytes} bytes where the manifest says {shard.bytes}", fix)
-        batches = list(_parsed(path, image_shape).as_numpy_iterator())
-    except (tf.errors.NotFoundError, FileNotFoundError) as error:
-        raise DataError(path, "is missing though the manifest lists it", fix) from error
-    except tf.errors.OpError as error:
-        raise DataError(path, f"is damaged or cannot be read ({first_line(error)})", fix) from error
-    images = np.concatenate([batch[0] for batch in batches])
-    labels = np.concatenate([batch[1] for batch in batches])
-    if len(labels) != shard.samples:
-        raise DataError(path, f"holds {len(labels)} samples where the manifest says {shard.samples}", fix)
-    return Samples(images, labels, size_bytes)
+        with stream.batches(_BATCH_AT_A_TIME, shuffle=False, drop_remainder=False) as batches:
+            for number, batch in enumerate(batches):
+                at = slice(number * _BATCH_AT_A_TIME, number * _BATCH_AT_A_TIME + len(batch.labels))
+                images[at], labels[at] = batch
+    finally:
+        stream.close()
+    return Samples(images, labels, stream.bytes_read)
 
 
-def _parsed(path: str, image_shape: tuple[int, int, int]) -> Any:
-    """Return a tf.data pipeline of (uint8 [n, *image_shape], int32 [n]) with no autotuner to stall it."""
-    features = {"image": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}
+_Part = tuple[NDArray[np.uint8], NDArray[np.uint8]]
 
-    def parse(serialised: Any) -> tuple[Any, Any]:
-        parsed = tf.io.parse_example(serialised, features)
-        pixels = tf.io.decode_raw(parsed["image"], tf.uint8, fixed_length=int(np.prod(image_shape)))
-        return tf.reshape(pixels, (-1, *image_shape)), tf.cast(parsed["label"], tf.int32)
 
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    return tf.data.TFRecordDataset(path).batch(_RECORDS_PER_PARSE).map(parse).with_options(options)
+def _uniform_parts(directory: str, manifest: DatasetManifest, split: Split, count: int) -> list[_Part] | None:
+    """Return images and labels of the shards that hold the first `count` samples; None if records are not all alike."""
+    image_bytes = math.prod(manifest.image_shape)
+    parts: list[_Part] = []
+    for shard in _holding(split, count):
+        path = f"{directory.rstrip('/')}/{shard.name}"
+        buffer = open_bytes(path, shard.bytes)
+        part = uniform_records(buffer, shard, image_bytes)
+        if part is None:
+            return None
+        check_uniform(buffer, shard, path)
+        if part[1].max() >= manifest.classes:
+            problem = f"holds the label {part[1].max()} where there are {manifest.classes} classes"
+            raise DataError(path, problem, "prepare the data set again")
+        parts.append(part)
+    return parts
+
+
+def _holding(split: Split, count: int) -> list[Shard]:
+    """Return the shards that hold the first `count` samples."""
+    shards: list[Shard] = []
+    for shard in split.shards:
+        if sum(other.samples for other in shards) >= count:
+            break
+        shards.append(shard)
+    return shards

@@ -9,7 +9,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 
 import google_crc32c
@@ -17,9 +18,15 @@ import google_crc32c
 from trainer.data.manifest import Shard
 
 _LENGTH_DELIMITED = 2
+_LENGTH = struct.Struct("<Q")
+_CRC = struct.Struct("<I")
+_BLOCK_BYTES = 2**20
+_ONE_BYTE = [bytes((value,)) for value in range(0x80)]
 
 
 def _varint(value: int) -> bytes:
+    if value < 0x80:
+        return _ONE_BYTE[value]
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -32,37 +39,87 @@ def _field(number: int, payload: bytes) -> bytes:
     return _varint(number << 3 | _LENGTH_DELIMITED) + _varint(len(payload)) + payload
 
 
-def encode_example(image: bytes, label: int) -> bytes:
-    """Return a serialised tf.train.Example {image: bytes_list [image], label: int64_list [label]}; label >= 0."""
-    bytes_feature = _field(1, _field(1, image))
-    int64_feature = _field(3, _field(1, _varint(label)))
-    entries = ((b"image", bytes_feature), (b"label", int64_feature))  # in key order, as TensorFlow serialises a map
-    return _field(1, b"".join(_field(1, _field(1, key) + _field(2, feature)) for key, feature in entries))
+_IMAGE_KEY = _field(1, b"image")
 
 
-def _masked_crc(data: bytes) -> bytes:
-    crc: int = google_crc32c.value(data)
-    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+@cache
+def label_entry(label: int) -> bytes:
+    """Return the map entry {label: int64_list [label]}; there are as many as classes."""
+    return _field(1, _field(1, b"label") + _field(2, _field(3, _field(1, _varint(label)))))
 
 
-def frame(payload: bytes) -> bytes:
-    """Return one TFRecord: little-endian uint64 length, its masked crc, the payload, its masked crc."""
-    length = struct.pack("<Q", len(payload))
-    return b"".join((length, _masked_crc(length), payload, _masked_crc(payload)))
+def encode_example(image: bytes | Sequence[bytes], label: int) -> bytes:
+    """Return a serialised tf.train.Example {image: bytes_list [image or frames], label: int64_list [label >= 0]}."""
+    return b"".join(_example_parts(image, label))
 
 
-def write_shard(path: Path, examples: Iterable[tuple[bytes, int]]) -> Shard:
-    """Write (image, label) pairs to `path` and return what was written, with its checksums. Raises OSError."""
+def _example_parts(image: bytes | Sequence[bytes], label: int) -> list[bytes]:
+    """Return the example in pieces; entries lie in key order, as TensorFlow serialises a map.
+
+    Messages are nested by prefixing heads, so that the image, which is nearly all of it, is not copied.
+    """
+    values: list[bytes] = []
+    for one in (image,) if isinstance(image, bytes) else image:
+        values += (b"\x0a" + _varint(len(one)), one)
+    size_bytes = sum(map(len, values))
+    head = b"\x0a" + _varint(size_bytes)  # feature: bytes_list is field 1
+    head = b"\x12" + _varint(size_bytes + len(head)) + head  # entry: value is field 2
+    head = _IMAGE_KEY + head
+    head = b"\x0a" + _varint(size_bytes + len(head)) + head  # features: entries are field 1
+    tail = label_entry(label)
+    head = b"\x0a" + _varint(size_bytes + len(head) + len(tail)) + head  # example: features are field 1
+    return [head, *values, tail]
+
+
+def _masked(crc: int) -> bytes:
+    return _CRC.pack(((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+def frame(payload: Sequence[bytes]) -> list[bytes]:
+    """Return one TFRecord in pieces: little-endian uint64 length, its masked crc, the payload, its masked crc."""
+    length = _LENGTH.pack(sum(map(len, payload)))
+    crc = 0
+    for piece in payload:
+        crc = google_crc32c.extend(crc, piece)
+    return [length, _masked(google_crc32c.value(length)), *payload, _masked(crc)]
+
+
+def write_shard(path: Path, examples: Iterable[tuple[bytes | Sequence[bytes], int]]) -> Shard:
+    """Write (image or frames, label) pairs to `path` and return what was written, with its checksums.
+
+    The file appears under its name only when it is whole. Raises OSError.
+    """
     sha256, crc32c = hashlib.sha256(), 0
-    samples = written_bytes = 0
-    with path.open("wb") as file:
-        for image, label in examples:
-            record = frame(encode_example(image, label))
-            file.write(record)
-            sha256.update(record)
-            crc32c = google_crc32c.extend(crc32c, record)
-            samples += 1
-            written_bytes += len(record)
+    samples = written_bytes = waiting_bytes = 0
+    waiting: list[bytes] = []
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with partial.open("wb", buffering=0) as file:
+
+            def flush() -> None:
+                # Large pieces: writing and hashing let other threads run, and each time to start again costs.
+                nonlocal crc32c, written_bytes
+                block = b"".join(waiting)
+                waiting.clear()
+                sha256.update(block)
+                crc32c = google_crc32c.extend(crc32c, block)
+                written_bytes += len(block)
+                rest = memoryview(block)
+                while rest:
+                    rest = rest[file.write(rest) :]
+
+            for image, label in examples:
+                record = frame(_example_parts(image, label))
+                waiting += record
+                waiting_bytes += sum(map(len, record))
+                samples += 1
+                if waiting_bytes >= _BLOCK_BYTES:
+                    flush()
+                    waiting_bytes = 0
+            flush()
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
     return Shard(
         name=path.name,
         samples=samples,

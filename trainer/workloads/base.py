@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from trainer.data.options import PrepareOptions
 
 
 @dataclass(frozen=True)
@@ -19,20 +21,24 @@ class Published:
 class Workload:
     """One trainable model with the settings it was published with.
 
-    `build_model` takes nothing and returns a `keras.Model` from float32 images
-    [batch, *image_shape] in 0..1 to float32 [batch, classes]: logits or probabilities, as `outputs` says. It is called
-    inside the strategy's scope and imports keras itself, so that listing workloads needs no TensorFlow.
+    `build_model` takes an image shape and a number of classes, those of the data set, and returns a `keras.Model` from
+    float32 images [batch, *image_shape] in 0..1 to float32 [batch, classes]: logits or probabilities, as `outputs`
+    says. It is called inside the strategy's scope and imports keras itself, so that listing workloads needs no
+    TensorFlow. `image_shape` and `classes` here are those of the published data; a clip's shape starts with its frames.
     """
 
     name: str
     title: str
-    data_kind: str
-    image_shape: tuple[int, int, int]
+    data_kind: Literal["mnist", "photos", "clips"]
+    image_shape: tuple[int, ...]
     classes: int
     outputs: Literal["logits", "probabilities"]
     default_batch_size: int  # global
     default_epochs: int
     learning_rate: float  # of Adam
     xla_on_cpu: bool
-    build_model: Callable[[], Any]
+    build_model: Callable[[tuple[int, ...], int], Any]
     published: Published
+    prepare: PrepareOptions = field(
+        default_factory=PrepareOptions
+    )  # how a folder of photos or clips is converted for it

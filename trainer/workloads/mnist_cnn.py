@@ -7,13 +7,13 @@ from typing import Any
 from trainer.workloads.base import Published, Workload
 
 
-def build_model() -> Any:
-    """Return the CNN: float32 images [batch, 28, 28, 1] in 0..1 to float32 probabilities [batch, 10]."""
+def build_model(image_shape: tuple[int, ...], classes: int) -> Any:
+    """Return the CNN: float32 images [batch, *image_shape] in 0..1 to float32 probabilities [batch, classes]."""
     from keras import Input, Sequential, layers
 
     return Sequential(
         [
-            Input((28, 28, 1)),
+            Input(image_shape),
             layers.Conv2D(64, 2, padding="same", activation="relu"),
             layers.MaxPool2D(2),
             layers.Dropout(0.3),
@@ -23,7 +23,7 @@ def build_model() -> Any:
             layers.Flatten(),
             layers.Dense(256, activation="relu"),
             layers.Dropout(0.5),
-            layers.Dense(10, activation="softmax"),
+            layers.Dense(classes, activation="softmax"),
         ]
     )
 

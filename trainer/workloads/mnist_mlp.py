@@ -7,18 +7,18 @@ from typing import Any
 from trainer.workloads.base import Published, Workload
 
 
-def build_model() -> Any:
-    """Return the MLP: float32 images [batch, 28, 28, 1] in 0..1 to float32 logits [batch, 10]."""
+def build_model(image_shape: tuple[int, ...], classes: int) -> Any:
+    """Return the MLP: float32 images [batch, *image_shape] in 0..1 to float32 logits [batch, classes]."""
     from keras import Input, Sequential, layers
 
     return Sequential(
         [
-            Input((28, 28, 1)),
+            Input(image_shape),
             layers.Flatten(),
             layers.Dense(400, activation="relu"),
             layers.Dense(400, activation="relu"),
             layers.Dense(500, activation="relu"),
-            layers.Dense(10),
+            layers.Dense(classes),
         ]
     )
 

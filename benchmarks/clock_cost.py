@@ -1,0 +1,133 @@
+"""What does measuring cost? Epochs with our clocks, record, progress and flushing against the bare compiled calls.
+
+`python benchmarks/clock_cost.py [ROUNDS]`: W4 at batch 100, 60,000 images. Both kinds alternate in one process,
+so that what else the machine does meets both alike. Printed as JSON: the ratio of the median wall times (on a busy
+machine mostly noise), the same of this process's CPU times, and the share of a measured epoch outside compiled calls.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from statistics import median
+
+import numpy as np
+
+from trainer.config import make_config
+from trainer.environment import WorkerRole, prepare_environment
+
+SAMPLES, CLASSES, SHAPE = 60_000, 10, (28, 28, 1)
+
+
+@dataclass(frozen=True)
+class _Cost:
+    """What an epoch took: wall and CPU seconds, and wall seconds outside the compiled calls."""
+
+    wall_s: float
+    cpu_s: float
+    outside_s: float = 0.0
+
+    @classmethod
+    def start(cls) -> _Cost:
+        """Read both clocks."""
+        return cls(time.perf_counter(), time.process_time())
+
+    def end(self, in_calls_s: float) -> _Cost:
+        """Return what it took since `start`."""
+        wall_s = time.perf_counter() - self.wall_s
+        return _Cost(wall_s, time.process_time() - self.cpu_s, wall_s - in_calls_s)
+
+
+class _Rig:
+    """One run, set up as `trainer.run` does it, whose epochs can be trained with and without being measured."""
+
+    def __init__(self, folder: str) -> None:
+        from trainer.checkpoint import Checkpoints, Position
+        from trainer.data.read import Samples
+        from trainer.flush import Flusher
+        from trainer.loop import EpochLoop, steps_per_call, warm_up
+        from trainer.model import Model
+        from trainer.output import OutputDir
+        from trainer.program import ResidentTesting, ResidentTraining
+        from trainer.progress import ProgressReporter
+        from trainer.recorder import Recorder
+        from trainer.strategy import open_devices
+
+        config = make_config(workload="mnist-mlp", train_epochs=10**6, model_dir=folder)
+        devices, random = open_devices(config, None, WorkerRole()), np.random.default_rng(0)
+        images = random.integers(0, 256, (SAMPLES, *SHAPE)).astype(np.uint8)
+        samples = Samples(images, random.integers(0, CLASSES, SAMPLES).astype(np.int32), 0)
+        model = Model(devices, config.spec, SHAPE, CLASSES, learning_rate=1e-4, seed=0)
+        self.training = ResidentTraining(devices, model, samples, config.global_batch, 0, True)
+        testing = ResidentTesting(devices, model, samples.first(1000), config.global_batch, True)
+        output = OutputDir(folder)
+        recorder = Recorder(config, output, simulated=False)
+        self.progress = ProgressReporter(output, config.train_epochs)
+        self.flusher = Flusher(recorder, config.flush_s)
+        warm_up(self.training, testing, model, recorder)
+        recorder.steps_per_call = self.size = steps_per_call(config, self.training.steps, 0.0)
+        run = (model, config, recorder, self.progress, self.flusher, Checkpoints(output, {}), Position())
+        self._blocks = recorder.blocks
+        self._loop, self._at = EpochLoop(self.training, testing, *run), Position
+
+    def measured(self, number: int) -> _Cost:
+        """Train an epoch as a run does."""
+        self._loop.position = self._at(number)
+        first_block, start = len(self._blocks), _Cost.start()
+        with redirect_stdout(StringIO()):
+            self._loop.train_epoch(number, "epoch")
+            self.flusher.wake()
+        return start.end(sum(block.wall_s for block in self._blocks[first_block:]))
+
+    def bare(self, number: int) -> _Cost:
+        """Train an epoch with the same compiled calls and nothing else."""
+        start, in_calls_s = _Cost.start(), 0.0
+        with self.training.epoch(number, 0, 0.0) as train:
+            for first in range(0, self.training.steps, self.size):
+                in_calls_s += train(first, min(self.size, self.training.steps - first)).wall_s
+        return start.end(in_calls_s)
+
+    def close(self) -> None:
+        """End the threads."""
+        self.flusher.close()
+        self.progress.close("done")
+
+
+def main(rounds: int) -> None:
+    """Measure and print."""
+    prepare_environment("default", None)
+    with tempfile.TemporaryDirectory() as folder:
+        rig = _Rig(folder)
+        rig.measured(1)
+        rig.bare(1)
+        ours: list[_Cost] = []
+        bare: list[_Cost] = []
+        for number in range(2, rounds + 2):
+            # Who goes first changes, so that neither always follows the other.
+            if number % 2:
+                ours.append(rig.measured(number))
+            bare.append(rig.bare(number))
+            if not number % 2:
+                ours.append(rig.measured(number))
+        steps = rig.training.steps
+        rig.close()
+    facts = {
+        "rounds": rounds,
+        "epoch_s_measured": median(epoch.wall_s for epoch in ours),
+        "epoch_s_bare": median(epoch.wall_s for epoch in bare),
+        "wall_share": median(epoch.wall_s for epoch in ours) / median(epoch.wall_s for epoch in bare) - 1,
+        "cpu_share": median(epoch.cpu_s for epoch in ours) / median(epoch.cpu_s for epoch in bare) - 1,
+        "outside_calls_share": median(epoch.outside_s / epoch.wall_s for epoch in ours),
+        "outside_calls_us_per_step": 1e6 * median(epoch.outside_s for epoch in ours) / steps,
+        "outside_calls_us_per_step_bare": 1e6 * median(epoch.outside_s for epoch in bare) / steps,
+    }
+    sys.stdout.write(json.dumps(facts, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 15)

@@ -1,0 +1,128 @@
+"""How fast do 224x224 images reach training, against Keras' two readers of folders? Ratios in one run.
+
+    python -m benchmarks.data_reading --data FOLDER [--repeats 7] [--samples 2000]
+
+Each way is timed to its last batch of an epoch. For ours the clock starts before the shards are opened and indexed; for
+Keras' it starts after the folder is listed, and what tf.data's autotuner adds at the end of an epoch is left out: both
+favour them. Ours and image_dataset_from_directory resize bilinearly, ImageDataGenerator takes the nearest pixel. Ours
+gives uint8, which the device turns into floats; the others give float32, as they are used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.photo_folder import Measure, alternate, copy_photos, print_rates, print_ratios
+from trainer.data.options import PrepareOptions
+from trainer.data.prepare import PreparedDataset, prepare_dataset
+from trainer.data.read import Stream, open_split
+
+SIDE, BATCH = 224, 64
+GENERATOR, DATASET = "ImageDataGenerator", "image_dataset_from_directory"
+RESIZED, ORIGINAL, CACHED = "shards resized once", "shards of original files", "cache in memory, later epochs"
+WANTED = (
+    (RESIZED, GENERATOR, 8.0),
+    (RESIZED, DATASET, 2.0),
+    (ORIGINAL, GENERATOR, 3.3),
+    (ORIGINAL, DATASET, 1.75),
+    (CACHED, GENERATOR, 35.0),
+)
+
+
+def _first_epoch(data: PreparedDataset) -> Measure:
+    def measure() -> float:
+        start_s = time.perf_counter()
+        stream = open_split(data.manifest, "train", str(data.directory), "none")
+        assert isinstance(stream, Stream)
+        rate = _epoch(stream, 0, start_s)
+        stream.close()
+        return rate
+
+    return measure
+
+
+def _later_epochs(data: PreparedDataset) -> Measure:
+    stream = open_split(data.manifest, "train", str(data.directory), "memory")
+    assert isinstance(stream, Stream)
+    for epoch in (-2, -1):
+        with stream.batches(BATCH, epoch=epoch + 2, drop_remainder=False) as batches:
+            sum(1 for _ in batches)
+    epochs = iter(range(2, 10_000))
+    return lambda: _epoch(stream, next(epochs), time.perf_counter())
+
+
+def _epoch(stream: Stream, epoch: int, start_s: float) -> float:
+    with stream.batches(BATCH, seed=1, epoch=epoch, drop_remainder=False) as batches:
+        samples = sum(len(batch.labels) for batch in batches)
+        return samples / (time.perf_counter() - start_s)
+
+
+def _keras_generator(folder: Path) -> Measure:
+    from keras.src.legacy.preprocessing.image import ImageDataGenerator
+
+    def measure() -> float:
+        flow = ImageDataGenerator().flow_from_directory(str(folder), (SIDE, SIDE), batch_size=BATCH)
+        start_s = time.perf_counter()
+        samples = sum(len(flow[index][1]) for index in range(len(flow)))
+        return samples / (time.perf_counter() - start_s)
+
+    return measure
+
+
+def _keras_dataset(folder: Path) -> Measure:
+    import keras
+
+    def measure() -> float:
+        dataset = keras.utils.image_dataset_from_directory(
+            str(folder), image_size=(SIDE, SIDE), batch_size=BATCH, verbose=False
+        )
+        start_s = time.perf_counter()
+        samples, last_s = 0, start_s
+        for _, labels in dataset:
+            samples += len(labels)
+            last_s = time.perf_counter()
+        return samples / (last_s - start_s)
+
+    return measure
+
+
+def main() -> int:
+    """Print the table; exit with 1 when a ratio is missed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder of photos by class")
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--samples", type=int, default=2000, help="photos, copied from the folder")
+    flags = parser.parse_args()
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    with tempfile.TemporaryDirectory(prefix="benchmark-") as scratch:
+        folder = Path(scratch) / "photos"
+        copy_photos(flags.data, folder, flags.samples)
+        resized, original = (
+            prepare_dataset(
+                folder,
+                "photos",
+                Path(scratch) / str(keep_bytes),
+                options=PrepareOptions(image_size=SIDE, keep_bytes=keep_bytes, test_share=0.01),
+            )
+            for keep_bytes in (False, True)
+        )
+        ways = {
+            GENERATOR: _keras_generator(folder),
+            DATASET: _keras_dataset(folder),
+            RESIZED: _first_epoch(resized),
+            ORIGINAL: _first_epoch(original),
+            CACHED: _later_epochs(resized),
+        }
+        measured = alternate(ways, flags.repeats)
+    print(f"{flags.samples} photos at {SIDE}x{SIDE}, batch {BATCH}, {os.cpu_count()} cores; files in the page cache")
+    print_rates(measured)
+    return 0 if print_ratios(measured, WANTED) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,167 @@
+"""Which input do the tests' own workloads have? A few images whose class is easy to see, in memory or as a stream."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainer.data.order import epoch_order
+from trainer.record import Data
+from trainer.source import Dataset
+from trainer.workloads import Published, Workload
+
+SHAPE = (8, 8, 1)
+CLASSES = 4
+TEST_SAMPLES = 77  # no multiple of any batch
+
+
+class Batch(NamedTuple):
+    """What a stream yields."""
+
+    images: NDArray[np.uint8]
+    labels: NDArray[np.int32]
+
+
+@dataclass
+class KnownTime:
+    """Sleeps, and writes down how long that really was: on a busy machine a sleep lasts longer than asked for."""
+
+    file: Path | None = None
+
+    def write_to(self, folder: str) -> None:
+        """Write to `known_s.txt` in `folder` from now on."""
+        self.file = Path(folder, "known_s.txt")
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep."""
+        start_s = time.perf_counter()
+        time.sleep(seconds)
+        lasted_s = time.perf_counter() - start_s
+        if self.file is not None:
+            with self.file.open("a") as file:
+                file.write(f"{lasted_s}\n")
+
+
+@dataclass
+class MemoryStream:
+    """A BatchSource over arrays; each batch takes `batch_s` seconds to make, and ending an epoch `end_s`."""
+
+    images: NDArray[np.uint8]
+    labels: NDArray[np.int32]
+    batch_s: float = 0.0
+    end_s: float = 0.0
+    known: KnownTime = field(default_factory=KnownTime)
+    bytes_read: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many samples there are."""
+        return len(self.labels)
+
+    @contextmanager
+    def batches(
+        self,
+        batch_size: int,
+        *,
+        seed: int,
+        epoch: int,
+        start_step: int = 0,
+        shuffle: bool = True,
+        drop_remainder: bool = True,
+        worker_index: int = 0,
+        workers: int = 1,
+    ) -> Iterator[Iterator[Batch]]:
+        """Yield an iterator of batches in the order that resident samples have."""
+        assert (worker_index, workers) == (0, 1)
+        assert shuffle == drop_remainder
+        if shuffle:
+            parts = list(epoch_order(self.count, batch_size, seed, epoch))[start_step:]
+        else:
+            parts = [
+                np.arange(first, min(first + batch_size, self.count)) for first in range(0, self.count, batch_size)
+            ]
+        yield self._made(parts)
+        time.sleep(self.end_s)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _made(self, parts: list[NDArray[np.int64]]) -> Iterator[Batch]:
+        for part in parts:
+            if self.batch_s:
+                self.known.sleep(self.batch_s)
+            self.bytes_read += self.images[part].nbytes
+            yield Batch(self.images[part], self.labels[part])
+
+
+class _Streamed:
+    """Hides the arrays of a stream: what has `images` counts as resident."""
+
+    def __init__(self, stream: MemoryStream) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("images", "labels"):
+            raise AttributeError(name)
+        return getattr(self._stream, name)
+
+
+@dataclass(frozen=True)
+class _Samples:
+    images: NDArray[np.uint8]
+    labels: NDArray[np.int32]
+    bytes_read: int = 0
+
+
+def make_input(
+    samples: int, *, stream: bool, batch_s: float = 0.0, end_s: float = 0.0, known: KnownTime | None = None
+) -> Dataset:
+    """Return training and test data: one quarter of each image is bright, and its number is the class."""
+
+    def part(count: int, seed: int) -> Any:
+        random = np.random.default_rng(seed)
+        labels = random.integers(0, CLASSES, count).astype(np.int32)
+        images = random.integers(0, 120, (count, *SHAPE)).astype(np.uint8)
+        for number, label in enumerate(labels):
+            images[number, 2 * label : 2 * label + 2] += 100
+        if not stream:
+            return _Samples(images, labels)
+        return _Streamed(MemoryStream(images, labels, *((batch_s, end_s, known or KnownTime()) if seed else ())))
+
+    description = Data(
+        name="bars", source="plugin", note="made by the tests", location="memory", bytes_read=0, fingerprint="bars"
+    )
+    return Dataset(part(samples, 1), part(TEST_SAMPLES, 0), SHAPE, CLASSES, description)
+
+
+def make_workload(name: str, layer: Any = None) -> Workload:
+    """Return a workload with a small perceptron behind the layer that `layer()` makes."""
+
+    def build_model(image_shape: tuple[int, ...], classes: int) -> Any:
+        from keras import Input, Sequential, layers
+
+        own = [layer()] if layer is not None else []
+        dense = [layers.Flatten(), layers.Dense(16, activation="relu"), layers.Dropout(0.2), layers.Dense(classes)]
+        return Sequential([Input(image_shape), *own, *dense])
+
+    return Workload(
+        name=name,
+        title="bars",
+        data_kind="mnist",
+        image_shape=SHAPE,
+        classes=CLASSES,
+        outputs="logits",
+        default_batch_size=10,
+        default_epochs=3,
+        learning_rate=1e-2,
+        xla_on_cpu=False,
+        build_model=build_model,
+        published=Published(test_accuracy=None, note="never"),
+    )

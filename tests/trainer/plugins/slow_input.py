@@ -1,0 +1,18 @@
+"""A workload whose input takes a known time for each batch, and a known time to end each epoch."""
+
+from __future__ import annotations
+
+from tests.trainer.plugins.input import KnownTime, make_input, make_workload
+from trainer.config import Config
+from trainer.source import Dataset
+
+BATCH_S = 0.3
+END_S = 0.03
+WORKLOAD = make_workload("slow-input")
+
+
+def open_data(config: Config) -> Dataset:
+    """Return 50 samples."""
+    known = KnownTime()
+    known.write_to(config.model_dir)
+    return make_input(50, stream=True, batch_s=BATCH_S, end_s=END_S, known=known)

@@ -1,0 +1,35 @@
+"""A workload whose training step takes a known time on the device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.trainer.plugins.input import KnownTime, make_input, make_workload
+from trainer.config import Config
+from trainer.source import Dataset
+
+STEP_S = 0.3
+KNOWN = KnownTime()
+
+
+def _sleeping_layer() -> Any:
+    import tensorflow as tf
+    from keras import layers
+
+    class Sleeping(layers.Layer):  # type: ignore[misc]
+        def call(self, inputs: Any, training: bool = False) -> Any:
+            if not training or not tf.inside_function():
+                return inputs
+            with tf.control_dependencies([tf.py_function(lambda: KNOWN.sleep(STEP_S), [], [])]):
+                return tf.identity(inputs)
+
+    return Sleeping()
+
+
+WORKLOAD = make_workload("slow-step", _sleeping_layer)
+
+
+def open_data(config: Config) -> Dataset:
+    """Return 50 samples, resident or streamed."""
+    KNOWN.write_to(config.model_dir)
+    return make_input(50, stream=config.cache == "none")

@@ -1,0 +1,206 @@
+"""Does a run that was killed go on as if it had not been, and is nothing half-written ever taken for whole?"""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import resource
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.trainer.plugins.slow_step import STEP_S
+from tests.trainer.process import ROOT, Trainer, trainer_command, trainer_environment
+from trainer.checkpoint import Checkpoints, Position
+from trainer.errors import ConfigError, DataError, OutputFailed
+from trainer.output import OutputDir
+from trainer.record import Record, load_record
+
+TINY = ROOT / "tests/trainer/plugins/tiny.py"
+SLOW_STEP = ROOT / "tests/trainer/plugins/slow_step.py"
+STEPS, EPOCHS = 100, 3
+FLAGS = ("--workload", TINY, "--train_samples", STEPS * 10, "--train_epochs", EPOCHS, "--seed", "5")
+SETTINGS = {"workload": "tiny", "seed": "5"}
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """The record of a run that was stopped and resumed, and the weights that it ended with."""
+
+    record: Record
+    weights: dict[str, np.ndarray]
+
+
+def weights_in(folder: Path) -> dict[str, np.ndarray]:
+    """Return the variables of the checkpoint that the pointer in `folder` names."""
+    pointer = json.loads((folder / "checkpoint.json").read_text())
+    with np.load(io.BytesIO((folder / pointer["file"]).read_bytes())) as arrays:
+        return {name: arrays[name] for name in arrays.files}
+
+
+def stop_after(line: str, number: int, *flags: object, into_step_s: float = 0.0) -> int:
+    """Start the trainer, send it the signal a while after it has printed `line`, and return its exit code."""
+    command = trainer_command(*flags)
+    with subprocess.Popen(command, env=trainer_environment(), stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for printed in process.stdout:
+            if line in printed:
+                time.sleep(into_step_s)
+                process.send_signal(number)
+                break
+        process.stdout.read()
+        return process.wait(timeout=20)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(trainer: Trainer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
+    """The weights after a run that nothing stopped."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    finished = trainer(*FLAGS, "--checkpoint_every", "3", "--model_dir", folder)
+    assert finished.returncode == 0, finished.stderr
+    return weights_in(folder)
+
+
+@pytest.fixture(scope="module")
+def killed(trainer: Trainer, tmp_path_factory: pytest.TempPathFactory) -> Resumed:
+    """A run with a checkpoint every 7 steps, killed after one that chance picks, and resumed."""
+    folder = tmp_path_factory.mktemp("killed")
+    flags = (*FLAGS, "--checkpoint_every", "7steps", "--model_dir", folder)
+    step = random.choice([total - STEPS for total in range(STEPS + 1, 2 * STEPS) if total % 7 == 0])
+    assert stop_after(f"checkpoint epoch 2 step {step}", signal.SIGKILL, *flags) == -9
+    before = json.loads((folder / "checkpoint.json").read_text())
+    assert before["epoch"] == 2
+    finished = trainer(*flags, "--resume")
+    assert finished.returncode == 0, finished.stderr
+    assert f"resumed at epoch 2 step {before['step']} as part 2" in finished.stdout
+    return Resumed(load_record(folder / "record.json"), weights_in(folder))
+
+
+@pytest.mark.slow
+def test_killed_and_resumed_ends_with_the_same_weights(killed: Resumed, undisturbed: dict[str, np.ndarray]) -> None:
+    """Weights, optimizer and random state after `kill -9` and `--resume`: bit by bit those of an undisturbed run."""
+    assert killed.weights.keys() == undisturbed.keys()
+    for name, value in undisturbed.items():
+        np.testing.assert_array_equal(killed.weights[name], value)
+
+
+@pytest.mark.slow
+def test_record_of_a_resumed_run_has_its_parts(killed: Resumed) -> None:
+    """Epochs of both parts, none twice; the restart is a part's overhead, in no epoch; none of these is steady."""
+    record = killed.record
+    assert [epoch.index for epoch in record.epochs] == [1, 2, 3]
+    assert [epoch.part for epoch in record.epochs] == [1, 2, 2]
+    first, second = record.parts
+    assert (first.number, first.resumed_epoch, second.number, second.resumed_epoch) == (1, None, 2, 2)
+    assert second.resumed_step == record.epochs[1].start_step > 0
+    assert record.epochs[1].steps == STEPS - record.epochs[1].start_step
+    assert second.start_overhead_s is not None
+    assert second.start_overhead_s > max(epoch.wall_s for epoch in record.epochs)
+    assert record.timings.accounted.restore_s > 0
+    assert not any(epoch.steady for epoch in record.epochs)
+    assert all(epoch.checkpoint_s > 0 for epoch in record.epochs)
+
+
+def test_sigterm_writes_a_checkpoint_and_the_record_at_once(tmp_path: Path, trainer: Trainer) -> None:
+    """Within 20 s, though none is due: after the step that the signal came in, which is finished, and resumable."""
+    flags = ("--workload", SLOW_STEP, "--train_epochs", "2", "--checkpoint_every", "2steps", "--model_dir", tmp_path)
+    middle_s = STEP_S / 3
+    assert stop_after("checkpoint epoch 1 step 2", signal.SIGTERM, *flags, into_step_s=middle_s) == 143
+    pointer = json.loads((tmp_path / "checkpoint.json").read_text())
+    assert (pointer["epoch"], pointer["step"] in (3, 4)) == (1, True)
+    assert load_record(tmp_path / "record.json").status == "interrupted"
+    finished = trainer(*flags, "--resume")
+    assert finished.returncode == 0, finished.stderr
+    assert load_record(tmp_path / "record.json").epochs[0].start_step == pointer["step"]
+
+
+def test_full_disk_is_one_sentence_and_leaves_nothing_half(tmp_path: Path) -> None:
+    """A checkpoint that does not fit: exit code 1, the file named, no pointer to it, no partial file."""
+
+    def small_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (15_000, 15_000))
+
+    flags = ("--workload", TINY, "--train_epochs", "2", "--checkpoint_every", "1", "--model_dir", tmp_path / "out")
+    command = trainer_command(*flags)
+    finished = subprocess.run(
+        command,
+        env=trainer_environment(),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        preexec_fn=small_files,
+    )
+    assert finished.returncode == 1
+    assert finished.stderr.splitlines()[-1].startswith(f"trainer: {tmp_path}/out/checkpoint-")
+    assert "cannot be written (File too large)" in finished.stderr
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "record.json", "epochs.csv", "steps.csv", "progress.json",
+    }  # fmt: skip
+    record = load_record(tmp_path / "out/record.json")
+    assert (record.status, len(record.epochs)) == ("failed", 1)
+
+
+@pytest.fixture
+def checkpoints(tmp_path: Path) -> Checkpoints:
+    """The checkpoints of a run in the test's folder."""
+    return Checkpoints(OutputDir(str(tmp_path)), SETTINGS)
+
+
+def test_checkpoint_is_read_back_and_replaces_the_one_before(checkpoints: Checkpoints, tmp_path: Path) -> None:
+    """Values of any type, in order; one file and its pointer lie there."""
+    values = [np.arange(6, dtype=np.float32).reshape(2, 3), np.array([1, 2], np.uint32), np.array(7)]
+    assert checkpoints.read() is None
+    checkpoints.write(Position(1, 5, 0.25), [np.zeros(3)], (), ())
+    checkpoints.write(Position(2, 0), values, (), ())
+    restored = checkpoints.read()
+    assert restored is not None
+    assert restored.position == Position(2, 0, 0.0)
+    for value, back in zip(values, restored.values, strict=True):
+        np.testing.assert_array_equal(back, value)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-00002-00000000.npz", "checkpoint.json"]
+
+
+def test_damaged_checkpoint_is_refused(checkpoints: Checkpoints, tmp_path: Path) -> None:
+    """Wrong bytes, a missing file, a damaged pointer: each a DataError that names the pointer."""
+    checkpoints.write(Position(1, 5), [np.zeros(3)], (), ())
+    file = tmp_path / "checkpoint-00001-00000005.npz"
+    content = bytearray(file.read_bytes())
+    content[40] ^= 0xFF
+    file.write_bytes(content)
+    with pytest.raises(DataError, match=r"checkpoint.json: checkpoint-00001-00000005.npz is missing or differs"):
+        checkpoints.read()
+    file.unlink()
+    with pytest.raises(DataError, match="is missing or differs"):
+        checkpoints.read()
+    (tmp_path / "checkpoint.json").write_text("{")
+    with pytest.raises(DataError, match="is no checkpoint of this version"):
+        checkpoints.read()
+
+
+def test_checkpoint_of_another_run_is_refused(checkpoints: Checkpoints, tmp_path: Path) -> None:
+    """Another seed would silently be another training."""
+    checkpoints.write(Position(1, 5), [np.zeros(3)], (), ())
+    other = Checkpoints(OutputDir(str(tmp_path)), {**SETTINGS, "seed": "6"})
+    with pytest.raises(ConfigError, match="its checkpoint was made with seed 5 and this run has 6"):
+        other.read()
+
+
+def test_checkpoint_that_cannot_be_written_leaves_the_one_before(tmp_path: Path) -> None:
+    """A folder in the way of the new file: OutputFailed, and the previous checkpoint still loads."""
+    checkpoints = Checkpoints(OutputDir(str(tmp_path)), SETTINGS)
+    checkpoints.write(Position(1, 5), [np.ones(3)], (), ())
+    (tmp_path / "checkpoint-00001-00000006.npz").mkdir()
+    with pytest.raises(OutputFailed, match="cannot be written"):
+        checkpoints.write(Position(1, 6), [np.zeros(3)], (), ())
+    restored = checkpoints.read()
+    assert restored is not None
+    assert restored.position.step == 5
+    assert not list(tmp_path.glob(".*partial"))

@@ -1,0 +1,57 @@
+"""How does a clip become a few frames? Decoded once from start to end, frames taken evenly, resized, as JPEGs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")  # a broken clip is our error's business, not FFmpeg's on stderr
+
+import cv2
+
+from trainer.data.images import BadImage, encode
+
+_MISSING_FRAMES_ALLOWED = 2  # containers often promise one or two frames more than can be decoded
+
+
+def encoded_frames(path: Path, frames: int, image_size: int, quality: int) -> list[bytes]:
+    """Return `frames` JPEGs of image_size x image_size, evenly over the clip; a short clip repeats some.
+
+    Raises BadImage when the file is no clip, or ends before the frames that its header promises.
+    """
+    capture = cv2.VideoCapture(str(path), cv2.CAP_FFMPEG)
+    try:
+        if not capture.isOpened():
+            raise BadImage("is no clip that can be decoded")
+        promised = round(capture.get(cv2.CAP_PROP_FRAME_COUNT))
+        wanted = _positions(frames, promised) if promised > 0 else None
+        encoded: dict[int, bytes] = {}
+        count = 0
+        while capture.grab():
+            if wanted is None or count in wanted:
+                encoded[count] = _retrieve(capture, image_size, quality)
+            count += 1
+    finally:
+        capture.release()
+    if not encoded:
+        raise BadImage("has no frame that can be decoded")
+    if count + _MISSING_FRAMES_ALLOWED < promised:
+        raise BadImage(f"is truncated: it ends after {count} of the {promised} frames that its header promises")
+    there = sorted(encoded)
+    chosen = _positions(frames, promised if promised > 0 else count)
+    return [encoded[max((at for at in there if at <= position), default=there[0])] for position in chosen]
+
+
+def _positions(frames: int, count: int) -> list[int]:
+    """Return `frames` positions in a clip of `count` frames, each in the middle of its equal share."""
+    return [int(position) for position in (np.arange(frames) + 0.5) * count / frames]
+
+
+def _retrieve(capture: cv2.VideoCapture, image_size: int, quality: int) -> bytes:
+    whole, pixels = capture.retrieve()
+    if not whole:
+        raise BadImage("has a frame that cannot be decoded")
+    resized = cv2.resize(pixels, (image_size, image_size), interpolation=cv2.INTER_AREA)
+    return encode(np.asarray(cv2.cvtColor(resized, cv2.COLOR_BGR2RGB), np.uint8), quality)

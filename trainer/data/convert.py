@@ -1,0 +1,235 @@
+"""How do a folder's photos and clips become shards? In parallel, resumable, the same bytes on any number of cores.
+
+Threads, not processes: libjpeg-turbo, OpenCV, the hashes and the disk all let other threads run, so threads keep the
+cores as busy, need no pickling, and work in a notebook or a script without a `__main__` guard.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from trainer.data.clips import encoded_frames
+from trainer.data.folder import ClassFolder, FolderKind, Item
+from trainer.data.images import BadImage, Pixels, check_whole, decode_resized, encode
+from trainer.data.manifest import SPLITS, Shard, SplitName
+from trainer.data.options import PrepareOptions
+from trainer.data.tfrecord import write_shard
+from trainer.errors import DataError
+
+JOURNAL_NAME = "conversion.jsonl"
+_JPEG_BYTES_PER_PIXEL = 0.3  # a usual photo at the usual quality; only the number of shards depends on it
+_LEAST_SHARDS = 8  # so that several readers and writers have something to do, where there are enough samples
+_LEAST_SAMPLES_PER_SHARD = 32
+_OUR_SHARDS = re.compile(r"^(train|test)-\d{5}-of-\d{5}\.tfrecord(\.partial)?$")
+Encode = Callable[[Item], "bytes | Sequence[bytes]"]
+
+
+@dataclass(frozen=True)
+class PlannedShard:
+    """A shard to be: its file name and what goes into it."""
+
+    name: str
+    split: SplitName
+    items: Sequence[Item]
+
+
+def plan_shards(folder: ClassFolder, kind: FolderKind, options: PrepareOptions) -> tuple[PlannedShard, ...]:
+    """Cut each split into shards of about the same number of bytes."""
+    planned: list[PlannedShard] = []
+    for split in SPLITS:
+        items = folder.train if split == "train" else folder.test
+        sizes = [_expected_bytes(item, kind, options) for item in items]
+        by_size = -(-sum(sizes) // (options.shard_mb * 10**6))
+        count = min(len(items), max(by_size, min(_LEAST_SHARDS, len(items) // _LEAST_SAMPLES_PER_SHARD), 1))
+        for number, cut in enumerate(_balanced(items, sizes, count)):
+            planned.append(PlannedShard(f"{split}-{number:05d}-of-{count:05d}.tfrecord", split, cut))
+    return tuple(planned)
+
+
+def plan_fingerprint(planned: Sequence[PlannedShard], kind: str, options: PrepareOptions) -> str:
+    """Return a sha256 that changes when a file (its name, size or time), the kind or an option changes."""
+    digest = hashlib.sha256(json.dumps([kind, options.deciding()], sort_keys=True).encode())
+    for shard in planned:
+        lines = [f"\n{item.name} {item.label} {item.bytes} {item.modified_ns}" for item in shard.items]
+        digest.update("".join([shard.name, *lines]).encode())
+    return digest.hexdigest()
+
+
+def write_shards(
+    planned: Sequence[PlannedShard],
+    kind: FolderKind,
+    options: PrepareOptions,
+    out_dir: Path,
+    fingerprint: str,
+    progress: Callable[[int], None],
+) -> dict[str, Shard]:
+    """Write the planned shards that an interrupted conversion has not left whole, and return all of them by name.
+
+    Raises DataError that names the photo or clip that cannot be used, OSError.
+    """
+    out_dir.mkdir(parents=True, exist_ok=True)
+    _remove_strangers(out_dir, planned)
+    journal = _Journal(out_dir / JOURNAL_NAME, fingerprint)
+    finished = {name: shard for name, shard in journal.finished().items() if _is_whole(out_dir / name, shard)}
+    journal.start(finished)
+    progress(sum(shard.samples for shard in finished.values()))
+    encode_item, stop = _encoder(kind, options), threading.Event()
+    with ThreadPoolExecutor(options.workers or os.cpu_count() or 1, "convert") as pool:
+        running: list[Future[Shard]] = []
+        try:
+            for shard in planned:
+                if shard.name not in finished:
+                    examples = _examples(shard.items, encode_item, stop)
+                    running.append(pool.submit(write_shard, out_dir / shard.name, examples))
+            for future in as_completed(running):
+                written = future.result()
+                finished[written.name] = written
+                journal.add(written)
+                progress(sum(shard.samples for shard in finished.values()))
+        finally:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+    return finished
+
+
+def remove_journal(out_dir: Path) -> None:
+    """Forget how far the conversion was; for when the manifest is written."""
+    (out_dir / JOURNAL_NAME).unlink(missing_ok=True)
+
+
+class _Stopped(Exception):
+    """Another shard failed; this one is not finished."""
+
+
+def _examples(
+    items: Sequence[Item], encode_item: Encode, stop: threading.Event
+) -> Iterator[tuple[bytes | Sequence[bytes], int]]:
+    for item in items:
+        if stop.is_set():
+            raise _Stopped
+        try:
+            yield encode_item(item), item.label
+        except BadImage as error:
+            raise DataError(item.path, str(error), "replace or remove this file") from error
+
+
+def _encoder(kind: FolderKind, options: PrepareOptions) -> Encode:
+    """Return what turns a file into the bytes of its record."""
+    size, quality = options.image_size, options.quality
+    if kind == "clips":
+        return lambda item: encoded_frames(Path(item.path), options.frames, size, quality)
+
+    def kept(item: Item) -> bytes:
+        data = read_file(item)
+        check_whole(data)
+        return data
+
+    def resized(item: Item) -> bytes:
+        out: Pixels = _scratch_pixels(size)
+        decode_resized(read_file(item), out)
+        return encode(out, quality)
+
+    return kept if options.keep_bytes else resized
+
+
+_local = threading.local()
+
+
+def _scratch_pixels(size: int) -> Pixels:
+    """Return this thread's own uint8 [size, size, 3], overwritten by the next picture."""
+    import numpy as np
+
+    pixels: Pixels | None = getattr(_local, "pixels", None)
+    if pixels is None or len(pixels) != size:
+        pixels = _local.pixels = np.empty((size, size, 3), np.uint8)
+    return pixels
+
+
+def read_file(item: Item) -> bytes:
+    """Return a file's bytes with the fewest system calls: a folder of photos is many small files."""
+    descriptor = os.open(item.path, os.O_RDONLY)
+    try:
+        data = os.read(descriptor, item.bytes + 1)  # one more: a file that has grown since is read on
+        if len(data) == item.bytes:
+            return data
+        while more := os.read(descriptor, 2**20):
+            data += more
+        return data
+    finally:
+        os.close(descriptor)
+
+
+def _expected_bytes(item: Item, kind: FolderKind, options: PrepareOptions) -> int:
+    if kind == "photos" and options.keep_bytes:
+        return item.bytes
+    return round(options.image_size**2 * _JPEG_BYTES_PER_PIXEL * (options.frames if kind == "clips" else 1))
+
+
+def _balanced(items: Sequence[Item], sizes: Sequence[int], count: int) -> list[Sequence[Item]]:
+    """Cut `items` into `count` pieces, none empty, each as near to its share of the bytes as whole samples allow."""
+    total, done, first = sum(sizes), 0, 0
+    pieces: list[Sequence[Item]] = []
+    for index, size in enumerate(sizes):
+        done += size
+        left_pieces, left_items = count - len(pieces) - 1, len(items) - index - 1
+        if left_pieces and (done * count >= total * (len(pieces) + 1) - size * count / 2 or left_items == left_pieces):
+            pieces.append(items[first : index + 1])
+            first = index + 1
+    pieces.append(items[first:])
+    return pieces
+
+
+def _remove_strangers(out_dir: Path, planned: Sequence[PlannedShard]) -> None:
+    """Shards of an earlier plan would be uploaded with ours; only files with our names are touched."""
+    names = {shard.name for shard in planned}
+    for path in out_dir.iterdir():
+        if _OUR_SHARDS.match(path.name) and path.name not in names:
+            path.unlink()
+
+
+def _is_whole(path: Path, shard: Shard) -> bool:
+    if not path.is_file() or path.stat().st_size != shard.bytes:
+        return False
+    return hashlib.sha256(path.read_bytes()).hexdigest() == shard.sha256
+
+
+class _Journal:
+    """Which shards are written, one JSON line each after the line with the plan they belong to."""
+
+    def __init__(self, path: Path, fingerprint: str) -> None:
+        self._path = path
+        self._plan = json.dumps({"plan": fingerprint})
+
+    def finished(self) -> dict[str, Shard]:
+        """Return the shards of this very plan; a line cut off by a crash counts as not there."""
+        if not self._path.is_file():
+            return {}
+        first, *lines = self._path.read_text("utf-8", errors="replace").split("\n")
+        found = {}
+        for line in lines if first == self._plan else []:
+            try:
+                shard = Shard.model_validate_json(line)
+            except ValidationError:
+                continue
+            found[shard.name] = shard
+        return found
+
+    def start(self, finished: Mapping[str, Shard]) -> None:
+        """Begin anew with what is known to be whole."""
+        lines = [self._plan, *(shard.model_dump_json() for shard in finished.values())]
+        self._path.write_text("\n".join(lines) + "\n", "utf-8")
+
+    def add(self, shard: Shard) -> None:
+        """Note a shard that lies on disk under its name."""
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(shard.model_dump_json() + "\n")

@@ -1,0 +1,70 @@
+"""How are the bytes of a file reached, on disk or in a bucket? Mapped or read whole; TensorFlow only for a bucket."""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from trainer.errors import DataError, first_line
+
+Buffer: TypeAlias = "bytes | mmap.mmap"
+
+
+def is_remote(path: str) -> bool:
+    """Whether `path` is a URL that TensorFlow reads, and not a file of this machine."""
+    return "://" in path
+
+
+def read_bytes(path: str) -> bytes:
+    """Return a whole file. Raises FileNotFoundError, DataError."""
+    if not is_remote(path):
+        try:
+            return Path(path).read_bytes()
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise _unreadable(path, error.strerror or str(error)) from error
+    errors = _tensorflow().errors
+    try:
+        with _tensorflow().io.gfile.GFile(path, "rb") as file:
+            data: bytes = file.read()
+            return data
+    except errors.NotFoundError as error:
+        raise FileNotFoundError(path) from error
+    except errors.OpError as error:
+        raise _unreadable(path, first_line(error)) from error
+
+
+def open_bytes(path: str, expected_bytes: int) -> Buffer:
+    """Return the bytes of a shard whose size the manifest states. Raises DataError."""
+    fix = "prepare or upload the data set again"
+    try:
+        data = read_bytes(path) if is_remote(path) else _mapped(path)
+    except FileNotFoundError as error:
+        raise DataError(path, "is missing though the manifest lists it", fix) from error
+    if len(data) != expected_bytes:
+        raise DataError(path, f"has {len(data)} bytes where the manifest says {expected_bytes}", fix)
+    return data
+
+
+def _mapped(path: str) -> Buffer:
+    try:
+        with Path(path).open("rb") as file:
+            if not file.seek(0, 2):
+                return b""  # which cannot be mapped
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise _unreadable(path, error.strerror or str(error)) from error
+
+
+def _unreadable(path: str, why: str) -> DataError:
+    return DataError(path, f"cannot be read ({why})", "check access to it and retry")
+
+
+def _tensorflow() -> Any:
+    import tensorflow as tf
+
+    return tf

@@ -1,0 +1,93 @@
+"""How does one picture become pixels, and pixels a JPEG? With libjpeg-turbo and OpenCV, which let other threads run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cv2
+import numpy as np
+import simplejpeg
+from numpy.typing import NDArray
+
+Pixels = NDArray[np.uint8]
+_JPEG_START, _JPEG_END = b"\xff\xd8", b"\xff\xd9"
+_PNG_START, _PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"
+
+# Whoever decodes many images has a thread for each core already; OpenCV's own would only get in their way.
+cv2.setNumThreads(1)
+
+
+class BadImage(Exception):
+    """These bytes are no whole picture; the text says why, and the caller knows the file."""
+
+
+def check_whole(data: bytes) -> None:
+    """Raise BadImage unless `data` has the header and the end of a JPEG or PNG: cheap, for files that stay as are."""
+    if data.startswith(_JPEG_START):
+        try:
+            simplejpeg.decode_jpeg_header(data)
+        except ValueError as error:
+            raise BadImage(f"is no readable JPEG ({error})") from error
+        if _JPEG_END not in data[-64:]:  # cameras pad the end with a few bytes
+            raise BadImage("is truncated: it lacks a JPEG's end marker")
+    elif data.startswith(_PNG_START):
+        if _PNG_END not in data[-64:]:
+            raise BadImage("is truncated: it lacks a PNG's end chunk")
+    else:
+        raise BadImage("is neither a JPEG nor a PNG")
+
+
+def decode_resized(data: Any, out: Pixels) -> None:
+    """Decode a JPEG or PNG of any size and stretch it, bilinear, into `out`, uint8 RGB [height, width, 3]."""
+    height, width = out.shape[:2]
+    pixels = decode(data, height, width)
+    if pixels.shape == out.shape:
+        out[:] = pixels
+    else:
+        cv2.resize(pixels, (width, height), dst=out, interpolation=cv2.INTER_LINEAR)
+
+
+def decode(data: Any, least_height: int, least_width: int) -> Pixels:
+    """Return uint8 RGB [h, w, 3] of a JPEG or PNG. Raises BadImage.
+
+    A JPEG at least twice as large as needed is decoded at a half, a quarter or an eighth of its size: that is faster,
+    and a better picture than leaving out pixels. (Sizes in between are slower to decode than the whole.)
+    """
+    if bytes(data[:2]) != _JPEG_START:
+        return _decode_with_opencv(data)
+    try:
+        pixels: Pixels = simplejpeg.decode_jpeg(data, min_height=least_height, min_width=least_width, min_factor=2)
+    except ValueError as error:
+        if "colorspace" in str(error).lower():  # CMYK, which libjpeg-turbo does not turn into RGB
+            return _decode_with_opencv(data)
+        raise BadImage(f"cannot be decoded ({error})") from error
+    return pixels
+
+
+def decode_exact(data: Any, out: Pixels) -> None:
+    """Decode a JPEG that has exactly the size of `out`, uint8 RGB [height, width, 3], straight into it."""
+    try:
+        pixels = simplejpeg.decode_jpeg(data, buffer=out)
+    except ValueError as error:
+        raise BadImage(f"cannot be decoded ({error})") from error
+    if pixels.shape != out.shape:
+        raise BadImage(f"is {pixels.shape[1]}x{pixels.shape[0]} where {out.shape[1]}x{out.shape[0]} was promised")
+
+
+def encode(pixels: Pixels, quality: int) -> bytes:
+    """Return uint8 RGB [h, w, 3] as a JPEG with chroma at half resolution, as cameras and TensorFlow write it."""
+    encoded: bytes = simplejpeg.encode_jpeg(pixels, quality=quality, colorsubsampling="420")
+    return encoded
+
+
+def _decode_with_opencv(data: Any) -> Pixels:
+    whole = bytes(data)
+    if whole.startswith(_PNG_START) and _PNG_END not in whole[-64:]:
+        raise BadImage("is truncated: it lacks a PNG's end chunk")
+    try:
+        pixels = cv2.imdecode(np.frombuffer(whole, np.uint8), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+    except cv2.error as error:
+        raise BadImage(f"cannot be decoded ({error.err})") from error
+    if pixels is None:
+        raise BadImage("cannot be decoded as JPEG or PNG")
+    return np.asarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB), np.uint8)

@@ -1,0 +1,281 @@
+"""How are batches decoded while others train? By threads that outlive epochs, in an order that no thread changes."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainer.data.cache import Cache, Pixels, Recycler
+from trainer.data.decode import BadSample, Decode
+from trainer.data.files import Buffer, is_remote, open_bytes
+from trainer.data.manifest import DatasetManifest, Shard, Split
+from trainer.data.order import WINDOW_BYTES, stream_order
+from trainer.data.records import ShardIndex, index_shard
+from trainer.errors import DataError
+
+_IMAGES_PER_TASK = (
+    8  # a task of about a millisecond: small enough to stop quickly, large enough to be worth handing over
+)
+_AHEAD_BYTES = 256 * 10**6
+_AHEAD_MOST = 8  # batches
+_INLINE_BYTES = 256 * 1024  # a batch that is copied sooner than a thread wakes up
+_STOP_POLL_S = 0.005
+_REMOTE_READS = 8  # at a time: a bucket answers one read slowly, and many at once as quickly
+
+
+class Batch(NamedTuple):
+    """Some samples. The arrays belong to the receiver, and are used again only when nobody refers to them."""
+
+    images: Pixels  # [batch, *image_shape]
+    labels: NDArray[np.int32]  # [batch]
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    buffer: Buffer
+    index: ShardIndex
+
+
+class _Shards:
+    """The shards of a split: read when an epoch asks, indexed once, counted in bytes."""
+
+    def __init__(self, data_dir: str, manifest: DatasetManifest, shards: Sequence[Shard], workers: int) -> None:
+        self._data_dir = data_dir.rstrip("/")
+        self._manifest = manifest
+        self._shards = shards
+        self._indexes: dict[int, ShardIndex] = {}
+        self._lock = threading.Lock()
+        self.bytes_read = 0
+        readers = _REMOTE_READS if is_remote(data_dir) else workers
+        self._pool = ThreadPoolExecutor(readers, "read")
+
+    def load(self, number: int) -> Future[_Loaded]:
+        return self._pool.submit(self._load, number)
+
+    def _load(self, number: int) -> _Loaded:
+        shard = self._shards[number]
+        path = f"{self._data_dir}/{shard.name}"
+        buffer = open_bytes(path, shard.bytes)
+        index = self._indexes.get(number)
+        if index is None:
+            index = index_shard(buffer, shard, path, self._manifest.frames or 1, self._manifest.classes)
+            self._indexes[number] = index
+        with self._lock:
+            self.bytes_read += shard.bytes
+        return _Loaded(buffer, index)
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+class Stream:
+    """One split, decoded batch by batch. One epoch at a time; `close` when no more are wanted."""
+
+    def __init__(
+        self,
+        data_dir: str,
+        manifest: DatasetManifest,
+        split: Split,
+        decode: Decode,
+        *,
+        cache: Cache | None = None,
+        limit: int | None = None,
+        workers: int | None = None,
+        window_bytes: int = WINDOW_BYTES,
+    ) -> None:
+        self.count = min(limit or split.samples, split.samples)
+        self.image_shape = manifest.image_shape
+        self.workers = workers or os.cpu_count() or 1
+        ends = np.cumsum([shard.samples for shard in split.shards])
+        self._shard_list = split.shards[: int(np.searchsorted(ends, self.count)) + 1]
+        self.starts = np.concatenate([[0], ends[: len(self._shard_list) - 1]]).astype(np.int64)
+        self._window_bytes = window_bytes
+        self.shards = _Shards(data_dir, manifest, self._shard_list, self.workers)
+        self.decode = decode
+        self.cache = cache
+        self.pool = ThreadPoolExecutor(self.workers, "decode")
+        self.recycler = Recycler(self.image_shape, most=2 * _AHEAD_MOST)
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of shards that all epochs so far have read."""
+        return self.shards.bytes_read
+
+    @contextmanager
+    def batches(
+        self,
+        batch_size: int,
+        *,
+        seed: int = 0,
+        epoch: int = 0,
+        start_step: int = 0,
+        shuffle: bool = True,
+        drop_remainder: bool = True,
+        worker_index: int = 0,
+        workers: int = 1,
+    ) -> Iterator[Iterator[Batch]]:
+        """Give the batches of an epoch from `start_step` on, decoded ahead of their use.
+
+        The order depends on seed and epoch alone. Of `workers` hosts, each decodes its contiguous share of every global
+        batch. What goes wrong in a thread is raised by the iterator: DataError. Leaving stops the threads' work.
+        """
+        order = stream_order(
+            self._shard_list, self.count, seed, epoch, shuffle=shuffle, window_bytes=self._window_bytes
+        )
+        if drop_remainder:
+            order = order[: len(order) // batch_size * batch_size]
+        parts = [order[first : first + batch_size] for first in range(start_step * batch_size, len(order), batch_size)]
+        running = _Epoch(
+            self, [part[_share(len(part), worker_index, workers)] for part in parts], self._lookahead(batch_size)
+        )
+        try:
+            yield running
+        finally:
+            running.close()
+
+    def _lookahead(self, batch_size: int) -> int:
+        """Steps before its first use at which a shard is read: half a window."""
+        total_bytes = sum(shard.bytes for shard in self._shard_list)
+        return math.ceil(self.count * self._window_bytes / total_bytes / 2 / batch_size)
+
+    def close(self) -> None:
+        """Stop the threads and delete what was cached."""
+        self.pool.shutdown(wait=True, cancel_futures=True)
+        self.shards.close()
+        if self.cache is not None:
+            self.cache.close()
+
+
+def _share(samples: int, worker_index: int, workers: int) -> slice:
+    return slice(samples * worker_index // workers, samples * (worker_index + 1) // workers)
+
+
+class _Stopped(Exception):
+    """The epoch was left; nobody waits for this result."""
+
+
+class _Epoch(Iterator[Batch]):
+    """The batches of one epoch. The consumer's own calls hand out the work, so nothing runs unless somebody reads."""
+
+    def __init__(self, stream: Stream, parts: Sequence[NDArray[np.int64]], lookahead_steps: int) -> None:
+        self._stream = stream
+        self._parts = parts
+        self._stop = threading.Event()
+        self._pending: deque[tuple[Batch, list[Future[None]]]] = deque()
+        self._submitted = self._delivered = 0
+        self._loads: dict[int, Future[_Loaded]] = {}
+        self._lookahead_steps = lookahead_steps
+        image_bytes = math.prod(stream.image_shape)
+        largest = max((len(part) for part in parts), default=1)
+        self._ahead = max(2, min(_AHEAD_MOST, _AHEAD_BYTES // max(1, largest * image_bytes)))
+        cache = stream.cache
+        self._all_cached = cache is not None and all(bool(cache.has[part].all()) for part in parts)
+        self._inline = self._all_cached and largest * image_bytes <= _INLINE_BYTES
+        self._uses = [] if self._all_cached else self._shard_uses()
+        self._next_use = 0
+
+    def __next__(self) -> Batch:
+        while self._submitted < len(self._parts) and len(self._pending) < self._ahead:
+            self._submit(self._parts[self._submitted])
+            self._submitted += 1
+        if not self._pending or self._stop.is_set():
+            raise StopIteration
+        batch, tasks = self._pending.popleft()
+        for task in tasks:
+            task.result()
+        self._delivered += 1
+        for _, last_step, number in self._uses[: self._next_use]:
+            if last_step < self._delivered:
+                self._loads.pop(number, None)
+        return batch
+
+    def close(self) -> None:
+        """Stop: what has not begun never will, and what runs ends within a few images."""
+        self._stop.set()
+        tasks = [task for _, batch_tasks in self._pending for task in batch_tasks]
+        self._pending.clear()
+        wait([task for task in tasks if not task.cancel()])
+        for load in self._loads.values():
+            load.cancel()
+        self._loads.clear()
+
+    def _shard_uses(self) -> list[tuple[int, int, int]]:
+        """Return (first step, last step, shard) of every shard that this epoch reads, in the order of first use."""
+        first: dict[int, int] = {}
+        last: dict[int, int] = {}
+        for step, part in enumerate(self._parts):
+            missing = part if self._stream.cache is None else part[~self._stream.cache.has[part]]
+            for number in np.unique(np.searchsorted(self._stream.starts, missing, "right") - 1).tolist():
+                first.setdefault(number, step)
+                last[number] = step
+        return sorted((first[number], last[number], number) for number in first)
+
+    def _submit(self, part: NDArray[np.int64]) -> None:
+        step = self._submitted
+        while self._next_use < len(self._uses) and self._uses[self._next_use][0] <= step + self._lookahead_steps:
+            number = self._uses[self._next_use][2]
+            self._loads[number] = self._stream.shards.load(number)
+            self._next_use += 1
+        batch = Batch(self._stream.recycler.take(len(part)), np.empty(len(part), np.int32))
+        if self._inline and self._stream.cache is not None:
+            self._stream.cache.gather(part, batch.images, batch.labels)
+            self._pending.append((batch, []))
+            return
+        frames = self._stream.image_shape[0] if len(self._stream.image_shape) == 4 else 1
+        size = -(-len(part) // self._stream.workers) if self._all_cached else max(1, _IMAGES_PER_TASK // frames)
+        tasks = [
+            self._stream.pool.submit(
+                self._fill, part[at : at + size], batch.images[at : at + size], batch.labels[at : at + size]
+            )
+            for at in range(0, len(part), size)
+        ]
+        self._pending.append((batch, tasks))
+
+    def _fill(self, numbers: NDArray[np.int64], images: Pixels, labels: NDArray[np.int32]) -> None:
+        """Fill a piece of a batch; runs in a thread of the pool."""
+        cache = self._stream.cache
+        if cache is not None and cache.has[numbers].all():
+            cache.gather(numbers, images, labels)
+            return
+        shards = np.searchsorted(self._stream.starts, numbers, "right") - 1
+        records = (numbers - self._stream.starts[shards]).tolist()
+        for at, (number, shard, record) in enumerate(zip(numbers.tolist(), shards.tolist(), records, strict=True)):
+            if self._stop.is_set():
+                return
+            if cache is not None and cache.has[number]:
+                images[at], labels[at] = cache.images[number], cache.labels[number]
+                continue
+            label = labels[at] = self._decode_one(shard, record, images[at])
+            if cache is not None:
+                cache.put(number, images[at], label)
+
+    def _decode_one(self, shard: int, record: int, out: Pixels) -> int:
+        loaded = self._wait_for(self._loads[shard])
+        try:
+            self._stream.decode(loaded.index.images_of(loaded.buffer, record), out)
+        except BadSample as error:
+            fix = "prepare or upload the data set again"
+            raise DataError(loaded.index.path, f"record {record} {error}", fix) from error
+        return loaded.index.labels[record]
+
+    def _wait_for(self, load: Future[_Loaded]) -> _Loaded:
+        if load.done():
+            return load.result()
+        while not self._stop.is_set():
+            try:
+                return load.result(_STOP_POLL_S)
+            except FutureTimeout:
+                if load.done():
+                    return load.result()
+        raise _Stopped

@@ -1,0 +1,109 @@
+"""Which flags does `python -m trainer` take? Those of TensorFlow's official MNIST example among them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import NoReturn
+
+from trainer.config import CACHES, DEVICES, PRECISIONS, STRATEGIES
+from trainer.workloads import list_workloads
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports a usage error in one line, without the usage text around it."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"trainer: {message} (see python -m trainer --help)\n")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser; the names it yields are fields of Config, and `list` and `probe`."""
+    flags = _Parser(
+        prog="python -m trainer", description="Train a workload and record honest timings.", allow_abbrev=False
+    )
+    names = ", ".join(workload.name for workload in list_workloads())
+    flags.add_argument("--workload", default="mnist-mlp", help=f"{names}; or your own: path/to/file.py or a module")
+    _add_data(flags)
+    _add_training(flags)
+    _add_devices(flags)
+    _add_results(flags)
+    flags.add_argument("--list", action="store_true", help="list the workloads and exit")
+    flags.add_argument("--probe", action="store_true", help="print the devices of --strategy as JSON and exit")
+    return flags
+
+
+def with_underscores(argv: Sequence[str]) -> list[str]:
+    """Accept --batch-size for --batch_size; values stay as they are."""
+    spelt = []
+    for argument in argv:
+        flag, equals, value = argument.partition("=")
+        if flag.startswith("--"):
+            flag = "--" + flag[2:].replace("-", "_")
+        spelt.append(flag + equals + value)
+    return spelt
+
+
+def _add_data(flags: argparse.ArgumentParser) -> None:
+    flags.add_argument("--data_dir", help="folder or gs:// path of a data set; default: the packaged sample")
+    flags.add_argument(
+        "--download", action="store_true", help="fetch the official data set into --data_dir if that is empty"
+    )
+    flags.add_argument("--train_samples", type=int, help="train on the first N samples only, to sweep the data size")
+    flags.add_argument(
+        "--cache", choices=CACHES, default="auto",
+        help="device: all samples in device memory, a block of steps in one call; memory, disk: decoded samples are "
+        "kept there after their first use; none: read anew in every epoch; auto: device up to 2 GiB and a quarter of "
+        "the memory, memory up to half of it, else none",
+    )  # fmt: skip
+
+
+def _add_training(flags: argparse.ArgumentParser) -> None:
+    flags.add_argument("--train_epochs", type=int, help="default: the workload's")
+    batch = flags.add_mutually_exclusive_group()
+    batch.add_argument(
+        "--batch_size", "--global_batch", type=int,
+        help="GLOBAL batch: samples per step on all replicas together; default: the workload's",
+    )  # fmt: skip
+    batch.add_argument("--per_replica_batch", type=int, help="batch of each replica; the global batch grows with them")
+    flags.add_argument(
+        "--learning_rate", type=float, help="of Adam, used as it is for any batch; default: the workload's"
+    )
+    flags.add_argument("--seed", type=int, default=0, help="of weights, dropout and shuffling; default: 0")
+    flags.add_argument(
+        "--precision", choices=PRECISIONS, default="auto",
+        help="auto: bfloat16 on TPUs and on GPUs from Ampere on, float16 with loss scaling on T4, V100 and P100, "
+        "float32 on CPUs",
+    )  # fmt: skip
+    flags.add_argument(
+        "--steps_per_call", type=int,
+        help="steps between two looks at the clock; default: a tenth of an epoch, at most about five seconds",
+    )  # fmt: skip
+
+
+def _add_devices(flags: argparse.ArgumentParser) -> None:
+    official = ("one_device", "multi_worker_mirrored", "off")
+    flags.add_argument(
+        "--strategy", "--distribution_strategy", choices=(*STRATEGIES, *official), default="default",
+        help="tpu and mirrored (all GPUs) refuse to run on a CPU; default: what TensorFlow picks by itself",
+    )  # fmt: skip
+    flags.add_argument("--tpu", default="local", help="TPU name, or local for this machine's; default: local")
+    flags.add_argument(
+        "--device", choices=DEVICES, default="auto",
+        help="for one-device, default and multiworker; auto: the GPU, else the CPU (multiworker: only a GPU)",
+    )  # fmt: skip
+
+
+def _add_results(flags: argparse.ArgumentParser) -> None:
+    flags.add_argument("--model_dir", help="folder or gs:// path for the results; default: trainer-output/RUN_ID")
+    flags.add_argument("--run_id", help="id in the record; default: r- and six random characters")
+    flags.add_argument(
+        "--checkpoint_every",
+        metavar="N[steps]",
+        help="a checkpoint every N epochs (5) or steps (200steps), and at the end",
+    )
+    flags.add_argument(
+        "--resume", action="store_true", help="go on from the checkpoint in --model_dir, if there is one"
+    )
+    flags.add_argument("--profile", metavar="DIR", help="write a TensorBoard trace of a few steps after the last epoch")
+    flags.add_argument("--flush_s", type=float, help="write the record at least this often; default: 10")

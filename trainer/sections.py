@@ -1,0 +1,309 @@
+"""What do the sections of `record.json` hold? Units in the names, UTC times, no silent gaps.
+
+A figure that is absent is null, and the field `<name>_reason` beside it says why; where a figure is present its reason
+is null.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
+
+Seconds = Annotated[float, Field(ge=0)]
+Precision = Literal["float32", "bfloat16", "float16"]
+
+
+def reason_unless(value: object, reason: str) -> str | None:
+    """Return why a figure is absent, or None when it is there."""
+    return None if value is not None else reason
+
+
+class Section(BaseModel):
+    """A part of the record: frozen, strict, and every absent figure has its reason."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _absent_figures_have_reasons(self) -> Section:
+        """Hold every `<name>_reason` to its rule: text exactly when `<name>` is null."""
+        for reason_name in type(self).model_fields:
+            name = reason_name.removesuffix("_reason")
+            if name == reason_name:
+                continue
+            absent, reason = getattr(self, name) is None, getattr(self, reason_name)
+            if absent != bool(reason):
+                raise ValueError(f"{name} is null exactly when {reason_name} says why")
+        return self
+
+
+class Device(Section):
+    """What trained. `kind`: tpu, gpu, cpu, or "cpu standing in for tpu" when `simulated`."""
+
+    kind: str
+    count: int = Field(ge=1)
+    names: tuple[str, ...]
+    replicas: int = Field(ge=1)
+    workers: int = Field(ge=1)
+    simulated: bool
+
+
+class Software(Section):
+    """Versions of what ran."""
+
+    python: str
+    trainer_version: str
+    tensorflow: str | None
+    tensorflow_reason: str | None
+    keras: str | None
+    keras_reason: str | None
+    numpy: str | None
+    numpy_reason: str | None
+
+
+class Host(Section):
+    """The machine that the device is in; deliberately without its name."""
+
+    os: str
+    cpu_model: str
+    cores: int
+    ram_bytes: int
+
+
+class Parameters(Section):
+    """Everything that was chosen. `xla_note` and `precision_note` say who decided and why.
+
+    The learning rate is used as it is, whatever the batch. `cache`: where samples of streamed epochs are kept.
+    """
+
+    strategy: str
+    global_batch_size: int | None
+    global_batch_size_reason: str | None
+    per_replica_batch_size: int | None
+    per_replica_batch_size_reason: str | None
+    epochs: int
+    learning_rate: float
+    optimizer: Literal["adam"]
+    seed: int
+    precision: Precision | None
+    precision_reason: str | None
+    precision_note: str
+    steps_per_call: int | None
+    steps_per_call_reason: str | None
+    train_samples: int | None  # that epochs draw from
+    train_samples_reason: str | None
+    test_samples: int | None
+    test_samples_reason: str | None
+    input: Literal["device-resident", "streamed"] | None  # resident: all samples lie in device memory before epoch 1
+    input_reason: str | None
+    cache: Literal["none", "disk", "memory", "device"] | None
+    cache_reason: str | None
+    xla: bool | None
+    xla_reason: str | None
+    xla_note: str
+
+
+class Data(Section):
+    """What was trained on and how it came here. `bytes_read` counts shard files, training and test, all epochs."""
+
+    name: str
+    source: Literal["sample", "idx", "tfrecord", "folder", "plugin"]
+    note: str
+    location: Literal["gs", "disk", "package", "memory"]
+    bytes_read: int
+    fingerprint: str
+
+
+class CompiledFunction(Section):
+    """A compiled function on one shape. compile_s = first_call_s - second_call_s, at least 0: same work, traced once.
+
+    "train" and "evaluate" are one step each, their effect undone; "infer@N" predicts N images on each replica.
+    """
+
+    name: str
+    first_call_s: Seconds
+    second_call_s: Seconds
+    compile_s: Seconds
+
+
+class Accounted(Section):
+    """All of this process's time, each second once: the fields from imports_s to unaccounted_s add up to total_s.
+
+    warm_up_s: first and second calls of training and evaluation, compilation among them. restore_s: reading the
+    checkpoint. steps_s: the training steps = training_steps x step_mean_s. input_wait_s, evaluation_s, teardown_s,
+    checkpoint_s: sums over the epochs. inference_s: with its own compilations. bookkeeping_s: log, progress
+    and looks at the operating system between epochs. unaccounted_s: the rest.
+    """
+
+    imports_s: Seconds
+    setup_s: Seconds
+    data_load_s: Seconds
+    warm_up_s: Seconds
+    restore_s: Seconds
+    steps_s: Seconds
+    input_wait_s: Seconds
+    evaluation_s: Seconds
+    teardown_s: Seconds
+    checkpoint_s: Seconds
+    profile_s: Seconds
+    inference_s: Seconds
+    bookkeeping_s: Seconds
+    unaccounted_s: float
+    training_steps: int
+    step_mean_s: Seconds | None
+    step_mean_s_reason: str | None
+
+
+class Timings(Section):
+    """Where the time went, in seconds. Every clock is read after the host has waited for the device's result.
+
+    imports_s: importing TensorFlow and Keras. setup_s: devices, strategy, model. data_load_s: finding and reading
+    samples (and preparing them, for the packaged sample and folders) and placing those that stay on every device.
+    compile_s, eval_compile_s: as `compile_method` says; in no epoch. first_epoch_s: wall time of epoch 1.
+    steady_epoch_s: median wall time of the `steady_epochs` epochs whose `steady` is true. total_s: from the start of
+    this process's run to `ended_at`, evaluation, inference measurement and writing included.
+    """
+
+    imports_s: Seconds | None
+    imports_s_reason: str | None
+    setup_s: Seconds | None
+    setup_s_reason: str | None
+    data_load_s: Seconds | None
+    data_load_s_reason: str | None
+    compile_s: Seconds | None
+    compile_s_reason: str | None
+    eval_compile_s: Seconds | None
+    eval_compile_s_reason: str | None
+    compile_method: str
+    functions: tuple[CompiledFunction, ...]
+    first_epoch_s: Seconds | None
+    first_epoch_s_reason: str | None
+    steady_epoch_s: Seconds | None
+    steady_epoch_s_reason: str | None
+    steady_epochs: int
+    total_s: Seconds
+    accounted: Accounted
+
+
+class Part(Section):
+    """One process of a run that was stopped and resumed. `start_overhead_s`: from its start to its first step."""
+
+    number: int = Field(ge=1)
+    run_id: str
+    started_at: AwareDatetime
+    start_overhead_s: Seconds | None
+    start_overhead_s_reason: str | None
+    resumed_epoch: int | None  # the epoch and the step in it that this part began with
+    resumed_epoch_reason: str | None
+    resumed_step: int | None
+    resumed_step_reason: str | None
+
+
+class Epoch(Section):
+    """One epoch. `wall_s` is the training part alone, from `started_at` to `ended_at` less checkpoints in between.
+
+    input_wait_s: part of `wall_s` in which the device had no work because the host had no batch for it (for resident
+    samples: in which it made the epoch's order). teardown_s: ending the epoch's input, after `ended_at`. checkpoint_s:
+    checkpoints within and after it. idle_cpu_s: wall_s - CPU seconds of this process / cores, at least 0. cpu_wait_s:
+    seconds, summed over this process's threads, in which one was ready to run and had no CPU, teardown included: what a
+    busy machine added. loss: mean training loss, dropout on. part: the part of the run that ended it. start_step: 0, or
+    where that part resumed; steps, samples and times count from there. steady: not the first of its part, not resumed,
+    no checkpoint inside.
+    """
+
+    index: int = Field(ge=1)
+    part: int = Field(default=1, ge=1)
+    start_step: int = Field(default=0, ge=0)
+    steady: bool
+    started_at: AwareDatetime
+    ended_at: AwareDatetime
+    wall_s: Seconds
+    input_wait_s: Seconds
+    teardown_s: Seconds
+    idle_cpu_s: Seconds
+    cpu_wait_s: Seconds | None
+    cpu_wait_s_reason: str | None
+    checkpoint_s: Seconds
+    eval_s: Seconds
+    bytes_read: int
+    steps: int
+    samples: int
+    loss: float
+    test_loss: float
+    test_accuracy: float = Field(ge=0, le=1)
+
+
+class Steps(Section):
+    """Time per step over `n` blocks of `block_steps` steps, waiting for the device once a block.
+
+    Percentiles are nearest-rank, over full blocks of the epochs that `epochs_used` names. Input wait is not in them.
+    """
+
+    block_steps: int
+    n: int
+    epochs_used: str
+    p50_s: Seconds
+    p90_s: Seconds
+    p99_s: Seconds
+
+
+class Latency(Section):
+    """Prediction of `batch` images on each replica, over `n` calls."""
+
+    batch: int = Field(ge=1)
+    p50_s: Seconds
+    p99_s: Seconds
+    n: int = Field(ge=1)
+
+
+class Inference(Section):
+    """Prediction, from pixels in host memory to results in host memory, after warm-up, every replica predicting.
+
+    latency_*: one image per replica, n = latency_n calls. latencies: the same at several batches. throughput: the
+    global training batch, n = throughput_n calls, images over the sum of their times.
+    """
+
+    latency_p50_s: Seconds
+    latency_p99_s: Seconds
+    latency_n: int
+    latencies: tuple[Latency, ...]
+    throughput_batch_size: int
+    throughput_samples_per_s: float
+    throughput_n: int
+
+
+class Memory(Section):
+    """Bytes: peaks of this process (resident set) and of one device as TensorFlow's allocator counts it.
+
+    host_before_bytes: resident set before devices were opened, with TensorFlow imported: what the run itself took is
+    host_peak_bytes less this. data_bytes_on_device: samples on one device, or batches in flight. parameter_bytes and
+    optimizer_bytes: variables of the model and of its optimizer, on one device.
+    """
+
+    host_peak_bytes: int
+    host_before_bytes: int | None
+    host_before_bytes_reason: str | None
+    device_peak_bytes: int | None
+    device_peak_bytes_reason: str | None
+    data_bytes_on_device: int | None
+    data_bytes_on_device_reason: str | None
+    parameter_bytes: int | None
+    parameter_bytes_reason: str | None
+    optimizer_bytes: int | None
+    optimizer_bytes_reason: str | None
+
+
+class Compute(Section):
+    """Model FLOPs: matrix products and convolutions, forward and backward, 2 per multiply-add, no input gradient.
+
+    peak_flops_per_s: of all devices together, dense, at the run's precision (`peak_note` says whence). mfu:
+    flops_per_sample x samples of a steady epoch / (its wall time, input wait included, x the peak).
+    """
+
+    flops_per_sample: int | None
+    flops_per_sample_reason: str | None
+    peak_flops_per_s: float | None
+    peak_flops_per_s_reason: str | None
+    peak_note: str
+    mfu: float | None
+    mfu_reason: str | None

@@ -1,0 +1,60 @@
+"""What is trained as `ucf101`? Clips by class: a small CNN on each frame, and a GRU over the frames.
+
+Published (a student's project, no accuracy given): 150 epochs on UCF101's 13,320 clips in 101 classes, about 12 h on an
+RTX 2070 Super. The data set's own baseline: 44.5 % with a bag of words (K. Soomro, A. R. Zamir, M. Shah, UCF101,
+arXiv:1212.0402). The layers were not published: these are ours.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainer.data.options import PrepareOptions
+from trainer.workloads.base import Published, Workload
+
+_FRAMES, _SIDE = 16, 112
+
+
+def build_model(image_shape: tuple[int, ...], classes: int) -> Any:
+    """Return the model: float32 clips [batch, frames, height, width, 3] in 0..1 to float32 logits [batch, classes]."""
+    from keras import Input, Model, Sequential, layers, ops
+
+    frames, *frame_shape = image_shape
+    features = 128
+    cnn = Sequential(
+        [
+            Input(frame_shape),
+            layers.Rescaling(2.0, offset=-1.0),
+            layers.Conv2D(32, 5, strides=2, padding="same", activation="relu"),
+            layers.MaxPool2D(2),
+            layers.Conv2D(64, 3, padding="same", activation="relu"),
+            layers.MaxPool2D(2),
+            layers.Conv2D(features, 3, padding="same", activation="relu"),
+            layers.GlobalAveragePooling2D(),
+        ]
+    )
+    clips = Input(image_shape)
+    # All frames of all clips as one batch: one convolution of frames x batch images, where TimeDistributed unrolls.
+    each_frame = cnn(ops.reshape(clips, (-1, *frame_shape)))
+    sequence = layers.GRU(64)(ops.reshape(each_frame, (-1, frames, features)))
+    return Model(clips, layers.Dense(classes)(layers.Dropout(0.3)(sequence)))
+
+
+WORKLOAD = Workload(
+    name="ucf101",
+    title="clips by class, per-frame CNN and a sequence model (video action recognition)",
+    data_kind="clips",
+    image_shape=(_FRAMES, _SIDE, _SIDE, 3),
+    classes=101,
+    outputs="logits",
+    default_batch_size=32,
+    default_epochs=150,
+    learning_rate=1e-3,
+    xla_on_cpu=False,  # as for mnist-cnn: XLA's CPU convolutions are far slower than oneDNN's
+    build_model=build_model,
+    published=Published(
+        test_accuracy=None,
+        note="published without an accuracy: 150 epochs of 13,320 clips, about 12 h on an RTX 2070 Super",
+    ),
+    prepare=PrepareOptions(image_size=_SIDE, frames=_FRAMES),
+)
