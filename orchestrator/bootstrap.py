@@ -120,7 +120,7 @@ def connect(project: Project, stop: threading.Event | None = None) -> Services:
     if project.simulated:
         local_cloud(project, start=True)
         endpoints = Endpoints.of_local_cloud(project.cloud_state / "cloud.json")
-        pace = Pace(poll_s=0.25, create_timeout_s=120, boot_timeout_s=60, delete_timeout_s=60)
+        pace = Pace(poll_s=0.25, create_timeout_s=120, boot_timeout_s=60, delete_timeout_s=60, late_create_s=1)
     else:
         endpoints, pace = Endpoints.google(), Pace()
     clients = GoogleClients(project.name, endpoints, service_account=project.config.worker_service_account)

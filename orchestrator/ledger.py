@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict
 
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.runs import Attempt, AttemptState, Run, RunState, Stage
-from orchestrator.errors import OrchestratorError, OverCap, UsageError
+from orchestrator.errors import LedgerTrouble, OverCap, UsageError
 
 SCHEMA_VERSION = 1
 _NANO = Decimal("1e9")
@@ -85,6 +85,7 @@ class Ledger:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         self._lock = threading.RLock()
+        self.path = path
         try:
             self._db = sqlite3.connect(path, timeout=60, check_same_thread=False, isolation_level=None)
             self._db.execute("PRAGMA journal_mode=WAL")
@@ -95,13 +96,13 @@ class Ledger:
                 self._db.execute("INSERT OR IGNORE INTO meta VALUES ('schema_version', ?)", (str(SCHEMA_VERSION),))
                 self._db.execute("INSERT OR IGNORE INTO meta VALUES ('ledger_id', ?)", (uuid.uuid4().hex,))
             found = int(self._meta("schema_version") or 0)
-        except (sqlite3.DatabaseError, ValueError) as cause:
-            raise OrchestratorError(
-                f"the ledger {path} cannot be read: {cause}",
+        except (sqlite3.Error, LedgerTrouble, ValueError) as cause:
+            raise LedgerTrouble(
+                f"the ledger {path} cannot be read: {cause.__cause__ or cause}",
                 "move it aside and run `orchestrate teardown --all`: what is rented is found by its labels too",
             ) from cause
         if found != SCHEMA_VERSION:
-            raise OrchestratorError(
+            raise LedgerTrouble(
                 f"the ledger {path} has schema version {found}; this version of orchestrate knows {SCHEMA_VERSION}",
                 "use the version of orchestrate that wrote it",
             )
@@ -113,7 +114,7 @@ class Ledger:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._lock:
+        with self._lock, self._translated():
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield self._db
@@ -122,8 +123,17 @@ class Ledger:
                 raise
             self._db.execute("COMMIT")
 
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as cause:
+            raise LedgerTrouble(
+                f"the ledger {self.path} cannot be used: {cause}", "free some disk space, or mend its permissions"
+            ) from cause
+
     def _rows(self, query: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        with self._lock:
+        with self._lock, self._translated():
             return self._db.execute(query, parameters).fetchall()
 
     def _meta(self, key: str) -> str | None:

@@ -9,17 +9,16 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 
 from orchestrator.domain.plan import make_attempt
 from orchestrator.domain.runs import Run, RunState, Stage
-from orchestrator.errors import NoCapacity, OrchestratorError, Preempted, StillBilling, Stopped
+from orchestrator.errors import NoCapacity, OrchestratorError, Preempted, StillBilling, Stopped, UnexpectedError
 from orchestrator.guard import credit_or_refuse
 from orchestrator.stages.collect import collect
 from orchestrator.stages.context import Progress, RunContext, Services
 from orchestrator.stages.prepare import prepare
 from orchestrator.stages.provision import provision
-from orchestrator.stages.teardown import end_attempt, teardown
+from orchestrator.stages.teardown import end_attempt, prove_gone, teardown
 from orchestrator.stages.train import train
 
 STAGES: dict[Stage, Callable[[RunContext], None]] = {
@@ -67,10 +66,9 @@ def _drive_locked(ctx: RunContext) -> Run:
         try:
             return drive(ctx)
         except Exception as cause:
-            # A bug in ours must not leave a VM behind: note it with its traceback, and tear down.
+            # Neither a bug in ours nor a full disk may leave a VM behind.
             log.exception("run %s", ctx.run_id)
-            _fail(ctx, OrchestratorError(f"unexpected {type(cause).__name__}: {cause}", "please report this"))
-            return _only_teardown(ctx)
+            return _emergency(ctx, cause)
 
 
 def drive(ctx: RunContext) -> Run:
@@ -150,6 +148,7 @@ def _new_attempt(ctx: RunContext, zone: str) -> None:
     """End the old attempt, then hold money for a new one under the next number. Failures end the run."""
     services, run = ctx.services, ctx.run
     try:
+        ctx.check_stop()
         end_attempt(services, ctx.attempt)
         attempt = make_attempt(run, run.attempt + 1, zone, ctx.now(), services.prices, services.ledger.id)
         credit = credit_or_refuse(services.ledger, simulated=services.simulated, now=ctx.now())
@@ -160,12 +159,24 @@ def _new_attempt(ctx: RunContext, zone: str) -> None:
     services.ledger.update_run(run.id, attempt=attempt.number, stage=Stage.PROVISION)
 
 
-def _only_teardown(ctx: RunContext) -> Run:
-    ctx.services.ledger.update_run(ctx.run_id, stage=Stage.TEARDOWN)
-    quiet = replace(ctx, report=lambda _progress: None)
+def _emergency(ctx: RunContext, cause: Exception) -> Run:
+    """Something went wrong that no stage foresees: delete the VM first, and write down what still can be written.
+
+    Returns the run as it would be if the ledger took it, so that the command's exit code tells the truth.
+    """
+    ref, run = ctx.ref, ctx.run
     try:
-        return drive(quiet)
+        prove_gone(ctx.services, ctx.provider, ref)
+        stage = Stage.DONE
+    except OrchestratorError:
+        stage = Stage.TEARDOWN
+    trouble = cause if isinstance(cause, OrchestratorError) else UnexpectedError(cause)
+    error = run.error or trouble.sentence
+    code = run.exit_code or trouble.exit_code
+    failed = {"state": RunState.FAILED, "error": error, "error_code": trouble.code, "exit_code": code}
+    try:
+        end_attempt(ctx.services, ctx.attempt)
+        return ctx.services.ledger.update_run(run.id, stage=Stage.DONE, **failed)
     except Exception:
-        log.exception("teardown of run %s", ctx.run_id)
-        _note_failure(ctx, StillBilling([f"the VM of run {ctx.run_id}"]))
-        return ctx.run
+        log.exception("the ledger of run %s", run.id)
+        return run.model_copy(update={**failed, "stage": stage})

@@ -34,19 +34,41 @@ class TeardownReport:
 def recover(
     services: Services, report: Callable[[Progress], None], stop: threading.Event
 ) -> tuple[list[Run], TeardownReport]:
-    """Drive every unfinished run on to its end, then end whatever of this ledger's is left over in the cloud."""
-    unfinished = [run for run in services.ledger.runs() if run.stage is not Stage.DONE]
-    driven = drive_all(services, unfinished, report, stop)
+    """Drive on every unfinished run that has a VM, end those that have none, then end what is left over in the cloud.
+
+    Nothing is rented for a run that a crash interrupted before its VM was seen: `attach` does that, when asked to. Runs
+    that another process drives are left to it.
+    """
+    unfinished = _unfinished(services)
+    with_vm = [run for run in unfinished if _has_vm(services, run)]
+    drive_all(services, [run for run in unfinished if run not in with_vm], report, _stopped())
+    drive_all(services, with_vm, report, stop)
     result = TeardownReport()
-    active = {run.id for run in services.ledger.runs() if run.stage is not Stage.DONE}
-    for attempt in services.ledger.attempts(unsettled=True):
-        if attempt.run not in active:
-            _end(services, attempt.run, attempt.number, result)
     for provider in services.vms.values():
-        for item in _look(provider, result):
+        found = _look(provider, result)
+        active = {run.id for run in _unfinished(services)}  # read after the look: whatever was seen is in the ledger
+        for item in found:
             if _is_this_ledgers(services, item) and item.labels.get("oc-run") not in active:
                 _end_item(services, provider, item, result)
-    return driven, result
+    for attempt in services.ledger.attempts(unsettled=True):
+        if services.ledger.run(attempt.run).stage is Stage.DONE:
+            _end(services, attempt.run, attempt.number, result)
+    return [services.ledger.run(run.id) for run in unfinished], result
+
+
+def _unfinished(services: Services) -> list[Run]:
+    return [run for run in services.ledger.runs() if run.stage is not Stage.DONE]
+
+
+def _stopped() -> threading.Event:
+    """A stop that is asked for already: what is driven with it collects what there is, and ends."""
+    stop = threading.Event()
+    stop.set()
+    return stop
+
+
+def _has_vm(services: Services, run: Run) -> bool:
+    return services.ledger.attempt(run.id, run.attempt).seen_at is not None
 
 
 def teardown_runs(services: Services, runs: Sequence[Run]) -> TeardownReport:
@@ -55,10 +77,8 @@ def teardown_runs(services: Services, runs: Sequence[Run]) -> TeardownReport:
     A trainer that runs is asked to write its record first, and results that are in the bucket come home.
     """
     result = TeardownReport()
-    stop = threading.Event()
-    stop.set()
     before = {(attempt.run, attempt.number) for attempt in services.ledger.attempts(unsettled=True)}
-    drive_all(services, [run for run in runs if run.stage is not Stage.DONE], lambda _progress: None, stop)
+    drive_all(services, [run for run in runs if run.stage is not Stage.DONE], lambda _progress: None, _stopped())
     for run in runs:
         for attempt in services.ledger.attempts(run.id):
             if attempt.state is not AttemptState.SETTLED:
@@ -73,7 +93,7 @@ def teardown_all(services: Services, *, buckets: bool) -> TeardownReport:
 
     Results and data sets stay in their buckets unless `buckets` asks for their deletion too.
     """
-    result = teardown_runs(services, [run for run in services.ledger.runs() if run.stage is not Stage.DONE])
+    result = teardown_runs(services, _unfinished(services))
     for attempt in services.ledger.attempts(unsettled=True):
         _end(services, attempt.run, attempt.number, result)
     for provider in services.vms.values():

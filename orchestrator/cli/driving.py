@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.cli import output
 from orchestrator.domain.money import ZERO, usd
 from orchestrator.domain.runs import Run, RunState, Stage
+from orchestrator.errors import OrchestratorError
 
 if TYPE_CHECKING:
     from orchestrator.stages.context import Services
@@ -77,7 +78,10 @@ def count_billable(services: Services) -> tuple[int | None, list[str]]:
     """How many things of ours may bill now (None: not everything could be seen), and which."""
     from orchestrator.recover import billable
 
-    found, unseen = billable(services)
+    try:
+        found, unseen = billable(services)
+    except OrchestratorError as cause:
+        return None, [f"whatever could not be listed: {cause.sentence}"]
     named = [str(item) for item in found] + [f"whatever is in {zone}, which did not answer" for zone in unseen]
     return (None if unseen else len(found)), named
 

@@ -13,7 +13,7 @@ from typing import Any
 from orchestrator.domain.accelerators import Accelerator, accelerator
 from orchestrator.domain.names import bucket_name, results_prefix
 from orchestrator.domain.prices import PriceBook, region_of
-from orchestrator.domain.runs import Attempt, Run, Stage
+from orchestrator.domain.runs import Attempt, AttemptState, Run, Stage
 from orchestrator.errors import Stopped
 from orchestrator.guard import cost_so_far
 from orchestrator.ledger import Ledger
@@ -33,6 +33,8 @@ class Pace:
     setup_timeout_s: float = 1800.0
     upload_timeout_s: float = 600.0
     delete_timeout_s: float = 900.0
+    late_create_s: float = 60.0
+    """How long a create whose answer was lost may still take effect."""
 
 
 @dataclass(frozen=True)
@@ -139,13 +141,21 @@ class RunContext:
         return self.services.clock.now()
 
     def check_stop(self) -> None:
-        """Raises Stopped when the user has asked for it. Not called where stopping would lose or leak something."""
+        """Raises Stopped when the user has asked for it, here or with `teardown` in another process.
+
+        Not called where stopping would lose or leak something.
+        """
         if self.stop.is_set():
             raise Stopped(f"run {self.run_id} was stopped by the user")
+        if self._is_torn_down():
+            raise Stopped(f"run {self.run_id} was torn down by another orchestrate process")
 
     def patience_s(self, timeout_s: float) -> float:
-        """How long to wait for something: not long any more once the user wants to stop."""
-        return min(timeout_s, STOPPING_PATIENCE_S) if self.stop.is_set() else timeout_s
+        """How long to wait for something: not long any more once the run is to stop."""
+        return min(timeout_s, STOPPING_PATIENCE_S) if self.stop.is_set() or self._is_torn_down() else timeout_s
+
+    def _is_torn_down(self) -> bool:
+        return self.attempt.state in (AttemptState.DELETING, AttemptState.SETTLED)
 
     def sleep(self, seconds: float) -> None:
         """Wait, unless the user wants to stop."""

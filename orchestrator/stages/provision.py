@@ -25,6 +25,8 @@ from orchestrator.stages.context import SSH_USER, RunContext
 from orchestrator.stages.keys import ensure_key
 from orchestrator.waiting import wait_for
 
+CREATE_TRIES = 2
+
 
 def provision(ctx: RunContext) -> None:
     """Make the attempt's VM exist, be ready, and be provably mortal.
@@ -80,22 +82,32 @@ def _arm_and_intend(ctx: RunContext) -> None:
 
 
 def _create(ctx: RunContext) -> None:
+    """Ask for the VM; when the answer is lost, look before asking once more.
+
+    The name is the same each time, so a second request cannot make a second VM; if the first failed for a lasting
+    reason, the second answer says so.
+    """
     ctx.show("asking for the VM")
-    try:
-        operation = ctx.provider.create(_armed_spec(ctx))
-    except AlreadyExists:
-        _adopt_or_refuse(ctx, ctx.provider.get(ctx.ref))
-        return
-    except Unavailable as cause:
-        _resolve(ctx, cause)
-        return
-    ctx.update_attempt(operation=operation)
-    ctx.note(f"create asked for: {operation}")
+    for tries_left in reversed(range(CREATE_TRIES)):
+        try:
+            operation = ctx.provider.create(_armed_spec(ctx))
+        except AlreadyExists:
+            _adopt_or_refuse(ctx, ctx.provider.get(ctx.ref))
+            return
+        except Unavailable as cause:
+            ctx.note(f"the answer to the create was lost: {cause.sentence}")
+            if _appears(ctx):
+                return
+            if not tries_left:
+                raise
+        else:
+            ctx.update_attempt(operation=operation)
+            ctx.note(f"create asked for: {operation}")
+            return
 
 
-def _resolve(ctx: RunContext, cause: Unavailable) -> None:
-    """The answer to a create was lost. Look whether the VM exists; never create blindly a second time."""
-    ctx.note(f"the answer to the create was lost: {cause.sentence}")
+def _appears(ctx: RunContext) -> bool:
+    """Whether the VM turns up although the answer to its create was lost; then it is taken over."""
 
     def look() -> Vm | None:
         try:
@@ -107,12 +119,9 @@ def _resolve(ctx: RunContext, cause: Unavailable) -> None:
     try:
         vm = wait_for(look, clock=ctx.services.clock, timeout_s=6 * pace.poll_s, poll_s=pace.poll_s, what="the VM")
     except Unavailable:
-        # Not there after several looks. A create with the same name cannot make a second VM; if it failed for a
-        # lasting reason the second answer says so.
-        operation = ctx.provider.create(_armed_spec(ctx))
-        ctx.update_attempt(operation=operation)
-        return
+        return False
     _adopt_or_refuse(ctx, vm)
+    return True
 
 
 def _adopt_or_refuse(ctx: RunContext, vm: Vm) -> None:
