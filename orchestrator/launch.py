@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from orchestrator.domain.accelerators import Accelerator, accelerators
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.names import new_id
 from orchestrator.domain.plan import (
+    KILL_SLACK_S,
     DataChoice,
     LaunchRequest,
     check_accelerators,
@@ -92,7 +94,8 @@ def make_plan(
     batch_sizes = flags.batch_sizes or (_default_batch(workload, chosen, notes),)
     _check_batches(batch_sizes, chosen)
     check_max_hours(flags.max_hours)
-    credit = credit_or_refuse(ledger, simulated=simulated, now=now)
+    latest = now + timedelta(seconds=float(flags.max_hours) * 3600 + KILL_SLACK_S)
+    credit = credit_or_refuse(ledger, simulated=simulated, now=now, until=latest)
     manifest, directory = _prepare_data(flags.data, workload, home, progress)
     _check_sizes(flags.data_sizes, batch_sizes, manifest)
     request = LaunchRequest(
@@ -156,7 +159,9 @@ def _prepare_data(
     source: Path | None, workload: Workload, home: Path, progress: Callable[[int, int], None] | None
 ) -> tuple[DatasetManifest, Path]:
     name = "sample" if source is None else source.resolve().name
-    out = home / "datasets" / f"{workload.data_kind}-{name}"
+    # By its whole path: two folders of the same name are two data sets.
+    place = hashlib.sha256(str(source and source.resolve()).encode()).hexdigest()[:8]
+    out = home / "datasets" / f"{workload.data_kind}-{name}-{place}"
     try:
         prepared = prepare_dataset(source, workload.data_kind, out, progress)
     except DataError as cause:

@@ -74,14 +74,17 @@ def run_json(services: Services, run: Run) -> dict[str, Any]:
     }
 
 
-def count_billable(services: Services) -> tuple[int | None, list[str]]:
-    """How many things of ours may bill now (None: not everything could be seen), and which."""
+def count_billable(services: Services, runs: Sequence[Run] | None = None) -> tuple[int | None, list[str]]:
+    """How many things may bill now (None: not everything could be seen), and which: of these runs, or of all."""
     from orchestrator.recover import billable
 
     try:
         found, unseen = billable(services)
     except OrchestratorError as cause:
         return None, [f"whatever could not be listed: {cause.sentence}"]
+    if runs is not None:
+        ours = {run.id for run in runs}
+        found = [item for item in found if item.labels.get("oc-run") in ours]
     named = [str(item) for item in found] + [f"whatever is in {zone}, which did not answer" for zone in unseen]
     return (None if unseen else len(found)), named
 
@@ -105,7 +108,7 @@ def conclude(
     """Print how the runs ended, what they cost and what may still bill; returns the exit code."""
     from orchestrator.cli.compare import show_comparison
 
-    remaining, named = count_billable(services)
+    remaining, named = count_billable(services, runs)
     named = sorted({*named, *unproven})
     if as_json:
         output.print_json(
@@ -119,7 +122,10 @@ def conclude(
         )
     else:
         if runs:
-            show_comparison(runs, services.ledger)
+            try:
+                show_comparison(runs, services.ledger)
+            except OrchestratorError as cause:
+                output.say(f"no comparison: {cause.sentence}")  # what may still bill is to be said in any case
         _say_result(services, runs, remaining, named)
     return exit_code(runs, named)
 

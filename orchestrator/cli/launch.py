@@ -62,7 +62,9 @@ def launch(
 
     with output.opened(as_json=as_json) as project:
         flags = LaunchFlags(
-            **typed, max_hours=max_hours or project.config.max_hours, zones=zones or project.config.zones
+            **typed,
+            max_hours=project.config.max_hours if max_hours is None else max_hours,
+            zones=zones or project.config.zones,
         )
         plan = _plan(project, flags)
         if not as_json:
@@ -113,6 +115,9 @@ def _detach(project: Project, plan: Plan, *, as_json: bool) -> int:
     """Admit the launch and leave the driving to an `attach` of its own, which outlives this terminal."""
     import subprocess
 
+    from orchestrator.bootstrap import connect
+
+    connect(project)  # without a cloud to rent from nothing is admitted
     project.ledger.admit(plan.experiment, plan.runs, plan.attempts, plan.credit)
     names = [run.id for run in plan.runs]
     log_path = project.home / "experiments" / plan.experiment.id / "attach.log"

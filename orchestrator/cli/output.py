@@ -26,11 +26,13 @@ json_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
 
 
 @contextmanager
-def opened(*, as_json: bool) -> Iterator[Project]:
-    """The project of the current folder; says in one line which cloud it is."""
+def opened(*, as_json: bool, without_ledger: bool = False) -> Iterator[Project]:
+    """The project of the current folder; says in one line which cloud it is, and when it goes on without its ledger."""
     from orchestrator.bootstrap import open_project
 
-    with open_project(os.environ, Path.cwd()) as project:
+    with open_project(os.environ, Path.cwd(), without_ledger=without_ledger) as project:
+        if project.ledger.is_in_memory:
+            say("warning: the ledger cannot be used; what is ours is found by its labels alone")
         if not as_json:
             say(
                 "cloud: local (simulated, costs nothing; set `project` in orchestrate.toml for Google Cloud)"

@@ -42,7 +42,7 @@ def teardown(runs: tuple[str, ...], everything: bool, buckets: bool, yes: bool, 
     from orchestrator.bootstrap import connect
     from orchestrator.cli import driving
 
-    with output.opened(as_json=as_json) as project:
+    with output.opened(as_json=as_json, without_ledger=everything) as project:
         chosen = [project.ledger.run(run) for run in runs]
         services = connect(project)
         if everything:

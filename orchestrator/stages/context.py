@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -14,10 +15,10 @@ from orchestrator.domain.accelerators import Accelerator, accelerator
 from orchestrator.domain.names import bucket_name, results_prefix
 from orchestrator.domain.prices import PriceBook, region_of
 from orchestrator.domain.runs import Attempt, AttemptState, Run, Stage
-from orchestrator.errors import Stopped
+from orchestrator.errors import NotFound, Preempted, Stopped
 from orchestrator.guard import cost_so_far
 from orchestrator.ledger import Ledger
-from orchestrator.ports import Clock, KillSwitch, ObjectStore, ShellFactory, VmProvider, VmRef
+from orchestrator.ports import Clock, KillSwitch, ObjectStore, ShellFactory, Vm, VmProvider, VmRef, VmState
 
 SSH_USER = "orchestrate"
 STOPPING_PATIENCE_S = 30.0
@@ -59,7 +60,7 @@ class Services:
     store: ObjectStore
     shells: ShellFactory
     switches: tuple[KillSwitch, ...]
-    payload: Payload
+    payload: Callable[[], Payload]
     pace: Pace
 
     def switches_for(self, item: Accelerator) -> list[KillSwitch]:
@@ -145,14 +146,15 @@ class RunContext:
 
         Not called where stopping would lose or leak something.
         """
-        if self.stop.is_set():
+        if self.stop.is_set() or self.run.stop_requested:
             raise Stopped(f"run {self.run_id} was stopped by the user")
         if self._is_torn_down():
             raise Stopped(f"run {self.run_id} was torn down by another orchestrate process")
 
     def patience_s(self, timeout_s: float) -> float:
         """How long to wait for something: not long any more once the run is to stop."""
-        return min(timeout_s, STOPPING_PATIENCE_S) if self.stop.is_set() or self._is_torn_down() else timeout_s
+        ending = self.stop.is_set() or self.run.stop_requested or self._is_torn_down()
+        return min(timeout_s, STOPPING_PATIENCE_S) if ending else timeout_s
 
     def _is_torn_down(self) -> bool:
         return self.attempt.state in (AttemptState.DELETING, AttemptState.SETTLED)
@@ -162,9 +164,20 @@ class RunContext:
         self.services.clock.sleep(seconds)
         self.check_stop()
 
-    def update_attempt(self, **changes: Any) -> Attempt:
-        """Write down what is new about the current attempt."""
-        return self.services.ledger.update_attempt(self.run_id, self.run.attempt, **changes)
+    def update_attempt(self, *, expect: AttemptState | None = None, **changes: Any) -> Attempt:
+        """Write down what is new about the current attempt. Raises Stopped when it is not in the expected state."""
+        return self.services.ledger.update_attempt(self.run_id, self.run.attempt, expect=expect, **changes)
+
+    def live_vm(self) -> Vm:
+        """The attempt's VM. Raises Preempted when it is gone or going, Unavailable when that cannot be seen now."""
+        self.check_stop()
+        try:
+            vm = self.provider.get(self.ref)
+        except NotFound as cause:
+            raise Preempted(f"{self.attempt.vm} is gone before its run was done") from cause
+        if vm.state in (VmState.PREEMPTED, VmState.STOPPED, VmState.DELETING):
+            raise Preempted(f"{self.attempt.vm} was taken back ({vm.raw_state})")
+        return vm
 
     def note(self, message: str) -> None:
         """Write an event into the ledger."""
@@ -172,8 +185,12 @@ class RunContext:
         self.services.ledger.log(self.now(), run.id, run.attempt, run.stage, message)
 
     def show(self, detail: str, **more: Any) -> None:
-        """Tell whoever watches what is going on."""
+        """Tell whoever watches what is going on. A closed terminal or a dead pipe is no reason to end a run."""
         run = self.run
+        with suppress(Exception):
+            self._report(run, detail, more)
+
+    def _report(self, run: Run, detail: str, more: dict[str, Any]) -> None:
         self.report(
             Progress(
                 run=run.id,

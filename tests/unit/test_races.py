@@ -21,6 +21,7 @@ def _assert_ended(world: World, run: Run, error_code: str) -> None:
 def test_run_torn_down_elsewhere_is_not_rented_again(world: World) -> None:
     """`teardown` in another terminal while it trains: the launch ends as stopped, not as preempted with a new VM."""
     [run] = world.admit()
+    world.trainer.train_s = 1e9
     answer = world.trainer.answer
 
     def torn_down(argv: Sequence[str]) -> CommandResult:
