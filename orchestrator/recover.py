@@ -128,6 +128,11 @@ def billable(services: Services) -> tuple[list[Billable], list[str]]:
     return found, unseen
 
 
+def of_others(services: Services) -> list[Billable]:
+    """What carries our label and is not of this ledger: another person's or another machine's, in the same project."""
+    return [item for item in billable(services)[0] if not _is_this_ledgers(services, item)]
+
+
 def _listing(services: Services, api: str) -> Listing:
     """A look at everything of one service. Where its API is not enabled and was never used, nothing of it can be."""
     try:

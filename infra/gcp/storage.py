@@ -143,12 +143,12 @@ class Buckets:
 
     def _found_ours(self, name: str) -> Bucket:
         """The bucket as it is now. Raises UsageError when it is not ours, NotFound when nobody has one of that name."""
-        with translated(f"look for bucket {name} in this project"):
-            listed = self._clients.storage.list_buckets(prefix=name, retry=self._retry, timeout=CALL_TIMEOUT_S)
-            found = next((bucket for bucket in listed if bucket.name == name), None)
+        found = self._in_project(name)
         if found is None:
             with suppress(PermissionDenied), translated(f"look at bucket {name}"):  # A stranger's may be private.
                 self._clients.storage.get_bucket(name, retry=self._retry, timeout=CALL_TIMEOUT_S)
+            found = self._in_project(name)  # Or a run beside this one made it between the two looks.
+        if found is None:
             raise UsageError(
                 f"bucket {name} exists, but not in project {self._clients.project}: it is somebody else's",
                 "use another project: the name of the bucket is made from the project's",
@@ -160,6 +160,11 @@ class Buckets:
             )
         self._own.add(name)
         return found
+
+    def _in_project(self, name: str) -> Bucket | None:
+        with translated(f"look for bucket {name} in this project"):
+            listed = self._clients.storage.list_buckets(prefix=name, retry=self._retry, timeout=CALL_TIMEOUT_S)
+            return next((bucket for bucket in listed if bucket.name == name), None)
 
     def _created(self, name: str, region: str, labels: Mapping[str, str], lifetime_days: int) -> Bucket:
         wanted = self._bounded(name, lifetime_days)

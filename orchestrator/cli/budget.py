@@ -58,9 +58,7 @@ def set_credit(
     as_json = as_json or bool(ctx.parent and ctx.parent.params["as_json"])
     with output.opened(as_json=as_json) as project:
         before = project.ledger.credit()
-        known = before.spent_before_usd if before else Decimal(0)
-        day = expires.date() if expires else before.expires if before else None
-        stated = checked_credit(credit, day, known if spent is None else spent, SystemClock().now())
+        stated = checked_credit(credit, expires and expires.date(), spent, before, SystemClock().now())
         project.ledger.set_credit(stated)
         _show(project, as_json=as_json)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
@@ -262,6 +263,14 @@ def test_settings_that_were_changed_are_put_right(local_cloud: LocalCloud) -> No
     assert found.labels == {**LABELS, MANAGED: "1", "team": "a"}
     Buckets(clients).ensure_bucket("contract-changed", REGION, LABELS, 14)
     assert clients.storage.get_bucket("contract-changed").metageneration == found.metageneration
+
+
+def test_runs_that_start_at_once_make_one_bucket(local_cloud: LocalCloud) -> None:
+    """Whichever is first: none takes what the other made just now for a stranger's."""
+    stores = [Buckets(local_cloud.clients()) for _ in range(6)]
+    with ThreadPoolExecutor(len(stores)) as pool:
+        made = [pool.submit(store.ensure_bucket, "contract-at-once", REGION, LABELS, 30) for store in stores]
+    assert [future.result() for future in made] == [None] * len(stores)
 
 
 def test_whose_a_bucket_is_is_asked_once(local_cloud: LocalCloud, tmp_path: Path) -> None:
