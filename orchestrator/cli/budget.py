@@ -48,17 +48,15 @@ def set_credit(
 ) -> None:
     """State the credit; the latest statement counts. The console shows it under Billing > Credits.
 
-    \b
-    Example:
-      orchestrate budget set --credit 300 --expires 2027-01-31 --spent 12.50
+    Example: orchestrate budget set --credit 300 --expires 2027-01-31 --spent 12.50
     """
     from orchestrator.bootstrap import SystemClock
     from orchestrator.cli.money import checked_credit
 
     as_json = as_json or bool(ctx.parent and ctx.parent.params["as_json"])
     with output.opened(as_json=as_json) as project:
-        before = project.ledger.credit()
-        stated = checked_credit(credit, expires and expires.date(), spent, before, SystemClock().now())
+        day, before = expires and expires.date(), project.ledger.credit()
+        stated = checked_credit(credit, day, spent, before, SystemClock().now())
         project.ledger.set_credit(stated)
         _show(project, as_json=as_json)
 

@@ -26,7 +26,7 @@ MAX_CREDIT_USD = Decimal(10_000_000)
 def checked_credit(
     amount: Decimal, expires: date | None, spent: Decimal | None, before: Credit | None, now: datetime
 ) -> Credit:
-    """A statement of the credit that can be true; what is not given stays as before. Raises UsageError, naming the flag."""
+    """A statement of the credit that can be true; what is not given stays as before. Raises UsageError."""
     if before is not None:
         expires, spent = expires or before.expires, before.spent_before_usd if spent is None else spent
     spent = spent or ZERO
