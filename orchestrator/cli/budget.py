@@ -48,7 +48,9 @@ def set_credit(
 ) -> None:
     """State the credit; the latest statement counts. The console shows it under Billing > Credits.
 
-    Example: orchestrate budget set --credit 300 --expires 2027-01-31 --spent 12.50
+    \b
+    Example:
+      orchestrate budget set --credit 300 --expires 2027-01-31 --spent 12.50
     """
     from orchestrator.bootstrap import SystemClock
     from orchestrator.cli.money import checked_credit
