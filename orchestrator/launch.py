@@ -94,6 +94,8 @@ def make_plan(
     batch_sizes = flags.batch_sizes or (_default_batch(workload, chosen, notes),)
     _check_batches(batch_sizes, chosen)
     check_max_hours(flags.max_hours)
+    if flags.epochs == 1 and len(chosen) > 1:
+        notes.append("one epoch has no steady state: nothing can be compared; --epochs 3 or more can")
     latest = now + timedelta(seconds=float(flags.max_hours) * 3600 + KILL_SLACK_S)
     credit = credit_or_refuse(ledger, simulated=simulated, now=now, until=latest)
     manifest, directory = _prepare_data(flags.data, workload, home, progress)
@@ -158,6 +160,8 @@ def _check_batches(batch_sizes: Sequence[int], chosen: Sequence[Accelerator]) ->
 def _prepare_data(
     source: Path | None, workload: Workload, home: Path, progress: Callable[[int, int], None] | None
 ) -> tuple[DatasetManifest, Path]:
+    if source is not None and str(source) in ("", "."):
+        raise UsageError("--data: no folder is named", "name it, or leave the flag out for the packaged sample")
     name = "sample" if source is None else source.resolve().name
     # By its whole path: two folders of the same name are two data sets.
     place = hashlib.sha256(str(source and source.resolve()).encode()).hexdigest()[:8]

@@ -66,6 +66,9 @@ def main() -> int:
     except click.exceptions.Abort:
         click.echo("interrupted", err=True)
         return 130
+    except click.exceptions.NoArgsIsHelpError as cause:
+        click.echo(cause.format_message())
+        return 0
     except click.ClickException as cause:
         return _failed(2, "UsageError", cause.format_message(), _usage_hint(cause))
     except KeyboardInterrupt:

@@ -119,7 +119,7 @@ class Attempt(BaseModel):
     operation: str | None
     billed_from: datetime | None
     seen_at: datetime | None
-    proven_at: datetime | None
+    proven_at: datetime | None = None
     gone_at: datetime | None
     settled_usd: Decimal | None
     storage_usd: Decimal

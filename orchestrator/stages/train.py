@@ -86,6 +86,7 @@ class _Follower:
                 ended = self._ended_in_bucket()
                 if ended is not None:
                     return ended
+                ctx.show(f"no answer from the VM; asked again until {ctx.attempt.deadline:%H:%M} UTC")
             self._must_go_on(silent)
             if status is None or status.log_size <= self._log_size():
                 ctx.sleep(ctx.services.pace.poll_s)
