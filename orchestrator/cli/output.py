@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.table import Table
     from rich.text import Text
 
@@ -65,14 +65,17 @@ def _plain(value: Any) -> Any:
 
 
 def print_table(table: Table, *, on_stderr: bool = False) -> None:
-    """A table; where the terminal is too narrow for it, a block of lines for each row: nothing is ever cut."""
+    """A table on stdout, or beside the messages on stderr."""
     console = stderr() if on_stderr else stdout()
+    console.print(fitted(table, console))
+
+
+def fitted(table: Table, console: Console) -> RenderableType:
+    """The table; where the console is too narrow for it, a block of lines for each row: nothing is ever cut."""
+    from rich.console import Group
+
     wide = console.options.update(width=1000, max_width=1000)
-    if console.measure(table, options=wide).maximum <= console.width:
-        console.print(table)
-        return
-    for line in _stacked(table):
-        console.print(line, highlight=False)
+    return table if console.measure(table, options=wide).maximum <= console.width else Group(*_stacked(table))
 
 
 def _stacked(table: Table) -> Iterator[Text]:
@@ -86,6 +89,8 @@ def _stacked(table: Table) -> Iterator[Text]:
         for number, (name, cell) in enumerate(zip(names, row, strict=True)):
             mark = "-" if number == 0 else " "
             value = cell if isinstance(cell, Text) else Text.from_markup(str(cell))
+            if not value.plain.strip():
+                continue
             yield Text(f"{mark} {name:<{width}}  ").append_text(value)
 
 
