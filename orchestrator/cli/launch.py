@@ -186,7 +186,9 @@ def _show_plan(plan: Plan) -> None:
     output.print_table(table, on_stderr=True)
     data = plan.data
     samples = f"{data.splits.train.samples} training and {data.splits.test.samples} test samples"
-    output.say(f"data: {data.name}, {samples}; {data.source_note}")
+    used = sorted({run.spec.train_samples for run in plan.runs if run.spec.train_samples is not None})
+    part = f" (trained on the first {' / '.join(map(str, used))})" if used else ""
+    output.say(f"data: {data.name}, {samples}{part}; {data.source_note}")
     for note in plan.notes:
         output.say(f"note: {note}")
     share = plan.worst_case_usd / plan.credit.amount_usd
