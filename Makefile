@@ -8,7 +8,7 @@ DEMO := $(CURDIR)/.demo
 .PHONY: demo test check lock clean
 
 demo: $(STAMP)  ## rent a TPU VM and a GPU VM on the embedded local cloud, train on both, compare, tear down
-	ORCHESTRATE_HOME=$(DEMO) $(BIN)/orchestrate launch --accel v3-8,t4 --workload mnist-cnn --epochs 3 --batch-size 256 --max-hours 0.5 --yes
+	ORCHESTRATE_HOME=$(DEMO) $(BIN)/orchestrate launch --accel v3-8,t4 --workload mnist-cnn --epochs 3 --batch-size 256 --data-size 5120 --max-hours 0.5 --yes
 	ORCHESTRATE_HOME=$(DEMO) $(BIN)/orchestrate teardown --all --yes
 	ORCHESTRATE_HOME=$(DEMO) $(BIN)/orchestrate budget
 

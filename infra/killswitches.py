@@ -52,7 +52,9 @@ class DeadlineTimer:
     """The VM's own timer (`infra/vm/startup.py`): deletes the VM that it runs on; for every kind of VM.
 
     `provider` is the cloud service of that kind. A worker counts as armed when it has published, in its guest
-    attributes, the deadline that it read: proof that the timer runs, with the right metadata and server time.
+    attributes, the deadline that it read: proof that the timer runs, with the right metadata and server time. It
+    publishes only once its service account has proven the right to delete (a DELETE of a name that cannot exist is
+    answered with 404, not 403).
     """
 
     name = "deadline-timer"

@@ -148,7 +148,10 @@ def _translated(what: str) -> Iterator[None]:
         ) from cause
     except (TimeoutError, invoke.exceptions.CommandTimedOut) as cause:
         raise Unavailable(f"{what}: timed out") from cause
-    except (paramiko.SSHException, invoke.exceptions.ThreadException, invoke.exceptions.Failure) as cause:
+    except (
+        paramiko.SSHException, paramiko.SFTPError, invoke.exceptions.ThreadException, invoke.exceptions.Failure,
+    ) as cause:  # fmt: skip
         raise Unavailable(f"{what}: the connection failed ({type(cause).__name__})") from cause
-    except (OSError, EOFError) as cause:  # Also paramiko's NoValidConnectionsError and its SFTP errors.
-        raise Unavailable(f"{what}: {cause}") from cause
+    except (OSError, EOFError) as cause:
+        # Also paramiko's NoValidConnectionsError, and what SFTP was refused: no such folder, a full disk ("Failure").
+        raise Unavailable(f"{what}: {str(cause) or type(cause).__name__}") from cause

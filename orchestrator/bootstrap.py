@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.config import LOCAL_PROJECT, Config, load_config, project_home, state_home
 from orchestrator.domain.prices import catalog_prices
-from orchestrator.errors import CloudError
-from orchestrator.ledger import Ledger
+from orchestrator.errors import CloudError, LedgerTrouble
+from orchestrator.ledger import IN_MEMORY, Ledger
 
 if TYPE_CHECKING:
     from orchestrator.stages.context import Services
@@ -64,11 +64,19 @@ class Project:
 
 
 @contextmanager
-def open_project(environ: Mapping[str, str], folder: Path) -> Iterator[Project]:
-    """Open configuration and ledger. Raises UsageError, OrchestratorError."""
+def open_project(environ: Mapping[str, str], folder: Path, *, without_ledger: bool = False) -> Iterator[Project]:
+    """Open configuration and ledger. Raises UsageError, LedgerTrouble.
+
+    `without_ledger` goes on when the ledger cannot be used, as a delete by labels must.
+    """
     config = load_config(folder, environ)
     home = project_home(state_home(environ), config)
-    ledger = Ledger(home / "ledger.db")
+    try:
+        ledger = Ledger(home / "ledger.db")
+    except LedgerTrouble:
+        if not without_ledger:
+            raise
+        ledger = Ledger(IN_MEMORY)
     try:
         yield Project(config, home, ledger)
     finally:
@@ -120,7 +128,7 @@ def connect(project: Project, stop: threading.Event | None = None) -> Services:
     if project.simulated:
         local_cloud(project, start=True)
         endpoints = Endpoints.of_local_cloud(project.cloud_state / "cloud.json")
-        pace = Pace(poll_s=0.25, create_timeout_s=120, boot_timeout_s=60, delete_timeout_s=60)
+        pace = Pace(poll_s=0.25, create_timeout_s=120, boot_timeout_s=60, delete_timeout_s=60, late_create_s=1)
     else:
         endpoints, pace = Endpoints.google(), Pace()
     clients = GoogleClients(project.name, endpoints, service_account=project.config.worker_service_account)
@@ -136,6 +144,6 @@ def connect(project: Project, stop: threading.Event | None = None) -> Services:
         store=Buckets(clients),
         shells=FabricShells(endpoints.ssh_port),
         switches=(MaxRunDuration(), DeadlineTimer(vms["tpu"], "tpu"), DeadlineTimer(vms["gpu"], "gpu")),
-        payload=Payload(payload.trainer_zip(project.home / "payload"), payload.scripts()),
+        payload=lambda: Payload(payload.trainer_zip(project.home / "payload"), payload.scripts()),
         pace=pace,
     )

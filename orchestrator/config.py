@@ -17,6 +17,12 @@ LOCAL_PROJECT = "local-project"
 _PROJECT = re.compile(r"^[a-z][-a-z0-9]{4,28}[a-z0-9]$")
 _ZONE = re.compile(r"^[a-z]+-[a-z]+[0-9]+-[a-z0-9]+$")
 
+_REASONS = {
+    "extra_forbidden": "there is no such key",
+    "tuple_type": 'is no list, as ["us-central1-a"] is one',
+    "string_type": "is no text in quotes",
+}
+
 
 class Config(BaseModel):
     """The configuration. `project` None means the embedded local cloud, which costs nothing.
@@ -68,7 +74,7 @@ def load_config(folder: Path, environ: Mapping[str, str]) -> Config:
     except ValidationError as cause:
         first = cause.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
-        reason = first["msg"].removeprefix("Value error, ")
+        reason = _REASONS.get(first["type"], first["msg"].removeprefix("Value error, "))
         known = ", ".join(Config.model_fields)
         raise UsageError(f"{path}: {key} = {first['input']!r}: {reason}", f"known keys: {known}") from cause
 

@@ -19,6 +19,8 @@ OrchestratorError
 │   ├── DeadlineReached       stopped by the guard before the kill switches fire
 │   ├── KillSwitchNotArmed    a VM without its kill switches is not used
 │   └── Stopped               by the user
+├── UnexpectedError (1)       a bug of ours
+├── LedgerTrouble (1)         the ledger cannot be read or written
 └── CloudError (1)            an answer of the cloud or of a VM
     ├── NotFound              and nothing else means absence
     ├── AlreadyExists
@@ -169,6 +171,19 @@ class KillSwitchNotArmed(RunFailed):
 
 class Stopped(RunFailed):
     """The user stopped the run."""
+
+
+class UnexpectedError(OrchestratorError):
+    """A bug of ours, with the name of what was raised; ORCHESTRATE_DEBUG=1 logs the traceback."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(
+            f"unexpected {type(cause).__name__}: {cause}", "please report this; ORCHESTRATE_DEBUG=1 says more"
+        )
+
+
+class LedgerTrouble(OrchestratorError):
+    """The ledger cannot be read or written: nothing new is rented, but deletes go on."""
 
 
 class CloudError(OrchestratorError):

@@ -7,6 +7,7 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 
 from orchestrator.domain.money import ZERO
+from orchestrator.domain.plan import KILL_SLACK_S
 from orchestrator.domain.runs import Attempt, AttemptState
 from orchestrator.errors import UsageError
 from orchestrator.ledger import Credit, Ledger
@@ -35,10 +36,11 @@ class MoneyView:
     ends_at: datetime | None
 
 
-def credit_or_refuse(ledger: Ledger, *, simulated: bool, now: datetime) -> Credit:
+def credit_or_refuse(ledger: Ledger, *, simulated: bool, now: datetime, until: datetime | None = None) -> Credit:
     """The stated credit. On the local cloud, where dollars are simulated, a free trial's until one is stated.
 
-    Raises UsageError for a real project without a stated credit, or with one that has expired.
+    Raises UsageError for a real project without a stated credit, with one that has expired, or with one that expires
+    before `until`: afterwards what still runs is billed to the card.
     """
     credit = ledger.credit()
     if credit is None and simulated:
@@ -53,16 +55,26 @@ def credit_or_refuse(ledger: Ledger, *, simulated: bool, now: datetime) -> Credi
         raise UsageError(
             f"the credit expired on {credit.expires}", "state another with `orchestrate budget set --credit ..`"
         )
+    if credit.expires and until and until.date() > credit.expires:
+        raise UsageError(
+            f"the credit expires on {credit.expires}; this could last until {until:%Y-%m-%d %H:%M} UTC",
+            "use a smaller --max-hours",
+        )
     return credit
 
 
 def cost_so_far(attempt: Attempt, now: datetime) -> Decimal:
-    """What an attempt has cost up to `now`, at the rate it is billed at; 0 while no VM of it was ever seen."""
+    """What an attempt has cost up to `now` at most, at the rate it is billed at.
+
+    From the moment a create was asked for, unless the cloud refused it: what was not seen may exist all the same. A VM
+    whose kill switches were proven does not outlive its deadline by more than their slack, whatever `now` is.
+    """
     if attempt.state is AttemptState.SETTLED:
         return (attempt.settled_usd or ZERO) + attempt.storage_usd
-    if attempt.billed_from is None or attempt.seen_at is None:
+    if attempt.billed_from is None or attempt.state in (AttemptState.RESERVED, AttemptState.REFUSED):
         return ZERO
-    return attempt.rate.cost_usd((now - attempt.billed_from).total_seconds())
+    end = min(now, attempt.deadline + timedelta(seconds=KILL_SLACK_S)) if attempt.proven_at else now
+    return attempt.rate.cost_usd((end - attempt.billed_from).total_seconds())
 
 
 def money_view(ledger: Ledger, credit: Credit, now: datetime) -> MoneyView:
@@ -98,14 +110,18 @@ def _ends_at(credit: Credit, left: Decimal, burn: Decimal, now: datetime) -> dat
     return min(ends, default=None)
 
 
-def must_stop(attempt: Attempt, now: datetime) -> str | None:
-    """Why the run must be stopped now, or None.
+def stop_at(attempt: Attempt) -> datetime:
+    """When its training must end, so that its record comes home before the deadline.
 
-    Short deadlines (a tenth of which is less than the margin) keep a tenth for the way home.
+    Short lives (a tenth of which is less than the margin) keep a tenth for the way home.
     """
-    lifetime_s = (attempt.deadline - (attempt.billed_from or now)).total_seconds()
-    margin_s = min(COLLECT_MARGIN_S, max(lifetime_s, 0.0) / 10)
-    if now >= attempt.deadline - timedelta(seconds=margin_s):
+    lifetime_s = (attempt.deadline - (attempt.billed_from or attempt.deadline)).total_seconds()
+    return attempt.deadline - timedelta(seconds=min(COLLECT_MARGIN_S, max(lifetime_s, 0.0) / 10))
+
+
+def must_stop(attempt: Attempt, now: datetime) -> str | None:
+    """Why the run must be stopped now, or None."""
+    if now >= stop_at(attempt):
         return f"its deadline {attempt.deadline:%Y-%m-%d %H:%M:%S} UTC is near"
     if cost_so_far(attempt, now) >= attempt.reserved_usd:
         return f"it has used its reservation of ${attempt.reserved_usd:.2f}"

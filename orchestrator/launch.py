@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from orchestrator.domain.accelerators import Accelerator, accelerators
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.names import new_id
 from orchestrator.domain.plan import (
+    KILL_SLACK_S,
     DataChoice,
     LaunchRequest,
     check_accelerators,
@@ -93,7 +94,10 @@ def make_plan(
     batch_sizes = flags.batch_sizes or (_default_batch(workload, chosen, notes),)
     _check_batches(batch_sizes, chosen)
     check_max_hours(flags.max_hours)
-    credit = credit_or_refuse(ledger, simulated=simulated, now=now)
+    if flags.epochs == 1 and len(chosen) > 1:
+        notes.append("one epoch has no steady state: nothing can be compared; --epochs 3 or more can")
+    latest = now + timedelta(seconds=float(flags.max_hours) * 3600 + KILL_SLACK_S)
+    credit = credit_or_refuse(ledger, simulated=simulated, now=now, until=latest)
     manifest, directory = _prepare_data(flags.data, workload, home, progress)
     _check_sizes(flags.data_sizes, batch_sizes, manifest)
     request = LaunchRequest(
@@ -165,6 +169,8 @@ def _prepare_data(
 ) -> tuple[DatasetManifest, Path]:
     """Convert or verify the data set on this machine. Raises UsageError."""
     kind = workload.data_kind
+    if source is not None and str(source) in ("", "."):
+        raise UsageError("--data: no folder is named", "name it, or leave the flag out for the packaged sample")
     if source is None and kind != "mnist":
         raise UsageError(
             f"--data: {workload.name} trains on {kind}, and no sample of {kind} is packaged", _DATA_HINTS[kind]
@@ -184,8 +190,6 @@ def _dataset_folder(source: Path | None, workload: Workload) -> str:
     if source is None:
         return f"{kind}-sample"
     name = source.resolve().name
-    if kind == "mnist":
-        return f"{kind}-{name}"
     told_apart = f"{source.resolve()} {workload.prepare.deciding()}"
     return f"{kind}-{name}-{hashlib.sha256(told_apart.encode()).hexdigest()[:8]}"
 

@@ -21,10 +21,12 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from orchestrator.domain.money import ZERO
-from orchestrator.domain.runs import Attempt, AttemptState, Run, RunState, Stage
-from orchestrator.errors import OrchestratorError, OverCap, UsageError
+from orchestrator.domain.runs import Attempt, AttemptState, Run, Stage
+from orchestrator.errors import LedgerTrouble, OverCap, Stopped, UsageError
 
 SCHEMA_VERSION = 1
+IN_MEMORY = Path(":memory:")
+"""A ledger for when none can be kept: deletes wait for no disk."""
 _NANO = Decimal("1e9")
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -82,10 +84,12 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         """Open or create. Raises OrchestratorError when the file is no ledger or of a newer version."""
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         self._lock = threading.RLock()
+        self.path = path
         try:
+            if path != IN_MEMORY:
+                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
             self._db = sqlite3.connect(path, timeout=60, check_same_thread=False, isolation_level=None)
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=FULL")
@@ -95,17 +99,22 @@ class Ledger:
                 self._db.execute("INSERT OR IGNORE INTO meta VALUES ('schema_version', ?)", (str(SCHEMA_VERSION),))
                 self._db.execute("INSERT OR IGNORE INTO meta VALUES ('ledger_id', ?)", (uuid.uuid4().hex,))
             found = int(self._meta("schema_version") or 0)
-        except (sqlite3.DatabaseError, ValueError) as cause:
-            raise OrchestratorError(
-                f"the ledger {path} cannot be read: {cause}",
+        except (sqlite3.Error, LedgerTrouble, OSError, ValueError) as cause:
+            raise LedgerTrouble(
+                f"the ledger {path} cannot be read: {cause.__cause__ or cause}",
                 "move it aside and run `orchestrate teardown --all`: what is rented is found by its labels too",
             ) from cause
         if found != SCHEMA_VERSION:
-            raise OrchestratorError(
+            raise LedgerTrouble(
                 f"the ledger {path} has schema version {found}; this version of orchestrate knows {SCHEMA_VERSION}",
                 "use the version of orchestrate that wrote it",
             )
         self.id = self._meta("ledger_id") or ""
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether nothing of it is kept."""
+        return self.path == IN_MEMORY
 
     def close(self) -> None:
         """Close the file."""
@@ -113,17 +122,27 @@ class Ledger:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._lock:
+        with self._lock, self._translated():
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield self._db
+                self._db.execute("COMMIT")
             except BaseException:
-                self._db.execute("ROLLBACK")
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
                 raise
-            self._db.execute("COMMIT")
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as cause:
+            raise LedgerTrouble(
+                f"the ledger {self.path} cannot be used: {cause}", "free some disk space, or mend its permissions"
+            ) from cause
 
     def _rows(self, query: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        with self._lock:
+        with self._lock, self._translated():
             return self._db.execute(query, parameters).fetchall()
 
     def _meta(self, key: str) -> str | None:
@@ -176,14 +195,16 @@ class Ledger:
                 )
             self._hold(db, experiment, attempts, credit)
 
-    def admit_attempt(self, attempt: Attempt, credit: Credit) -> None:
-        """Hold the worst case of a further attempt of a run. Raises OverCap and writes nothing."""
+    def admit_attempt(self, attempt: Attempt, credit: Credit, **changes: Any) -> Run:
+        """Hold the worst case of a further attempt and make it the run's current one. Raises OverCap."""
         with self._transaction() as db:
             self._hold(db, self.experiment(self.run(attempt.run).experiment), [attempt], credit)
+            return self._change_run(db, attempt.run, {"attempt": attempt.number, "stage": Stage.PROVISION, **changes})
 
     def _hold(
         self, db: sqlite3.Connection, experiment: Experiment, attempts: Sequence[Attempt], credit: Credit
     ) -> None:
+        credit = self.credit() or credit  # as it is stated now, not as it was when the plan was shown
         needed = sum((attempt.reserved_usd for attempt in attempts), ZERO)
         free = credit.amount_usd - credit.spent_before_usd - self.committed_usd()
         if needed > free:
@@ -216,22 +237,23 @@ class Ledger:
             raise UsageError(f"there is no run {run_id!r} in the ledger", "`orchestrate status` lists the runs")
         return Run.model_validate_json(rows[0][0])
 
-    def runs(self, experiment: str | None = None, unfinished: bool = False) -> list[Run]:
+    def runs(self, experiment: str | None = None) -> list[Run]:
         """In the order of their creation."""
         query = "SELECT body FROM runs WHERE 1"
         parameters: list[str] = []
         if experiment is not None:
             query += " AND experiment=?"
             parameters.append(experiment)
-        if unfinished:
-            query += " AND state IN ('planned', 'active')"
         return [Run.model_validate_json(row[0]) for row in self._rows(query + " ORDER BY rowid", parameters)]
 
     def update_run(self, run_id: str, **changes: Any) -> Run:
         """Change fields of a run; returns it as it is now."""
         with self._transaction() as db:
-            run = Run.model_validate({**self.run(run_id).model_dump(), **changes})
-            db.execute("UPDATE runs SET state=?, body=? WHERE id=?", (run.state, run.model_dump_json(), run_id))
+            return self._change_run(db, run_id, changes)
+
+    def _change_run(self, db: sqlite3.Connection, run_id: str, changes: dict[str, Any]) -> Run:
+        run = Run.model_validate({**self.run(run_id).model_dump(), **changes})
+        db.execute("UPDATE runs SET state=?, body=? WHERE id=?", (run.state, run.model_dump_json(), run_id))
         return run
 
     # Attempts
@@ -254,10 +276,19 @@ class Ledger:
             query += " AND state != 'settled'"
         return [Attempt.model_validate_json(row[0]) for row in self._rows(query + " ORDER BY run, number", parameters)]
 
-    def update_attempt(self, run_id: str, number: int, **changes: Any) -> Attempt:
-        """Change fields of an attempt; what counts against the credit follows from them."""
+    def update_attempt(
+        self, run_id: str, number: int, *, expect: AttemptState | None = None, **changes: Any
+    ) -> Attempt:
+        """Change fields of an attempt; what counts against the credit follows from them.
+
+        Raises Stopped, and changes nothing, when the attempt is not in the state that is expected: another process has
+        been here meanwhile.
+        """
         with self._transaction() as db:
-            attempt = Attempt.model_validate({**self.attempt(run_id, number).model_dump(), **changes})
+            before = self.attempt(run_id, number)
+            if expect is not None and before.state is not expect:
+                raise Stopped(f"attempt {number} of run {run_id} was {before.state} by another orchestrate process")
+            attempt = Attempt.model_validate({**before.model_dump(), **changes})
             _, _, state, committed, body = _attempt_row(attempt)
             db.execute(
                 "UPDATE attempts SET state=?, committed_nano_usd=?, body=? WHERE run=? AND number=?",
@@ -291,6 +322,3 @@ def _attempt_row(attempt: Attempt) -> tuple[str, int, str, int, str]:
 def command_text(argv: Sequence[str]) -> str:
     """How the launch was asked for, as JSON, for the record of the experiment."""
     return json.dumps(list(argv))
-
-
-__all__ = ["Credit", "Event", "Experiment", "Ledger", "RunState", "command_text"]

@@ -8,18 +8,18 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from orchestrator.domain.plan import make_attempt
 from orchestrator.domain.runs import Run, RunState, Stage
-from orchestrator.errors import NoCapacity, OrchestratorError, Preempted, StillBilling, Stopped
+from orchestrator.errors import NoCapacity, OrchestratorError, Preempted, StillBilling, Stopped, UnexpectedError
 from orchestrator.guard import credit_or_refuse
 from orchestrator.stages.collect import collect
 from orchestrator.stages.context import Progress, RunContext, Services
 from orchestrator.stages.prepare import prepare
 from orchestrator.stages.provision import provision
-from orchestrator.stages.teardown import end_attempt, teardown
+from orchestrator.stages.teardown import end_attempt, prove_gone, teardown
 from orchestrator.stages.train import train
 
 STAGES: dict[Stage, Callable[[RunContext], None]] = {
@@ -60,17 +60,21 @@ def run_lock(services: Services, run: Run) -> Iterator[bool]:
 
 
 def _drive_locked(ctx: RunContext) -> Run:
-    with run_lock(ctx.services, ctx.run) as mine:
-        if not mine:
-            ctx.show("driven by another orchestrate process")
-            return ctx.run
-        try:
-            return drive(ctx)
-        except Exception as cause:
-            # A bug in ours must not leave a VM behind: note it with its traceback, and tear down.
-            log.exception("run %s", ctx.run_id)
-            _fail(ctx, OrchestratorError(f"unexpected {type(cause).__name__}: {cause}", "please report this"))
-            return _only_teardown(ctx)
+    """Drive the run, or watch while another process does, and take over should that one die."""
+    while True:
+        with run_lock(ctx.services, ctx.run) as mine:
+            if mine:
+                try:
+                    return drive(ctx)
+                except Exception as cause:
+                    # Neither a bug in ours nor a full disk may leave a VM behind.
+                    log.exception("run %s", ctx.run_id)
+                    return _emergency(ctx, cause)
+        run = ctx.run
+        if run.stage is Stage.DONE or ctx.stop.is_set():
+            return run  # stopping is the other's: it reads the wish in the ledger
+        ctx.show("driven by another orchestrate process")
+        ctx.services.clock.sleep(ctx.services.pace.poll_s)
 
 
 def drive(ctx: RunContext) -> Run:
@@ -89,6 +93,8 @@ def drive(ctx: RunContext) -> Run:
         except Preempted as cause:
             _try_again(ctx, cause)
         except OrchestratorError as cause:
+            if run.stage is Stage.TEARDOWN:
+                raise  # there is nowhere to go from here; `_emergency` says what may be left
             _fail(ctx, cause)
         else:
             _advance(ctx, run.stage)
@@ -100,9 +106,9 @@ def _advance(ctx: RunContext, stage: Stage) -> None:
     changes: dict[str, object] = {"stage": following}
     if following is Stage.DONE:
         run = ctx.run
-        changes["state"] = RunState.FAILED if run.error else RunState.SUCCEEDED
-        if run.error is None:
-            changes |= {"error_code": None, "exit_code": 0}
+        if run.error_code == StillBilling.__name__:  # it was not proven gone at first; now it is
+            changes |= {"error": None, "error_code": None, "exit_code": 0}
+        changes["state"] = RunState.SUCCEEDED if changes.get("error", run.error) is None else RunState.FAILED
     ctx.services.ledger.update_run(ctx.run_id, **changes)
     ctx.note(f"{stage} done")
     if following is Stage.DONE:
@@ -138,34 +144,59 @@ def _try_next_zone(ctx: RunContext, cause: NoCapacity) -> None:
 
 def _try_again(ctx: RunContext, cause: Preempted) -> None:
     run = ctx.run
-    preempted = 1 + sum("Preempted:" in event.message for event in ctx.services.ledger.events(run.id))
-    if preempted >= run.spec.max_attempts:
+    if run.preemptions + 1 >= run.spec.max_attempts:
         _fail(ctx, cause)
         return
-    ctx.note(f"Preempted: {cause.sentence}; a new attempt follows")
-    _new_attempt(ctx, ctx.attempt.zone)
+    ctx.note(f"{cause.code}: {cause.sentence}; a new attempt follows")
+    _new_attempt(ctx, ctx.attempt.zone, preemptions=run.preemptions + 1)
 
 
-def _new_attempt(ctx: RunContext, zone: str) -> None:
+def _new_attempt(ctx: RunContext, zone: str, **changes: int) -> None:
     """End the old attempt, then hold money for a new one under the next number. Failures end the run."""
     services, run = ctx.services, ctx.run
     try:
+        ctx.check_stop()
         end_attempt(services, ctx.attempt)
         attempt = make_attempt(run, run.attempt + 1, zone, ctx.now(), services.prices, services.ledger.id)
         credit = credit_or_refuse(services.ledger, simulated=services.simulated, now=ctx.now())
-        services.ledger.admit_attempt(attempt, credit)
+        services.ledger.admit_attempt(attempt, credit, **changes)
     except OrchestratorError as cause:
         _fail(ctx, cause)
-        return
-    services.ledger.update_run(run.id, attempt=attempt.number, stage=Stage.PROVISION)
 
 
-def _only_teardown(ctx: RunContext) -> Run:
-    ctx.services.ledger.update_run(ctx.run_id, stage=Stage.TEARDOWN)
-    quiet = replace(ctx, report=lambda _progress: None)
+def _emergency(ctx: RunContext, cause: Exception) -> Run:
+    """Something went wrong that no stage foresees: save results, delete the VM, write what can be written.
+
+    Returns the run as it would be if the ledger took it, so that the command's exit code tells the truth.
+    """
+    ref, run = ctx.ref, ctx.run
+    if run.stage in (Stage.TRAIN, Stage.COLLECT):
+        with suppress(Exception):
+            collect(replace(ctx, stop=already_stopped()))
     try:
-        return drive(quiet)
+        prove_gone(ctx.services, ctx.provider, ref)
+        stage = Stage.DONE
     except Exception:
-        log.exception("teardown of run %s", ctx.run_id)
-        _note_failure(ctx, StillBilling([f"the VM of run {ctx.run_id}"]))
-        return ctx.run
+        log.exception("the end of the VM of run %s", run.id)
+        stage = Stage.TEARDOWN
+    trouble = cause if isinstance(cause, OrchestratorError) else UnexpectedError(cause)
+    error = run.error or trouble.sentence
+    code = run.exit_code or trouble.exit_code
+    failed = {"state": RunState.FAILED, "error": error, "error_code": run.error_code or trouble.code, "exit_code": code}
+    try:
+        end_attempt(ctx.services, ctx.attempt)
+        return ctx.services.ledger.update_run(run.id, stage=Stage.DONE, **failed)
+    except StillBilling as unproven:
+        return ctx.services.ledger.update_run(
+            run.id, stage=Stage.TEARDOWN, **{**failed, "exit_code": unproven.exit_code}
+        )
+    except Exception:
+        log.exception("the ledger of run %s", run.id)
+        return run.model_copy(update={**failed, "stage": stage})
+
+
+def already_stopped() -> threading.Event:
+    """A stop that is asked for already: waits are short then."""
+    stop = threading.Event()
+    stop.set()
+    return stop

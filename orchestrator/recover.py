@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from orchestrator.domain.names import nonce
 from orchestrator.domain.runs import AttemptState, Run, Stage
-from orchestrator.errors import NotFound, OrchestratorError, StillBilling, Unavailable, UsageError
-from orchestrator.pipeline import drive_all
-from orchestrator.ports import Billable, VmProvider
+from orchestrator.errors import ApiDisabled, OrchestratorError, StillBilling, Unavailable
+from orchestrator.pipeline import already_stopped, drive_all, run_lock
+from orchestrator.ports import Billable, Listing, VmProvider
 from orchestrator.stages.context import Progress, Services
 from orchestrator.stages.teardown import end_attempt
 from orchestrator.waiting import wait_for
+
+DRIVER_PATIENCE_S = 90.0
 
 
 @dataclass
@@ -25,28 +28,38 @@ class TeardownReport:
     buckets: list[str] = field(default_factory=list)
     deleted_buckets: list[str] = field(default_factory=list)
 
-    def raise_if_unproven(self) -> None:
-        """Raises StillBilling naming everything that could not be proven gone."""
-        if self.unproven:
-            raise StillBilling(self.unproven)
-
 
 def recover(
     services: Services, report: Callable[[Progress], None], stop: threading.Event
 ) -> tuple[list[Run], TeardownReport]:
-    """Drive every unfinished run on to its end, then end whatever of this ledger's is left over in the cloud."""
-    unfinished = [run for run in services.ledger.runs() if run.stage is not Stage.DONE]
-    driven = drive_all(services, unfinished, report, stop)
+    """Drive on every unfinished run that has a VM, end those that have none, then end what is left over in the cloud.
+
+    Nothing is rented for a run that a crash interrupted before its VM was seen: `attach` does that, when asked to. Runs
+    that another process drives are left to it.
+    """
+    unfinished = _unfinished(services)
+    with_vm = [run for run in unfinished if _has_vm(services, run)]
+    drive_all(services, [run for run in unfinished if run not in with_vm], report, already_stopped())
+    drive_all(services, with_vm, report, stop)
     result = TeardownReport()
-    active = {run.id for run in services.ledger.runs() if run.stage is not Stage.DONE}
-    for attempt in services.ledger.attempts(unsettled=True):
-        if attempt.run not in active:
-            _end(services, attempt.run, attempt.number, result)
-    for provider in services.vms.values():
-        for item in _look(provider, result):
+    for api, provider in services.vms.items():
+        found = _look(services, api, result)
+        active = {run.id for run in _unfinished(services)}  # read after the look: whatever was seen is in the ledger
+        for item in found:
             if _is_this_ledgers(services, item) and item.labels.get("oc-run") not in active:
                 _end_item(services, provider, item, result)
-    return driven, result
+    for attempt in services.ledger.attempts(unsettled=True):
+        if services.ledger.run(attempt.run).stage is Stage.DONE:
+            _end(services, attempt.run, attempt.number, result)
+    return [services.ledger.run(run.id) for run in unfinished], result
+
+
+def _unfinished(services: Services) -> list[Run]:
+    return [run for run in services.ledger.runs() if run.stage is not Stage.DONE]
+
+
+def _has_vm(services: Services, run: Run) -> bool:
+    return services.ledger.attempt(run.id, run.attempt).seen_at is not None
 
 
 def teardown_runs(services: Services, runs: Sequence[Run]) -> TeardownReport:
@@ -55,11 +68,13 @@ def teardown_runs(services: Services, runs: Sequence[Run]) -> TeardownReport:
     A trainer that runs is asked to write its record first, and results that are in the bucket come home.
     """
     result = TeardownReport()
-    stop = threading.Event()
-    stop.set()
     before = {(attempt.run, attempt.number) for attempt in services.ledger.attempts(unsettled=True)}
-    drive_all(services, [run for run in runs if run.stage is not Stage.DONE], lambda _progress: None, stop)
     for run in runs:
+        if run.stage is not Stage.DONE:
+            services.ledger.update_run(run.id, stop_requested=True)  # whoever drives it reads this
+    drive_all(services, [run for run in runs if run.stage is not Stage.DONE], _ignore, already_stopped())
+    for run in runs:
+        _await_driver(services, run)
         for attempt in services.ledger.attempts(run.id):
             if attempt.state is not AttemptState.SETTLED:
                 _end(services, attempt.run, attempt.number, result)  # driven by another process, or it failed above
@@ -68,19 +83,36 @@ def teardown_runs(services: Services, runs: Sequence[Run]) -> TeardownReport:
     return result
 
 
+def _await_driver(services: Services, run: Run) -> None:
+    """Another process that drives the run is given the time to bring its record home; then it is not waited for."""
+
+    def ended() -> bool | None:
+        with run_lock(services, run) as free:
+            return free or services.ledger.run(run.id).stage is Stage.DONE or None
+
+    with suppress(Unavailable):
+        wait_for(
+            ended, clock=services.clock, timeout_s=DRIVER_PATIENCE_S, poll_s=services.pace.poll_s, what="its driver"
+        )
+
+
+def _ignore(_progress: Progress) -> None:
+    """Nobody watches."""
+
+
 def teardown_all(services: Services, *, buckets: bool) -> TeardownReport:
     """End everything in the project that the ledger knows or that carries our label, in every zone, and prove it gone.
 
     Results and data sets stay in their buckets unless `buckets` asks for their deletion too.
     """
-    result = teardown_runs(services, [run for run in services.ledger.runs() if run.stage is not Stage.DONE])
+    result = teardown_runs(services, _unfinished(services))
     for attempt in services.ledger.attempts(unsettled=True):
         _end(services, attempt.run, attempt.number, result)
-    for provider in services.vms.values():
-        for item in _look(provider, result):
+    for api, provider in services.vms.items():
+        for item in _look(services, api, result):
             _end_item(services, provider, item, result)
-    for provider in services.vms.values():  # the proof: look once more at everything
-        result.unproven.extend(str(item) for item in _look(provider, result) if str(item) not in result.unproven)
+    for api in services.vms:  # the proof: look once more at everything
+        result.unproven.extend(str(item) for item in _look(services, api, result) if str(item) not in result.unproven)
     _buckets(services, result, delete=buckets)
     return result
 
@@ -89,16 +121,31 @@ def billable(services: Services) -> tuple[list[Billable], list[str]]:
     """Everything of ours that may bill now, and the zones that could not be seen."""
     found: list[Billable] = []
     unseen: list[str] = []
-    for provider in services.vms.values():
-        listing = provider.list_billable()
+    for api in services.vms:
+        listing = _listing(services, api)
         found.extend(listing.found)
         unseen.extend(listing.unreachable)
     return found, unseen
 
 
-def _look(provider: VmProvider, result: TeardownReport) -> Sequence[Billable]:
+def of_others(services: Services) -> list[Billable]:
+    """What carries our label and is not of this ledger: another person's or another machine's, in the same project."""
+    return [item for item in billable(services)[0] if not _is_this_ledgers(services, item)]
+
+
+def _listing(services: Services, api: str) -> Listing:
+    """A look at everything of one service. Where its API is not enabled and was never used, nothing of it can be."""
     try:
-        listing = provider.list_billable()
+        return services.vms[api].list_billable()
+    except ApiDisabled:
+        if any(attempt.api == api for attempt in services.ledger.attempts()):
+            raise
+        return Listing((), ())
+
+
+def _look(services: Services, api: str, result: TeardownReport) -> Sequence[Billable]:
+    try:
+        listing = _listing(services, api)
     except OrchestratorError as cause:
         result.unproven.append(f"whatever could not be listed: {cause.sentence}")
         return ()
@@ -117,6 +164,8 @@ def _end(services: Services, run_id: str, number: int, result: TeardownReport) -
         end_attempt(services, attempt)
     except StillBilling as cause:
         result.unproven.extend(cause.what)
+    except OrchestratorError as cause:
+        result.unproven.append(f"{attempt.vm} in {attempt.zone}: {cause.sentence}")
     else:
         result.ended.append(f"{attempt.vm} in {attempt.zone}")
 
@@ -150,16 +199,18 @@ def _is_this_ledgers(services: Services, item: Billable) -> bool:
 
 
 def _buckets(services: Services, result: TeardownReport, *, delete: bool) -> None:
+    """Delete the buckets if that is wanted; a bucket that could not be deleted may still bill, and is named."""
     try:
         names = services.store.buckets()
-        for name in names if delete else ():
+    except OrchestratorError as cause:
+        result.unproven.append(f"buckets, which could not be listed: {cause.sentence}")
+        return
+    for name in names:
+        if not delete:
+            result.buckets.append(name)
+            continue
+        try:
             services.store.delete_bucket(name)
             result.deleted_buckets.append(name)
-    except NotFound:
-        names = ()
-    except UsageError:
-        raise
-    except OrchestratorError as cause:
-        result.unproven.append(f"buckets could not be listed: {cause.sentence}")
-        return
-    result.buckets.extend(name for name in names if name not in result.deleted_buckets)
+        except OrchestratorError as cause:
+            result.unproven.append(f"bucket {name}: {cause.sentence}")

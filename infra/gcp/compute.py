@@ -10,7 +10,7 @@ from infra.gcp.clients import CALL_TIMEOUT_S, CREATE_TIMEOUT_S, GoogleClients
 from infra.gcp.compute_messages import IMAGE_PROJECT, instance, problem_of_failed, vm
 from infra.gcp.errors import Doing, translate, translated
 from orchestrator.domain.names import MANAGED
-from orchestrator.errors import AccountError, CloudError, NotFound, Unavailable, UsageError
+from orchestrator.errors import CloudError, NotFound, Unavailable, UsageError
 from orchestrator.ports import Billable, HostKey, Listing, Vm, VmRef, VmSpec
 
 
@@ -71,10 +71,15 @@ class GpuInstances:
         return vm(ref, self._get(ref))
 
     def delete(self, ref: VmRef) -> None:
-        self._delete(ref, f"instance {ref.name}", lambda: self._get(ref), lambda: self._clients.instances.delete_unary(
-            project=self._clients.project, zone=ref.zone, instance=ref.name,
-            retry=self._clients.retry, timeout=CALL_TIMEOUT_S,
-        ))  # fmt: skip
+        vms.delete(
+            ref, f"instance {ref.name}",
+            read=lambda: self._get(ref),
+            ends_anyway=lambda _: False,
+            ask=lambda: self._clients.instances.delete_unary(
+                project=self._clients.project, zone=ref.zone, instance=ref.name,
+                retry=self._clients.retry, timeout=CALL_TIMEOUT_S,
+            ),
+        )  # fmt: skip
 
     def list_billable(self) -> Listing:
         from google.cloud import compute_v1
@@ -107,8 +112,12 @@ class GpuInstances:
             "project": self._clients.project, "zone": item.ref.zone, "disk": item.ref.name,
             "retry": self._clients.retry, "timeout": CALL_TIMEOUT_S,
         }  # fmt: skip
-        self._delete(item.ref, f"disk {item.ref.name}", lambda: self._clients.disks.get(**where),
-                     lambda: self._clients.disks.delete_unary(**where))  # fmt: skip
+        vms.delete(
+            item.ref, f"disk {item.ref.name}",
+            read=lambda: self._clients.disks.get(**where),
+            ends_anyway=lambda disk: bool(disk.users),  # Attached: it goes with its instance, and is listed until then.
+            ask=lambda: self._clients.disks.delete_unary(**where),
+        )  # fmt: skip
 
     def host_keys(self, ref: VmRef) -> tuple[HostKey, ...]:
         return tuple(vms.host_keys(0, self._attributes(ref, vms.HOST_KEYS + "/").items()))
@@ -126,30 +135,6 @@ class GpuInstances:
                 project=self._clients.project, zone=ref.zone, instance=ref.name,
                 retry=self._clients.retry, timeout=CALL_TIMEOUT_S,
             )  # fmt: skip
-
-    def _delete(self, ref: VmRef, what: str, read: Callable[[], Any], delete: Callable[[], Any]) -> None:
-        try:
-            with translated(f"look at {what}"):
-                found = read()
-        except NotFound:
-            return
-        except (Unavailable, AccountError):
-            if not vms.named_by_us(ref):
-                raise
-        else:
-            vms.refuse_foreign(dict(found.labels), what)
-            if getattr(found, "users", ()):  # An attached disk: it goes with its instance, and is listed until then.
-                return
-        try:
-            with translated(f"delete {what}"):
-                delete()
-        except NotFound:
-            return
-        except (Unavailable, AccountError):
-            raise
-        except (CloudError, UsageError) as cause:
-            # 400 resourceInUse and the like: a disk still attached, a delete under way. The caller asks again.
-            raise Unavailable(cause.sentence) from cause
 
     def _attributes(self, ref: VmRef, path: str) -> Mapping[str, str]:
         """{key: value} under the path; empty until the VM has published any, which Compute Engine says by 404."""

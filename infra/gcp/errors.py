@@ -107,6 +107,21 @@ def translated(what: str, *, zone: str = "", accelerator: str = "") -> Iterator[
     except (json_format.ParseError, json.JSONDecodeError) as cause:
         # A 200 whose body is no message of the API: cut off, or not from Google.
         raise Unavailable(f"{what}: the answer could not be read ({type(cause).__name__})") from cause
+    except (AttributeError, TypeError) as cause:
+        if not _raised_by_api_core(cause):
+            raise  # A mistake of ours.
+        raise Unavailable(f"{what}: something that is not Google Cloud answered", "check proxy and network") from cause
+
+
+def _raised_by_api_core(error: Exception) -> bool:
+    """Whether api_core stumbled while it made an error of an answer, which it takes for Google's whatever it is.
+
+    In `{"error": "text"}`, as some proxies say it, it looks for `error.message`: that is an AttributeError.
+    """
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_globals.get("__name__") == api.__name__
 
 
 def problem_of_call(error: api.GoogleAPICallError) -> Problem:

@@ -17,7 +17,7 @@ from google.api_core import exceptions as api
 from infra.gcp.clients import CALL_TIMEOUT_S, GoogleClients
 from infra.gcp.errors import translated
 from orchestrator.domain.names import MANAGED
-from orchestrator.errors import AlreadyExists, BadArtifact, NotFound, Unavailable, UsageError
+from orchestrator.errors import AlreadyExists, BadArtifact, NotFound, PermissionDenied, Unavailable, UsageError
 from orchestrator.ports import StoredObject
 
 if TYPE_CHECKING:
@@ -29,38 +29,39 @@ _PIECE_BYTES = 4 * 1024 * 1024
 
 
 class Buckets:
-    """Buckets and objects. A bucket without our label is used by nobody here: neither written to nor deleted."""
+    """Buckets and objects. Only buckets with our label, in our own project, are written to, read from or deleted.
+
+    Names of buckets are global and ours can be guessed: a stranger may have made one of that name, label included, to
+    be given our data or to give us his results. What cannot be faked is that the list of this project's buckets has it.
+    """
 
     def __init__(self, clients: GoogleClients) -> None:
         self._clients = clients
+        self._own: set[str] = set()
 
     def ensure_bucket(self, bucket: str, region: str, labels: Mapping[str, str], lifetime_days: int) -> None:
         try:
-            self._check(self._bucket(bucket), region)
-            return
+            found = self._found_ours(bucket)
         except NotFound:
-            pass
-        try:
-            with translated(f"create bucket {bucket}"):
-                wanted = self._wanted(bucket, labels, lifetime_days)
-                self._clients.storage.create_bucket(wanted, location=region, retry=None, timeout=CALL_TIMEOUT_S)
-        except (AlreadyExists, Unavailable) as cause:
-            # Created by another run meanwhile, by our own call whose answer was lost, by a stranger, or not at all.
-            try:
-                self._check(self._bucket(bucket), region)
-            except NotFound:
-                raise cause from None
+            found = self._created(bucket, region, labels, lifetime_days)
+        if str(found.location).lower() != region.lower():  # Reading it from the VMs would cost egress.
+            raise UsageError(f"bucket {bucket} lies in {str(found.location).lower()}, not in {region}")
+        wanted = self._bounded(bucket, lifetime_days)
+        if _bounds(found) != _bounds(wanted):
+            # Somebody changed it. What it may cost and who may see it is decided here, not by what was found.
+            with translated(f"put the settings of bucket {bucket} right"):
+                wanted.patch(retry=self._retry, timeout=CALL_TIMEOUT_S)
 
     def delete_bucket(self, bucket: str) -> None:
         try:
-            found = self._bucket(bucket)
+            found = self._found_ours(bucket)
         except NotFound:
             return
-        self._check(found)
         for item in self.list(bucket, ""):
             self._delete_object(found, item)
         with suppress(NotFound), translated(f"delete bucket {bucket}"):
             found.delete(retry=self._retry, timeout=CALL_TIMEOUT_S)
+        self._own.discard(bucket)
 
     def buckets(self) -> tuple[str, ...]:
         with translated("list buckets"):
@@ -69,6 +70,7 @@ class Buckets:
 
     def list(self, bucket: str, prefix: str) -> tuple[StoredObject, ...]:
         try:
+            self._must_be_ours(bucket)
             with translated(f"list {bucket}/{prefix}"):
                 found = self._clients.storage.list_blobs(
                     bucket, prefix=prefix, retry=self._retry, timeout=CALL_TIMEOUT_S
@@ -78,6 +80,7 @@ class Buckets:
             return ()
 
     def upload(self, bucket: str, name: str, source: Path) -> None:
+        self._must_be_ours(bucket)
         crc32c = _crc32c_of(source)
         blob = self._clients.storage.bucket(bucket).blob(name)
         with _verified(name), translated(f"upload {name}"):
@@ -116,6 +119,7 @@ class Buckets:
 
         A download's 404 is plain text at Google, so anything in between could have said it: the API is asked, too.
         """
+        self._must_be_ours(bucket)
         what = f"read {bucket}/{blob.name}"
         with _verified(str(blob.name)), translated(what):
             try:
@@ -132,9 +136,51 @@ class Buckets:
 
         return DEFAULT_RETRY.with_timeout(self._clients.retry_s)
 
-    def _bucket(self, name: str) -> Bucket:
-        with translated(f"look at bucket {name}"):
-            return self._clients.storage.get_bucket(name, retry=self._retry, timeout=CALL_TIMEOUT_S)
+    def _must_be_ours(self, bucket: str) -> None:
+        """Raises UsageError for a bucket that is not ours, NotFound for none; asked once, then remembered."""
+        if bucket not in self._own:
+            self._found_ours(bucket)
+
+    def _found_ours(self, name: str) -> Bucket:
+        """The bucket as it is now. Raises UsageError when it is not ours, NotFound when nobody has one of that name."""
+        found = self._in_project(name)
+        if found is None:
+            with suppress(PermissionDenied), translated(f"look at bucket {name}"):  # A stranger's may be private.
+                self._clients.storage.get_bucket(name, retry=self._retry, timeout=CALL_TIMEOUT_S)
+            found = self._in_project(name)  # Or a run beside this one made it between the two looks.
+        if found is None:
+            raise UsageError(
+                f"bucket {name} exists, but not in project {self._clients.project}: it is somebody else's",
+                "use another project: the name of the bucket is made from the project's",
+            )
+        if found.labels.get(MANAGED) != "1":
+            raise UsageError(
+                f"bucket {name} lacks the label {MANAGED}=1, so it was not created by this tool",
+                "use another project or bucket name",
+            )
+        self._own.add(name)
+        return found
+
+    def _in_project(self, name: str) -> Bucket | None:
+        with translated(f"look for bucket {name} in this project"):
+            listed = self._clients.storage.list_buckets(prefix=name, retry=self._retry, timeout=CALL_TIMEOUT_S)
+            return next((bucket for bucket in listed if bucket.name == name), None)
+
+    def _created(self, name: str, region: str, labels: Mapping[str, str], lifetime_days: int) -> Bucket:
+        wanted = self._bounded(name, lifetime_days)
+        wanted.labels = {**labels, MANAGED: "1"}
+        wanted.storage_class = "STANDARD"
+        try:
+            with translated(f"create bucket {name}"):
+                made = self._clients.storage.create_bucket(wanted, location=region, retry=None, timeout=CALL_TIMEOUT_S)
+        except (AlreadyExists, Unavailable) as cause:
+            # Created by another run meanwhile, by our own call whose answer was lost, by a stranger, or not at all.
+            try:
+                return self._found_ours(name)
+            except NotFound:
+                raise cause from None
+        self._own.add(name)
+        return made
 
     def _object(self, bucket: str, name: str) -> StoredObject:
         blob = self._clients.storage.bucket(bucket).blob(name)
@@ -146,25 +192,24 @@ class Buckets:
         with suppress(NotFound), translated(f"delete {item.name}"):
             bucket.blob(item.name).delete(retry=self._retry, timeout=CALL_TIMEOUT_S)
 
-    def _wanted(self, name: str, labels: Mapping[str, str], lifetime_days: int) -> Bucket:
+    def _bounded(self, name: str, lifetime_days: int) -> Bucket:
+        """A bucket, not yet sent, with the settings that bound what it costs and who sees it."""
         wanted = self._clients.storage.bucket(name)
-        wanted.labels = {**labels, MANAGED: "1"}
-        wanted.storage_class = "STANDARD"
         wanted.iam_configuration.uniform_bucket_level_access_enabled = True
         wanted.iam_configuration.public_access_prevention = "enforced"
         wanted.soft_delete_policy.retention_duration_seconds = 0  # The default keeps billing deleted data for a week.
+        wanted.lifecycle_rules = []
         wanted.add_lifecycle_delete_rule(age=lifetime_days)
         return wanted
 
-    def _check(self, found: Bucket, region: str = "") -> None:
-        """Raises UsageError for a bucket that is not ours, or that lies where reading it from the VMs costs egress."""
-        if found.labels.get(MANAGED) != "1":
-            raise UsageError(
-                f"bucket {found.name} lacks the label {MANAGED}=1, so it was not created by this tool",
-                "use another project or bucket name",
-            )
-        if region and str(found.location).lower() != region.lower():
-            raise UsageError(f"bucket {found.name} lies in {str(found.location).lower()}, not in {region}")
+
+def _bounds(bucket: Bucket) -> tuple[object, ...]:
+    """What `_bounded` sets, as it is."""
+    access = bucket.iam_configuration
+    return (
+        access.uniform_bucket_level_access_enabled, access.public_access_prevention,
+        bucket.soft_delete_policy.retention_duration_seconds or 0, [dict(rule) for rule in bucket.lifecycle_rules],
+    )  # fmt: skip
 
 
 def _stored(blob: Blob) -> StoredObject:

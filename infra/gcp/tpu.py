@@ -12,7 +12,7 @@ from infra.gcp import vms
 from infra.gcp.clients import CALL_TIMEOUT_S, CLOUD_PLATFORM, CREATE_TIMEOUT_S, GoogleClients
 from infra.gcp.errors import Doing, problem_of_operation, translate, translated
 from orchestrator.domain.names import MANAGED
-from orchestrator.errors import AccountError, CloudError, NotFound, Unavailable, UsageError
+from orchestrator.errors import CloudError, NotFound, Unavailable, UsageError
 from orchestrator.ports import Billable, HostKey, Listing, Vm, VmRef, VmSpec, VmState, Worker
 
 if TYPE_CHECKING:
@@ -69,26 +69,14 @@ class TpuNodes:
         return _vm(ref, self._get(ref))
 
     def delete(self, ref: VmRef) -> None:
-        try:
-            node = self._get(ref)
-        except NotFound:
-            return
-        except (Unavailable, AccountError):
-            if not vms.named_by_us(ref):
-                raise
-        else:
-            vms.refuse_foreign(dict(node.labels), f"node {ref.name}")
-            if node.state.name == "DELETING":
-                return
-        try:
-            with translated(f"delete {ref.name}"):
-                self._clients.nodes.delete_node(name=self._name(ref), retry=self._clients.retry, timeout=CALL_TIMEOUT_S)
-        except NotFound:
-            return
-        except (Unavailable, AccountError):
-            raise
-        except CloudError as cause:  # Not now: another operation holds the node. The caller asks again.
-            raise Unavailable(cause.sentence) from cause
+        vms.delete(
+            ref, f"node {ref.name}",
+            read=lambda: self._get(ref),
+            ends_anyway=lambda node: bool(node.state.name == "DELETING"),
+            ask=lambda: self._clients.nodes.delete_node(
+                name=self._name(ref), retry=self._clients.retry, timeout=CALL_TIMEOUT_S
+            ),
+        )  # fmt: skip
 
     def list_billable(self) -> Listing:
         found: list[Billable] = []

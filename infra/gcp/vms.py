@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
+from infra.gcp.errors import translated
 from orchestrator.domain.names import MANAGED
-from orchestrator.errors import UsageError
+from orchestrator.errors import AccountError, CloudError, NotFound, Unavailable, UsageError
 from orchestrator.ports import HostKey, VmRef, VmSpec
 
 HOST_KEYS = "hostkeys"
@@ -20,7 +22,39 @@ def metadata(spec: VmSpec) -> dict[str, str]:
     return {**spec.metadata, "enable-oslogin": "FALSE", "enable-guest-attributes": "TRUE"}
 
 
-def refuse_foreign(labels: Mapping[str, str], what: str) -> None:
+def delete(
+    ref: VmRef, what: str, *, read: Callable[[], Any], ends_anyway: Callable[[Any], bool], ask: Callable[[], Any]
+) -> None:
+    """Ask for the deletion of a node, instance or disk; absent is success, and so is one that `ends_anyway`.
+
+    Raises UsageError for what is not ours. When the labels cannot be read the name decides: deletes fail open.
+    """
+    try:
+        with translated(f"look at {what}"):
+            found = read()
+    except NotFound:
+        return
+    except (Unavailable, AccountError):
+        if not _named_by_us(ref):
+            raise
+    else:
+        _refuse_foreign(dict(found.labels), what)
+        if ends_anyway(found):
+            return
+    try:
+        with translated(f"delete {what}"):
+            ask()
+    except NotFound:
+        return
+    except (Unavailable, AccountError):
+        raise
+    except (CloudError, UsageError) as cause:
+        # 400 and 409: another operation holds it, a delete is under way, a disk is still attached. Nothing in a
+        # delete can be wrong by itself, so it is never the user's mistake: the caller asks again.
+        raise Unavailable(cause.sentence) from cause
+
+
+def _refuse_foreign(labels: Mapping[str, str], what: str) -> None:
     """Raises UsageError unless the resource carries our label: what is not ours is never deleted."""
     if labels.get(MANAGED) != "1":
         raise UsageError(
@@ -29,7 +63,7 @@ def refuse_foreign(labels: Mapping[str, str], what: str) -> None:
         )
 
 
-def named_by_us(ref: VmRef) -> bool:
+def _named_by_us(ref: VmRef) -> bool:
     """Whether the name alone says that it is ours; used only when its labels cannot be read, as deletes fail open."""
     return ref.name.startswith(_NAME_PREFIX)
 

@@ -30,7 +30,7 @@ class Inventory:
                     "kind": "bucket",
                     "name": bucket.name,
                     "zone": bucket.location,
-                    "state": "READY",
+                    "state": "READY" if bucket.live else "SOFT_DELETED",
                     "labels": bucket.labels,
                     "since": self._clock.rfc3339(bucket.created_at),
                     "bytes": bucket.bytes,

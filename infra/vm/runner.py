@@ -6,6 +6,8 @@
     runner.py stop JOB.json               SIGTERM to the trainer's process group, SIGKILL 20 s later
 
 JOB.json: {argv, env, artifacts_dir, bucket, prefix, run, attempt, upload_interval_s}; paths are relative to its folder.
+`stop_at` (unix seconds, optional) comes a while before the VM's deadline: the trainer is stopped then as by `stop`, so
+that its record is written and uploaded while the VM still lives, also with the laptop off.
 Python >= 3.8, standard library only. Completion, log and results are all visible in the bucket: SSH is a convenience.
 """
 
@@ -18,7 +20,6 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -27,15 +28,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from uploads import Bucket, digest  # type: ignore[import-not-found]  # lies beside this file on the VM
+from uploads import Bucket, artifacts_in  # type: ignore[import-not-found]  # lies beside this file on the VM
 
 SCHEMA_VERSION = 1
 GRACE_S = 20
 LOG_PIECE_BYTES = 64 * 1024
 STARTING_S = 15
-NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*){0,4}")
-"""What the other side accepts: no hidden files, five levels, no `..`."""
-OWN_NAMES = ("train.log", "rc.json", "status.json", "MANIFEST.json")
 
 
 class Job:
@@ -55,6 +53,8 @@ class Job:
         self.run = said["run"]
         self.attempt = said["attempt"]
         self.interval_s = float(said.get("upload_interval_s", 10))
+        stop_at = said.get("stop_at")
+        self.stop_at = None if stop_at is None else float(stop_at)
         self.storage_url = said.get("storage_url", "https://storage.googleapis.com")
 
     def at(self, name: str) -> str:
@@ -228,13 +228,18 @@ def train(job: Job) -> None:
             log.write(f"runner: the trainer cannot be started: {error}\n".encode())
             rc = 127
         else:
-            rc = attend(child, lambda: bool(terminated) or os.path.exists(job.at("stop")))
+            rc = attend(child, lambda: bool(terminated) or stop_is_wanted(job))
     boot_id = ""
     with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
         boot_id = file.read().strip()
     sha256 = hashlib.sha256(json.dumps(job.argv).encode()).hexdigest()
     ended = {"rc": rc, "started_at": started_at, "ended_at": time.time(), "boot_id": boot_id, "argv_sha256": sha256}
     write_durably(job.at("rc.json"), ended)
+
+
+def stop_is_wanted(job: Job) -> bool:
+    """Whether somebody asked for it, or the VM's deadline is near."""
+    return os.path.exists(job.at("stop")) or (job.stop_at is not None and time.time() >= job.stop_at)
 
 
 def attend(child: subprocess.Popen[bytes], wanted_to_stop: Callable[[], bool]) -> int:
@@ -260,35 +265,13 @@ def signal_group(group: int, number: int) -> None:
         os.killpg(group, number)
 
 
-def results(job: Job) -> tuple[list[tuple[str, str]], list[str]]:
-    """(name, path) of everything to upload: the artifacts, then log and exit code. Links and odd names are left out."""
-    found: list[tuple[str, str]] = []
-    left_out: list[str] = []
-    for folder, folders, names in os.walk(job.artifacts):
-        folders.sort()
-        for file_name in sorted(names):
-            path = os.path.join(folder, file_name)
-            name = os.path.relpath(path, job.artifacts)
-            usable = NAME.fullmatch(name) and ".." not in name and name not in OWN_NAMES
-            if usable and os.path.isfile(path) and not os.path.islink(path):
-                found.append((name, path))
-            else:
-                left_out.append(ascii(name))
-    found += [("train.log", job.at("train.log")), ("rc.json", job.at("rc.json"))]
-    return found, left_out
-
-
 def upload(job: Job, bucket: Bucket) -> None:
     """Everything, and the manifest last: who sees it may trust that all it names is there."""
     open(job.at("train.log"), "ab").close()
-    found, left_out = results(job)
+    found, left_out = artifacts_in(job.artifacts)
     if left_out:
         print("left out:", *left_out, flush=True)
-    files = []
-    for name, path in found:
-        bucket.put(name, path)
-        size, sha256, crc32c = digest(path)
-        files.append({"name": name, "size_bytes": size, "sha256": sha256, "crc32c": crc32c})
+    files = bucket.put_all(found + [(name, job.at(name)) for name in ("train.log", "rc.json")])
     manifest = {
         "schema_version": SCHEMA_VERSION, "run": job.run, "attempt": job.attempt,
         "rc": (read_json(job.at("rc.json")) or {}).get("rc"), "files": files,

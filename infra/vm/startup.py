@@ -2,6 +2,9 @@
 """Who deletes this VM at its deadline if nobody else does? This script, given to the VM as its startup-script.
 
 Static text: what it needs it reads from the metadata server (`oc-deadline`, unix seconds; `oc-delete-url`).
+It publishes the deadline, and so counts as armed, only once it has proven that it may delete: on a TPU it is the only
+switch, and an account without that right would be told 403 for ever. The proof is to ask for the deletion of
+`<oc-delete-url>-x`, which never exists: 404 is the answer to who may, 403 to who may not.
 Python >= 3.8, standard library only. It returns at once; a detached loop stays, one at a time, also after a reboot.
 """
 
@@ -15,9 +18,12 @@ import time
 import urllib.error
 import urllib.request
 from email.utils import parsedate_to_datetime
+from http.client import HTTPException
 
 POLL_S = 5
 TIMEOUT_S = 8
+NOBODY = "-x"
+"""No VM of ours has a name that ends like this."""
 HOST = os.environ.get("GCE_METADATA_HOST", "metadata.google.internal")
 METADATA = f"http://{HOST}/computeMetadata/v1/instance/"
 FOLDER = os.path.join(os.path.expanduser("~"), ".orchestrate")
@@ -61,14 +67,28 @@ class ServerClock:
         return self._server_s + (time.monotonic() - self._heard_at_s)
 
 
+def says_404(body: bytes) -> bool:
+    """Whether Google's API said 404, in its JSON: a proxy says it too, to everything, and that proves nothing."""
+    try:
+        return int(json.loads(body.decode())["error"]["code"]) == 404
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+def told(code: int) -> str:
+    """A code as words for the log."""
+    return f"HTTP {code}" if code else "no answer of the API"
+
+
 class Timer:
-    """What the loop knows: the last deadline that it read, and which of them it has published."""
+    """What the loop knows: the last deadline that it read, which of them it has published, what it may delete."""
 
     def __init__(self) -> None:
         self.clock = ServerClock()
         self.deadline: int | None = None
         self.delete_url = ""
         self.published: int | None = None
+        self.proven_url = ""
 
     def metadata(self, path: str, data: bytes | None = None) -> str:
         """GET, or PUT when there is data. Raises OSError."""
@@ -85,16 +105,26 @@ class Timer:
             raise
 
     def look(self) -> None:
-        """Read the deadline anew, so that an extension counts, and publish it: that is the proof of being armed."""
+        """Read the deadline anew, so that an extension counts, and publish it: that says that this timer is armed."""
         try:
             self.deadline = int(self.metadata("attributes/oc-deadline"))
             self.delete_url = self.metadata("attributes/oc-delete-url").strip()
-            if self.published != self.deadline:
+            if self.published != self.deadline and self.may_delete():
                 self.metadata("guest-attributes/orchestrate/deadline-timer", str(self.deadline).encode())
                 self.published = self.deadline
                 log(f"armed: deadline {self.deadline}")
         except (OSError, ValueError) as error:
             log(f"metadata: {error}")
+
+    def may_delete(self) -> bool:
+        """Whether the API lets this VM delete at its URL; asked until it has said so once, then no more."""
+        if self.proven_url != self.delete_url:
+            code = self.ask_deletion(self.delete_url + NOBODY)
+            if code == 404:
+                self.proven_url = self.delete_url
+            else:
+                log(f"not armed, the right to delete is not proven: {told(code)}")
+        return self.proven_url == self.delete_url
 
     def due(self) -> bool:
         """Whether the deadline has passed, by the last that is known of it."""
@@ -102,17 +132,22 @@ class Timer:
 
     def delete(self) -> None:
         """Ask for this VM's deletion. Whether it worked shows by this process's end; until then it is asked again."""
+        code = self.ask_deletion(self.delete_url)
+        log(f"deadline {self.deadline} passed, deletion asked for: {told(code)}")
+
+    def ask_deletion(self, url: str) -> int:
+        """Send DELETE with the VM's own token. The code that the API answers; 0 when nothing of the API's came back."""
         try:
             token = json.loads(self.metadata("service-accounts/default/token"))["access_token"]
-            request = urllib.request.Request(
-                self.delete_url, headers={"Authorization": f"Bearer {token}"}, method="DELETE"
-            )
-            with urllib.request.urlopen(request, timeout=30) as answer:
-                log(f"deadline {self.deadline} passed: deletion asked for, HTTP {answer.status}")
-        except urllib.error.HTTPError as error:
-            log(f"delete: HTTP {error.code}")
-        except (OSError, ValueError, KeyError) as error:
-            log(f"delete: {error}")
+            request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"}, method="DELETE")
+            try:
+                with urllib.request.urlopen(request, timeout=30) as answer:
+                    return int(answer.status)
+            except urllib.error.HTTPError as error:
+                return 0 if error.code == 404 and not says_404(error.read()) else int(error.code)
+        except (OSError, ValueError, KeyError, HTTPException) as error:
+            log(f"delete: {error!r}")  # Also when there is no token: that answer must not pass for the API's.
+            return 0
 
     def run(self) -> None:
         """For ever: this process ends with the VM."""

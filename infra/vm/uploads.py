@@ -9,12 +9,16 @@ import base64
 import hashlib
 import json
 import os
+import re
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from typing import IO, Any
 
+NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*){0,4}")
+"""What the other side accepts: no hidden files, five levels, no `..`."""
+OWN_NAMES = ("train.log", "rc.json", "status.json", "MANIFEST.json")
 METADATA_HOST = os.environ.get("GCE_METADATA_HOST", "metadata.google.internal")
 
 
@@ -53,6 +57,23 @@ def digest(path: str) -> tuple[int, str, str]:
             crc = extend_crc32c(crc, piece)
             size += len(piece)
     return size, sha256.hexdigest(), base64.b64encode(crc.to_bytes(4, "big")).decode()
+
+
+def artifacts_in(root: str) -> tuple[list[tuple[str, str]], list[str]]:
+    """((name, path) of every file to upload, what is left out: links, odd names, and names that the runner uses)."""
+    found: list[tuple[str, str]] = []
+    left_out: list[str] = []
+    for folder, folders, names in os.walk(root):
+        folders.sort()
+        for file_name in sorted(names):
+            path = os.path.join(folder, file_name)
+            name = os.path.relpath(path, root)
+            usable = NAME.fullmatch(name) and ".." not in name and name not in OWN_NAMES
+            if usable and os.path.isfile(path) and not os.path.islink(path):
+                found.append((name, path))
+            else:
+                left_out.append(ascii(name))
+    return found, left_out
 
 
 class Bucket:
@@ -110,6 +131,15 @@ class Bucket:
                 raise
         if stored.get("crc32c") != crc32c:
             raise ValueError(f"{name} was stored with another checksum")
+
+    def put_all(self, found: list[tuple[str, str]]) -> list[dict[str, Any]]:
+        """Upload them in this order. Returns the manifest's entry of each; raises as `put` does."""
+        entries = []
+        for name, path in found:
+            self.put(name, path)
+            size, sha256, crc32c = digest(path)
+            entries.append({"name": name, "size_bytes": size, "sha256": sha256, "crc32c": crc32c})
+        return entries
 
 
 class Head:

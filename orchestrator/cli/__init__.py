@@ -56,7 +56,7 @@ def cli() -> None:
 
 def main() -> int:
     """Run the command line; returns the exit code (design: 0 1 2 3 4 5 6, 130)."""
-    from orchestrator.errors import OrchestratorError
+    from orchestrator.errors import OrchestratorError, UnexpectedError
 
     os.umask(0o077)  # everything that is kept is its owner's alone
     logging.basicConfig(level=logging.CRITICAL if not os.environ.get("ORCHESTRATE_DEBUG") else logging.INFO)
@@ -66,6 +66,9 @@ def main() -> int:
     except click.exceptions.Abort:
         click.echo("interrupted", err=True)
         return 130
+    except click.exceptions.NoArgsIsHelpError as cause:
+        click.echo(cause.format_message())
+        return 0
     except click.ClickException as cause:
         return _failed(2, "UsageError", cause.format_message(), _usage_hint(cause))
     except KeyboardInterrupt:
@@ -76,6 +79,10 @@ def main() -> int:
         return 0
     except OrchestratorError as cause:
         return _failed(cause.exit_code, cause.code, cause.sentence, cause.hint)
+    except Exception as cause:
+        logging.getLogger("orchestrate").exception("unexpected")
+        bug = UnexpectedError(cause)
+        return _failed(bug.exit_code, bug.code, bug.sentence, bug.hint)
 
 
 def _usage_hint(cause: click.ClickException) -> str:

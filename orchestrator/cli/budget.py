@@ -32,11 +32,20 @@ def budget(ctx: click.Context, as_json: bool) -> None:
 
 @budget.command(name="set")
 @click.option("--credit", type=parameters.DECIMAL, required=True, help="The whole credit in USD.")
-@click.option("--expires", type=click.DateTime(["%Y-%m-%d"]), metavar="DATE", help="Its last day, as 2027-01-31.")
-@click.option("--spent", type=parameters.DECIMAL, default="0", help="USD of it spent before or outside this tool.")
+@click.option(
+    "--expires",
+    type=click.DateTime(["%Y-%m-%d"]),
+    metavar="DATE",
+    help="Its last day, as 2027-01-31. Default: as stated before.",
+)
+@click.option(
+    "--spent", type=parameters.DECIMAL, help="USD of it spent before or outside this tool. Default: as stated before."
+)
 @output.json_option
 @click.pass_context
-def set_credit(ctx: click.Context, credit: Decimal, expires: datetime | None, spent: Decimal, as_json: bool) -> None:
+def set_credit(
+    ctx: click.Context, credit: Decimal, expires: datetime | None, spent: Decimal | None, as_json: bool
+) -> None:
     """State the credit; the latest statement counts. The console shows it under Billing > Credits.
 
     \b
@@ -47,8 +56,9 @@ def set_credit(ctx: click.Context, credit: Decimal, expires: datetime | None, sp
     from orchestrator.cli.money import checked_credit
 
     as_json = as_json or bool(ctx.parent and ctx.parent.params["as_json"])
-    stated = checked_credit(credit, expires.date() if expires else None, spent, SystemClock().now())
     with output.opened(as_json=as_json) as project:
+        day, before = expires and expires.date(), project.ledger.credit()
+        stated = checked_credit(credit, day, spent, before, SystemClock().now())
         project.ledger.set_credit(stated)
         _show(project, as_json=as_json)
 

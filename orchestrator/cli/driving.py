@@ -7,20 +7,27 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli import output
 from orchestrator.domain.money import ZERO, usd
 from orchestrator.domain.runs import Run, RunState, Stage
+from orchestrator.errors import OrchestratorError
 
 if TYPE_CHECKING:
     from orchestrator.stages.context import Services
 
 
+LEFT_ALIVE = (
+    "left at once: VMs may be alive, until their kill switches fire at the deadline; `orchestrate status` shows them, "
+    "`orchestrate recover` goes on, `orchestrate teardown --all` ends them"
+)
+
+
 @contextmanager
 def stopping() -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C (or SIGTERM) sets; a second one leaves at once.
+    """An event that the first Ctrl-C (or SIGTERM, or the closed terminal's SIGHUP) sets; a second one leaves at once.
 
     Nothing is leaked by leaving: what is rented is in the ledger, and the kill switches delete it at its deadline.
     """
@@ -28,16 +35,15 @@ def stopping() -> Iterator[threading.Event]:
 
     def first(_signal: int, _frame: object) -> None:
         if stop.is_set():
-            if sys.stderr.isatty():
-                sys.stderr.write("\x1b[?25h")  # the live display has hidden the cursor
+            with suppress(OSError):
+                cursor = "\x1b[?25h\n" if sys.stderr.isatty() else ""  # the live display has hidden it
+                os.write(2, f"{cursor}{LEFT_ALIVE}\n".encode())
             os._exit(130)  # as good as kill -9, which everything here survives; waiting for threads is what is unwanted
         stop.set()
-        output.say(
-            "\nstopping: results are collected and the VMs torn down; once more leaves them to `orchestrate recover` "
-            "and to their kill switches"
-        )
+        with suppress(Exception):  # the terminal may be gone
+            output.say("stopping: results are collected and the VMs torn down; once more leaves at once")
 
-    before = {number: signal.signal(number, first) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, first) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield stop
     finally:
@@ -73,11 +79,17 @@ def run_json(services: Services, run: Run) -> dict[str, Any]:
     }
 
 
-def count_billable(services: Services) -> tuple[int | None, list[str]]:
-    """How many things of ours may bill now (None: not everything could be seen), and which."""
+def count_billable(services: Services, runs: Sequence[Run] | None = None) -> tuple[int | None, list[str]]:
+    """How many things may bill now (None: not everything could be seen), and which: of these runs, or of all."""
     from orchestrator.recover import billable
 
-    found, unseen = billable(services)
+    try:
+        found, unseen = billable(services)
+    except OrchestratorError as cause:
+        return None, [f"whatever could not be listed: {cause.sentence}"]
+    if runs is not None:
+        ours = {run.id for run in runs}
+        found = [item for item in found if item.labels.get("oc-run") in ours]
     named = [str(item) for item in found] + [f"whatever is in {zone}, which did not answer" for zone in unseen]
     return (None if unseen else len(found)), named
 
@@ -101,7 +113,7 @@ def conclude(
     """Print how the runs ended, what they cost and what may still bill; returns the exit code."""
     from orchestrator.cli.compare import show_comparison
 
-    remaining, named = count_billable(services)
+    remaining, named = count_billable(services, runs)
     named = sorted({*named, *unproven})
     if as_json:
         output.print_json(
@@ -115,7 +127,10 @@ def conclude(
         )
     else:
         if runs:
-            show_comparison(runs, services.ledger)
+            try:
+                show_comparison(runs, services.ledger)
+            except OrchestratorError as cause:
+                output.say(f"no comparison: {cause.sentence}")  # what may still bill is to be said in any case
         _say_result(services, runs, remaining, named)
     return exit_code(runs, named)
 
@@ -129,7 +144,7 @@ def _say_result(services: Services, runs: Sequence[Run], remaining: int | None, 
         proven = [attempt for run in runs for attempt in services.ledger.attempts(run.id) if attempt.seen_at]
         output.say(
             f"teardown: {len(proven)} VM(s) proven gone (NOT_FOUND by name, absent from a complete list of all zones); "
-            "nothing of this project bills for a VM or a disk"
+            "nothing that was rented here bills for a VM or a disk any more"
         )
     else:
         output.say("teardown: NOT PROVEN, may still bill: " + "; ".join(named or ["a zone that did not answer"]))

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--accel", "accelerators", type=parameters.LIST, required=True, help="Accelerator types, e.g. v3-8,t4.")
 @click.option("--workload", default="mnist-cnn", show_default=True, help="What to train (`orchestrate workloads`).")
-@click.option("--epochs", type=click.IntRange(1), help="Default: the workload's own.")
+@click.option("--epochs", type=click.IntRange(1, 1_000_000), help="Default: the workload's own.")
 @click.option(
-    "--batch-size", "batch_sizes", type=parameters.INTS, default="", help="Global batch; N or N,M,... for a sweep."
+    "--batch-size", "batch_sizes", type=parameters.INTS, default=(), help="Global batch; N or N,M,... for a sweep."
 )
-@click.option("--data-size", "data_sizes", type=parameters.INTS, default="", help="Training samples; N or N,M,...")
+@click.option("--data-size", "data_sizes", type=parameters.INTS, default=(), help="Training samples; N or N,M,...")
 @click.option("--repeats", type=click.IntRange(1, 20), default=1, show_default=True, help="Runs of each combination.")
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True)
 @click.option("--data", type=click.Path(path_type=Path), help="Folder of idx files or TFRecords. Default: the sample.")
 @click.option(
     "--max-hours", type=parameters.DECIMAL, help="Each VM is gone after this time. Default: 1 (or the configuration)."
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 )
 @click.option("--spot", is_flag=True, help="Spot VMs: cheaper, may be taken back.")
 @click.option(
-    "--zone", "zones", type=parameters.LIST, default="", help="Zones to try, in order. Default: the cheapest."
+    "--zone", "zones", type=parameters.LIST, default=(), help="Zones to try, in order. Default: the cheapest."
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--detach", is_flag=True, help="Return at once; `attach` follows, `status` and `logs` look.")
@@ -62,7 +62,9 @@ def launch(
 
     with output.opened(as_json=as_json) as project:
         flags = LaunchFlags(
-            **typed, max_hours=max_hours or project.config.max_hours, zones=zones or project.config.zones
+            **typed,
+            max_hours=project.config.max_hours if max_hours is None else max_hours,
+            zones=zones or project.config.zones,
         )
         plan = _plan(project, flags)
         if not as_json:
@@ -113,6 +115,9 @@ def _detach(project: Project, plan: Plan, *, as_json: bool) -> int:
     """Admit the launch and leave the driving to an `attach` of its own, which outlives this terminal."""
     import subprocess
 
+    from orchestrator.bootstrap import connect
+
+    connect(project)  # without a cloud to rent from nothing is admitted
     project.ledger.admit(plan.experiment, plan.runs, plan.attempts, plan.credit)
     names = [run.id for run in plan.runs]
     log_path = project.home / "experiments" / plan.experiment.id / "attach.log"
@@ -178,10 +183,12 @@ def _show_plan(plan: Plan) -> None:
             usd(attempt.reserved_usd),
             f"{attempt.reserved_usd / plan.credit.amount_usd:.1%}",
         )
-    output.stderr().print(table)
+    output.print_table(table, on_stderr=True)
     data = plan.data
     samples = f"{data.splits.train.samples} training and {data.splits.test.samples} test samples"
-    output.say(f"data: {data.name}, {samples}; {data.source_note}")
+    used = sorted({run.spec.train_samples for run in plan.runs if run.spec.train_samples is not None})
+    part = f" (trained on the first {' / '.join(map(str, used))})" if used else ""
+    output.say(f"data: {data.name}, {samples}{part}; {data.source_note}")
     for note in plan.notes:
         output.say(f"note: {note}")
     share = plan.worst_case_usd / plan.credit.amount_usd

@@ -23,8 +23,13 @@ BAR_WIDTH = 60
 MAX_CREDIT_USD = Decimal(10_000_000)
 
 
-def checked_credit(amount: Decimal, expires: date | None, spent: Decimal, now: datetime) -> Credit:
-    """A statement of the credit that can be true. Raises UsageError naming the flag."""
+def checked_credit(
+    amount: Decimal, expires: date | None, spent: Decimal | None, before: Credit | None, now: datetime
+) -> Credit:
+    """A statement of the credit that can be true; what is not given stays as before. Raises UsageError."""
+    if before is not None:
+        expires, spent = expires or before.expires, before.spent_before_usd if spent is None else spent
+    spent = spent or ZERO
     for flag, value in (("--credit", amount), ("--spent", spent)):
         if value > MAX_CREDIT_USD or value != value.quantize(CENT):
             raise UsageError(f"{flag}: {value} is not an amount in whole cents up to {MAX_CREDIT_USD}")

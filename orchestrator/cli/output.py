@@ -9,14 +9,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.table import Table
+    from rich.text import Text
 
     from orchestrator.bootstrap import Project
 
@@ -26,11 +28,13 @@ json_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
 
 
 @contextmanager
-def opened(*, as_json: bool) -> Iterator[Project]:
-    """The project of the current folder; says in one line which cloud it is."""
+def opened(*, as_json: bool, without_ledger: bool = False) -> Iterator[Project]:
+    """The project of the current folder; says in one line which cloud it is, and when it goes on without its ledger."""
     from orchestrator.bootstrap import open_project
 
-    with open_project(os.environ, Path.cwd()) as project:
+    with open_project(os.environ, Path.cwd(), without_ledger=without_ledger) as project:
+        if project.ledger.is_in_memory:
+            say("warning: the ledger cannot be used; what is ours is found by its labels alone")
         if not as_json:
             say(
                 "cloud: local (simulated, costs nothing; set `project` in orchestrate.toml for Google Cloud)"
@@ -54,15 +58,40 @@ def print_json(value: Any) -> None:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Decimal):
-        return format(value, "f")
+        return format(value if value == round(value, 6) else round(value, 6), "f")
     if isinstance(value, datetime):
         return value.isoformat()
     return str(value)
 
 
-def print_table(table: Table) -> None:
-    """A table on stdout."""
-    stdout().print(table)
+def print_table(table: Table, *, on_stderr: bool = False) -> None:
+    """A table on stdout, or beside the messages on stderr."""
+    console = stderr() if on_stderr else stdout()
+    console.print(fitted(table, console))
+
+
+def fitted(table: Table, console: Console) -> RenderableType:
+    """The table; where the console is too narrow for it, a block of lines for each row: nothing is ever cut."""
+    from rich.console import Group
+
+    wide = console.options.update(width=1000, max_width=1000)
+    return table if console.measure(table, options=wide).maximum <= console.width else Group(*_stacked(table))
+
+
+def _stacked(table: Table) -> Iterator[Text]:
+    from rich.text import Text
+
+    if table.title:
+        yield Text(str(table.title), style="bold")
+    names = [str(column.header) for column in table.columns]
+    width = max(len(name) for name in names)
+    for row in zip(*(column.cells for column in table.columns), strict=True):
+        for number, (name, cell) in enumerate(zip(names, row, strict=True)):
+            mark = "-" if number == 0 else " "
+            value = cell if isinstance(cell, Text) else Text.from_markup(str(cell))
+            if not value.plain.strip():
+                continue
+            yield Text(f"{mark} {name:<{width}}  ").append_text(value)
 
 
 def print_text(text: str) -> None:
@@ -82,6 +111,7 @@ def table(title: str, columns: Sequence[str], right: Sequence[str] = ()) -> Tabl
     return made
 
 
+@cache
 def stdout() -> Console:
     """The console for data. Without a terminal it is wide enough not to break lines."""
     from rich.console import Console
@@ -89,8 +119,9 @@ def stdout() -> Console:
     return Console(file=sys.stdout, width=None if sys.stdout.isatty() else 160, highlight=False)
 
 
+@cache
 def stderr() -> Console:
-    """The console for progress and messages."""
+    """The console for progress and messages; one, so that a message goes above a live display and not under it."""
     from rich.console import Console
 
     return Console(file=sys.stderr, width=None if sys.stderr.isatty() else 160, highlight=False)

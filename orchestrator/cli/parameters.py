@@ -9,14 +9,17 @@ import click
 
 
 class _List(click.ParamType[tuple[str, ...]]):
-    """`a,b` -> ("a", "b"); nothing -> ()."""
+    """`a,b` -> ("a", "b"); an empty entry, as of an unset variable, is an error."""
 
     name = "A[,B...]"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
         if isinstance(value, tuple):
             return value
-        return tuple(part.strip() for part in str(value).split(",") if part.strip())
+        parts = tuple(part.strip() for part in str(value).split(","))
+        if not all(parts):
+            self.fail(f"{value!r} has an empty entry", param, ctx)
+        return parts
 
 
 class _Ints(click.ParamType[tuple[int, ...]]):
@@ -27,7 +30,7 @@ class _Ints(click.ParamType[tuple[int, ...]]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
         if isinstance(value, tuple):
             return value
-        parts = [part.strip() for part in str(value).split(",") if part.strip()]
+        parts = [part.strip() for part in str(value).split(",")]
         if any(not part.isascii() or not part.isdigit() or int(part) == 0 for part in parts):
             self.fail(f"{value!r} is not a list of positive whole numbers like 256,512", param, ctx)
         numbers = tuple(int(part) for part in parts)

@@ -46,7 +46,7 @@ def status_view(
         table.add_section()
     if events:
         below = [part for _, runs in experiments for run in runs for part in _details(run)]
-    return Group(table, *below)
+    return Group(table if wide else output.fitted(table, output.stdout()), *below)
 
 
 def _cells(standing: Standing) -> Iterator[str]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.argument("runs", nargs=-1, metavar="[RUN..]")
 @click.option("--all", "everything", is_flag=True, help="Everything of ours in the project, in every zone.")
 @click.option("--buckets", is_flag=True, help="With --all: delete the buckets too, with data sets and results.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask (about buckets, and VMs that others rented).")
 @output.json_option
 def teardown(runs: tuple[str, ...], everything: bool, buckets: bool, yes: bool, as_json: bool) -> int:
     """Delete the VMs of runs (or everything) and prove them gone.
@@ -42,9 +42,11 @@ def teardown(runs: tuple[str, ...], everything: bool, buckets: bool, yes: bool, 
     from orchestrator.bootstrap import connect
     from orchestrator.cli import driving
 
-    with output.opened(as_json=as_json) as project:
+    with output.opened(as_json=as_json, without_ledger=everything) as project:
         chosen = [project.ledger.run(run) for run in runs]
         services = connect(project)
+        if everything and not yes:
+            _ask_about_others([str(item) for item in recover.of_others(services)], as_json=as_json)
         if everything:
             report = recover.teardown_all(services, buckets=buckets)
         else:
@@ -64,6 +66,16 @@ def teardown(runs: tuple[str, ...], everything: bool, buckets: bool, yes: bool, 
         else:
             _say(report, unproven)
         return 6 if unproven else 0
+
+
+def _ask_about_others(others: list[str], *, as_json: bool) -> None:
+    """`--all` means the whole project: what another person or machine rented is not ended unasked."""
+    if not others:
+        return
+    named = "; ".join(others)
+    if as_json or not sys.stdin.isatty():
+        raise click.UsageError(f"not launched from here, and --all ends it too: {named}; give --yes")
+    click.confirm(f"Not launched from here, and --all ends it too: {named}. Go on?", abort=True, err=True)
 
 
 def _say(report: TeardownReport, unproven: list[str]) -> None:

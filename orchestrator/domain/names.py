@@ -51,8 +51,12 @@ def labels(*, experiment: str, run: str, attempt: int, deadline: datetime, vm_no
 
 
 def bucket_name(project: str, region: str) -> str:
-    """One bucket a region: data sets and results must lie where the VMs are, or every epoch pays egress."""
-    return f"{project}-orchestrate-{region}"
+    """One bucket a region: data sets and results must lie where the VMs are, or every epoch pays egress.
+
+    Names have 63 characters at most: a long one ends in a hash instead.
+    """
+    name = f"{project}-orchestrate-{region}"
+    return name if len(name) <= 63 else f"{name[:54]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 def data_prefix(fingerprint: str) -> str:

@@ -80,9 +80,9 @@ def check_max_hours(max_hours: Decimal) -> Decimal:
     return max_hours
 
 
-def zone_candidates(item: Accelerator, wanted: Sequence[str], prices: PriceBook) -> tuple[str, ...]:
+def zone_candidates(item: Accelerator, wanted: Sequence[str], prices: PriceBook, *, spot: bool) -> tuple[str, ...]:
     """Where to try, in order. Raises UsageError when none of the wanted zones offers the accelerator."""
-    offered = prices.zones(item)
+    offered = prices.zones(item, spot=spot)
     if not wanted:
         return tuple(offered[:ZONE_CANDIDATES])
     chosen = tuple(zone for zone in wanted if zone in offered)
@@ -112,7 +112,7 @@ def make_runs(
             spot=request.spot,
             max_hours=request.max_hours,
             max_attempts=request.max_attempts,
-            zones=zone_candidates(item, request.zones, prices),
+            zones=zone_candidates(item, request.zones, prices, spot=request.spot),
             dataset=request.data.fingerprint,
             dataset_bytes=request.data.size_bytes,
             dataset_dir=request.data.directory,
@@ -164,6 +164,7 @@ def make_attempt(run: Run, number: int, zone: str, now: datetime, prices: PriceB
         operation=None,
         billed_from=None,
         seen_at=None,
+        proven_at=None,
         gone_at=None,
         settled_usd=None,
         storage_usd=ZERO,

@@ -40,13 +40,13 @@ def region_of(zone: str) -> str:
 
 
 class PriceBook:
-    """Prices by kind, name and region. Fulfils the PriceSource port from rows that are already read."""
+    """Prices by kind, name and region. The rows are read already: nothing here does I/O."""
 
     def __init__(self, rows: Iterable[PriceRow]) -> None:
         self._rows = {(row.kind, row.name, row.region): row for row in rows}
 
-    def zones(self, accelerator: Accelerator) -> list[str]:
-        """Every zone that offers the accelerator at a known on-demand price, cheapest first, then by name."""
+    def zones(self, accelerator: Accelerator, *, spot: bool = False) -> list[str]:
+        """Every zone that offers the accelerator at a known price (on demand, and as spot if asked), cheapest first."""
         kind, name = _main_item(accelerator)
         priced = []
         for (row_kind, row_name, _region), row in self._rows.items():
@@ -54,7 +54,8 @@ class PriceBook:
                 continue
             for zone in row.zones:
                 try:
-                    priced.append((self.rate(accelerator, zone, spot=False).usd_per_hour, zone))
+                    self.rate(accelerator, zone, spot=False)  # what is reserved, for spot too
+                    priced.append((self.rate(accelerator, zone, spot=spot).usd_per_hour, zone))
                 except UnknownPrice:
                     continue  # offered there, but something about it has no price: it cannot be bounded
         return [zone for _, zone in sorted(priced, key=lambda pair: (pair[0], not pair[1].startswith("us-c"), pair[1]))]

@@ -61,7 +61,10 @@ class RunSpec(BaseModel):
 
 
 class Run(BaseModel):
-    """A run as the ledger knows it. `stage` is the next thing to do; `error` is set when it failed."""
+    """A run as the ledger knows it. `stage` is the next thing to do; `error` is set when it failed.
+
+    `preemptions` counts the VMs that were taken back; `stop_requested` is the wish of `teardown` in another process.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -76,6 +79,8 @@ class Run(BaseModel):
     exit_code: int
     record: str | None
     created_at: datetime
+    preemptions: int = 0
+    stop_requested: bool = False
 
 
 class AttemptState(StrEnum):
@@ -85,14 +90,17 @@ class AttemptState(StrEnum):
     INTENDED = "intended"  # the create call may have been made
     CREATED = "created"  # seen in the cloud
     DELETING = "deleting"  # tombstone: a delete was or will be asked for
+    REFUSED = "refused"  # the cloud said no for sure: there is no VM
     SETTLED = "settled"  # proven gone, or never created
 
 
 class Attempt(BaseModel):
     """One VM (or slice) rented for a run, as the ledger knows it.
 
-    `billed_from` is the latest moment at which billing can not have begun yet, so a cost is never too small; `seen_at`
-    is when the VM was first seen in the cloud (None: it may never have existed).
+    `billed_from` is the latest moment at which billing can not have begun yet (None: nothing was asked for), so a cost
+    is never too small; `seen_at` is when the VM was first seen in the cloud (None: it may never have existed);
+    `proven_at` is when its kill switches were read back, from when on it cannot outlive its deadline by more than
+    their slack.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -111,6 +119,7 @@ class Attempt(BaseModel):
     operation: str | None
     billed_from: datetime | None
     seen_at: datetime | None
+    proven_at: datetime | None = None
     gone_at: datetime | None
     settled_usd: Decimal | None
     storage_usd: Decimal

@@ -6,6 +6,7 @@ import hashlib
 import re
 from datetime import timedelta
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -13,7 +14,7 @@ from orchestrator.errors import BadArtifact, NotFound
 from orchestrator.stages.context import RunContext
 from orchestrator.waiting import wait_for
 from trainer.errors import RecordError
-from trainer.record import load_record
+from trainer.record import RECORD_NAME, load_record
 
 MANIFEST = "MANIFEST.json"
 _SAFE_NAME = re.compile(r"^[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*){0,4}$")
@@ -36,7 +37,7 @@ class Manifest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    schema_version: int
+    schema_version: Literal[1]
     run: str
     attempt: int
     rc: int
@@ -54,6 +55,8 @@ def collect(ctx: RunContext) -> None:
     if record is not None:
         ctx.services.ledger.update_run(ctx.run_id, record=str(record))
     ctx.note(f"collected {len(manifest.files)} files")
+    if record is None and ctx.run.error is None:
+        raise BadArtifact(f"the training of {ctx.run_id} ended well, but there is no record among its results")
 
 
 def pull(ctx: RunContext, manifest: Manifest) -> Path | None:
@@ -71,14 +74,22 @@ def pull(ctx: RunContext, manifest: Manifest) -> Path | None:
             ctx.services.store.download(ctx.bucket, item, target)
             if not _is(target, entry):
                 raise BadArtifact(f"{target} does not have the sha256 of its manifest")
-    record = folder / "record.json"
-    if not record.exists():
+    if not any(entry.name == RECORD_NAME for entry in manifest.files):
         return None
+    return _checked_record(ctx, folder / RECORD_NAME)
+
+
+def _checked_record(ctx: RunContext, path: Path) -> Path:
+    """The record, if it is this run's and of this data. Raises BadArtifact."""
     try:
-        load_record(record)
+        record = load_record(path)
     except RecordError as cause:
         raise BadArtifact(f"the record of {ctx.run_id} is not valid: {cause}") from cause
-    return record
+    if record.run_id != ctx.run_id:
+        raise BadArtifact(f"the record of {ctx.run_id} is of run {record.run_id}")
+    if record.data is not None and record.data.fingerprint != ctx.run.spec.dataset:
+        raise BadArtifact(f"run {ctx.run_id} was trained on another data set than it was launched with")
+    return path
 
 
 def read_manifest(ctx: RunContext) -> Manifest | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -13,11 +14,11 @@ from typing import Any
 from orchestrator.domain.accelerators import Accelerator, accelerator
 from orchestrator.domain.names import bucket_name, results_prefix
 from orchestrator.domain.prices import PriceBook, region_of
-from orchestrator.domain.runs import Attempt, Run, Stage
-from orchestrator.errors import Stopped
+from orchestrator.domain.runs import Attempt, AttemptState, Run, Stage
+from orchestrator.errors import NotFound, Preempted, Stopped
 from orchestrator.guard import cost_so_far
 from orchestrator.ledger import Ledger
-from orchestrator.ports import Clock, KillSwitch, ObjectStore, ShellFactory, VmProvider, VmRef
+from orchestrator.ports import Clock, KillSwitch, ObjectStore, ShellFactory, Vm, VmProvider, VmRef, VmState
 
 SSH_USER = "orchestrate"
 STOPPING_PATIENCE_S = 30.0
@@ -33,6 +34,8 @@ class Pace:
     setup_timeout_s: float = 1800.0
     upload_timeout_s: float = 600.0
     delete_timeout_s: float = 900.0
+    late_create_s: float = 60.0
+    """How long a create whose answer was lost may still take effect."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class Services:
     store: ObjectStore
     shells: ShellFactory
     switches: tuple[KillSwitch, ...]
-    payload: Payload
+    payload: Callable[[], Payload]
     pace: Pace
 
     def switches_for(self, item: Accelerator) -> list[KillSwitch]:
@@ -139,22 +142,42 @@ class RunContext:
         return self.services.clock.now()
 
     def check_stop(self) -> None:
-        """Raises Stopped when the user has asked for it. Not called where stopping would lose or leak something."""
-        if self.stop.is_set():
+        """Raises Stopped when the user has asked for it, here or with `teardown` in another process.
+
+        Not called where stopping would lose or leak something.
+        """
+        if self.stop.is_set() or self.run.stop_requested:
             raise Stopped(f"run {self.run_id} was stopped by the user")
+        if self._is_torn_down():
+            raise Stopped(f"run {self.run_id} was torn down by another orchestrate process")
 
     def patience_s(self, timeout_s: float) -> float:
-        """How long to wait for something: not long any more once the user wants to stop."""
-        return min(timeout_s, STOPPING_PATIENCE_S) if self.stop.is_set() else timeout_s
+        """How long to wait for something: not long any more once the run is to stop."""
+        ending = self.stop.is_set() or self.run.stop_requested or self._is_torn_down()
+        return min(timeout_s, STOPPING_PATIENCE_S) if ending else timeout_s
+
+    def _is_torn_down(self) -> bool:
+        return self.attempt.state in (AttemptState.DELETING, AttemptState.SETTLED)
 
     def sleep(self, seconds: float) -> None:
         """Wait, unless the user wants to stop."""
         self.services.clock.sleep(seconds)
         self.check_stop()
 
-    def update_attempt(self, **changes: Any) -> Attempt:
-        """Write down what is new about the current attempt."""
-        return self.services.ledger.update_attempt(self.run_id, self.run.attempt, **changes)
+    def update_attempt(self, *, expect: AttemptState | None = None, **changes: Any) -> Attempt:
+        """Write down what is new about the current attempt. Raises Stopped when it is not in the expected state."""
+        return self.services.ledger.update_attempt(self.run_id, self.run.attempt, expect=expect, **changes)
+
+    def live_vm(self) -> Vm:
+        """The attempt's VM. Raises Preempted when it is gone or going, Unavailable when that cannot be seen now."""
+        self.check_stop()
+        try:
+            vm = self.provider.get(self.ref)
+        except NotFound as cause:
+            raise Preempted(f"{self.attempt.vm} is gone before its run was done") from cause
+        if vm.state in (VmState.PREEMPTED, VmState.STOPPED, VmState.DELETING):
+            raise Preempted(f"{self.attempt.vm} was taken back ({vm.raw_state})")
+        return vm
 
     def note(self, message: str) -> None:
         """Write an event into the ledger."""
@@ -162,8 +185,12 @@ class RunContext:
         self.services.ledger.log(self.now(), run.id, run.attempt, run.stage, message)
 
     def show(self, detail: str, **more: Any) -> None:
-        """Tell whoever watches what is going on."""
+        """Tell whoever watches what is going on. A closed terminal or a dead pipe is no reason to end a run."""
         run = self.run
+        with suppress(Exception):
+            self._report(run, detail, more)
+
+    def _report(self, run: Run, detail: str, more: dict[str, Any]) -> None:
         self.report(
             Progress(
                 run=run.id,

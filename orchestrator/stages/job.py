@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 
 from orchestrator.domain.names import data_prefix
+from orchestrator.guard import stop_at
 from orchestrator.stages.context import RunContext
 
 WORK_DIR = ".orchestrate"
@@ -13,7 +14,10 @@ UPLOAD_INTERVAL_S = 10
 
 
 class Job(BaseModel):
-    """The runner's input (`infra/vm/runner.py`): what to start, and where its artifacts go."""
+    """The runner's input (`infra/vm/runner.py`): what to start, where its artifacts go, and when it ends at the latest.
+
+    `stop_at`: Unix seconds. The VM's own runner keeps it too, so that a record comes home when nobody is connected.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -25,6 +29,7 @@ class Job(BaseModel):
     run: str
     attempt: int
     upload_interval_s: int
+    stop_at: float
 
 
 class TrainerProgress(BaseModel):
@@ -89,4 +94,5 @@ def job_file(ctx: RunContext, python: str, home: str) -> Job:
         run=ctx.run_id,
         attempt=ctx.attempt.number,
         upload_interval_s=UPLOAD_INTERVAL_S,
+        stop_at=stop_at(ctx.attempt).timestamp(),
     )

@@ -11,11 +11,13 @@ from pathlib import Path
 from orchestrator.domain.names import MANAGED, data_prefix
 from orchestrator.domain.plan import BUCKET_LIFETIME_DAYS
 from orchestrator.domain.prices import region_of
-from orchestrator.errors import RemoteCommandFailed, TrainingFailed, Unavailable
+from orchestrator.errors import BadArtifact, NotFound, RemoteCommandFailed, TrainingFailed, Unavailable
 from orchestrator.ports import HostKey, RemoteShell, Worker
 from orchestrator.stages.context import SSH_USER, RunContext
 from orchestrator.stages.job import WORK_DIR, job_file, python_path, trainer_argv
 from orchestrator.waiting import wait_for
+from trainer.data.manifest import MANIFEST_NAME, DatasetManifest, parse_manifest
+from trainer.errors import DataError
 
 INSTALL_TRIES = 3
 _staging = threading.Lock()  # runs of one launch share the data set: one uploads, the others find it there
@@ -29,49 +31,67 @@ def prepare(ctx: RunContext) -> None:
     ctx.check_stop()
     _stage_data(ctx)
     ctx.check_stop()
-    for worker in ctx.provider.get(ctx.ref).workers:
+    for worker in ctx.live_vm().workers:
         _install_with_patience(ctx, worker)
         ctx.check_stop()
 
 
-def open_shell(ctx: RunContext, worker: Worker) -> RemoteShell:
-    """An SSH session with a worker whose key is the one that the cloud's API says; waits while the VM boots."""
+def open_shell(ctx: RunContext, worker: Worker, timeout_s: float | None = None) -> RemoteShell:
+    """An SSH session with a worker whose key is the one that the cloud's API says; waits while the VM boots.
+
+    `timeout_s` 0 tries once. Raises Unavailable when it takes longer, Preempted when the VM is gone.
+    """
     clock, pace = ctx.services.clock, ctx.services.pace
+    patience_s = ctx.patience_s(pace.boot_timeout_s if timeout_s is None else timeout_s)
 
     def published() -> Sequence[HostKey] | None:
-        keys = [key for key in ctx.provider.host_keys(ctx.ref) if key.worker == worker.index]
+        try:
+            keys = [key for key in ctx.provider.host_keys(ctx.ref) if key.worker == worker.index]
+        except NotFound:
+            ctx.live_vm()
+            raise
         return keys or None
 
     keys = wait_for(
         published,
         clock=clock,
-        timeout_s=ctx.patience_s(pace.boot_timeout_s),
+        timeout_s=patience_s,
         poll_s=pace.poll_s,
         what="the host keys of the VM",
     )
     return wait_for(
         lambda: ctx.services.shells.open(worker, keys, SSH_USER, ctx.key_path),
         clock=clock,
-        timeout_s=ctx.patience_s(pace.boot_timeout_s),
+        timeout_s=patience_s,
         poll_s=pace.poll_s,
         what=f"an SSH connection to worker {worker.index}",
     )
 
 
 def _stage_data(ctx: RunContext) -> None:
-    """The manifest goes last: a data set whose manifest is in the bucket is whole."""
+    """The manifest goes last: a data set whose manifest is in the bucket was whole when it came."""
     spec, store = ctx.run.spec, ctx.services.store
-    prefix = data_prefix(spec.dataset)
+    prefix, folder = data_prefix(spec.dataset), Path(spec.dataset_dir)
     with _staging:
         ctx.show("staging the data set")
+        manifest = _manifest(folder)
+        if manifest.fingerprint != spec.dataset:
+            raise BadArtifact(f"{folder} holds another data set than when {ctx.run_id} was launched", "launch again")
         store.ensure_bucket(ctx.bucket, region_of(ctx.attempt.zone), {MANAGED: "1"}, BUCKET_LIFETIME_DAYS)
-        if any(item.name == f"{prefix}/manifest.json" for item in store.list(ctx.bucket, prefix + "/")):
-            return
-        folder = Path(spec.dataset_dir)
-        shards = sorted(path for path in folder.iterdir() if path.is_file() and path.suffix == ".tfrecord")
-        for path in [*shards, folder / "manifest.json"]:
-            store.upload(ctx.bucket, f"{prefix}/{path.name}", path)
-    ctx.note(f"data set in gs://{ctx.bucket}/{prefix} ({spec.dataset_bytes} bytes)")
+        there = {item.name: item.crc32c for item in store.list(ctx.bucket, prefix + "/")}
+        missing = [shard.name for shard in manifest.shards if there.get(f"{prefix}/{shard.name}") != shard.crc32c]
+        if f"{prefix}/{MANIFEST_NAME}" not in there or missing:
+            for name in [*missing, MANIFEST_NAME]:
+                store.upload(ctx.bucket, f"{prefix}/{name}", folder / name)
+            ctx.note(f"data set in gs://{ctx.bucket}/{prefix} ({spec.dataset_bytes} bytes)")
+
+
+def _manifest(folder: Path) -> DatasetManifest:
+    """The prepared data set on this machine. Raises BadArtifact when it is gone or damaged."""
+    try:
+        return parse_manifest((folder / MANIFEST_NAME).read_bytes(), folder / MANIFEST_NAME)
+    except (OSError, DataError) as cause:
+        raise BadArtifact(f"the prepared data set cannot be read: {cause}", "launch again") from cause
 
 
 def _install_with_patience(ctx: RunContext, worker: Worker) -> None:
@@ -82,7 +102,7 @@ def _install_with_patience(ctx: RunContext, worker: Worker) -> None:
                 _install(ctx, shell, worker)
             return
         except Unavailable as cause:
-            ctx.check_stop()
+            ctx.live_vm()
             if not tries_left:
                 raise
             ctx.note(f"installing again on worker {worker.index}: {cause.sentence}")
@@ -92,7 +112,7 @@ def _install(ctx: RunContext, shell: RemoteShell, worker: Worker) -> None:
     pace = ctx.services.pace
     ctx.show(f"installing the trainer on worker {worker.index}")
     shell.run(["mkdir", "-p", WORK_DIR], timeout_s=60)
-    payload = ctx.services.payload
+    payload = ctx.services.payload()
     for name, path in payload.scripts.items():
         shell.put(path, f"{WORK_DIR}/{name}")
     shell.put(payload.trainer_zip, f"{WORK_DIR}/trainer.zip")

@@ -20,10 +20,13 @@ from orchestrator.errors import (
     Preempted,
     Unavailable,
 )
+from orchestrator.guard import credit_or_refuse
 from orchestrator.ports import Vm, VmSpec, VmState
 from orchestrator.stages.context import SSH_USER, RunContext
 from orchestrator.stages.keys import ensure_key
 from orchestrator.waiting import wait_for
+
+CREATE_TRIES = 2
 
 
 def provision(ctx: RunContext) -> None:
@@ -32,12 +35,15 @@ def provision(ctx: RunContext) -> None:
     Raises NoCapacity or QuotaExceeded (nothing exists then), KillSwitchNotArmed, Stopped, or another error.
     """
     ctx.check_stop()
-    if ctx.attempt.state is AttemptState.RESERVED:
-        _arm_and_intend(ctx)
-        ctx.check_stop()
-        _create(ctx)
-    elif ctx.attempt.state is AttemptState.INTENDED and ctx.attempt.operation is None:
-        _create(ctx)  # died between intent and answer: the same name can only give the same VM
+    attempt = ctx.attempt
+    if attempt.state is AttemptState.RESERVED:
+        _create(ctx, _arm_and_intend(ctx))
+    elif attempt.state is AttemptState.REFUSED:
+        raise Preempted(f"the create of {attempt.vm} was refused, and what followed was interrupted")
+    elif attempt.seen_at is None and attempt.operation is None and not _appears(ctx):
+        # Interrupted between intent and answer. Its VM may have lived and died since: it is not asked for again, its
+        # attempt is settled at what it can have cost, and another follows.
+        raise Preempted(f"the create of {attempt.vm} was interrupted and no VM of it is there")
     vm = _wait_until_ready(ctx)
     _confirm_switches(ctx, vm)
 
@@ -67,35 +73,54 @@ def _armed_spec(ctx: RunContext) -> VmSpec:
     return spec
 
 
-def _arm_and_intend(ctx: RunContext) -> None:
+def _arm_and_intend(ctx: RunContext) -> VmSpec:
     ctx.show("arming kill switches")
     # The reservation is for a duration; the clock starts with the intent, not when the run was planned.
     deadline = ctx.now() + timedelta(hours=float(ctx.run.spec.max_hours))
-    ctx.update_attempt(deadline=deadline)
+    services = ctx.services
+    latest = deadline + timedelta(seconds=KILL_SLACK_S)
+    credit_or_refuse(services.ledger, simulated=services.simulated, now=ctx.now(), until=latest)
+    ctx.update_attempt(expect=AttemptState.RESERVED, deadline=deadline)
     spec = _armed_spec(ctx)
     ctx.provider.validate(spec)
-    ctx.update_attempt(state=AttemptState.INTENDED, billed_from=ctx.now())
+    ctx.check_stop()
+    # Another process may have ended the attempt while this one asked: then there is no reservation any more.
+    ctx.update_attempt(expect=AttemptState.RESERVED, state=AttemptState.INTENDED, billed_from=ctx.now())
     armed = ", ".join(switch.name for switch in ctx.services.switches_for(ctx.accelerator))
     ctx.note(f"intend {ctx.attempt.vm} in {ctx.attempt.zone}, deadline {deadline:%H:%M:%S} UTC, armed: {armed}")
+    return spec
 
 
-def _create(ctx: RunContext) -> None:
+def _create(ctx: RunContext, spec: VmSpec) -> None:
+    """Ask for the VM; when the answer is lost, look before asking once more.
+
+    The name is the same each time, so a second request cannot make a second VM; if the first failed for a lasting
+    reason, the second answer says so.
+    """
     ctx.show("asking for the VM")
-    try:
-        operation = ctx.provider.create(_armed_spec(ctx))
-    except AlreadyExists:
-        _adopt_or_refuse(ctx, ctx.provider.get(ctx.ref))
-        return
-    except Unavailable as cause:
-        _resolve(ctx, cause)
-        return
-    ctx.update_attempt(operation=operation)
-    ctx.note(f"create asked for: {operation}")
+    for tries_left in reversed(range(CREATE_TRIES)):
+        try:
+            operation = ctx.provider.create(spec)
+        except AlreadyExists:
+            _adopt_or_refuse(ctx, ctx.provider.get(ctx.ref))
+            return
+        except Unavailable as cause:
+            ctx.note(f"the answer to the create was lost: {cause.sentence}")
+            if _appears(ctx):
+                return
+            if not tries_left:
+                raise
+        except OrchestratorError:
+            ctx.update_attempt(state=AttemptState.REFUSED)
+            raise
+        else:
+            ctx.update_attempt(operation=operation)
+            ctx.note(f"create asked for: {operation}")
+            return
 
 
-def _resolve(ctx: RunContext, cause: Unavailable) -> None:
-    """The answer to a create was lost. Look whether the VM exists; never create blindly a second time."""
-    ctx.note(f"the answer to the create was lost: {cause.sentence}")
+def _appears(ctx: RunContext) -> bool:
+    """Whether the VM turns up although the answer to its create was lost; then it is taken over."""
 
     def look() -> Vm | None:
         try:
@@ -107,12 +132,9 @@ def _resolve(ctx: RunContext, cause: Unavailable) -> None:
     try:
         vm = wait_for(look, clock=ctx.services.clock, timeout_s=6 * pace.poll_s, poll_s=pace.poll_s, what="the VM")
     except Unavailable:
-        # Not there after several looks. A create with the same name cannot make a second VM; if it failed for a
-        # lasting reason the second answer says so.
-        operation = ctx.provider.create(_armed_spec(ctx))
-        ctx.update_attempt(operation=operation)
-        return
+        return False
     _adopt_or_refuse(ctx, vm)
+    return True
 
 
 def _adopt_or_refuse(ctx: RunContext, vm: Vm) -> None:
@@ -143,8 +165,7 @@ def _wait_until_ready(ctx: RunContext) -> Vm:
             _raise_if_failed(ctx)
             ctx.show("creating")
             return None
-        if vm.state in (VmState.PREEMPTED, VmState.STOPPED, VmState.DELETING):
-            raise Preempted(f"{vm.ref.name} was taken back while it was created ({vm.raw_state})")
+        ctx.live_vm()  # says so when it was taken back while it was created
         return None
 
     pace = ctx.services.pace
@@ -168,7 +189,7 @@ def _raise_if_failed(ctx: RunContext) -> None:
         except Unavailable:
             raise
         except OrchestratorError as cause:
-            ctx.update_attempt(seen_at=None)  # a VM whose creation failed never ran, so it costs nothing
+            ctx.update_attempt(state=AttemptState.REFUSED)  # a VM whose creation failed never ran and costs nothing
             ctx.note(f"the create failed: {cause.sentence}")
             raise
 
@@ -180,8 +201,7 @@ def _confirm_switches(ctx: RunContext, vm: Vm) -> None:
         ctx.show(f"proving kill switch: {switch.name}")
 
         def proven() -> bool | None:
-            ctx.check_stop()
-            return switch.armed(ctx.provider.get(vm.ref), deadline) or None  # noqa: B023 - called before the next turn
+            return switch.armed(ctx.live_vm(), deadline) or None  # noqa: B023 - called before the next turn
 
         try:
             wait_for(
@@ -197,3 +217,4 @@ def _confirm_switches(ctx: RunContext, vm: Vm) -> None:
                 "the VM is torn down; look at its serial console for what its startup script said",
             ) from cause
         ctx.note(f"kill switch proven: {switch.name}")
+    ctx.update_attempt(proven_at=ctx.now())

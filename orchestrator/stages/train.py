@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from orchestrator.errors import (
     CloudError,
     DeadlineReached,
-    NotFound,
     Preempted,
+    RemoteCommandFailed,
     Stopped,
     TrainingFailed,
     Unavailable,
 )
 from orchestrator.guard import must_stop
-from orchestrator.ports import RemoteShell, VmState
+from orchestrator.ports import RemoteShell
 from orchestrator.stages.collect import MANIFEST
 from orchestrator.stages.context import RunContext
 from orchestrator.stages.job import WORK_DIR, RunnerStatus, TrainerProgress
@@ -25,6 +27,8 @@ from orchestrator.waiting import wait_for
 _RUNNER = f"{WORK_DIR}/runner.py"
 _JOB = f"{WORK_DIR}/job.json"
 _COMMAND_TIMEOUT_S = 60.0
+SILENT_LOOKS = 50
+"""So many looks in a row without a usable answer, on a connection that works, and the runner is given up."""
 
 
 def train(ctx: RunContext) -> None:
@@ -68,35 +72,37 @@ class _Follower:
     def follow(self) -> RunnerStatus:
         """Start the trainer if it does not run yet, and return its status when it has ended."""
         ctx = self._ctx
-        self._runner("start", required=True)
+        self._start()
         ctx.note("trainer started")
+        silent = 0
         while True:
-            status = self._runner("status", "--offset", str(self._log_size()))
+            status = self._status()
+            silent = 0 if status or self._shell is None else silent + 1
             if status is not None:
                 self._keep(status)
                 if status.state in ("exited", "lost"):
                     return status
-            elif self._ended_in_bucket():
-                return RunnerStatus(state="exited", rc=self._rc_in_bucket())
-            reason = must_stop(ctx.attempt, ctx.now())
-            if reason:
-                raise DeadlineReached(f"run {ctx.run_id} was stopped because {reason}", "give it more --max-hours")
-            if status is None or status.log == "":
-                self._check_vm()
+            else:
+                ended = self._ended_in_bucket()
+                if ended is not None:
+                    return ended
+                ctx.show(f"no answer from the VM; asked again until {ctx.attempt.deadline:%H:%M} UTC")
+            self._must_go_on(silent)
+            if status is None or status.log_size <= self._log_size():
                 ctx.sleep(ctx.services.pace.poll_s)
 
     def stop(self) -> None:
         """Ask the trainer to end; it writes its record before it does."""
         try:
-            self._runner("stop")
+            self._connected().run(["python3", _RUNNER, "stop", _JOB], timeout_s=_COMMAND_TIMEOUT_S)
             wait_for(
-                lambda: True if (s := self._runner("status")) is None or s.state != "running" else None,
+                lambda: True if (s := self._status()) is None or s.state != "running" else None,
                 clock=self._ctx.services.clock,
                 timeout_s=30,
                 poll_s=min(1.0, self._ctx.services.pace.poll_s),
                 what="the end of the trainer",
             )
-        except CloudError as cause:
+        except (CloudError, Preempted, Stopped) as cause:
             self._ctx.note(f"the trainer could not be stopped cleanly: {cause.sentence}")
 
     def close(self) -> None:
@@ -104,20 +110,56 @@ class _Follower:
             self._shell.close()
             self._shell = None
 
-    def _runner(self, verb: str, *more: str, required: bool = False) -> RunnerStatus | None:
-        """Call the runner; None when the VM cannot be reached now (unless `required`)."""
+    def _connected(self, timeout_s: float = 0.0) -> RemoteShell:
+        if self._shell is None:
+            workers = self._ctx.provider.get(self._ctx.ref).workers
+            if not workers:
+                raise Unavailable("the VM has no worker to connect to yet")
+            self._shell = open_shell(self._ctx, workers[0], timeout_s)
+        return self._shell
+
+    def _start(self) -> None:
+        """Safe to repeat: the runner starts a job once."""
+        shell = self._connected(self._ctx.services.pace.boot_timeout_s)
         try:
-            if self._shell is None:
-                worker = self._ctx.provider.get(self._ctx.ref).workers[0]
-                self._shell = open_shell(self._ctx, worker)
-            done = self._shell.run(["python3", _RUNNER, verb, _JOB, *more], timeout_s=_COMMAND_TIMEOUT_S)
-        except (Unavailable, NotFound, IndexError):
+            shell.run(["python3", _RUNNER, "start", _JOB], timeout_s=_COMMAND_TIMEOUT_S)
+        except Unavailable:
             self.close()
-            if required:
-                self._check_vm()
-                raise
+            self._ctx.live_vm()
+            shell = self._connected(self._ctx.services.pace.boot_timeout_s)
+            shell.run(["python3", _RUNNER, "start", _JOB], timeout_s=_COMMAND_TIMEOUT_S)
+
+    def _status(self) -> RunnerStatus | None:
+        """What the runner says; None when it cannot be asked now or does not answer as it should.
+
+        One try, not a wait: deadline, user and bucket are looked at between two tries.
+        """
+        command = ["python3", _RUNNER, "status", _JOB, "--offset", str(self._log_size())]
+        try:
+            done = self._connected().run(command, timeout_s=_COMMAND_TIMEOUT_S)
+            return RunnerStatus.model_validate_json(done.stdout.strip().splitlines()[-1])
+        except (RemoteCommandFailed, ValidationError, IndexError):
             return None
-        return RunnerStatus.model_validate_json(done.stdout.strip().splitlines()[-1]) if verb == "status" else None
+        except (CloudError, Preempted, Stopped):
+            self.close()
+            return None
+
+    def _must_go_on(self, silent: int) -> None:
+        """Raises what ends the run: the user's wish, its deadline, a VM that is gone, a runner that never answers."""
+        ctx = self._ctx
+        ctx.check_stop()
+        reason = must_stop(ctx.attempt, ctx.now())
+        if reason:
+            raise DeadlineReached(f"run {ctx.run_id} was stopped because {reason}", "give it more --max-hours")
+        if silent >= SILENT_LOOKS:
+            raise TrainingFailed("the runner on the VM gives no usable answer", f"orchestrate logs {ctx.run_id}")
+        try:
+            ctx.live_vm()
+        except Unavailable:
+            return  # could not look: unknown, not absent
+        except Preempted:
+            if self._ended_in_bucket() is None:
+                raise
 
     def _log_size(self) -> int:
         return self._log.stat().st_size if self._log.exists() else 0
@@ -130,30 +172,16 @@ class _Follower:
         now = status.progress or TrainerProgress()
         self._ctx.show(now.phase or "starting", epoch=now.epoch, loss=now.loss, accuracy=now.accuracy)
 
-    def _check_vm(self) -> None:
-        """Raises Preempted when the VM was taken back before the trainer's results were whole."""
+    def _ended_in_bucket(self) -> RunnerStatus | None:
+        """The end of the training as its results say it; None while they are not whole, or cannot be seen now."""
         ctx = self._ctx
         try:
-            vm = ctx.provider.get(ctx.ref)
-        except Unavailable:
-            return  # could not look: unknown, not absent
-        except NotFound as cause:
-            if self._ended_in_bucket():
-                return
-            raise Preempted(f"{ctx.attempt.vm} is gone before its training ended") from cause
-        if vm.state in (VmState.PREEMPTED, VmState.STOPPED, VmState.DELETING) and not self._ended_in_bucket():
-            raise Preempted(f"{ctx.attempt.vm} was taken back ({vm.raw_state})")
-
-    def _ended_in_bucket(self) -> bool:
-        ctx = self._ctx
-        try:
-            return any(item.name.endswith(MANIFEST) for item in ctx.services.store.list(ctx.bucket, ctx.results + "/"))
-        except Unavailable:
-            return False
-
-    def _rc_in_bucket(self) -> int:
-        ctx = self._ctx
-        return int(json.loads(ctx.services.store.read(ctx.bucket, f"{ctx.results}/{MANIFEST}"))["rc"])
+            content = ctx.services.store.read(ctx.bucket, f"{ctx.results}/{MANIFEST}")
+            return RunnerStatus(state="exited", rc=int(json.loads(content)["rc"]))
+        except CloudError:
+            return None
+        except (ValueError, KeyError, TypeError):
+            return RunnerStatus(state="lost")  # `collect` says what is wrong with it
 
 
 def _last_lines(path: Path, count: int = 5) -> str:

@@ -96,7 +96,7 @@ def test_an_unknown_place_is_a_usage_error(run_cli: Shell, flags: tuple[str, ...
         (
             "budget",
             "zoness = []",
-            "orchestrate.toml: zoness = []: Extra inputs are not permitted\n  next: known keys: project, ",
+            "orchestrate.toml: zoness = []: there is no such key\n  next: known keys: project, ",
         ),
         ("compare", 'project = "X"', "orchestrate.toml: project = 'X': is no Google Cloud project id"),
     ],

@@ -98,7 +98,7 @@ def test_logs_and_fetch_read_the_bucket(cloud: Shell) -> None:
     fill(ledger, cloud.folder)
     ledger.update_attempt("r-cccccc", 1, seen_at=DAY, billed_from=DAY)
     ledger.close()
-    record = make_record("r-cccccc").to_json().encode()
+    record = make_record("r-cccccc", fingerprint="f" * 64).to_json().encode()
     assert cloud("cloud", "up").exit == 0
     with open_project({"ORCHESTRATE_HOME": str(cloud.home)}, cloud.folder) as project:
         services = connect(project)

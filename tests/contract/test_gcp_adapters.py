@@ -61,6 +61,20 @@ def test_a_delete_does_not_wait_for_a_look(api: Api, local_cloud: LocalCloud) ->
         _impatient(api, local_cloud).delete(VmRef(spec.ref.zone, "somebody-elses"))
 
 
+@both
+@pytest.mark.parametrize("http", [400, 409])
+def test_a_delete_that_is_refused_for_now_is_asked_again(api: Api, http: int, local_cloud: LocalCloud) -> None:
+    """Another operation holds the VM: never the user's mistake, which nobody would repeat."""
+    rig = CloudRig(api, local_cloud, retry_s=5)
+    spec = rig.spec()
+    rig.provider.create(spec)
+    local_cloud.fault("tpu.nodes.delete" if api == "tpu" else "compute.instances.delete", "before", http=http)
+    with local_cloud.faults_counted(), pytest.raises(Unavailable):
+        rig.provider.delete(spec.ref)
+    rig.provider.delete(spec.ref)
+    rig.wait(lambda: rig.is_gone(spec.ref))
+
+
 def test_an_instance_ends_with_everything_that_bills(local_cloud: LocalCloud) -> None:
     """Auto-delete disk with labels, DELETE as the action, no restart, keys from its own metadata alone."""
     rig = CloudRig("gpu", local_cloud, retry_s=5)

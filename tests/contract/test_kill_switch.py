@@ -71,6 +71,25 @@ def test_a_switch_set_for_a_later_time_is_not_armed(armed: tuple[Rig, KillSwitch
     assert not switch.armed(rig.provider.get(spec.ref), deadline - timedelta(seconds=LIFE_S / 2))
 
 
+def test_a_vm_that_may_not_delete_itself_is_never_armed(local_cloud: LocalCloud) -> None:
+    """403 to its own token: the timer runs and cannot fire, so it says nothing, and asks again at each poll."""
+    rig = CloudRig("tpu", local_cloud, retry_s=5)
+    switch = DeadlineTimer(rig.provider, "tpu")
+    deadline = rig.now() + timedelta(seconds=LIFE_S)
+    spec = switch.arm(rig.spec(), deadline, rig.now())
+    impatient = spec.metadata["startup-script"].replace("POLL_S = 5\n", "POLL_S = 0.2\n")
+    spec = spec.with_metadata(startup_script=impatient)
+    refused = {"method": "tpu.nodes.delete", "when": "before", "http": 403, "times": 4}
+    local_cloud.control("faults", refused)
+    with local_cloud.faults_counted():
+        rig.ready(spec)
+        rig.wait(lambda: local_cloud.control("faults")["faults"][0]["hit"] >= 3)
+        assert not switch.armed(rig.provider.get(spec.ref), deadline)
+        rig.wait(lambda: local_cloud.control("faults")["faults"][0]["done"])
+    rig.wait(lambda: switch.armed(rig.provider.get(spec.ref), deadline))
+    rig.provider.delete(spec.ref)
+
+
 def test_the_run_limit_is_within_what_compute_engine_takes() -> None:
     """At least 30 s, at most 120 days; every second of the time that is left, rounded up."""
     rig, switch = FakeRig("gpu"), MaxRunDuration()

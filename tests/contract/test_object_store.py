@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
@@ -29,6 +30,7 @@ class StoreRig(Protocol):
     @property
     def store(self) -> ObjectStore: ...
     def foreign_bucket(self, bucket: str) -> None: ...
+    def squatted_bucket(self, bucket: str) -> None: ...
     def overwrite(self, bucket: str, name: str, content: bytes) -> None: ...
     def lose_upload_answer(self) -> None: ...
 
@@ -40,6 +42,10 @@ class FakeStoreRig:
 
     def foreign_bucket(self, bucket: str) -> None:
         self.fake.add_bucket(bucket, REGION, {"owner": "somebody"})
+
+    def squatted_bucket(self, bucket: str) -> None:
+        self.fake.add_bucket(bucket, REGION, {MANAGED: "1"}, is_in_project=False)
+        self.fake.put(bucket, "results/evil", b"x")
 
     def overwrite(self, bucket: str, name: str, content: bytes) -> None:
         self.fake.put(bucket, name, content)
@@ -57,6 +63,12 @@ class CloudStoreRig:
 
     def foreign_bucket(self, bucket: str) -> None:
         self.raw.create_bucket(bucket, location=REGION)
+
+    def squatted_bucket(self, bucket: str) -> None:
+        made = self.raw.bucket(bucket)
+        made.labels = {MANAGED: "1"}
+        self.raw.create_bucket(made, project="somebody-elses", location=REGION)
+        made.blob("results/evil").upload_from_string(b"x")
 
     def overwrite(self, bucket: str, name: str, content: bytes) -> None:
         self.raw.bucket(bucket).blob(name).upload_from_string(content)
@@ -112,6 +124,25 @@ def test_a_bucket_without_our_label_is_neither_used_nor_deleted(rig: StoreRig) -
         rig.store.ensure_bucket(name, REGION, LABELS, 30)
     with pytest.raises(UsageError):
         rig.store.delete_bucket(name)
+    assert name not in rig.store.buckets()
+
+
+def test_a_bucket_of_another_project_is_not_ours_whatever_its_label_says(rig: StoreRig, tmp_path: Path) -> None:
+    """Names are global and ours can be guessed: a stranger gets no data of ours and gives us none of his."""
+    name = f"squatted-{next(_numbers)}"
+    rig.squatted_bucket(name)
+    item, target = StoredObject("results/evil", 1, "AAAAAA==", 1), tmp_path / "target"
+    for attempt in (
+        lambda: rig.store.ensure_bucket(name, REGION, LABELS, 30),
+        lambda: rig.store.delete_bucket(name),
+        lambda: rig.store.list(name, "results/"),
+        lambda: rig.store.upload(name, "a", _file(tmp_path, b"x")),
+        lambda: rig.store.read(name, item.name),
+        lambda: rig.store.download(name, item, target),
+    ):
+        with pytest.raises(UsageError):
+            attempt()
+    assert not target.exists()
     assert name not in rig.store.buckets()
 
 
@@ -210,6 +241,49 @@ def test_the_bucket_is_private_regional_and_forgets(local_cloud: LocalCloud) -> 
     assert made.soft_delete_policy.retention_duration_seconds in (0, None)
     assert [(rule["action"]["type"], rule["condition"]["age"]) for rule in made.lifecycle_rules] == [("Delete", 14)]
     assert made.labels == {**LABELS, MANAGED: "1"}
+
+
+def test_settings_that_were_changed_are_put_right(local_cloud: LocalCloud) -> None:
+    """They bound what storage costs and who sees it; what else there is at the bucket stays as it is."""
+    clients = local_cloud.clients()
+    Buckets(clients).ensure_bucket("contract-changed", REGION, LABELS, 14)
+    made = clients.storage.get_bucket("contract-changed")
+    made.iam_configuration.uniform_bucket_level_access_enabled = False
+    made.iam_configuration.public_access_prevention = "inherited"
+    made.soft_delete_policy.retention_duration_seconds = 30 * 24 * 3600
+    made.lifecycle_rules = [{"action": {"type": "Delete"}, "condition": {"age": 3650}}]
+    made.labels = {**made.labels, "team": "a"}
+    made.patch()
+    Buckets(clients).ensure_bucket("contract-changed", REGION, LABELS, 14)
+    found = clients.storage.get_bucket("contract-changed")
+    assert found.iam_configuration.uniform_bucket_level_access_enabled
+    assert found.iam_configuration.public_access_prevention == "enforced"
+    assert found.soft_delete_policy.retention_duration_seconds in (0, None)
+    assert [dict(rule) for rule in found.lifecycle_rules] == [{"action": {"type": "Delete"}, "condition": {"age": 14}}]
+    assert found.labels == {**LABELS, MANAGED: "1", "team": "a"}
+    Buckets(clients).ensure_bucket("contract-changed", REGION, LABELS, 14)
+    assert clients.storage.get_bucket("contract-changed").metageneration == found.metageneration
+
+
+def test_runs_that_start_at_once_make_one_bucket(local_cloud: LocalCloud) -> None:
+    """Whichever is first: none takes what the other made just now for a stranger's."""
+    stores = [Buckets(local_cloud.clients()) for _ in range(6)]
+    with ThreadPoolExecutor(len(stores)) as pool:
+        made = [pool.submit(store.ensure_bucket, "contract-at-once", REGION, LABELS, 30) for store in stores]
+    assert [future.result() for future in made] == [None] * len(stores)
+
+
+def test_whose_a_bucket_is_is_asked_once(local_cloud: LocalCloud, tmp_path: Path) -> None:
+    """Not for every object: a store that knows it works on while buckets cannot be listed."""
+    name = "contract-asked-once"
+    Buckets(local_cloud.clients()).ensure_bucket(name, REGION, LABELS, 30)
+    store = Buckets(local_cloud.clients(retry_s=0.001))
+    store.upload(name, "a", _file(tmp_path, b"x"))
+    local_cloud.fault("storage.buckets.list", "before")
+    with local_cloud.faults_counted():
+        assert store.read(name, "a") == b"x"
+        with pytest.raises(Unavailable):
+            Buckets(local_cloud.clients(retry_s=0.001)).read(name, "a")
 
 
 def test_a_bucket_whose_create_was_answered_by_a_fault_is_there(local_cloud: LocalCloud) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -9,8 +10,9 @@ from pathlib import Path
 
 import paramiko
 import pytest
+from paramiko.ssh_exception import NoValidConnectionsError
 
-from infra.ssh import FabricShell, FabricShells
+from infra.ssh import FabricShell, FabricShells, _translated
 from orchestrator.errors import HostKeyRejected, RemoteCommandFailed, Unavailable
 from orchestrator.ports import HostKey, RemoteShell, ShellFactory, Worker
 from tests.contract.cloud import LocalCloud
@@ -165,6 +167,37 @@ def test_a_login_that_the_vm_does_not_know_is_unavailable(cloud_door: Door, tmp_
     private, _ = _key_pair(tmp_path)
     with pytest.raises(Unavailable):
         replace(cloud_door, private_key=private).open()
+
+
+def test_a_file_that_cannot_be_written_is_unavailable(cloud_door: Door, tmp_path: Path) -> None:
+    """A folder that is not there, a full disk: what SFTP is refused comes out as an error of ours."""
+    shell = cloud_door.open()
+    source = tmp_path / "source"
+    source.write_bytes(b"x" * 300_000)
+    with pytest.raises(Unavailable):
+        shell.put(source, "no/such/folder")
+    shell.run(["ln", "-s", "/dev/full", "full.partial"], timeout_s=20)
+    with pytest.raises(Unavailable):
+        shell.put(source, "full")
+    shell.close()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        EOFError(), TimeoutError(), ConnectionResetError(), OSError(28, "No space left on device"), OSError("Failure"),
+        socket.gaierror(-2, "Name or service not known"), paramiko.SSHException(), paramiko.SFTPError("Garbage"),
+        paramiko.AuthenticationException(), paramiko.ChannelException(1, "refused"),
+        NoValidConnectionsError({("10.0.0.1", 22): ConnectionRefusedError()}),
+    ],
+    ids=lambda error: type(error).__name__,
+)  # fmt: skip
+def test_whatever_breaks_underneath_is_unavailable(error: Exception) -> None:
+    """paramiko's exceptions have no common parent."""
+    with pytest.raises(Unavailable) as caught, _translated("SSH"):
+        raise error
+    assert caught.value.__cause__ is error
+    assert caught.value.sentence.strip(": ") != "SSH"
 
 
 def test_output_that_is_no_text_is_still_readable(cloud_door: Door) -> None:

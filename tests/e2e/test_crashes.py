@@ -19,11 +19,14 @@ STAGES = [stage for stage in Stage if stage is not Stage.DONE]
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", STAGES, ids=[stage.value for stage in STAGES])
 def test_run_finishes_after_the_command_is_killed(orchestrate: Orchestrate, stage: Stage) -> None:
-    """Whatever the stage, `recover` takes the run to its end with its record, and nothing bills."""
+    """Whatever the stage, the run goes on to its end with its record, and nothing bills.
+
+    `recover` rents nothing for a run that had no VM yet, so there `attach` is what goes on.
+    """
     launched = orchestrate.start("launch", "--accel", "t4", *QUICK)
     run = orchestrate.wait_for_run(lambda run: run.state is RunState.ACTIVE and run.stage is stage)
     kill_hard(launched)
-    verb = ("attach", run.id) if stage is Stage.TRAIN else ("recover",)
+    verb = ("attach", run.id) if stage in (Stage.PROVISION, Stage.TRAIN) else ("recover",)
     recovered = orchestrate.run(*verb, "--json")
     assert recovered.code == 0, recovered.err
     assert recovered.json["billable_remaining"] == 0

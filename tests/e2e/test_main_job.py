@@ -50,11 +50,11 @@ def test_launch_trains_brings_the_record_home_and_proves_teardown(orchestrate: O
 
 
 def _assert_meter_agrees(orchestrate: Orchestrate, usd: Decimal) -> None:
-    """The ledger's cost is what the cloud has metered: within a cent, and never below it."""
+    """The ledger's cost is what the cloud has metered, never below it: within a cent and ten seconds of looking."""
     rows = [row for row in orchestrate.control("meter")["rows"] if row["kind"] != "bucket"]
     metered = sum(Decimal(row["usd"]) for row in rows)
     assert metered > 0
-    assert metered <= usd <= metered + Decimal("0.01")
+    assert metered <= usd <= metered + Decimal("0.01") + Decimal(8) * 10 / 3600
 
 
 def _assert_log_agrees_with_record(record_path: Path) -> None:

@@ -24,6 +24,7 @@ def crc32c(content: bytes) -> str:
 class _Bucket:
     region: str
     labels: dict[str, str]
+    is_in_project: bool = True
     objects: dict[str, tuple[bytes, int]] = field(default_factory=dict)
 
 
@@ -46,9 +47,9 @@ class FakeObjectStore:
         """The next calls of `method` have their effect and raise Unavailable all the same."""
         self._faults.plan(method, times, after=True)
 
-    def add_bucket(self, bucket: str, region: str, labels: Mapping[str, str]) -> None:
-        """A bucket that somebody else made."""
-        self._buckets[bucket] = _Bucket(region, dict(labels))
+    def add_bucket(self, bucket: str, region: str, labels: Mapping[str, str], *, is_in_project: bool = True) -> None:
+        """A bucket that somebody else made, in our project or in his."""
+        self._buckets[bucket] = _Bucket(region, dict(labels), is_in_project)
 
     def put(self, bucket: str, name: str, content: bytes) -> None:
         """What a VM or a stranger writes: as it is, over what was there."""
@@ -65,28 +66,24 @@ class FakeObjectStore:
         with self._faults.met("ensure_bucket"):
             if lifetime_days < 1:
                 raise UsageError(f"lifetime_days: {lifetime_days} is no lifetime")
-            found = self._buckets.setdefault(bucket, _Bucket(region, {**labels, MANAGED: "1"}))
-            if found.labels.get(MANAGED) != "1":
-                raise UsageError(f"bucket {bucket} lacks the label {MANAGED}=1")
+            self._buckets.setdefault(bucket, _Bucket(region, {**labels, MANAGED: "1"}))
+            found = self._ours(bucket)
             if found.region != region:
                 raise UsageError(f"bucket {bucket} lies in {found.region}, not in {region}")
 
     def delete_bucket(self, bucket: str) -> None:
         with self._faults.met("delete_bucket"):
-            found = self._buckets.get(bucket)
-            if found is None:
-                return
-            if found.labels.get(MANAGED) != "1":
-                raise UsageError(f"bucket {bucket} lacks the label {MANAGED}=1")
-            del self._buckets[bucket]
+            if bucket in self._buckets:
+                self._ours(bucket)
+                del self._buckets[bucket]
 
     def buckets(self) -> tuple[str, ...]:
         with self._faults.met("buckets"):
-            return tuple(sorted(name for name, found in self._buckets.items() if found.labels.get(MANAGED) == "1"))
+            return tuple(sorted(name for name, found in self._buckets.items() if _is_ours(found)))
 
     def list(self, bucket: str, prefix: str) -> tuple[StoredObject, ...]:
         with self._faults.met("list"):
-            objects = self._buckets[bucket].objects if bucket in self._buckets else {}
+            objects = self._ours(bucket).objects if bucket in self._buckets else {}
             return tuple(
                 StoredObject(name, len(content), crc32c(content), generation)
                 for name, (content, generation) in sorted(objects.items())
@@ -95,10 +92,8 @@ class FakeObjectStore:
 
     def upload(self, bucket: str, name: str, source: Path) -> None:
         with self._faults.met("upload"):
-            if bucket not in self._buckets:
-                raise NotFound(f"bucket {bucket} does not exist")
+            there = self._ours(bucket).objects.get(name)
             content = source.read_bytes()
-            there = self._buckets[bucket].objects.get(name)
             if there is None:
                 self.put(bucket, name, content)
             elif there[0] != content:
@@ -116,11 +111,23 @@ class FakeObjectStore:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(content)
 
+    def _ours(self, bucket: str) -> _Bucket:
+        found = self._buckets.get(bucket)
+        if found is None:
+            raise NotFound(f"bucket {bucket} does not exist")
+        if not _is_ours(found):
+            raise UsageError(f"bucket {bucket} lacks the label {MANAGED}=1, or lies in somebody else's project")
+        return found
+
     def _received(self, bucket: str, name: str, generation: int | None) -> bytes:
-        found = self._buckets[bucket].objects.get(name) if bucket in self._buckets else None
+        found = self._ours(bucket).objects.get(name)
         if found is None or generation not in (None, found[1]):
             raise NotFound(f"{bucket}/{name} does not exist")
         if (bucket, name) in self._damaged:
             self._damaged.remove((bucket, name))
             raise BadArtifact(f"{name} was damaged on its way")
         return found[0]
+
+
+def _is_ours(bucket: _Bucket) -> bool:
+    return bucket.is_in_project and bucket.labels.get(MANAGED) == "1"

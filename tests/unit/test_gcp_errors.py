@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import requests
@@ -119,6 +119,16 @@ def test_what_google_did_not_say_is_never_absence(code: int, text: str) -> None:
     assert type(_translated(_answer(code, text))) is Unavailable
 
 
+@pytest.mark.parametrize("code", [403, 404, 502])
+@pytest.mark.parametrize(
+    "text", ['{"error": "text"}', '{"error": ["text"]}', '"text"', "5", '{"error": {"details": 5}}']
+)
+def test_json_that_is_not_google_s_is_never_absence(code: int, text: str) -> None:
+    """api_core itself stumbles over it while it makes an error of the answer."""
+    with pytest.raises(Unavailable), translated("do it"):
+        raise _answer(code, text)
+
+
 def test_a_quota_names_itself_and_its_limit() -> None:
     """In the ErrorInfo beside the QuotaFailure, or in the text where there is nothing else."""
     details = (QUOTA_FAILURE, _info("RESOURCE_QUOTA_EXCEEDED", quota_limit="TPUV3", quota_limit_value="8"))
@@ -199,3 +209,5 @@ def test_our_own_mistakes_are_not_swallowed() -> None:
     """A TypeError of ours stays a TypeError."""
     with pytest.raises(TypeError), translated("do it"):
         raise TypeError
+    with pytest.raises(AttributeError), translated("do it"):
+        _ = cast(Any, "text").get("error")

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.domain.runs import AttemptState, Run, RunState, Stage
 from orchestrator.ports import CommandResult
-from orchestrator.recover import recover, teardown_all, teardown_runs
+from orchestrator.recover import of_others, recover, teardown_all, teardown_runs
 from orchestrator.stages.context import RunContext
 from orchestrator.stages.provision import provision
 from tests.fakes import FakeVmProvider
@@ -233,6 +233,7 @@ def test_teardown_all_ends_what_the_ledger_does_not_know(world: World, tmp_path:
     [run] = other.admit()
     provision(RunContext(other.services, run.id, other.progress.append, other.stop))
     assert world.alive == 1
+    assert [item.ref.name for item in of_others(world.services)] == [world.tpu.alive()[0].name]
     report = teardown_all(world.services, buckets=False)
     assert (len(report.ended), report.unproven, world.alive) == (1, [], 0)
     other.ledger.close()

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,6 +142,38 @@ def test_stop_lets_the_trainer_save_and_its_results_are_uploaded(host: Host) -> 
     assert [host.runner("stop")["first"] for _ in range(2)] == [True, False]
     assert host.ended()["rc"] == 3
     assert host.world.stored(f"{PREFIX}/record.json") == b"saved"
+
+
+def test_before_the_deadline_the_training_stops_by_itself_and_its_record_is_uploaded(host: Host) -> None:
+    """Nobody is connected: what it has by then is saved and in the bucket before the VM is deleted."""
+    host.job(
+        "import pathlib, signal, sys, time\n"
+        "def save(*_): pathlib.Path('artifacts/record.json').write_text('saved'); sys.exit(3)\n"
+        "signal.signal(signal.SIGTERM, save); print('ready', flush=True); time.sleep(60)",
+        stop_at=time.time() + 3,
+    )
+    host.runner("start")
+    eventually(lambda: "ready" in host.runner("status")["log"])
+    ended = host.ended()
+    assert ended["rc"] == 3
+    assert ended["ended_at"] >= json.loads((host.folder / "job.json").read_text())["stop_at"]
+    assert host.world.stored(f"{PREFIX}/record.json") == b"saved"
+    assert host.manifest()["rc"] == 3
+
+
+def test_a_time_to_stop_that_has_passed_ends_the_training_at_once(host: Host) -> None:
+    """A start that came late, as after a slow staging, does not run into the deadline; the end is uploaded too."""
+    host.job("import time; time.sleep(60)", stop_at=time.time() - 5)
+    host.runner("start")
+    assert host.ended()["rc"] == -signal.SIGTERM
+    assert host.manifest()["rc"] == -signal.SIGTERM
+
+
+def test_a_training_that_ends_before_its_time_to_stop_is_not_touched(host: Host) -> None:
+    """It is a limit, not a length."""
+    host.job(TRAINER, stop_at=time.time() + 3600)
+    host.runner("start")
+    assert host.ended()["rc"] == 0
 
 
 def test_a_trainer_that_does_not_listen_is_killed_with_its_children(host: Host) -> None:

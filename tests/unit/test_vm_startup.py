@@ -76,6 +76,51 @@ def test_it_publishes_the_deadline_and_lets_the_vm_live(vm: Vm) -> None:
     assert vm.world.deletions == []
 
 
+def test_the_right_to_delete_is_proven_once_before_anything_is_published(vm: Vm) -> None:
+    """Asked for the deletion of a VM that does not exist, with this VM's own token; never again for an extension."""
+    vm.start()
+    eventually(lambda: KEY in vm.world.published)
+    later = str(vm.world.now() + 7200)
+    vm.world.attributes["oc-deadline"] = later
+    eventually(lambda: vm.world.published[KEY] == later)
+    assert vm.world.proofs == [f"Bearer {TOKEN}"]
+    assert vm.world.deletions == []
+
+
+def test_a_vm_that_may_not_delete_itself_is_never_armed_until_it_may(vm: Vm) -> None:
+    """Asked again at each poll, as rights may come late; the deadline is acted on all the same."""
+    vm.world.may_delete = False
+    vm.start()
+    eventually(lambda: len(vm.world.proofs) >= 3)
+    assert "not armed, the right to delete is not proven: HTTP 403" in vm.log
+    assert vm.world.published == {}
+    vm.world.offset_s = 3601
+    eventually(lambda: vm.world.deletions)
+    assert vm.world.published == {}
+    vm.world.may_delete = True
+    eventually(lambda: KEY in vm.world.published)
+
+
+@pytest.mark.parametrize("body", ["<html>no such page</html>", "", "[]", '{"error": "text"}'])
+def test_a_404_that_is_not_the_api_s_proves_nothing(vm: Vm, body: str) -> None:
+    """A proxy says it to everything."""
+    said, vm.world.not_found_body = vm.world.not_found_body, body
+    vm.start()
+    eventually(lambda: len(vm.world.proofs) >= 2)
+    assert vm.world.published == {}
+    vm.world.not_found_body = said
+    eventually(lambda: KEY in vm.world.published)
+
+
+def test_a_vm_without_a_service_account_is_never_armed(vm: Vm) -> None:
+    """The metadata server answers 404 for its token: that is not the API's 404."""
+    vm.world.has_account = False
+    vm.start()
+    eventually(lambda: vm.log.count("not armed") >= 2)
+    assert vm.world.published == {}
+    assert vm.world.proofs == []
+
+
 def test_it_deletes_the_vm_by_the_server_s_clock_and_repeats_until_it_dies(vm: Vm) -> None:
     """Our clock says that there is an hour left; the server's decides. A refusal ends nothing."""
     vm.world.delete_answers = [503, 409]

@@ -26,9 +26,13 @@ class VmWorld:
     attributes: dict[str, str] = field(default_factory=dict)
     published: dict[str, str] = field(default_factory=dict)
     deletions: list[str | None] = field(default_factory=list)
+    proofs: list[str | None] = field(default_factory=list)
     uploads: list[tuple[str, bytes]] = field(default_factory=list)
     upload_answers: list[int] = field(default_factory=list)
     delete_answers: list[int] = field(default_factory=list)
+    may_delete: bool = True
+    has_account: bool = True
+    not_found_body: str = '{"error": {"code": 404, "message": "m", "status": "NOT_FOUND"}}'
     offset_s: float = 0.0
     port: int = 0
 
@@ -75,7 +79,7 @@ class _Handler(BaseHTTPRequestHandler):
         path = self.path.removeprefix("/computeMetadata/v1/instance/")
         if self.headers["Metadata-Flavor"] != "Google":
             self.answer(403)
-        elif path == "service-accounts/default/token":
+        elif path == "service-accounts/default/token" and self.world.has_account:
             self.answer(200, json.dumps({"access_token": TOKEN, "expires_in": 3599}))
         elif path.startswith("attributes/") and path[11:] in self.world.attributes:
             self.answer(200, self.world.attributes[path[11:]])
@@ -88,6 +92,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.answer(200)
 
     def do_DELETE(self) -> None:
+        """As Google's APIs do: who may not delete is told so whether or not the VM exists."""
+        if self.path.endswith("-x"):
+            self.world.proofs.append(self.headers["Authorization"])
+            self.answer(404, self.world.not_found_body) if self.world.may_delete else self.answer(403, "{}")
+            return
         self.world.deletions.append(self.headers["Authorization"])
         self.answer(self.world.delete_answers.pop(0) if self.world.delete_answers else 200, "{}")
 

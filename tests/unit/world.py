@@ -41,6 +41,7 @@ class FakeTrainer:
     started_at: float | None = None
     stopped: bool = False
     job: dict[str, object] = field(default_factory=dict)
+    dataset: str = ""
 
     def answer(self, argv: Sequence[str]) -> CommandResult:
         verb = argv[2]
@@ -65,7 +66,7 @@ class FakeTrainer:
         if not self.uploads:
             return
         status = "interrupted" if self.stopped else "failed" if self.rc else "succeeded"
-        record = make_record(str(self.job["run"]), status=status).to_json().encode()
+        record = make_record(str(self.job["run"]), status=status, fingerprint=self.dataset).to_json().encode()
         bucket, prefix = str(self.job["bucket"]), str(self.job["prefix"])
         self.store.put(bucket, f"{prefix}/record.json", record)
         entry = {
@@ -109,6 +110,7 @@ class World:
     def _runner(self, argv: Sequence[str]) -> CommandResult:
         job = max((self.home / "experiments").rglob("job-a*.json"), key=lambda path: path.stat().st_mtime_ns)
         self.trainer.job = json.loads(job.read_text())
+        self.trainer.dataset = self.ledger.run(str(self.trainer.job["run"])).spec.dataset
         return self.trainer.answer(argv)
 
     @property
@@ -128,7 +130,7 @@ class World:
             store=self.store,
             shells=self.shells,
             switches=(MaxRunDuration(), DeadlineTimer(self.tpu, "tpu"), DeadlineTimer(self.gpu, "gpu")),
-            payload=Payload(empty, {}),
+            payload=lambda: Payload(empty, {}),
             pace=Pace(poll_s=5),
         )
 

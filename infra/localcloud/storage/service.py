@@ -35,6 +35,7 @@ class BilledBucket:
     bytes: int
     labels: dict[str, str]
     created_at: float
+    live: bool  # False: deleted, and billed while its data is kept
 
 
 class StorageService:
@@ -64,11 +65,18 @@ class StorageService:
     def billable(self) -> list[BilledBucket]:
         """All that Google would bill now: every live bucket, and deleted ones while their data is kept."""
         self.sweep()
+        known = [(bucket, True) for bucket in self._catalog.buckets()]
+        known += [(bucket, False) for bucket in self._catalog.deleted_buckets()]
         return [
             BilledBucket(
-                bucket.name, bucket.location, self._catalog.billed_bytes(bucket), bucket.labels, bucket.created_at_s
+                bucket.name,
+                bucket.location,
+                self._catalog.billed_bytes(bucket),
+                bucket.labels,
+                bucket.created_at_s,
+                live,
             )
-            for bucket in [*self._catalog.buckets(), *self._catalog.deleted_buckets()]
+            for bucket, live in known
         ]
 
     def sweep(self) -> None:
