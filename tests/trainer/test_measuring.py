@@ -16,7 +16,7 @@ from trainer.data.prepare import PreparedDataset
 from trainer.record import CompiledFunction, Epoch, Record, load_record
 from trainer.sections import Accounted
 
-pytestmark = pytest.mark.slow  # one process trains eleven small runs, with sleeps that are known
+pytestmark = [pytest.mark.slow, pytest.mark.timing]  # one process trains eleven small runs, with sleeps that are known
 PLUGINS = ROOT / "tests/trainer/plugins"
 COMPILED = ("train", "evaluate")
 STALL_S = 0.020
