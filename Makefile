@@ -24,7 +24,7 @@ check: $(STAMP)  ## lint, format, types, import rules
 
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("orchestrate needs Python 3.11 to 3.13, not " + sys.version.split()[0] + ": make PYTHON=python3.11 ...") if not (3, 11) <= sys.version_info < (3, 14) else None'
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv --clear $(VENV)  # an interrupted installation must not spoil the next
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)
