@@ -13,7 +13,6 @@ from orchestrator.errors import UsageError
 from orchestrator.ledger import Credit, Ledger
 
 FREE_TRIAL_USD = Decimal(300)
-FREE_TRIAL_DAYS = 90
 COLLECT_MARGIN_S = 180.0
 """How long before its deadline a run is stopped, so that its record comes home before the kill switches fire."""
 
