@@ -33,11 +33,12 @@ CREATE_TIMEOUT_S = 90.0
 
 @dataclass(frozen=True)
 class Endpoints:
-    """Base URLs of the services; None is Google's own. `anonymous` calls carry no credentials."""
+    """Where the services answer: each at its own host of Google's (`base_url` None), or all at one URL.
 
-    tpu: str | None = None
-    compute: str | None = None
-    storage: str | None = None
+    `anonymous` calls carry no credentials.
+    """
+
+    base_url: str | None = None
     ssh_port: int = 22
     anonymous: bool = False
 
@@ -56,7 +57,7 @@ class Endpoints:
             raise UsageError(
                 f"no local cloud runs: {cloud_json} cannot be read", "start it: `orchestrate cloud up`"
             ) from cause
-        return Endpoints(tpu=url, compute=url, storage=url, ssh_port=port, anonymous=True)
+        return Endpoints(base_url=url, ssh_port=port, anonymous=True)
 
 
 class GoogleClients:
@@ -103,8 +104,7 @@ class GoogleClients:
         """The TPU API, over REST."""
         from google.cloud import tpu_v2
 
-        at = _at(self.endpoints.tpu)
-        return self._direct(tpu_v2.TpuClient(credentials=self.credentials, transport="rest", client_options=at))
+        return self._rest(tpu_v2.TpuClient)
 
     @cached_property
     def instances(self) -> compute_v1.InstancesClient:
@@ -148,20 +148,25 @@ class GoogleClients:
         """Cloud Storage."""
         from google.cloud.storage import Client
 
-        client = Client(self.project, credentials=self.credentials, client_options=_at(self.endpoints.storage) or {})
+        client = Client(self.project, credentials=self.credentials, client_options=self._at or {})
         if self.endpoints.anonymous:
             client._http.trust_env = False
         return client
 
+    @property
+    def _at(self) -> ClientOptions | None:
+        url = self.endpoints.base_url
+        return ClientOptions(api_endpoint=url) if url else None
+
     def _compute(self, kind: Callable[..., _Client]) -> _Client:
-        return self._direct(kind(credentials=self.credentials, client_options=_at(self.endpoints.compute)))
+        return self._direct(kind(credentials=self.credentials, client_options=self._at))
+
+    def _rest(self, kind: Callable[..., _Client]) -> _Client:
+        """A client that would speak gRPC, over REST: the same wire format that the local cloud answers."""
+        return self._direct(kind(credentials=self.credentials, transport="rest", client_options=self._at))
 
     def _direct(self, client: _Client) -> _Client:
         """The local cloud is on this machine: a proxy of the user's environment must not come in between."""
         if self.endpoints.anonymous:
             cast(Any, client).transport._session.trust_env = False
         return client
-
-
-def _at(url: str | None) -> ClientOptions | None:
-    return ClientOptions(api_endpoint=url) if url else None

@@ -23,7 +23,7 @@ def skew_s(endpoints: Endpoints) -> float:
     session.trust_env = not endpoints.anonymous  # the local cloud is on this machine: no proxy in between
     before = datetime.now(timezone.utc)
     try:
-        answer = session.head(endpoints.storage or "https://storage.googleapis.com", timeout=CALL_TIMEOUT_S)
+        answer = session.head(endpoints.base_url or "https://storage.googleapis.com", timeout=CALL_TIMEOUT_S)
         said = parsedate_to_datetime(answer.headers["Date"])
     except (requests.RequestException, KeyError, ValueError) as cause:
         raise Unavailable(f"the cloud does not say what time it is: {cause}", "look at the network") from cause
