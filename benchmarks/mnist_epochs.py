@@ -1,7 +1,7 @@
 """How long is an epoch of the trainer, against Keras, JAX and PyTorch on the same model and data? Ratios in one run.
 
-    python -m benchmarks.mnist_epochs --data FOLDER [--workload mnist-mlp] [--rivals keras,jax,torch] [--rounds 7]
-        [--samples 60000] [--python jax=OTHER/bin/python] [--python torch=OTHER/bin/python]
+    python -m benchmarks.mnist_epochs --data FOLDER [--workload mnist-mlp] [--rivals keras,keras-onednn,jax,torch]
+        [--rounds 7] [--samples 60000] [--python jax=OTHER/bin/python] [--python torch=OTHER/bin/python]
 
 FOLDER holds the four files of MNIST. The project needs neither JAX nor PyTorch: install them in an environment of their
 own (`pip install numpy jax torch`) and name its interpreter with --python. Who is not installed is reported.
@@ -32,10 +32,12 @@ from trainer.data.read import read_samples
 from trainer.workloads import get_workload
 
 OURS = "ours"
-RIVALS = {"keras": "keras_fit", "jax": "jax_scan", "torch": "torch_loop"}
+RIVALS = {"keras": "keras_fit", "keras-onednn": "keras_fit", "jax": "jax_scan", "torch": "torch_loop"}
+# As we set it. By itself TensorFlow uses oneDNN only on CPUs with AVX-512 for neural networks.
+ENVIRON = {"keras-onednn": {"TF_ENABLE_ONEDNN_OPTS": "1"}}
 WANTED = {
     "mnist-mlp": {"keras": 0.50, "jax": 1.05, "torch": 0.85},
-    "mnist-cnn": {"keras": 0.92, "jax": 0.60, "torch": 0.40},
+    "mnist-cnn": {"keras": 0.92, "keras-onednn": 0.92, "jax": 0.60, "torch": 0.40},
 }
 
 
@@ -63,7 +65,7 @@ def _read_flags() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with the four files of MNIST")
     parser.add_argument("--workload", choices=list(WANTED), default="mnist-mlp")
-    parser.add_argument("--rivals", default=",".join(RIVALS), help="some of keras,jax,torch")
+    parser.add_argument("--rivals", default=",".join(RIVALS), help="some of %(default)s")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--samples", type=int, default=None, help="images of an epoch (default: all)")
     parser.add_argument("--python", action="append", default=[], metavar="RIVAL=PATH", help="its interpreter")
@@ -86,7 +88,8 @@ def main() -> int:
         missing: dict[str, str] = {}
         for name in (OURS, *flags.rivals):
             try:
-                rival = Rival(RIVALS.get(name, name), flags.python.get(name, sys.executable), task)
+                python = flags.python.get(name, sys.executable)
+                rival = Rival(RIVALS.get(name, name), python, task, ENVIRON.get(name, {}))
             except NotInstalled as why:
                 missing[name] = str(why)
                 continue

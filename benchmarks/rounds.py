@@ -7,6 +7,7 @@ fixed size before and after each round, tells how far the machine's own speed we
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -71,6 +72,13 @@ def probe_ms() -> float:
 def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
     """Return ours / theirs round by round."""
     return [one / other for one, other in zip(ours, theirs, strict=True)]
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return the ends of the 95 % interval of the median: the values that many ranks from the middle (binomial)."""
+    ordered, ranks = sorted(values), 0.98 * math.sqrt(len(values))
+    middle = (len(ordered) - 1) / 2
+    return ordered[max(0, math.floor(middle - ranks))], ordered[min(len(ordered) - 1, math.ceil(middle + ranks))]
 
 
 def print_table(unit: str, measured: Mapping[str, Sequence[float]], notes: Mapping[str, str]) -> None:

@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
@@ -114,9 +114,9 @@ class NotInstalled(Exception):
 class Rival:
     """A rival's process. Raises NotInstalled when it says that its library is missing, RuntimeError when it ends."""
 
-    def __init__(self, module: str, python: str, task: Task) -> None:
+    def __init__(self, module: str, python: str, task: Task, extra_environ: Mapping[str, str]) -> None:
         command = [python, "-m", __name__, module, json.dumps(asdict(task))]
-        environ = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}
+        environ = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow", **extra_environ}
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=_ROOT, env=environ, text=True)
         self.epochs = 0
