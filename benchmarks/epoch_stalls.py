@@ -3,8 +3,8 @@
     python -m benchmarks.epoch_stalls --data FOLDER [--epochs 60] [--samples 60000]
 
 FOLDER holds the four files of MNIST. tf.data's autotuner stalled 16 of 60 such epochs (see docs/measuring.md). A stall
-shows in `teardown_s`, or as `idle_cpu_s` beyond what an epoch of the run usually has; what the machine gave to other
-programs, `cpu_wait_s`, is no stall of ours.
+shows in `teardown_s`, or as `idle_cpu_s` beyond what an epoch of the run usually has; what threads waited for a core
+beyond what is usual, `cpu_wait_s`, is no stall of ours.
 """
 
 from __future__ import annotations
@@ -26,8 +26,14 @@ STALL_S = 0.020
 
 def stalls_s(epochs: Sequence[Epoch]) -> list[float]:
     """Return how long each epoch ended late, or idled longer than usual though there was a CPU."""
-    usual_s = median(epoch.idle_cpu_s for epoch in epochs)
-    return [epoch.teardown_s + max(0.0, epoch.idle_cpu_s - usual_s) - (epoch.cpu_wait_s or 0.0) for epoch in epochs]
+    idle_s = _beyond_usual([epoch.idle_cpu_s for epoch in epochs])
+    waited_s = _beyond_usual([epoch.cpu_wait_s or 0.0 for epoch in epochs])
+    return [epoch.teardown_s + idle - wait for epoch, idle, wait in zip(epochs, idle_s, waited_s, strict=True)]
+
+
+def _beyond_usual(values: Sequence[float]) -> list[float]:
+    usual = median(values)
+    return [max(0.0, value - usual) for value in values]
 
 
 def stalled(epochs: Sequence[Epoch]) -> list[int]:
@@ -58,7 +64,10 @@ def main() -> int:
         values = [getattr(epoch, name) or 0.0 for epoch in epochs]
         print(f"{name:<28}{median(values):>10.4f}{min(values):>10.4f}{max(values):>10.4f}{len(values):>5}")
     found = stalled(epochs)
-    print(f"stalls over 20 ms: {len(found)} of {len(epochs)} timed epochs; the longest {max(stalls_s(epochs)):.4f} s")
+    longest_s = max(stalls_s(epochs))
+    print(f"stalls over 20 ms: {len(found)} of {len(epochs)} timed epochs {found or ''}; the longest {longest_s:.4f} s")
+    late = [epoch.index for epoch in epochs if epoch.teardown_s > STALL_S]
+    print(f"of them at the end of an epoch's input: {len(late)}")
     return 1 if found else 0
 
 
