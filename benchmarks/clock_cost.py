@@ -1,12 +1,14 @@
 """What does measuring cost? Epochs with our clocks, record, progress and flushing against the bare compiled calls.
 
-`python benchmarks/clock_cost.py [ROUNDS]`: W4 at batch 100, 60,000 images. Both kinds alternate in one process,
-so that what else the machine does meets both alike. Printed as JSON: the ratio of the median wall times (on a busy
-machine mostly noise), the same of this process's CPU times, and the share of a measured epoch outside compiled calls.
+`python -m benchmarks.clock_cost [ROUNDS [SAMPLES]]`: mnist-mlp at batch 100, 60,000 images. Both kinds alternate in one
+process, so that what else the machine does meets both alike. Printed as JSON: the median of the rounds' ratios of wall
+times less 1, with its 95 % interval, the same of this process' CPU times, and the share of a measured epoch outside
+compiled calls. Fewer SAMPLES make the fixed cost of an epoch weigh more.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 import tempfile
@@ -18,10 +20,11 @@ from statistics import median
 
 import numpy as np
 
+from benchmarks.rounds import alternate, median_interval, ratios
 from trainer.config import make_config
 from trainer.environment import WorkerRole, prepare_environment
 
-SAMPLES, CLASSES, SHAPE = 60_000, 10, (28, 28, 1)
+CLASSES, SHAPE = 10, (28, 28, 1)
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class _Cost:
 class _Rig:
     """One run, set up as `trainer.run` does it, whose epochs can be trained with and without being measured."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, count: int) -> None:
         from trainer.checkpoint import Checkpoints, Position
         from trainer.data.read import Samples
         from trainer.flush import Flusher
@@ -60,8 +63,8 @@ class _Rig:
 
         config = make_config(workload="mnist-mlp", train_epochs=10**6, model_dir=folder)
         devices, random = open_devices(config, None, WorkerRole()), np.random.default_rng(0)
-        images = random.integers(0, 256, (SAMPLES, *SHAPE)).astype(np.uint8)
-        samples = Samples(images, random.integers(0, CLASSES, SAMPLES).astype(np.int32), 0)
+        images = random.integers(0, 256, (count, *SHAPE)).astype(np.uint8)
+        samples = Samples(images, random.integers(0, CLASSES, count).astype(np.int32), 0)
         model = Model(devices, config.spec, SHAPE, CLASSES, learning_rate=1e-4, seed=0)
         self.training = ResidentTraining(devices, model, samples, config.global_batch, 0, True)
         testing = ResidentTesting(devices, model, samples.first(1000), config.global_batch, True)
@@ -98,30 +101,29 @@ class _Rig:
         self.progress.close("done")
 
 
-def main(rounds: int) -> None:
+def main(rounds: int, samples: int) -> None:
     """Measure and print."""
     prepare_environment("default", None)
+    numbers = itertools.count(1)
     with tempfile.TemporaryDirectory() as folder:
-        rig = _Rig(folder)
-        rig.measured(1)
-        rig.bare(1)
-        ours: list[_Cost] = []
-        bare: list[_Cost] = []
-        for number in range(2, rounds + 2):
-            # Who goes first changes, so that neither always follows the other.
-            if number % 2:
-                ours.append(rig.measured(number))
-            bare.append(rig.bare(number))
-            if not number % 2:
-                ours.append(rig.measured(number))
+        rig = _Rig(folder, samples)
+        ways = {"measured": lambda: rig.measured(next(numbers)), "bare": lambda: rig.bare(next(numbers))}
+        alternate(ways, 1)  # the first epochs
+        costs = alternate(ways, rounds)
         steps = rig.training.steps
         rig.close()
+    ours, bare = costs["measured"], costs["bare"]
+    wall = ratios([epoch.wall_s for epoch in ours], [epoch.wall_s for epoch in bare])
+    cpu = ratios([epoch.cpu_s for epoch in ours], [epoch.cpu_s for epoch in bare])
     facts = {
         "rounds": rounds,
+        "samples": samples,
         "epoch_s_measured": median(epoch.wall_s for epoch in ours),
         "epoch_s_bare": median(epoch.wall_s for epoch in bare),
-        "wall_share": median(epoch.wall_s for epoch in ours) / median(epoch.wall_s for epoch in bare) - 1,
-        "cpu_share": median(epoch.cpu_s for epoch in ours) / median(epoch.cpu_s for epoch in bare) - 1,
+        "wall_share": median(wall) - 1,
+        "wall_share_95": [end - 1 for end in median_interval(wall)],
+        "cpu_share": median(cpu) - 1,
+        "cpu_share_95": [end - 1 for end in median_interval(cpu)],
         "outside_calls_share": median(epoch.outside_s / epoch.wall_s for epoch in ours),
         "outside_calls_us_per_step": 1e6 * median(epoch.outside_s for epoch in ours) / steps,
         "outside_calls_us_per_step_bare": 1e6 * median(epoch.outside_s for epoch in bare) / steps,
@@ -130,4 +132,4 @@ def main(rounds: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 15)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 15, int(sys.argv[2]) if len(sys.argv) > 2 else 60_000)

@@ -182,6 +182,7 @@ def test_environment_keeps_what_the_user_set() -> None:
     environ = {"TF_CPP_MIN_LOG_LEVEL": "0"}
     prepare_environment("tpu", StandIn("tpu", 8), environ)
     assert environ["TF_CPP_MIN_LOG_LEVEL"] == "0"
+    assert environ["TF_ENABLE_ONEDNN_OPTS"] == "1"
     assert environ["KERAS_BACKEND"] == "tensorflow"
     assert "PJRT_DEVICE" not in environ
 

@@ -6,20 +6,20 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from statistics import mean, median
+from statistics import mean
 
 import pytest
 
+from benchmarks.epoch_stalls import STALL_S, stalled
 from tests.trainer.plugins import slow_compile, slow_input, slow_step
 from tests.trainer.process import ROOT, trainer_environment
 from trainer.data.prepare import PreparedDataset
-from trainer.record import CompiledFunction, Epoch, Record, load_record
+from trainer.record import CompiledFunction, Record, load_record
 from trainer.sections import Accounted
 
 pytestmark = [pytest.mark.slow, pytest.mark.timing]  # one process trains eleven small runs, with sleeps that are known
 PLUGINS = ROOT / "tests/trainer/plugins"
 COMPILED = ("train", "evaluate")
-STALL_S = 0.020
 ACCURACY = 0.03  # of the truth, for every figure
 
 Runs = dict[str, Record]
@@ -110,6 +110,7 @@ def test_slow_end_of_input_is_teardown_and_nothing_else(runs: Runs) -> None:
     for epoch in runs["slow-input"].epochs:
         assert epoch.teardown_s >= slow_input.END_S
         assert epoch.teardown_s - (epoch.cpu_wait_s or 0.0) < slow_input.END_S + STALL_S
+        assert stalled([epoch]) == [epoch.index]
 
 
 @pytest.mark.parametrize("name", ["slow-step", "slow-step-streamed"])
@@ -165,28 +166,25 @@ def test_parts_add_up_to_the_wall_time(runs: Runs) -> None:
     )
 
 
-def stalls(epochs: tuple[Epoch, ...]) -> list[int]:
-    """Return the epochs that ended late, or idled longer than usual though there was a CPU, by over 20 ms."""
-    usual_s = median(epoch.idle_cpu_s for epoch in epochs)
-
-    def stall_s(epoch: Epoch) -> float:
-        return epoch.teardown_s + max(0.0, epoch.idle_cpu_s - usual_s) - (epoch.cpu_wait_s or 0.0)
-
-    return [epoch.index for epoch in epochs if stall_s(epoch) > STALL_S]
-
-
 @pytest.mark.parametrize("name", ["stall-resident", "stall-streamed"])
 def test_no_epoch_of_sixty_stalls(runs: Runs, name: str, sample: PreparedDataset, tmp_path: Path) -> None:
     """tf.data's autotuner stalled 16 of 60 epochs; here none does. A second try is for noisy machines."""
     epochs = runs[name].epochs[1:]
     assert len(epochs) == 60
-    if stalls(epochs):
+    if stalled(epochs):
         again = plugin("tiny", train_epochs=61, train_samples=1000, steps_per_call=None)
         if name == "stall-streamed":
             again = {"workload": "mnist-mlp", "data_dir": str(sample.directory), "train_samples": 1000}
             again |= {"cache": "memory", "train_epochs": 61, "batch_size": 250}
         epochs = run_many(tmp_path, {"again": again})["again"].epochs[1:]
-    assert stalls(epochs) == []
+    assert stalled(epochs) == []
+
+
+def test_stall_inside_an_epoch_is_seen(runs: Runs) -> None:
+    """As with Keras, where the next epoch's first batch pays for the end of the one before: idle, not teardown."""
+    epochs = [epoch.model_copy(update={"cpu_wait_s": 0.0}) for epoch in runs["stall-resident"].epochs[1:4]]
+    late = epochs[-1].model_copy(update={"index": 99, "idle_cpu_s": max(each.idle_cpu_s for each in epochs) + 0.03})
+    assert 99 in stalled([*epochs, late])
 
 
 def test_streamed_epochs_train_what_resident_ones_do(runs: Runs) -> None:

@@ -1,0 +1,45 @@
+"""Keras as its documentation has it: `fit` on numpy arrays, float32 in 0..1, made before the clock starts.
+
+A turn is a `fit` of two epochs, of which the second is timed, from its `on_epoch_begin` to its `on_epoch_end`: it
+follows the first at once, as in any training, so that the end of its tf.data iterator is where it always is.
+"""
+
+from __future__ import annotations
+
+import keras
+
+from benchmarks.rivals.turns import Channel, Stopwatch, Task, Turn, take_turns
+from trainer.workloads import get_workload
+
+
+def race(channel: Channel, task: Task) -> None:
+    """Train when told."""
+    images, labels = task.floats("images"), task.array("labels")
+    test_images, test_labels = task.floats("test_images"), task.array("test_labels")
+    spec, batch = get_workload(task.workload), task.batch_size
+    keras.utils.set_random_seed(task.seed)
+    model = spec.build_model(images.shape[1:], 10)
+    model.compile(
+        optimizer=keras.optimizers.Adam(task.learning_rate),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=spec.outputs == "logits"),
+        metrics=["accuracy"],
+    )
+
+    def train(watch: Stopwatch) -> Turn:
+        turns: list[Turn] = []
+
+        class Timer(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships no types
+            def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
+                watch.start()
+
+            def on_epoch_end(self, epoch: int, logs: object = None) -> None:
+                turns.append(watch.stop(epochs=2))
+
+        model.fit(images, labels, batch_size=batch, epochs=2, verbose=0, callbacks=[Timer()])
+        return turns[-1]
+
+    def accuracy() -> float:
+        return float(model.evaluate(test_images, test_labels, batch_size=1000, verbose=0)[1])
+
+    model.fit(images[:batch], labels[:batch], batch_size=batch, verbose=0)  # compiles
+    take_turns(train, accuracy, channel)

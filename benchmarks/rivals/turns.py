@@ -1,0 +1,174 @@
+"""How does a rival take its turns? A process of its own that trains when it is told to, and sleeps otherwise.
+
+The process that asks holds a `Rival`. The rival's own is `python -m benchmarks.rivals.turns MODULE TASK`: it imports
+the module, which is where a missing library shows, and calls its `race`. Each line of its input asks for a turn or for
+the accuracy; each line of its output is one answer. Needs numpy alone, as rivals run in an environment of theirs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+_ROOT = Path(__file__).parents[2]
+READY, TURN, ACCURACY = "ready", "turn", "accuracy"
+
+
+@dataclass(frozen=True)
+class Task:
+    """What everybody trains. `folder` holds images, labels, test_images and test_labels as .npy, uint8 and int32."""
+
+    workload: str
+    folder: str
+    batch_size: int
+    learning_rate: float
+    seed: int
+    turns: int  # at most so many will be asked for
+
+    def array(self, name: str) -> Any:
+        """Return one of the arrays."""
+        return np.load(Path(self.folder, f"{name}.npy"))
+
+    def floats(self, name: str) -> Any:
+        """Return images as float32 in 0..1, [samples, 28, 28, 1]."""
+        return self.array(name).astype(np.float32) / 255.0
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One epoch: wall seconds, the CPU seconds of the process meanwhile, and those it took while others had a turn."""
+
+    wall_s: float
+    cpu_s: float
+    waiting_cpu_s: float
+    epochs: int  # trained in this turn, the timed one last
+
+    @property
+    def idle_s(self) -> float:
+        """Wall seconds that the process did not use of all cores."""
+        return max(0.0, self.wall_s - self.cpu_s / (os.cpu_count() or 1))
+
+
+class Stopwatch:
+    """Times a turn by this process' own clocks, from `start` to `stop`."""
+
+    def __init__(self) -> None:
+        self._wall_s = self._cpu_s = self._waiting_cpu_s = 0.0
+
+    def wait(self, question: Callable[[], str]) -> str:
+        """Return the next question, and note the CPU seconds that waiting for it took."""
+        cpu_s = time.process_time()
+        asked = question()
+        self._waiting_cpu_s = time.process_time() - cpu_s
+        return asked
+
+    def start(self) -> None:
+        """Start the timed epoch."""
+        self._wall_s, self._cpu_s = time.perf_counter(), time.process_time()
+
+    def stop(self, epochs: int = 1) -> Turn:
+        """End it."""
+        wall_s, cpu_s = time.perf_counter() - self._wall_s, time.process_time() - self._cpu_s
+        return Turn(wall_s, cpu_s, self._waiting_cpu_s, epochs)
+
+
+class Channel:
+    """A rival's side of the line to the process that asks. What the libraries print to stdout goes to stderr."""
+
+    def __init__(self) -> None:
+        self._answers = os.fdopen(os.dup(1), "w")
+        os.dup2(2, 1)
+
+    def answer(self, what: object) -> None:
+        """Send one answer."""
+        self._answers.write(json.dumps(what) + "\n")
+        self._answers.flush()
+
+    def question(self) -> str:
+        """Wait for a question; "" when there will be none."""
+        return sys.stdin.readline().strip()
+
+
+def take_turns(train: Callable[[Stopwatch], Turn], accuracy: Callable[[], float], channel: Channel) -> None:
+    """Answer until there is no question. `train` trains an epoch and times it; everything is compiled before."""
+    watch = Stopwatch()
+    channel.answer(READY)
+    while question := watch.wait(channel.question):
+        channel.answer(asdict(train(watch)) if question == TURN else float(accuracy()))
+
+
+class NotInstalled(Exception):
+    """The rival's library is not there."""
+
+
+class Rival:
+    """A rival's process. Raises NotInstalled when it says that its library is missing, RuntimeError when it ends."""
+
+    def __init__(self, module: str, python: str, task: Task, extra_environ: Mapping[str, str]) -> None:
+        command = [python, "-m", __name__, module, json.dumps(asdict(task))]
+        environ = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow", **extra_environ}
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=_ROOT, env=environ, text=True)
+        self.epochs = 0
+        first = self._answer()
+        if first != READY:
+            self.close()
+            raise NotInstalled(str(first))
+
+    def turn(self) -> Turn:
+        """Have it train an epoch."""
+        turn = Turn(**self._ask(TURN))
+        self.epochs += turn.epochs
+        return turn
+
+    def accuracy(self) -> float:
+        """Return the share of test images that it gets right now."""
+        return float(self._ask(ACCURACY))
+
+    def close(self) -> None:
+        """End it."""
+        self._stream(self._process.stdin).close()
+        self._process.wait()
+        self._stream(self._process.stdout).close()
+
+    def _ask(self, question: str) -> Any:
+        stdin = self._stream(self._process.stdin)
+        stdin.write(question + "\n")
+        stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> Any:
+        line = self._stream(self._process.stdout).readline()
+        if not line:
+            raise RuntimeError(f"{self._process.args} ended with {self._process.wait()}")
+        return json.loads(line)
+
+    @staticmethod
+    def _stream(stream: IO[str] | None) -> IO[str]:
+        assert stream is not None
+        return stream
+
+
+def main(module: str, task: Task) -> None:
+    """Be the rival's process."""
+    channel = Channel()
+    try:
+        race = import_module(f"benchmarks.rivals.{module}").race
+    except ImportError as error:
+        channel.answer(str(error))
+        return
+    race(channel, task)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Task(**json.loads(sys.argv[2])))
