@@ -72,8 +72,9 @@ def test_checkpoints_are_on_for_spot_or_as_asked_for(
     plan = world.plan(checkpoint_every=asked, spot=spot)
     assert plan.runs[0].spec.checkpoint_every == every
     assert any("checkpoint" in note for note in plan.notes) == (spot or every is not None)
-    with_room = plan.worst_case_usd > world.plan(checkpoint_every="none", spot=spot).worst_case_usd
-    assert with_room == (every is not None)
+    spec = plan.runs[0].spec
+    room = kept_bytes(spec) - kept_bytes(spec.model_copy(update={"checkpoint_every": None}))
+    assert room == (CHECKPOINT_BYTES if every else 0)
 
 
 def test_interval_that_is_none_is_refused(world: World) -> None:
