@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.domain.accelerators import accelerator
+from orchestrator.domain.plan import CHECKPOINT_BYTES, kept_bytes
 from orchestrator.domain.runs import RunState
 from orchestrator.errors import UsageError
 from orchestrator.ports import CommandResult
