@@ -97,7 +97,7 @@ def test_spot_run_that_is_taken_back_ends_as_if_it_had_not_been(orchestrate: Orc
     launched = orchestrate.start("launch", "--accel", "t4", *chosen, *launch)
     run = orchestrate.wait_for_run(lambda run: run.stage is Stage.TRAIN, 120)
     log = orchestrate.home / "local" / "experiments" / run.experiment / run.id / "train-a1.log"
-    wait_until(lambda: log.exists() and "checkpoint epoch 3 step 0" in log.read_text(), 60)
+    wait_until(lambda: log.exists() and "checkpoint epoch 3 step 0" in log.read_text(), 120)
     [vm] = orchestrate.inventory("instance")
     orchestrate.control("preempt", {"name": vm["name"]})
     done = orchestrate.finish(launched)
