@@ -28,6 +28,7 @@ from orchestrator.domain.runs import Attempt, Run
 from orchestrator.errors import OverCap, UsageError
 from orchestrator.guard import MoneyView, credit_or_refuse, money_view
 from orchestrator.ledger import Credit, Experiment, Ledger, command_text
+from trainer.config import read_interval
 from trainer.data.manifest import DatasetManifest
 from trainer.data.prepare import prepare_dataset
 from trainer.errors import ConfigError, DataError
@@ -49,6 +50,7 @@ class LaunchFlags:
     max_hours: Decimal = Decimal(1)
     max_usd: Decimal | None = None
     max_attempts: int = 2
+    checkpoint_every: str | None = None
     spot: bool = False
     zones: Sequence[str] = ()
 
@@ -94,6 +96,7 @@ def make_plan(
     batch_sizes = flags.batch_sizes or (_default_batch(workload, chosen, notes),)
     _check_batches(batch_sizes, chosen)
     check_max_hours(flags.max_hours)
+    checkpoint_every = _checkpoint_every(flags, notes)
     if flags.epochs == 1 and len(chosen) > 1:
         notes.append("one epoch has no steady state: nothing can be compared; --epochs 3 or more can")
     latest = now + timedelta(seconds=float(flags.max_hours) * 3600 + KILL_SLACK_S)
@@ -110,6 +113,7 @@ def make_plan(
         seed=flags.seed,
         max_hours=flags.max_hours,
         max_attempts=flags.max_attempts,
+        checkpoint_every=checkpoint_every,
         spot=flags.spot,
         zones=flags.zones,
         data=DataChoice(manifest.fingerprint, manifest.total_bytes, str(directory), manifest.splits.train.samples),
@@ -143,6 +147,23 @@ def _default_batch(workload: Workload, chosen: Sequence[Accelerator], notes: lis
             f"it must split evenly over {step} replicas"
         )
     return batch
+
+
+def _checkpoint_every(flags: LaunchFlags, notes: list[str]) -> str | None:
+    """As asked for; without a word on it after every epoch on spot VMs, which are taken back, and never on others."""
+    asked = flags.checkpoint_every
+    if asked == "none" or (asked is None and not flags.spot):
+        if flags.spot and flags.max_attempts > 1:
+            notes.append("no checkpoints: a VM that is taken back is followed by one that starts anew")
+        return None
+    try:
+        every = read_interval(asked or "1")
+    except ConfigError as cause:
+        raise UsageError(f"--checkpoint-every: {asked!r} is no interval", "5 (epochs), 200steps or none") from cause
+    often = f"{every.count} {every.unit}" if every.count > 1 else every.unit.removesuffix("s")
+    then = "a VM that is taken back is followed by one that goes on from there"
+    notes.append(f"a checkpoint in the bucket every {often}; {then if flags.max_attempts > 1 else 'one attempt only'}")
+    return str(every)
 
 
 def _check_batches(batch_sizes: Sequence[int], chosen: Sequence[Accelerator]) -> None:

@@ -209,6 +209,8 @@ def _part(run_id: str) -> Part:
         started_at=START,
         start_overhead_s=20.0,
         start_overhead_s_reason=None,
+        kept_s=None,
+        kept_s_reason="no part has gone on from this one",
         resumed_epoch=None,
         resumed_epoch_reason="not resumed",
         resumed_step=None,

@@ -1,7 +1,8 @@
 """How does a stopped run go on where it was? Weights, optimizer, random state, position; never half of them.
 
-A checkpoint is two files in `model_dir`: the variables under a new name, and then `checkpoint.json`, which names them
-with size and sha256. Until the second is in its place the previous checkpoint is the valid one; then that is removed.
+A checkpoint is two files in `checkpoint_dir`: the variables under a new name, and then `checkpoint.json`, which names
+them with size and sha256. Until the second is in its place the previous checkpoint is the valid one; then that is
+removed.
 """
 
 from __future__ import annotations
@@ -17,9 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from trainer.errors import ConfigError, DataError
 from trainer.output import OutputDir
-from trainer.record import Epoch, Part
-
-POINTER_NAME = "checkpoint.json"
+from trainer.record import CHECKPOINT_NAME, Epoch, Part
 
 
 @dataclass(frozen=True)
@@ -82,21 +81,21 @@ class Checkpoints:
             epochs=epochs,
         )
         self._output.write_bytes(name, content)
-        self._output.write(POINTER_NAME, pointer.model_dump_json(indent=2) + "\n")
+        self._output.write(CHECKPOINT_NAME, pointer.model_dump_json(indent=2) + "\n")
         if self._latest not in (None, name):
             self._output.remove(str(self._latest))
         self._latest = name
 
     def read(self) -> Restored | None:
-        """Return the checkpoint in `model_dir`, None when there is none.
+        """Return the checkpoint in `checkpoint_dir`, None when there is none.
 
         Raises DataError when it is damaged, ConfigError when it was made with other settings.
         """
-        raw = self._output.read_bytes(POINTER_NAME)
+        raw = self._output.read_bytes(CHECKPOINT_NAME)
         if raw is None:
             return None
-        path = f"{self._output.path}/{POINTER_NAME}"
-        fix = "start anew in another --model_dir, or without --resume"
+        path = f"{self._output.path}/{CHECKPOINT_NAME}"
+        fix = "start anew in another --checkpoint_dir, or without --resume"
         try:
             pointer = _Pointer.model_validate_json(raw)
         except ValidationError as error:

@@ -25,12 +25,24 @@ PRECISIONS: tuple[PrecisionName, ...] = ("auto", "float32", "bfloat16", "float16
 
 
 class CheckpointEvery(BaseModel):
-    """How often a checkpoint is written."""
+    """How often a checkpoint is written; its text is what the flag takes."""
 
     model_config = ConfigDict(frozen=True)
 
     count: int = Field(ge=1)
     unit: Literal["epochs", "steps"]
+
+    def __str__(self) -> str:
+        return f"{self.count}{self.unit}"
+
+
+def read_interval(text: str) -> CheckpointEvery:
+    """Return what "5", "5epochs" or "200steps" says. Raises ConfigError."""
+    found = re.fullmatch(r"([1-9]\d*) ?(epochs?|steps?)?", text)
+    if found is None:
+        raise ConfigError("--checkpoint_every", text, "should be a number of epochs, or of steps as 200steps")
+    unit: Literal["epochs", "steps"] = "steps" if (found[2] or "").startswith("step") else "epochs"
+    return CheckpointEvery(count=int(found[1]), unit=unit)
 
 
 def new_run_id() -> str:
@@ -62,7 +74,9 @@ class Config(BaseModel):
     precision: PrecisionName = "auto"
     cache: CacheChoice = "auto"
     checkpoint_every: CheckpointEvery | None = None
+    checkpoint_dir: str | None = None  # a folder or gs:// path; None = model_dir
     resume: bool = False
+    resume_from: str | None = None  # where another process of this run left its checkpoint
     profile: str | None = None
     flush_s: float = Field(default=10.0, gt=0, allow_inf_nan=False)
     download: bool = False
@@ -92,12 +106,7 @@ class Config(BaseModel):
     @classmethod
     def _read_interval(cls, value: Any) -> Any:
         """Read "5", "5epochs" and "200steps"."""
-        if isinstance(value, CheckpointEvery):
-            return value
-        found = re.fullmatch(r"([1-9]\d*) ?(epochs?|steps?)?", str(value))
-        if found is None:
-            raise ConfigError("--checkpoint_every", value, "should be a number of epochs, or of steps as 200steps")
-        return {"count": int(found[1]), "unit": "steps" if (found[2] or "").startswith("step") else "epochs"}
+        return value if isinstance(value, CheckpointEvery) else read_interval(str(value))
 
     @model_validator(mode="after")
     def _one_batch(self) -> Config:
@@ -115,8 +124,8 @@ class Config(BaseModel):
 
     @model_validator(mode="after")
     def _paths_are_local_or_gs(self) -> Config:
-        paths = (("--data_dir", self.data_dir), ("--model_dir", self.model_dir), ("--profile", self.profile))
-        for flag, path in paths:
+        for name in ("data_dir", "model_dir", "checkpoint_dir", "resume_from", "profile"):
+            flag, path = f"--{name}", getattr(self, name)
             if path and "://" in path and not path.startswith("gs://"):
                 raise ConfigError(flag, path, "must be a folder or a gs:// path; copy the files to one of them")
         return self

@@ -102,8 +102,14 @@ def _add_results(flags: argparse.ArgumentParser) -> None:
         metavar="N[steps]",
         help="a checkpoint every N epochs (5) or steps (200steps), and at the end",
     )
+    flags.add_argument("--checkpoint_dir", help="folder or gs:// path for the checkpoint; default: --model_dir")
     flags.add_argument(
-        "--resume", action="store_true", help="go on from the checkpoint in --model_dir, if there is one"
+        "--resume", action="store_true", help="go on from the checkpoint in --checkpoint_dir, if there is one"
+    )
+    flags.add_argument(
+        "--resume_from",
+        metavar="DIR",
+        help="go on from the checkpoint in DIR, which must be there and is left as it is",
     )
     flags.add_argument("--profile", metavar="DIR", help="write a TensorBoard trace of a few steps after the last epoch")
     flags.add_argument("--flush_s", type=float, help="write the record at least this often; default: 10")

@@ -11,6 +11,8 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from tensorflow.python.framework import op_def_registry
+
 Shape = tuple[int, ...]
 
 _PRODUCTS = ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
@@ -18,6 +20,8 @@ _FORWARD = ("Conv2D", "Conv3D", "DepthwiseConv2dNative")
 _INPUT_GRADIENT = ("Conv2DBackpropInput", "Conv3DBackpropInputV2", "DepthwiseConv2dNativeBackpropInput")
 _FILTER_GRADIENT = ("Conv2DBackpropFilter", "Conv3DBackpropFilterV2", "DepthwiseConv2dNativeBackpropFilter")
 _COUNTED = frozenset((*_PRODUCTS, *_FORWARD, *_INPUT_GRADIENT, *_FILTER_GRADIENT))
+_OPAQUE = ("CudnnRNN", "BlockLSTM", "GRUBlockCell", "LSTMBlockCell", "Einsum", "XlaEinsum", "XlaDot", "XlaConv")
+_SAME_NUMBER = ("Identity", "Cast", "Max")  # Keras takes the maximum of one number
 _LOOPS = ("While", "StatelessWhile")
 
 
@@ -25,16 +29,17 @@ class NotCountable(Exception):
     """The graph does not say how often something runs, or on which shapes."""
 
 
-def count_flops(function: Any) -> int:
-    """Return the operations of one run of a tf.ConcreteFunction, where a loop on its top level turns once.
+def count_flops(function: Any, step_loop: bool) -> int:
+    """Return the operations of one run of a tf.ConcreteFunction. `step_loop`: its outermost loop counts as one turn.
 
-    Raises NotCountable when a loop inside has no fixed length or a shape is not known.
+    Raises NotCountable when another loop has no fixed length, a shape is not known, or an operation does not show what
+    it computes.
     """
     graph = function.graph.as_graph_def(add_shapes=True)
     bodies = {each.signature.name: _Body(each) for each in graph.library.function}
     roots = [output.op.name for output in function.graph.outputs]
     roots += [operation.name for operation in function.graph.control_outputs]
-    return _Counter(bodies).count(_Nodes(graph.node, {}, roots), top=True)
+    return _Counter(bodies).count(_Nodes(graph.node, {}, roots), top=step_loop)
 
 
 def _dimensions(shape: Any) -> Shape | None:
@@ -72,7 +77,8 @@ class _Nodes:
         name = _node_name(reference)
         found = self._arguments.get(name)
         if name in self._by_name:
-            found = self.output_shape(self._by_name[name], _output_number(reference))
+            node = self._by_name[name]
+            found = self.output_shape(node, _output_number(reference, node))
         if found is None:
             raise NotCountable(f"the shape of {name} is not known when the model is traced")
         return found
@@ -87,10 +93,19 @@ def _node_name(reference: str) -> str:
     return reference.lstrip("^").partition(":")[0]
 
 
-def _output_number(reference: str) -> int:
-    """Return n of "node:n" and of "node:output_name:n"."""
-    tail = reference.rpartition(":")[2]
-    return int(tail) if tail.isdecimal() else 0
+def _output_number(reference: str, node: Any) -> int:
+    """Return which of a node's outputs "node", "node:n" or, in a function, "node:output:n" is."""
+    _, *place = reference.split(":")
+    number = int(place[-1]) if place else 0
+    if len(place) < 2:
+        return number
+    for output in op_def_registry.get(node.op).output_arg:
+        if output.name == place[0]:
+            break
+        attribute = node.attr[output.number_attr or output.type_list_attr]
+        is_one = not (output.number_attr or output.type_list_attr)
+        number += 1 if is_one else attribute.i or len(attribute.list.type)
+    return number
 
 
 class _Body(_Nodes):
@@ -116,6 +131,8 @@ class _Counter:
     def _of_node(self, nodes: _Nodes, node: Any, top: bool) -> int:
         if node.op in _COUNTED:
             return _operations(nodes, node)
+        if node.op.startswith(_OPAQUE):
+            raise NotCountable(f"{node.op} ({node.name}) does not show its matrix products")
         called = [value.func.name for value in node.attr.values() if value.func.name in self._bodies]
         called += [func.name for value in node.attr.values() for func in value.list.func if func.name in self._bodies]
         if not called:
@@ -131,7 +148,7 @@ def _turns(nodes: _Nodes, loop: Any) -> int:
     """Return the fixed length of a loop: TensorFlow hands a limit on the number of turns to it as its second input."""
     for reference in loop.input[1:3]:
         source = nodes.node_of(reference)
-        while source is not None and source.op in ("Identity", "Cast") and source.input:
+        while source is not None and source.op in _SAME_NUMBER and source.input:
             source = nodes.node_of(source.input[0])
         if source is not None and source.op == "Const":
             values = source.attr["value"].tensor
@@ -171,9 +188,9 @@ def _of_product(nodes: _Nodes, node: Any) -> int:
     return 2 * math.prod(output) * (left[-2] if transposed else left[-1])
 
 
-def flops_per_sample(function: Any, samples: int) -> tuple[int | None, str]:
+def flops_per_sample(function: Any, samples: int, *, step_loop: bool) -> tuple[int | None, str]:
     """Return the operations for each of the `samples` that one step of `function` trains on, or None and why not."""
     try:
-        return round(count_flops(function) / samples), ""
+        return round(count_flops(function, step_loop) / samples), ""
     except NotCountable as problem:
         return None, f"not counted: {problem}"

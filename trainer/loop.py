@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
 
 from trainer import interrupt
 from trainer.checkpoint import Checkpoints, Position
@@ -22,6 +26,7 @@ from trainer.record import CompiledFunction, Epoch, reason_unless
 from trainer.recorder import Block, Recorder
 
 _BLOCK_AT_MOST_S = 5.0  # so that a signal is answered, and progress seen, also where steps are slow
+_LAST_CHECKPOINT_AT_MOST_S = 10.0  # of the 20 s that the VM's runner waits after SIGTERM
 
 
 def steps_per_call(config: Config, steps: int, step_s: float) -> int:
@@ -96,7 +101,7 @@ class EpochLoop:
         """Train what is left of `config.train_epochs` epochs.
 
         Raises TrainingFailed when the loss diverges, OutputFailed when a checkpoint cannot be written. When a signal
-        ends it and checkpoints are on, one is written first.
+        ends it and checkpoints are on, one is written first, if that does not last too long.
         """
         self.recorder.training_starts()
         try:
@@ -104,7 +109,7 @@ class EpochLoop:
                 self._one_epoch()
         except Interrupted:
             if self.config.checkpoint_every is not None:
-                self._checkpoint()
+                self._last_checkpoint()
             raise
 
     def _one_epoch(self) -> None:
@@ -208,12 +213,36 @@ class EpochLoop:
     def _checkpoint(self) -> float:
         """Write a checkpoint of this moment; return the seconds it took."""
         start_s = time.perf_counter()
-        recorder = self.recorder
-        with interrupt.deferred(), recorder.accounts.spend("checkpoint"):
-            parts = (*recorder.parts, recorder.current_part())
-            self.checkpoints.write(self.position, self.model.snapshot(), parts, tuple(recorder.epochs))
-        log(f"checkpoint epoch {self.position.epoch} step {self.position.step}")
+        with interrupt.deferred():
+            self._write_checkpoint(self.model.snapshot())
         return time.perf_counter() - start_s
+
+    def _last_checkpoint(self) -> None:
+        """Write a checkpoint of where a signal came, in the few seconds before whoever sent it loses patience.
+
+        A bucket that does not answer must not cost the record: the checkpoint before stays the valid one then.
+        """
+        values, trouble = self.model.snapshot(), ["it took too long"]
+
+        def write() -> None:
+            try:
+                self._write_checkpoint(values)
+                trouble.clear()
+            except Exception as error:  # the top of a thread
+                trouble[:] = [str(error)]
+
+        writer = threading.Thread(target=write, name="last checkpoint", daemon=True)
+        writer.start()
+        writer.join(_LAST_CHECKPOINT_AT_MOST_S)
+        for problem in trouble:
+            log(f"the last checkpoint is not written: {problem}; the one before it, if any, is still there")
+
+    def _write_checkpoint(self, values: list[NDArray[Any]]) -> None:
+        recorder, position = self.recorder, self.position
+        with recorder.accounts.spend("checkpoint"):
+            parts = (*recorder.parts, recorder.current_part(kept=True))
+            self.checkpoints.write(position, values, parts, tuple(recorder.epochs))
+        log(f"checkpoint epoch {position.epoch} step {position.step}")
 
     def _evaluate(self, trained: _Trained) -> Epoch:
         """Evaluate after an epoch and return all that is known about it."""

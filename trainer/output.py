@@ -16,9 +16,9 @@ def is_remote(path: str) -> bool:
 
 
 class OutputDir:
-    """`model_dir`. Every write replaces the whole file; a `silent` one (worker 1 and up) writes nothing."""
+    """What `flag` names. Every write replaces the whole file; a `silent` one (worker 1 and up) writes nothing."""
 
-    def __init__(self, path: str, silent: bool = False) -> None:
+    def __init__(self, path: str, silent: bool = False, flag: str = "--model_dir") -> None:
         self._path = path
         self._silent = silent
         if silent or is_remote(path):
@@ -27,7 +27,7 @@ class OutputDir:
             Path(path).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             problem = f"cannot be created ({error.strerror}); give a folder that can be written"
-            raise ConfigError("--model_dir", path, problem) from error
+            raise ConfigError(flag, path, problem) from error
 
     @property
     def path(self) -> str:

@@ -38,13 +38,14 @@ from trainer.sections import (
 )
 
 __all__ = [
-    "RECORD_NAME", "SCHEMA_VERSION", "Progress", "Record", "Status", "json_schema", "load_record",
+    "CHECKPOINT_NAME", "RECORD_NAME", "SCHEMA_VERSION", "Progress", "Record", "Status", "json_schema", "load_record",
     "Accounted", "CompiledFunction", "Compute", "Data", "Device", "Epoch", "Host", "Inference", "Latency", "Memory",
     "Parameters", "Part", "Precision", "Seconds", "Software", "Steps", "Timings", "reason_unless",
 ]  # fmt: skip
 
 SCHEMA_VERSION = 1
 RECORD_NAME = "record.json"
+CHECKPOINT_NAME = "checkpoint.json"  # is there when a checkpoint is whole
 Status = Literal["running", "succeeded", "failed", "interrupted"]
 
 

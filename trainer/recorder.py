@@ -114,15 +114,18 @@ class Recorder:
         """Note that everything before the first step is done."""
         self.start_overhead_s = now().seconds_since(self.started)
 
-    def current_part(self) -> Part:
-        """Return what is known about this part of the run."""
+    def current_part(self, kept: bool = False) -> Part:
+        """Return what is known about this part of the run; `kept`: as a checkpoint of this moment keeps it."""
         epoch, step = self.resumed_at or (None, None)
+        kept_s = now().seconds_since(self.started) if kept else None
         return Part(
             number=self.part,
             run_id=self.config.run_id,
             started_at=self.started.at,
             start_overhead_s=self.start_overhead_s,
             start_overhead_s_reason=reason_unless(self.start_overhead_s, "no step has been trained yet"),
+            kept_s=kept_s,
+            kept_s_reason=reason_unless(kept_s, "no part has gone on from this one"),
             resumed_epoch=epoch,
             resumed_epoch_reason=reason_unless(epoch, "not resumed"),
             resumed_step=step,
@@ -191,7 +194,8 @@ class Recorder:
         )
 
     def _compute(self, absent: str) -> Compute:
-        steady_s, samples = self._steady_epoch_s(), self.epochs[-1].samples if self.epochs else 0
+        steady_s = self._steady_epoch_s()
+        samples = next((epoch.samples for epoch in self.epochs if epoch.steady), 0)  # a resumed epoch has fewer
         peak, flops = self.peak_flops_per_s, self.flops_per_sample
         mfu = flops * samples / (steady_s * peak) if flops and steady_s and peak else None
         why = self.peak_note if peak is None else absent if flops else self.flops_per_sample_reason
@@ -286,7 +290,7 @@ class Recorder:
         return Steps(
             block_steps=size,
             n=len(full),
-            epochs_used="steady" if steady else "all: there is no steady one",
+            epochs_used="steady" if steady else "all of this part: none of them is steady",
             p50_s=percentile(step_s, 0.50),
             p90_s=percentile(step_s, 0.90),
             p99_s=percentile(step_s, 0.99),

@@ -87,6 +87,10 @@ class _Run:
     ) -> None:
         self._config, self._stand_in, self._role = config, stand_in, role
         self._recorder, self._progress, self._flusher = recorder, progress, flusher
+        self._checkpoint_output = recorder.output
+        if config.checkpoint_dir is not None:
+            silent = not role.is_chief
+            self._checkpoint_output = OutputDir(config.checkpoint_dir, silent=silent, flag="--checkpoint_dir")
         self._spend = recorder.accounts.spend
 
     def run(self) -> None:
@@ -204,13 +208,18 @@ class _Run:
             "training samples": str(recorder.train_samples),
             "data": dataset.description.fingerprint,
         }
-        checkpoints = Checkpoints(recorder.output, settings)
-        if not config.resume:
+        checkpoints = Checkpoints(self._checkpoint_output, settings)
+        if not config.resume and config.resume_from is None:
             return checkpoints, Position()
         with self._spend("restore"):
-            restored = checkpoints.read()
+            if config.resume_from is not None:
+                restored = Checkpoints(OutputDir(config.resume_from, silent=True), settings).read()
+                if restored is None:
+                    raise DataError(config.resume_from, "there is no checkpoint", "leave --resume_from out")
+            else:
+                restored = checkpoints.read()
             if restored is None:
-                log(f"no checkpoint in {config.model_dir}: starting anew")
+                log(f"no checkpoint in {self._checkpoint_output.path}: starting anew")
                 return checkpoints, Position()
             model.restore(restored.values)
         position = restored.position
@@ -229,7 +238,9 @@ class _Run:
         first, evaluation = recorder.functions
         recorder.steps_per_call = steps_per_call(self._config, training.steps, first.second_call_s)
         with self._spend("warm_up"):
-            recorder.flops_per_sample, reason = flops_per_sample(*training.step_function())
+            recorder.flops_per_sample, reason = flops_per_sample(
+                *training.step_function(), step_loop=bool(recorder.resident)
+            )
         recorder.flops_per_sample_reason = reason or recorder.flops_per_sample_reason
         log(f"compiled compile_s {first.compile_s:.3f} eval_compile_s {evaluation.compile_s:.3f}")
 

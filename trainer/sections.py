@@ -186,13 +186,19 @@ class Timings(Section):
 
 
 class Part(Section):
-    """One process of a run that was stopped and resumed. `start_overhead_s`: from its start to its first step."""
+    """One process of a run that was stopped and resumed.
+
+    start_overhead_s: from its start to its first step. kept_s: from its start to the checkpoint that the next part went
+    on from; what it did afterwards was lost, and done again. From there to the next part's `started_at` the run stood.
+    """
 
     number: int = Field(ge=1)
     run_id: str
     started_at: AwareDatetime
     start_overhead_s: Seconds | None
     start_overhead_s_reason: str | None
+    kept_s: Seconds | None
+    kept_s_reason: str | None
     resumed_epoch: int | None  # the epoch and the step in it that this part began with
     resumed_epoch_reason: str | None
     resumed_step: int | None

@@ -164,7 +164,7 @@ class StreamedTraining:
         start_s = time.perf_counter()
         waited_s, done = 0.0, 0
         while done < count and not interrupt.requested():
-            placed, step_waited_s = feed.take(self._loss_total)
+            placed, step_waited_s = feed.take(self._last_step)
             waited_s += step_waited_s
             if placed is None:
                 break
@@ -179,6 +179,10 @@ class StreamedTraining:
     def _loss_total(self) -> float:
         """Wait for the device and return the sum of the losses since the epoch's start."""
         return float(self._read().numpy()[0])
+
+    def _last_step(self) -> float:
+        """Wait for this process's device alone: of several workers only one may be short of input."""
+        return float(self._model.last_weights().numpy())
 
     def _train_graph(self, images: Any, labels: Any) -> None:
         self._strategy.run(self._train_step, args=(images, labels))

@@ -34,6 +34,11 @@ if TYPE_CHECKING:
 @click.option(
     "--max-attempts", type=click.IntRange(1, 10), default=2, show_default=True, help="VMs per run, if preempted."
 )
+@click.option(
+    "--checkpoint-every",
+    metavar="N[steps]|none",
+    help="Epochs, or steps, between checkpoints in the bucket. Default: 1 with --spot, else none.",
+)
 @click.option("--spot", is_flag=True, help="Spot VMs: cheaper, may be taken back.")
 @click.option(
     "--zone", "zones", type=parameters.LIST, default=(), help="Zones to try, in order. Default: the cheapest."
@@ -151,6 +156,7 @@ def _plan_json(plan: Plan) -> dict[str, Any]:
                 "batch_size": run.spec.batch_size,
                 "epochs": run.spec.epochs,
                 "train_samples": run.spec.train_samples,
+                "checkpoint_every": run.spec.checkpoint_every,
                 "zones": list(run.spec.zones),
                 "usd_per_hour": attempt.rate.usd_per_hour,
                 "price_as_of": attempt.rate.as_of,

@@ -64,6 +64,11 @@ def data_prefix(fingerprint: str) -> str:
     return f"datasets/{fingerprint[:16]}"
 
 
+def checkpoints_prefix(experiment: str, run: str, attempt: int) -> str:
+    """Where an attempt's trainer leaves its checkpoint: its own place, which no other attempt writes to."""
+    return f"{results_prefix(experiment, run, attempt)}/checkpoints"
+
+
 def results_prefix(experiment: str, run: str, attempt: int) -> str:
     """Where an attempt's artifacts lie in the bucket."""
     return f"results/{experiment}/{run}/a{attempt}"

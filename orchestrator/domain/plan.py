@@ -19,6 +19,8 @@ KILL_SLACK_S = 600
 """A VM is gone this long after its deadline at the latest, also when only its weakest kill switch works."""
 RESULTS_BYTES = 64 * 2**20
 """Room reserved in the bucket for the results of one attempt."""
+CHECKPOINT_BYTES = 256 * 2**20
+"""Room for an attempt's checkpoints: the newest and the one being written, of a workload of ten million parameters."""
 BUCKET_LIFETIME_DAYS = 30
 """The bucket's lifecycle rule deletes objects after this time, which bounds what storage can cost."""
 MAX_HOURS_LIMIT = Decimal(168)
@@ -50,6 +52,7 @@ class LaunchRequest:
     seed: int
     max_hours: Decimal
     max_attempts: int
+    checkpoint_every: str | None
     spot: bool
     zones: Sequence[str]
     data: DataChoice
@@ -112,6 +115,7 @@ def make_runs(
             spot=request.spot,
             max_hours=request.max_hours,
             max_attempts=request.max_attempts,
+            checkpoint_every=request.checkpoint_every,
             zones=zone_candidates(item, request.zones, prices, spot=request.spot),
             dataset=request.data.fingerprint,
             dataset_bytes=request.data.size_bytes,
@@ -135,6 +139,11 @@ def make_runs(
     return runs
 
 
+def kept_bytes(spec: RunSpec) -> int:
+    """What an attempt keeps in the bucket at most, counted from its start to the end of the bucket's lifetime."""
+    return spec.dataset_bytes + RESULTS_BYTES + (CHECKPOINT_BYTES if spec.checkpoint_every else 0)
+
+
 def make_attempt(run: Run, number: int, zone: str, now: datetime, prices: PriceBook, ledger_id: str) -> Attempt:
     """An attempt with its worst case: the on-demand price of everything until the latest kill, plus storage.
 
@@ -143,7 +152,7 @@ def make_attempt(run: Run, number: int, zone: str, now: datetime, prices: PriceB
     item = accelerator(run.spec.accelerator)
     on_demand = prices.rate(item, zone, spot=False)
     kept = storage_usd(
-        run.spec.dataset_bytes + RESULTS_BYTES,
+        kept_bytes(run.spec),
         prices.storage_usd_per_gib_month(region_of(zone)),
         BUCKET_LIFETIME_DAYS,
     )

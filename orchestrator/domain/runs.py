@@ -40,6 +40,7 @@ class RunSpec(BaseModel):
     """One training of one workload on one accelerator type with one set of parameters.
 
     `batch_size` is the global batch. `max_hours` bounds each attempt from its create to its deadline.
+    `checkpoint_every` is the trainer's flag: 1epochs, 200steps; None for none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -54,6 +55,7 @@ class RunSpec(BaseModel):
     spot: bool = False
     max_hours: Decimal = Field(gt=0)
     max_attempts: int = Field(default=2, gt=0)
+    checkpoint_every: str | None = None
     zones: tuple[str, ...]
     dataset: str
     dataset_bytes: int

@@ -173,6 +173,12 @@ def _differences(runs: Sequence[Measured]) -> Iterator[str]:
 
 def _notes(runs: Sequence[Measured], usable: Sequence[Measured], pairings: Sequence[Pairing]) -> Iterator[str]:
     for run in runs:
+        if run.parts > 1:
+            times = "once" if run.parts == 2 else f"{run.parts - 1} times"
+            lost = (
+                f"{run.restart_s:.1f} s to start again, and {run.away_s:.1f} s between its parts that total leaves out"
+            )
+            yield f"{run.name} ({run.accelerator}) was stopped and resumed {times}: {lost}; no epoch has them"
         if run.status != "succeeded":
             yield f"{run.name} ({run.accelerator}) {run.status}: its figures are shown and not paired"
         elif run.steady_epoch_s is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from decimal import Decimal
 from statistics import median
 from typing import Any
@@ -31,7 +32,9 @@ class Measured(BaseModel):
 
     steady_epoch_s: median over the `steady_epochs` epochs that the record calls steady. sample_s: steady_epoch_s over
     the epoch's samples. input_wait_share: of the steady epochs' time (of all, when there is no steady one); eval_s: the
-    median over the same epochs. usd_per_steady_epoch: the VM's hourly rate for the time of one steady epoch.
+    median over the same epochs. usd_per_steady_epoch: the VM's hourly rate for the time of one steady epoch. A run
+    that was resumed has several `parts`: total_s is what counted of all of them, restart_s the share of it in which
+    later parts got ready to train, away_s what lies between them: lost work, and the way to another VM.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -52,7 +55,10 @@ class Measured(BaseModel):
     data_fingerprint: str | None
     tensorflow: str | None
     precision: str
+    parts: int
     total_s: float
+    restart_s: float
+    away_s: float
     setup_s: float | None
     data_load_s: float | None
     compile_s: float | None
@@ -99,7 +105,6 @@ def measured(source: Source, name: str) -> Measured:
         data_fingerprint=record.data.fingerprint if record.data else None,
         tensorflow=record.software.tensorflow,
         precision=chosen.precision or "unknown",
-        total_s=timings.total_s,
         setup_s=timings.setup_s,
         data_load_s=timings.data_load_s,
         compile_s=timings.compile_s,
@@ -108,16 +113,31 @@ def measured(source: Source, name: str) -> Measured:
         steady_epochs=timings.steady_epochs,
         usd=source.usd,
         usd_per_steady_epoch=_epoch_usd(source.usd_per_hour, steady_s),
+        **_of_parts(record),
         **_of_epochs(record),
         **_of_devices(record),
     )
+
+
+def _of_parts(record: Record) -> dict[str, Any]:
+    earlier, later = record.parts[:-1], record.parts[1:]
+    kept = [timedelta(seconds=part.kept_s or 0.0) for part in earlier]
+    gaps = [
+        after.started_at - before.started_at - each for before, each, after in zip(earlier, kept, later, strict=True)
+    ]
+    return {
+        "parts": len(record.parts),
+        "total_s": record.timings.total_s + sum(each.total_seconds() for each in kept),
+        "restart_s": sum(part.start_overhead_s or 0.0 for part in later),
+        "away_s": sum(max(0.0, gap.total_seconds()) for gap in gaps),
+    }
 
 
 def _of_epochs(record: Record) -> dict[str, Any]:
     steady_s = record.timings.steady_epoch_s
     counted = [epoch for epoch in record.epochs if epoch.steady] or record.epochs
     wall_s = sum(epoch.wall_s for epoch in counted)
-    samples = record.epochs[-1].samples if record.epochs else 0
+    samples = counted[-1].samples if counted else 0  # of a whole epoch: a resumed one has fewer
     timed = steady_s is not None and steady_s > 0 and samples > 0
     return {
         "sample_s": steady_s / samples if timed and steady_s else None,

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-from orchestrator.domain.names import data_prefix
+from orchestrator.domain.accelerators import Accelerator
+from orchestrator.domain.names import bucket_name, checkpoints_prefix, data_prefix
+from orchestrator.domain.prices import region_of
 from orchestrator.guard import stop_at
 from orchestrator.stages.context import RunContext
+from trainer.record import CHECKPOINT_NAME
 
 WORK_DIR = ".orchestrate"
 """Folder on the VM, relative to the login's home."""
@@ -63,7 +66,7 @@ def python_path(home: str) -> str:
 
 
 def trainer_argv(ctx: RunContext, python: str, home: str) -> list[str]:
-    """The trainer's command line on the VM."""
+    """The trainer's command line on the VM. Raises a CloudError when the bucket cannot be asked for a checkpoint."""
     spec = ctx.run.spec
     argv = [
         python,
@@ -77,16 +80,45 @@ def trainer_argv(ctx: RunContext, python: str, home: str) -> list[str]:
         f"--batch_size={spec.batch_size}",
         f"--seed={spec.seed}",
         f"--run_id={ctx.run_id}",
+        *tpu_flags(ctx.accelerator, ctx.attempt.vm),
+        *_checkpoint_flags(ctx),
     ]
     if spec.train_samples is not None:
         argv.append(f"--train_samples={spec.train_samples}")
     return argv
 
 
-def job_file(ctx: RunContext, python: str, home: str) -> Job:
+def tpu_flags(item: Accelerator, vm: str) -> list[str]:
+    """Which TPU the trainer opens.
+
+    On a TPU VM of one host it is the one in the machine, and libtpu asks the metadata server for its type: nothing else
+    is to be set. A slice of several hosts is opened from its first worker by the node's name, whose zone and project
+    TensorFlow takes from the metadata server too; the catalog has no such slice yet.
+    """
+    if item.api != "tpu":
+        return []
+    return [f"--tpu={'local' if item.workers == 1 else vm}"]
+
+
+def _checkpoint_flags(ctx: RunContext) -> list[str]:
+    """Each attempt writes in its own place, and goes on from what the latest attempt before it has left, if any."""
+    run, project = ctx.run, ctx.services.project
+    if run.spec.checkpoint_every is None:
+        return []
+    own = checkpoints_prefix(run.experiment, run.id, run.attempt)
+    flags = [f"--checkpoint_every={run.spec.checkpoint_every}", f"--checkpoint_dir=gs://{ctx.bucket}/{own}"]
+    for attempt in reversed(ctx.services.ledger.attempts(run.id)):
+        bucket = bucket_name(project, region_of(attempt.zone))
+        place = checkpoints_prefix(run.experiment, run.id, attempt.number)
+        if attempt.number < run.attempt and ctx.services.store.list(bucket, f"{place}/{CHECKPOINT_NAME}"):
+            return [*flags, f"--resume_from=gs://{bucket}/{place}"]
+    return flags
+
+
+def job_file(ctx: RunContext, argv: list[str], home: str) -> Job:
     """The job of the current attempt."""
     return Job(
-        argv=trainer_argv(ctx, python, home),
+        argv=argv,
         env={"PYTHONPATH": python_path(home)},
         artifacts_dir=f"{home}/{WORK_DIR}/artifacts",
         bucket=ctx.bucket,

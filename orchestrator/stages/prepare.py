@@ -124,14 +124,15 @@ def _install(ctx: RunContext, shell: RemoteShell, worker: Worker) -> None:
     )
     python = str(json.loads(environment.stdout.strip().splitlines()[-1])["python"])
     home = shell.run(["pwd"], timeout_s=60).stdout.strip()
-    job.write_text(job_file(ctx, python, home).model_dump_json(indent=2), "utf-8")
+    argv = trainer_argv(ctx, python, home)
+    job.write_text(job_file(ctx, argv, home).model_dump_json(indent=2), "utf-8")
     shell.put(job, f"{WORK_DIR}/job.json")
-    _check_devices(ctx, shell, python, home)
+    _check_devices(ctx, shell, argv, home)
 
 
-def _check_devices(ctx: RunContext, shell: RemoteShell, python: str, home: str) -> None:
+def _check_devices(ctx: RunContext, shell: RemoteShell, argv: list[str], home: str) -> None:
     ctx.show("checking the devices")
-    probe = ["env", f"PYTHONPATH={python_path(home)}", *trainer_argv(ctx, python, home), "--probe"]
+    probe = ["env", f"PYTHONPATH={python_path(home)}", *argv, "--probe"]
     try:
         found = shell.run(probe, timeout_s=ctx.services.pace.boot_timeout_s)
     except RemoteCommandFailed as cause:

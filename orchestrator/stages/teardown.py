@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from orchestrator.domain.accelerators import accelerator
 from orchestrator.domain.money import ZERO, storage_usd
-from orchestrator.domain.plan import BUCKET_LIFETIME_DAYS, RESULTS_BYTES
+from orchestrator.domain.plan import BUCKET_LIFETIME_DAYS, kept_bytes
 from orchestrator.domain.prices import region_of
 from orchestrator.domain.runs import Attempt, AttemptState
 from orchestrator.errors import AccountError, NotFound, OrchestratorError, StillBilling, Stopped, Unavailable
@@ -141,7 +141,7 @@ def _settle(services: Services, attempt: Attempt, vm_usd: Decimal, expect: Attem
     kept = ZERO
     if vm_usd > 0:
         price = services.prices.storage_usd_per_gib_month(region_of(attempt.zone))
-        size_bytes = services.ledger.run(attempt.run).spec.dataset_bytes + RESULTS_BYTES
+        size_bytes = kept_bytes(services.ledger.run(attempt.run).spec)
         kept = storage_usd(size_bytes, price, BUCKET_LIFETIME_DAYS)
     return services.ledger.update_attempt(
         attempt.run,

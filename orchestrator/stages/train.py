@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -27,6 +28,8 @@ from orchestrator.waiting import wait_for
 _RUNNER = f"{WORK_DIR}/runner.py"
 _JOB = f"{WORK_DIR}/job.json"
 _COMMAND_TIMEOUT_S = 60.0
+_ENDED_BY_A_SIGNAL = (143, -15, -9)
+"""SIGTERM that the trainer answered, and signals that it could not."""
 SILENT_LOOKS = 50
 """So many looks in a row without a usable answer, on a connection that works, and the runner is given up."""
 
@@ -46,6 +49,8 @@ def train(ctx: RunContext) -> None:
         raise
     finally:
         follower.close()
+    if status.state == "lost" or status.rc in _ENDED_BY_A_SIGNAL:
+        _look_who_ended_it(ctx)
     if status.state == "lost":
         raise TrainingFailed("the trainer's supervisor on the VM vanished without an exit code", "look at its log")
     if status.rc != 0:
@@ -54,6 +59,29 @@ def train(ctx: RunContext) -> None:
             f"the whole log: orchestrate logs {ctx.run_id}",
         )
     ctx.note("training ended")
+
+
+def _look_who_ended_it(ctx: RunContext) -> None:
+    """Raises DeadlineReached or Preempted where one of these ended the trainer: nothing is wrong with the training.
+
+    A VM that is taken back ends its programs first, and they may even bring their results home before it is gone.
+    """
+    reason = must_stop(ctx.attempt, ctx.now())
+    if reason:
+        raise DeadlineReached(f"run {ctx.run_id} was stopped because {reason}", "give it more --max-hours")
+
+    def taken_back() -> None:
+        ctx.live_vm()
+
+    pace = ctx.services.pace
+    with suppress(Unavailable):  # it lives on
+        wait_for(
+            taken_back,
+            clock=ctx.services.clock,
+            timeout_s=10 * pace.poll_s,
+            poll_s=pace.poll_s,
+            what="the end of the VM",
+        )
 
 
 def log_path(ctx: RunContext) -> Path:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from decimal import Decimal
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 
 from orchestrator.domain.runs import RunState, Stage
 from tests.e2e.conftest import QUICK, Orchestrate, kill_hard, wait_until
-from trainer.record import load_record
+from trainer.record import Record, load_record
 
 STAGES = [stage for stage in Stage if stage is not Stage.DONE]
 
@@ -85,3 +87,53 @@ def test_interrupt_collects_tears_down_and_exits_130(orchestrate: Orchestrate) -
     assert after.record is not None
     assert load_record(Path(after.record)).status == "interrupted"
     assert orchestrate.inventory("instance") == orchestrate.inventory("disk") == []
+
+
+@pytest.mark.slow
+def test_spot_run_that_is_taken_back_ends_as_if_it_had_not_been(orchestrate: Orchestrate, tmp_path: Path) -> None:
+    """Preempted in the middle: another VM goes on from the bucket, to the losses of an undisturbed run, bit by bit."""
+    chosen = ("--workload=mnist-mlp", "--seed=3")
+    launch = ("--data-size=2000", "--batch-size=20", "--epochs=14", "--spot", "--yes", "--json")
+    launched = orchestrate.start("launch", "--accel", "t4", *chosen, *launch)
+    run = orchestrate.wait_for_run(lambda run: run.stage is Stage.TRAIN, 120)
+    log = orchestrate.home / "local" / "experiments" / run.experiment / run.id / "train-a1.log"
+    wait_until(lambda: log.exists() and "checkpoint epoch 3 step 0" in log.read_text(), 120)
+    [vm] = orchestrate.inventory("instance")
+    orchestrate.control("preempt", {"name": vm["name"]})
+    done = orchestrate.finish(launched)
+    assert (done.code, done.json["billable_remaining"]) == (0, 0), done.err
+    assert done.json["runs"][0]["attempts"] == 2
+    record = load_record(Path(done.json["runs"][0]["record"]))
+    assert record.status == "succeeded"
+    first, second = record.parts
+    assert first.kept_s is not None
+    assert second.start_overhead_s is not None
+    assert (second.resumed_epoch or 0) >= 3
+    assert {epoch.part for epoch in record.epochs} == {1, 2}
+    _assert_compare_tells_the_restart(orchestrate, run.id)
+
+    out = tmp_path / "undisturbed"
+    spec = ("--train_samples=2000", "--batch_size=20", "--train_epochs=14", "--strategy=mirrored")
+    undisturbed = subprocess.run(
+        [sys.executable, "-m", "trainer", *chosen, *spec, f"--data_dir={run.spec.dataset_dir}", f"--model_dir={out}"],
+        env={**orchestrate.environment, "TRAINER_STAND_IN": "gpu:1"},
+        cwd=tmp_path,
+        timeout=120,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    assert undisturbed.returncode == 0
+    assert _results(record) == _results(load_record(out / "record.json"))
+
+
+def _results(record: Record) -> list[tuple[int, float, float, float]]:
+    return [(epoch.index, epoch.loss, epoch.test_loss, epoch.test_accuracy) for epoch in record.epochs]
+
+
+def _assert_compare_tells_the_restart(orchestrate: Orchestrate, run_id: str) -> None:
+    compared = orchestrate.run("compare", run_id, "--json").json
+    [figures] = compared["runs"]
+    assert figures["parts"] == 2
+    assert 0 < figures["restart_s"] < figures["total_s"]
+    assert figures["away_s"] > 0
+    assert any("was stopped and resumed once" in note for note in compared["notes"])

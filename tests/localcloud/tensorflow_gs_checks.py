@@ -7,9 +7,13 @@ import sys
 import traceback
 from collections.abc import Callable
 
+import numpy as np
 import tensorflow as tf
 
-ROOT = sys.argv[1]
+from trainer.checkpoint import Checkpoints, Position
+from trainer.output import OutputDir
+
+ROOT, KILLED = sys.argv[1:]
 gfile = tf.io.gfile
 # More than one read block (64 MiB cached, 16 MiB each) and far more than one resumable chunk of 256 KiB.
 BIG = bytes(range(256)) * (24 * 4096)
@@ -126,6 +130,26 @@ def checkpoint() -> None:
     assert bool(tf.reduce_all(other == weights))
 
 
+def checkpoint_of_ours() -> None:
+    output = OutputDir(f"{ROOT}/ours")
+    checkpoints = Checkpoints(output, {"seed": "5"})
+    assert checkpoints.read() is None
+    checkpoints.write(Position(1, 5, 0.25), [np.zeros(3)], (), ())
+    checkpoints.write(Position(2, 0), [np.arange(7, dtype=np.uint32)], (), ())
+    restored = Checkpoints(output, {"seed": "5"}).read()
+    assert restored is not None
+    assert restored.position == Position(2, 0)
+    assert restored.values[0].tolist() == list(range(7))
+    assert sorted(gfile.listdir(f"{ROOT}/ours")) == ["checkpoint-00002-00000000.npz", "checkpoint.json"]
+
+
+def checkpoint_of_a_killed_process() -> None:
+    restored = Checkpoints(OutputDir(KILLED), {}).read()
+    assert restored is not None
+    assert restored.position == Position(1, 5, 0.5)
+    assert restored.values[0].tolist() == list(range(6))
+
+
 def rename() -> None:
     gfile.rename(f"{ROOT}/log.txt", f"{ROOT}/moved.txt")
     assert read(f"{ROOT}/moved.txt") == "one\ntwo\n"
@@ -152,7 +176,8 @@ def rmtree() -> None:
 
 CHECKS: list[Callable[[], None]] = [
     *(write_and_read, overwrite, empty_file, append, exists, stat, isdir, listdir, glob, walk, missing_file),
-    *(large_file, range_read, tfrecord, checkpoint, rename, copy, remove, rmtree),
+    *(large_file, range_read, tfrecord, checkpoint, checkpoint_of_ours, checkpoint_of_a_killed_process),
+    *(rename, copy, remove, rmtree),
 ]
 
 for check in CHECKS:

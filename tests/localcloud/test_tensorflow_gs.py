@@ -12,10 +12,13 @@ import pytest
 
 from tests.localcloud.storage_fixtures import PROJECT, StorageCloud
 
+ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).with_name("tensorflow_gs_checks.py")
+WRITER = Path(__file__).with_name("checkpoint_writer.py")
 CHECKS = [
     *("write_and_read", "overwrite", "empty_file", "append", "exists", "stat", "isdir", "listdir", "glob", "walk"),
-    *("missing_file", "large_file", "range_read", "tfrecord", "checkpoint", "rename", "copy", "remove", "rmtree"),
+    *("missing_file", "large_file", "range_read", "tfrecord", "checkpoint", "checkpoint_of_ours"),
+    *("checkpoint_of_a_killed_process", "rename", "copy", "remove", "rmtree"),
 ]
 
 
@@ -38,10 +41,12 @@ def errors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         GCS_STAT_CACHE_MAX_AGE="0",
         TF_CPP_MIN_LOG_LEVEL="2",
         CUDA_VISIBLE_DEVICES="",
+        PYTHONPATH=str(ROOT),
     )
     try:
+        killed = _kill_in_an_upload(cloud, "gs://tf-bucket/killed", environment)
         done = subprocess.run(
-            [sys.executable, str(SCRIPT), "gs://tf-bucket/root"],
+            [sys.executable, str(SCRIPT), "gs://tf-bucket/root", killed],
             env=environment,
             capture_output=True,
             text=True,
@@ -53,6 +58,21 @@ def errors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     found = {entry["check"]: entry["error"] for entry in map(json.loads, done.stdout.splitlines())}
     assert found, done.stderr[-3000:]
     return found
+
+
+def _kill_in_an_upload(cloud: StorageCloud, place: str, environment: dict[str, str]) -> str:
+    """SIGKILL a process that uploads its second checkpoint, in the middle of it; returns `place`."""
+    partial = cloud.directory / "storage" / "partial"
+    command = [sys.executable, str(WRITER), place]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "first\n"
+        while not any(file.stat().st_size for file in partial.iterdir()):
+            assert writer.poll() is None, "it ended before it was killed"
+        writer.kill()
+    names = {blob.name for blob in cloud.client().list_blobs("tf-bucket", prefix="killed/")}
+    assert names == {"killed/checkpoint-00001-00000005.npz", "killed/checkpoint.json"}
+    return place
 
 
 @pytest.mark.parametrize("check", CHECKS)

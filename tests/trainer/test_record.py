@@ -70,7 +70,7 @@ def test_step_times_leave_out_epochs_that_are_not_steady_and_short_blocks(record
     recorder.epochs = [first]
     only = recorder.snapshot("running").steps
     assert only is not None
-    assert (only.n, only.p50_s, only.epochs_used) == (1, 5.0, "all: there is no steady one")
+    assert (only.n, only.p50_s, only.epochs_used) == (1, 5.0, "all of this part: none of them is steady")
     recorder.blocks += [Block(2, 0, 10, 1.0), Block(2, 10, 3, 9.0), Block(3, 0, 10, 2.0)]
     recorder.epochs += [second, third]
     steady = recorder.snapshot("running").steps

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import random
 import resource
 import signal
@@ -118,6 +119,19 @@ def test_sigterm_writes_a_checkpoint_and_the_record_at_once(tmp_path: Path, trai
     finished = trainer(*flags, "--resume")
     assert finished.returncode == 0, finished.stderr
     assert load_record(tmp_path / "record.json").epochs[0].start_step == pointer["step"]
+
+
+@pytest.mark.slow
+def test_sigterm_ends_the_run_although_its_checkpoint_cannot_be_written(tmp_path: Path) -> None:
+    """Writing that never ends, as to a bucket that does not answer: the record is written within 20 s all the same."""
+    place = tmp_path / "checkpoints"
+    place.mkdir()
+    for step in range(6):
+        os.mkfifo(place / f".checkpoint-00001-{step:08d}.npz.partial")  # nobody reads it: opening it blocks
+    flags = ("--workload", SLOW_STEP, "--checkpoint_every", "9", "--checkpoint_dir", place, "--model_dir", tmp_path)
+    assert stop_after("epoch 1/3 start", signal.SIGTERM, *flags) == 143
+    assert load_record(tmp_path / "record.json").status == "interrupted"
+    assert not (place / "checkpoint.json").exists()
 
 
 def test_full_disk_is_one_sentence_and_leaves_nothing_half(tmp_path: Path) -> None:

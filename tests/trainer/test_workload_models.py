@@ -40,6 +40,31 @@ for workload in list_workloads():
     print(workload.name, model.count_params())
 """
 
+# A training step over sequences of 7, alone and inside the loop that trains a block of steps.
+COUNTS = """
+import keras, tensorflow as tf
+from keras import layers
+from trainer.flops import flops_per_sample
+for kind in (layers.GRU, layers.LSTM):
+    model = keras.Sequential([keras.Input((7, 5)), kind(6), layers.Dense(3)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    def step(x, y):
+        with tf.GradientTape() as tape:
+            value = loss(y, model(x, training=True))
+        for variable, change in zip(model.trainable_variables, tape.gradient(value, model.trainable_variables)):
+            variable.assign_sub(change)
+    @tf.function  # without a file to read, AutoGraph makes no loop of a while
+    def block(x, y, steps):
+        tf.while_loop(lambda left: left > 0, lambda left: (step(x, y), left - 1)[1:], [steps])
+    data = tf.TensorSpec((4, 7, 5)), tf.TensorSpec((4,), tf.int32)
+    alone = flops_per_sample(tf.function(step).get_concrete_function(*data), 4, step_loop=False)
+    within = flops_per_sample(block.get_concrete_function(*data, tf.TensorSpec((), tf.int32)), 4, step_loop=True)
+    print(alone == within, *alone)
+unknown = keras.Sequential([keras.Input((None, 5)), layers.GRU(6)])
+data = tf.TensorSpec((4, None, 5))
+print(flops_per_sample(tf.function(unknown).get_concrete_function(data), 4, step_loop=False))
+"""
+
 
 def test_models_take_shape_and_classes_from_the_data() -> None:
     """Every workload, for seven classes; mnist-official has the parameters of TensorFlow's example."""
@@ -51,6 +76,19 @@ def test_models_take_shape_and_classes_from_the_data() -> None:
     assert sorted(counts) == NAMES
     official = (25 * 1 + 1) * 32 + (25 * 32 + 1) * 32 + (7 * 7 * 32 + 1) * 1024 + (1024 + 1) * 7
     assert int(counts["mnist-official"]) == official
+
+
+def test_operations_of_recurrent_layers_are_those_of_all_time_steps() -> None:
+    """2 FLOP for each weight forward, for its gradient and for its input, but the sequence itself; 7 steps, 5 to 6."""
+    environ = trainer_environment(TF_CPP_MIN_LOG_LEVEL="3")
+    done = subprocess.run(
+        [sys.executable, "-c", COUNTS], env=environ, check=True, timeout=120, capture_output=True, text=True
+    )
+    gru, lstm, unknown = done.stdout.splitlines()
+    for line, gates in ((gru, 3), (lstm, 4)):
+        of_input, of_state, dense = 7 * 5 * gates * 6, 7 * 6 * gates * 6, 6 * 3
+        assert line.split() == ["True", str(6 * (of_input + of_state + dense) - 2 * of_input)]
+    assert unknown.startswith("(None, 'not counted: the loop")
 
 
 LEARNS = """

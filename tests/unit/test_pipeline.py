@@ -156,29 +156,6 @@ def test_dropped_connections_lose_nothing(world: World) -> None:
     _assert_clean(world, run)
 
 
-def test_preempted_run_gets_a_new_attempt(world: World) -> None:
-    """The VM is taken back during training; a second one finishes the run, and both are paid for."""
-    [run] = world.admit(spot=True)
-    answer = world.trainer.answer
-    taken: list[str] = []
-
-    def preempting(argv: list[str]) -> CommandResult:
-        if argv[2] == "status" and not taken:
-            [ref] = world.tpu.alive()
-            taken.append(ref.name)
-            world.tpu.preempt(ref)
-            world.trainer.started_at = None
-            world.shells.drop(1)
-            return CommandResult(0, '{"state": "running"}\n', "")
-        return answer(argv)
-
-    world.trainer.answer = preempting  # type: ignore[method-assign,assignment]
-    [after] = world.drive([run])
-    assert after.state is RunState.SUCCEEDED, after.error
-    assert [attempt.number for attempt in world.ledger.attempts(run.id)] == [1, 2]
-    _assert_clean(world, after)
-
-
 def test_user_stop_ends_the_run_with_its_record(world: World) -> None:
     """A stop during training: the trainer is asked to end, its record is collected, exit code 130."""
     [run] = world.admit()
