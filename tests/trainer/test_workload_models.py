@@ -29,28 +29,33 @@ def test_the_published_workloads_are_there() -> None:
 
 
 BUILDS = """
-import sys, numpy as np
+import numpy as np, tensorflow as tf
+from types import SimpleNamespace
+from trainer.model import Model
 from trainer.workloads import list_workloads
+devices = SimpleNamespace(strategy=tf.distribute.get_strategy())
 for workload in list_workloads():
     shape = {"mnist": (28, 28, 1), "photos": (48, 48, 3), "clips": (5, 32, 32, 3)}[workload.data_kind]
-    model = workload.build_model(shape, 7)
+    made = Model(devices, workload, shape, 7, learning_rate=workload.learning_rate, seed=0)
+    model, optimizer = made.network, made.optimizer
     outputs = np.asarray(model(np.random.default_rng(0).random((3, *shape), np.float32)))
     assert outputs.shape == (3, 7), workload.name
     assert np.allclose(outputs.sum(axis=1), 1, atol=1e-3) == (workload.outputs == "probabilities"), workload.name
-    print(workload.name, model.count_params())
+    print(workload.name, model.count_params(), type(optimizer).__name__, f"{float(optimizer.learning_rate.numpy()):g}")
 """
 
 
 def test_models_take_shape_and_classes_from_the_data() -> None:
-    """Every workload, for seven classes; mnist-official has the parameters of TensorFlow's example."""
+    """Every workload, for seven classes; mnist-official has the parameters and optimizer of TensorFlow's example."""
     environ = trainer_environment(TF_CPP_MIN_LOG_LEVEL="3")
     done = subprocess.run(
         [sys.executable, "-c", BUILDS], env=environ, check=True, timeout=120, capture_output=True, text=True
     )
-    counts = dict(line.split() for line in done.stdout.splitlines())
-    assert sorted(counts) == NAMES
+    made = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()}
+    assert sorted(made) == NAMES
+    assert [optimizer for _, *optimizer in made.values()].count(["Adam", "0.001"]) == len(NAMES) - 1
     official = (25 * 1 + 1) * 32 + (25 * 32 + 1) * 32 + (7 * 7 * 32 + 1) * 1024 + (1024 + 1) * 7
-    assert int(counts["mnist-official"]) == official
+    assert made["mnist-official"] == [str(official), "SGD", "0.05"]
 
 
 LEARNS = """
