@@ -8,10 +8,11 @@ element-wise work. The gradient with respect to the input images is not counted:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 Shape = tuple[int, ...]
+OpDefOf = Callable[[str], Any]  # from the name of an operation to its tf.OpDef
 
 _PRODUCTS = ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
 _FORWARD = ("Conv2D", "Conv3D", "DepthwiseConv2dNative")
@@ -26,15 +27,16 @@ class NotCountable(Exception):
 
 
 def count_flops(function: Any) -> int:
-    """Return the operations of one run of a tf.ConcreteFunction, where a loop on its top level turns once.
+    """Return the operations of one run of a tf.ConcreteFunction; a loop of open length on its top level turns once.
 
     Raises NotCountable when a loop inside has no fixed length or a shape is not known.
     """
     graph = function.graph.as_graph_def(add_shapes=True)
-    bodies = {each.signature.name: _Body(each) for each in graph.library.function}
+    op_def = function.graph.op_def_for_type
+    bodies = {each.signature.name: _Body(each, op_def) for each in graph.library.function}
     roots = [output.op.name for output in function.graph.outputs]
     roots += [operation.name for operation in function.graph.control_outputs]
-    return _Counter(bodies).count(_Nodes(graph.node, {}, roots), top=True)
+    return _Counter(bodies).count(_Nodes(graph.node, {}, roots, op_def), top=True)
 
 
 def _dimensions(shape: Any) -> Shape | None:
@@ -45,10 +47,13 @@ def _dimensions(shape: Any) -> Shape | None:
 class _Nodes:
     """The nodes of one graph that something depends on, and the shapes of what flows between them."""
 
-    def __init__(self, nodes: Iterable[Any], arguments: dict[str, Shape | None], roots: Iterable[str]) -> None:
+    def __init__(
+        self, nodes: Iterable[Any], arguments: dict[str, Shape | None], roots: Iterable[str], op_def: OpDefOf
+    ) -> None:
         self._by_name = {node.name: node for node in nodes}
         self._arguments = arguments
         self._roots = list(roots)
+        self._op_def = op_def
 
     def live(self) -> Iterator[Any]:
         """Yield each node that a root depends on: tracing leaves dead gradients behind, which never run."""
@@ -72,7 +77,8 @@ class _Nodes:
         name = _node_name(reference)
         found = self._arguments.get(name)
         if name in self._by_name:
-            found = self.output_shape(self._by_name[name], _output_number(reference))
+            node = self._by_name[name]
+            found = self.output_shape(node, _output_number(reference, node, self._op_def))
         if found is None:
             raise NotCountable(f"the shape of {name} is not known when the model is traced")
         return found
@@ -87,23 +93,38 @@ def _node_name(reference: str) -> str:
     return reference.lstrip("^").partition(":")[0]
 
 
-def _output_number(reference: str) -> int:
-    """Return n of "node:n" and of "node:output_name:n"."""
-    tail = reference.rpartition(":")[2]
-    return int(tail) if tail.isdecimal() else 0
+def _output_number(reference: str, node: Any, op_def: OpDefOf) -> int:
+    """Return n of "node:n"; of "node:output_name:n", which counts from the first tensor of that output, its place."""
+    _, _, output = reference.partition(":")
+    name, named, tail = output.rpartition(":")
+    number = int(tail) if tail.isdecimal() else 0
+    if not named:
+        return number
+    for argument in op_def(node.op).output_arg:
+        if argument.name == name:
+            break
+        number += _tensors(argument, node)
+    return number
+
+
+def _tensors(argument: Any, node: Any) -> int:
+    """Return how many tensors an output of an operation stands for."""
+    if argument.number_attr:
+        return int(node.attr[argument.number_attr].i)
+    return len(node.attr[argument.type_list_attr].list.type) if argument.type_list_attr else 1
 
 
 class _Body(_Nodes):
     """The graph of a function in the library."""
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: Any, op_def: OpDefOf) -> None:
         arguments: dict[str, Shape | None] = {}
         for number, argument in enumerate(function.signature.input_arg):
             attributes = function.arg_attr[number].attr if number in function.arg_attr else {}
             shapes = attributes["_output_shapes"].list.shape if "_output_shapes" in attributes else []
             arguments[argument.name] = _dimensions(shapes[0]) if shapes else None
         roots = [_node_name(reference) for reference in (*function.ret.values(), *function.control_ret.values())]
-        super().__init__(function.node_def, arguments, roots)
+        super().__init__(function.node_def, arguments, roots, op_def)
 
 
 class _Counter:
@@ -123,12 +144,14 @@ class _Counter:
         counts = [self.count(self._bodies[name], top and node.op not in _LOOPS) for name in called]
         if node.op not in _LOOPS:
             return max(counts)  # a call has one function; of the branches of a condition one runs
-        turns = 1 if top or not sum(counts) else _turns(nodes, node)
-        return turns * sum(counts)
+        return sum(counts) and _turns(nodes, node, top) * sum(counts)
 
 
-def _turns(nodes: _Nodes, loop: Any) -> int:
-    """Return the fixed length of a loop: TensorFlow hands a limit on the number of turns to it as its second input."""
+def _turns(nodes: _Nodes, loop: Any, top: bool) -> int:
+    """Return the fixed length of a loop: TensorFlow hands a limit on the number of turns to it as its second input.
+
+    On the top level a loop without one is the loop over training steps, of which one is counted.
+    """
     for reference in loop.input[1:3]:
         source = nodes.node_of(reference)
         while source is not None and source.op in ("Identity", "Cast") and source.input:
@@ -139,7 +162,9 @@ def _turns(nodes: _Nodes, loop: Any) -> int:
             if limit > 0:
                 return limit
         if source is not None and source.op in _LOOPS:
-            return _turns(nodes, source)  # the gradient of a loop turns as often as the loop
+            return _turns(nodes, source, top)  # the gradient of a loop turns as often as the loop
+    if top:
+        return 1
     raise NotCountable(f"the loop {loop.name} has no length that is fixed when the model is traced")
 
 

@@ -100,15 +100,17 @@ def _plan(project: Project, flags: LaunchFlags) -> Plan:
     from orchestrator.domain.prices import catalog_prices
     from orchestrator.launch import make_plan
 
-    return make_plan(
-        flags,
-        ledger=project.ledger,
-        prices=catalog_prices(),
-        simulated=project.simulated,
-        home=project.home,
-        now=SystemClock().now(),
-        argv=sys.argv[1:],
-    )
+    with output.stderr().status("reading the data set") as line:  # silent without a terminal
+        return make_plan(
+            flags,
+            ledger=project.ledger,
+            prices=catalog_prices(),
+            simulated=project.simulated,
+            home=project.home,
+            now=SystemClock().now(),
+            argv=sys.argv[1:],
+            progress=lambda done, total: line.update(f"converting the data set: {done:,} of {total:,} samples"),
+        )
 
 
 def _confirmed(as_json: bool) -> bool:

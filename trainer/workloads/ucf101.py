@@ -37,7 +37,8 @@ def build_model(image_shape: tuple[int, ...], classes: int) -> Any:
     clips = Input(image_shape)
     # All frames of all clips as one batch: one convolution of frames x batch images, where TimeDistributed unrolls.
     each_frame = cnn(ops.reshape(clips, (-1, *frame_shape)))
-    sequence = layers.GRU(64)(ops.reshape(each_frame, (-1, frames, features)))
+    # Unrolled: Keras' loop over frames has no length that tracing fixes, so its work could not be counted.
+    sequence = layers.GRU(64, unroll=True)(ops.reshape(each_frame, (-1, frames, features)))
     return Model(clips, layers.Dense(classes)(layers.Dropout(0.3)(sequence)))
 
 
