@@ -6,7 +6,7 @@ import hashlib
 import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -30,6 +30,7 @@ from orchestrator.guard import MoneyView, credit_or_refuse, money_view
 from orchestrator.ledger import Credit, Experiment, Ledger, command_text
 from trainer.config import read_interval
 from trainer.data.manifest import DatasetManifest
+from trainer.data.options import PrepareOptions
 from trainer.data.prepare import prepare_dataset
 from trainer.errors import ConfigError, DataError
 from trainer.workloads import Workload, get_workload
@@ -53,6 +54,9 @@ class LaunchFlags:
     checkpoint_every: str | None = None
     spot: bool = False
     zones: Sequence[str] = ()
+    learning_rate: float | None = None
+    cache: str = "auto"
+    image_size: int | None = None
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,13 @@ def make_plan(
         notes.append("one epoch has no steady state: nothing can be compared; --epochs 3 or more can")
     latest = now + timedelta(seconds=float(flags.max_hours) * 3600 + KILL_SLACK_S)
     credit = credit_or_refuse(ledger, simulated=simulated, now=now, until=latest)
-    manifest, directory = _prepare_data(flags.data, workload, home, progress)
+    options = replace(workload.prepare, image_size=flags.image_size or workload.prepare.image_size)
+    manifest, directory = _prepare_data(flags.data, workload, options, home, progress)
+    if manifest.image_size != (flags.image_size or manifest.image_size):
+        raise UsageError(
+            f"--image-size: {flags.image_size}, but {manifest.name} has images of {manifest.image_size} pixels already",
+            "leave the flag out, or give a folder of photos or clips that are not converted yet",
+        )
     _check_sizes(flags.data_sizes, batch_sizes, manifest)
     request = LaunchRequest(
         accelerators=chosen,
@@ -117,6 +127,8 @@ def make_plan(
         spot=flags.spot,
         zones=flags.zones,
         data=DataChoice(manifest.fingerprint, manifest.total_bytes, str(directory), manifest.splits.train.samples),
+        learning_rate=flags.learning_rate,
+        cache=flags.cache,
     )
     experiment = Experiment(id=_fresh_id("e"), created_at=now, max_usd=flags.max_usd, command=command_text(argv))
     runs = make_runs(request, experiment.id, now, prices, _fresh_id)
@@ -186,7 +198,11 @@ _DATA_HINTS = {
 
 
 def _prepare_data(
-    source: Path | None, workload: Workload, home: Path, progress: Callable[[int, int], None] | None
+    source: Path | None,
+    workload: Workload,
+    options: PrepareOptions,
+    home: Path,
+    progress: Callable[[int, int], None] | None,
 ) -> tuple[DatasetManifest, Path]:
     """Convert or verify the data set on this machine. Raises UsageError."""
     kind = workload.data_kind
@@ -196,22 +212,21 @@ def _prepare_data(
         raise UsageError(
             f"--data: {workload.name} trains on {kind}, and no sample of {kind} is packaged", _DATA_HINTS[kind]
         )
-    out = home / "datasets" / _dataset_folder(source, workload)
+    out = home / "datasets" / _dataset_folder(source, kind, options)
     try:
-        prepared = prepare_dataset(source, kind, out, progress, workload.prepare)
+        prepared = prepare_dataset(source, kind, out, progress, options)
     except DataError as cause:
         flag = "" if source is None else "--data: "
         raise UsageError(f"{flag}{cause}", _DATA_HINTS[kind]) from cause
     return prepared.manifest, prepared.directory
 
 
-def _dataset_folder(source: Path | None, workload: Workload) -> str:
+def _dataset_folder(source: Path | None, kind: str, options: PrepareOptions) -> str:
     """One folder for each source and way of converting it: two launches must not overwrite each other's shards."""
-    kind = workload.data_kind
     if source is None:
         return f"{kind}-sample"
     name = source.resolve().name
-    told_apart = f"{source.resolve()} {workload.prepare.deciding()}"
+    told_apart = f"{source.resolve()} {options.deciding()}"
     return f"{kind}-{name}-{hashlib.sha256(told_apart.encode()).hexdigest()[:8]}"
 
 

@@ -108,11 +108,18 @@ def _advance(ctx: RunContext, stage: Stage) -> None:
         run = ctx.run
         if run.error_code == StillBilling.__name__:  # it was not proven gone at first; now it is
             changes |= {"error": None, "error_code": None, "exit_code": 0}
-        changes["state"] = RunState.SUCCEEDED if changes.get("error", run.error) is None else RunState.FAILED
+        changes["state"] = _ended(changes.get("error_code", run.error_code))
     ctx.services.ledger.update_run(ctx.run_id, **changes)
     ctx.note(f"{stage} done")
     if following is Stage.DONE:
-        ctx.show("done" if ctx.run.state is RunState.SUCCEEDED else "failed")
+        ctx.show("done" if ctx.run.state is RunState.SUCCEEDED else ctx.run.state.value)
+
+
+def _ended(error_code: object) -> RunState:
+    """How a run ended that ended with this error, None without one."""
+    if error_code is None:
+        return RunState.SUCCEEDED
+    return RunState.STOPPED if error_code == Stopped.__name__ else RunState.FAILED
 
 
 def _note_failure(ctx: RunContext, cause: OrchestratorError) -> None:

@@ -70,6 +70,7 @@ class Config(BaseModel):
     per_replica_batch: int | None = Field(default=None, gt=0)
     seed: int = Field(default=0, ge=0, lt=2**31)
     train_samples: int | None = Field(default=None, ge=1)
+    image_size: int | None = Field(default=None, ge=8, le=4096)  # of photos and clips that are converted here
     steps_per_call: int | None = Field(default=None, ge=1)  # None = a tenth of an epoch
     precision: PrecisionName = "auto"
     cache: CacheChoice = "auto"

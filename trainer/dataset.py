@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -42,6 +42,9 @@ def find_dataset(config: Config, scratch: Path, ram_bytes: int) -> Found:
         return Found(dataset.image_shape, dataset.classes, lambda: dataset, cache)
     manifest, directory, location = _locate(config, scratch)
     _check_counts(config, manifest.name, manifest.splits.train.samples)
+    if manifest.image_size != (config.image_size or manifest.image_size):
+        problem = f"{manifest.name} has images of {manifest.image_size} pixels already; leave the flag out"
+        raise ConfigError("--image_size", config.image_size, problem)
     cache = choose_cache(config.cache, _decoded_bytes(config, manifest), ram_bytes)
 
     def opened() -> Dataset:
@@ -80,6 +83,7 @@ def _decoded_bytes(config: Config, manifest: DatasetManifest) -> int:
 def _locate(config: Config, scratch: Path) -> tuple[DatasetManifest, str, Literal["gs", "disk", "package"]]:
     """Return the prepared data set that `--data_dir` means, its folder and where that is."""
     directory, kind, options = config.data_dir, config.spec.data_kind, config.spec.prepare
+    options = replace(options, image_size=config.image_size or options.image_size)
     if config.download:
         directory = _downloaded(config, scratch)
     if directory is None:

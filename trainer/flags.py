@@ -49,6 +49,10 @@ def _add_data(flags: argparse.ArgumentParser) -> None:
     flags.add_argument(
         "--download", action="store_true", help="fetch the official data set into --data_dir if that is empty"
     )
+    flags.add_argument(
+        "--image_size", type=int,
+        help="side in pixels to which a folder of photos or clips is converted; default: the workload's",
+    )  # fmt: skip
     flags.add_argument("--train_samples", type=int, help="train on the first N samples only, to sweep the data size")
     flags.add_argument(
         "--cache", choices=CACHES, default="auto",
@@ -66,9 +70,7 @@ def _add_training(flags: argparse.ArgumentParser) -> None:
         help="GLOBAL batch: samples per step on all replicas together; default: the workload's",
     )  # fmt: skip
     batch.add_argument("--per_replica_batch", type=int, help="batch of each replica; the global batch grows with them")
-    flags.add_argument(
-        "--learning_rate", type=float, help="of Adam, used as it is for any batch; default: the workload's"
-    )
+    flags.add_argument("--learning_rate", type=float, help="used as it is for any batch; default: the workload's")
     flags.add_argument("--seed", type=int, default=0, help="of weights, dropout and shuffling; default: 0")
     flags.add_argument(
         "--precision", choices=PRECISIONS, default="auto",

@@ -1,4 +1,4 @@
-"""What is trained? A Keras model with Adam under a strategy, in one precision, and the loss that fits its outputs."""
+"""What is trained? A Keras model and its optimizer under a strategy, in one precision, and the loss that fits."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ _POLICIES: dict[Precision, str] = {
     "bfloat16": "mixed_bfloat16",
     "float16": "mixed_float16",
 }
+_OPTIMIZERS = {"adam": keras.optimizers.Adam, "sgd": keras.optimizers.SGD}
 
 
 class Model:
@@ -38,7 +39,7 @@ class Model:
         keras.mixed_precision.set_dtype_policy(_POLICIES[precision])
         with devices.strategy.scope():
             self.network = workload.build_model(image_shape, classes)
-            optimizer = keras.optimizers.Adam(learning_rate)
+            optimizer = _OPTIMIZERS[workload.optimizer](learning_rate)
             self.optimizer = keras.optimizers.LossScaleOptimizer(optimizer) if precision == "float16" else optimizer
             self.optimizer.build(self.network.trainable_variables)
         self._from_logits = workload.outputs == "logits"

@@ -227,7 +227,7 @@ class Recorder:
             per_replica_batch_size_reason=reason_unless(self.per_replica_batch_size, absent),
             epochs=config.train_epochs,
             learning_rate=config.learning_rate,
-            optimizer="adam",
+            optimizer=config.spec.optimizer,
             seed=config.seed,
             precision=self.precision,
             precision_reason=reason_unless(self.precision, absent),

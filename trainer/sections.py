@@ -10,6 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
+from trainer.workloads.base import OptimizerName
+
 Seconds = Annotated[float, Field(ge=0)]
 Precision = Literal["float32", "bfloat16", "float16"]
 
@@ -83,7 +85,7 @@ class Parameters(Section):
     per_replica_batch_size_reason: str | None
     epochs: int
     learning_rate: float
-    optimizer: Literal["adam"]
+    optimizer: OptimizerName
     seed: int
     precision: Precision | None
     precision_reason: str | None

@@ -101,7 +101,7 @@ def translated(what: str, *, zone: str = "", accelerator: str = "") -> Iterator[
     except api.GoogleAPICallError as cause:
         raise translate(problem_of_call(cause), doing) from cause
     except (auth.TransportError, requests.exceptions.RequestException, api.RetryError) as cause:
-        raise Unavailable(f"{what}: no answer from Google Cloud ({type(cause).__name__})") from cause
+        raise Unavailable(f"{what}: no answer from the cloud ({type(cause).__name__})") from cause
     except auth.GoogleAuthError as cause:
         raise Unauthenticated(f"{what}: {cause}", LOGIN_HINT) from cause
     except (json_format.ParseError, json.JSONDecodeError) as cause:

@@ -58,16 +58,16 @@ def _show(found: Comparison) -> None:
 
     from orchestrator.report.table import LEGEND, sheets
 
+    console = output.stdout()
+    lines = [pairing.sentence for pairing in found.pairings]
+    lines += [f"not the same: {line}" for line in found.differences]
+    lines += [f"note: {line}" for line in found.notes]
+    for line in lines:
+        console.print(Text(line), soft_wrap=not console.is_terminal)
     for sheet in sheets(found):
         table = output.table(sheet.title, sheet.columns, sheet.figures)
         for row in sheet.rows:
             table.add_row(*(Text(cell) for cell in row))
         output.print_table(table)
-    lines = [pairing.sentence for pairing in found.pairings]
-    lines += [f"not the same: {line}" for line in found.differences]
-    lines += [f"note: {line}" for line in found.notes]
-    console = output.stdout()
-    for line in lines:
-        console.print(Text(line), soft_wrap=not console.is_terminal)
     for line in LEGEND:
         output.say(line)

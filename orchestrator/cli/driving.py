@@ -94,12 +94,15 @@ def count_billable(services: Services, runs: Sequence[Run] | None = None) -> tup
     return (None if unseen else len(found)), named
 
 
+_UNSUCCESSFUL = (RunState.FAILED, RunState.STOPPED)
+
+
 def exit_code(runs: Sequence[Run], named: Sequence[str]) -> int:
-    """6 when something may still bill, else the first failed run's own code, else 0."""
+    """6 when something may still bill, else the own code of the first run that failed or was stopped, else 0."""
     unfinished = any(run.stage is not Stage.DONE for run in runs)
     if unfinished or named:
         return 6
-    return next((run.exit_code or 1 for run in runs if run.state is RunState.FAILED), 0)
+    return next((run.exit_code or 1 for run in runs if run.state in _UNSUCCESSFUL), 0)
 
 
 def conclude(

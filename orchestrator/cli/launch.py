@@ -26,7 +26,24 @@ if TYPE_CHECKING:
 @click.option("--data-size", "data_sizes", type=parameters.INTS, default=(), help="Training samples; N or N,M,...")
 @click.option("--repeats", type=click.IntRange(1, 20), default=1, show_default=True, help="Runs of each combination.")
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True)
-@click.option("--data", type=click.Path(path_type=Path), help="Folder of idx files or TFRecords. Default: the sample.")
+@click.option(
+    "--learning-rate",
+    type=click.FloatRange(0, 10, min_open=True),
+    help="Used as it is for any batch. Default: the workload's own.",
+)
+@click.option(
+    "--data", type=click.Path(path_type=Path), help="Folder of idx files, photos or clips by class. Default: a sample."
+)
+@click.option(
+    "--image-size", type=click.IntRange(8, 4096), help="Side of photos and clips, in pixels. Default: the workload's."
+)
+@click.option(
+    "--cache",
+    type=click.Choice(("auto", "device", "memory", "disk", "none")),
+    default="auto",
+    show_default=True,
+    help="Where samples are kept; none: streamed from the bucket in every epoch.",
+)
 @click.option(
     "--max-hours", type=parameters.DECIMAL, help="Each VM is gone after this time. Default: 1 (or the configuration)."
 )
@@ -88,15 +105,17 @@ def _plan(project: Project, flags: LaunchFlags) -> Plan:
     from orchestrator.domain.prices import catalog_prices
     from orchestrator.launch import make_plan
 
-    return make_plan(
-        flags,
-        ledger=project.ledger,
-        prices=catalog_prices(),
-        simulated=project.simulated,
-        home=project.home,
-        now=SystemClock().now(),
-        argv=sys.argv[1:],
-    )
+    with output.stderr().status("reading the data set") as line:  # silent without a terminal
+        return make_plan(
+            flags,
+            ledger=project.ledger,
+            prices=catalog_prices(),
+            simulated=project.simulated,
+            home=project.home,
+            now=SystemClock().now(),
+            argv=sys.argv[1:],
+            progress=lambda done, total: line.update(f"converting the data set: {done:,} of {total:,} samples"),
+        )
 
 
 def _confirmed(as_json: bool) -> bool:

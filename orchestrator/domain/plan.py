@@ -56,6 +56,8 @@ class LaunchRequest:
     spot: bool
     zones: Sequence[str]
     data: DataChoice
+    learning_rate: float | None
+    cache: str
 
 
 def check_accelerators(chosen: Iterable[str], *, spot: bool) -> list[Accelerator]:
@@ -120,6 +122,8 @@ def make_runs(
             dataset=request.data.fingerprint,
             dataset_bytes=request.data.size_bytes,
             dataset_dir=request.data.directory,
+            learning_rate=request.learning_rate,
+            cache=request.cache,
         )
         runs.append(
             Run(

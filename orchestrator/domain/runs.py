@@ -34,13 +34,15 @@ class RunState(StrEnum):
     ACTIVE = "active"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
+    STOPPED = "stopped"  # by the user
 
 
 class RunSpec(BaseModel):
     """One training of one workload on one accelerator type with one set of parameters.
 
     `batch_size` is the global batch. `max_hours` bounds each attempt from its create to its deadline.
-    `checkpoint_every` is the trainer's flag: 1epochs, 200steps; None for none.
+    `checkpoint_every` is the trainer's flag: 1epochs, 200steps; None for none. `learning_rate`: None = the workload's.
+    `cache`: where the trainer keeps decoded samples, "none" streams them from the bucket.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -60,6 +62,8 @@ class RunSpec(BaseModel):
     dataset: str
     dataset_bytes: int
     dataset_dir: str
+    learning_rate: float | None = Field(default=None, gt=0)
+    cache: str = "auto"
 
 
 class Run(BaseModel):

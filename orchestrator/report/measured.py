@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from trainer.record import Record
+from trainer.record import Record, Timings
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,8 @@ class Measured(BaseModel):
 
     steady_epoch_s: median over the `steady_epochs` epochs that the record calls steady. sample_s: steady_epoch_s over
     the epoch's samples. input_wait_share: of the steady epochs' time (of all, when there is no steady one); eval_s: the
-    median over the same epochs. usd_per_steady_epoch: the VM's hourly rate for the time of one steady epoch. A run
+    median over the same epochs. other_s: total_s without imports, set-up, data loading, compilation, steps, input
+    wait and evaluation. usd_per_steady_epoch: the VM's hourly rate for the time of one steady epoch. A run
     that was resumed has several `parts`: total_s is what counted of all of them, restart_s the share of it in which
     later parts got ready to train, away_s what lies between them: lost work, and the way to another VM.
     """
@@ -59,12 +60,14 @@ class Measured(BaseModel):
     total_s: float
     restart_s: float
     away_s: float
+    imports_s: float | None
     setup_s: float | None
     data_load_s: float | None
     compile_s: float | None
     first_epoch_s: float | None
     steady_epoch_s: float | None
     steady_epochs: int
+    other_s: float
     step_p50_s: float | None
     step_p90_s: float | None
     step_p99_s: float | None
@@ -105,12 +108,14 @@ def measured(source: Source, name: str) -> Measured:
         data_fingerprint=record.data.fingerprint if record.data else None,
         tensorflow=record.software.tensorflow,
         precision=chosen.precision or "unknown",
+        imports_s=timings.imports_s,
         setup_s=timings.setup_s,
         data_load_s=timings.data_load_s,
         compile_s=timings.compile_s,
         first_epoch_s=timings.first_epoch_s,
         steady_epoch_s=steady_s,
         steady_epochs=timings.steady_epochs,
+        other_s=_other_s(timings),
         usd=source.usd,
         usd_per_steady_epoch=_epoch_usd(source.usd_per_hour, steady_s),
         **_of_parts(record),
@@ -160,6 +165,13 @@ def _of_devices(record: Record) -> dict[str, Any]:
         "host_peak_bytes": record.memory.host_peak_bytes,
         "device_peak_bytes": record.memory.device_peak_bytes,
     }
+
+
+def _other_s(timings: Timings) -> float:
+    spent = timings.accounted
+    load_s = spent.imports_s + spent.setup_s + spent.data_load_s
+    compile_s = (timings.compile_s or 0.0) + (timings.eval_compile_s or 0.0)
+    return max(0.0, timings.total_s - load_s - compile_s - spent.steps_s - spent.input_wait_s - spent.evaluation_s)
 
 
 def _epoch_usd(usd_per_hour: Decimal | None, steady_s: float | None) -> Decimal | None:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from orchestrator.domain.money import usd
 from orchestrator.report.comparison import SIMULATED, Comparison, epoch_usd
 from orchestrator.report.measured import Measured
 
-_WHO = ("run", "accelerator", "device")
-_TIMES = ("total", "set-up", "compile", "first", "steady", "n", "eval", "wait")
+_TIMES = ("total", "imports", "set-up", "data", "compile", "first", "steady", "n", "eval", "wait", "other")
 _SPEEDS = ("batch", "p50", "p90", "p99", "µs/sample", "samples/s", "predict")
-_RESULTS = ("accuracy", "peak MiB", "run USD", "epoch USD")
+_RESULTS = ("accuracy", "host MiB", "device MiB", "run USD", "epoch USD")
 LEGEND = (
-    "first, steady: the first epoch, and the median of the n later ones; compile and eval apart; wait: for input",
+    "first, steady: the first epoch, and the median of the n later ones; eval: of one epoch; wait: for input, in them",
+    "other: what is in the total and in none of these: inference, checkpoints, warm-up steps, bookkeeping",
     "p50 p90 p99: time per step, over blocks of steps; predict: latency of one image a replica, median",
-    "peak: of the device, or the host's (h) where none is known; run USD: settled; epoch USD: VM rate x steady epoch",
+    "MiB: peaks of the process and of one device; run USD: settled; epoch USD: VM rate x steady epoch",
 )
 
 
@@ -33,22 +34,41 @@ def sheets(comparison: Comparison) -> tuple[Sheet, ...]:
     """Where the time went; how fast it was; what came out and what it cost."""
     mark = f" ({SIMULATED})" if comparison.simulated else ""
     runs = comparison.runs
+    who = _who_columns(runs)
+
+    def sheet(title: str, columns: tuple[str, ...], cells: Callable[[Measured], tuple[str, ...]]) -> Sheet:
+        rows = tuple((*(_WHO[name](run) for name in who), *cells(run)) for run in runs)
+        return Sheet(f"{title}{mark}", (*who, *columns), columns, rows)
+
     return (
-        Sheet(f"Time in seconds{mark}", _WHO + _TIMES, _TIMES, tuple(_who(run) + _times(run) for run in runs)),
-        Sheet(f"Speed, steps in ms{mark}", _WHO + _SPEEDS, _SPEEDS, tuple(_who(run) + _speeds(run) for run in runs)),
-        Sheet(f"Result and cost{mark}", _WHO + _RESULTS, _RESULTS, tuple(_who(run) + _results(run) for run in runs)),
+        sheet("Time in seconds", _TIMES, _times),
+        sheet("Speed, steps in ms", _SPEEDS, _speeds),
+        sheet("Result and cost", _RESULTS, _results),
     )
 
 
-def _who(run: Measured) -> tuple[str, ...]:
-    device = "simulated" if run.simulated else run.device
-    return run.name, run.accelerator, device if run.status == "succeeded" else f"{device}, {run.status}"
+_WHO: dict[str, Callable[[Measured], str]] = {
+    "run": lambda run: run.name,
+    "accelerator": lambda run: run.accelerator,
+    "device": lambda run: "simulated" if run.simulated else run.device,
+    "ended": lambda run: run.status,
+}
+
+
+def _who_columns(runs: Sequence[Measured]) -> tuple[str, ...]:
+    """The columns that name a run; device and end stand there only where they say something."""
+    told = len({run.simulated for run in runs}) > 1 or any(
+        not run.simulated and run.device != run.accelerator for run in runs
+    )
+    failed = any(run.status != "succeeded" for run in runs)
+    return ("run", "accelerator", *(("device",) if told else ()), *(("ended",) if failed else ()))
 
 
 def _times(run: Measured) -> tuple[str, ...]:
-    parts = (run.total_s, run.setup_s, run.compile_s, run.first_epoch_s, run.steady_epoch_s)
+    parts = (run.total_s, run.imports_s, run.setup_s, run.data_load_s, run.compile_s)
+    epochs = (_number(run.first_epoch_s), _number(run.steady_epoch_s), str(run.steady_epochs), _number(run.eval_s))
     wait = "-" if run.input_wait_share is None else f"{run.input_wait_share:.1%}"
-    return (*(_number(part) for part in parts), str(run.steady_epochs), _number(run.eval_s), wait)
+    return (*(_number(part) for part in parts), *epochs, wait, _number(run.other_s))
 
 
 def _speeds(run: Measured) -> tuple[str, ...]:
@@ -62,11 +82,10 @@ def _speeds(run: Measured) -> tuple[str, ...]:
 
 
 def _results(run: Measured) -> tuple[str, ...]:
-    host_only = run.device_peak_bytes is None
-    peak = run.host_peak_bytes if run.device_peak_bytes is None else run.device_peak_bytes
     return (
         "-" if run.accuracy is None else f"{run.accuracy:.2%}",
-        f"{peak / 2**20:,.0f}{' h' if host_only else '  '}",
+        f"{run.host_peak_bytes / 2**20:,.0f}",
+        "-" if run.device_peak_bytes is None else f"{run.device_peak_bytes / 2**20:,.0f}",
         "-" if run.usd is None else usd(run.usd),
         "-" if run.usd_per_steady_epoch is None else epoch_usd(run.usd_per_steady_epoch),
     )

@@ -79,12 +79,15 @@ def trainer_argv(ctx: RunContext, python: str, home: str) -> list[str]:
         f"--train_epochs={spec.epochs}",
         f"--batch_size={spec.batch_size}",
         f"--seed={spec.seed}",
+        f"--cache={spec.cache}",
         f"--run_id={ctx.run_id}",
         *tpu_flags(ctx.accelerator, ctx.attempt.vm),
         *_checkpoint_flags(ctx),
     ]
     if spec.train_samples is not None:
         argv.append(f"--train_samples={spec.train_samples}")
+    if spec.learning_rate is not None:
+        argv.append(f"--learning_rate={spec.learning_rate!r}")
     return argv
 
 

@@ -83,7 +83,7 @@ def test_interrupt_collects_tears_down_and_exits_130(orchestrate: Orchestrate) -
     assert done.code == 130, done.err
     assert "proven gone" in done.err
     [after] = orchestrate.runs()
-    assert (after.state, after.error_code) == (RunState.FAILED, "Stopped")
+    assert (after.state, after.error_code) == (RunState.STOPPED, "Stopped")
     assert after.record is not None
     assert load_record(Path(after.record)).status == "interrupted"
     assert orchestrate.inventory("instance") == orchestrate.inventory("disk") == []

@@ -41,6 +41,10 @@ def test_photos_are_converted_for_the_workload_and_counted(tmp_path: Path) -> No
     again = plan(tmp_path / "home", "cats-vs-dogs", source)
     assert again.runs[0].spec.dataset_dir == spec.dataset_dir
     assert {path: path.stat().st_mtime_ns for path in shards} == shards
+    small = plan(tmp_path / "home", "flowers", source, image_size=32)
+    assert (small.data.image_shape, small.runs[0].spec.dataset_dir != spec.dataset_dir) == ((32, 32, 3), True)
+    with pytest.raises(UsageError, match=r"--image-size: 48, but .* has images of 32 pixels already"):
+        plan(tmp_path / "home", "flowers", Path(small.runs[0].spec.dataset_dir), image_size=48)
     namesake = write_photos(tmp_path / "other" / "photos", classes=2, each=60)
     assert plan(tmp_path / "home", "flowers", namesake).runs[0].spec.dataset_dir != spec.dataset_dir
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
 from pathlib import Path
 
@@ -41,6 +42,17 @@ def test_run_goes_through_all_stages_and_is_settled(world: World, accelerator: s
     ) - attempt.rate.cost_usd(60)
     stages = [progress.stage for progress in world.progress]
     assert [stage for stage in Stage if stage in stages] == list(Stage)
+
+
+def test_the_trainer_gets_every_setting_of_the_launch(world: World) -> None:
+    """What was asked for stands in its command line; the learning rate only when it was asked for."""
+    plain, chosen = world.launch("t4"), world.launch("t4", learning_rate=0.0005, cache="none", data_sizes=(2000,))
+    for run, expected in ((plain, set()), (chosen, {"--learning_rate=0.0005", "--train_samples=2000"})):
+        [job] = (world.home / "experiments" / run.experiment / run.id).glob("job-a1.json")
+        argv = set(json.loads(job.read_text())["argv"])
+        assert f"--cache={run.spec.cache}" in argv
+        assert {flag for flag in argv if flag.startswith(("--learning_rate", "--train_samples"))} == expected
+    assert (plain.spec.cache, chosen.spec.cache) == ("auto", "none")
 
 
 def test_intent_is_in_the_ledger_before_the_create(world: World) -> None:

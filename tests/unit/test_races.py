@@ -14,7 +14,8 @@ from tests.unit.world import World
 
 def _assert_ended(world: World, run: Run, error_code: str) -> None:
     assert world.alive == 0
-    assert (run.state, run.stage, run.error_code) == (RunState.FAILED, Stage.DONE, error_code)
+    state = RunState.STOPPED if error_code == "Stopped" else RunState.FAILED
+    assert (run.state, run.stage, run.error_code) == (state, Stage.DONE, error_code)
     assert all(attempt.state is AttemptState.SETTLED for attempt in world.ledger.attempts(run.id))
 
 

@@ -34,6 +34,7 @@ def test_figures_are_those_of_the_steady_epochs() -> None:
     assert found.samples_per_s == SAMPLES / 2.5
     assert found.input_wait_share == pytest.approx(0.05)
     assert found.accuracy == pytest.approx(0.94)
+    assert found.other_s == 60.0 - 3.0 - 4.0 - 1.5 - 12.5 - 0.5  # none of the record's steps are accounted for
     assert found.usd_per_steady_epoch == Decimal("0.0025")
 
 
@@ -113,15 +114,18 @@ def test_a_failed_run_is_shown_and_not_paired() -> None:
     found = compared(source("r-a", "t4", status="failed"), source("r-b", "v3-8"))
     assert found.pairings == ()
     assert found.notes[0] == "r-a (t4) failed: its figures are shown and not paired"
-    assert sheets(found)[0].rows[0][2] == "tpu x8, failed"
+    assert [(*row[:4],) for row in sheets(found)[0].rows] == [
+        ("r-a", "t4", "tpu x8", "failed"),
+        ("r-b", "v3-8", "tpu x8", "succeeded"),
+    ]
 
 
 def test_simulated_speeds_are_marked_everywhere() -> None:
-    """Titles, rows and sentence; and the mix with a real run is refused, by the device's word too."""
+    """Titles and sentence, rows where others are not; the mix is refused, by the device's word too."""
     simulated = source("r-a", "t4", simulated=True), source("r-b", "v3-8", simulated=True, epoch_s=(9, 1))
     found = compared(*simulated)
     assert all(sheet.title.endswith("(simulated: speeds mean nothing)") for sheet in sheets(found))
-    assert all(row[2] == "simulated" for sheet in sheets(found) for row in sheet.rows)
+    assert all(sheet.columns[:2] == ("run", "accelerator") and "device" not in sheet.columns for sheet in sheets(found))
     assert found.pairings[0].sentence.endswith(f"{ONE_EACH}; simulated: speeds mean nothing")
     with pytest.raises(UsageError, match="simulated and real runs cannot be compared: r-a ran on the local cloud"):
         compared(simulated[0], source("r-c", "v3-8"))

@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from trainer.data.options import PrepareOptions
 
+OptimizerName = Literal["adam", "sgd"]
+
 
 @dataclass(frozen=True)
 class Published:
@@ -35,10 +37,11 @@ class Workload:
     outputs: Literal["logits", "probabilities"]
     default_batch_size: int  # global
     default_epochs: int
-    learning_rate: float  # of Adam
+    learning_rate: float
     xla_on_cpu: bool
     build_model: Callable[[tuple[int, ...], int], Any]
     published: Published
+    optimizer: OptimizerName = "adam"
     prepare: PrepareOptions = field(
         default_factory=PrepareOptions
     )  # how a folder of photos or clips is converted for it
