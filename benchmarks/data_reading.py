@@ -8,7 +8,7 @@ favour them. Ours and image_dataset_from_directory resize bilinearly, ImageDataG
 gives uint8, which the device turns into floats; the others give float32, as they are used.
 
 The ratios that are wanted are against ImageDataGenerator as it is quickest: no augmentation. With the augmentation of
-Keras' own tutorial it is several times slower; that is printed, from a few batches an epoch, where SciPy is installed, and
+Keras' own tutorial it is several times slower; that is printed, from a few batches an epoch, if SciPy is there, and
 nothing is judged by it, since ours augments nothing.
 """
 
@@ -25,7 +25,8 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from benchmarks.photo_folder import Measure, alternate, copy_photos, print_rates, print_ratios
+from benchmarks.photo_folder import Measure, copy_photos
+from benchmarks.rounds import Wanted, alternate, print_probes, print_ratios, print_table
 from trainer.data.options import PrepareOptions
 from trainer.data.prepare import PreparedDataset, prepare_dataset
 from trainer.data.read import Stream, open_split
@@ -37,11 +38,11 @@ AUGMENTED, AUGMENTED_BATCHES = "ImageDataGenerator with augmentation", 5
 AUGMENTATION = {"shear_range": 0.2, "zoom_range": 0.2, "horizontal_flip": True, "rescale": 1 / 255}
 RESIZED, ORIGINAL, CACHED = "shards resized once", "shards of original files", "cache in memory, later epochs"
 WANTED = (
-    (RESIZED, GENERATOR, 8.0),
-    (RESIZED, DATASET, 2.0),
-    (ORIGINAL, GENERATOR, 3.3),
-    (ORIGINAL, DATASET, 1.75),
-    (CACHED, GENERATOR, 35.0),
+    Wanted(RESIZED, GENERATOR, 8.0, more_is_better=True),
+    Wanted(RESIZED, DATASET, 2.0, more_is_better=True),
+    Wanted(ORIGINAL, GENERATOR, 3.3, more_is_better=True),
+    Wanted(ORIGINAL, DATASET, 1.75, more_is_better=True),
+    Wanted(CACHED, GENERATOR, 35.0, more_is_better=True),
 )
 
 
@@ -132,10 +133,13 @@ def main() -> int:
         }
         if find_spec("scipy"):
             ways[AUGMENTED] = _keras_generator(folder, AUGMENTED_BATCHES, **AUGMENTATION)
-        measured = alternate(ways, flags.repeats)
+        probes_ms: list[float] = []
+        measured = alternate(ways, flags.repeats, probes_ms)
     print(f"{flags.samples} photos at {SIDE}x{SIDE}, batch {BATCH}, {os.cpu_count()} cores; files in the page cache")
-    print_rates(measured)
-    return 0 if print_ratios(measured, WANTED) else 1
+    print_table("img/s", measured, {})
+    reached = print_ratios(measured, WANTED)
+    print_probes(probes_ms)
+    return 0 if reached else 1
 
 
 if __name__ == "__main__":

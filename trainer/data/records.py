@@ -121,7 +121,7 @@ def check_uniform(buffer: Buffer, shard: Shard, path: str) -> None:
 def _parse_own_layout(
     buffer: Buffer, start: int, end: int, tails: Mapping[bytes, int]
 ) -> tuple[list[tuple[int, int]], int] | None:
-    """Return what `parse_example` does of one image as our own writer lays it out, from its few bytes of heads; or None."""
+    """Return what `parse_example` does, of one image as our own writer lays it out, copying no image; or None."""
     head = buffer[start : min(end, start + _LONGEST_HEADS)]
     position = head.find(_IMAGE_ENTRY, 0, _LONGEST_HEAD)
     if position < 0:
