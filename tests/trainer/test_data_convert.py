@@ -248,6 +248,32 @@ def test_bad_photos_are_refused_by_name(
     assert not list(out.glob("*.partial")) if out.exists() else True
 
 
+DISK_FULL = """
+import resource, signal, sys
+from pathlib import Path
+from trainer.data.options import PrepareOptions
+from trainer.data.prepare import prepare_dataset
+from trainer.errors import DataError
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+try:
+    prepare_dataset(Path(sys.argv[1]), "photos", Path(sys.argv[2]), options=PrepareOptions(keep_bytes=True))
+except DataError as error:
+    print(error)
+"""
+
+
+def test_file_that_cannot_grow_is_an_error_and_leaves_nothing_whole(photos: Path, tmp_path: Path) -> None:
+    """A limit on file sizes stands for a full disk: writing fails in the middle of a shard, in a thread."""
+    out = tmp_path / "out"
+    program = [sys.executable, "-c", DISK_FULL, str(photos), str(out)]
+    done = subprocess.run(program, env=trainer_environment(), check=True, timeout=60, capture_output=True, text=True)
+    assert "cannot be read or written (File too large)" in done.stdout
+    assert str(out) in done.stdout
+    assert not (out / MANIFEST_NAME).exists()
+    assert not [path for path in out.iterdir() if path.suffix in (".tfrecord", ".partial")]
+
+
 def test_photos_and_clips_need_a_folder(tmp_path: Path) -> None:
     """Only MNIST has a packaged sample."""
     with pytest.raises(DataError, match="no sample of photos is packaged"):

@@ -155,6 +155,19 @@ def test_eight_replicas_train_what_one_does(one_device: Run, stand_in: Run) -> N
         assert together.test_accuracy == pytest.approx(alone.test_accuracy, abs=0.005)
 
 
+def test_two_replicas_stream_what_one_has_in_memory(one_device: Run, trainer: Trainer, tmp_path: Path) -> None:
+    """Streamed to two mirrored replicas, the global batches are those of one device: so are the losses of epochs."""
+    flags = (*SAME_RUN, "--train_epochs", "2", "--strategy", "mirrored", "--cache", "none", "--model_dir", tmp_path)
+    finished = trainer(*flags, TRAINER_STAND_IN="gpu:2")
+    assert finished.returncode == 0, finished.stderr
+    record = load_record(tmp_path / "record.json")
+    assert record.device is not None
+    assert record.device.replicas == 2
+    for alone, together in zip(one_device.record.epochs[:2], record.epochs, strict=True):
+        assert together.loss == pytest.approx(alone.loss, rel=2e-3)
+        assert together.test_accuracy == pytest.approx(alone.test_accuracy, abs=0.005)
+
+
 def test_cnn_learns(trainer: Trainer, tmp_path: Path) -> None:
     """The convolutional network gets well above chance from 2,000 images in two epochs, without XLA on a CPU."""
     flags = ("--workload", "mnist-cnn", "--train_samples", "2000", "--train_epochs", "2", "--batch_size", "50")

@@ -24,9 +24,8 @@ from trainer.data.order import WINDOW_BYTES, stream_order
 from trainer.data.records import ShardIndex, index_shard
 from trainer.errors import DataError
 
-_IMAGES_PER_TASK = (
-    8  # a task of about a millisecond: small enough to stop quickly, large enough to be worth handing over
-)
+_IMAGES_PER_TASK = 16  # a few milliseconds: large enough to be worth handing over
+_TASKS_AHEAD = 4  # for each thread: it never waits for the consumer, and batches stay in the processor's cache
 _AHEAD_BYTES = 256 * 10**6
 _AHEAD_MOST = 8  # batches
 _INLINE_BYTES = 256 * 1024  # a batch that is copied sooner than a thread wakes up
@@ -175,10 +174,14 @@ class _Epoch(Iterator[Batch]):
         self._pending: deque[tuple[Batch, list[Future[None]]]] = deque()
         self._submitted = self._delivered = 0
         self._loads: dict[int, Future[_Loaded]] = {}
+        self._loaded: dict[int, _Loaded] = {}
         self._lookahead_steps = lookahead_steps
         image_bytes = math.prod(stream.image_shape)
+        frames = stream.image_shape[0] if len(stream.image_shape) == 4 else 1
+        self._images_per_task = max(1, _IMAGES_PER_TASK // frames)
         largest = max((len(part) for part in parts), default=1)
-        self._ahead = max(2, min(_AHEAD_MOST, _AHEAD_BYTES // max(1, largest * image_bytes)))
+        busy = math.ceil(_TASKS_AHEAD * stream.workers * self._images_per_task / max(1, largest))
+        self._ahead = max(2, min(_AHEAD_MOST, busy, _AHEAD_BYTES // max(1, largest * image_bytes)))
         cache = stream.cache
         self._all_cached = cache is not None and all(bool(cache.has[part].all()) for part in parts)
         self._inline = self._all_cached and largest * image_bytes <= _INLINE_BYTES
@@ -198,6 +201,7 @@ class _Epoch(Iterator[Batch]):
         for _, last_step, number in self._uses[: self._next_use]:
             if last_step < self._delivered:
                 self._loads.pop(number, None)
+                self._loaded.pop(number, None)
         return batch
 
     def close(self) -> None:
@@ -209,6 +213,7 @@ class _Epoch(Iterator[Batch]):
         for load in self._loads.values():
             load.cancel()
         self._loads.clear()
+        self._loaded.clear()
 
     def _shard_uses(self) -> list[tuple[int, int, int]]:
         """Return (first step, last step, shard) of every shard that this epoch reads, in the order of first use."""
@@ -232,8 +237,7 @@ class _Epoch(Iterator[Batch]):
             self._stream.cache.gather(part, batch.images, batch.labels)
             self._pending.append((batch, []))
             return
-        frames = self._stream.image_shape[0] if len(self._stream.image_shape) == 4 else 1
-        size = -(-len(part) // self._stream.workers) if self._all_cached else max(1, _IMAGES_PER_TASK // frames)
+        size = -(-len(part) // self._stream.workers) if self._all_cached else self._images_per_task
         tasks = [
             self._stream.pool.submit(
                 self._fill, part[at : at + size], batch.images[at : at + size], batch.labels[at : at + size]
@@ -261,7 +265,9 @@ class _Epoch(Iterator[Batch]):
                 cache.put(number, images[at], label)
 
     def _decode_one(self, shard: int, record: int, out: Pixels) -> int:
-        loaded = self._wait_for(self._loads[shard])
+        loaded = self._loaded.get(shard)
+        if loaded is None:
+            loaded = self._loaded[shard] = self._wait_for(self._loads[shard])
         try:
             self._stream.decode(loaded.index.images_of(loaded.buffer, record), out)
         except BadSample as error:
