@@ -51,7 +51,7 @@ def test_intent_is_in_the_ledger_before_the_create(world: World) -> None:
     with pytest.raises(Exception, match="planned failure"):
         provision(ctx)
     assert world.ledger.attempt(run.id, 1).state is AttemptState.INTENDED
-    assert "armed: deadline-timer" in world.ledger.events(run.id)[0].message
+    assert "armed: scheduler-job, deadline-timer" in world.ledger.events(run.id)[0].message
 
 
 @pytest.mark.parametrize("method", ["create", "get", "operation_done", "list_billable", "delete", "host_keys"])
