@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from infra.gcp.scheduler import DeleteJob, StandingJob, location_of
 from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.names import MANAGED
-from orchestrator.errors import AccountError, KillSwitchNotArmed, NotFound, OrchestratorError
+from orchestrator.errors import AccountError, ApiDisabled, KillSwitchNotArmed, NotFound, OrchestratorError
 from orchestrator.ports import Clock, StandingSwitch, Vm, VmProvider, VmRef, VmSpec
 
 _LAST_START_MINUTE = 56
@@ -26,7 +27,7 @@ _PREFIX = "oc-"
 _OK, _NOT_FOUND, _PERMISSION_DENIED, _UNAUTHENTICATED = 0, 5, 7, 16
 _API_HINT = (
     "enable the Cloud Scheduler API in the console, and give your own account the roles Cloud Scheduler Admin and "
-    "Service Account User on {account}"
+    "Service Account User on {account}; scheduler_service_account in orchestrate.toml names another"
 )
 _ROLE_HINT = (
     "give {account} the role TPU Admin (or one with tpu.nodes.delete), or name another account as "
@@ -98,7 +99,8 @@ class SchedulerJob:
         )
 
     def disarm(self, ref: VmRef) -> None:
-        self._scheduler.delete(location_of(ref.zone), ref.name)
+        with suppress(ApiDisabled):  # then there are no jobs
+            self._scheduler.delete(location_of(ref.zone), ref.name)
 
     def standing(self) -> tuple[StandingSwitch, ...]:
         found = []

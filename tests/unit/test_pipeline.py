@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.domain.runs import AttemptState, Run, RunState, Stage
+from orchestrator.errors import Unavailable
 from orchestrator.ports import CommandResult
 from orchestrator.recover import of_others, recover, teardown_all, teardown_runs
 from orchestrator.stages.context import RunContext
@@ -105,6 +106,68 @@ def test_vm_whose_kill_switch_is_not_proven_is_not_used(world: World) -> None:
     assert run.error_code == "KillSwitchNotArmed"
     assert world.shells.commands == []
     _assert_clean(world, run)
+
+
+def test_tpu_is_refused_before_the_create_when_its_job_is_not_proven(world: World) -> None:
+    """One switch that works is not enough: nothing is created, nothing is spent, no job stays."""
+    world.scheduler.may_delete = False
+    run = world.launch()
+    assert (run.error_code, world.tpu.calls("create")) == ("KillSwitchNotArmed", 0)
+    assert "scheduler-job" in (run.error or "")
+    assert world.ledger.committed_usd() == 0
+    assert world.scheduler.names == []
+
+
+def test_api_that_is_not_enabled_refuses_tpus_and_not_gpus(world: World) -> None:
+    """An instance has two switches without Cloud Scheduler; the hint says what a TPU needs."""
+    world.scheduler.enabled = False
+    assert world.launch("t4").state is RunState.SUCCEEDED
+    assert recover(world.services, world.progress.append, world.stop)[1].unproven == []
+    run = world.launch()
+    assert run.error_code in ("KillSwitchNotArmed", "StillBilling")
+    assert "Cloud Scheduler" in (run.error or "")
+    assert world.tpu.calls("create") == 0
+
+
+def test_job_lives_as_long_as_its_vm_and_no_longer(world: World) -> None:
+    """It stands while the VM lives, also when the VM cannot be proven gone, and goes with the proof."""
+    [run] = world.admit()
+    provision(RunContext(world.services, run.id, world.progress.append, world.stop))
+    [ref] = world.tpu.alive()
+    assert world.scheduler.names == [ref.name]
+    world.tpu.unreachable.add(ref.zone)
+    report = teardown_all(world.services, buckets=False)
+    assert (world.scheduler.names, len(report.switches)) == ([ref.name], 1)
+    world.tpu.unreachable.clear()
+    report = teardown_all(world.services, buckets=False)
+    assert (world.scheduler.names, report.unproven, world.alive) == ([], [], 0)
+
+
+def test_job_that_could_not_be_removed_is_named_and_removed_the_next_time(world: World) -> None:
+    """It costs ten cents a month: exit code 6 until it is gone."""
+    world.scheduler.fail("delete")
+    run = world.launch()
+    assert (run.exit_code, run.stage, len(world.scheduler.names)) == (6, Stage.TEARDOWN, 1)
+    recover(world.services, world.progress.append, world.stop)
+    after = world.ledger.run(run.id)
+    assert (after.stage, after.state, world.scheduler.names) == (Stage.DONE, RunState.SUCCEEDED, [])
+
+
+def test_job_of_another_ledger_stays_until_its_vm_cannot_come_any_more(world: World, tmp_path: Path) -> None:
+    """Jobs are made before their VMs: absence of the VM says nothing while somebody may be at its create."""
+    other = World(tmp_path / "other")
+    other.clock, other.tpu, other.scheduler = world.clock, world.tpu, world.scheduler
+    [run] = other.admit()
+    world.tpu.fail("create", times=99)
+    with pytest.raises(Unavailable):
+        provision(RunContext(other.services, run.id, other.progress.append, other.stop))
+    assert len(teardown_all(world.services, buckets=False).switches) == 1
+    _, report = recover(world.services, world.progress.append, world.stop)
+    assert (len(world.scheduler.names), report.ended) == (1, [])
+    world.clock.advance(2 * 3600)
+    assert len(teardown_all(world.services, buckets=False).ended) == 1
+    assert world.scheduler.names == []
+    other.ledger.close()
 
 
 def test_failed_training_brings_its_record_home(world: World) -> None:
@@ -228,8 +291,7 @@ def test_deletion_that_never_works_is_never_called_gone(world: World) -> None:
 def test_teardown_all_ends_what_the_ledger_does_not_know(world: World, tmp_path: Path) -> None:
     """Another ledger's VM with our label is found by its label and ended."""
     other = World(tmp_path / "other")
-    other.tpu = world.tpu
-    other.clock = world.clock
+    other.clock, other.tpu, other.scheduler = world.clock, world.tpu, world.scheduler
     [run] = other.admit()
     provision(RunContext(other.services, run.id, other.progress.append, other.stop))
     assert world.alive == 1
@@ -242,7 +304,7 @@ def test_teardown_all_ends_what_the_ledger_does_not_know(world: World, tmp_path:
 def test_recover_leaves_other_ledgers_alone(world: World, tmp_path: Path) -> None:
     """Only what carries this ledger's nonce is an orphan of ours."""
     other = World(tmp_path / "other")
-    other.tpu, other.clock = world.tpu, world.clock
+    other.clock, other.tpu, other.scheduler = world.clock, world.tpu, world.scheduler
     [run] = other.admit()
     provision(RunContext(other.services, run.id, other.progress.append, other.stop))
     _, report = recover(world.services, world.progress.append, world.stop)
