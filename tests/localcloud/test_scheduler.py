@@ -153,7 +153,7 @@ def test_a_wrong_job_is_an_invalid_argument(local_cloud: RunningCloud, change: d
 def test_jobs_survive_a_restart_are_billed_and_make_up_for_what_was_missed(own_cloud: RunningCloud) -> None:
     client = scheduler(own_cloud)
     made = client.create_job(parent=REGION, job=job("lasting", "* * * * *"))
-    with pytest.raises(exceptions.AlreadyExists):
+    with pytest.raises(exceptions.Conflict):
         client.create_job(parent=REGION, job=made)
     assert own_cloud.look("status")["counts"] == {"job": 1}
     own_cloud.kill()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from orchestrator.domain.runs import AttemptState, Run, RunState, Stage
 from orchestrator.errors import Unavailable
+from orchestrator.guard import COLLECT_MARGIN_S
 from orchestrator.ports import CommandResult
 from orchestrator.recover import of_others, recover, teardown_all, teardown_runs
 from orchestrator.stages.context import RunContext
@@ -198,6 +202,30 @@ def test_guard_stops_the_run_in_time_to_collect(world: World) -> None:
     assert attempt.gone_at is not None
     assert attempt.gone_at <= attempt.deadline
     _assert_clean(world, run)
+
+
+def test_guard_stops_collects_and_tears_down_in_that_order_before_the_deadline(world: World) -> None:
+    """The trainer is told to stop (and checkpoints), then its record comes home, then the VM goes; all in time."""
+    world.trainer.train_s = 1e9
+    seen: list[tuple[str, datetime]] = []
+
+    def noted(what: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def noting(*args: Any, **more: Any) -> Any:
+            seen.append((what, world.clock.now()))
+            return call(*args, **more)
+
+        return noting
+
+    answer = world.trainer.answer
+    stop = noted("stop", answer)
+    world.trainer.answer = lambda argv: (stop if argv[2] == "stop" else answer)(argv)  # type: ignore[method-assign]
+    world.store.download = noted("collect", world.store.download)  # type: ignore[method-assign]
+    world.tpu.delete = noted("delete", world.tpu.delete)  # type: ignore[method-assign]
+    run = world.launch(max_hours=Decimal("0.5"))
+    [attempt] = world.ledger.attempts(run.id)
+    assert list(dict.fromkeys(what for what, _ in seen)) == ["stop", "collect", "delete"]
+    assert seen[-1][1] < attempt.deadline
+    assert attempt.deadline - seen[0][1] <= timedelta(seconds=COLLECT_MARGIN_S)
 
 
 def test_dropped_connections_lose_nothing(world: World) -> None:
