@@ -144,10 +144,10 @@ def test_pause_resume_patch_and_list(clocked: RunningCloud) -> None:
         ({"name": f"{REGION}/jobs/no.dots"}, "JOB_ID"),
     ],
 )
-def test_a_wrong_job_is_an_invalid_argument(local_cloud: RunningCloud, change: dict[str, Any], text: str) -> None:
+def test_a_wrong_job_is_an_invalid_argument(clocked: RunningCloud, change: dict[str, Any], text: str) -> None:
     wrong = scheduler_v1.Job({**scheduler_v1.Job.to_dict(job("wrong", "* * * * *")), **change})
     with pytest.raises(exceptions.BadRequest, match=text):
-        scheduler(local_cloud).create_job(parent=REGION, job=wrong)
+        scheduler(clocked).create_job(parent=REGION, job=wrong)
 
 
 def test_jobs_survive_a_restart_are_billed_and_make_up_for_what_was_missed(own_cloud: RunningCloud) -> None:
