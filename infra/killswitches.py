@@ -1,4 +1,7 @@
-"""What deletes a VM when nobody else does? Two kill switches outside our process: Google's own, and one in the VM."""
+"""What deletes a VM when nobody else does? Kill switches outside our process: Google's own, and one in the VM.
+
+The third, for TPU nodes, is `infra/deletejob.py`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Literal
 
 from orchestrator.domain.accelerators import Accelerator
 from orchestrator.errors import KillSwitchNotArmed
-from orchestrator.ports import Vm, VmProvider, VmRef, VmSpec
+from orchestrator.ports import StandingSwitch, Vm, VmProvider, VmRef, VmSpec
 
 _RUN_LIMIT_MIN_S = 30
 _RUN_LIMIT_MAX_S = 120 * 24 * 3600
@@ -46,6 +49,9 @@ class MaxRunDuration:
 
     def disarm(self, ref: VmRef) -> None:
         """Nothing: it is part of the instance."""
+
+    def standing(self) -> tuple[StandingSwitch, ...]:
+        return ()
 
 
 class DeadlineTimer:
@@ -83,6 +89,9 @@ class DeadlineTimer:
 
     def disarm(self, ref: VmRef) -> None:
         """Nothing: it ends with the VM."""
+
+    def standing(self) -> tuple[StandingSwitch, ...]:
+        return ()
 
 
 def _unix(deadline: datetime) -> str:

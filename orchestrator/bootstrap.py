@@ -114,9 +114,11 @@ def ask_local_cloud(cloud: dict[str, Any], what: str, body: dict[str, Any] | Non
 
 def connect(project: Project, stop: threading.Event | None = None) -> Services:
     """Pick the adapters and build the services. Starts the local cloud when the project is local. Raises CloudError."""
+    from infra.deletejob import SchedulerJob
     from infra.gcp.clients import Endpoints, GoogleClients
     from infra.gcp.clock import skew_s
     from infra.gcp.compute import GpuInstances
+    from infra.gcp.scheduler import SchedulerJobs
     from infra.gcp.storage import Buckets
     from infra.gcp.tpu import TpuNodes
     from infra.killswitches import DeadlineTimer, MaxRunDuration
@@ -133,17 +135,25 @@ def connect(project: Project, stop: threading.Event | None = None) -> Services:
         endpoints, pace = Endpoints.google(), Pace()
     clients = GoogleClients(project.name, endpoints, service_account=project.config.worker_service_account)
     vms: dict[str, VmProvider] = {"tpu": TpuNodes(clients), "gpu": GpuInstances(clients)}
+    prices, clock = catalog_prices(), SystemClock(stop, skew_s(endpoints))
+    config = project.config
+    scheduler = SchedulerJobs(clients, config.scheduler_service_account or config.worker_service_account)
     return Services(
         project=project.name,
         simulated=project.simulated,
         home=project.home,
         ledger=project.ledger,
-        clock=SystemClock(stop, skew_s(endpoints)),
-        prices=catalog_prices(),
+        clock=clock,
+        prices=prices,
         vms=vms,
         store=Buckets(clients),
         shells=FabricShells(endpoints.ssh_port),
-        switches=(MaxRunDuration(), DeadlineTimer(vms["tpu"], "tpu"), DeadlineTimer(vms["gpu"], "gpu")),
+        switches=(
+            MaxRunDuration(),
+            SchedulerJob(scheduler, vms["tpu"], clock, prices.all_zones("tpu"), pace.poll_s),
+            DeadlineTimer(vms["tpu"], "tpu"),
+            DeadlineTimer(vms["gpu"], "gpu"),
+        ),
         payload=lambda: Payload(payload.trainer_zip(project.home / "payload"), payload.scripts()),
         pace=pace,
     )

@@ -28,7 +28,8 @@ class Config(BaseModel):
     """The configuration. `project` None means the embedded local cloud, which costs nothing.
 
     `zones` is the order of preference when --zone is not given; `worker_service_account` is what the VMs run as
-    (None: the project's default compute account).
+    (None: the project's default compute account). `scheduler_service_account` is in whose name Cloud Scheduler deletes
+    TPU nodes at their deadline (None: the same account).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -37,6 +38,7 @@ class Config(BaseModel):
     zones: tuple[str, ...] = ()
     max_hours: Decimal = Field(default=Decimal(1), gt=0)
     worker_service_account: str | None = None
+    scheduler_service_account: str | None = None
 
     @field_validator("project")
     @classmethod

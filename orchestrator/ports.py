@@ -216,6 +216,20 @@ class ShellFactory(Protocol):
         """
 
 
+@dataclass(frozen=True)
+class StandingSwitch:
+    """A kill switch that is an object of its own in the cloud: which one, for which VM, whose, until when."""
+
+    switch: str
+    api: str
+    ref: VmRef
+    nonce: str
+    deadline: datetime
+
+    def __str__(self) -> str:
+        return f"{self.switch} of {self.ref.name} in {self.ref.zone}"
+
+
 class KillSwitch(Protocol):
     """Something outside our process that deletes a VM at its deadline.
 
@@ -237,6 +251,9 @@ class KillSwitch(Protocol):
 
     def disarm(self, ref: VmRef) -> None:
         """After the VM is proven gone. Absent is success."""
+
+    def standing(self) -> tuple[StandingSwitch, ...]:
+        """Everything of this switch's that stands in the project by itself and may outlive its VM; whoever made it."""
 
 
 class Clock(Protocol):

@@ -6,14 +6,17 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 
+from orchestrator.domain.accelerators import accelerator
 from orchestrator.domain.names import nonce
+from orchestrator.domain.plan import KILL_SLACK_S
 from orchestrator.domain.runs import AttemptState, Run, Stage
-from orchestrator.errors import ApiDisabled, OrchestratorError, StillBilling, Unavailable
+from orchestrator.errors import AccountError, ApiDisabled, OrchestratorError, StillBilling, Unavailable
 from orchestrator.pipeline import already_stopped, drive_all, run_lock
-from orchestrator.ports import Billable, Listing, VmProvider
+from orchestrator.ports import Billable, KillSwitch, Listing, StandingSwitch, VmProvider
 from orchestrator.stages.context import Progress, Services
-from orchestrator.stages.teardown import end_attempt
+from orchestrator.stages.teardown import end_attempt, is_gone
 from orchestrator.waiting import wait_for
 
 DRIVER_PATIENCE_S = 90.0
@@ -25,6 +28,8 @@ class TeardownReport:
 
     ended: list[str] = field(default_factory=list)
     unproven: list[str] = field(default_factory=list)
+    switches: list[str] = field(default_factory=list)
+    """Kill switches that stay, because their VM may still come into being."""
     buckets: list[str] = field(default_factory=list)
     deleted_buckets: list[str] = field(default_factory=list)
 
@@ -51,6 +56,7 @@ def recover(
     for attempt in services.ledger.attempts(unsettled=True):
         if services.ledger.run(attempt.run).stage is Stage.DONE:
             _end(services, attempt.run, attempt.number, result)
+    _remove_switches(services, result, everybodys=False)
     return [services.ledger.run(run.id) for run in unfinished], result
 
 
@@ -113,6 +119,7 @@ def teardown_all(services: Services, *, buckets: bool) -> TeardownReport:
             _end_item(services, provider, item, result)
     for api in services.vms:  # the proof: look once more at everything
         result.unproven.extend(str(item) for item in _look(services, api, result) if str(item) not in result.unproven)
+    _remove_switches(services, result, everybodys=True)
     _buckets(services, result, delete=buckets)
     return result
 
@@ -196,6 +203,54 @@ def _end_item(services: Services, provider: VmProvider, item: Billable, result: 
 
 def _is_this_ledgers(services: Services, item: Billable) -> bool:
     return item.labels.get("oc-nonce") == nonce(services.ledger.id, item.ref.name)
+
+
+def _remove_switches(services: Services, result: TeardownReport, *, everybodys: bool) -> None:
+    """Remove the kill switches that stand without a VM; of this ledger's, or of everybody's.
+
+    One whose VM exists, or may still come into being, stays: it is the last thing that would delete that VM.
+    """
+    for switch in services.switches:
+        try:
+            found = _standing(services, switch)
+        except OrchestratorError as cause:
+            result.unproven.append(f"kill switches ({switch.name}), which could not be listed: {cause.sentence}")
+            continue
+        for item in found:
+            mine = item.nonce == nonce(services.ledger.id, item.ref.name)
+            if not (mine or everybodys):
+                continue
+            try:
+                if _is_needed(services, item, mine=mine):
+                    result.switches.append(str(item))
+                    continue
+                switch.disarm(item.ref)
+                result.ended.append(str(item))
+            except OrchestratorError as cause:
+                result.unproven.append(f"{item}: {cause.sentence}")
+
+
+def _standing(services: Services, switch: KillSwitch) -> Sequence[StandingSwitch]:
+    """What stands of this kind. An account that may not look, and never rented what it is for, has none."""
+    try:
+        return switch.standing()
+    except AccountError:
+        if any(switch.covers(accelerator(run.spec.accelerator)) for run in services.ledger.runs()):
+            raise
+        return ()
+
+
+def _is_needed(services: Services, item: StandingSwitch, *, mine: bool) -> bool:
+    """Whether its VM lives, or may come to live: a switch is made before its VM, perhaps by somebody just now.
+
+    Raises an error when that cannot be seen.
+    """
+    if mine:
+        if any(attempt.vm == item.ref.name for attempt in services.ledger.attempts(unsettled=True)):
+            return True
+    elif services.clock.now() < item.deadline + timedelta(seconds=KILL_SLACK_S):
+        return True
+    return not is_gone(services.vms[item.api], item.ref)
 
 
 def _buckets(services: Services, result: TeardownReport, *, delete: bool) -> None:

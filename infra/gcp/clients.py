@@ -21,7 +21,7 @@ from infra.gcp.errors import LOGIN_HINT
 from orchestrator.errors import Unauthenticated, Unavailable, UsageError
 
 if TYPE_CHECKING:
-    from google.cloud import compute_v1, tpu_v2
+    from google.cloud import compute_v1, scheduler_v1, tpu_v2
     from google.cloud.storage import Client as StorageClient
 
 _Client = TypeVar("_Client")
@@ -142,6 +142,19 @@ class GoogleClients:
         from google.cloud import compute_v1
 
         return self._compute(compute_v1.AcceleratorTypesClient)
+
+    @cached_property
+    def projects(self) -> compute_v1.ProjectsClient:
+        from google.cloud import compute_v1
+
+        return self._compute(compute_v1.ProjectsClient)
+
+    @cached_property
+    def jobs(self) -> scheduler_v1.CloudSchedulerClient:
+        """Cloud Scheduler, over REST."""
+        from google.cloud import scheduler_v1
+
+        return self._rest(scheduler_v1.CloudSchedulerClient)
 
     @cached_property
     def storage(self) -> StorageClient:

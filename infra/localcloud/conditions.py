@@ -1,12 +1,15 @@
-"""What is wrong with this cloud right now? Stock-outs, quota limits and unreachable zones, set by the control API."""
+"""What is wrong with this cloud right now? Stock-outs, quota limits, unreachable zones, dead kill switches."""
 
 from __future__ import annotations
 
-from infra.localcloud.errors import ApiError
+from infra.localcloud.errors import ApiError, invalid
 from infra.localcloud.store import Store
 
 _DEFAULT_LIMITS = {"GPUS_ALL_REGIONS": 16.0}
 _DEFAULT_LIMIT = 512.0
+SCHEDULER, METADATA, RUN_LIMIT = "scheduler", "metadata", "max-run-duration"
+MECHANISMS = (SCHEDULER, METADATA, RUN_LIMIT)
+"""What can be broken: jobs that do not fire on schedule, VMs without a metadata server, run limits not kept."""
 
 
 class Conditions:
@@ -51,6 +54,19 @@ class Conditions:
     def unreachable(self) -> list[str]:
         """The zones that cannot be reached, in name order."""
         return [zone for zone, _ in self._store.list("unreachable")]
+
+    def set_broken(self, mechanism: str, broken: bool) -> None:
+        """Break one of MECHANISMS, or mend it. Raises ApiError 400 for another name."""
+        if mechanism not in MECHANISMS:
+            raise invalid(f"mechanism must be one of {', '.join(MECHANISMS)}: {mechanism!r}")
+        if broken:
+            self._store.put("broken", mechanism, {"mechanism": mechanism})
+        else:
+            self._store.delete("broken", mechanism)
+
+    def is_broken(self, mechanism: str) -> bool:
+        """Whether it does not work now."""
+        return self._store.get("broken", mechanism) is not None
 
     def check_reachable(self, zone: str) -> None:
         """Raises ApiError 503 when the zone cannot be reached."""

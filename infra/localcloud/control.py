@@ -21,8 +21,10 @@ from infra.localcloud.inventory import Inventory
 from infra.localcloud.meter import Meter
 from infra.localcloud.nodes import Nodes
 from infra.localcloud.store import Document
+from infra.localcloud.tokens import Tokens
 
 Tick = Callable[[], Awaitable[None]]
+Advance = Callable[[float], Awaitable[None]]
 Stop = Callable[[bool], None]
 
 
@@ -42,7 +44,9 @@ class ControlService:
         instances: Instances,
         inventory: Inventory,
         facts: dict[str, Any],
+        tokens: Tokens,
         tick: Tick,
+        advance: Advance,
         stop: Stop,
     ) -> None:
         self._clock = clock
@@ -53,7 +57,9 @@ class ControlService:
         self._instances = instances
         self._inventory = inventory
         self._facts = facts
+        self._tokens = tokens
         self._tick = tick
+        self._advance_clock = advance
         self._stop = stop
         self._started = time.monotonic()
         table: list[tuple[str, str, Callable[[Request], Awaitable[Response]]]] = [
@@ -64,6 +70,8 @@ class ControlService:
             ("POST", "capacity", self._set_capacity),
             ("POST", "quotas", self._set_quota),
             ("POST", "zones/unreachable", self._set_unreachable),
+            ("POST", "broken", self._set_broken),
+            ("POST", "accounts", self._set_account),
             ("POST", "preempt", self._preempt),
             ("POST", "faults", self._plan_fault),
             ("GET", "faults", self._list_faults),
@@ -104,9 +112,7 @@ class ControlService:
         seconds = _field(await json_body(request), "seconds", float)
         if seconds < 0:
             raise invalid("seconds must not be negative: time never goes back")
-        await self._tick()
-        self._clock.advance(seconds)
-        await self._tick()
+        await self._advance_clock(seconds)
         return answer({"clock": self._clock.rfc3339()})
 
     async def _set_capacity(self, request: Request) -> Response:
@@ -127,6 +133,18 @@ class ControlService:
     async def _set_unreachable(self, request: Request) -> Response:
         body = await json_body(request)
         self._conditions.set_unreachable(_field(body, "zone", str), _field(body, "unreachable", bool))
+        return answer({})
+
+    async def _set_broken(self, request: Request) -> Response:
+        """`mechanism`: what stops to work, see `conditions.MECHANISMS`."""
+        body = await json_body(request)
+        self._conditions.set_broken(_field(body, "mechanism", str), _field(body, "broken", bool))
+        return answer({})
+
+    async def _set_account(self, request: Request) -> Response:
+        """A service account that is `denied` gets 403 from the TPU and Compute APIs."""
+        body = await json_body(request)
+        self._tokens.deny(_field(body, "email", str), _field(body, "denied", bool))
         return answer({})
 
     async def _preempt(self, request: Request) -> Response:

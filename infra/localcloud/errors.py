@@ -74,6 +74,10 @@ class ApiError(Exception):
         return {"code": RPC_CODE_OF_STATUS[self.status], "message": self.message, "details": self.details}
 
 
+class NoAnswer(Exception):
+    """The caller gets no answer at all, until it hangs up."""
+
+
 def error_info(reason: str, **metadata: str) -> dict[str, Any]:
     """A google.rpc.ErrorInfo detail, which carries the machine-readable reason."""
     return {

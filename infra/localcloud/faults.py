@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from infra.localcloud.errors import HTTP_OF_STATUS, ApiError, invalid
+from infra.localcloud.errors import HTTP_OF_STATUS, ApiError, NoAnswer, invalid
 from infra.localcloud.store import Document, Store
 
 _STATUS_OF_HTTP = {
@@ -22,7 +22,10 @@ _STATUS_OF_HTTP = {
 
 
 class Faults:
-    """Planned faults, oldest first. A fault *before* the effect replaces it; one *after* only hides its answer."""
+    """Planned faults, oldest first. A fault *before* the effect replaces it; one *after* only hides its answer.
+
+    A `silent` fault is no answer but none: the caller waits until it gives up, or dies.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -37,7 +40,7 @@ class Faults:
         number = self._store.next_number("faults")
         fault = {
             "id": number, "method": body["method"], "times": times, "when": when, "http": http,
-            "status": status,
+            "status": status, "silent": bool(body.get("silent")),
             "message": body.get("message") or f"Planned fault {number}.", "hit": 0,
         }  # fmt: skip
         self._store.put("faults", f"{number:08d}", fault)
@@ -59,9 +62,11 @@ class Faults:
                 continue
             fault["hit"] += 1
             self._store.put("faults", name, fault)
-            error = ApiError(fault["status"], fault["message"], reason="backendError", http=fault["http"])
+            error: Exception = ApiError(fault["status"], fault["message"], reason="backendError", http=fault["http"])
+            if fault["silent"]:
+                error = NoAnswer(fault["message"])
 
-            def raise_fault(error: ApiError = error) -> None:
+            def raise_fault(error: Exception = error) -> None:
                 raise error
 
             if fault["when"] == "after":

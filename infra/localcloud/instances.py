@@ -14,7 +14,7 @@ from infra.localcloud.catalog import Catalog
 from infra.localcloud.clock import CloudClock
 from infra.localcloud.compute_names import COMPUTE_URL
 from infra.localcloud.compute_operations import ComputeOperations, failed, quota_error, stock_out_error
-from infra.localcloud.conditions import Conditions
+from infra.localcloud.conditions import RUN_LIMIT, Conditions
 from infra.localcloud.disks import Disks
 from infra.localcloud.hardware import gpu_quota
 from infra.localcloud.instance_view import vm_spec, with_disks, with_network
@@ -127,6 +127,8 @@ class Instances:
             self._allocate(instance, due)
         elif status == "STAGING":
             await self._run(instance, due)
+        elif status == "RUNNING" and not instance["preempted"] and self._conditions.is_broken(RUN_LIMIT):
+            self.put({**instance, "next_at": 0})
         elif status == "RUNNING":
             reason = "preempted" if instance["preempted"] else "scheduledTermination"
             self._stop(instance, instance["action"].lower(), "", f"compute.instances.{reason}", due)

@@ -10,7 +10,7 @@ from infra.localcloud.store import Document, Store
 
 
 class Inventory:
-    """Nodes, instances, disks and buckets, whatever their state: what exists may bill."""
+    """Nodes, instances, disks, scheduler jobs and buckets, whatever their state: what exists may bill."""
 
     def __init__(self, store: Store, clock: CloudClock, buckets: Buckets) -> None:
         self._store = store
@@ -24,6 +24,8 @@ class Inventory:
             items.append(_item("instance", instance, instance["name"], "creationTimestamp"))
         for _, disk in self._store.list("disks"):
             items.append(_item("disk", disk, disk["name"], "creationTimestamp"))
+        for name, job in self._store.list("jobs"):
+            items.append(_item("job", job, name.rsplit("/", 1)[1], "userUpdateTime"))
         for bucket in self._buckets():
             items.append(
                 {

@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.types import Receive, Scope, Send
 
 from infra.localcloud.clock import CloudClock
+from infra.localcloud.conditions import METADATA
 from infra.localcloud.store import Document, Store
 from infra.localcloud.tokens import TOKEN_LIFETIME_S, Tokens
 
@@ -42,6 +43,8 @@ class MetadataApp:
 
     async def _answer(self, request: Request) -> Response:
         path = request.url.path
+        if self._store.get("broken", METADATA) is not None:
+            return PlainTextResponse("Service Unavailable\n", 503)
         if path in ("/", ""):
             return PlainTextResponse("computeMetadata/\n", media_type="application/text")
         if request.headers.get("metadata-flavor") != "Google" or "x-forwarded-for" in request.headers:

@@ -2,7 +2,7 @@
 
 Compute and TPU time is billed by the second, rounded up, with a minimum of one minute; disks and addresses by the
 second. A bucket's bytes are integrated: at each tick the bytes stored then count for the time since the tick before.
-A gib_month is 730 hours, as in Google's price list. Money is Decimal and never rounded until it is shown.
+A month is 730 hours, as in Google's price list. Money is Decimal and never rounded until it is shown.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from infra.localcloud.catalog import Catalog, Price
 from infra.localcloud.clock import CloudClock
 from infra.localcloud.store import Document, Store
 
-_SECONDS_OF_UNIT = {"hour": 3600, "gib_hour": 3600, "gib_month": 730 * 3600}
+_SECONDS_OF_UNIT = {"hour": 3600, "gib_hour": 3600, "gib_month": 730 * 3600, "month": 730 * 3600}
 _GIB = 1024**3
 MINIMUM_S = 60
 
@@ -61,7 +61,7 @@ class Meter:
         at: float,
         spot: bool = False,
     ) -> None:
-        """Begin to bill `quantity` (machines, GPUs, GiB) of `price`. `kind` is node, instance, disk or ipv4."""
+        """Begin to bill `quantity` (machines, GPUs, GiB) of `price`. `kind` is node, instance, disk, ipv4 or job."""
         number = self._store.next_number("meter")
         usd = price.usd(spot)
         if usd is None:

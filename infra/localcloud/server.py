@@ -10,7 +10,7 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 from starlette.requests import Request
 
 from infra.localcloud import proxy
-from infra.localcloud.app import CloudApp, Service
+from infra.localcloud.app import CloudApp, Service, request_inside
 from infra.localcloud.catalog import Catalog
 from infra.localcloud.certs import Certificates, ensure_certificates
 from infra.localcloud.clock import CloudClock
@@ -32,10 +32,12 @@ from infra.localcloud.faults import Faults
 from infra.localcloud.instance_request import InstanceRequests
 from infra.localcloud.instances import Instances
 from infra.localcloud.inventory import Inventory
+from infra.localcloud.jobs import Jobs
 from infra.localcloud.listeners import HttpServer, bind_preferring
 from infra.localcloud.meter import Meter
 from infra.localcloud.nodes import Delays, Nodes
 from infra.localcloud.oauth import OAuthService
+from infra.localcloud.scheduler import SchedulerService
 from infra.localcloud.storage import StorageService
 from infra.localcloud.store import Store
 from infra.localcloud.tokens import Tokens
@@ -86,7 +88,7 @@ class Cloud:
         proxy_server = await self._start_proxy(tls.getsockname()[1])
         facts = self._facts(http, tls, proxy_server, certificates)
         services = self._assemble(facts, certificates)
-        app = CloudApp(services, self._clock, self._before)
+        app = self._app = CloudApp(services, self._clock, self._before)
         servers = [HttpServer(app, http), HttpServer(app, tls, certificates.cert_pem, certificates.key_pem)]
         await self._vms.resume()
         for server in servers:
@@ -116,6 +118,8 @@ class Cloud:
                         f"node/{name}" if collection == "nodes" else f"{collection[:-1]}/{row['zone']}/{row['name']}"
                     )
                     self._meter.stop(resource, self._clock.now())
+            for job in self._jobs.all():
+                self._jobs.delete(job)
         await self._vms.close()
         self._store.close()
         log.info("stopped")
@@ -138,11 +142,12 @@ class Cloud:
         self._instances = Instances(
             store, clock, catalog, conditions, self._meter, self._vms, compute_operations, disks, delays, project
         )
+        self._jobs = Jobs(store, clock, self._tokens, catalog, conditions, self._meter, self._request)
         inventory = Inventory(store, clock, self._storage.billable)
         return [
             ControlService(
                 clock, conditions, self._faults, self._meter, self._nodes, self._instances, inventory, facts,
-                self._settle, self._stop,
+                self._tokens, self._settle, self._advance, self._stop,
             ),
             TpuService(
                 store, clock, self._tokens, conditions, self._nodes, tpu_operations, TpuReference(project, catalog),
@@ -152,6 +157,7 @@ class Cloud:
                 store, clock, self._tokens, conditions, self._instances, disks, compute_operations,
                 ComputeReference(project, store, catalog, conditions), InstanceRequests(clock, catalog), self._vms,
             ),
+            SchedulerService(project, self._tokens, catalog, self._jobs),
             OAuthService(self._tokens, clock),
             self._storage,
         ]  # fmt: skip
@@ -198,8 +204,13 @@ class Cloud:
             self._store.put("ports", name, saved)
         return int(saved["port"])
 
-    def _before(self, _request: Request, method: str) -> Callable[[], None] | None:
-        self._last_request = time.monotonic()
+    async def _request(self, method: str, url: str, headers: Mapping[str, str]) -> int:
+        """What the scheduler's jobs send."""
+        return await request_inside(self._app, method, url, headers)
+
+    def _before(self, request: Request, method: str) -> Callable[[], None] | None:
+        if "x-cloudscheduler" not in request.headers:  # A forgotten job must not keep the cloud from its idle exit.
+            self._last_request = time.monotonic()
         return None if method.startswith("localcloud.") else self._faults.meet(method)
 
     def _stop(self, destroy: bool) -> None:
@@ -211,6 +222,7 @@ class Cloud:
         async with self._ticking:
             await self._nodes.tick()
             await self._instances.tick()
+            await self._jobs.tick()
             self._vms.reap()
             if time.monotonic() - self._measured > _MEASURE_STORAGE_S:
                 self._measure_storage()
@@ -219,6 +231,18 @@ class Cloud:
         """A tick that measures storage too, for a meter that is exact now."""
         await self._tick()
         self._measure_storage()
+
+    async def _advance(self, seconds: float) -> None:
+        """Move the clock, and stop on the way at each firing of the scheduler, so that it takes effect at its time."""
+        await self._tick()
+        end = self._clock.now() + seconds
+        fired = 0.0
+        while (due := self._jobs.next_at()) is not None and fired < due < end:
+            fired = due
+            self._clock.advance(max(0.0, due - self._clock.now()))
+            await self._tick()
+        self._clock.advance(max(0.0, end - self._clock.now()))
+        await self._settle()
 
     def _measure_storage(self) -> None:
         self._measured = time.monotonic()

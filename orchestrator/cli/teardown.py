@@ -59,6 +59,7 @@ def teardown(runs: tuple[str, ...], everything: bool, buckets: bool, yes: bool, 
                     "ended": report.ended,
                     "billable_remaining": remaining if everything else len(unproven),
                     "may_still_bill": unproven,
+                    "switches_kept": report.switches,
                     "buckets_kept": report.buckets,
                     "buckets_deleted": report.deleted_buckets,
                 }
@@ -83,6 +84,8 @@ def _say(report: TeardownReport, unproven: list[str]) -> None:
         output.say(f"proven gone: {name}")
     for name in unproven:
         output.say(f"NOT PROVEN, may still bill: {name}")
+    for name in report.switches:
+        output.say(f"kept: {name}; it goes, with another `teardown --all`, once its VM cannot come into being any more")
     for name in report.deleted_buckets:
         output.say(f"deleted: gs://{name}")
     for name in report.buckets:

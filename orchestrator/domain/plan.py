@@ -17,6 +17,8 @@ from orchestrator.errors import UsageError
 
 KILL_SLACK_S = 600
 """A VM is gone this long after its deadline at the latest, also when only its weakest kill switch works."""
+SWITCHES_NEEDED = 2
+"""So many independent kill switches are confirmed, or nothing is rented: any one of them may fail."""
 RESULTS_BYTES = 64 * 2**20
 """Room reserved in the bucket for the results of one attempt."""
 CHECKPOINT_BYTES = 256 * 2**20

@@ -60,6 +60,10 @@ class PriceBook:
                     continue  # offered there, but something about it has no price: it cannot be bounded
         return [zone for _, zone in sorted(priced, key=lambda pair: (pair[0], not pair[1].startswith("us-c"), pair[1]))]
 
+    def all_zones(self, kind: str) -> list[str]:
+        """Every zone in which something of this kind ("tpu", "gpu") is offered, in name order."""
+        return sorted({zone for row in self._rows.values() if row.kind == kind for zone in row.zones})
+
     def rate(self, accelerator: Accelerator, zone: str, *, spot: bool) -> Rate:
         """The whole hourly rate of one VM: accelerator, host, disk, external address.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from orchestrator.domain.names import request_id
-from orchestrator.domain.plan import KILL_SLACK_S, attempt_labels
+from orchestrator.domain.plan import KILL_SLACK_S, SWITCHES_NEEDED, attempt_labels
 from orchestrator.domain.runs import AttemptState
 from orchestrator.errors import (
     AlreadyExists,
@@ -63,26 +63,29 @@ def _spec(ctx: RunContext) -> VmSpec:
 
 def _armed_spec(ctx: RunContext) -> VmSpec:
     switches = ctx.services.switches_for(ctx.accelerator)
-    if not switches:
-        raise KillSwitchNotArmed(f"there is no kill switch for {ctx.accelerator.name}, so it is not rented")
+    if len(switches) < SWITCHES_NEEDED:
+        named = ", ".join(switch.name for switch in switches) or "none"
+        raise KillSwitchNotArmed(
+            f"{ctx.accelerator.name} has fewer than {SWITCHES_NEEDED} kill switches ({named}), so it is not rented"
+        )
     spec = _spec(ctx)
     for switch in switches:
         if switch.slack_s > KILL_SLACK_S:
             raise KillSwitchNotArmed(f"{switch.name} may fire later than the reservation lasts")
+        ctx.show(f"arming kill switch: {switch.name}")
         spec = switch.arm(spec, ctx.attempt.deadline, ctx.now())
     return spec
 
 
 def _arm_and_intend(ctx: RunContext) -> VmSpec:
-    ctx.show("arming kill switches")
     # The reservation is for a duration; the clock starts with the intent, not when the run was planned.
     deadline = ctx.now() + timedelta(hours=float(ctx.run.spec.max_hours))
     services = ctx.services
     latest = deadline + timedelta(seconds=KILL_SLACK_S)
     credit_or_refuse(services.ledger, simulated=services.simulated, now=ctx.now(), until=latest)
     ctx.update_attempt(expect=AttemptState.RESERVED, deadline=deadline)
+    ctx.provider.validate(_spec(ctx))
     spec = _armed_spec(ctx)
-    ctx.provider.validate(spec)
     ctx.check_stop()
     # Another process may have ended the attempt while this one asked: then there is no reservation any more.
     ctx.update_attempt(expect=AttemptState.RESERVED, state=AttemptState.INTENDED, billed_from=ctx.now())

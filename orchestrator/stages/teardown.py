@@ -33,14 +33,18 @@ def end_attempt(services: Services, attempt: Attempt) -> Attempt:
     Raises StillBilling when the proof does not succeed, for whatever reason; the attempt then stays open in the ledger,
     its money stays reserved and its kill switches stay armed.
     """
+    ref = VmRef(attempt.zone, attempt.vm)
     if attempt.state is AttemptState.RESERVED:
         try:
-            return _settle(services, attempt, ZERO, expect=AttemptState.RESERVED)  # nothing was ever asked for
+            settled = _settle(services, attempt, ZERO, expect=AttemptState.RESERVED)  # no VM was ever asked for
         except Stopped:
             attempt = services.ledger.attempt(attempt.run, attempt.number)  # its intent was written just now
-    ref = VmRef(attempt.zone, attempt.vm)
+        else:
+            _disarm(services, settled, ref)
+            return settled
     provider = services.vms[attempt.api]
     if attempt.state is AttemptState.SETTLED and _is_absent(provider, ref):
+        _disarm(services, attempt, ref)  # again, in case that this is what failed the last time
         return attempt
     if attempt.state is not AttemptState.REFUSED:
         with suppress(OrchestratorError):  # a delete waits for no ledger; the tombstone only tells other processes
@@ -51,9 +55,17 @@ def end_attempt(services: Services, attempt: Attempt) -> Attempt:
         raise StillBilling([f"{attempt.api} VM {ref.name} in {ref.zone}: {cause.sentence}"]) from cause
     ended = services.ledger.attempt(attempt.run, attempt.number)
     settled = _settle(services, ended, cost_so_far(ended, services.clock.now()))
-    for switch in services.switches_for(accelerator(services.ledger.run(attempt.run).spec.accelerator)):
-        switch.disarm(ref)
+    _disarm(services, settled, ref)
     return settled
+
+
+def _disarm(services: Services, settled: Attempt, ref: VmRef) -> None:
+    """Remove the switches of a VM that is proven gone. Raises StillBilling for what stays: a job costs a little too."""
+    for switch in services.switches_for(accelerator(services.ledger.run(settled.run).spec.accelerator)):
+        try:
+            switch.disarm(ref)
+        except OrchestratorError as cause:
+            raise StillBilling([f"{switch.name} of {ref.name}, whose VM is gone: {cause.sentence}"]) from cause
 
 
 def _wait_until_gone(services: Services, provider: VmProvider, attempt: Attempt, ref: VmRef) -> None:
@@ -90,6 +102,21 @@ def _is_absent(provider: VmProvider, ref: VmRef) -> bool:
         return True
     except OrchestratorError:
         return False
+    return False
+
+
+def is_gone(provider: VmProvider, ref: VmRef) -> bool:
+    """Whether the VM is absent by name and from a complete list, at one look that asks for nothing.
+
+    Raises an error when not everything could be seen.
+    """
+    try:
+        provider.get(ref)
+    except NotFound:
+        listing = provider.list_billable()
+        if listing.unreachable:
+            raise Unavailable("no answer from " + ", ".join(listing.unreachable)) from None
+        return all(item.ref != ref for item in listing.found)
     return False
 
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import itertools
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeVar
 
+from infra.deletejob import Scheduler
 from infra.gcp.compute import GpuInstances
+from infra.gcp.scheduler import SchedulerJobs
 from infra.gcp.tpu import TpuNodes
 from orchestrator.domain.accelerators import accelerator
 from orchestrator.domain.names import MANAGED, request_id
 from orchestrator.errors import NotFound
-from orchestrator.ports import Vm, VmProvider, VmRef, VmSpec, VmState
+from orchestrator.ports import Clock, Vm, VmProvider, VmRef, VmSpec, VmState
 from tests.contract.cloud import LocalCloud, eventually
-from tests.fakes import FakeClock, FakeVmProvider
+from tests.fakes import FakeClock, FakeScheduler, FakeVmProvider
 
 _numbers = itertools.count(1)
 _Found = TypeVar("_Found")
@@ -27,6 +30,8 @@ class Rig(ABC):
     """A provider under test. `wait` lets time pass until something is so."""
 
     provider: VmProvider
+    scheduler: Scheduler
+    clock: Clock
     api: Api
     zone = "us-central1-a"
 
@@ -75,7 +80,12 @@ class FakeRig(Rig):
     def __init__(self, api: Api) -> None:
         self.api = api
         self.clock = FakeClock()
-        self.provider = self.fake = FakeVmProvider(self.clock, api=api)
+        self.scheduler = self.fake_scheduler = FakeScheduler(self.clock)
+        self.provider = self.fake = FakeVmProvider(self.clock, api=api, scheduler=self.scheduler)
+
+    def may_delete(self, may: bool) -> None:
+        """Whether the scheduler's service account has the right."""
+        self.fake_scheduler.may_delete = may
 
     def wait(self, look: Callable[[], _Found | None]) -> _Found:
         for _ in range(200):
@@ -120,6 +130,9 @@ _METHODS = {
 }  # fmt: skip
 
 
+SCHEDULER_ACCOUNT = "killer@local-project.iam.gserviceaccount.com"
+
+
 class CloudRig(Rig):
     """On the local cloud, whose time is real but can be advanced."""
 
@@ -128,6 +141,12 @@ class CloudRig(Rig):
         self.cloud = cloud
         clients = cloud.clients(retry_s)
         self.provider = TpuNodes(clients) if api == "tpu" else GpuInstances(clients)
+        self.scheduler = SchedulerJobs(clients, SCHEDULER_ACCOUNT)
+        self.clock = _CloudClock(self)
+
+    def may_delete(self, may: bool) -> None:
+        """Whether the scheduler's service account has the right."""
+        self.cloud.control("accounts", {"email": SCHEDULER_ACCOUNT, "denied": not may})
 
     def wait(self, look: Callable[[], _Found | None]) -> _Found:
         return eventually(look)
@@ -156,3 +175,19 @@ class CloudRig(Rig):
 
     def faults_counted(self) -> Any:
         return self.cloud.faults_counted()
+
+
+class _CloudClock:
+    """A local cloud's clock, as a `Clock`."""
+
+    def __init__(self, rig: CloudRig) -> None:
+        self._rig = rig
+
+    def now(self) -> datetime:
+        return self._rig.now()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)

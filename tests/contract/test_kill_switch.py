@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from infra.deletejob import SchedulerJob, schedule_from
 from infra.killswitches import DeadlineTimer, MaxRunDuration
+from infra.localcloud.cron import Cron
 from orchestrator.domain.accelerators import accelerator
 from orchestrator.errors import KillSwitchNotArmed
 from orchestrator.ports import KillSwitch, VmSpec
@@ -17,7 +21,12 @@ from tests.contract.rigs import CloudRig, FakeRig, Rig
 LIFE_S = 3600
 
 
-@pytest.fixture(params=["fake-tpu-timer", "fake-gpu-limit", "cloud-tpu-timer", "cloud-gpu-timer", "cloud-gpu-limit"])
+@pytest.fixture(
+    params=[
+        "fake-tpu-timer", "fake-tpu-job", "fake-gpu-limit",
+        "cloud-tpu-timer", "cloud-tpu-job", "cloud-gpu-timer", "cloud-gpu-limit",
+    ]
+)  # fmt: skip
 def armed(request: pytest.FixtureRequest) -> Iterator[tuple[Rig, KillSwitch]]:
     """A rig and the one switch that is tried on it, alone."""
     kind, api, which = request.param.split("-")
@@ -27,9 +36,15 @@ def armed(request: pytest.FixtureRequest) -> Iterator[tuple[Rig, KillSwitch]]:
     else:
         cloud: LocalCloud = request.getfixturevalue("local_cloud")
         rig = CloudRig(api, cloud, retry_s=5)
-    yield rig, MaxRunDuration() if which == "limit" else DeadlineTimer(rig.provider, api)
+    yield rig, _switch(rig, which)
     for item in rig.provider.list_billable().found:
         rig.provider.delete_billable(item)
+
+
+def _switch(rig: Rig, which: str) -> KillSwitch:
+    if which == "job":
+        return SchedulerJob(rig.scheduler, rig.provider, rig.clock, [rig.zone], poll_s=0.05)
+    return MaxRunDuration() if which == "limit" else DeadlineTimer(rig.provider, rig.api)
 
 
 def _armed_spec(rig: Rig, switch: KillSwitch) -> VmSpec:
@@ -47,10 +62,12 @@ def test_the_vm_is_gone_soon_after_its_deadline(armed: tuple[Rig, KillSwitch]) -
     rig.wait(lambda: switch.armed(rig.provider.get(spec.ref), deadline))
     rig.advance(LIFE_S / 2)
     assert rig.provider.get(spec.ref).state is vm.state
-    rig.advance((deadline - rig.now()).total_seconds() + 5)
+    late_s = 240 if isinstance(switch, SchedulerJob) else 5
+    rig.advance((deadline - rig.now()).total_seconds() + late_s)
     rig.wait(lambda: rig.is_gone(spec.ref))
     assert rig.now() <= deadline + timedelta(seconds=switch.slack_s)
     switch.disarm(spec.ref)
+    assert switch.standing() == ()
 
 
 def test_it_is_not_taken_for_armed_before_it_is(armed: tuple[Rig, KillSwitch]) -> None:
@@ -88,6 +105,58 @@ def test_a_vm_that_may_not_delete_itself_is_never_armed(local_cloud: LocalCloud)
         rig.wait(lambda: local_cloud.control("faults")["faults"][0]["done"])
     rig.wait(lambda: switch.armed(rig.provider.get(spec.ref), deadline))
     rig.provider.delete(spec.ref)
+
+
+@pytest.fixture(params=["fake", "cloud"])
+def job(request: pytest.FixtureRequest) -> Iterator[tuple[FakeRig | CloudRig, SchedulerJob]]:
+    """The scheduler's switch alone."""
+    rig = FakeRig("tpu") if request.param == "fake" else CloudRig("tpu", request.getfixturevalue("local_cloud"), 5)
+    switch = SchedulerJob(rig.scheduler, rig.provider, rig.clock, [rig.zone], poll_s=0.05)
+    yield rig, switch
+    rig.may_delete(True)
+    for item in switch.standing():
+        switch.disarm(item.ref)
+
+
+def test_a_job_whose_account_may_not_delete_is_not_armed(job: tuple[FakeRig | CloudRig, SchedulerJob]) -> None:
+    """403 to its test request: refused before anything is created, with what to do."""
+    rig, switch = job
+    rig.may_delete(False)
+    with pytest.raises(KillSwitchNotArmed, match="may not delete") as refused:
+        switch.arm(rig.spec(), rig.now() + timedelta(seconds=LIFE_S), rig.now())
+    assert "TPU Admin" in refused.value.hint
+    rig.may_delete(True)
+    switch.arm(rig.spec(), rig.now() + timedelta(seconds=LIFE_S), rig.now())
+
+
+def test_arming_again_moves_the_job_and_it_says_whose_it_is(job: tuple[FakeRig | CloudRig, SchedulerJob]) -> None:
+    """As after a crash: one job, for the later deadline; found by its mark when nobody remembers it."""
+    rig, switch = job
+    deadline = (rig.now() + timedelta(seconds=LIFE_S)).replace(microsecond=0)
+    spec = rig.spec(labels={"oc-managed": "1", "oc-nonce": "abc"})
+    switch.arm(spec, deadline - timedelta(seconds=LIFE_S / 2), rig.now())
+    switch.arm(spec, deadline, rig.now())
+    [standing] = switch.standing()
+    assert (standing.ref, standing.nonce, standing.deadline) == (spec.ref, "abc", deadline)
+    vm = rig.ready(spec)
+    assert switch.armed(vm, deadline)
+    assert not switch.armed(vm, deadline - timedelta(seconds=LIFE_S / 2))
+    rig.scheduler.delete("us-central1", spec.ref.name)
+    assert not switch.armed(vm, deadline)
+    rig.provider.delete(spec.ref)
+
+
+@settings(max_examples=200)
+@given(st.integers(0, 3 * 365 * 86400))
+def test_a_schedule_never_fires_before_its_deadline_and_soon_after_it(second: int) -> None:
+    """From a week before: the first time is after the deadline, at most 4 minutes; four come in a row."""
+    deadline = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=second)
+    cron = Cron.parse(schedule_from(deadline))
+    first = cron.next_after(deadline - timedelta(days=7))
+    assert first is not None
+    assert timedelta(0) <= first - deadline < timedelta(seconds=240)
+    for minutes in range(1, 4):
+        assert cron.next_after(first + timedelta(minutes=minutes - 1)) == first + timedelta(minutes=minutes)
 
 
 def test_the_run_limit_is_within_what_compute_engine_takes() -> None:

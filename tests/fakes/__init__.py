@@ -12,8 +12,9 @@ Nothing waits: `FakeClock.sleep` moves the time, and what was due by then has ha
 """
 
 from tests.fakes.clock import FakeClock
+from tests.fakes.scheduler import FakeScheduler
 from tests.fakes.shells import FakeShell, FakeShells
 from tests.fakes.store import FakeObjectStore
 from tests.fakes.vms import FakeVmProvider
 
-__all__ = ["FakeClock", "FakeObjectStore", "FakeShell", "FakeShells", "FakeVmProvider"]
+__all__ = ["FakeClock", "FakeObjectStore", "FakeScheduler", "FakeShell", "FakeShells", "FakeVmProvider"]

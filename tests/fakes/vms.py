@@ -11,6 +11,7 @@ from orchestrator.errors import AlreadyExists, NoCapacity, NotFound, QuotaExceed
 from orchestrator.ports import Billable, HostKey, Listing, Vm, VmRef, VmSpec, VmState, Worker
 from tests.fakes.clock import FakeClock
 from tests.fakes.faults import Faults
+from tests.fakes.scheduler import FakeScheduler
 
 HOST_KEY = "AAAAC3NzaC1lZDI1NTE5AAAAIKq8Lr2kM0v8pGJfQ6nX4bq0m1W2y3Z4a5B6c7D8e9F0"
 
@@ -32,6 +33,8 @@ class _Machine:
 class FakeVmProvider:
     """A `VmProvider`. With `timers` the VMs run their deadline timer, with `run_limits` the cloud keeps `run_limit_s`.
 
+    A `scheduler`'s jobs delete them too.
+
     Set `capacity[zone] = False`, `quotas[zone] = 0`, or add to `unreachable`; `fail` and `lose_answer` plan failures.
     `meter` holds how many seconds each VM that is gone has been billed; with `metering` off it stays empty.
     """
@@ -46,6 +49,7 @@ class FakeVmProvider:
         timers: bool = True,
         run_limits: bool = True,
         metering: bool = True,
+        scheduler: FakeScheduler | None = None,
     ) -> None:
         self._clock = clock
         self._api = api
@@ -54,6 +58,7 @@ class FakeVmProvider:
         self._timers = timers
         self._run_limits = run_limits
         self._metering = metering
+        self._scheduler = scheduler
         self._machines: dict[VmRef, _Machine] = {}
         self._operations: dict[str, tuple[VmRef, NoCapacity | None, datetime]] = {}
         self._faults = Faults()
@@ -201,6 +206,9 @@ class FakeVmProvider:
         deadline = machine.spec.metadata.get("oc-deadline")
         if self._timers and deadline and not machine.preempted:
             ends.append(max(machine.ready_at, datetime.fromtimestamp(int(deadline), machine.ready_at.tzinfo)))
+        if self._scheduler is not None:
+            fired = self._scheduler.first_firing(self.self_delete_url(machine.spec.ref), machine.created_at)
+            ends += [fired] if fired else []
         return min(ends, default=None)
 
     def _terminates_at(self, machine: _Machine) -> datetime | None:

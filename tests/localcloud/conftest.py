@@ -37,6 +37,7 @@ machine,g2-standard-4,us-central1,us-central1-a,hour,0.7068,0.2827,test,2026-07-
 disk,pd-balanced,us-central1,,gib_month,0.10,,test,2026-07-01
 ipv4,in-use,us-central1,,hour,0.005,0.0025,test,2026-07-01
 storage,standard,us-central1,,gib_month,0.02,,test,2026-07-01
+scheduler,job,global,,month,0.10,,test,2026-07-01
 """
 Found = TypeVar("Found")
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from orchestrator.domain.runs import AttemptState, Run, RunState, Stage
+from orchestrator.errors import Unavailable
+from orchestrator.guard import COLLECT_MARGIN_S
 from orchestrator.ports import CommandResult
 from orchestrator.recover import of_others, recover, teardown_all, teardown_runs
 from orchestrator.stages.context import RunContext
@@ -63,7 +68,7 @@ def test_intent_is_in_the_ledger_before_the_create(world: World) -> None:
     with pytest.raises(Exception, match="planned failure"):
         provision(ctx)
     assert world.ledger.attempt(run.id, 1).state is AttemptState.INTENDED
-    assert "armed: deadline-timer" in world.ledger.events(run.id)[0].message
+    assert "armed: scheduler-job, deadline-timer" in world.ledger.events(run.id)[0].message
 
 
 @pytest.mark.parametrize("method", ["create", "get", "operation_done", "list_billable", "delete", "host_keys"])
@@ -119,6 +124,68 @@ def test_vm_whose_kill_switch_is_not_proven_is_not_used(world: World) -> None:
     _assert_clean(world, run)
 
 
+def test_tpu_is_refused_before_the_create_when_its_job_is_not_proven(world: World) -> None:
+    """One switch that works is not enough: nothing is created, nothing is spent, no job stays."""
+    world.scheduler.may_delete = False
+    run = world.launch()
+    assert (run.error_code, world.tpu.calls("create")) == ("KillSwitchNotArmed", 0)
+    assert "scheduler-job" in (run.error or "")
+    assert world.ledger.committed_usd() == 0
+    assert world.scheduler.names == []
+
+
+def test_api_that_is_not_enabled_refuses_tpus_and_not_gpus(world: World) -> None:
+    """An instance has two switches without Cloud Scheduler; the hint says what a TPU needs."""
+    world.scheduler.enabled = False
+    assert world.launch("t4").state is RunState.SUCCEEDED
+    assert recover(world.services, world.progress.append, world.stop)[1].unproven == []
+    run = world.launch()
+    assert run.error_code in ("KillSwitchNotArmed", "StillBilling")
+    assert "Cloud Scheduler" in (run.error or "")
+    assert world.tpu.calls("create") == 0
+
+
+def test_job_lives_as_long_as_its_vm_and_no_longer(world: World) -> None:
+    """It stands while the VM lives, also when the VM cannot be proven gone, and goes with the proof."""
+    [run] = world.admit()
+    provision(RunContext(world.services, run.id, world.progress.append, world.stop))
+    [ref] = world.tpu.alive()
+    assert world.scheduler.names == [ref.name]
+    world.tpu.unreachable.add(ref.zone)
+    report = teardown_all(world.services, buckets=False)
+    assert (world.scheduler.names, len(report.switches)) == ([ref.name], 1)
+    world.tpu.unreachable.clear()
+    report = teardown_all(world.services, buckets=False)
+    assert (world.scheduler.names, report.unproven, world.alive) == ([], [], 0)
+
+
+def test_job_that_could_not_be_removed_is_named_and_removed_the_next_time(world: World) -> None:
+    """It costs ten cents a month: exit code 6 until it is gone."""
+    world.scheduler.fail("delete")
+    run = world.launch()
+    assert (run.exit_code, run.stage, len(world.scheduler.names)) == (6, Stage.TEARDOWN, 1)
+    recover(world.services, world.progress.append, world.stop)
+    after = world.ledger.run(run.id)
+    assert (after.stage, after.state, world.scheduler.names) == (Stage.DONE, RunState.SUCCEEDED, [])
+
+
+def test_job_of_another_ledger_stays_until_its_vm_cannot_come_any_more(world: World, tmp_path: Path) -> None:
+    """Jobs are made before their VMs: absence of the VM says nothing while somebody may be at its create."""
+    other = World(tmp_path / "other")
+    other.clock, other.tpu, other.scheduler = world.clock, world.tpu, world.scheduler
+    [run] = other.admit()
+    world.tpu.fail("create", times=99)
+    with pytest.raises(Unavailable):
+        provision(RunContext(other.services, run.id, other.progress.append, other.stop))
+    assert len(teardown_all(world.services, buckets=False).switches) == 1
+    _, report = recover(world.services, world.progress.append, world.stop)
+    assert (len(world.scheduler.names), report.ended) == (1, [])
+    world.clock.advance(2 * 3600)
+    assert len(teardown_all(world.services, buckets=False).ended) == 1
+    assert world.scheduler.names == []
+    other.ledger.close()
+
+
 def test_failed_training_brings_its_record_home(world: World) -> None:
     """The trainer's own exit code fails the run; its record comes home all the same."""
     world.trainer.rc = 1
@@ -147,6 +214,30 @@ def test_guard_stops_the_run_in_time_to_collect(world: World) -> None:
     assert attempt.gone_at is not None
     assert attempt.gone_at <= attempt.deadline
     _assert_clean(world, run)
+
+
+def test_guard_stops_collects_and_tears_down_in_that_order_before_the_deadline(world: World) -> None:
+    """The trainer is told to stop (and checkpoints), then its record comes home, then the VM goes; all in time."""
+    world.trainer.train_s = 1e9
+    seen: list[tuple[str, datetime]] = []
+
+    def noted(what: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def noting(*args: Any, **more: Any) -> Any:
+            seen.append((what, world.clock.now()))
+            return call(*args, **more)
+
+        return noting
+
+    answer = world.trainer.answer
+    stop = noted("stop", answer)
+    world.trainer.answer = lambda argv: (stop if argv[2] == "stop" else answer)(argv)  # type: ignore[method-assign]
+    world.store.download = noted("collect", world.store.download)  # type: ignore[method-assign]
+    world.tpu.delete = noted("delete", world.tpu.delete)  # type: ignore[method-assign]
+    run = world.launch(max_hours=Decimal("0.5"))
+    [attempt] = world.ledger.attempts(run.id)
+    assert list(dict.fromkeys(what for what, _ in seen)) == ["stop", "collect", "delete"]
+    assert seen[-1][1] < attempt.deadline
+    assert attempt.deadline - seen[0][1] <= timedelta(seconds=COLLECT_MARGIN_S)
 
 
 def test_dropped_connections_lose_nothing(world: World) -> None:
@@ -217,8 +308,7 @@ def test_deletion_that_never_works_is_never_called_gone(world: World) -> None:
 def test_teardown_all_ends_what_the_ledger_does_not_know(world: World, tmp_path: Path) -> None:
     """Another ledger's VM with our label is found by its label and ended."""
     other = World(tmp_path / "other")
-    other.tpu = world.tpu
-    other.clock = world.clock
+    other.clock, other.tpu, other.scheduler = world.clock, world.tpu, world.scheduler
     [run] = other.admit()
     provision(RunContext(other.services, run.id, other.progress.append, other.stop))
     assert world.alive == 1
@@ -231,7 +321,7 @@ def test_teardown_all_ends_what_the_ledger_does_not_know(world: World, tmp_path:
 def test_recover_leaves_other_ledgers_alone(world: World, tmp_path: Path) -> None:
     """Only what carries this ledger's nonce is an orphan of ours."""
     other = World(tmp_path / "other")
-    other.tpu, other.clock = world.tpu, world.clock
+    other.clock, other.tpu, other.scheduler = world.clock, world.tpu, world.scheduler
     [run] = other.admit()
     provision(RunContext(other.services, run.id, other.progress.append, other.stop))
     _, report = recover(world.services, world.progress.append, world.stop)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 
+from infra.deletejob import SchedulerJob
 from infra.killswitches import DeadlineTimer, MaxRunDuration
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.runs import Run
@@ -19,7 +20,7 @@ from orchestrator.pipeline import drive_all
 from orchestrator.ports import CommandResult, VmProvider
 from orchestrator.stages.collect import MANIFEST
 from orchestrator.stages.context import Pace, Payload, Progress, Services
-from tests.fakes import FakeClock, FakeObjectStore, FakeShells, FakeVmProvider
+from tests.fakes import FakeClock, FakeObjectStore, FakeScheduler, FakeShells, FakeVmProvider
 from tests.fakes.store import crc32c
 from tests.records import make_record
 
@@ -91,7 +92,8 @@ class World:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.clock = FakeClock()
-        self.tpu = FakeVmProvider(self.clock, api="tpu", create_s=30, delete_s=20)
+        self.scheduler = FakeScheduler(self.clock)
+        self.tpu = FakeVmProvider(self.clock, api="tpu", create_s=30, delete_s=20, scheduler=self.scheduler)
         self.gpu = FakeVmProvider(self.clock, api="gpu", create_s=20, delete_s=20)
         self.store = FakeObjectStore()
         self.shells = FakeShells()
@@ -129,7 +131,12 @@ class World:
             vms=vms,
             store=self.store,
             shells=self.shells,
-            switches=(MaxRunDuration(), DeadlineTimer(self.tpu, "tpu"), DeadlineTimer(self.gpu, "gpu")),
+            switches=(
+                MaxRunDuration(),
+                SchedulerJob(self.scheduler, self.tpu, self.clock, catalog_prices().all_zones("tpu")),
+                DeadlineTimer(self.tpu, "tpu"),
+                DeadlineTimer(self.gpu, "gpu"),
+            ),
             payload=lambda: Payload(empty, {}),
             pace=Pace(poll_s=5),
         )

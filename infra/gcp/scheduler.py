@@ -1,0 +1,165 @@
+"""How does Cloud Scheduler come to send a DELETE? Jobs with an HTTP target, over the Cloud Scheduler API v1."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from infra.gcp.clients import CALL_TIMEOUT_S, CLOUD_PLATFORM, GoogleClients
+from infra.gcp.errors import translated
+from orchestrator.domain.prices import region_of
+from orchestrator.errors import AlreadyExists, NotFound, UsageError
+
+if TYPE_CHECKING:
+    from google.cloud import scheduler_v1
+
+SCHEDULER_REGIONS = frozenset({
+    "asia-east1", "asia-east2", "asia-northeast1", "asia-northeast2", "asia-northeast3", "asia-south1", "asia-south2",
+    "asia-southeast1", "asia-southeast2", "australia-southeast1", "australia-southeast2", "europe-central2",
+    "europe-north1", "europe-southwest1", "europe-west1", "europe-west2", "europe-west3", "europe-west4",
+    "europe-west6", "europe-west8", "europe-west9", "europe-west12", "me-central1", "me-west1",
+    "northamerica-northeast1", "northamerica-northeast2", "southamerica-east1", "southamerica-west1", "us-central1",
+    "us-east1", "us-east4", "us-east5", "us-south1", "us-west1", "us-west2", "us-west3", "us-west4",
+})  # fmt: skip
+"""Where Cloud Scheduler was offered in 2026, from memory: a create elsewhere is refused, so a mistake fails closed."""
+FALLBACK_REGION = "us-central1"
+"""For zones of other regions, such as us-central2: a job may call any zone's API."""
+
+
+@dataclass(frozen=True)
+class DeleteJob:
+    """A job that sends DELETE to `url` at each minute that matches `schedule` (cron, UTC), as `account`."""
+
+    location: str
+    name: str
+    url: str
+    schedule: str
+    account: str
+    description: str
+
+
+@dataclass(frozen=True)
+class StandingJob:
+    """A job as the cloud shows it. `code` is the google.rpc code with which its last attempt ended."""
+
+    job: DeleteJob
+    enabled: bool
+    next_at: datetime | None
+    attempted_at: datetime | None
+    code: int | None
+
+
+def location_of(zone: str) -> str:
+    """The region in which the jobs of a zone's VMs live."""
+    region = region_of(zone)
+    return region if region in SCHEDULER_REGIONS else FALLBACK_REGION
+
+
+class SchedulerJobs:
+    """Cloud Scheduler. `account` is the service account in whose name jobs call; None: the project's default one."""
+
+    def __init__(self, clients: GoogleClients, account: str | None = None) -> None:
+        self._clients = clients
+        self._account = account
+
+    def account(self) -> str:
+        """The service account of the jobs. Raises UsageError when none is named and the project has no default."""
+        if self._account is None:
+            with translated("look for the project's default service account"):
+                found = self._clients.projects.get(
+                    project=self._clients.project, retry=self._clients.retry, timeout=CALL_TIMEOUT_S
+                )
+            if not found.default_service_account:
+                raise UsageError(
+                    "the project has no default service account", "name one: scheduler_service_account in the config"
+                )
+            self._account = str(found.default_service_account)
+        return self._account
+
+    def put(self, job: DeleteJob) -> None:
+        """Create the job, or make the one of that name be as this one."""
+        message = self._message(job)
+        try:
+            with translated(f"create job {job.name}"):
+                self._clients.jobs.create_job(parent=self._parent(job.location), job=message, timeout=CALL_TIMEOUT_S)
+        except AlreadyExists:
+            with translated(f"change job {job.name}"):
+                self._clients.jobs.update_job(job=message, retry=self._clients.retry, timeout=CALL_TIMEOUT_S)
+
+    def get(self, location: str, name: str) -> StandingJob:
+        """Raises NotFound."""
+        with translated(f"look at job {name}"):
+            found = self._clients.jobs.get_job(
+                name=self._name(location, name), retry=self._clients.retry, timeout=CALL_TIMEOUT_S
+            )
+        return _standing(found)
+
+    def run(self, location: str, name: str) -> None:
+        """Have it fire now, once; how that ended shows in `get`. Never repeated by itself."""
+        with translated(f"run job {name}"):
+            self._clients.jobs.run_job(name=self._name(location, name), timeout=CALL_TIMEOUT_S)
+
+    def delete(self, location: str, name: str) -> None:
+        """Absent is success."""
+        try:
+            with translated(f"delete job {name}"):
+                self._clients.jobs.delete_job(
+                    name=self._name(location, name), retry=self._clients.retry, timeout=CALL_TIMEOUT_S
+                )
+        except NotFound:
+            return
+
+    def list(self, location: str) -> Sequence[StandingJob]:
+        """Every job there that sends DELETE to an HTTP target."""
+        from google.cloud import scheduler_v1
+
+        with translated(f"list jobs in {location}"):
+            found = list(
+                self._clients.jobs.list_jobs(
+                    parent=self._parent(location), retry=self._clients.retry, timeout=CALL_TIMEOUT_S
+                )
+            )
+        return [_standing(job) for job in found if job.http_target.http_method == scheduler_v1.HttpMethod.DELETE]
+
+    def _message(self, job: DeleteJob) -> scheduler_v1.Job:
+        from google.cloud import scheduler_v1
+
+        return scheduler_v1.Job(
+            name=self._name(job.location, job.name),
+            description=job.description,
+            schedule=job.schedule,
+            time_zone="UTC",
+            # No retries: the next minute of the schedule is one, and after the end a 404 would be repeated for nothing.
+            http_target=scheduler_v1.HttpTarget(
+                uri=job.url,
+                http_method=scheduler_v1.HttpMethod.DELETE,
+                oauth_token=scheduler_v1.OAuthToken(service_account_email=job.account, scope=CLOUD_PLATFORM),
+            ),
+        )
+
+    def _parent(self, location: str) -> str:
+        return f"projects/{self._clients.project}/locations/{location}"
+
+    def _name(self, location: str, name: str) -> str:
+        return f"{self._parent(location)}/jobs/{name}"
+
+
+def _standing(job: scheduler_v1.Job) -> StandingJob:
+    # projects/P/locations/LOCATION/jobs/NAME
+    parts = job.name.split("/")
+    target = job.http_target
+    return StandingJob(
+        DeleteJob(
+            parts[3], parts[5], target.uri, job.schedule, target.oauth_token.service_account_email, job.description
+        ),
+        enabled=job.state.name == "ENABLED",
+        next_at=_moment(job, "schedule_time"),
+        attempted_at=_moment(job, "last_attempt_time"),
+        code=job.status.code if "status" in job else None,
+    )
+
+
+def _moment(job: scheduler_v1.Job, field: str) -> datetime | None:
+    return datetime.fromtimestamp(getattr(job, field).timestamp(), UTC) if field in job else None

@@ -1,0 +1,92 @@
+"""The laptop is gone for ever, right after each step of provision, and one kill switch does not work either."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+import pytest
+
+from orchestrator.domain.plan import KILL_SLACK_S
+from orchestrator.domain.runs import Attempt
+from orchestrator.ledger import Ledger
+from orchestrator.pipeline import PARALLEL_RUNS
+from tests.e2e.conftest import QUICK, Orchestrate, kill_hard, wait_until
+
+Step = tuple[str, str]
+TPU_STEPS: Sequence[Step] = (
+    ("cloudscheduler.jobs.create", "after"),  # the job stands, not proven
+    ("cloudscheduler.jobs.run", "after"),  # proven or about to be, no node asked for
+    ("tpu.nodes.create", "before"),  # intended
+    ("tpu.nodes.create", "after"),  # created, the answer lost
+    ("tpu.nodes.get", "before"),  # created, the operation written down
+    ("tpu.nodes.getGuestAttributes", "before"),  # ready, the timer not proven
+    ("storage.buckets.insert", "before"),  # proven: provision is over
+)
+GPU_STEPS: Sequence[Step] = (
+    ("compute.instances.insert", "before"),
+    ("compute.instances.insert", "after"),
+    ("compute.instances.get", "before"),
+    ("compute.instances.getGuestAttributes", "before"),
+    ("storage.buckets.insert", "before"),
+)
+VM_KINDS = ("node", "instance", "disk")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("accelerator", "steps", "broken"),
+    [
+        ("v3-8", TPU_STEPS, "metadata"),  # without a metadata server the VM's timer has neither time nor token
+        ("v3-8", TPU_STEPS, "scheduler"),
+        ("t4", GPU_STEPS, "metadata"),
+        ("t4", GPU_STEPS, "max-run-duration"),
+    ],
+)
+def test_everything_is_gone_ten_minutes_after_the_deadline(
+    orchestrate: Orchestrate, accelerator: str, steps: Sequence[Step], broken: str
+) -> None:
+    """One run is cut off at each step; nobody comes back; the cloud's own meter says when each VM ended."""
+    orchestrate.run("cloud", "up")
+    for start in range(0, len(steps), PARALLEL_RUNS):
+        _strand(orchestrate, accelerator, steps[start : start + PARALLEL_RUNS])
+    attempts = {attempt.vm: attempt for attempt in _attempts(orchestrate)}
+    assert len(attempts) == len(steps)
+    orchestrate.control("broken", {"mechanism": broken, "broken": True})
+    last = max(attempt.deadline for attempt in attempts.values())
+    now = datetime.fromisoformat(orchestrate.control("status")["clock"])
+    orchestrate.control("clock/advance", {"seconds": (last - now).total_seconds() + 300})
+    wait_until(lambda: not any(orchestrate.inventory(kind) for kind in VM_KINDS), 120)
+    rows = [row for row in orchestrate.control("meter")["rows"] if row["kind"] in ("node", "instance")]
+    assert rows
+    for row in rows:
+        latest = attempts[row["name"]].deadline + timedelta(seconds=KILL_SLACK_S)
+        assert datetime.fromisoformat(row["to"]) <= latest
+        assert Decimal(row["usd"]) < attempts[row["name"]].reserved_usd
+    orchestrate.control("broken", {"mechanism": broken, "broken": False})
+    torn_down = orchestrate.run("teardown", "--all", "--yes", "--json")
+    assert (torn_down.code, torn_down.json["billable_remaining"]) == (0, 0), torn_down.err
+    assert orchestrate.inventory("job") == []
+
+
+def _strand(orchestrate: Orchestrate, accelerator: str, steps: Sequence[Step]) -> None:
+    """`kill -9` of a launch whose runs all wait for an answer, each to another one of these calls."""
+    for method, when in steps:
+        orchestrate.control("faults", {"method": method, "when": when, "silent": True})
+    launched = orchestrate.start("launch", "--accel", accelerator, "--repeats", str(len(steps)), *QUICK)
+
+    def reached() -> bool:
+        assert launched.poll() is None, launched.communicate()
+        return all(fault["done"] for fault in orchestrate.control("faults")["faults"])
+
+    wait_until(reached, 120)
+    kill_hard(launched)
+
+
+def _attempts(orchestrate: Orchestrate) -> list[Attempt]:
+    ledger = Ledger(orchestrate.home / "local" / "ledger.db")
+    try:
+        return ledger.attempts()
+    finally:
+        ledger.close()
