@@ -4,7 +4,9 @@ OrchestratorError
 ├── UsageError (2)            the request or the configuration is wrong; nothing was done
 ├── RefusedByBudget (3)
 │   ├── OverCap               the worst case does not fit into what is free
-│   └── UnknownPrice          no price, so no bound: never taken as $0
+│   ├── UnknownPrice          no price, so no bound: never taken as $0
+│   ├── StalePrice            a price, but older than it may be
+│   └── WrongPrice            a figure that cannot be the price: zero, a sentinel, a reservation's
 ├── NoCapacity (4)            the zones have none to give now
 ├── AccountError (5)          account, quota or permission
 │   ├── QuotaExceeded
@@ -33,6 +35,7 @@ OrchestratorError
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date
 from decimal import Decimal
 
 
@@ -82,6 +85,27 @@ class UnknownPrice(RefusedByBudget):
         super().__init__(
             f"the price of {what} in {where} is not known, so its cost has no bound",
             "choose a zone from `orchestrate accelerators`, or add the price with its source to the catalog",
+        )
+
+
+class StalePrice(RefusedByBudget):
+    """A price is known, but too old to bound what will be billed."""
+
+    def __init__(self, what: str, where: str, as_of: date, max_age_days: int) -> None:
+        super().__init__(
+            f"the price of {what} in {where} is of {as_of}, more than {max_age_days} days ago: it may have moved",
+            "run `orchestrate accelerators --refresh`; how old a price may be is price_max_age_days and "
+            "spot_price_max_age_days in orchestrate.toml",
+        )
+
+
+class WrongPrice(RefusedByBudget):
+    """What stands where a price should be is none."""
+
+    def __init__(self, what: str, where: str, usd: Decimal, why: str, source: str) -> None:
+        super().__init__(
+            f"the price of {what} in {where}, {usd} from {source}, cannot be right: {why}",
+            "run `orchestrate accelerators --refresh`, or choose another zone from `orchestrate accelerators`",
         )
 
 

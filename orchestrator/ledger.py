@@ -13,6 +13,7 @@ import threading
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import ROUND_UP, Decimal
 from pathlib import Path
@@ -24,10 +25,14 @@ from orchestrator.domain.money import ZERO
 from orchestrator.domain.runs import Attempt, AttemptState, Run, Stage
 from orchestrator.errors import LedgerTrouble, OverCap, Stopped, UsageError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 IN_MEMORY = Path(":memory:")
 """A ledger for when none can be kept: deletes wait for no disk."""
 _NANO = Decimal("1e9")
+_WAY_OUT = (
+    "a smaller --max-hours or accelerator may fit (`orchestrate estimate`); `orchestrate budget` shows what is held, and "
+    "what is settled becomes free again"
+)
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS experiments (
@@ -65,6 +70,15 @@ class Experiment(BaseModel):
     created_at: datetime
     max_usd: Decimal | None
     command: str
+
+
+@dataclass(frozen=True)
+class PastRun:
+    """A run that succeeded: how long its VM lived, for how many epochs, and where its record lies ("": nowhere)."""
+
+    epochs: int
+    lived_s: float
+    record: str
 
 
 class Event(BaseModel):
@@ -208,11 +222,12 @@ class Ledger:
         needed = sum((attempt.reserved_usd for attempt in attempts), ZERO)
         free = credit.amount_usd - credit.spent_before_usd - self.committed_usd()
         if needed > free:
-            raise OverCap(needed, max(free, ZERO), f"the ${credit.amount_usd:.2f} credit")
+            raise OverCap(needed, max(free, ZERO), f"the ${credit.amount_usd:.2f} credit", _WAY_OUT)
         if experiment.max_usd is not None:
             left = experiment.max_usd - self.committed_usd(experiment.id)
             if needed > left:
-                raise OverCap(needed, max(left, ZERO), f"this launch's --max-usd {experiment.max_usd:.2f}")
+                limit = f"this launch's --max-usd {experiment.max_usd:.2f}"
+                raise OverCap(needed, max(left, ZERO), limit, _WAY_OUT)
         for attempt in attempts:
             db.execute("INSERT INTO attempts VALUES (?,?,?,?,?)", _attempt_row(attempt))
 
@@ -245,6 +260,25 @@ class Ledger:
             query += " AND experiment=?"
             parameters.append(experiment)
         return [Run.model_validate_json(row[0]) for row in self._rows(query + " ORDER BY rowid", parameters)]
+
+    def past_runs(self, workload: str, accelerator: str, limit: int = 20) -> list[PastRun]:
+        """The latest runs of that workload on that accelerator that succeeded, the latest first."""
+        rows = self._rows(
+            "SELECT json_extract(runs.body, '$.spec.epochs'), json_extract(attempts.body, '$.billed_from'),"
+            " json_extract(attempts.body, '$.gone_at'), json_extract(runs.body, '$.record')"
+            " FROM runs JOIN attempts ON run=runs.id AND number=json_extract(runs.body, '$.attempt')"
+            " WHERE runs.state='succeeded' AND attempts.state='settled'"
+            " AND json_extract(runs.body, '$.spec.workload')=? AND json_extract(runs.body, '$.spec.accelerator')=?"
+            " ORDER BY runs.rowid DESC LIMIT ?",
+            (workload, accelerator, limit),
+        )
+        return [
+            PastRun(
+                epochs, (datetime.fromisoformat(gone) - datetime.fromisoformat(began)).total_seconds(), record or ""
+            )
+            for epochs, began, gone, record in rows
+            if began and gone
+        ]
 
     def update_run(self, run_id: str, **changes: Any) -> Run:
         """Change fields of a run; returns it as it is now."""

@@ -74,12 +74,13 @@ class CloudApp:
     ) -> None:
         self._clock = clock
         self._before = before
-        self._by_host: dict[str, Router] = {}
         loopback: list[BaseRoute] = []
+        routes_of: dict[str, list[BaseRoute]] = {}
         for service in services:
-            own = Router([*service.routes, *service.host_routes], default=_no_route)
-            self._by_host.update(dict.fromkeys(service.hosts, own))
+            for host in service.hosts:  # one host may serve several APIs
+                routes_of.setdefault(host, []).extend([*service.routes, *service.host_routes])
             loopback.extend(service.routes)
+        self._by_host = {host: Router(routes, default=_no_route) for host, routes in routes_of.items()}
         self._loopback = Router(loopback, default=_no_route)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

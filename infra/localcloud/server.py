@@ -19,6 +19,7 @@ from starlette.requests import Request
 
 from infra.localcloud import proxy
 from infra.localcloud.app import CloudApp, Service
+from infra.localcloud.billing_catalog import BillingCatalogService
 from infra.localcloud.catalog import Catalog
 from infra.localcloud.certs import Certificates, ensure_certificates
 from infra.localcloud.clock import CloudClock
@@ -153,6 +154,7 @@ class Cloud:
                 ComputeReference(project, store, catalog, conditions), InstanceRequests(clock, catalog), self._vms,
             ),
             OAuthService(self._tokens, clock),
+            BillingCatalogService(catalog),
             self._storage,
         ]  # fmt: skip
 

@@ -13,6 +13,7 @@ from importlib import import_module
 import click
 
 COMMANDS = (
+    "estimate",
     "launch",
     "status",
     "logs",
@@ -48,6 +49,7 @@ def cli() -> None:
 
     \b
     Example:
+      orchestrate estimate --accel v3-8,t4 --workload mnist-cnn --max-hours 1
       orchestrate launch --accel v3-8,t4 --workload mnist-cnn --epochs 3
       orchestrate budget
       orchestrate teardown --all

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -10,31 +11,37 @@ from itertools import product
 
 from orchestrator.domain import names
 from orchestrator.domain.accelerators import Accelerator, accelerator
-from orchestrator.domain.money import ZERO, cents_up, storage_usd
-from orchestrator.domain.prices import PriceBook, region_of
+from orchestrator.domain.cost import CostLine, Usage, side_lines, side_rates, total_usd, vm_lines
+from orchestrator.domain.money import ZERO, cents_up
+from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Attempt, AttemptState, Run, RunSpec, RunState, Stage
 from orchestrator.errors import UsageError
 
 KILL_SLACK_S = 600
 """A VM is gone this long after its deadline at the latest, also when only its weakest kill switch works."""
 RESULTS_BYTES = 64 * 2**20
-"""Room reserved in the bucket for the results of one attempt."""
+"""Room reserved in the bucket, and on the way home, for the results of one attempt; more is left where it is."""
+LOG_BYTES = 16 * 2**20
+"""So much of the trainer's log is followed over SSH at most: it leaves Google's network as the results do."""
 BUCKET_LIFETIME_DAYS = 30
 """The bucket's lifecycle rule deletes objects after this time, which bounds what storage can cost."""
 MAX_HOURS_LIMIT = Decimal(168)
 """A week: longer than any accelerator VM may run under a maximum run time without special capacity."""
+JOB_DAYS = 31
+"""Scheduler jobs are reserved for a month: one is left behind when nobody comes back to settle."""
 ZONE_CANDIDATES = 4
 """How many zones are tried before a launch gives up for want of capacity."""
 
 
 @dataclass(frozen=True)
 class DataChoice:
-    """The prepared data set that the runs will train on."""
+    """The prepared data set that the runs will train on; `objects` it has in the bucket."""
 
     fingerprint: str
     size_bytes: int
     directory: str
     train_samples: int
+    objects: int
 
 
 @dataclass(frozen=True)
@@ -81,17 +88,23 @@ def check_max_hours(max_hours: Decimal) -> Decimal:
 
 
 def zone_candidates(item: Accelerator, wanted: Sequence[str], prices: PriceBook, *, spot: bool) -> tuple[str, ...]:
-    """Where to try, in order. Raises UsageError when none of the wanted zones offers the accelerator."""
+    """Where to try, in order.
+
+    Raises UsageError when none of the wanted zones offers the accelerator, and UnknownPrice, StalePrice or WrongPrice
+    when one does but at no price that can be used.
+    """
     offered = prices.zones(item, spot=spot)
-    if not wanted:
-        return tuple(offered[:ZONE_CANDIDATES])
-    chosen = tuple(zone for zone in wanted if zone in offered)
-    if not chosen:
-        raise UsageError(
-            f"--zone: {item.name} is not offered (at a known price) in {', '.join(wanted)}",
-            f"it is in {', '.join(offered[:8])}" if offered else "no zone has a known price for it",
-        )
-    return chosen
+    chosen = tuple(zone for zone in wanted if zone in offered) if wanted else tuple(offered[:ZONE_CANDIDATES])
+    if chosen:
+        return chosen
+    for zone in prices.offered(item):
+        if zone in wanted or not wanted:
+            prices.rate(item, zone, spot=False)
+            prices.rate(item, zone, spot=spot)  # one of the two says why
+    raise UsageError(
+        f"--zone: {item.name} is not offered in {', '.join(wanted)}",
+        f"it is in {', '.join(offered[:8])}" if offered else "no zone has a known price for it",
+    )
 
 
 def make_runs(
@@ -115,6 +128,7 @@ def make_runs(
             zones=zone_candidates(item, request.zones, prices, spot=request.spot),
             dataset=request.data.fingerprint,
             dataset_bytes=request.data.size_bytes,
+            dataset_objects=request.data.objects,
             dataset_dir=request.data.directory,
         )
         runs.append(
@@ -135,19 +149,44 @@ def make_runs(
     return runs
 
 
-def make_attempt(run: Run, number: int, zone: str, now: datetime, prices: PriceBook, ledger_id: str) -> Attempt:
-    """An attempt with its worst case: the on-demand price of everything until the latest kill, plus storage.
+def usage(spec: RunSpec, lived_s: float, fetched_bytes: int, job_days: int) -> Usage:
+    """What an attempt that lived `lived_s` has used besides its VM at most, by rules that need no counting.
 
-    Raises UnknownPrice. Spot VMs too reserve the on-demand price: spot prices move.
+    Counts would be lost with the process that counts. Class A: two uploads for each object of the data set (a resumable
+    one is two requests), two every 10 s by the runner, and 100 for buckets, lists and results. Class B: one a second
+    by whoever waits through the bucket, 5,000 around the collection, and four for each object and pass over it. Sent
+    out: what was fetched, 4 MiB of answers, and 2 KiB a second for the trainer's status over SSH.
     """
-    item = accelerator(run.spec.accelerator)
-    on_demand = prices.rate(item, zone, spot=False)
-    kept = storage_usd(
-        run.spec.dataset_bytes + RESULTS_BYTES,
-        prices.storage_usd_per_gib_month(region_of(zone)),
-        BUCKET_LIFETIME_DAYS,
+    seconds = math.ceil(max(0.0, lived_s))
+    return Usage(
+        stored_bytes=spec.dataset_bytes + RESULTS_BYTES,
+        stored_days=BUCKET_LIFETIME_DAYS,
+        class_a=100 + 2 * spec.dataset_objects + seconds // 4,
+        class_b=5000 + 4 * spec.dataset_objects * (spec.epochs + 4) + seconds,
+        egress_bytes=fetched_bytes + 4 * 2**20 + 2048 * seconds,
+        job_days=job_days,
     )
-    longest_s = float(run.spec.max_hours) * 3600 + KILL_SLACK_S
+
+
+def scheduler_jobs(item: Accelerator) -> int:
+    """How many scheduler jobs watch over one VM: a TPU node cannot have a maximum run time of its own."""
+    return 1 if item.api == "tpu" else 0
+
+
+def worst_case(spec: RunSpec, item: Accelerator, zone: str, prices: PriceBook) -> list[CostLine]:
+    """Everything that one attempt can cost: on demand until the latest kill, and all that it may use besides.
+
+    Spot VMs too are counted on demand: spot prices move, up to that price. Raises UnknownPrice, StalePrice, WrongPrice.
+    """
+    longest_s = float(spec.max_hours) * 3600 + KILL_SLACK_S
+    used = usage(spec, longest_s, RESULTS_BYTES + LOG_BYTES, JOB_DAYS * scheduler_jobs(item))
+    vm = vm_lines(prices.parts(item, zone, spot=False), longest_s)
+    return vm + side_lines(side_rates(prices, zone), used)
+
+
+def make_attempt(run: Run, number: int, zone: str, now: datetime, prices: PriceBook, ledger_id: str) -> Attempt:
+    """An attempt with its worst case. Raises UnknownPrice, StalePrice or WrongPrice."""
+    item = accelerator(run.spec.accelerator)
     name = names.vm_name(run.experiment, run.id, number, zone)
     return Attempt(
         run=run.id,
@@ -158,8 +197,9 @@ def make_attempt(run: Run, number: int, zone: str, now: datetime, prices: PriceB
         vm=name,
         nonce=names.nonce(ledger_id, name),
         rate=prices.rate(item, zone, spot=run.spec.spot),
-        reserve_rate=on_demand,
-        reserved_usd=cents_up(on_demand.cost_usd(longest_s) + kept),
+        reserve_rate=prices.rate(item, zone, spot=False),
+        side_rates=side_rates(prices, zone),
+        reserved_usd=cents_up(total_usd(worst_case(run.spec, item, zone, prices))),
         deadline=now + timedelta(hours=float(run.spec.max_hours)),
         operation=None,
         billed_from=None,
@@ -169,6 +209,18 @@ def make_attempt(run: Run, number: int, zone: str, now: datetime, prices: PriceB
         settled_usd=None,
         storage_usd=ZERO,
     )
+
+
+def side_usage(run: Run, attempt: Attempt, now: datetime, log_bytes: int) -> Usage:
+    """What an attempt whose VM is gone at `now` has used besides it. `log_bytes` were followed over SSH."""
+    began = attempt.billed_from or now
+    latest = attempt.deadline + timedelta(seconds=KILL_SLACK_S)
+    lived_s = ((min(now, latest) if attempt.proven_at else now) - began).total_seconds()
+    # A job is billed by the calendar day until it is disarmed, and a short life may touch two.
+    days = (math.ceil(max(0.0, (now - began).total_seconds()) / 86400) + 1) * scheduler_jobs(
+        accelerator(run.spec.accelerator)
+    )
+    return usage(run.spec, lived_s, attempt.fetched_bytes + log_bytes, days)
 
 
 def attempt_labels(run: Run, attempt: Attempt) -> dict[str, str]:

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from orchestrator.domain.cost import SideRates
 from orchestrator.domain.money import Rate
 
 
@@ -39,7 +40,8 @@ class RunState(StrEnum):
 class RunSpec(BaseModel):
     """One training of one workload on one accelerator type with one set of parameters.
 
-    `batch_size` is the global batch. `max_hours` bounds each attempt from its create to its deadline.
+    `batch_size` is the global batch. `max_hours` bounds each attempt from its create to its deadline. `dataset_objects`
+    is how many objects the data set has in the bucket, manifest included.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -57,6 +59,7 @@ class RunSpec(BaseModel):
     zones: tuple[str, ...]
     dataset: str
     dataset_bytes: int
+    dataset_objects: int = Field(default=64, gt=0)
     dataset_dir: str
 
 
@@ -100,7 +103,8 @@ class Attempt(BaseModel):
     `billed_from` is the latest moment at which billing can not have begun yet (None: nothing was asked for), so a cost
     is never too small; `seen_at` is when the VM was first seen in the cloud (None: it may never have existed);
     `proven_at` is when its kill switches were read back, from when on it cannot outlive its deadline by more than
-    their slack.
+    their slack. `fetched_bytes` were downloaded or about to be. When it is settled, `settled_usd` is what the VM cost
+    and `storage_usd` everything besides: storage, operations, egress and scheduler jobs.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -114,6 +118,7 @@ class Attempt(BaseModel):
     nonce: str
     rate: Rate
     reserve_rate: Rate
+    side_rates: SideRates
     reserved_usd: Decimal
     deadline: datetime
     operation: str | None
@@ -121,5 +126,6 @@ class Attempt(BaseModel):
     seen_at: datetime | None
     proven_at: datetime | None = None
     gone_at: datetime | None
+    fetched_bytes: int = 0
     settled_usd: Decimal | None
     storage_usd: Decimal

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.domain import names
 from orchestrator.domain.accelerators import accelerator, accelerators
-from orchestrator.domain.money import Rate, cents_up, storage_usd, usd
+from orchestrator.domain.money import Rate, cents_up, usd
 from orchestrator.domain.plan import attempt_labels, make_attempt
 from orchestrator.domain.prices import PriceBook, catalog_prices, read_rows
 from orchestrator.errors import UnknownPrice, UsageError
@@ -107,6 +107,5 @@ def test_money_is_shown_and_rounded_for_people() -> None:
     shown = [usd(Decimal(amount)) for amount in ("0", "0.0042", "0.1", "12.34", "-3")]
     assert shown == ["$0.00", "$0.0042", "$0.10", "$12.34", "-$3.00"]
     assert cents_up(Decimal("1.001")) == Decimal("1.01")
-    assert storage_usd(2**30, Decimal("0.02"), 30) == Decimal("0.02") * 30 * 24 / 730
     rate = Rate(Decimal(1), Decimal(0), "list", ("test",), date(2026, 1, 1))
     assert rate.cost_usd(3600) == 1
