@@ -30,7 +30,7 @@ IN_MEMORY = Path(":memory:")
 """A ledger for when none can be kept: deletes wait for no disk."""
 _NANO = Decimal("1e9")
 _WAY_OUT = (
-    "a smaller --max-hours or accelerator may fit (`orchestrate estimate`); `orchestrate budget` shows what is held, and "
+    "a smaller --max-hours or accelerator may fit (`orchestrate estimate`); `orchestrate budget` shows what is held; "
     "what is settled becomes free again"
 )
 _SCHEMA = """

@@ -87,7 +87,7 @@ class Cloud:
         proxy_server = await self._start_proxy(tls.getsockname()[1])
         facts = self._facts(http, tls, proxy_server, certificates)
         services = self._assemble(facts, certificates)
-        app = CloudApp(services, self._clock, self._before)
+        app = CloudApp(services, self._clock, self._before, self._meter.traffic.answered)
         servers = [HttpServer(app, http), HttpServer(app, tls, certificates.cert_pem, certificates.key_pem)]
         await self._vms.resume()
         for server in servers:
@@ -129,7 +129,7 @@ class Cloud:
         access = CloudAccess(
             project, facts["proxy_url"], certificates.bundle_pem, facts["ssh_port"], facts["metadata_port"]
         )
-        self._meter = Meter(store, clock, catalog)
+        self._meter = Meter(store, clock, catalog, self._tokens)
         self._vms = VmRuntime(store, clock, self._tokens, self._options.state / "vms", access)
         self._storage = StorageService(store, clock, self._options.state / "storage")
         tpu_operations = TpuOperations(store, clock)
