@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 
 from orchestrator.domain.names import data_prefix
+from orchestrator.domain.plan import RESULTS_BYTES
 from orchestrator.guard import stop_at
 from orchestrator.stages.context import RunContext
 
@@ -29,6 +30,7 @@ class Job(BaseModel):
     run: str
     attempt: int
     upload_interval_s: int
+    results_bytes: int
     stop_at: float
 
 
@@ -94,5 +96,6 @@ def job_file(ctx: RunContext, python: str, home: str) -> Job:
         run=ctx.run_id,
         attempt=ctx.attempt.number,
         upload_interval_s=UPLOAD_INTERVAL_S,
+        results_bytes=RESULTS_BYTES,
         stop_at=stop_at(ctx.attempt).timestamp(),
     )
