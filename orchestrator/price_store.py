@@ -79,8 +79,8 @@ def changes(dated: Iterable[PriceRow], live: Iterable[PriceRow]) -> list[PriceCh
     for new in live:
         old = known.get(new.key)
         for label, before, now in (
-            ("", old and old.on_demand_usd, new.on_demand_usd),
-            (" spot", old and old.spot_usd, new.spot_usd),
+            ("", old.on_demand_usd if old else None, new.on_demand_usd),
+            (" spot", old.spot_usd if old else None, new.spot_usd),
         ):
             # Google's figures have nine decimals, the list's six.
             if (before is None) != (now is None) or (before and now and abs(now / before - 1) > Decimal("0.00001")):

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 
-from google.cloud.billing_v1 import types
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -71,6 +70,8 @@ class BillingCatalogService:
         ]
 
     async def _list_services(self, request: Request) -> Response:
+        from google.cloud.billing_v1 import types  # slow to import, and few ask
+
         found = [
             {"name": f"services/{number}", "serviceId": number, "displayName": title}
             for number, title in SERVICES.items()
@@ -80,6 +81,8 @@ class BillingCatalogService:
         return answer(write(types.ListServicesResponse, {"services": shown, "nextPageToken": token}))
 
     async def _list_skus(self, request: Request) -> Response:
+        from google.cloud.billing_v1 import types
+
         service, query = request.path_params["service"], request.query_params
         if service not in SERVICES:
             raise not_found(f"services/{service}")

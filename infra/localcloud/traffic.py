@@ -55,7 +55,7 @@ class Traffic:
 
     def _add(self, bucket: str, region: str, kind: str, sku: str, count: int) -> None:
         name, now = f"{bucket} {kind} {sku}", self._clock.now()
-        new = {"name": bucket, "zone": region, "sku_kind": kind, "sku": sku, "quantity": 0, "from": now}
+        new: Document = {"name": bucket, "zone": region, "sku_kind": kind, "sku": sku, "quantity": 0, "from": now}
         row = self._store.get(_COLLECTION, name) or new
         row["quantity"] += count
         self._store.put(_COLLECTION, name, {**row, "to": now})
