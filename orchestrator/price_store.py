@@ -56,7 +56,7 @@ def write_live(home: Path, rows: Sequence[PriceRow]) -> Path:
     table = csv.writer(text, lineterminator="\n")
     table.writerow(_COLUMNS)
     for row in rows:
-        amounts = ["" if usd is None else format(usd, "f") for usd in (row.on_demand_usd, row.spot_usd)]
+        amounts = ["" if usd is None else format(usd.normalize(), "f") for usd in (row.on_demand_usd, row.spot_usd)]
         zones = ";".join(row.zones)
         table.writerow([row.kind, row.name, row.region, zones, row.unit, *amounts, row.source, row.as_of.isoformat()])
     partial = path.with_suffix(f".{os.getpid()}.partial")

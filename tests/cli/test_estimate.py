@@ -86,7 +86,7 @@ def test_estimate_and_its_refusals_import_no_cloud_and_start_none(run_cli: Shell
         (("--accel", "v3-8", "--workload", "nope"), 2, "workloads"),
         (("--accel", "v3-8", "--max-hours", "999"), 2, "999"),
         (("--accel", "h100"), 2, "--spot"),
-        (("--accel", "v3-8", "--spot", "--zone", "us-east1-d"), 3, "spot tpu v3-8 in us-east1-d"),
+        (("--accel", "v3-8", "--spot", "--zone", "us-east1-d"), 3, "spot tpu v3-8 in us-east1 "),
     ],
     ids=str,
 )
