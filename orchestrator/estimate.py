@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from statistics import median
 
 from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.cost import CostLine, side_lines, side_rates, total_usd, vm_lines
@@ -138,6 +137,8 @@ def _expected(
         basis = f"{len(lives)} run(s) of yours, their steady epoch times the {spec.epochs} epochs asked for"
     if not lives:
         return None
+    from statistics import median  # loads much, for nothing where nobody has run anything
+
     life_s = median(lives)
     days = 2 * scheduler_jobs(item)
     used = usage(spec, life_s, 0, days)
@@ -148,7 +149,9 @@ def _expected(
 
 def _with_epochs(run: PastRun, epochs: int) -> float | None:
     """How long the run's VM would have lived with so many epochs; None when its record tells no steady epoch."""
-    from trainer.record import load_record  # not needed, and slow to import, where nothing was run yet
+    from statistics import median
+
+    from trainer.record import load_record
 
     try:
         record = load_record(Path(run.record))

@@ -12,7 +12,10 @@ import click
 from orchestrator.cli import output, parameters
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from orchestrator.bootstrap import Project
+    from orchestrator.domain.cost import CostLine
     from orchestrator.launch import LaunchFlags, Plan
 
 
@@ -209,7 +212,7 @@ def _show_items(plan: Plan) -> None:
     """What the worst case is made of, once for each accelerator and zone: the other runs there differ by cents."""
     from orchestrator.cli.estimate_view import lines_table
 
-    kinds = {}
+    kinds: dict[str, Sequence[CostLine]] = {}
     for run, attempt, lines in zip(plan.runs, plan.attempts, plan.lines, strict=True):
         kinds.setdefault(f"{run.spec.accelerator} {attempt.zone}", lines)
     output.print_table(lines_table("worst case of one run", list(kinds.items())), on_stderr=True)

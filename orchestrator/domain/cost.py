@@ -26,7 +26,7 @@ class SideRates(BaseModel):
     USD per GiB-month stored, per thousand operations of class A and B, per GiB sent to the internet, per job and month.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     storage: Price
     class_a: Price

@@ -69,7 +69,7 @@ class Run(BaseModel):
     `preemptions` counts the VMs that were taken back; `stop_requested` is the wish of `teardown` in another process.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     id: str
     experiment: str
@@ -107,7 +107,7 @@ class Attempt(BaseModel):
     and `storage_usd` everything besides: storage, operations, egress and scheduler jobs.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     run: str
     number: int
