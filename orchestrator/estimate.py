@@ -22,10 +22,10 @@ from orchestrator.domain.plan import (
     zone_candidates,
 )
 from orchestrator.domain.prices import PriceBook
-from orchestrator.domain.runs import RunSpec
+from orchestrator.domain.runs import PastRun, RunSpec
 from orchestrator.errors import UsageError
 from orchestrator.guard import MoneyView
-from orchestrator.ledger import Ledger, PastRun
+from orchestrator.ledger import Ledger
 from trainer.errors import ConfigError, RecordError
 from trainer.workloads import get_workload
 

@@ -13,7 +13,6 @@ import threading
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import ROUND_UP, Decimal
 from pathlib import Path
@@ -22,17 +21,13 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from orchestrator.domain.money import ZERO
-from orchestrator.domain.runs import Attempt, AttemptState, Run, Stage
+from orchestrator.domain.runs import Attempt, AttemptState, PastRun, Run, Stage
 from orchestrator.errors import LedgerTrouble, OverCap, Stopped, UsageError
 
 SCHEMA_VERSION = 2
 IN_MEMORY = Path(":memory:")
 """A ledger for when none can be kept: deletes wait for no disk."""
 _NANO = Decimal("1e9")
-_WAY_OUT = (
-    "a smaller --max-hours or accelerator may fit (`orchestrate estimate`); `orchestrate budget` shows what is held; "
-    "what is settled becomes free again"
-)
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS experiments (
@@ -70,15 +65,6 @@ class Experiment(BaseModel):
     created_at: datetime
     max_usd: Decimal | None
     command: str
-
-
-@dataclass(frozen=True)
-class PastRun:
-    """A run that succeeded: how long its VM lived, for how many epochs, and where its record lies ("": nowhere)."""
-
-    epochs: int
-    lived_s: float
-    record: str
 
 
 class Event(BaseModel):
@@ -222,12 +208,11 @@ class Ledger:
         needed = sum((attempt.reserved_usd for attempt in attempts), ZERO)
         free = credit.amount_usd - credit.spent_before_usd - self.committed_usd()
         if needed > free:
-            raise OverCap(needed, max(free, ZERO), f"the ${credit.amount_usd:.2f} credit", _WAY_OUT)
+            raise OverCap(needed, max(free, ZERO), f"the ${credit.amount_usd:.2f} credit")
         if experiment.max_usd is not None:
             left = experiment.max_usd - self.committed_usd(experiment.id)
             if needed > left:
-                limit = f"this launch's --max-usd {experiment.max_usd:.2f}"
-                raise OverCap(needed, max(left, ZERO), limit, _WAY_OUT)
+                raise OverCap(needed, max(left, ZERO), f"this launch's --max-usd {experiment.max_usd:.2f}")
         for attempt in attempts:
             db.execute("INSERT INTO attempts VALUES (?,?,?,?,?)", _attempt_row(attempt))
 

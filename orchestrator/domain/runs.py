@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -84,6 +85,15 @@ class Run(BaseModel):
     created_at: datetime
     preemptions: int = 0
     stop_requested: bool = False
+
+
+@dataclass(frozen=True)
+class PastRun:
+    """A run that succeeded: how long its VM lived, for how many epochs, and where its record lies ("": nowhere)."""
+
+    epochs: int
+    lived_s: float
+    record: str
 
 
 class AttemptState(StrEnum):
