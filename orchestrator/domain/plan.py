@@ -153,17 +153,17 @@ def usage(spec: RunSpec, lived_s: float, fetched_bytes: int, job_days: int) -> U
     """What an attempt that lived `lived_s` has used besides its VM at most, by rules that need no counting.
 
     Counts would be lost with the process that counts. Class A: two uploads for each object of the data set (a resumable
-    one is two requests), two every 10 s by the runner, and 100 for buckets, lists and results. Class B: one a second
-    by whoever waits through the bucket, 5,000 around the collection, and four for each object and pass over it. Sent
-    out: what was fetched, 4 MiB of answers, and 2 KiB a second for the trainer's status over SSH.
+    one is two requests), two every 10 s by the runner, and 60 for buckets, lists and results. Class B: one every 2 s by
+    whoever waits through the bucket, 1,200 around the collection, and four for each object and pass over it. Sent out:
+    what was fetched, 1 MiB of answers, and 2 KiB a second for the trainer's status over SSH.
     """
     seconds = math.ceil(max(0.0, lived_s))
     return Usage(
         stored_bytes=spec.dataset_bytes + RESULTS_BYTES,
         stored_days=BUCKET_LIFETIME_DAYS,
-        class_a=100 + 2 * spec.dataset_objects + seconds // 4,
-        class_b=5000 + 4 * spec.dataset_objects * (spec.epochs + 4) + seconds,
-        egress_bytes=fetched_bytes + 4 * 2**20 + 2048 * seconds,
+        class_a=60 + 2 * spec.dataset_objects + seconds // 4,
+        class_b=1200 + 4 * spec.dataset_objects * (spec.epochs + 4) + seconds // 2,
+        egress_bytes=fetched_bytes + 2**20 + 2048 * seconds,
         job_days=job_days,
     )
 
@@ -216,11 +216,15 @@ def side_usage(run: Run, attempt: Attempt, now: datetime, log_bytes: int) -> Usa
     began = attempt.billed_from or now
     latest = attempt.deadline + timedelta(seconds=KILL_SLACK_S)
     lived_s = ((min(now, latest) if attempt.proven_at else now) - began).total_seconds()
-    # A job is billed by the calendar day until it is disarmed, and a short life may touch two.
-    days = (math.ceil(max(0.0, (now - began).total_seconds()) / 86400) + 1) * scheduler_jobs(
-        accelerator(run.spec.accelerator)
-    )
+    days = _days_touched(began, now) * scheduler_jobs(accelerator(run.spec.accelerator))
     return usage(run.spec, lived_s, attempt.fetched_bytes + log_bytes, days)
+
+
+def _days_touched(began: datetime, ended: datetime) -> int:
+    """For how many calendar days a job armed before and disarmed after that is billed, in UTC or Pacific time."""
+    began, ended = began - timedelta(hours=1), ended + timedelta(minutes=10)
+    zones = [timedelta(hours=hours) for hours in (0, -7, -8)]
+    return max(((ended + zone).date() - (began + zone).date()).days + 1 for zone in zones)
 
 
 def attempt_labels(run: Run, attempt: Attempt) -> dict[str, str]:

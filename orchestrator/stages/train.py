@@ -28,7 +28,7 @@ from orchestrator.waiting import wait_for
 _RUNNER = f"{WORK_DIR}/runner.py"
 _JOB = f"{WORK_DIR}/job.json"
 _COMMAND_TIMEOUT_S = 60.0
-BUCKET_POLL_S = 2.0
+BUCKET_POLL_S = 4.0
 """Between two looks into the bucket at least: each is two requests, and so many are reserved (`plan.usage`)."""
 SILENT_LOOKS = 50
 """So many looks in a row without a usable answer, on a connection that works, and the runner is given up."""
