@@ -91,30 +91,39 @@ def estimate_json(
 
 
 def show_estimates(request: EstimateRequest, found: Sequence[Estimate], money: MoneyView) -> None:
-    """Side by side, then a sentence for each."""
-    figures = ("USD/h", "worst case", "of the credit", "of what is free", "hours left", "expected", "hours")
-    columns = ("accelerator", "zone", "price", *figures)
-    table = output.table(f"one run of {request.workload}, {found[0].epochs} epochs", columns, figures)
-    for one in found:
-        expected = one.expected
-        table.add_row(
-            one.item.name + (" spot" if request.spot else ""),
-            one.zone,
-            f"{one.rate.kind} {one.rate.as_of}",
-            f"{one.rate.usd_per_hour:.3f}",
-            usd(one.worst_usd),
-            _share(one.of_credit),
-            _share(one.of_free),
-            f"{one.hours_left:.0f}",
-            usd(expected.usd) if expected else "unknown",
-            f"{expected.hours:.2f}" if expected else "unknown",
-        )
-    output.print_table(table)
+    """Side by side, then a sentence for each. Plain text: loading rich would take longer than all the rest."""
+    heads = ("accelerator", "zone", "USD/h", "worst case", "of credit", "of free", "hours left", "expected", "in hours")
+    rows = [heads] + [_cells(one, spot=request.spot) for one in found]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
+    output.print_text(f"one run of {request.workload}, {found[0].epochs} epochs")
+    for row in rows:
+        cells = [
+            cell.ljust(width) if n < 2 else cell.rjust(width)
+            for n, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        output.print_text("  " + "  ".join(cells).rstrip())
     for one in found:
         output.print_text(_sentence(one, money))
+    dates = sorted({f"{line.price.kind.value} {line.price.as_of}" for one in found for line in one.lines})
     output.say(
         f"worst case: on demand until {request.max_hours} h and ten minutes are over, {request.data_gib} GiB of data "
-        "and the results kept for 30 days, operations, egress, scheduler jobs; --json lists every item with its price"
+        "and the results kept for 30 days, operations, egress, scheduler jobs; prices: "
+        f"{', '.join(dates)} (--json lists every item with its price)"
+    )
+
+
+def _cells(one: Estimate, *, spot: bool) -> tuple[str, ...]:
+    expected = one.expected
+    return (
+        one.item.name + (" spot" if spot else ""),
+        one.zone,
+        f"{one.rate.usd_per_hour:.3f}",
+        usd(one.worst_usd),
+        _share(one.of_credit),
+        _share(one.of_free),
+        f"{one.hours_left:.0f}",
+        usd(expected.usd) if expected else "unknown",
+        f"{expected.hours:.2f}" if expected else "unknown",
     )
 
 

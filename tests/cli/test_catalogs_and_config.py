@@ -91,7 +91,7 @@ def test_an_unknown_place_is_a_usage_error(run_cli: Shell, flags: tuple[str, ...
     """With the nearest names, if there are any."""
     done = run_cli("accelerators", *flags)
     assert (done.exit, done.stdout) == (2, "")
-    assert done.stderr.startswith(message)
+    assert done.stderr.startswith(LOCAL + message)
 
 
 @pytest.mark.parametrize(
