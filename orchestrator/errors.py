@@ -97,8 +97,8 @@ class StalePrice(RefusedByBudget):
     def __init__(self, what: str, where: str, as_of: date, max_age_days: int) -> None:
         super().__init__(
             f"the price of {what} in {where} is of {as_of}, more than {max_age_days} days ago: it may have moved",
-            "run `orchestrate accelerators --refresh`; how old a price may be is price_max_age_days and "
-            "spot_price_max_age_days in orchestrate.toml",
+            "run `orchestrate accelerators --refresh`; for what that cannot renew, update orchestrate, or say in "
+            "orchestrate.toml how old a price may be (price_max_age_days, spot_price_max_age_days)",
         )
 
 

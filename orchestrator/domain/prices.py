@@ -18,6 +18,8 @@ from orchestrator.errors import RefusedByBudget, StalePrice, UnknownPrice, Wrong
 
 GLOBAL = "global"
 """The region of what costs the same everywhere: operations on buckets, scheduler jobs."""
+TARIFFS = ("operations", "egress", "scheduler")
+"""Kinds of prices that are not read from the Billing Catalog."""
 _SENTINELS = (Decimal(700),)
 """What price lists write where they know nothing: 700.0 for v6e in skypilot's catalog."""
 _OTHER_TERMS = re.compile(r"reserv|commit|calendar|\bdws\b|defined duration|flex.?start", re.IGNORECASE)
@@ -86,15 +88,19 @@ class PriceRow:
 
 @dataclass(frozen=True)
 class PriceAge:
-    """How old a price may be. Spot prices move every few weeks, list prices hardly ever."""
+    """How old a price may be. Spot prices move every few weeks, list prices hardly ever.
+
+    `tariff_days` is for what no refresh renews, and what has cost the same for years.
+    """
 
     today: date
     list_days: int
     spot_days: int
+    tariff_days: int = 730
 
-    def check(self, what: str, where: str, price: Price, *, spot: bool) -> None:
+    def check(self, kind: str, what: str, where: str, price: Price, *, spot: bool) -> None:
         """Raises StalePrice when the price is older than its kind may be."""
-        days = self.spot_days if spot else self.list_days
+        days = self.tariff_days if kind in TARIFFS else self.spot_days if spot else self.list_days
         if price.as_of < self.today - timedelta(days=days):
             raise StalePrice(what, where, price.as_of, days)
 
@@ -207,7 +213,7 @@ class PriceBook:
                 found = row.price(spot) if row else None
                 if found is not None:
                     if self._age:
-                        self._age.check(what, where, found, spot=spot)
+                        self._age.check(kind, what, where, found, spot=spot)
                     return found
         raise UnknownPrice(what, where)
 

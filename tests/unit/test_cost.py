@@ -8,9 +8,10 @@ from decimal import Decimal
 
 import pytest
 
+from infra.gcp.sku_mapping import rules_for
 from orchestrator.config import Config
 from orchestrator.domain.accelerators import accelerator
-from orchestrator.domain.cost import CostLine, total_usd
+from orchestrator.domain.cost import CostLine, side_rates, total_usd
 from orchestrator.domain.plan import worst_case, zone_candidates
 from orchestrator.domain.prices import PriceAge, PriceBook, PriceKind, PriceRow, catalog_prices, catalog_rows
 from orchestrator.errors import OverCap, RefusedByBudget, StalePrice, UnknownPrice, WrongPrice
@@ -123,6 +124,18 @@ def test_a_price_too_old_is_refused_until_it_is_refreshed() -> None:
     spot = aged(TODAY, live).rate(item, ZONE, spot=True)
     assert spot.vm_usd_per_hour == 3
     assert (spot.kind, spot.as_of) == ("list", date(2026, 7, 30))  # its address is still the list's
+
+
+def test_a_refresh_renews_all_that_a_launch_needs() -> None:
+    """Half a year on, with live rows for all that is mapped: what is not mapped must not refuse for ever."""
+    later = date(2027, 2, 1)
+    mapped = [row for row in catalog_rows() if rules_for(row.kind, row.name)]
+    live = [dataclasses.replace(row, as_of=later, price_kind=PriceKind.LIVE, source="live") for row in mapped]
+    for name in ("v3-8", "t4", "a100-80"):
+        zone = aged(later, *live).zones(accelerator(name), spot=True)[0]
+        assert side_rates(aged(later, *live), zone).egress.kind is PriceKind.LIST
+    with pytest.raises(StalePrice):
+        side_rates(aged(date(2029, 1, 1), *live), ZONE)
 
 
 def test_live_prices_come_first_and_lend_nothing_they_do_not_have() -> None:
