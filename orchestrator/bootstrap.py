@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.config import LOCAL_PROJECT, Config, load_config, project_home, state_home
-from orchestrator.domain.prices import catalog_prices
+from orchestrator.domain.prices import PriceBook
 from orchestrator.errors import CloudError, LedgerTrouble
 from orchestrator.ledger import IN_MEMORY, Ledger
+from orchestrator.price_store import project_book
 
 if TYPE_CHECKING:
+    from infra.gcp.clients import GoogleClients
+    from orchestrator.ports import PriceSource
     from orchestrator.stages.context import Services
 
 
@@ -61,6 +64,13 @@ class Project:
     def cloud_state(self) -> Path:
         """Where the local cloud keeps its state."""
         return self.home / "cloud"
+
+    def prices(self, now: datetime) -> PriceBook:
+        """The prices that hold for it: live ones where there are some, the dated list for the rest. Raises UsageError.
+
+        A price that is older than the configuration allows is refused when it is asked for.
+        """
+        return project_book(self.home, self.config.price_age(now.date()))
 
 
 @contextmanager
@@ -112,10 +122,28 @@ def ask_local_cloud(cloud: dict[str, Any], what: str, body: dict[str, Any] | Non
         raise CloudError(str(cause), "`orchestrate cloud status` says whether it runs") from cause
 
 
+def google_clients(project: Project) -> GoogleClients:
+    """Google's clients for the project's cloud. Starts the local cloud when the project is local. Raises CloudError."""
+    from infra.gcp.clients import Endpoints, GoogleClients
+
+    if project.simulated:
+        local_cloud(project, start=True)
+        endpoints = Endpoints.of_local_cloud(project.cloud_state / "cloud.json")
+    else:
+        endpoints = Endpoints.google()
+    return GoogleClients(project.name, endpoints, service_account=project.config.worker_service_account)
+
+
+def price_source(project: Project) -> PriceSource:
+    """Where today's prices come from. Raises CloudError."""
+    from infra.gcp.price_catalog import BillingCatalog
+
+    return BillingCatalog(google_clients(project))
+
+
 def connect(project: Project, stop: threading.Event | None = None) -> Services:
     """Pick the adapters and build the services. Starts the local cloud when the project is local. Raises CloudError."""
     from infra.deletejob import SchedulerJob
-    from infra.gcp.clients import Endpoints, GoogleClients
     from infra.gcp.clock import skew_s
     from infra.gcp.compute import GpuInstances
     from infra.gcp.scheduler import SchedulerJobs
@@ -127,15 +155,13 @@ def connect(project: Project, stop: threading.Event | None = None) -> Services:
     from orchestrator.ports import VmProvider
     from orchestrator.stages.context import Pace, Payload, Services
 
+    clients = google_clients(project)
+    endpoints, pace = clients.endpoints, Pace()
     if project.simulated:
-        local_cloud(project, start=True)
-        endpoints = Endpoints.of_local_cloud(project.cloud_state / "cloud.json")
         pace = Pace(poll_s=0.25, create_timeout_s=120, boot_timeout_s=60, delete_timeout_s=60, late_create_s=1)
-    else:
-        endpoints, pace = Endpoints.google(), Pace()
-    clients = GoogleClients(project.name, endpoints, service_account=project.config.worker_service_account)
     vms: dict[str, VmProvider] = {"tpu": TpuNodes(clients), "gpu": GpuInstances(clients)}
-    prices, clock = catalog_prices(), SystemClock(stop, skew_s(endpoints))
+    clock = SystemClock(stop, skew_s(endpoints))
+    prices = project.prices(clock.now())
     config = project.config
     scheduler = SchedulerJobs(clients, config.scheduler_service_account or config.worker_service_account)
     return Services(

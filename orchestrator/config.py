@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 
 import tomllib
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from orchestrator.domain.prices import PriceAge
 from orchestrator.errors import UsageError
 
 FILE_NAME = "orchestrate.toml"
+LIST_PRICE_DAYS = 180
+SPOT_PRICE_DAYS = 30
 LOCAL_PROJECT = "local-project"
 _PROJECT = re.compile(r"^[a-z][-a-z0-9]{4,28}[a-z0-9]$")
 _ZONE = re.compile(r"^[a-z]+-[a-z]+[0-9]+-[a-z0-9]+$")
@@ -29,7 +33,9 @@ class Config(BaseModel):
 
     `zones` is the order of preference when --zone is not given; `worker_service_account` is what the VMs run as
     (None: the project's default compute account). `scheduler_service_account` is in whose name Cloud Scheduler deletes
-    TPU nodes at their deadline (None: the same account).
+    TPU nodes at their deadline (None: the same account). How many days old a price may be: list prices hardly ever
+    move, spot prices every few weeks. None: 180 and 30 days for Google Cloud, any age for the local cloud, which bills
+    by them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -39,6 +45,8 @@ class Config(BaseModel):
     max_hours: Decimal = Field(default=Decimal(1), gt=0)
     worker_service_account: str | None = None
     scheduler_service_account: str | None = None
+    price_max_age_days: int | None = Field(default=None, gt=0)
+    spot_price_max_age_days: int | None = Field(default=None, gt=0)
 
     @field_validator("project")
     @classmethod
@@ -58,6 +66,15 @@ class Config(BaseModel):
     @property
     def is_local(self) -> bool:
         return self.project is None
+
+    def price_age(self, today: date) -> PriceAge | None:
+        """How old prices may be; None where any age will do."""
+        if self.is_local and self.price_max_age_days is None and self.spot_price_max_age_days is None:
+            return None
+        forever = 36500
+        list_days = self.price_max_age_days or (forever if self.is_local else LIST_PRICE_DAYS)
+        spot_days = self.spot_price_max_age_days or (forever if self.is_local else min(SPOT_PRICE_DAYS, list_days))
+        return PriceAge(today, list_days, spot_days)
 
 
 def load_config(folder: Path, environ: Mapping[str, str]) -> Config:

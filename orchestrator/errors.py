@@ -4,7 +4,9 @@ OrchestratorError
 ├── UsageError (2)            the request or the configuration is wrong; nothing was done
 ├── RefusedByBudget (3)
 │   ├── OverCap               the worst case does not fit into what is free
-│   └── UnknownPrice          no price, so no bound: never taken as $0
+│   ├── UnknownPrice          no price, so no bound: never taken as $0
+│   ├── StalePrice            a price, but older than it may be
+│   └── WrongPrice            a figure that cannot be the price: zero, a sentinel, a reservation's
 ├── NoCapacity (4)            the zones have none to give now
 ├── AccountError (5)          account, quota or permission
 │   ├── QuotaExceeded
@@ -33,6 +35,7 @@ OrchestratorError
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date
 from decimal import Decimal
 
 
@@ -65,11 +68,14 @@ class RefusedByBudget(OrchestratorError):
 
 
 class OverCap(RefusedByBudget):
-    """The worst case of a launch does not fit into what is free."""
+    """The worst case of a launch does not fit into what is free. `hint`: what would; else where to look for it."""
 
     def __init__(self, needed_usd: Decimal, free_usd: Decimal, limit: str, hint: str = "") -> None:
         super().__init__(
-            f"the worst case of this launch is ${needed_usd:.2f}, but only ${free_usd:.2f} of {limit} is free", hint
+            f"the worst case of this launch is ${needed_usd:.2f}, but only ${free_usd:.2f} of {limit} is free",
+            hint
+            or "a smaller --max-hours or accelerator may fit (`orchestrate estimate`); `orchestrate budget` shows what "
+            "is held, and what is settled becomes free again",
         )
         self.needed_usd = needed_usd
         self.free_usd = free_usd
@@ -82,6 +88,27 @@ class UnknownPrice(RefusedByBudget):
         super().__init__(
             f"the price of {what} in {where} is not known, so its cost has no bound",
             "choose a zone from `orchestrate accelerators`, or add the price with its source to the catalog",
+        )
+
+
+class StalePrice(RefusedByBudget):
+    """A price is known, but too old to bound what will be billed."""
+
+    def __init__(self, what: str, where: str, as_of: date, max_age_days: int) -> None:
+        super().__init__(
+            f"the price of {what} in {where} is of {as_of}, more than {max_age_days} days ago: it may have moved",
+            "run `orchestrate accelerators --refresh`; for what that cannot renew, update orchestrate, or say in "
+            "orchestrate.toml how old a price may be (price_max_age_days, spot_price_max_age_days)",
+        )
+
+
+class WrongPrice(RefusedByBudget):
+    """What stands where a price should be is none."""
+
+    def __init__(self, what: str, where: str, usd: Decimal, why: str, source: str) -> None:
+        super().__init__(
+            f"the price of {what} in {where}, {usd} from {source}, cannot be right: {why}",
+            "run `orchestrate accelerators --refresh`, or choose another zone from `orchestrate accelerators`",
         )
 
 

@@ -11,7 +11,8 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
-from orchestrator.domain.accelerators import Accelerator, accelerators
+from orchestrator.domain.accelerators import Accelerator, accelerator
+from orchestrator.domain.cost import CostLine
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.names import new_id
 from orchestrator.domain.plan import (
@@ -22,10 +23,12 @@ from orchestrator.domain.plan import (
     check_max_hours,
     make_attempt,
     make_runs,
+    worst_case,
 )
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Attempt, Run
 from orchestrator.errors import OverCap, UsageError
+from orchestrator.fitting import what_would_fit
 from orchestrator.guard import MoneyView, credit_or_refuse, money_view
 from orchestrator.ledger import Credit, Experiment, Ledger, command_text
 from trainer.config import read_interval
@@ -61,11 +64,12 @@ class LaunchFlags:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a launch would do and could cost at worst. Nothing is written or created yet."""
+    """What a launch would do and could cost at worst, item by item. Nothing is written or created yet."""
 
     experiment: Experiment
     runs: Sequence[Run]
     attempts: Sequence[Attempt]
+    lines: Sequence[Sequence[CostLine]]
     credit: Credit
     money: MoneyView
     data: DatasetManifest
@@ -95,7 +99,7 @@ def make_plan(
     chosen = check_accelerators(flags.accelerators, spot=flags.spot)
     if not chosen:
         raise UsageError("--accel: no accelerator is named", "for example --accel v3-8,t4")
-    workload = _workload(flags.workload)
+    workload = find_workload(flags.workload)
     notes: list[str] = []
     batch_sizes = flags.batch_sizes or (_default_batch(workload, chosen, notes),)
     _check_batches(batch_sizes, chosen)
@@ -126,14 +130,21 @@ def make_plan(
         checkpoint_every=checkpoint_every,
         spot=flags.spot,
         zones=flags.zones,
-        data=DataChoice(manifest.fingerprint, manifest.total_bytes, str(directory), manifest.splits.train.samples),
+        data=DataChoice(
+            fingerprint=manifest.fingerprint,
+            size_bytes=manifest.total_bytes,
+            directory=str(directory),
+            train_samples=manifest.splits.train.samples,
+            objects=len(manifest.shards) + 1,
+        ),
         learning_rate=flags.learning_rate,
         cache=flags.cache,
     )
     experiment = Experiment(id=_fresh_id("e"), created_at=now, max_usd=flags.max_usd, command=command_text(argv))
     runs = make_runs(request, experiment.id, now, prices, _fresh_id)
     attempts = [make_attempt(run, 1, run.spec.zones[0], now, prices, ledger.id) for run in runs]
-    plan = Plan(experiment, runs, attempts, credit, money_view(ledger, credit, now), manifest, notes)
+    lines = [worst_case(run.spec, accelerator(run.spec.accelerator), run.spec.zones[0], prices) for run in runs]
+    plan = Plan(experiment, runs, attempts, lines, credit, money_view(ledger, credit, now), manifest, notes)
     _check_fits(plan, prices)
     return plan
 
@@ -142,7 +153,7 @@ def _fresh_id(prefix: str) -> str:
     return new_id(prefix, os.urandom(6))
 
 
-def _workload(name: str) -> Workload:
+def find_workload(name: str) -> Workload:
     try:
         return get_workload(name)
     except ConfigError as cause:
@@ -252,24 +263,5 @@ def _check_fits(plan: Plan, prices: PriceBook) -> None:
     if plan.experiment.max_usd is not None and plan.experiment.max_usd < free:
         free, limit = plan.experiment.max_usd, "--max-usd"
     if plan.worst_case_usd > free:
-        raise OverCap(plan.worst_case_usd, max(free, ZERO), limit, _what_would_fit(plan, free, prices))
-
-
-def _what_would_fit(plan: Plan, free: Decimal, prices: PriceBook) -> str:
-    """A shorter time if that is enough, and else the dearest accelerators of which one run would fit."""
-    hours = plan.runs[0].spec.max_hours
-    rate = sum((attempt.reserve_rate.usd_per_hour for attempt in plan.attempts), ZERO)
-    fixed = plan.worst_case_usd - rate * hours
-    possible = ((free - fixed) / rate).quantize(Decimal("0.01")) if rate else ZERO
-    if possible >= Decimal("0.01"):
-        return f"--max-hours {possible} would fit"
-    run, ledger_id = plan.runs[0], plan.experiment.id
-    fitting = []
-    for item in accelerators().values():
-        for zone in prices.zones(item)[:1]:
-            spec = run.spec.model_copy(update={"accelerator": item.name, "spot": False})
-            single = make_attempt(run.model_copy(update={"spec": spec}), 1, zone, run.created_at, prices, ledger_id)
-            if single.reserved_usd <= free and not item.spot_only:
-                fitting.append((single.reserved_usd, item.name))
-    named = ", ".join(f"{name} (${needed:.2f})" for needed, name in sorted(fitting, reverse=True)[:3])
-    return f"one run for {hours} h on {named} would fit" if named else "nothing in the catalog fits into that"
+        hint = what_would_fit(plan.runs, max(free, ZERO), prices)
+        raise OverCap(plan.worst_case_usd, max(free, ZERO), limit, hint)

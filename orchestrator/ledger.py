@@ -21,10 +21,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from orchestrator.domain.money import ZERO
-from orchestrator.domain.runs import Attempt, AttemptState, Run, Stage
+from orchestrator.domain.runs import Attempt, AttemptState, PastRun, Run, Stage
 from orchestrator.errors import LedgerTrouble, OverCap, Stopped, UsageError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 IN_MEMORY = Path(":memory:")
 """A ledger for when none can be kept: deletes wait for no disk."""
 _NANO = Decimal("1e9")
@@ -48,7 +48,7 @@ CREATE INDEX IF NOT EXISTS events_of_run ON events (run, seq);
 class Credit(BaseModel):
     """The money there is, as the user states it: no API of Google's tells what is left of a credit."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     amount_usd: Decimal
     expires: date | None = None
@@ -59,7 +59,7 @@ class Credit(BaseModel):
 class Experiment(BaseModel):
     """The runs of one launch. `max_usd` is that launch's own cap, None for the credit alone."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     id: str
     created_at: datetime
@@ -70,7 +70,7 @@ class Experiment(BaseModel):
 class Event(BaseModel):
     """One thing that happened, for `status`, `logs` and the reader of a post-mortem."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     at: datetime
     run: str
@@ -245,6 +245,27 @@ class Ledger:
             query += " AND experiment=?"
             parameters.append(experiment)
         return [Run.model_validate_json(row[0]) for row in self._rows(query + " ORDER BY rowid", parameters)]
+
+    def past_runs(self, workload: str, accelerator: str, limit: int = 20) -> list[PastRun]:
+        """The latest runs of that workload on that accelerator that succeeded, the latest first."""
+        rows = self._rows(
+            "SELECT json_extract(runs.body, '$.spec.epochs'), json_extract(attempts.body, '$.billed_from'),"
+            " json_extract(attempts.body, '$.gone_at'), json_extract(runs.body, '$.record')"
+            " FROM runs CROSS JOIN attempts ON run=runs.id AND number=json_extract(runs.body, '$.attempt')"
+            " WHERE runs.state='succeeded' AND attempts.state='settled'"
+            # Ten thousand bodies are not parsed for the few that are meant.
+            " AND instr(runs.body, ?3) AND instr(runs.body, ?4)"
+            " AND json_extract(runs.body, '$.spec.workload')=?1 AND json_extract(runs.body, '$.spec.accelerator')=?2"
+            " ORDER BY runs.rowid DESC LIMIT ?5",
+            (workload, accelerator, json.dumps(workload), json.dumps(accelerator), limit),
+        )
+        return [
+            PastRun(
+                epochs, (datetime.fromisoformat(gone) - datetime.fromisoformat(began)).total_seconds(), record or ""
+            )
+            for epochs, began, gone, record in rows
+            if began and gone
+        ]
 
     def update_run(self, run_id: str, **changes: Any) -> Run:
         """Change fields of a run; returns it as it is now."""

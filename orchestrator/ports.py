@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import date, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
 from orchestrator.domain.accelerators import Accelerator
+from orchestrator.domain.prices import PriceRow
 
 
 class VmState(StrEnum):
@@ -254,6 +255,25 @@ class KillSwitch(Protocol):
 
     def standing(self) -> tuple[StandingSwitch, ...]:
         """Everything of this switch's that stands in the project by itself and may outlive its VM; whoever made it."""
+
+
+@dataclass(frozen=True)
+class FetchedPrices:
+    """Today's prices, of kind live; what has none, each with its reason; and how many entries were looked at."""
+
+    rows: tuple[PriceRow, ...]
+    unmapped: tuple[str, ...]
+    looked_at: int
+
+
+class PriceSource(Protocol):
+    """Where today's prices come from."""
+
+    def fetch(self, wanted: Sequence[PriceRow], today: date) -> FetchedPrices:
+        """Today's price of each wanted row, as far as there is one without doubt. A wrong price is worse than none.
+
+        Raises an AccountError, Unavailable, or CloudError when nothing at all could be mapped.
+        """
 
 
 class Clock(Protocol):

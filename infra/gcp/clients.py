@@ -21,7 +21,7 @@ from infra.gcp.errors import LOGIN_HINT
 from orchestrator.errors import Unauthenticated, Unavailable, UsageError
 
 if TYPE_CHECKING:
-    from google.cloud import compute_v1, scheduler_v1, tpu_v2
+    from google.cloud import billing_v1, compute_v1, scheduler_v1, tpu_v2
     from google.cloud.storage import Client as StorageClient
 
 _Client = TypeVar("_Client")
@@ -155,6 +155,13 @@ class GoogleClients:
         from google.cloud import scheduler_v1
 
         return self._rest(scheduler_v1.CloudSchedulerClient)
+
+    @cached_property
+    def price_list(self) -> billing_v1.CloudCatalogClient:
+        """The Billing Catalog, over REST."""
+        from google.cloud import billing_v1
+
+        return self._rest(billing_v1.CloudCatalogClient)
 
     @cached_property
     def storage(self) -> StorageClient:

@@ -65,6 +65,7 @@ class CloudApp:
 
     `before` is called with each request and the name of its route ("" when there is none). It may raise ApiError (a
     planned fault) or return a callable that raises it after the handler has run (a fault *after* the effect).
+    `answered` is called with the request, the route, the status and the bytes of the body once a handler has answered.
     """
 
     def __init__(
@@ -72,15 +73,18 @@ class CloudApp:
         services: Sequence[Service],
         clock: CloudClock,
         before: Callable[[Request, str], Callable[[], None] | None] | None = None,
+        answered: Callable[[Request, str, int, int], None] | None = None,
     ) -> None:
         self._clock = clock
         self._before = before
-        self._by_host: dict[str, Router] = {}
+        self._answered = answered
         loopback: list[BaseRoute] = []
+        routes_of: dict[str, list[BaseRoute]] = {}
         for service in services:
-            own = Router([*service.routes, *service.host_routes], default=_no_route)
-            self._by_host.update(dict.fromkeys(service.hosts, own))
+            for host in service.hosts:  # one host may serve several APIs
+                routes_of.setdefault(host, []).extend([*service.routes, *service.host_routes])
             loopback.extend(service.routes)
+        self._by_host = {host: Router(routes, default=_no_route) for host, routes in routes_of.items()}
         self._loopback = Router(loopback, default=_no_route)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -91,8 +95,12 @@ class CloudApp:
         # No other host gets the loopback routes: a web page whose name was rebound to 127.0.0.1 must not rent VMs.
         app = self._by_host.get(host, self._loopback if host in _LOOPBACK else _NOWHERE)
 
+        sent = {"status": 0, "bytes": 0}
+
         async def send_with_date(message: Any) -> None:
+            sent["bytes"] += len(message.get("body", b""))
             if message["type"] == "http.response.start":
+                sent["status"] = message["status"]
                 message["headers"] = [*message.get("headers", []), (b"date", self._clock.http_date().encode())]
             await send(message)
 
@@ -101,9 +109,12 @@ class CloudApp:
                 raise forbidden("Requests of web pages are not accepted.")
             if app is _NOWHERE and host.endswith(".googleapis.com"):
                 raise forbidden(f"{host} is not part of the local cloud.", "SERVICE_DISABLED", service=host)
-            after = self._before(request, method_of(app, scope)) if self._before else None
+            method = method_of(app, scope)
+            after = self._before(request, method) if self._before else None
             if after is None:
                 await app(scope, receive, send_with_date)
+                if self._answered:
+                    self._answered(request, method, sent["status"], sent["bytes"])
                 return
             # The effect happens, its answer is dropped, and the caller sees the fault instead.
             await app(scope, receive, _discard)

@@ -59,6 +59,11 @@ class Catalog:
                     raise ValueError(f"{path}:{number}: not a price row: {row}") from cause
         return Catalog(rows)
 
+    @property
+    def rows(self) -> list[Price]:
+        """The whole list."""
+        return [row for rows in self._rows.values() for row in rows]
+
     def find(self, kind: str, name: str, place: str) -> Price | None:
         """The price in a zone or region; None when it is not offered there or has no known price."""
         rows = [row for row in self._rows.get((kind, name), []) if row.covers(place)]

@@ -1,8 +1,9 @@
 """What would all this cost? One meter per billable thing, from the moment it bills to the moment it is gone.
 
 Compute and TPU time is billed by the second, rounded up, with a minimum of one minute; disks and addresses by the
-second. A bucket's bytes are integrated: at each tick the bytes stored then count for the time since the tick before.
-A month is 730 hours, as in Google's price list. Money is Decimal and never rounded until it is shown.
+second; a scheduler job by the calendar day (UTC), at a thirty-first of its month. A bucket's bytes are integrated: at
+each tick the bytes stored then count for the time since the tick before. Operations and egress: `traffic.py`.
+A gib_month is 730 hours, as in Google's price list. Money is Decimal and never rounded until it is shown.
 """
 
 from __future__ import annotations
@@ -15,8 +16,12 @@ from typing import Any, Protocol
 from infra.localcloud.catalog import Catalog, Price
 from infra.localcloud.clock import CloudClock
 from infra.localcloud.store import Document, Store
+from infra.localcloud.tokens import Tokens
+from infra.localcloud.traffic import Traffic
 
 _SECONDS_OF_UNIT = {"hour": 3600, "gib_hour": 3600, "gib_month": 730 * 3600, "month": 730 * 3600}
+_DAY_S = 86400
+_DAYS_OF_JOB_MONTH = 31
 _GIB = 1024**3
 MINIMUM_S = 60
 
@@ -44,7 +49,8 @@ Buckets = Callable[[], Iterable[Bucket]]
 class Meter:
     """Meter documents, one per billable part of a resource. Those of deleted resources stay for ever."""
 
-    def __init__(self, store: Store, clock: CloudClock, catalog: Catalog) -> None:
+    def __init__(self, store: Store, clock: CloudClock, catalog: Catalog, tokens: Tokens) -> None:
+        self.traffic = Traffic(store, clock, catalog, tokens)
         self._store = store
         self._clock = clock
         self._catalog = catalog
@@ -96,7 +102,7 @@ class Meter:
     def rows(self) -> list[dict[str, Any]]:
         """Every meter, oldest first: kind, name, zone, sku, seconds, usd (Decimal) and from/to as RFC 3339."""
         rows = [row for _, row in self._store.list("meter")] + [row for _, row in self._store.list("storage_meter")]
-        return [self._shown(row) for row in sorted(rows, key=lambda row: row["from"])]
+        return [self._shown(row) for row in sorted(rows, key=lambda row: row["from"])] + self.traffic.rows()
 
     def _storage_row(self, bucket: Bucket) -> Document:
         price = self._catalog.find("storage", "standard", bucket.location.lower())
@@ -114,7 +120,11 @@ class Meter:
     def _shown(self, row: Document) -> dict[str, Any]:
         end = self._clock.now() if row["to"] is None else row["to"]
         unit_s = _SECONDS_OF_UNIT[row["unit"]]
-        if "byte_seconds" in row:
+        if row["unit"] == "month":
+            seconds = math.ceil(end - row["from"])
+            days = int(end // _DAY_S) - int(row["from"] // _DAY_S) + 1
+            usd = Decimal(row["usd_per_unit"]) * row["quantity"] * days / _DAYS_OF_JOB_MONTH
+        elif "byte_seconds" in row:
             seconds = math.ceil(end - row["from"])
             usd = Decimal(row["usd_per_unit"]) * Decimal(row["byte_seconds"]) / _GIB / unit_s
         else:

@@ -19,6 +19,7 @@ from starlette.requests import Request
 
 from infra.localcloud import proxy
 from infra.localcloud.app import CloudApp, Service, request_inside
+from infra.localcloud.billing_catalog import BillingCatalogService
 from infra.localcloud.catalog import Catalog
 from infra.localcloud.certs import Certificates, ensure_certificates
 from infra.localcloud.clock import CloudClock
@@ -88,7 +89,7 @@ class Cloud:
         proxy_server = await self._start_proxy(tls.getsockname()[1])
         facts = self._facts(http, tls, proxy_server, certificates)
         services = self._assemble(facts, certificates)
-        app = self._app = CloudApp(services, self._clock, self._before)
+        app = self._app = CloudApp(services, self._clock, self._before, self._meter.traffic.answered)
         servers = [HttpServer(app, http), HttpServer(app, tls, certificates.cert_pem, certificates.key_pem)]
         await self._vms.resume()
         for server in servers:
@@ -132,7 +133,7 @@ class Cloud:
         access = CloudAccess(
             project, facts["proxy_url"], certificates.bundle_pem, facts["ssh_port"], facts["metadata_port"]
         )
-        self._meter = Meter(store, clock, catalog)
+        self._meter = Meter(store, clock, catalog, self._tokens)
         self._vms = VmRuntime(store, clock, self._tokens, self._options.state / "vms", access)
         self._storage = StorageService(store, clock, self._options.state / "storage")
         tpu_operations = TpuOperations(store, clock)
@@ -159,6 +160,7 @@ class Cloud:
             ),
             SchedulerService(project, self._tokens, catalog, self._jobs),
             OAuthService(self._tokens, clock),
+            BillingCatalogService(catalog),
             self._storage,
         ]  # fmt: skip
 

@@ -6,6 +6,7 @@
     runner.py stop JOB.json               SIGTERM to the trainer's process group, SIGKILL 20 s later
 
 JOB.json: {argv, env, artifacts_dir, bucket, prefix, run, attempt, upload_interval_s}; paths are relative to its folder.
+`results_bytes` (optional) is what was reserved in the bucket: files that do not fit stay on the VM.
 `stop_at` (unix seconds, optional) comes a while before the VM's deadline: the trainer is stopped then as by `stop`, so
 that its record is written and uploaded while the VM still lives, also with the laptop off.
 Python >= 3.8, standard library only. Completion, log and results are all visible in the bucket: SSH is a convenience.
@@ -28,7 +29,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from uploads import Bucket, artifacts_in  # type: ignore[import-not-found]  # lies beside this file on the VM
+from uploads import Bucket, artifacts_in, within  # type: ignore[import-not-found]  # lies beside this file on the VM
 
 SCHEMA_VERSION = 1
 GRACE_S = 20
@@ -53,6 +54,7 @@ class Job:
         self.run = said["run"]
         self.attempt = said["attempt"]
         self.interval_s = float(said.get("upload_interval_s", 10))
+        self.results_bytes = said.get("results_bytes")
         stop_at = said.get("stop_at")
         self.stop_at = None if stop_at is None else float(stop_at)
         self.storage_url = said.get("storage_url", "https://storage.googleapis.com")
@@ -206,7 +208,8 @@ def heartbeat(job: Job, bucket: Bucket, over: threading.Event) -> None:
             brief.update(run=job.run, attempt=job.attempt, log_size=size_of(job.at("train.log")), at=time.time())
             write_durably(job.at("status.json"), brief)
             bucket.put("status.json", job.at("status.json"))
-            bucket.put("train.log", job.at("train.log"))
+            if job.results_bytes is None or size_of(job.at("train.log")) <= job.results_bytes // 4:
+                bucket.put("train.log", job.at("train.log"))
         except Exception as error:  # The heartbeat must not end, whatever a half-written file or the network does.
             print(f"heartbeat: {error!r}", flush=True)
 
@@ -269,9 +272,10 @@ def upload(job: Job, bucket: Bucket) -> None:
     """Everything, and the manifest last: who sees it may trust that all it names is there."""
     open(job.at("train.log"), "ab").close()
     found, left_out = artifacts_in(job.artifacts)
-    if left_out:
-        print("left out:", *left_out, flush=True)
-    files = bucket.put_all(found + [(name, job.at(name)) for name in ("train.log", "rc.json")])
+    found, too_big = within(found + [(name, job.at(name)) for name in ("train.log", "rc.json")], job.results_bytes)
+    if left_out or too_big:
+        print("left out:", *left_out, *too_big, flush=True)
+    files = bucket.put_all(found)
     manifest = {
         "schema_version": SCHEMA_VERSION, "run": job.run, "attempt": job.attempt,
         "rc": (read_json(job.at("rc.json")) or {}).get("rc"), "files": files,

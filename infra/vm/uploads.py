@@ -76,6 +76,21 @@ def artifacts_in(root: str) -> tuple[list[tuple[str, str]], list[str]]:
     return found, left_out
 
 
+def within(found: list[tuple[str, str]], most_bytes: int | None) -> tuple[list[tuple[str, str]], list[str]]:
+    """(what fits into so many bytes, the smallest files first; the names of what does not). None: everything fits."""
+    if most_bytes is None:
+        return found, []
+    kept: list[tuple[str, str]] = []
+    left_out: list[str] = []
+    for name, path in sorted(found, key=lambda file: os.path.getsize(file[1])):
+        most_bytes -= os.path.getsize(path)
+        if most_bytes >= 0:
+            kept.append((name, path))
+        else:
+            left_out.append(name)
+    return kept, left_out
+
+
 class Bucket:
     """Uploads under the job's prefix with the VM's own token, which goes into a header and nowhere else."""
 

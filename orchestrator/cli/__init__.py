@@ -13,6 +13,7 @@ from importlib import import_module
 import click
 
 COMMANDS = (
+    "estimate",
     "launch",
     "status",
     "logs",
@@ -48,6 +49,7 @@ def cli() -> None:
 
     \b
     Example:
+      orchestrate estimate --accel v3-8,t4 --workload mnist-cnn --max-hours 1
       orchestrate launch --accel v3-8,t4 --workload mnist-cnn --epochs 3
       orchestrate budget
       orchestrate teardown --all
@@ -58,6 +60,7 @@ def main() -> int:
     """Run the command line; returns the exit code (design: 0 1 2 3 4 5 6, 130)."""
     from orchestrator.errors import OrchestratorError, UnexpectedError
 
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for some takes as long as half of --help
     os.umask(0o077)  # everything that is kept is its owner's alone
     logging.basicConfig(level=logging.CRITICAL if not os.environ.get("ORCHESTRATE_DEBUG") else logging.INFO)
     try:

@@ -12,7 +12,10 @@ import click
 from orchestrator.cli import output, parameters
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from orchestrator.bootstrap import Project
+    from orchestrator.domain.cost import CostLine
     from orchestrator.launch import LaunchFlags, Plan
 
 
@@ -90,7 +93,7 @@ def launch(
         )
         plan = _plan(project, flags)
         if not as_json:
-            _show_plan(plan)
+            _show_plan(plan, items=dry_run)
         if dry_run:
             if as_json:
                 output.print_json(_plan_json(plan))
@@ -102,17 +105,17 @@ def launch(
 
 def _plan(project: Project, flags: LaunchFlags) -> Plan:
     from orchestrator.bootstrap import SystemClock
-    from orchestrator.domain.prices import catalog_prices
     from orchestrator.launch import make_plan
 
+    now = SystemClock().now()
     with output.stderr().status("reading the data set") as line:  # silent without a terminal
         return make_plan(
             flags,
             ledger=project.ledger,
-            prices=catalog_prices(),
+            prices=project.prices(now),
             simulated=project.simulated,
             home=project.home,
-            now=SystemClock().now(),
+            now=now,
             argv=sys.argv[1:],
             progress=lambda done, total: line.update(f"converting the data set: {done:,} of {total:,} samples"),
         )
@@ -162,6 +165,8 @@ def _detach(project: Project, plan: Plan, *, as_json: bool) -> int:
 
 
 def _plan_json(plan: Plan) -> dict[str, Any]:
+    from orchestrator.cli.estimate_view import lines_json
+
     return {
         "experiment": None,
         "worst_case_usd": plan.worst_case_usd,
@@ -179,14 +184,16 @@ def _plan_json(plan: Plan) -> dict[str, Any]:
                 "zones": list(run.spec.zones),
                 "usd_per_hour": attempt.rate.usd_per_hour,
                 "price_as_of": attempt.rate.as_of,
+                "price_kind": attempt.rate.kind,
                 "worst_case_usd": attempt.reserved_usd,
+                "items": lines_json(lines),
             }
-            for run, attempt in zip(plan.runs, plan.attempts, strict=True)
+            for run, attempt, lines in zip(plan.runs, plan.attempts, plan.lines, strict=True)
         ],
     }
 
 
-def _show_plan(plan: Plan) -> None:
+def _show_plan(plan: Plan, *, items: bool) -> None:
     from orchestrator.domain.money import usd
 
     figures = ["batch", "epochs", "USD/h", "worst case", "of the credit"]
@@ -209,6 +216,8 @@ def _show_plan(plan: Plan) -> None:
             f"{attempt.reserved_usd / plan.credit.amount_usd:.1%}",
         )
     output.print_table(table, on_stderr=True)
+    if items:
+        _show_items(plan)
     data = plan.data
     samples = f"{data.splits.train.samples} training and {data.splits.test.samples} test samples"
     used = sorted({run.spec.train_samples for run in plan.runs if run.spec.train_samples is not None})
@@ -222,3 +231,13 @@ def _show_plan(plan: Plan) -> None:
         f"of which {usd(plan.money.free_usd)} is free; "
         f"each VM is deleted by its kill switches after {plan.runs[0].spec.max_hours} h"
     )
+
+
+def _show_items(plan: Plan) -> None:
+    """What the worst case is made of, once for each accelerator and zone: the other runs there differ by cents."""
+    from orchestrator.cli.estimate_view import lines_table
+
+    kinds: dict[str, Sequence[CostLine]] = {}
+    for run, attempt, lines in zip(plan.runs, plan.attempts, plan.lines, strict=True):
+        kinds.setdefault(f"{run.spec.accelerator} {attempt.zone}", lines)
+    output.print_table(lines_table("worst case of one run", list(kinds.items())), on_stderr=True)

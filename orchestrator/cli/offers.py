@@ -39,6 +39,7 @@ class Offer:
                 "zone": zone.zone,
                 "usd_per_hour": zone.on_demand.usd_per_hour,
                 "spot_usd_per_hour": zone.spot.usd_per_hour if zone.spot else None,
+                "price_kind": zone.on_demand.kind,
                 "as_of": zone.on_demand.as_of,
                 "sources": list(zone.on_demand.sources),
             }
@@ -47,9 +48,8 @@ class Offer:
         return {**self.item.model_dump(), "zones": zones}
 
 
-def catalog_offers(*, region: str | None, zone: str | None, spot: bool) -> list[Offer]:
+def found_offers(prices: PriceBook, *, region: str | None, zone: str | None, spot: bool) -> list[Offer]:
     """Every offered accelerator type, in catalog order. Raises UsageError for a region or zone without any."""
-    prices = catalog_prices()
     everything = [Offer(item, _zones(item, prices, spot=spot)) for item in accelerators().values()]
     known = {one.zone for offer in everything for one in offer.zones}
     _check("--zone", zone, known)

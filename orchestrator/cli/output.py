@@ -46,6 +46,9 @@ def opened(*, as_json: bool, without_ledger: bool = False) -> Iterator[Project]:
 
 def say(text: str) -> None:
     """A message for people, on stderr."""
+    if "rich.console" not in sys.modules:  # then nothing is displayed live above which it would have to go
+        click.echo(text, err=True)
+        return
     console = stderr()
     console.print(text, highlight=False, soft_wrap=not console.is_terminal, markup=False)
 

@@ -19,7 +19,8 @@ class Rate:
     """What a VM costs while it lives, in USD per hour, and where the figures come from.
 
     `vm_usd_per_hour` is the node or the instance with its accelerators, `extras_usd_per_hour` its disk and address.
-    `as_of` is the oldest date among the prices, `sources` names all of them, `kind` is list or spot.
+    `as_of` is the oldest date among the prices, `sources` names all of them, `kind` is live when every one of
+    them is, else list.
     """
 
     vm_usd_per_hour: Decimal
@@ -37,12 +38,6 @@ class Rate:
         lived = Decimal(math.ceil(max(0.0, seconds)))
         billed = max(lived, Decimal(MINIMUM_VM_S))
         return (self.vm_usd_per_hour * billed + self.extras_usd_per_hour * lived) / SECONDS_PER_HOUR
-
-
-def storage_usd(size_bytes: int, usd_per_gib_month: Decimal, days: int) -> Decimal:
-    """USD for keeping `size_bytes` in a bucket for `days`."""
-    gib = Decimal(size_bytes) / Decimal(2**30)
-    return gib * usd_per_gib_month * Decimal(days) * 24 / HOURS_PER_MONTH
 
 
 def usd(amount: Decimal) -> str:

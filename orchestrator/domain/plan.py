@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -10,8 +11,9 @@ from itertools import product
 
 from orchestrator.domain import names
 from orchestrator.domain.accelerators import Accelerator, accelerator
-from orchestrator.domain.money import ZERO, cents_up, storage_usd
-from orchestrator.domain.prices import PriceBook, region_of
+from orchestrator.domain.cost import CostLine, Usage, side_lines, side_rates, total_usd, vm_lines
+from orchestrator.domain.money import ZERO, cents_up
+from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Attempt, AttemptState, Run, RunSpec, RunState, Stage
 from orchestrator.errors import UsageError
 
@@ -20,25 +22,30 @@ KILL_SLACK_S = 600
 SWITCHES_NEEDED = 2
 """So many independent kill switches are confirmed, or nothing is rented: any one of them may fail."""
 RESULTS_BYTES = 64 * 2**20
-"""Room reserved in the bucket for the results of one attempt."""
+"""Room reserved in the bucket, and on the way home, for the results of one attempt; more is left where it is."""
 CHECKPOINT_BYTES = 256 * 2**20
 """Room for an attempt's checkpoints: the newest and the one being written, of a workload of ten million parameters."""
+LOG_BYTES = 16 * 2**20
+"""So much of the trainer's log is followed over SSH at most: it leaves Google's network as the results do."""
 BUCKET_LIFETIME_DAYS = 30
 """The bucket's lifecycle rule deletes objects after this time, which bounds what storage can cost."""
 MAX_HOURS_LIMIT = Decimal(168)
 """A week: longer than any accelerator VM may run under a maximum run time without special capacity."""
+JOB_DAYS = 31
+"""Scheduler jobs are reserved for a month: one is left behind when nobody comes back to settle."""
 ZONE_CANDIDATES = 4
 """How many zones are tried before a launch gives up for want of capacity."""
 
 
 @dataclass(frozen=True)
 class DataChoice:
-    """The prepared data set that the runs will train on."""
+    """The prepared data set that the runs will train on; `objects` it has in the bucket."""
 
     fingerprint: str
     size_bytes: int
     directory: str
     train_samples: int
+    objects: int
 
 
 @dataclass(frozen=True)
@@ -88,17 +95,23 @@ def check_max_hours(max_hours: Decimal) -> Decimal:
 
 
 def zone_candidates(item: Accelerator, wanted: Sequence[str], prices: PriceBook, *, spot: bool) -> tuple[str, ...]:
-    """Where to try, in order. Raises UsageError when none of the wanted zones offers the accelerator."""
+    """Where to try, in order.
+
+    Raises UsageError when none of the wanted zones offers the accelerator, and UnknownPrice, StalePrice or WrongPrice
+    when one does but at no price that can be used.
+    """
     offered = prices.zones(item, spot=spot)
-    if not wanted:
-        return tuple(offered[:ZONE_CANDIDATES])
-    chosen = tuple(zone for zone in wanted if zone in offered)
-    if not chosen:
-        raise UsageError(
-            f"--zone: {item.name} is not offered (at a known price) in {', '.join(wanted)}",
-            f"it is in {', '.join(offered[:8])}" if offered else "no zone has a known price for it",
-        )
-    return chosen
+    chosen = tuple(zone for zone in wanted if zone in offered) if wanted else tuple(offered[:ZONE_CANDIDATES])
+    if chosen:
+        return chosen
+    for zone in prices.offered(item):
+        if zone in wanted or not wanted:
+            prices.rate(item, zone, spot=False)
+            prices.rate(item, zone, spot=spot)  # one of the two says why
+    raise UsageError(
+        f"--zone: {item.name} is not offered in {', '.join(wanted)}",
+        f"it is in {', '.join(offered[:8])}" if offered else "no zone has a known price for it",
+    )
 
 
 def make_runs(
@@ -123,6 +136,7 @@ def make_runs(
             zones=zone_candidates(item, request.zones, prices, spot=request.spot),
             dataset=request.data.fingerprint,
             dataset_bytes=request.data.size_bytes,
+            dataset_objects=request.data.objects,
             dataset_dir=request.data.directory,
             learning_rate=request.learning_rate,
             cache=request.cache,
@@ -150,19 +164,46 @@ def kept_bytes(spec: RunSpec) -> int:
     return spec.dataset_bytes + RESULTS_BYTES + (CHECKPOINT_BYTES if spec.checkpoint_every else 0)
 
 
-def make_attempt(run: Run, number: int, zone: str, now: datetime, prices: PriceBook, ledger_id: str) -> Attempt:
-    """An attempt with its worst case: the on-demand price of everything until the latest kill, plus storage.
+def usage(spec: RunSpec, lived_s: float, fetched_bytes: int, job_days: int) -> Usage:
+    """What an attempt that lived `lived_s` has used besides its VM at most, by rules that need no counting.
 
-    Raises UnknownPrice. Spot VMs too reserve the on-demand price: spot prices move.
+    Counts would be lost with the process that counts. Class A: two uploads for each object of the data set (a resumable
+    one is two requests), two every 10 s by the runner, and 60 for buckets, lists and results. Class B: one every 2 s by
+    whoever waits through the bucket, 1,200 around the collection, and four for each object and pass over it. Sent out:
+    what was fetched, 1 MiB of answers, and 2 KiB a second for the trainer's status over SSH. With checkpoints one more
+    of each class every 2 s: one checkpoint is about ten requests, and takes longer than that to train and write.
     """
-    item = accelerator(run.spec.accelerator)
-    on_demand = prices.rate(item, zone, spot=False)
-    kept = storage_usd(
-        kept_bytes(run.spec),
-        prices.storage_usd_per_gib_month(region_of(zone)),
-        BUCKET_LIFETIME_DAYS,
+    seconds = math.ceil(max(0.0, lived_s))
+    checkpoints = seconds // 2 if spec.checkpoint_every else 0
+    return Usage(
+        stored_bytes=kept_bytes(spec),
+        stored_days=BUCKET_LIFETIME_DAYS,
+        class_a=60 + 2 * spec.dataset_objects + seconds // 4 + checkpoints,
+        class_b=1200 + 4 * spec.dataset_objects * (spec.epochs + 4) + seconds // 2 + checkpoints,
+        egress_bytes=fetched_bytes + 2**20 + 2048 * seconds,
+        job_days=job_days,
     )
-    longest_s = float(run.spec.max_hours) * 3600 + KILL_SLACK_S
+
+
+def scheduler_jobs(item: Accelerator) -> int:
+    """How many scheduler jobs watch over one VM: a TPU node cannot have a maximum run time of its own."""
+    return 1 if item.api == "tpu" else 0
+
+
+def worst_case(spec: RunSpec, item: Accelerator, zone: str, prices: PriceBook) -> list[CostLine]:
+    """Everything that one attempt can cost: on demand until the latest kill, and all that it may use besides.
+
+    Spot VMs too are counted on demand: spot prices move, up to that price. Raises UnknownPrice, StalePrice, WrongPrice.
+    """
+    longest_s = float(spec.max_hours) * 3600 + KILL_SLACK_S
+    used = usage(spec, longest_s, RESULTS_BYTES + LOG_BYTES, JOB_DAYS * scheduler_jobs(item))
+    vm = vm_lines(prices.parts(item, zone, spot=False), longest_s)
+    return vm + side_lines(side_rates(prices, zone), used)
+
+
+def make_attempt(run: Run, number: int, zone: str, now: datetime, prices: PriceBook, ledger_id: str) -> Attempt:
+    """An attempt with its worst case. Raises UnknownPrice, StalePrice or WrongPrice."""
+    item = accelerator(run.spec.accelerator)
     name = names.vm_name(run.experiment, run.id, number, zone)
     return Attempt(
         run=run.id,
@@ -173,8 +214,9 @@ def make_attempt(run: Run, number: int, zone: str, now: datetime, prices: PriceB
         vm=name,
         nonce=names.nonce(ledger_id, name),
         rate=prices.rate(item, zone, spot=run.spec.spot),
-        reserve_rate=on_demand,
-        reserved_usd=cents_up(on_demand.cost_usd(longest_s) + kept),
+        reserve_rate=prices.rate(item, zone, spot=False),
+        side_rates=side_rates(prices, zone),
+        reserved_usd=cents_up(total_usd(worst_case(run.spec, item, zone, prices))),
         deadline=now + timedelta(hours=float(run.spec.max_hours)),
         operation=None,
         billed_from=None,
@@ -184,6 +226,22 @@ def make_attempt(run: Run, number: int, zone: str, now: datetime, prices: PriceB
         settled_usd=None,
         storage_usd=ZERO,
     )
+
+
+def side_usage(run: Run, attempt: Attempt, now: datetime, log_bytes: int) -> Usage:
+    """What an attempt whose VM is gone at `now` has used besides it. `log_bytes` were followed over SSH."""
+    began = attempt.billed_from or now
+    latest = attempt.deadline + timedelta(seconds=KILL_SLACK_S)
+    lived_s = ((min(now, latest) if attempt.proven_at else now) - began).total_seconds()
+    days = _days_touched(began, now) * scheduler_jobs(accelerator(run.spec.accelerator))
+    return usage(run.spec, lived_s, attempt.fetched_bytes + log_bytes, days)
+
+
+def _days_touched(began: datetime, ended: datetime) -> int:
+    """For how many calendar days a job armed before and disarmed after that is billed, in UTC or Pacific time."""
+    began, ended = began - timedelta(hours=1), ended + timedelta(minutes=10)
+    zones = [timedelta(hours=hours) for hours in (0, -7, -8)]
+    return max(((ended + zone).date() - (began + zone).date()).days + 1 for zone in zones)
 
 
 def attempt_labels(run: Run, attempt: Attempt) -> dict[str, str]:

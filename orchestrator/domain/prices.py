@@ -1,37 +1,120 @@
-"""What does it cost, where? The price catalog; an unknown price is a refusal, never $0."""
+"""What does it cost, where? Dated and live prices; one that is unknown, stale or of a wrong kind refuses, never $0."""
 
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import date
-from decimal import Decimal
+from datetime import date, timedelta
+from decimal import Decimal, InvalidOperation
+from enum import StrEnum
 from functools import cache
 from importlib.resources import files
 
 from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.money import HOURS_PER_MONTH, ZERO, Rate
-from orchestrator.errors import UnknownPrice
+from orchestrator.errors import RefusedByBudget, StalePrice, UnknownPrice, WrongPrice
+
+GLOBAL = "global"
+"""The region of what costs the same everywhere: operations on buckets, scheduler jobs."""
+TARIFFS = ("operations", "egress", "scheduler")
+"""Kinds of prices that are not read from the Billing Catalog."""
+_SENTINELS = (Decimal(700),)
+"""What price lists write where they know nothing: 700.0 for v6e in skypilot's catalog."""
+_OTHER_TERMS = re.compile(r"reserv|commit|calendar|\bdws\b|defined duration|flex.?start", re.IGNORECASE)
+"""A price on other terms than on demand or spot; sources and SKUs are named by such words."""
+
+
+class PriceKind(StrEnum):
+    """What stands behind a price: a dated list, the Billing Catalog of the day, or a bill."""
+
+    LIST = "list"
+    LIVE = "live"
+    BILLED = "billed"
+
+
+@dataclass(frozen=True)
+class Price:
+    """USD for one `unit` of something, with its source, its date and its kind."""
+
+    usd: Decimal
+    unit: str
+    source: str
+    as_of: date
+    kind: PriceKind
 
 
 @dataclass(frozen=True)
 class PriceRow:
-    """One row of prices.csv; see the catalog's README for the columns."""
+    """One row of prices.csv; see the catalog's README for the columns. None: no such price is known."""
 
     kind: str
     name: str
     region: str
     zones: tuple[str, ...]
     unit: str
-    on_demand_usd: Decimal
+    on_demand_usd: Decimal | None
     spot_usd: Decimal | None
     source: str
     as_of: date
+    price_kind: PriceKind = PriceKind.LIST
 
-    def usd(self, spot: bool) -> Decimal | None:
-        """The price per unit, or None when that kind of price is not known."""
-        return self.spot_usd if spot else self.on_demand_usd
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.kind, self.name, self.region
+
+    def price(self, spot: bool) -> Price | None:
+        """The price per unit on these terms, or None when it is not known. Raises WrongPrice for what cannot be one."""
+        usd = self.spot_usd if spot else self.on_demand_usd
+        if usd is None:
+            return None
+        why = self._wrong(usd, spot)
+        if why:
+            raise WrongPrice(f"{'spot ' if spot else ''}{self.kind} {self.name}", self.region, usd, why, self.source)
+        return Price(usd, self.unit, self.source, self.as_of, self.price_kind)
+
+    def _wrong(self, usd: Decimal, spot: bool) -> str:
+        if not usd.is_finite() or usd <= 0:
+            return "it is not more than zero"
+        if usd in _SENTINELS:
+            return "that figure stands for an unknown price in the lists that use it"
+        if _OTHER_TERMS.search(self.source):
+            return "it is the price of a reservation or a commitment"
+        if spot and self.on_demand_usd is not None and usd > self.on_demand_usd:
+            return "spot is never dearer than on demand"
+        return ""
+
+
+@dataclass(frozen=True)
+class PriceAge:
+    """How old a price may be. Spot prices move every few weeks, list prices hardly ever.
+
+    `tariff_days` is for what no refresh renews, and what has cost the same for years.
+    """
+
+    today: date
+    list_days: int
+    spot_days: int
+    tariff_days: int = 730
+
+    def check(self, kind: str, what: str, where: str, price: Price, *, spot: bool) -> None:
+        """Raises StalePrice when the price is older than its kind may be."""
+        days = self.tariff_days if kind in TARIFFS else self.spot_days if spot else self.list_days
+        if price.as_of < self.today - timedelta(days=days):
+            raise StalePrice(what, where, price.as_of, days)
+
+
+@dataclass(frozen=True)
+class RatePart:
+    """One thing that bills by the hour while a VM lives: `count` of it at `price`. `is_vm`: for a minute at least."""
+
+    item: str
+    name: str
+    count: int
+    usd_per_hour: Decimal
+    is_vm: bool
+    price: Price
 
 
 def region_of(zone: str) -> str:
@@ -40,105 +123,149 @@ def region_of(zone: str) -> str:
 
 
 class PriceBook:
-    """Prices by kind, name and region. The rows are read already: nothing here does I/O."""
+    """Prices by kind, name and region. The rows are read already: nothing here does I/O.
 
-    def __init__(self, rows: Iterable[PriceRow]) -> None:
-        self._rows = {(row.kind, row.name, row.region): row for row in rows}
+    A price of `live` comes before that of `rows`, the dated list; zones are the list's, as SKUs name none. Without an
+    `age` a price of any age is taken.
+    """
+
+    def __init__(self, rows: Iterable[PriceRow], live: Iterable[PriceRow] = (), age: PriceAge | None = None) -> None:
+        self._rows = {row.key: row for row in rows}
+        self._live = {row.key: row for row in live}
+        self._age = age
+
+    @property
+    def of_any_age(self) -> PriceBook:
+        """The same prices to look at, however old."""
+        return PriceBook(self._rows.values(), self._live.values())
+
+    @property
+    def rows(self) -> tuple[PriceRow, ...]:
+        """The dated list."""
+        return tuple(self._rows.values())
 
     def zones(self, accelerator: Accelerator, *, spot: bool = False) -> list[str]:
-        """Every zone that offers the accelerator at a known price (on demand, and as spot if asked), cheapest first."""
-        kind, name = _main_item(accelerator)
-        priced = []
-        for (row_kind, row_name, _region), row in self._rows.items():
-            if (row_kind, row_name) != (kind, name):
-                continue
-            for zone in row.zones:
-                try:
-                    self.rate(accelerator, zone, spot=False)  # what is reserved, for spot too
-                    priced.append((self.rate(accelerator, zone, spot=spot).usd_per_hour, zone))
-                except UnknownPrice:
-                    continue  # offered there, but something about it has no price: it cannot be bounded
+        """Every zone that offers the accelerator at a usable price (on demand, and as spot if asked), cheapest first.
+
+        Raises StalePrice when prices are known and all of them are too old.
+        """
+        priced, stale = [], None
+        for zone in self.offered(accelerator):
+            try:
+                self.rate(accelerator, zone, spot=False)  # what is reserved, for spot too
+                priced.append((self.rate(accelerator, zone, spot=spot).usd_per_hour, zone))
+            except StalePrice as cause:
+                stale = stale or cause
+            except RefusedByBudget:
+                continue  # offered there, but something about it has no price: it cannot be bounded
+        if stale and not priced:
+            raise stale
         return [zone for _, zone in sorted(priced, key=lambda pair: (pair[0], not pair[1].startswith("us-c"), pair[1]))]
 
     def all_zones(self, kind: str) -> list[str]:
         """Every zone in which something of this kind ("tpu", "gpu") is offered, in name order."""
         return sorted({zone for row in self._rows.values() if row.kind == kind for zone in row.zones})
+    def offered(self, accelerator: Accelerator) -> list[str]:
+        """Every zone that the list names for the accelerator, whatever is known of its price there."""
+        main = _main_item(accelerator)
+        return [zone for row in self._rows.values() if (row.kind, row.name) == main for zone in row.zones]
 
     def rate(self, accelerator: Accelerator, zone: str, *, spot: bool) -> Rate:
         """The whole hourly rate of one VM: accelerator, host, disk, external address.
 
-        Disk and address have one price. Raises UnknownPrice when any part has no price in that zone.
+        Raises UnknownPrice, StalePrice or WrongPrice when any part has no usable price in that zone.
         """
-        vm = self._vm_rows(accelerator, zone)
-        prices = [(row, count, row.usd(spot)) for row, count in vm]
-        for row, _, price in prices:
-            if price is None:
-                raise UnknownPrice(f"{'spot ' if spot else ''}{row.name}", zone)
-        address = self._row("ipv4", "in-use", zone)
-        disk = self._row("disk", "pd-balanced", zone)
-        extras = address.on_demand_usd * accelerator.workers
-        extras += disk.on_demand_usd * accelerator.boot_disk_gib / HOURS_PER_MONTH
-        rows = [row for row, _ in vm] + [address] + ([disk] if accelerator.boot_disk_gib else [])
+        parts = self.parts(accelerator, zone, spot=spot)
+        is_live = all(part.price.kind is PriceKind.LIVE for part in parts)
         return Rate(
-            vm_usd_per_hour=sum((price * count for _, count, price in prices if price is not None), ZERO),
-            extras_usd_per_hour=extras,
-            kind="spot" if spot else "list",
-            sources=tuple(sorted({row.source for row in rows})),
-            as_of=min(row.as_of for row in rows),
+            vm_usd_per_hour=sum((part.usd_per_hour for part in parts if part.is_vm), ZERO),
+            extras_usd_per_hour=sum((part.usd_per_hour for part in parts if not part.is_vm), ZERO),
+            kind=(PriceKind.LIVE if is_live else PriceKind.LIST).value,
+            sources=tuple(sorted({part.price.source for part in parts})),
+            as_of=min(part.price.as_of for part in parts),
         )
 
-    def storage_usd_per_gib_month(self, region: str) -> Decimal:
-        """Standard storage in a regional bucket. Raises UnknownPrice."""
-        return self._row("storage", "standard", region + "-a").on_demand_usd
+    def parts(self, accelerator: Accelerator, zone: str, *, spot: bool) -> list[RatePart]:
+        """What the rate is made of. Disk and address have one price, on demand and spot."""
+        parts = []
+        for item, kind, name, count in _vm_items(accelerator):
+            price = self.in_zone(kind, name, zone, spot=spot)
+            parts.append(RatePart(item, name, count, price.usd * count, True, price))
+        address = self.price("ipv4", "in-use", zone)
+        parts.append(
+            RatePart("address", "in-use", accelerator.workers, address.usd * accelerator.workers, False, address)
+        )
+        if accelerator.boot_disk_gib:
+            disk, gib = self.price("disk", "pd-balanced", zone), accelerator.boot_disk_gib
+            parts.append(RatePart("disk", "pd-balanced", gib, disk.usd * gib / HOURS_PER_MONTH, False, disk))
+        return parts
 
-    def _vm_rows(self, accelerator: Accelerator, zone: str) -> list[tuple[PriceRow, int]]:
-        if accelerator.api == "tpu":
-            return [(self._in_zone("tpu", accelerator.name, zone), 1)]
-        rows = [(self._in_zone("machine", accelerator.machine_type or "", zone), 1)]
-        if accelerator.attach:
-            rows.append((self._in_zone("gpu", accelerator.attach, zone), accelerator.chips))
-        return rows
-
-    def _row(self, kind: str, name: str, zone: str) -> PriceRow:
+    def in_zone(self, kind: str, name: str, zone: str, *, spot: bool) -> Price:
+        """The price of something that only some zones of a region offer. Raises as `price` does."""
         row = self._rows.get((kind, name, region_of(zone)))
-        if row is None:
-            raise UnknownPrice(f"{kind} {name}", region_of(zone))
-        return row
-
-    def _in_zone(self, kind: str, name: str, zone: str) -> PriceRow:
-        row = self._row(kind, name, zone)
-        if zone not in row.zones:
+        if row is None or zone not in row.zones:
             raise UnknownPrice(f"{kind} {name}", zone)
-        return row
+        return self.price(kind, name, zone, spot=spot)
+
+    def price(self, kind: str, name: str, zone: str, *, spot: bool = False) -> Price:
+        """The price of one unit where `zone` is. Raises UnknownPrice, StalePrice or WrongPrice."""
+        what, where = f"{'spot ' if spot else ''}{kind} {name}", region_of(zone)
+        for rows in (self._live, self._rows):
+            for region in (where, GLOBAL):
+                row = rows.get((kind, name, region))
+                found = row.price(spot) if row else None
+                if found is not None:
+                    if self._age:
+                        self._age.check(kind, what, where, found, spot=spot)
+                    return found
+        raise UnknownPrice(what, where)
+
+
+def _vm_items(accelerator: Accelerator) -> list[tuple[str, str, str, int]]:
+    """(item, kind, name, count) of what is the VM itself."""
+    if accelerator.api == "tpu":
+        return [("accelerator", "tpu", accelerator.name, 1)]
+    machine = accelerator.machine_type or ""
+    if accelerator.attach:
+        return [("host", "machine", machine, 1), ("accelerator", "gpu", accelerator.attach, accelerator.chips)]
+    return [("accelerator and host", "machine", machine, 1)]
 
 
 def _main_item(accelerator: Accelerator) -> tuple[str, str]:
-    if accelerator.api == "tpu":
-        return "tpu", accelerator.name
-    if accelerator.attach:
-        return "gpu", accelerator.attach
-    return "machine", accelerator.machine_type or ""
+    return _vm_items(accelerator)[-1][1:3]
 
 
-def read_rows(text: str) -> list[PriceRow]:
-    """Rows of a prices.csv text."""
-    return [
-        PriceRow(
-            kind=row["kind"],
-            name=row["name"],
-            region=row["region"],
-            zones=tuple(zone for zone in row["zones"].split(";") if zone),
-            unit=row["unit"],
-            on_demand_usd=Decimal(row["on_demand_usd"]),
-            spot_usd=Decimal(row["spot_usd"]) if row["spot_usd"] else None,
-            source=row["source"],
-            as_of=date.fromisoformat(row["as_of"]),
-        )
-        for row in csv.DictReader(text.splitlines())
-    ]
+def read_rows(text: str, kind: PriceKind = PriceKind.LIST) -> list[PriceRow]:
+    """Rows of a prices.csv text. Raises ValueError naming the line."""
+    rows = []
+    for number, row in enumerate(csv.DictReader(text.splitlines()), start=2):
+        try:
+            rows.append(
+                PriceRow(
+                    kind=row["kind"],
+                    name=row["name"],
+                    region=row["region"],
+                    zones=tuple(zone for zone in row["zones"].split(";") if zone),
+                    unit=row["unit"],
+                    on_demand_usd=Decimal(row["on_demand_usd"]) if row["on_demand_usd"] else None,
+                    spot_usd=Decimal(row["spot_usd"]) if row["spot_usd"] else None,
+                    source=row["source"],
+                    as_of=date.fromisoformat(row["as_of"]),
+                    price_kind=kind,
+                )
+            )
+        except (KeyError, ValueError, TypeError, AttributeError, InvalidOperation) as cause:
+            raise ValueError(f"line {number} is no price row: {row}") from cause
+    return rows
+
+
+@cache
+def catalog_rows() -> tuple[PriceRow, ...]:
+    """The dated list that comes with this package."""
+    return tuple(read_rows((files("orchestrator.catalog") / "prices.csv").read_text("utf-8")))
 
 
 @cache
 def catalog_prices() -> PriceBook:
-    """The prices that come with this package."""
-    return PriceBook(read_rows((files("orchestrator.catalog") / "prices.csv").read_text("utf-8")))
+    """The dated list alone, whatever its age: what the local cloud bills by."""
+    return PriceBook(catalog_rows())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from orchestrator.domain.cost import SideRates
 from orchestrator.domain.money import Rate
 
 
@@ -42,7 +44,8 @@ class RunSpec(BaseModel):
 
     `batch_size` is the global batch. `max_hours` bounds each attempt from its create to its deadline.
     `checkpoint_every` is the trainer's flag: 1epochs, 200steps; None for none. `learning_rate`: None = the workload's.
-    `cache`: where the trainer keeps decoded samples, "none" streams them from the bucket.
+    `cache`: where the trainer keeps decoded samples, "none" streams them from the bucket. `dataset_objects` is how many
+    objects the data set has in the bucket, manifest included.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -61,6 +64,7 @@ class RunSpec(BaseModel):
     zones: tuple[str, ...]
     dataset: str
     dataset_bytes: int
+    dataset_objects: int = Field(default=64, gt=0)
     dataset_dir: str
     learning_rate: float | None = Field(default=None, gt=0)
     cache: str = "auto"
@@ -72,7 +76,7 @@ class Run(BaseModel):
     `preemptions` counts the VMs that were taken back; `stop_requested` is the wish of `teardown` in another process.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     id: str
     experiment: str
@@ -87,6 +91,15 @@ class Run(BaseModel):
     created_at: datetime
     preemptions: int = 0
     stop_requested: bool = False
+
+
+@dataclass(frozen=True)
+class PastRun:
+    """A run that succeeded: how long its VM lived, for how many epochs, and where its record lies ("": nowhere)."""
+
+    epochs: int
+    lived_s: float
+    record: str
 
 
 class AttemptState(StrEnum):
@@ -106,10 +119,11 @@ class Attempt(BaseModel):
     `billed_from` is the latest moment at which billing can not have begun yet (None: nothing was asked for), so a cost
     is never too small; `seen_at` is when the VM was first seen in the cloud (None: it may never have existed);
     `proven_at` is when its kill switches were read back, from when on it cannot outlive its deadline by more than
-    their slack.
+    their slack. `fetched_bytes` were downloaded or about to be. When it is settled, `settled_usd` is what the VM cost
+    and `storage_usd` everything besides: storage, operations, egress and scheduler jobs.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     run: str
     number: int
@@ -120,6 +134,7 @@ class Attempt(BaseModel):
     nonce: str
     rate: Rate
     reserve_rate: Rate
+    side_rates: SideRates
     reserved_usd: Decimal
     deadline: datetime
     operation: str | None
@@ -127,5 +142,6 @@ class Attempt(BaseModel):
     seen_at: datetime | None
     proven_at: datetime | None = None
     gone_at: datetime | None
+    fetched_bytes: int = 0
     settled_usd: Decimal | None
     storage_usd: Decimal

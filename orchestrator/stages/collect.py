@@ -10,6 +10,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from orchestrator.domain.plan import RESULTS_BYTES
+from orchestrator.domain.runs import AttemptState
 from orchestrator.errors import BadArtifact, NotFound
 from orchestrator.stages.context import RunContext
 from orchestrator.waiting import wait_for
@@ -64,9 +66,12 @@ def pull(ctx: RunContext, manifest: Manifest) -> Path | None:
     folder = ctx.folder / f"a{manifest.attempt}"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     objects = {item.name: item for item in ctx.services.store.list(ctx.bucket, ctx.results + "/")}
-    for entry in manifest.files:
+    for entry in sorted(manifest.files, key=lambda entry: (entry.name != RECORD_NAME, entry.size_bytes)):
         target = folder / _checked_name(entry)
         if not _is(target, entry):
+            if not _may_fetch(ctx, entry):
+                ctx.note(f"{entry.name} stays in gs://{ctx.bucket}/{ctx.results}: its way home was not reserved")
+                continue
             ctx.show(f"fetching {entry.name}")
             item = objects.get(f"{ctx.results}/{entry.name}")
             if item is None or item.size_bytes != entry.size_bytes or item.crc32c != entry.crc32c:
@@ -77,6 +82,17 @@ def pull(ctx: RunContext, manifest: Manifest) -> Path | None:
     if not any(entry.name == RECORD_NAME for entry in manifest.files):
         return None
     return _checked_record(ctx, folder / RECORD_NAME)
+
+
+def _may_fetch(ctx: RunContext, entry: ManifestFile) -> bool:
+    """Whether its bytes fit into what was reserved for egress; they are written down before they are sent."""
+    attempt = ctx.attempt
+    fetched = attempt.fetched_bytes + entry.size_bytes
+    if fetched > RESULTS_BYTES:
+        return False
+    if attempt.state is not AttemptState.SETTLED:  # a later `fetch` cannot change what was settled
+        ctx.update_attempt(fetched_bytes=fetched)
+    return True
 
 
 def _checked_record(ctx: RunContext, path: Path) -> Path:

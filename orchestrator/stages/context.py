@@ -71,6 +71,10 @@ class Services:
         """Where this machine keeps a run's files."""
         return self.home / "experiments" / run.experiment / run.id
 
+    def log_path(self, run: Run, attempt: int) -> Path:
+        """The copy of the trainer's log on this machine; it grows while the run is followed."""
+        return self.run_folder(run) / f"train-a{attempt}.log"
+
 
 @dataclass(frozen=True)
 class Progress:

@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.names import bucket_name, checkpoints_prefix, data_prefix
+from orchestrator.domain.plan import RESULTS_BYTES
 from orchestrator.domain.prices import region_of
 from orchestrator.guard import stop_at
 from orchestrator.stages.context import RunContext
@@ -32,6 +33,7 @@ class Job(BaseModel):
     run: str
     attempt: int
     upload_interval_s: int
+    results_bytes: int
     stop_at: float
 
 
@@ -129,5 +131,6 @@ def job_file(ctx: RunContext, argv: list[str], home: str) -> Job:
         run=ctx.run_id,
         attempt=ctx.attempt.number,
         upload_interval_s=UPLOAD_INTERVAL_S,
+        results_bytes=RESULTS_BYTES,
         stop_at=stop_at(ctx.attempt).timestamp(),
     )

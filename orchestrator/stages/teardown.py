@@ -6,9 +6,9 @@ from contextlib import suppress
 from decimal import Decimal
 
 from orchestrator.domain.accelerators import accelerator
-from orchestrator.domain.money import ZERO, storage_usd
-from orchestrator.domain.plan import BUCKET_LIFETIME_DAYS, kept_bytes
-from orchestrator.domain.prices import region_of
+from orchestrator.domain.cost import side_lines, total_usd
+from orchestrator.domain.money import ZERO
+from orchestrator.domain.plan import side_usage
 from orchestrator.domain.runs import Attempt, AttemptState
 from orchestrator.errors import AccountError, NotFound, OrchestratorError, StillBilling, Stopped, Unavailable
 from orchestrator.guard import cost_so_far
@@ -165,17 +165,19 @@ def _looks_gone(provider: VmProvider, ref: VmRef) -> bool:
 
 
 def _settle(services: Services, attempt: Attempt, vm_usd: Decimal, expect: AttemptState | None = None) -> Attempt:
-    kept = ZERO
+    """What the VM cost, and what was used besides, at the prices that were reserved."""
+    now, besides = services.clock.now(), ZERO
     if vm_usd > 0:
-        price = services.prices.storage_usd_per_gib_month(region_of(attempt.zone))
-        size_bytes = kept_bytes(services.ledger.run(attempt.run).spec)
-        kept = storage_usd(size_bytes, price, BUCKET_LIFETIME_DAYS)
+        run = services.ledger.run(attempt.run)
+        log = services.log_path(run, attempt.number)
+        used = side_usage(run, attempt, now, log.stat().st_size if log.exists() else 0)
+        besides = total_usd(side_lines(attempt.side_rates, used))
     return services.ledger.update_attempt(
         attempt.run,
         attempt.number,
         expect=expect,
         state=AttemptState.SETTLED,
-        gone_at=services.clock.now(),
+        gone_at=now,
         settled_usd=vm_usd,
-        storage_usd=kept,
+        storage_usd=besides,
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from orchestrator.domain.plan import LOG_BYTES
 from orchestrator.errors import (
     CloudError,
     DeadlineReached,
@@ -30,6 +31,8 @@ _JOB = f"{WORK_DIR}/job.json"
 _COMMAND_TIMEOUT_S = 60.0
 _ENDED_BY_A_SIGNAL = (143, -15, -9)
 """SIGTERM that the trainer answered, and signals that it could not."""
+BUCKET_POLL_S = 4.0
+"""Between two looks into the bucket at least: each is two requests, and so many are reserved (`plan.usage`)."""
 SILENT_LOOKS = 50
 """So many looks in a row without a usable answer, on a connection that works, and the runner is given up."""
 
@@ -86,7 +89,7 @@ def _look_who_ended_it(ctx: RunContext) -> None:
 
 def log_path(ctx: RunContext) -> Path:
     """The copy of the trainer's log on this machine; it grows while the run is followed."""
-    return ctx.folder / f"train-a{ctx.attempt.number}.log"
+    return ctx.services.log_path(ctx.run, ctx.attempt.number)
 
 
 class _Follower:
@@ -96,6 +99,7 @@ class _Follower:
         self._ctx = ctx
         self._shell: RemoteShell | None = None
         self._log = log_path(ctx)
+        self._looked_at = -BUCKET_POLL_S
 
     def follow(self) -> RunnerStatus:
         """Start the trainer if it does not run yet, and return its status when it has ended."""
@@ -111,12 +115,12 @@ class _Follower:
                 if status.state in ("exited", "lost"):
                     return status
             else:
-                ended = self._ended_in_bucket()
+                ended = self._ended_in_bucket() if self._may_look() else None
                 if ended is not None:
                     return ended
                 ctx.show(f"no answer from the VM; asked again until {ctx.attempt.deadline:%H:%M} UTC")
             self._must_go_on(silent)
-            if status is None or status.log_size <= self._log_size():
+            if status is None or status.log_size <= self._log_size() or self._log_size() >= LOG_BYTES:
                 ctx.sleep(ctx.services.pace.poll_s)
 
     def stop(self) -> None:
@@ -162,7 +166,9 @@ class _Follower:
 
         One try, not a wait: deadline, user and bucket are looked at between two tries.
         """
-        command = ["python3", _RUNNER, "status", _JOB, "--offset", str(self._log_size())]
+        # Past its end there is nothing to send: of a log that fills disks, the rest comes with the results.
+        offset = self._log_size() if self._log_size() < LOG_BYTES else 2**62
+        command = ["python3", _RUNNER, "status", _JOB, "--offset", str(offset)]
         try:
             done = self._connected().run(command, timeout_s=_COMMAND_TIMEOUT_S)
             return RunnerStatus.model_validate_json(done.stdout.strip().splitlines()[-1])
@@ -188,6 +194,14 @@ class _Follower:
         except Preempted:
             if self._ended_in_bucket() is None:
                 raise
+
+    def _may_look(self) -> bool:
+        """Whether it is time for another look into the bucket."""
+        now = self._ctx.services.clock.monotonic()
+        if now - self._looked_at < BUCKET_POLL_S:
+            return False
+        self._looked_at = now
+        return True
 
     def _log_size(self) -> int:
         return self._log.stat().st_size if self._log.exists() else 0

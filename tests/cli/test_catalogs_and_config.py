@@ -41,7 +41,12 @@ def test_workloads_lists_settings_and_what_others_published(run_cli: Shell) -> N
 def test_accelerators_shows_the_cheapest_zone_and_json_all_of_them(run_cli: Shell) -> None:
     """v3-8 in us-central1 is $8.00 an hour, with its address $8.005."""
     row = next(line for line in run_cli("accelerators").stdout.splitlines() if line.strip().startswith("v3-8"))
-    assert row.split() == ["v3-8", "TPU", "v3,", "4", "chips", "8", "32", "123", "us-central1-a", "5", "8.005", "2.045"]
+    device, place, price = (
+        ["v3-8", "TPU", "v3,", "4", "chips", "8", "32", "123"],
+        ["us-central1-a", "5"],
+        ["8.005", "2.045"],
+    )
+    assert row.split() == [*device, *place, *price, "list", "2026-07-16"]
     listed = run_cli("accelerators", "--json").json["accelerators"]
     tpu = next(item for item in listed if item["name"] == "v3-8")
     assert {name: tpu[name] for name in ("api", "chips", "replicas", "memory_gib", "peak_tflops", "spot_only")} == {
@@ -86,7 +91,7 @@ def test_an_unknown_place_is_a_usage_error(run_cli: Shell, flags: tuple[str, ...
     """With the nearest names, if there are any."""
     done = run_cli("accelerators", *flags)
     assert (done.exit, done.stdout) == (2, "")
-    assert done.stderr.startswith(message)
+    assert done.stderr.startswith(LOCAL + message)
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_credit_too_small_is_refused_and_says_what_would_fit(orchestrate: Orches
     """Exit 3 with the worst case, what is free, and a time that would fit; nothing is written down as a run."""
     assert orchestrate.run("budget", "set", "--credit", "1", "--expires", "2030-01-01").code == 0
     done = orchestrate.run("launch", "--accel", "v3-8", "--yes", "--json")
-    _assert_refused(done, 3, "$9.35", "$1.00", "t4 ($0.66)")
+    _assert_refused(done, 3, "$9.46", "$1.00", "t4 ($0.68)", "--spot alone would not help")
     assert orchestrate.runs() == []
     torn_down = orchestrate.run("teardown", "--all", "--yes", "--json")
     assert (torn_down.code, torn_down.json["billable_remaining"]) == (0, 0)

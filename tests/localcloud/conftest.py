@@ -38,6 +38,10 @@ disk,pd-balanced,us-central1,,gib_month,0.10,,test,2026-07-01
 ipv4,in-use,us-central1,,hour,0.005,0.0025,test,2026-07-01
 storage,standard,us-central1,,gib_month,0.02,,test,2026-07-01
 scheduler,job,global,,month,0.10,,test,2026-07-01
+operations,class-a,global,,thousand,0.005,,test,2026-07-01
+operations,class-b,global,,thousand,0.0004,,test,2026-07-01
+egress,internet,us-central1,,gib,0.12,,test,2026-07-01
+egress,internet,europe-west4,,gib,0.12,,test,2026-07-01
 """
 Found = TypeVar("Found")
 

@@ -126,3 +126,43 @@ def test_the_date_header_follows_the_clouds_clock(clocked: RunningCloud) -> None
     first = ask()
     clocked.control("clock/advance", seconds=86400)
     assert ask() != first
+
+
+def test_operations_are_counted_by_class_and_bytes_only_when_they_leave_the_region(clocked: RunningCloud) -> None:
+    """Writes and lists are class A, reads class B, deletes and failures free, and bytes to a VM beside its bucket."""
+    client = clocked.client(storage.Client, project=PROJECT)
+    near = client.create_bucket("near-bucket", location="us-central1")  # class A, of no bucket yet
+    far = client.create_bucket("far-bucket", location="europe-west4")
+    size = 3 * 2**20
+    for bucket in (near, far):
+        bucket.blob("one").upload_from_string(b"x" * size, timeout=60)  # class A: 1
+        bucket.blob("two").upload_from_string(b"x")  # class A: 2
+        assert len(list(bucket.list_blobs())) == 2  # class A: 3
+        bucket.blob("two").delete()  # free
+        with pytest.raises(exceptions.NotFound):
+            bucket.blob("two").reload()  # free
+    node = create_node(clocked, "reader", node_body())
+    address = node.network_endpoints[0].ip_address
+    where = (
+        f"http://{address}:{clocked.facts['metadata_port']}/computeMetadata/v1/instance/service-accounts/default/token"
+    )
+    token = httpx.get(where, headers={"Metadata-Flavor": "Google"}, trust_env=False).json()["access_token"]
+
+    def read(bucket: str, **headers: str) -> None:
+        url = f"{clocked.facts['http_url']}/storage/v1/b/{bucket}/o/one?alt=media"
+        assert len(httpx.get(url, headers=headers, trust_env=False).content) == size
+
+    answers = int(rows(clocked, "near-bucket")["internet"]["quantity"])
+    read("near-bucket", Authorization=f"Bearer {token}")  # class B: 1, in the region
+    assert int(rows(clocked, "near-bucket")["internet"]["quantity"]) == answers < 2**14
+    read("near-bucket")  # class B: 2, from outside
+    read("far-bucket", Authorization=f"Bearer {token}")
+    inside, outside = rows(clocked, "near-bucket"), rows(clocked, "far-bucket")
+    assert (inside["class-a"]["quantity"], inside["class-b"]["quantity"]) == (3, 2)
+    assert (outside["class-a"]["quantity"], outside["class-b"]["quantity"]) == (3, 1)
+    for found in (inside, outside):
+        sent = int(found["internet"]["quantity"])
+        assert size <= sent < size + 2**14
+        assert found["internet"]["usd"] == f"{Decimal('0.12') * sent / 2**30:.6f}"
+    assert inside["class-a"]["usd"] == f"{Decimal('0.005') * 3 / 1000:.6f}"
+    result_of(clocked.tpu().delete_node(name=node.name))

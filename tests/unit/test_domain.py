@@ -9,8 +9,9 @@ import pytest
 
 from orchestrator.domain import names
 from orchestrator.domain.accelerators import accelerator, accelerators
-from orchestrator.domain.money import Rate, cents_up, storage_usd, usd
-from orchestrator.domain.plan import attempt_labels, make_attempt
+from orchestrator.domain.cost import side_lines, total_usd
+from orchestrator.domain.money import Rate, cents_up, usd
+from orchestrator.domain.plan import JOB_DAYS, LOG_BYTES, RESULTS_BYTES, attempt_labels, make_attempt, usage
 from orchestrator.domain.prices import PriceBook, catalog_prices, read_rows
 from orchestrator.errors import UnknownPrice, UsageError
 from tests.unit.world import World
@@ -75,13 +76,15 @@ def test_wrong_accelerator_offers_the_nearest() -> None:
 
 
 def test_reservation_bounds_the_bill_to_the_last_kill(world: World) -> None:
-    """On-demand price for the whole time and ten minutes more, plus storage, rounded up, for spot too."""
+    """On-demand price for the whole time and ten minutes more, plus all that is used besides, for spot too."""
     [run] = world.admit("v3-8", spot=True, max_hours=Decimal(2))
     attempt = world.ledger.attempt(run.id, 1)
     longest = attempt.reserve_rate.cost_usd(2 * 3600 + 600)
     assert attempt.rate.vm_usd_per_hour == Decimal("2.04")
     assert attempt.reserve_rate.vm_usd_per_hour == 8
-    assert longest < attempt.reserved_usd <= longest + Decimal("0.02")
+    besides = total_usd(side_lines(attempt.side_rates, usage(run.spec, 7800, RESULTS_BYTES + LOG_BYTES, JOB_DAYS)))
+    assert Decimal("0.10") < besides < Decimal("0.15")  # a scheduler job for a month is most of it
+    assert attempt.reserved_usd == cents_up(longest + besides)
 
 
 def test_names_tell_attempts_and_zones_apart() -> None:
@@ -107,6 +110,5 @@ def test_money_is_shown_and_rounded_for_people() -> None:
     shown = [usd(Decimal(amount)) for amount in ("0", "0.0042", "0.1", "12.34", "-3")]
     assert shown == ["$0.00", "$0.0042", "$0.10", "$12.34", "-$3.00"]
     assert cents_up(Decimal("1.001")) == Decimal("1.01")
-    assert storage_usd(2**30, Decimal("0.02"), 30) == Decimal("0.02") * 30 * 24 / 730
     rate = Rate(Decimal(1), Decimal(0), "list", ("test",), date(2026, 1, 1))
     assert rate.cost_usd(3600) == 1

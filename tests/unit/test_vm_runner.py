@@ -289,3 +289,13 @@ def test_the_checksum_in_pure_python_is_crc32c() -> None:
 
     assert uploads._extend(0, b"123456789") == 0xE3069283
     assert uploads._extend(uploads._extend(0, b"1234"), b"56789") == 0xE3069283
+
+
+def test_results_that_were_not_reserved_for_stay_on_the_vm(host: Host) -> None:
+    """The small ones first: a record is not lost to a file that fills the bucket."""
+    host.job(TRAINER + '(out / "huge.bin").write_bytes(bytes(200_000))', results_bytes=100_000)
+    host.runner("start")
+    host.ended()
+    names = {entry["name"] for entry in host.manifest()["files"]}
+    assert "huge.bin" not in names
+    assert {"record.json", "rc.json", "train.log"} <= names

@@ -1,0 +1,66 @@
+"""What does Google's price list say today? `PriceSource` over the Cloud Billing Catalog API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+from infra.gcp.clients import GoogleClients
+from infra.gcp.errors import translated
+from infra.gcp.sku_mapping import COMPUTE, STORAGE, TPU, Sku, map_prices
+from orchestrator.domain.prices import PriceRow
+from orchestrator.errors import CloudError
+from orchestrator.ports import FetchedPrices
+
+PAGE_SIZE = 5000
+TIMEOUT_S = 60.0
+_NANO = Decimal("1e-9")
+
+
+class BillingCatalog:
+    """Lists the SKUs of Compute Engine, Cloud TPU and Cloud Storage, and maps them (`sku_mapping`)."""
+
+    def __init__(self, clients: GoogleClients) -> None:
+        self._clients = clients
+
+    def fetch(self, wanted: Sequence[PriceRow], today: date) -> FetchedPrices:
+        skus = [sku for service in (COMPUTE, TPU, STORAGE) for sku in self._skus(service)]
+        mapped = map_prices(wanted, skus, today)
+        if not mapped.rows:
+            raise CloudError(
+                f"none of the {len(skus)} SKUs of the Billing Catalog could be mapped to an item of the catalog",
+                "Google may have renamed them; the prices that were known stay in use",
+            )
+        return FetchedPrices(mapped.rows, mapped.unmapped, len(skus))
+
+    def _skus(self, service: str) -> Iterator[Sku]:
+        with translated(f"list the prices of {service}"):
+            pages = self._clients.price_list.list_skus(
+                request={"parent": service, "page_size": PAGE_SIZE, "currency_code": "USD"},
+                retry=self._clients.retry,
+                timeout=TIMEOUT_S,
+            )
+            for sku in pages:
+                read = _read(service, type(sku).pb(sku))
+                if read is not None:
+                    yield read
+
+
+def _read(service: str, sku: Any) -> Sku | None:
+    """The SKU as it is priced now; None without a price. Other currencies than dollars are not taken."""
+    if not sku.pricing_info:
+        return None
+    pricing = sku.pricing_info[-1].pricing_expression
+    rates = [rate.unit_price for rate in pricing.tiered_rates]
+    if any(price.currency_code not in ("", "USD") for price in rates):
+        return None
+    return Sku(
+        service=service,
+        description=sku.description,
+        usage_type=sku.category.usage_type,
+        regions=tuple(sku.service_regions),
+        unit=pricing.usage_unit,
+        tiers=tuple(price.units + price.nanos * _NANO for price in rates),
+    )

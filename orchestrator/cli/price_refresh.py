@@ -1,0 +1,64 @@
+"""How are today's prices fetched and kept, and what has changed? For `accelerators --refresh`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.cli import output
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from orchestrator.bootstrap import Project
+    from orchestrator.price_store import PriceChange
+
+SHOWN = 40
+
+
+def refresh_prices(project: Project, *, as_json: bool) -> dict[str, Any]:
+    """Fetch, keep, and (for people) show the differences; returns them for programs.
+
+    Whatever goes wrong, the prices that were kept before stay. Raises what the price source raises.
+    """
+    from orchestrator.bootstrap import SystemClock, price_source
+    from orchestrator.domain.prices import catalog_rows
+    from orchestrator.errors import OrchestratorError
+    from orchestrator.price_store import changes, write_live
+
+    today, dated = SystemClock().now().date(), catalog_rows()
+    try:
+        fetched = price_source(project).fetch(dated, today)
+    except OrchestratorError as cause:
+        cause.hint = "; ".join(filter(None, (cause.hint, "the prices that were known before stay in use")))
+        raise
+    path = write_live(project.home, fetched.rows)
+    found = changes(dated, fetched.rows)
+    if not as_json:
+        if found:
+            output.print_table(_table(found))
+        for reason in fetched.unmapped[:SHOWN]:
+            output.say(f"no live price, the dated one stays: {reason}")
+        output.say(
+            f"{len(fetched.rows)} prices of {today} from {fetched.looked_at} SKUs kept in {path}; {len(found)} differ "
+            f"from the dated list, {len(fetched.unmapped)} could not be mapped"
+        )
+    return {
+        "as_of": today,
+        "live": len(fetched.rows),
+        "unmapped": list(fetched.unmapped),
+        "changed": [
+            {"item": one.item, "region": one.region, "old_usd": one.old_usd, "new_usd": one.new_usd} for one in found
+        ],
+    }
+
+
+def _table(found: Sequence[PriceChange]) -> Table:
+    figures = ("old", "new", "change")
+    table = output.table("prices that differ from the dated list", ("item", "region", *figures), figures)
+    for one in found[:SHOWN]:
+        amounts = ("-" if usd is None else f"{usd.normalize():f}" for usd in (one.old_usd, one.new_usd))
+        table.add_row(one.item, one.region, *amounts, "" if one.change is None else f"{one.change:+.1%}")
+    if len(found) > SHOWN:
+        table.add_row(f"... and {len(found) - SHOWN} more (--json has all)", "", "", "", "")
+    return table

@@ -1,0 +1,93 @@
+"""What would fit into the money that is free? Fewer hours, fewer runs, a smaller accelerator: whatever truly does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from decimal import Decimal
+
+from orchestrator.domain.accelerators import Accelerator, accelerator, accelerators
+from orchestrator.domain.cost import total_usd
+from orchestrator.domain.money import ZERO, cents_up, usd
+from orchestrator.domain.plan import worst_case
+from orchestrator.domain.prices import PriceBook
+from orchestrator.domain.runs import Run, RunSpec
+from orchestrator.errors import RefusedByBudget
+
+LEAST_HOURS = Decimal("0.01")
+_STEP = Decimal("0.01")
+
+
+def reserved_usd(spec: RunSpec, item: Accelerator, zone: str, prices: PriceBook) -> Decimal:
+    """What one attempt reserves, in whole cents."""
+    return cents_up(total_usd(worst_case(spec, item, zone, prices)))
+
+
+def what_would_fit(runs: Sequence[Run], free_usd: Decimal, prices: PriceBook) -> str:
+    """The ways to make a launch of these runs fit, each as a flag with its figure."""
+    spec = runs[0].spec
+    ways = []
+    hours = _hours_that_fit(runs, free_usd, prices)
+    if hours is not None:
+        ways.append(f"--max-hours {hours} would fit")
+    few = _runs_that_fit(runs, free_usd, prices)
+    if 0 < few < len(runs):
+        ways.append(f"{few} of the {len(runs)} runs would fit")
+    smaller = _smaller(spec, free_usd, prices)
+    if smaller:
+        ways.append(f"one run for {spec.max_hours} h on {smaller} would fit")
+    if not ways:
+        ways.append("nothing in the catalog fits into that: free some (`orchestrate budget` shows what is held)")
+    if not spec.spot:
+        ways.append("--spot alone would not help: it reserves the on-demand price, which spot prices may reach")
+    return "; ".join(ways)
+
+
+def _hours_that_fit(runs: Sequence[Run], free_usd: Decimal, prices: PriceBook) -> Decimal | None:
+    """The longest --max-hours, in hundredths; None when not even the shortest fits."""
+    kinds = Counter((run.spec, run.spec.zones[0]) for run in runs)
+
+    def fits(hundredths: int) -> bool:
+        hours = {"max_hours": hundredths * _STEP}
+        needed = (
+            count * reserved_usd(spec.model_copy(update=hours), accelerator(spec.accelerator), zone, prices)
+            for (spec, zone), count in kinds.items()
+        )
+        return sum(needed, ZERO) <= free_usd
+
+    low, high = int(LEAST_HOURS / _STEP), int(runs[0].spec.max_hours / _STEP)
+    if not fits(low):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low * _STEP
+
+
+def _runs_that_fit(runs: Sequence[Run], free_usd: Decimal, prices: PriceBook) -> int:
+    """How many of the runs, the cheapest first."""
+    needed = sorted(
+        reserved_usd(run.spec, accelerator(run.spec.accelerator), run.spec.zones[0], prices) for run in runs
+    )
+    count = 0
+    for amount in needed:
+        free_usd -= amount
+        if free_usd < 0:
+            break
+        count += 1
+    return count
+
+
+def _smaller(spec: RunSpec, free_usd: Decimal, prices: PriceBook) -> str:
+    """The dearest accelerators of which one run would fit, for as long as was asked for."""
+    fitting = []
+    for item in accelerators().values():
+        if item.spot_only and not spec.spot:
+            continue
+        try:
+            needed = reserved_usd(spec, item, prices.zones(item, spot=spec.spot)[0], prices)
+        except (RefusedByBudget, IndexError):
+            continue
+        if needed <= free_usd and item.name != spec.accelerator:
+            fitting.append((needed, item.name))
+    return ", ".join(f"{name} ({usd(needed)})" for needed, name in sorted(fitting, reverse=True)[:3])

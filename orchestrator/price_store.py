@@ -1,0 +1,88 @@
+"""Which prices hold for this project? The dated list, live rows beside its ledger, and what a refresh changed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+
+from orchestrator.domain.prices import PriceAge, PriceBook, PriceKind, PriceRow, catalog_rows, read_rows
+from orchestrator.errors import UsageError
+
+FILE_NAME = "live_prices.csv"
+_COLUMNS = ("kind", "name", "region", "zones", "unit", "on_demand_usd", "spot_usd", "source", "as_of")
+
+
+@dataclass(frozen=True)
+class PriceChange:
+    """A price that is not what the dated list says. `change` is new / old - 1; None where one of them is unknown."""
+
+    item: str
+    region: str
+    old_usd: Decimal | None
+    new_usd: Decimal | None
+
+    @property
+    def change(self) -> Decimal | None:
+        return self.new_usd / self.old_usd - 1 if self.old_usd and self.new_usd is not None else None
+
+
+def project_book(home: Path, age: PriceAge | None) -> PriceBook:
+    """The prices of a project: live rows where there are some, the dated list for the rest. Raises UsageError."""
+    return PriceBook(catalog_rows(), read_live(home), age)
+
+
+def read_live(home: Path) -> list[PriceRow]:
+    """The live rows of the last refresh; none when there was none. Raises UsageError for a damaged file."""
+    path = home / FILE_NAME
+    try:
+        return read_rows(path.read_text("utf-8"), PriceKind.LIVE)
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError) as cause:
+        raise UsageError(
+            f"the live prices {path} cannot be read: {cause}",
+            "delete the file to go back to the dated list, then `orchestrate accelerators --refresh`",
+        ) from cause
+
+
+def write_live(home: Path, rows: Sequence[PriceRow]) -> Path:
+    """Replace the live rows, whole or not at all; for the owner alone. Raises UsageError when that fails."""
+    path, text = home / FILE_NAME, io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(_COLUMNS)
+    for row in rows:
+        amounts = ["" if usd is None else format(usd.normalize(), "f") for usd in (row.on_demand_usd, row.spot_usd)]
+        zones = ";".join(row.zones)
+        table.writerow([row.kind, row.name, row.region, zones, row.unit, *amounts, row.source, row.as_of.isoformat()])
+    partial = path.with_suffix(f".{os.getpid()}.partial")
+    try:
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+            file.write(text.getvalue())
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError as cause:
+        partial.unlink(missing_ok=True)
+        raise UsageError(f"{path} cannot be written: {cause.strerror}", "free some disk space") from cause
+    return path
+
+
+def changes(dated: Iterable[PriceRow], live: Iterable[PriceRow]) -> list[PriceChange]:
+    """What differs, in the order of the live rows. What only one of the two knows is a difference where spot is."""
+    known = {row.key: row for row in dated}
+    found = []
+    for new in live:
+        old = known.get(new.key)
+        for label, before, now in (
+            ("", old.on_demand_usd if old else None, new.on_demand_usd),
+            (" spot", old.spot_usd if old else None, new.spot_usd),
+        ):
+            # Google's figures have nine decimals, the list's six.
+            if (before is None) != (now is None) or (before and now and abs(now / before - 1) > Decimal("0.00001")):
+                found.append(PriceChange(f"{new.name}{label}", new.region, before, now))
+    return found

@@ -1,0 +1,52 @@
+"""Does a refresh find, SKU by SKU and among all that can be mistaken, the very prices that the cloud bills by?"""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+import pytest
+from google.api_core.exceptions import NotFound
+
+from infra.gcp.price_catalog import BillingCatalog
+from orchestrator.domain.prices import PriceKind, catalog_rows
+from orchestrator.errors import Unavailable
+from orchestrator.price_store import changes, read_live, write_live
+from tests.contract.cloud import LocalCloud
+
+TODAY = date(2026, 11, 21)
+MAPPED = {"tpu", "gpu", "machine", "disk", "storage", "ipv4"}
+
+
+def test_refresh_finds_every_price_and_they_are_those_of_the_list(local_cloud: LocalCloud, tmp_path: Path) -> None:
+    """Machines are put together from cores, memory, GPUs and SSD; kept and read back, nothing differs."""
+    fetched = BillingCatalog(local_cloud.clients()).fetch(catalog_rows(), TODAY)
+    assert fetched.unmapped == ()
+    assert {row.key for row in fetched.rows} == {row.key for row in catalog_rows() if row.kind in MAPPED}
+    assert fetched.looked_at > 5 * len(fetched.rows)
+    path = write_live(tmp_path, fetched.rows)
+    assert path.stat().st_mode & 0o777 == 0o600
+    kept = read_live(tmp_path)
+    assert kept == list(fetched.rows)
+    assert {row.price_kind for row in kept} == {PriceKind.LIVE}
+    assert changes(catalog_rows(), kept) == []
+
+
+def test_pages_are_followed_and_an_unknown_service_is_not_found(local_cloud: LocalCloud) -> None:
+    """As Google's own client sees it."""
+    client = local_cloud.clients().price_list
+    named = {service.name: service.display_name for service in client.list_services()}
+    assert named["services/6F81-5844-456A"] == "Compute Engine"
+    pages = list(client.list_skus(request={"parent": "services/E000-3F24-B8AA", "page_size": 7}).pages)
+    assert len(pages) > 1
+    assert max(len(page.skus) for page in pages) == 7
+    with pytest.raises(NotFound):
+        list(client.list_skus(parent="services/0000-0000-0000"))
+
+
+def test_a_catalog_that_does_not_answer_is_unavailable(local_cloud: LocalCloud) -> None:
+    """On the second service: nothing half-fetched comes back."""
+    with local_cloud.faults_counted():
+        local_cloud.fault("cloudbilling.skus.list", "after", times=1)
+        with pytest.raises(Unavailable):
+            BillingCatalog(local_cloud.clients(retry_s=0.0)).fetch(catalog_rows(), TODAY)
