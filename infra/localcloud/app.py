@@ -74,12 +74,13 @@ class CloudApp:
     ) -> None:
         self._clock = clock
         self._before = before
-        self._by_host: dict[str, Router] = {}
         loopback: list[BaseRoute] = []
-        for service in services:
-            own = Router([*service.routes, *service.host_routes], default=_no_route)
-            self._by_host.update(dict.fromkeys(service.hosts, own))
+        of_host: dict[str, list[BaseRoute]] = {}
+        for service in services:  # two files may answer for one host: Cloud Billing's accounts and its price catalog
+            for host in service.hosts:
+                of_host.setdefault(host, []).extend([*service.routes, *service.host_routes])
             loopback.extend(service.routes)
+        self._by_host = {host: Router(routes, default=_no_route) for host, routes in of_host.items()}
         self._loopback = Router(loopback, default=_no_route)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

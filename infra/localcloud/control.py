@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from infra.localcloud.account import USER, Account
 from infra.localcloud.app import answer, json_body
 from infra.localcloud.clock import CloudClock
 from infra.localcloud.conditions import Conditions
@@ -35,6 +36,7 @@ class ControlService:
     def __init__(
         self,
         clock: CloudClock,
+        account: Account,
         conditions: Conditions,
         faults: Faults,
         meter: Meter,
@@ -46,6 +48,7 @@ class ControlService:
         stop: Stop,
     ) -> None:
         self._clock = clock
+        self._account = account
         self._conditions = conditions
         self._faults = faults
         self._meter = meter
@@ -63,6 +66,9 @@ class ControlService:
             ("POST", "clock/advance", self._advance),
             ("POST", "capacity", self._set_capacity),
             ("POST", "quotas", self._set_quota),
+            ("POST", "account", self._set_account),
+            ("POST", "services", self._set_service),
+            ("POST", "permissions", self._set_permission),
             ("POST", "zones/unreachable", self._set_unreachable),
             ("POST", "preempt", self._preempt),
             ("POST", "faults", self._plan_fault),
@@ -122,6 +128,22 @@ class ControlService:
         body = await json_body(request)
         place = body.get("region") or body.get("zone") or ""
         self._conditions.set_quota(_field(body, "name", str), place, _field(body, "limit", float))
+        return answer({})
+
+    async def _set_account(self, request: Request) -> Response:
+        self._account.play(_field(await json_body(request), "kind", str))
+        return answer({})
+
+    async def _set_service(self, request: Request) -> Response:
+        body = await json_body(request)
+        self._account.set_enabled(_field(body, "name", str), _field(body, "enabled", bool))
+        return answer({})
+
+    async def _set_permission(self, request: Request) -> Response:
+        """`who` is "user" or "worker", the account that the VMs run as."""
+        body = await json_body(request)
+        permission, denied = _field(body, "permission", str), _field(body, "denied", bool)
+        self._account.set_denied(permission, body.get("who", USER), denied)
         return answer({})
 
     async def _set_unreachable(self, request: Request) -> Response:
