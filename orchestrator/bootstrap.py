@@ -18,6 +18,8 @@ from orchestrator.errors import CloudError, LedgerTrouble
 from orchestrator.ledger import IN_MEMORY, Ledger
 
 if TYPE_CHECKING:
+    from infra.gcp.clients import Endpoints
+    from orchestrator.ports import Account
     from orchestrator.stages.context import Services
 
 
@@ -112,9 +114,28 @@ def ask_local_cloud(cloud: dict[str, Any], what: str, body: dict[str, Any] | Non
         raise CloudError(str(cause), "`orchestrate cloud status` says whether it runs") from cause
 
 
+def _endpoints(project: Project) -> Endpoints:
+    """Where this project's cloud answers; the local cloud is started for it. Raises CloudError."""
+    from infra.gcp.clients import Endpoints
+
+    if not project.simulated:
+        return Endpoints.google()
+    local_cloud(project, start=True)
+    return Endpoints.of_local_cloud(project.cloud_state / "cloud.json")
+
+
+def connect_account(project: Project) -> Account:
+    """The account behind the project, to be looked at. Raises CloudError when the local cloud cannot be started."""
+    from infra.gcp.account import GoogleAccount
+    from infra.gcp.clients import GoogleClients
+
+    service_account = project.config.worker_service_account
+    return GoogleAccount(GoogleClients(project.name, _endpoints(project), service_account=service_account))
+
+
 def connect(project: Project, stop: threading.Event | None = None) -> Services:
     """Pick the adapters and build the services. Starts the local cloud when the project is local. Raises CloudError."""
-    from infra.gcp.clients import Endpoints, GoogleClients
+    from infra.gcp.clients import GoogleClients
     from infra.gcp.clock import skew_s
     from infra.gcp.compute import GpuInstances
     from infra.gcp.storage import Buckets
@@ -125,12 +146,9 @@ def connect(project: Project, stop: threading.Event | None = None) -> Services:
     from orchestrator.ports import VmProvider
     from orchestrator.stages.context import Pace, Payload, Services
 
+    endpoints, pace = _endpoints(project), Pace()
     if project.simulated:
-        local_cloud(project, start=True)
-        endpoints = Endpoints.of_local_cloud(project.cloud_state / "cloud.json")
         pace = Pace(poll_s=0.25, create_timeout_s=120, boot_timeout_s=60, delete_timeout_s=60, late_create_s=1)
-    else:
-        endpoints, pace = Endpoints.google(), Pace()
     clients = GoogleClients(project.name, endpoints, service_account=project.config.worker_service_account)
     vms: dict[str, VmProvider] = {"tpu": TpuNodes(clients), "gpu": GpuInstances(clients)}
     return Services(

@@ -63,11 +63,12 @@ class Account:
     def __init__(self, store: Store, tokens: Tokens) -> None:
         self._store = store
         self._tokens = tokens
-        self._known: frozenset[str] = frozenset()
+        self.known: frozenset[str] = frozenset()
+        """Every permission that some call of this cloud needs."""
 
     def learn(self, methods: list[str]) -> None:
         """Which methods there are, so that permissions that nothing needs can be refused as Google refuses them."""
-        self._known = _SCHEDULER.union(permission for method in methods for permission in needed(method))
+        self.known = _SCHEDULER.union(permission for method in methods for permission in needed(method))
 
     @property
     def kind(self) -> Kind:
@@ -105,7 +106,7 @@ class Account:
 
     def set_denied(self, permission: str, who: str, denied: bool) -> None:
         """Take a permission from the user or from the VMs' service account, or give it back. Raises ApiError 400."""
-        if permission not in self._known or who not in (USER, WORKER):
+        if permission not in self.known or who not in (USER, WORKER):
             raise invalid(f"No call of this cloud needs '{permission}' of '{who}'.")
         if denied:
             self._store.put("denied", f"{who}/{permission}", {"permission": permission})
@@ -118,7 +119,7 @@ class Account:
 
     def granted(self, permissions: list[str]) -> list[str]:
         """Those of `permissions` that the user has. Raises ApiError 400 for one that does not exist."""
-        unknown = [permission for permission in permissions if permission not in self._known]
+        unknown = [permission for permission in permissions if permission not in self.known]
         if unknown:
             raise invalid(f"Permission {unknown[0]} is not valid for this resource.")
         denied = self.denied(USER)

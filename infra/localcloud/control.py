@@ -68,6 +68,7 @@ class ControlService:
             ("POST", "quotas", self._set_quota),
             ("POST", "account", self._set_account),
             ("POST", "services", self._set_service),
+            ("GET", "permissions", self._list_permissions),
             ("POST", "permissions", self._set_permission),
             ("POST", "zones/unreachable", self._set_unreachable),
             ("POST", "preempt", self._preempt),
@@ -138,6 +139,9 @@ class ControlService:
         body = await json_body(request)
         self._account.set_enabled(_field(body, "name", str), _field(body, "enabled", bool))
         return answer({})
+
+    async def _list_permissions(self, _request: Request) -> Response:
+        return answer({"known": sorted(self._account.known)})
 
     async def _set_permission(self, request: Request) -> Response:
         """`who` is "user" or "worker", the account that the VMs run as."""

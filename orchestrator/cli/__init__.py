@@ -24,6 +24,7 @@ COMMANDS = (
     "recover",
     "accelerators",
     "workloads",
+    "doctor",
     "cloud",
 )
 
