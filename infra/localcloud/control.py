@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from infra.localcloud.account import USER, Account
+from infra.localcloud.account import USER, WORKER, Account
 from infra.localcloud.app import answer, json_body
 from infra.localcloud.clock import CloudClock
 from infra.localcloud.conditions import Conditions
@@ -141,7 +141,8 @@ class ControlService:
         return answer({})
 
     async def _list_permissions(self, _request: Request) -> Response:
-        return answer({"known": sorted(self._account.known)})
+        denied = {who: sorted(self._account.denied(who)) for who in (USER, WORKER)}
+        return answer({"known": sorted(self._account.known), "denied": denied})
 
     async def _set_permission(self, request: Request) -> Response:
         """`who` is "user" or "worker", the account that the VMs run as."""

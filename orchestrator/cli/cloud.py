@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from orchestrator.cli import output
-from orchestrator.cli.played import account_options
+from orchestrator.cli.played import cloud_options
 
 
 @click.group()
@@ -20,10 +20,7 @@ def cloud() -> None:
 
 
 @cloud.command()
-@click.option("--no-capacity", "empty", multiple=True, metavar="ZONE", help="A zone that has no VM to give.")
-@click.option("--capacity", "stocked", multiple=True, metavar="ZONE", help="A zone that has VMs again.")
-@click.option("--quota", "quotas", multiple=True, metavar="NAME[@PLACE]=LIMIT", help="A quota, in a region or zone.")
-@account_options
+@cloud_options
 @output.json_option
 def up(as_json: bool, kind: str | None, **asked: tuple[str, ...]) -> None:
     """Start it unless it runs, and set its account and troubles; they last until they are set anew.
@@ -56,7 +53,12 @@ def down(destroy: bool, as_json: bool) -> None:
 @cloud.command()
 @output.json_option
 def status(as_json: bool) -> None:
-    """Say whether it runs, what lives in it, and what it would have billed."""
+    """Say whether it runs, what lives in it, and what it would have billed.
+
+    \b
+    Example:
+      orchestrate cloud status
+    """
     from orchestrator.cli import localcloud
 
     localcloud.status(as_json=as_json)

@@ -1,4 +1,4 @@
-"""Which account does the local cloud play? The flags of `cloud up` for it, and how they are told to the cloud."""
+"""What does the local cloud play? The flags of `cloud up`, and how those about the account are told to it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ ACCOUNTS = ("standard", "free-trial", "new-project", "closed-billing", "upgraded
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
-def account_options(command: _Command) -> _Command:
+def cloud_options(command: _Command) -> _Command:
     """Adds the flags to a command."""
     for option in reversed(
         (
+            click.option("--no-capacity", "empty", multiple=True, metavar="ZONE", help="A zone without VMs to give."),
+            click.option("--capacity", "stocked", multiple=True, metavar="ZONE", help="A zone that has VMs again."),
+            click.option("--quota", "quotas", multiple=True, metavar="NAME[@PLACE]=LIMIT", help="A quota somewhere."),
             click.option("--account", "kind", type=click.Choice(ACCOUNTS), help="The kind of account that it plays."),
             click.option("--disable-api", "disabled", multiple=True, metavar="NAME", help="An API that is off: tpu."),
             click.option("--enable-api", "enabled", multiple=True, metavar="NAME", help="An API that is on again."),

@@ -36,8 +36,8 @@ def account(cloud: LocalCloud) -> Iterator[GoogleAccount]:
     cloud.control("account", {"kind": "standard"})
     for need in APIS:
         cloud.control("services", {"name": need.name, "enabled": True})
-    for name in cloud.control("permissions")["known"]:
-        for who in ("user", "worker"):
+    for who, names in cloud.control("permissions")["denied"].items():
+        for name in names:
             cloud.control("permissions", {"permission": name, "who": who, "denied": False})
 
 
