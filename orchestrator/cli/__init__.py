@@ -13,6 +13,7 @@ from importlib import import_module
 import click
 
 COMMANDS = (
+    "init",
     "launch",
     "status",
     "logs",

@@ -22,16 +22,17 @@ def as_json(project: Project, found: Sequence[Finding]) -> dict[str, object]:
 
 
 def show(found: Sequence[Finding]) -> None:
-    """A table on a terminal; elsewhere lines that `grep` can take apart."""
+    """A table on a terminal; elsewhere lines that `grep` can take apart. The same next step is said once."""
     console = output.stdout()
-    if not console.is_terminal:
-        for one in found:
-            output.print_text(f"{one.verdict}  {one.check}: {one.fact}")
-            if one.next_step:
-                output.print_text(f"      next: {one.next_step}")
-        return
     table = output.table("", ("", "check", "what was found, and what to do"))
+    said: set[str] = {""}
     for one in found:
-        text = Text(one.fact).append(f"\nnext: {one.next_step}" if one.next_step else "", style="dim")
-        table.add_row(Text(one.verdict, style=STYLES[one.verdict]), one.check, text)
-    console.print(table)
+        step = "" if one.next_step in said else f"next: {one.next_step}"
+        said.add(one.next_step)
+        if console.is_terminal:
+            text = Text(one.fact).append(f"\n{step}" if step else "", style="dim")
+            table.add_row(Text(one.verdict, style=STYLES[one.verdict]), one.check, text)
+        else:
+            output.print_text(f"{one.verdict}  {one.check}: {one.fact}" + (f"\n      {step}" if step else ""))
+    if console.is_terminal:
+        console.print(table)
