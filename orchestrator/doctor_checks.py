@@ -194,7 +194,6 @@ def worker(found: WorkerAccount, known: Known) -> list[Finding]:
             findings.append(Finding(check, WARN, fact, "each VM proves it when it starts, or is not used"))
         else:
             fact = f"{found.email}, which VMs run as, has {held} on the project and so may not delete {title} VMs"
-            fact += " (roles of a folder or organization are not seen)"
             findings.append(Finding(check, FAIL, fact, grant))
     return findings or [Finding(check, PASS, f"VMs may delete themselves: {found.email} has {', '.join(found.roles)}")]
 

@@ -47,7 +47,7 @@ class GoogleAccount:
     def project(self) -> ProjectFacts:
         with translated(f"look at project {self._clients.project}"):
             found = self._clients.projects.get_project(name=self._project, **self._patience)
-        return ProjectFacts(found.project_id, found.state.name == "ACTIVE", found.parent)
+        return ProjectFacts(found.project_id, found.name.rsplit("/", 1)[-1], found.state.name == "ACTIVE", found.parent)
 
     def billing(self) -> Billing:
         with translated("look at the billing account"):
@@ -98,7 +98,7 @@ class GoogleAccount:
         )  # fmt: skip
 
     def budgets(self) -> tuple[BudgetAlert, ...]:
-        account, number = self.billing().account, self._number()
+        account, number = self.billing().account, self.project().number
         if not account:
             return ()
         with translated("list the budgets"):
@@ -122,10 +122,11 @@ class GoogleAccount:
             policy = self._clients.projects.get_iam_policy(resource=self._project, **self._patience)
         member = f"serviceAccount:{email}"
         roles = tuple(sorted({binding.role for binding in policy.bindings if member in binding.members}))
+        # What a custom role holds, and what a folder or an organization grants, is not seen from here.
+        unseen = bool(self.project().parent) or any(not role.startswith("roles/") for role in roles)
         may: dict[Literal["tpu", "gpu"], bool | None] = {}
         for kind, enough in ROLES_THAT_DELETE.items():
-            custom = any(not role.startswith("roles/") for role in roles)
-            may[kind] = True if enough.intersection(roles) else None if custom else False
+            may[kind] = True if enough.intersection(roles) else None if unseen else False
         return WorkerAccount(email, roles, may)
 
     def buckets(self) -> tuple[BucketFacts, ...]:
@@ -151,12 +152,6 @@ class GoogleAccount:
 
     def _quota_parent(self, service: str) -> str:
         return f"{self._project}/locations/global/services/{service}"
-
-    def _number(self) -> str:
-        """The project's number, as budgets name projects."""
-        with translated(f"look at project {self._clients.project}"):
-            found = self._clients.projects.get_project(name=self._project, **self._patience)
-        return str(found.name.rsplit("/", 1)[-1])
 
     def _compute_project(self) -> Any:
         with translated("look at the project's quotas"):

@@ -13,6 +13,7 @@ class ProjectFacts:
     """The project; with a `parent` (an organization or folder) its account may inherit roles that are not seen here."""
 
     name: str
+    number: str
     active: bool
     parent: str
 
@@ -85,7 +86,8 @@ class BudgetAlert:
 class WorkerAccount:
     """The service account that VMs run as, its roles on the project, and what it may delete by them.
 
-    `may_delete` says for `tpu` and `gpu`: True, False, or None when a role of unknown content (a custom one) decides.
+    `may_delete` says for `tpu` and `gpu`: True, False, or None when what decides is not seen: a custom role's content,
+    or roles of a folder or an organization above the project.
     """
 
     email: str

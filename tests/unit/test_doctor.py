@@ -163,7 +163,7 @@ def test_buckets_clock_credit_project_and_prices() -> None:
     assert _one(checks.credit(None, BOTH))[0] is PASS
     assert _one(checks.credit(None, replace(BOTH, credit=None)))[0] is FAIL
     assert _one(checks.credit(None, replace(BOTH, today=date(2027, 2, 2))))[0] is FAIL
-    assert _one(checks.project(ProjectFacts("p", False, ""), BOTH))[0] is FAIL
+    assert _one(checks.project(ProjectFacts("p", "1", False, ""), BOTH))[0] is FAIL
     assert _one(checks.prices(None, BOTH))[0] is PASS
     assert _one(checks.prices(None, replace(BOTH, today=date(2027, 7, 1))))[0] is WARN
 
