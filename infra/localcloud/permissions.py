@@ -4,8 +4,7 @@ from __future__ import annotations
 
 _VERBS = {
     "insert": "create", "patch": "update", "aggregatedList": "list", "wait": "get", "copy": "create",
-    "compose": "create", "rewrite": "create", "restore": "create", "serialPort": "getSerialPortOutput",
-    "getServerConfig": "get", "getStorageLayout": "get",
+    "compose": "create", "rewrite": "create", "restore": "create", "getStorageLayout": "get",
 }  # fmt: skip
 _RESOURCES = {"acceleratorTypes": "acceleratortypes", "runtimeVersions": "runtimeversions"}
 """The TPU API's permissions are lower case; those of Compute Engine are not."""

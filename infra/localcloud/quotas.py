@@ -61,10 +61,9 @@ class QuotasService:
     def _tpu(self) -> list[Document]:
         zones: dict[str, set[str]] = {}
         for zone in self._catalog.zones:
-            for name in self._catalog.names("tpu", zone):
-                shape = tpu_shape(name)
-                for spot in (False, True) if shape else ():
-                    zones.setdefault(shape.quota(spot), set()).add(zone) if shape else None
+            shapes = [tpu_shape(name) for name in self._catalog.names("tpu", zone)]
+            for metric in {shape.quota(spot) for shape in shapes if shape for spot in (False, True)}:
+                zones.setdefault(metric, set()).add(zone)
         return [self._info(TPU, metric, metric, "zone", sorted(places)) for metric, places in sorted(zones.items())]
 
     def _compute(self) -> list[Document]:
