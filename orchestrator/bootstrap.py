@@ -20,7 +20,7 @@ from orchestrator.price_store import project_book
 
 if TYPE_CHECKING:
     from infra.gcp.clients import GoogleClients
-    from orchestrator.ports import PriceSource
+    from orchestrator.ports import Account, PriceSource
     from orchestrator.stages.context import Services
 
 
@@ -139,6 +139,13 @@ def price_source(project: Project) -> PriceSource:
     from infra.gcp.price_catalog import BillingCatalog
 
     return BillingCatalog(google_clients(project))
+
+
+def connect_account(project: Project) -> Account:
+    """The account behind the project, to be looked at. Raises CloudError when the local cloud cannot be started."""
+    from infra.gcp.account import GoogleAccount
+
+    return GoogleAccount(google_clients(project))
 
 
 def connect(project: Project, stop: threading.Event | None = None) -> Services:

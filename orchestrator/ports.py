@@ -10,6 +10,17 @@ from pathlib import Path
 from typing import Protocol
 
 from orchestrator.domain.accelerators import Accelerator
+from orchestrator.domain.account import (
+    Api,
+    Billing,
+    BucketFacts,
+    BudgetAlert,
+    GpuAllowance,
+    Permission,
+    ProjectFacts,
+    Quota,
+    WorkerAccount,
+)
 from orchestrator.domain.prices import PriceRow
 
 
@@ -274,6 +285,47 @@ class PriceSource(Protocol):
 
         Raises an AccountError, Unavailable, or CloudError when nothing at all could be mapped.
         """
+
+
+class Account(Protocol):
+    """The account behind the project, to be looked at only: nothing here creates or changes anything.
+
+    Every method raises errors of `orchestrator.errors` only, and each asks for itself, so that one that cannot be
+    answered does not hide the others.
+    """
+
+    def identity(self) -> str:
+        """Who calls, with a working token. Raises Unauthenticated."""
+
+    def project(self) -> ProjectFacts:
+        """The project. Raises PermissionDenied also when it does not exist: Google does not tell the two apart."""
+
+    def billing(self) -> Billing:
+        """The billing account. That it is a free trial's no API says."""
+
+    def apis(self) -> tuple[Api, ...]:
+        """The APIs that this tool calls."""
+
+    def permissions(self) -> tuple[Permission, ...]:
+        """The permissions that its calls need."""
+
+    def gpus(self) -> GpuAllowance:
+        """The limit of GPUs over all regions."""
+
+    def quotas(self, items: Sequence[Accelerator]) -> tuple[Quota, ...]:
+        """The quota that each of these counts against."""
+
+    def budgets(self) -> tuple[BudgetAlert, ...]:
+        """The budgets that watch this project."""
+
+    def worker(self) -> WorkerAccount:
+        """The service account that VMs run as."""
+
+    def buckets(self) -> tuple[BucketFacts, ...]:
+        """The buckets that this tool has made."""
+
+    def clock_skew_s(self) -> float:
+        """Seconds by which the cloud's clock is ahead of this machine's; 0 below two seconds."""
 
 
 class Clock(Protocol):

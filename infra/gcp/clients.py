@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -22,6 +23,11 @@ from orchestrator.errors import Unauthenticated, Unavailable, UsageError
 
 if TYPE_CHECKING:
     from google.cloud import billing_v1, compute_v1, scheduler_v1, tpu_v2
+    from google.cloud.billing.budgets_v1 import BudgetServiceClient
+    from google.cloud.billing_v1 import CloudBillingClient
+    from google.cloud.cloudquotas_v1 import CloudQuotasClient
+    from google.cloud.resourcemanager_v3 import ProjectsClient
+    from google.cloud.service_usage_v1 import ServiceUsageClient
     from google.cloud.storage import Client as StorageClient
 
 _Client = TypeVar("_Client")
@@ -144,7 +150,8 @@ class GoogleClients:
         return self._compute(compute_v1.AcceleratorTypesClient)
 
     @cached_property
-    def projects(self) -> compute_v1.ProjectsClient:
+    def projects_of_compute(self) -> compute_v1.ProjectsClient:
+        """The project as Compute Engine sees it: quotas and the default service account."""
         from google.cloud import compute_v1
 
         return self._compute(compute_v1.ProjectsClient)
@@ -162,6 +169,66 @@ class GoogleClients:
         from google.cloud import billing_v1
 
         return self._rest(billing_v1.CloudCatalogClient)
+
+    @cached_property
+    def regions(self) -> compute_v1.RegionsClient:
+        from google.cloud import compute_v1
+
+        return self._compute(compute_v1.RegionsClient)
+
+    @cached_property
+    def billing(self) -> CloudBillingClient:
+        from google.cloud.billing_v1 import CloudBillingClient
+
+        return self._rest(CloudBillingClient)
+
+    @cached_property
+    def budgets(self) -> BudgetServiceClient:
+        from google.cloud.billing.budgets_v1 import BudgetServiceClient
+
+        return self._rest(BudgetServiceClient)
+
+    @cached_property
+    def quotas(self) -> CloudQuotasClient:
+        from google.cloud.cloudquotas_v1 import CloudQuotasClient
+
+        return self._rest(CloudQuotasClient)
+
+    @cached_property
+    def services(self) -> ServiceUsageClient:
+        from google.cloud.service_usage_v1 import ServiceUsageClient
+
+        return self._rest(ServiceUsageClient)
+
+    @cached_property
+    def projects(self) -> ProjectsClient:
+        from google.cloud.resourcemanager_v3 import ProjectsClient
+
+        return self._rest(ProjectsClient)
+
+    def post(self, host: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """A call of an API that has no client here. Raises what Google's clients raise."""
+        from google.auth.transport.requests import AuthorizedSession
+
+        session = AuthorizedSession(self.credentials)  # type: ignore[no-untyped-call]
+        session.trust_env = not self.endpoints.anonymous
+        url = f"{self.endpoints.base_url or f'https://{host}'}{path}"
+        answer = session.post(url, json=body, timeout=CALL_TIMEOUT_S)
+        if answer.status_code != HTTPStatus.OK:
+            raise api.from_http_response(answer)  # type: ignore[no-untyped-call]
+        said: dict[str, Any] = answer.json()
+        return said
+
+    def identity(self) -> str:
+        """Whose credentials these are, after a token was got with them. Raises what google.auth raises."""
+        from google.auth.transport.requests import Request
+
+        found = self.credentials
+        if self.endpoints.anonymous:
+            return "no credentials (none are needed here)"
+        found.refresh(Request())  # type: ignore[no-untyped-call]
+        name = getattr(found, "service_account_email", "") or getattr(found, "account", "")
+        return str(name or "application default credentials")
 
     @cached_property
     def storage(self) -> StorageClient:

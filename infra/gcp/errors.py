@@ -41,6 +41,7 @@ _ROLES_HINT = (
     "the credentials need the roles TPU Admin, Compute Instance Admin (v1), Storage Admin, and Service Account User "
     "on the account that the VMs run as"
 )
+_BILLING_HINT = "link an open billing account to the project (console: Billing); `orchestrate doctor` looks closer"
 LOGIN_HINT = "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS"
 
 _STATUS_OF_HTTP = {
@@ -61,8 +62,8 @@ _TRY_AGAIN = frozenset({
 _ACCOUNT: Mapping[str, tuple[type[AccountError], str]] = {
     "SERVICE_DISABLED": (ApiDisabled, "enable the API in the console (APIs & Services) and wait some minutes"),
     "accessNotConfigured": (ApiDisabled, "enable the API in the console (APIs & Services) and wait some minutes"),
-    "BILLING_DISABLED": (BillingDisabled, "link an open billing account to the project"),
-    "billingNotEnabled": (BillingDisabled, "link an open billing account to the project"),
+    "BILLING_DISABLED": (BillingDisabled, _BILLING_HINT),
+    "billingNotEnabled": (BillingDisabled, _BILLING_HINT),
     "LOCATION_POLICY_VIOLATED": (PermissionDenied, "this project may not use the zone: choose another with --zone"),
 }
 
@@ -71,7 +72,8 @@ _ACCOUNT: Mapping[str, tuple[type[AccountError], str]] = {
 class Problem:
     """A failure as Google said it. `from_api` is False when something else answered: a proxy, a captive portal.
 
-    `ended` says that an accepted operation ended with it, rather than that a call was refused.
+    `ended` says that an accepted operation ended with it, rather than that a call was refused. `service` is the API
+    that ErrorInfo names, as `tpu.googleapis.com`.
     """
 
     status: str
@@ -81,6 +83,7 @@ class Problem:
     quota_limit: str = ""
     from_api: bool = True
     ended: bool = False
+    service: str = ""
 
 
 @dataclass(frozen=True)
@@ -136,7 +139,10 @@ def problem_of_call(error: api.GoogleAPICallError) -> Problem:
     if status not in set(code_pb2.Code.keys()):
         status = _STATUS_OF_HTTP.get(http, "UNAVAILABLE" if http >= 500 else "INVALID_ARGUMENT")
     quota, limit = _quota_of_details(error.details)
-    return Problem(status, _one_line(str(error.message)), frozenset(reasons) - {""}, quota, limit, bool(body))
+    service = str((error.metadata or {}).get("service", ""))
+    return Problem(
+        status, _one_line(str(error.message)), frozenset(reasons) - {""}, quota, limit, bool(body), service=service
+    )
 
 
 def problem_of_operation(status: Status) -> Problem:
@@ -173,6 +179,8 @@ def translate(problem: Problem, doing: Doing) -> OrchestratorError:
     for reason in problem.reasons:
         if reason in _ACCOUNT:
             kind, hint = _ACCOUNT[reason]
+            if kind is ApiDisabled and problem.service:
+                hint = f"`gcloud services enable {problem.service}`, then wait some minutes"
             return kind(sentence, hint)
     return _by_status(problem, sentence, doing)
 

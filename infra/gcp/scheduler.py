@@ -68,7 +68,7 @@ class SchedulerJobs:
         """The service account of the jobs. Raises UsageError when none is named and the project has no default."""
         if self._account is None:
             with translated("look for the project's default service account"):
-                found = self._clients.projects.get(
+                found = self._clients.projects_of_compute.get(
                     project=self._clients.project, retry=self._clients.retry, timeout=CALL_TIMEOUT_S
                 )
             if not found.default_service_account:

@@ -79,12 +79,12 @@ class CloudApp:
         self._before = before
         self._answered = answered
         loopback: list[BaseRoute] = []
-        routes_of: dict[str, list[BaseRoute]] = {}
-        for service in services:
-            for host in service.hosts:  # one host may serve several APIs
-                routes_of.setdefault(host, []).extend([*service.routes, *service.host_routes])
+        of_host: dict[str, list[BaseRoute]] = {}
+        for service in services:  # two files may answer for one host: Cloud Billing's accounts and its price catalog
+            for host in service.hosts:
+                of_host.setdefault(host, []).extend([*service.routes, *service.host_routes])
             loopback.extend(service.routes)
-        self._by_host = {host: Router(routes, default=_no_route) for host, routes in routes_of.items()}
+        self._by_host = {host: Router(routes, default=_no_route) for host, routes in of_host.items()}
         self._loopback = Router(loopback, default=_no_route)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -105,10 +105,7 @@ class CloudApp:
             await send(message)
 
         try:
-            if app is self._loopback and "origin" in request.headers:
-                raise forbidden("Requests of web pages are not accepted.")
-            if app is _NOWHERE and host.endswith(".googleapis.com"):
-                raise forbidden(f"{host} is not part of the local cloud.", "SERVICE_DISABLED", service=host)
+            self._refuse_strangers(app, request, host)
             method = method_of(app, scope)
             after = self._before(request, method) if self._before else None
             if after is None:
@@ -127,6 +124,12 @@ class CloudApp:
             log.exception("%s %s", request.method, request.url.path)
             failure = ApiError("INTERNAL", "Internal error encountered.", reason="backendError")
             await answer(failure.body(), 500)(scope, receive, send_with_date)
+
+    def _refuse_strangers(self, app: Router, request: Request, host: str) -> None:
+        if app is self._loopback and "origin" in request.headers:
+            raise forbidden("Requests of web pages are not accepted.")
+        if app is _NOWHERE and host.endswith(".googleapis.com"):
+            raise forbidden(f"{host} is not part of the local cloud.", "SERVICE_DISABLED", service=host)
 
 
 async def request_inside(app: CloudApp, method: str, url: str, headers: Mapping[str, str]) -> int:

@@ -84,7 +84,7 @@ def quota_error(metric: str, limit: float, region: str) -> Document:
     """QUOTA_EXCEEDED as it stands in a failed operation; no `region` means a limit over all regions."""
     where = f" in region {region}" if region else " globally"
     dimensions = {"region": region} if region else {"global": "global"}
-    scope = "region" if region else "project"
+    scope = "per-project-region" if region else "per-project"
     return {
         "error": {
             "errors": [
@@ -95,7 +95,7 @@ def quota_error(metric: str, limit: float, region: str) -> Document:
                         {
                             "quotaInfo": {
                                 "metricName": f"compute.googleapis.com/{metric.lower()}",
-                                "limitName": f"{metric.replace('_', '-')}-per-project-{scope}",
+                                "limitName": f"{metric.replace('_', '-')}-{scope}",
                                 "limit": limit,
                                 "dimensions": dimensions,
                             }

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from infra.localcloud.account import Account
 from infra.localcloud.errors import ApiError, invalid
 from infra.localcloud.store import Store
 
-_DEFAULT_LIMITS = {"GPUS_ALL_REGIONS": 16.0}
-_DEFAULT_LIMIT = 512.0
 SCHEDULER, METADATA, RUN_LIMIT = "scheduler", "metadata", "max-run-duration"
 MECHANISMS = (SCHEDULER, METADATA, RUN_LIMIT)
 """What can be broken: jobs that do not fire on schedule, VMs without a metadata server, run limits not kept."""
@@ -15,8 +14,9 @@ MECHANISMS = (SCHEDULER, METADATA, RUN_LIMIT)
 class Conditions:
     """Capacity per (zone, accelerator), quota limits per (metric, region or zone), and zones that cannot be reached."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, account: Account) -> None:
         self._store = store
+        self._account = account
 
     def set_capacity(self, zone: str, accelerator: str, available: bool | int) -> None:
         """`available`: True, False, or how many VMs or nodes of it can exist at the same time in the zone."""
@@ -41,8 +41,8 @@ class Conditions:
         for name in (place, ""):
             setting = self._store.get("quotas", f"{metric}/{name}")
             if setting is not None:
-                return float(setting["limit"])
-        return _DEFAULT_LIMITS.get(metric, _DEFAULT_LIMIT)
+                return self._account.limit(metric, float(setting["limit"]))
+        return self._account.limit(metric, None)
 
     def set_unreachable(self, zone: str, unreachable: bool) -> None:
         """While a zone is unreachable its calls answer 503 and lists over all zones are partial and say so."""

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from infra.localcloud.account import USER, WORKER, Account
 from infra.localcloud.app import answer, json_body
 from infra.localcloud.clock import CloudClock
 from infra.localcloud.conditions import Conditions
@@ -37,6 +38,7 @@ class ControlService:
     def __init__(
         self,
         clock: CloudClock,
+        account: Account,
         conditions: Conditions,
         faults: Faults,
         meter: Meter,
@@ -50,6 +52,7 @@ class ControlService:
         stop: Stop,
     ) -> None:
         self._clock = clock
+        self._account = account
         self._conditions = conditions
         self._faults = faults
         self._meter = meter
@@ -69,9 +72,13 @@ class ControlService:
             ("POST", "clock/advance", self._advance),
             ("POST", "capacity", self._set_capacity),
             ("POST", "quotas", self._set_quota),
+            ("POST", "account", self._set_account),
+            ("POST", "services", self._set_service),
+            ("GET", "permissions", self._list_permissions),
+            ("POST", "permissions", self._set_permission),
             ("POST", "zones/unreachable", self._set_unreachable),
             ("POST", "broken", self._set_broken),
-            ("POST", "accounts", self._set_account),
+            ("POST", "accounts", self._set_service_account),
             ("POST", "preempt", self._preempt),
             ("POST", "faults", self._plan_fault),
             ("GET", "faults", self._list_faults),
@@ -130,6 +137,26 @@ class ControlService:
         self._conditions.set_quota(_field(body, "name", str), place, _field(body, "limit", float))
         return answer({})
 
+    async def _set_account(self, request: Request) -> Response:
+        self._account.play(_field(await json_body(request), "kind", str))
+        return answer({})
+
+    async def _set_service(self, request: Request) -> Response:
+        body = await json_body(request)
+        self._account.set_enabled(_field(body, "name", str), _field(body, "enabled", bool))
+        return answer({})
+
+    async def _list_permissions(self, _request: Request) -> Response:
+        denied = {who: sorted(self._account.denied(who)) for who in (USER, WORKER)}
+        return answer({"known": sorted(self._account.known), "denied": denied})
+
+    async def _set_permission(self, request: Request) -> Response:
+        """`who` is "user" or "worker", the account that the VMs run as."""
+        body = await json_body(request)
+        permission, denied = _field(body, "permission", str), _field(body, "denied", bool)
+        self._account.set_denied(permission, body.get("who", USER), denied)
+        return answer({})
+
     async def _set_unreachable(self, request: Request) -> Response:
         body = await json_body(request)
         self._conditions.set_unreachable(_field(body, "zone", str), _field(body, "unreachable", bool))
@@ -141,7 +168,7 @@ class ControlService:
         self._conditions.set_broken(_field(body, "mechanism", str), _field(body, "broken", bool))
         return answer({})
 
-    async def _set_account(self, request: Request) -> Response:
+    async def _set_service_account(self, request: Request) -> Response:
         """A service account that is `denied` gets 403 from the TPU and Compute APIs."""
         body = await json_body(request)
         self._tokens.deny(_field(body, "email", str), _field(body, "denied", bool))

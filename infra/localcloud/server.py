@@ -16,10 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
+from starlette.routing import Route
 
 from infra.localcloud import proxy
+from infra.localcloud.account import Account
 from infra.localcloud.app import CloudApp, Service, request_inside
+from infra.localcloud.billing import BillingService
 from infra.localcloud.billing_catalog import BillingCatalogService
+from infra.localcloud.budgets import BudgetsService
 from infra.localcloud.catalog import Catalog
 from infra.localcloud.certs import Certificates, ensure_certificates
 from infra.localcloud.clock import CloudClock
@@ -38,7 +42,10 @@ from infra.localcloud.listeners import HttpServer, bind_preferring
 from infra.localcloud.meter import Meter
 from infra.localcloud.nodes import Delays, Nodes
 from infra.localcloud.oauth import OAuthService
+from infra.localcloud.quotas import QuotasService
+from infra.localcloud.resource_manager import IamService, ResourceManagerService
 from infra.localcloud.scheduler import SchedulerService
+from infra.localcloud.service_usage import ServiceUsageService
 from infra.localcloud.storage import StorageService
 from infra.localcloud.store import Store
 from infra.localcloud.tokens import Tokens
@@ -74,6 +81,7 @@ class Cloud:
         self._store = Store(options.state / "cloud.db")
         self._clock = CloudClock(self._store)
         self._tokens = Tokens(self._store, self._clock)
+        self._account = Account(self._store, self._tokens)
         self._faults = Faults(self._store)
         self._stopping = asyncio.Event()
         self._destroy = False
@@ -89,6 +97,9 @@ class Cloud:
         proxy_server = await self._start_proxy(tls.getsockname()[1])
         facts = self._facts(http, tls, proxy_server, certificates)
         services = self._assemble(facts, certificates)
+        self._account.learn(
+            [route.name for service in services for route in service.routes if isinstance(route, Route)]
+        )
         app = self._app = CloudApp(services, self._clock, self._before, self._meter.traffic.answered)
         servers = [HttpServer(app, http), HttpServer(app, tls, certificates.cert_pem, certificates.key_pem)]
         await self._vms.resume()
@@ -128,7 +139,8 @@ class Cloud:
     def _assemble(self, facts: dict[str, Any], certificates: Certificates) -> list[Service]:
         store, clock, project = self._store, self._clock, self._options.project
         catalog = Catalog.from_csv(self._options.prices)
-        conditions = Conditions(store)
+        account = self._account
+        conditions = Conditions(store, account)
         delays = Delays(create_s=self._options.create_s, delete_s=self._options.create_s / 2)
         access = CloudAccess(
             project, facts["proxy_url"], certificates.bundle_pem, facts["ssh_port"], facts["metadata_port"]
@@ -147,7 +159,7 @@ class Cloud:
         inventory = Inventory(store, clock, self._storage.billable)
         return [
             ControlService(
-                clock, conditions, self._faults, self._meter, self._nodes, self._instances, inventory, facts,
+                clock, account, conditions, self._faults, self._meter, self._nodes, self._instances, inventory, facts,
                 self._tokens, self._settle, self._advance, self._stop,
             ),
             TpuService(
@@ -160,7 +172,13 @@ class Cloud:
             ),
             SchedulerService(project, self._tokens, catalog, self._jobs),
             OAuthService(self._tokens, clock),
+            BillingService(project, account),
             BillingCatalogService(catalog),
+            BudgetsService(store),
+            QuotasService(project, account, catalog, conditions),
+            ServiceUsageService(project, account),
+            ResourceManagerService(project, account),
+            IamService(account),
             self._storage,
         ]  # fmt: skip
 
@@ -213,6 +231,7 @@ class Cloud:
     def _before(self, request: Request, method: str) -> Callable[[], None] | None:
         if "x-cloudscheduler" not in request.headers:  # A forgotten job must not keep the cloud from its idle exit.
             self._last_request = time.monotonic()
+        self._account.check(request, method)
         return None if method.startswith("localcloud.") else self._faults.meet(method)
 
     def _stop(self, destroy: bool) -> None:

@@ -13,6 +13,7 @@ from importlib import import_module
 import click
 
 COMMANDS = (
+    "init",
     "estimate",
     "launch",
     "status",
@@ -25,6 +26,7 @@ COMMANDS = (
     "recover",
     "accelerators",
     "workloads",
+    "doctor",
     "cloud",
 )
 

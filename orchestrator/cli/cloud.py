@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from orchestrator.cli import output
+from orchestrator.cli.played import cloud_options
 
 
 @click.group()
@@ -19,21 +20,19 @@ def cloud() -> None:
 
 
 @cloud.command()
-@click.option("--no-capacity", "empty", multiple=True, metavar="ZONE", help="A zone that has no VM to give.")
-@click.option("--capacity", "stocked", multiple=True, metavar="ZONE", help="A zone that has VMs again.")
-@click.option("--quota", "quotas", multiple=True, metavar="NAME[@PLACE]=LIMIT", help="A quota, in a region or zone.")
+@cloud_options
 @output.json_option
-def up(as_json: bool, **asked: tuple[str, ...]) -> None:
-    """Start it unless it runs, and set its troubles; they last until they are set anew.
+def up(as_json: bool, kind: str | None, **asked: tuple[str, ...]) -> None:
+    """Start it unless it runs, and set its account and troubles; they last until they are set anew.
 
     \b
     Examples:
-      orchestrate cloud up
       orchestrate cloud up --no-capacity us-central1-a --quota GPUS_ALL_REGIONS=0
+      orchestrate cloud up --account free-trial --deny tpu.nodes.delete@worker
     """
     from orchestrator.cli import localcloud
 
-    localcloud.up(**asked, as_json=as_json)
+    localcloud.up(**asked, kind=kind, as_json=as_json)
 
 
 @cloud.command()

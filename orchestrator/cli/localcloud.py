@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.bootstrap import SystemClock, ask_local_cloud, local_cloud
-from orchestrator.cli import output
+from orchestrator.cli import output, played
 from orchestrator.domain.money import usd
 from orchestrator.errors import CloudError, UsageError
 from orchestrator.waiting import wait_for
@@ -45,7 +45,7 @@ def _parsed_quota(text: str) -> dict[str, Any]:
     return {"name": found["name"], "limit": float(found["limit"]), **place}
 
 
-def up(*, empty: Sequence[str], stocked: Sequence[str], quotas: Sequence[str], as_json: bool) -> None:
+def up(*, empty: Sequence[str], stocked: Sequence[str], quotas: Sequence[str], as_json: bool, **account: Any) -> None:
     """Start it, apply the settings, and show it. Raises UsageError, CloudError."""
     from orchestrator.cli.offers import check_zone
 
@@ -60,6 +60,7 @@ def up(*, empty: Sequence[str], stocked: Sequence[str], quotas: Sequence[str], a
             ask_local_cloud(said, "capacity", {"zone": zone, "available": True})
         for limit in limits:
             ask_local_cloud(said, "quotas", limit)
+        played.play(said, **account)
         _show(project, as_json=as_json)
 
 

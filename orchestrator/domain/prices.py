@@ -165,6 +165,7 @@ class PriceBook:
     def all_zones(self, kind: str) -> list[str]:
         """Every zone in which something of this kind ("tpu", "gpu") is offered, in name order."""
         return sorted({zone for row in self._rows.values() if row.kind == kind for zone in row.zones})
+
     def offered(self, accelerator: Accelerator) -> list[str]:
         """Every zone that the list names for the accelerator, whatever is known of its price there."""
         main = _main_item(accelerator)

@@ -136,6 +136,13 @@ def test_a_quota_names_itself_and_its_limit() -> None:
     assert "(limit 4)" in str(_translated(_call(429, "RESOURCE_EXHAUSTED", message=QUOTA_TEXT)))
 
 
+def test_a_disabled_api_names_the_command_that_enables_it() -> None:
+    """By the service in the ErrorInfo; without one the console is named."""
+    told = _translated(_call(403, details=(_info("SERVICE_DISABLED", service="tpu.googleapis.com"),)))
+    assert "`gcloud services enable tpu.googleapis.com`" in told.hint
+    assert "console" in _translated(_call(403, reason="accessNotConfigured")).hint
+
+
 def _status(code: int, message: str, *details: Any) -> Status:
     status = Status(code=code, message=message)
     for detail in details:

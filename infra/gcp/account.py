@@ -1,0 +1,231 @@
+"""What can be asked about the account? `Account` over Google's billing, quota, IAM and service APIs; reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Literal
+
+# In one thread, here: doctor asks from many at once, which these packages do not take while they are being imported.
+from google.cloud import billing_v1, cloudquotas_v1, compute_v1, resourcemanager_v3, service_usage_v1, storage  # noqa: F401
+from google.cloud.billing import budgets_v1  # noqa: F401
+
+from infra.gcp.clients import CALL_TIMEOUT_S, GoogleClients
+from infra.gcp.clock import skew_s
+from infra.gcp.errors import translated
+from infra.gcp.permissions import ACT_AS, APIS, PERMISSIONS, ROLES_THAT_DELETE, PermissionNeed
+from infra.gcp.quota_names import GPUS_EVERYWHERE, GPUS_EVERYWHERE_ID, needed, quota_name
+from orchestrator.domain.accelerators import Accelerator
+from orchestrator.domain.account import (
+    Api,
+    Billing,
+    BucketFacts,
+    BudgetAlert,
+    GpuAllowance,
+    Permission,
+    ProjectFacts,
+    Quota,
+    WorkerAccount,
+)
+from orchestrator.domain.names import MANAGED
+from orchestrator.errors import CloudError, NotFound, OrchestratorError, UsageError
+
+_UNLIMITED = -1
+
+
+class GoogleAccount:
+    """The account behind one project."""
+
+    def __init__(self, clients: GoogleClients) -> None:
+        self._clients = clients
+        self._project = f"projects/{clients.project}"
+
+    def identity(self) -> str:
+        with translated("log in"):
+            return self._clients.identity()
+
+    def project(self) -> ProjectFacts:
+        with translated(f"look at project {self._clients.project}"):
+            found = self._clients.projects.get_project(name=self._project, **self._patience)
+        return ProjectFacts(found.project_id, found.name.rsplit("/", 1)[-1], found.state.name == "ACTIVE", found.parent)
+
+    def billing(self) -> Billing:
+        with translated("look at the billing account"):
+            found = self._clients.billing.get_project_billing_info(name=self._project, **self._patience)
+        return Billing(found.billing_account_name, found.billing_enabled)
+
+    def apis(self) -> tuple[Api, ...]:
+        names = [f"{self._project}/services/{need.name}" for need in APIS]
+        with translated("look at the enabled APIs"):
+            found = self._clients.services.batch_get_services(
+                service_usage_v1.BatchGetServicesRequest(parent=self._project, names=names), **self._patience
+            )
+        enabled = {service.config.name for service in found.services if service.state.name == "ENABLED"}
+        return tuple(Api(need.name, need.name in enabled, need.needed, need.purpose) for need in APIS)
+
+    def permissions(self) -> tuple[Permission, ...]:
+        granted = self._granted([need.name for need in PERMISSIONS])
+        act_as = self._may_act_as()
+        said = [(need, granted[need.name]) for need in PERMISSIONS] + [(ACT_AS, act_as)]
+        return tuple(Permission(need.name, has, need.needed, need.purpose) for need, has in said)
+
+    def gpus(self) -> GpuAllowance:
+        limit = self._gpus_everywhere()
+        if limit is None:
+            raise CloudError(f"Compute Engine shows no quota {GPUS_EVERYWHERE}")
+        name = f"{self._quota_parent('compute.googleapis.com')}/quotaInfos/{GPUS_EVERYWHERE_ID}"
+        try:
+            with translated(f"look at the quota {GPUS_EVERYWHERE}"):
+                found = self._clients.quotas.get_quota_info(name=name, **self._patience)
+        except OrchestratorError:
+            return GpuAllowance(GPUS_EVERYWHERE, limit, None)
+        raisable = found.quota_increase_eligibility
+        reason = "" if raisable.is_eligible else raisable.ineligibility_reason.name
+        return GpuAllowance(GPUS_EVERYWHERE, limit, raisable.is_eligible, reason)
+
+    def quotas(self, items: Sequence[Accelerator]) -> tuple[Quota, ...]:
+        apis = {item.api for item in items}
+        of_tpu = self._tpu_limits({quota_name(item) for item in items if item.api == "tpu"}) if "tpu" in apis else {}
+        of_gpu = self._gpu_limits() if "gpu" in apis else {}
+        everywhere = self._gpus_everywhere() if "gpu" in apis else None
+        return tuple(
+            Quota(
+                item.name, quota_name(item), needed(item),
+                (of_tpu if item.api == "tpu" else of_gpu).get(quota_name(item), {}),
+                everywhere if item.api == "gpu" else None,
+            )
+            for item in items
+        )  # fmt: skip
+
+    def budgets(self) -> tuple[BudgetAlert, ...]:
+        account, number = self.billing().account, self.project().number
+        if not account:
+            return ()
+        with translated("list the budgets"):
+            found = list(self._clients.budgets.list_budgets(parent=account, **self._patience))
+        # A budget without a filter watches every project of the account.
+        ours = [
+            one for one in found if not one.budget_filter.projects or f"projects/{number}" in one.budget_filter.projects
+        ]
+        return tuple(
+            BudgetAlert(
+                one.display_name or one.name.rsplit("/", 1)[-1],
+                _usd(one.amount.specified_amount) if "specified_amount" in one.amount else None,
+                one.budget_filter.credit_types_treatment.name != "EXCLUDE_ALL_CREDITS",
+            )
+            for one in ours
+        )
+
+    def worker(self) -> WorkerAccount:
+        email = self._worker_email()
+        with translated("read who may do what in the project"):
+            policy = self._clients.projects.get_iam_policy(resource=self._project, **self._patience)
+        member = f"serviceAccount:{email}"
+        roles = tuple(sorted({binding.role for binding in policy.bindings if member in binding.members}))
+        # What a custom role holds, and what a folder or an organization grants, is not seen from here.
+        unseen = bool(self.project().parent) or any(not role.startswith("roles/") for role in roles)
+        may: dict[Literal["tpu", "gpu"], bool | None] = {}
+        for kind, enough in ROLES_THAT_DELETE.items():
+            may[kind] = True if enough.intersection(roles) else None if unseen else False
+        return WorkerAccount(email, roles, may)
+
+    def buckets(self) -> tuple[BucketFacts, ...]:
+        with translated("list buckets"):
+            found = [
+                one for one in self._clients.storage.list_buckets(timeout=CALL_TIMEOUT_S)
+                if one.labels.get(MANAGED) == "1"
+            ]  # fmt: skip
+        return tuple(
+            BucketFacts(
+                str(one.name), str(one.location).lower(), int(one.soft_delete_policy.retention_duration_seconds or 0),
+                one.iam_configuration.public_access_prevention == "enforced",
+            )
+            for one in found
+        )  # fmt: skip
+
+    def clock_skew_s(self) -> float:
+        return skew_s(self._clients.endpoints)
+
+    @property
+    def _patience(self) -> dict[str, Any]:
+        return {"retry": self._clients.retry, "timeout": CALL_TIMEOUT_S}
+
+    def _quota_parent(self, service: str) -> str:
+        return f"{self._project}/locations/global/services/{service}"
+
+    def _compute_project(self) -> Any:
+        with translated("look at the project's quotas"):
+            return self._clients.projects_of_compute.get(project=self._clients.project, **self._patience)
+
+    def _worker_email(self) -> str:
+        return self._clients.service_account or str(self._compute_project().default_service_account)
+
+    def _gpus_everywhere(self) -> float | None:
+        """None when Compute Engine shows no such limit."""
+        return next((one.limit for one in self._compute_project().quotas if one.metric == GPUS_EVERYWHERE), None)
+
+    def _gpu_limits(self) -> dict[str, dict[str, float]]:
+        """{quota: {region: limit}}."""
+        limits: dict[str, dict[str, float]] = {}
+        with translated("list the quotas of all regions"):
+            for region in self._clients.regions.list(project=self._clients.project, **self._patience):
+                for one in region.quotas:
+                    limits.setdefault(one.metric, {})[region.name] = one.limit
+        return limits
+
+    def _tpu_limits(self, wanted: Iterable[str]) -> dict[str, dict[str, float]]:
+        """{quota: {zone: limit}}."""
+        names = set(wanted)
+        with translated("list the TPU quotas"):
+            found = self._clients.quotas.list_quota_infos(
+                parent=self._quota_parent("tpu.googleapis.com"), **self._patience
+            )
+            return {info.quota_id: _by_place(info) for info in found if info.quota_id in names}
+
+    def _granted(self, names: Sequence[str]) -> Mapping[str, bool | None]:
+        """Which of the permissions there are. Google refuses the whole question for one name that it does not know or
+        that a project does not take: then both halves are asked, down to that name, of which nothing is known.
+        """
+        try:
+            with translated("ask for the permissions"):
+                said = self._clients.projects.test_iam_permissions(
+                    resource=self._project, permissions=list(names), **self._patience
+                )
+        except UsageError:
+            if len(names) == 1:
+                return {names[0]: None}
+            half = len(names) // 2
+            return {**self._granted(names[:half]), **self._granted(names[half:])}
+        return {name: name in said.permissions for name in names}
+
+    def _may_act_as(self) -> bool | None:
+        """None when that cannot be asked: it must not hide the other permissions."""
+        need: PermissionNeed = ACT_AS
+        try:
+            email = self._worker_email()
+            path = f"/v1/projects/-/serviceAccounts/{email}:testIamPermissions"
+            with translated(f"ask for the right to use {email}"):
+                said = self._clients.post("iam.googleapis.com", path, {"permissions": [need.name]})
+        except NotFound:
+            return False
+        except OrchestratorError:
+            return None
+        return need.name in said.get("permissions", [])
+
+
+def _by_place(info: cloudquotas_v1.QuotaInfo) -> dict[str, float]:
+    """{zone: limit}: an entry for one place wins over one that holds for many."""
+    limits: dict[str, float] = {}
+    for entry in sorted(info.dimensions_infos, key=lambda entry: len(entry.dimensions)):
+        places = [entry.dimensions["zone"]] if "zone" in entry.dimensions else entry.applicable_locations
+        for place in places:
+            value = int(entry.details.value)
+            limits[place] = float("inf") if value == _UNLIMITED else float(value)
+    return limits
+
+
+def _usd(money: Any) -> Decimal | None:
+    """The amount; None in another currency, which cannot be compared."""
+    if money.currency_code not in ("", "USD"):
+        return None
+    return Decimal(money.units) + Decimal(money.nanos) / 10**9

@@ -1,0 +1,89 @@
+"""What does launch need of the account? The APIs it calls and the permissions of each call, kept beside the adapters.
+
+Whoever adds a call to an adapter adds its permission here; a test takes everything else away from the account and
+lets the adapters work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class ApiNeed:
+    """An API, and what for."""
+
+    name: str
+    needed: bool
+    purpose: str
+
+
+APIS = (
+    ApiNeed("tpu.googleapis.com", True, "renting TPU VMs"),
+    ApiNeed("compute.googleapis.com", True, "renting GPU VMs"),
+    ApiNeed("storage.googleapis.com", True, "data sets and results"),
+    ApiNeed("cloudscheduler.googleapis.com", True, "the server-side kill switch of TPU VMs"),
+    ApiNeed("cloudresourcemanager.googleapis.com", False, "doctor: project and permissions"),
+    ApiNeed("serviceusage.googleapis.com", False, "doctor: enabled APIs"),
+    ApiNeed("cloudbilling.googleapis.com", False, "doctor: the billing account; current prices"),
+    ApiNeed("billingbudgets.googleapis.com", False, "doctor: budget alerts"),
+    ApiNeed("cloudquotas.googleapis.com", False, "doctor: TPU quotas, and whether quotas can be raised"),
+    ApiNeed("iam.googleapis.com", False, "doctor: the right to use the VMs' service account"),
+)
+
+
+@dataclass(frozen=True)
+class PermissionNeed:
+    """A permission on the project, and the call that needs it."""
+
+    name: str
+    purpose: str
+    needed: bool = True
+
+
+def _needs(purpose: str, *names: str) -> tuple[PermissionNeed, ...]:
+    return tuple(PermissionNeed(name, purpose) for name in names)
+
+
+PERMISSIONS = (
+    *_needs("choose a TPU VM", "tpu.acceleratortypes.get", "tpu.runtimeversions.get"),
+    *_needs("create a TPU VM", "tpu.nodes.create", "tpu.operations.get"),
+    *_needs("watch and find TPU VMs", "tpu.nodes.get", "tpu.nodes.list", "tpu.nodes.getGuestAttributes"),
+    *_needs("delete a TPU VM", "tpu.nodes.delete"),
+    *_needs("choose a GPU VM", "compute.machineTypes.get", "compute.acceleratorTypes.get"),
+    *_needs(
+        "create a GPU VM", "compute.instances.create", "compute.instances.setMetadata", "compute.instances.setLabels",
+        "compute.instances.setServiceAccount", "compute.disks.create", "compute.disks.setLabels",
+        "compute.subnetworks.use", "compute.subnetworks.useExternalIp", "compute.zoneOperations.get",
+    ),
+    *_needs(
+        "watch and find GPU VMs", "compute.instances.get", "compute.instances.list",
+        "compute.instances.getGuestAttributes", "compute.disks.get", "compute.disks.list",
+    ),
+    *_needs("delete a GPU VM", "compute.instances.delete", "compute.disks.delete"),
+    *_needs(
+        "have a bucket", "storage.buckets.create", "storage.buckets.get", "storage.buckets.list",
+        "storage.buckets.update", "storage.buckets.delete",
+    ),
+    *_needs(
+        "bring data and results", "storage.objects.create", "storage.objects.get", "storage.objects.list",
+        "storage.objects.delete",
+    ),
+    *_needs(
+        "the server-side kill switch of TPU VMs", "cloudscheduler.jobs.create", "cloudscheduler.jobs.get",
+        "cloudscheduler.jobs.list", "cloudscheduler.jobs.update", "cloudscheduler.jobs.run",
+        "cloudscheduler.jobs.delete", "compute.projects.get",
+    ),
+)  # fmt: skip
+ACT_AS = PermissionNeed("iam.serviceAccounts.actAs", "let VMs run as their service account")
+"""Asked of that service account, as it is usually granted there."""
+
+ROLES_THAT_DELETE: dict[Literal["tpu", "gpu"], frozenset[str]] = {
+    "tpu": frozenset({"roles/owner", "roles/editor", "roles/tpu.admin"}),
+    "gpu": frozenset({
+        "roles/owner", "roles/editor", "roles/compute.admin", "roles/compute.instanceAdmin",
+        "roles/compute.instanceAdmin.v1",
+    }),
+}  # fmt: skip
+"""Predefined roles with `tpu.nodes.delete` and `compute.instances.delete`: what the VM's own timer needs."""

@@ -1,0 +1,54 @@
+"""Which IAM permissions does a call need? By Google's rule (`SERVICE.RESOURCE.VERB`), with its exceptions."""
+
+from __future__ import annotations
+
+_VERBS = {
+    "insert": "create", "patch": "update", "aggregatedList": "list", "wait": "get", "copy": "create",
+    "compose": "create", "rewrite": "create", "restore": "create", "getStorageLayout": "get",
+}  # fmt: skip
+_RESOURCES = {"acceleratorTypes": "acceleratortypes", "runtimeVersions": "runtimeversions"}
+"""The TPU API's permissions are lower case; those of Compute Engine are not."""
+_BY_RULE = ("tpu", "compute", "storage", "cloudscheduler")
+ACT_AS = "iam.serviceAccounts.actAs"
+_SPECIAL: dict[str, tuple[str, ...]] = {
+    "tpu.nodes.create": ("tpu.nodes.create", ACT_AS),
+    "compute.instances.insert": (
+        "compute.instances.create", "compute.instances.setMetadata", "compute.instances.setLabels",
+        "compute.instances.setServiceAccount", "compute.disks.create", "compute.disks.setLabels",
+        "compute.subnetworks.use", "compute.subnetworks.useExternalIp", ACT_AS,
+    ),
+    "cloudscheduler.jobs.create": ("cloudscheduler.jobs.create", ACT_AS),
+    "cloudbilling.projects.getBillingInfo": ("resourcemanager.projects.get",),
+    "cloudbilling.billingAccounts.get": ("billing.accounts.get",),
+    "billingbudgets.budgets.list": ("billing.budgets.list",),
+    "billingbudgets.budgets.get": ("billing.budgets.get",),
+    "billingbudgets.budgets.create": ("billing.budgets.create",),
+    "billingbudgets.budgets.patch": ("billing.budgets.update",),
+    "billingbudgets.budgets.delete": ("billing.budgets.delete",),
+    "cloudquotas.quotaInfos.list": ("cloudquotas.quotas.get",),
+    "cloudquotas.quotaInfos.get": ("cloudquotas.quotas.get",),
+    "serviceusage.services.get": ("serviceusage.services.get",),
+    "serviceusage.services.batchGet": ("serviceusage.services.get",),
+    "serviceusage.services.list": ("serviceusage.services.list",),
+    "serviceusage.services.enable": ("serviceusage.services.enable",),
+    "cloudresourcemanager.projects.get": ("resourcemanager.projects.get",),
+    "cloudresourcemanager.projects.getIamPolicy": ("resourcemanager.projects.getIamPolicy",),
+    "storage.xml.get": ("storage.objects.get",),
+    "storage.batch": (),  # each call in it is a call of its own, and is not looked at here
+}  # fmt: skip
+
+
+def needed(method: str) -> tuple[str, ...]:
+    """The permissions that `tpu.nodes.list` and the like need; none for what everybody may call."""
+    if method in _SPECIAL:
+        return _SPECIAL[method]
+    service, _, rest = method.partition(".")
+    parts = rest.split(".")
+    if service not in _BY_RULE or len(parts) < 2 or parts[1].startswith("testIam"):
+        return ()
+    if service == "compute" and parts[0] == "images":
+        return ()  # public images, of other projects
+    resource, verb = parts[0], _VERBS.get(parts[1], parts[1])
+    if service == "tpu":
+        resource = _RESOURCES.get(resource, resource)
+    return (f"{service}.{resource}.{verb}",)

@@ -1,0 +1,105 @@
+"""What is known about a Google Cloud account? The facts that `doctor` judges, as the `Account` port tells them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class ProjectFacts:
+    """The project; with a `parent` (an organization or folder) its account may inherit roles that are not seen here."""
+
+    name: str
+    number: str
+    active: bool
+    parent: str
+
+
+@dataclass(frozen=True)
+class Billing:
+    """The linked billing account, "" when there is none, and whether it is open."""
+
+    account: str
+    is_open: bool
+
+
+@dataclass(frozen=True)
+class Api:
+    """An API of the project. Without one that is `needed` nothing can be rented; others only tell something."""
+
+    name: str
+    enabled: bool
+    needed: bool
+    purpose: str
+
+
+@dataclass(frozen=True)
+class Permission:
+    """A permission of whoever calls. `granted` None: Google could not say whether it is there."""
+
+    name: str
+    granted: bool | None
+    needed: bool
+    purpose: str
+
+
+@dataclass(frozen=True)
+class GpuAllowance:
+    """How many GPUs the project may have in all regions; `raisable` None: nobody could say if more can be asked for.
+
+    `reason` is Google's for not raisable.
+    """
+
+    quota: str
+    limit: float
+    raisable: bool | None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Quota:
+    """What an accelerator counts against. `limits` by zone (TPU) or region (GPU); one that is not in it is not known.
+
+    `needed` is how much of it one VM takes. `everywhere` is the limit over all regions, None where there is none.
+    """
+
+    accelerator: str
+    name: str
+    needed: float
+    limits: Mapping[str, float]
+    everywhere: float | None = None
+
+
+@dataclass(frozen=True)
+class BudgetAlert:
+    """A budget that watches the project. `usd` None: no fixed amount. `net_of_credits`: it sees only what is paid."""
+
+    name: str
+    usd: Decimal | None
+    net_of_credits: bool
+
+
+@dataclass(frozen=True)
+class WorkerAccount:
+    """The service account that VMs run as, its roles on the project, and what it may delete by them.
+
+    `may_delete` says for `tpu` and `gpu`: True, False, or None when what decides is not seen: a custom role's content,
+    or roles of a folder or an organization above the project.
+    """
+
+    email: str
+    roles: tuple[str, ...]
+    may_delete: Mapping[Literal["tpu", "gpu"], bool | None]
+
+
+@dataclass(frozen=True)
+class BucketFacts:
+    """A bucket of ours. `soft_delete_s` is for how long deleted data is kept, and billed."""
+
+    name: str
+    region: str
+    soft_delete_s: int
+    is_private: bool

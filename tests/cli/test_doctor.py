@@ -1,0 +1,66 @@
+"""What does `doctor` say of each account that the local cloud can play, and does launch meet what it said?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cli.conftest import LOCAL, Done, Shell
+
+
+@pytest.fixture
+def cloud(run_cli: Shell) -> Iterator[Shell]:
+    """A shell whose local cloud ends with the test."""
+    yield run_cli
+    run_cli("cloud", "down", "--destroy")
+
+
+def _failing(done: Done) -> dict[str, str]:
+    """{check: next step} of what FAILs; the exit code must say the same."""
+    found = {one["check"]: one["next_step"] for one in done.json["findings"] if one["verdict"] == "FAIL"}
+    assert done.exit == (5 if found else 0), done
+    return found
+
+
+def test_an_account_in_order_passes(cloud: Shell) -> None:
+    """Plain lines where there is no terminal; only the missing budget alert is a warning."""
+    done = cloud("doctor")
+    assert (done.exit, done.stderr) == (0, LOCAL)
+    lines = done.stdout.splitlines()
+    assert [line for line in lines if line.startswith("FAIL")] == []
+    assert [line for line in lines if line.startswith("WARN")] == ["WARN  budget alert: no budget watches this project"]
+    assert "PASS  permissions: " in done.stdout
+    assert "      next: `gcloud billing budgets create" in done.stdout
+
+
+def test_a_free_trial_fails_for_gpus_and_not_for_tpus(cloud: Shell) -> None:
+    """A launch of a GPU ends with 5 and the same advice; nothing is left behind."""
+    assert cloud("cloud", "up", "--account", "free-trial").exit == 0
+    failing = _failing(cloud("doctor", "--json"))
+    assert sorted(failing) == ["account kind", "quotas"]
+    assert "upgrade" in failing["account kind"]
+    assert "no cap" in failing["account kind"]
+    assert _failing(cloud("doctor", "--accel", "v3-8", "--json")) == {}
+    launched = cloud(
+        "launch", "--accel", "t4", "--workload", "mnist-mlp", "--epochs", "1", "--zone", "us-central1-a", "--yes"
+    )
+    assert launched.exit == 5, launched
+    assert "GPUS_ALL_REGIONS" in launched.stderr + launched.stdout
+    assert "upgrade it first" in launched.stderr + launched.stdout
+    assert cloud("cloud", "status", "--json").json["items"] == []
+
+
+def test_closed_billing_a_disabled_api_and_a_missing_right(cloud: Shell) -> None:
+    """Each is named with the command or the page that mends it; what is not known is refused."""
+    assert cloud("cloud", "up", "--account", "closed-billing", "--disable-api", "compute").exit == 0
+    failing = _failing(cloud("doctor", "--accel", "v3-8", "--json"))
+    assert sorted(failing) == ["APIs", "billing"]
+    assert failing["APIs"] == "`gcloud services enable compute.googleapis.com --project local-project`"
+    back = ("--account", "new-project", "--enable-api", "compute", "--deny", "tpu.nodes.create")
+    assert cloud("cloud", "up", *back, "--deny", "tpu.nodes.delete@worker").exit == 0
+    failing = _failing(cloud("doctor", "--json"))
+    assert sorted(failing) == ["kill-switch rights", "permissions", "quotas"]
+    assert "GPUS_ALL_REGIONS" in failing["quotas"]
+    unknown = cloud("cloud", "up", "--deny", "tpu.nodes.paint")
+    assert (unknown.exit, "tpu.nodes.paint" in unknown.stderr) == (1, True)

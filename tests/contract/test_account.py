@@ -1,0 +1,180 @@
+"""Does the adapter tell what the account is? On the local cloud, which plays the accounts and enforces what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from google.cloud.billing import budgets_v1
+
+from infra.gcp.account import GoogleAccount
+from infra.gcp.permissions import ACT_AS, APIS, PERMISSIONS
+from infra.gcp.storage import Buckets
+from orchestrator.domain.accelerators import accelerator, accelerators
+from orchestrator.domain.account import Billing, BudgetAlert
+from orchestrator.errors import ApiDisabled, BillingDisabled, NotFound, PermissionDenied, QuotaExceeded
+from orchestrator.ports import VmRef
+from tests.contract.cloud import LocalCloud, running
+from tests.contract.rigs import CloudRig
+
+PARENT = "billingAccounts/01LOCA-1C10UD-000000"
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud]:
+    """A cloud of its own: every test here changes the account that all calls go through."""
+    with running(tmp_path_factory.mktemp("account")) as found:
+        yield found
+
+
+@pytest.fixture
+def account(cloud: LocalCloud) -> Iterator[GoogleAccount]:
+    """The account of that cloud, which is as usual again afterwards."""
+    yield GoogleAccount(cloud.clients(retry_s=0.5))
+    cloud.control("account", {"kind": "standard"})
+    for need in APIS:
+        cloud.control("services", {"name": need.name, "enabled": True})
+    for who, names in cloud.control("permissions")["denied"].items():
+        for name in names:
+            cloud.control("permissions", {"permission": name, "who": who, "denied": False})
+
+
+def test_an_account_in_order(account: GoogleAccount) -> None:
+    """Everything can be asked, and nothing stands in the way."""
+    assert account.identity()
+    project = account.project()
+    assert (project.name, project.active, project.parent) == ("local-project", True, "")
+    assert account.billing() == Billing(PARENT, True)
+    assert [api.name for api in account.apis() if not api.enabled] == []
+    assert {one.name for one in account.permissions() if not one.granted} == set()
+    assert (account.gpus().limit, account.gpus().raisable) == (16, True)
+    worker = account.worker()
+    assert (worker.roles, worker.may_delete) == (("roles/editor",), {"tpu": True, "gpu": True})
+    assert account.clock_skew_s() == 0
+
+
+def test_the_quotas_read_are_the_quotas_enforced(account: GoogleAccount, cloud: LocalCloud) -> None:
+    """A limit set in one zone is shown for that zone alone, and a create there is held to it."""
+    everything = tuple(accelerators().values())
+    assert [one.accelerator for one in account.quotas(everything) if not one.limits] == [], "every name is known"
+    cloud.control("quotas", {"name": "TPUV3PerProjectPerZoneForTPUAPI", "zone": "us-central1-b", "limit": 4})
+    cloud.control("quotas", {"name": "NVIDIA_T4_GPUS", "region": "us-west1", "limit": 0})
+    tpu, gpu = account.quotas([accelerator("v3-8"), accelerator("t4")])
+    assert (tpu.needed, tpu.limits["us-central1-b"], tpu.limits["us-central1-a"], tpu.everywhere) == (8, 4, 512, None)
+    assert (gpu.needed, gpu.limits["us-west1"], gpu.limits["us-central1"], gpu.everywhere) == (1, 0, 512, 16)
+    rig = CloudRig("tpu", cloud, retry_s=0.5)
+    with pytest.raises(QuotaExceeded):
+        rig.provider.create(rig.spec("us-central1-b"))
+
+
+def test_a_free_trial_has_no_gpus_whatever_is_set(account: GoogleAccount, cloud: LocalCloud) -> None:
+    """Zero, not raisable, and the create fails as Google says it, with what to do."""
+    cloud.control("account", {"kind": "free-trial"})
+    cloud.control("quotas", {"name": "GPUS_ALL_REGIONS", "limit": 8})
+    gpus = account.gpus()
+    assert (gpus.limit, gpus.raisable, gpus.reason) == (0, False, "OTHER")
+    rig = CloudRig("gpu", cloud, retry_s=0.5)
+    spec = rig.spec()
+    operation = rig.provider.create(spec)
+
+    def refused() -> str | None:
+        try:
+            rig.provider.operation_done(spec.ref, operation)
+        except QuotaExceeded as cause:
+            return f"{cause.quota} {cause.hint}"
+        return None
+
+    told = rig.wait(refused)
+    assert told.startswith("GPUS-ALL-REGIONS-per-project ")
+    assert "upgrade" in told
+    assert "no cap" in told
+    assert rig.is_gone(spec.ref)
+
+
+def test_a_closed_billing_account_creates_nothing(account: GoogleAccount, cloud: LocalCloud) -> None:
+    """Reads and deletes go on, so that what is there can be ended."""
+    cloud.control("account", {"kind": "closed-billing"})
+    assert account.billing().is_open is False
+    for api in ("tpu", "gpu"):
+        rig = CloudRig(api, cloud, retry_s=0.5)  # type: ignore[arg-type]
+        with pytest.raises(BillingDisabled):
+            rig.provider.create(rig.spec())
+        assert rig.provider.list_billable().found == ()
+        rig.provider.delete(VmRef("us-central1-a", "oc-not-there-a1-0000"))
+
+
+def test_a_disabled_api_answers_nothing(account: GoogleAccount, cloud: LocalCloud) -> None:
+    """Every call of it says so, with the command that enables it; the others do not notice."""
+    cloud.control("services", {"name": "tpu", "enabled": False})
+    tpu, gpu = CloudRig("tpu", cloud, retry_s=0.5), CloudRig("gpu", cloud, retry_s=0.5)
+    for call in (tpu.provider.list_billable, lambda: tpu.provider.get(VmRef("us-central1-a", "x"))):
+        with pytest.raises(ApiDisabled) as caught:
+            call()
+        assert "`gcloud services enable tpu.googleapis.com`" in caught.value.hint
+    assert gpu.provider.list_billable().found == ()
+    assert [api.name for api in account.apis() if not api.enabled] == ["tpu.googleapis.com"]
+    cloud.control("services", {"name": "tpu", "enabled": True})
+    assert tpu.provider.list_billable().found == ()
+
+
+def test_a_missing_permission_stops_exactly_its_calls(account: GoogleAccount, cloud: LocalCloud) -> None:
+    """Taken from the user, the VMs keep it; taken from the VMs, their account is shown without the role."""
+    cloud.control("permissions", {"permission": "tpu.nodes.list", "denied": True})
+    rig = CloudRig("tpu", cloud, retry_s=0.5)
+    with pytest.raises(PermissionDenied, match=r"tpu\.nodes\.list"):
+        rig.provider.list_billable()
+    with pytest.raises(NotFound):
+        rig.provider.get(VmRef("us-central1-a", "not-there"))
+    assert [one.name for one in account.permissions() if not one.granted] == ["tpu.nodes.list"]
+    assert account.worker().may_delete["tpu"] is True
+    cloud.control("permissions", {"permission": "tpu.nodes.delete", "who": "worker", "denied": True})
+    assert account.worker().may_delete == {"tpu": False, "gpu": False}
+
+
+def test_the_listed_permissions_are_enough(account: GoogleAccount, cloud: LocalCloud, tmp_path: Path) -> None:
+    """Everything that is not on the list is taken away, and the adapters that launch uses work all the same."""
+    listed = {need.name for need in (*PERMISSIONS, ACT_AS) if need.needed}
+    known = set(cloud.control("permissions")["known"])
+    assert listed <= known, "each is needed by some call"
+    for name in known - listed:
+        cloud.control("permissions", {"permission": name, "denied": True})
+    for api in ("tpu", "gpu"):
+        rig = CloudRig(api, cloud, retry_s=0.5)  # type: ignore[arg-type]
+        spec = rig.spec()
+        rig.provider.validate(spec)
+        operation = rig.provider.create(spec)
+        rig.wait(lambda: rig.provider.operation_done(spec.ref, operation))  # noqa: B023
+        assert rig.provider.get(spec.ref).workers
+        rig.provider.host_keys(spec.ref)
+        for item in rig.provider.list_billable().found:
+            rig.provider.delete_billable(item)
+        rig.wait(lambda: rig.is_gone(spec.ref))  # noqa: B023
+    store, name = Buckets(cloud.clients()), f"{cloud.project}-orchestrate-us-central1"
+    (tmp_path / "x").write_text("x")
+    store.ensure_bucket(name, "us-central1", {}, 30)
+    store.upload(name, "x", tmp_path / "x")
+    assert store.read(name, "x") == b"x"
+    [bucket] = account.buckets()
+    assert (bucket.region, bucket.soft_delete_s, bucket.is_private) == ("us-central1", 0, True)
+    store.delete_bucket(name)
+
+
+def test_a_budget_is_net_of_credits_unless_it_says_otherwise(account: GoogleAccount, cloud: LocalCloud) -> None:
+    """Google's default is the trap; a budget for another project is not ours."""
+    budgets = cloud.clients().budgets
+
+    def budget(name: str, **watched: object) -> budgets_v1.Budget:
+        amount = {"specified_amount": {"currency_code": "USD", "units": 240}}
+        wanted = budgets_v1.Budget(display_name=name, amount=amount, budget_filter=watched)
+        return budgets.create_budget(parent=PARENT, budget=wanted)
+
+    made = budget("default")
+    budget("strange", projects=["projects/999"])
+    assert account.budgets() == (BudgetAlert("default", Decimal(240), True),)
+    made.budget_filter.credit_types_treatment = budgets_v1.Filter.CreditTypesTreatment.EXCLUDE_ALL_CREDITS
+    budgets.update_budget(budget=made)
+    assert account.budgets() == (BudgetAlert("default", Decimal(240), False),)
+    budgets.delete_budget(name=made.name)
+    assert account.budgets() == ()
