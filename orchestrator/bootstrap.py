@@ -8,12 +8,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.config import LOCAL_PROJECT, Config, load_config, project_home, state_home
-from orchestrator.domain.prices import catalog_prices
 from orchestrator.errors import CloudError, LedgerTrouble
 from orchestrator.ledger import IN_MEMORY, Ledger
 
@@ -85,6 +83,8 @@ def open_project(environ: Mapping[str, str], folder: Path, *, without_ledger: bo
 
 def prices_file() -> Path:
     """The price catalog as a file; the local cloud bills by the same list."""
+    from importlib.resources import files
+
     return Path(str(files("orchestrator.catalog") / "prices.csv"))
 
 
@@ -122,6 +122,7 @@ def connect(project: Project, stop: threading.Event | None = None) -> Services:
     from infra.killswitches import DeadlineTimer, MaxRunDuration
     from infra.ssh import FabricShells
     from infra.vm import payload
+    from orchestrator.domain.prices import catalog_prices
     from orchestrator.ports import VmProvider
     from orchestrator.stages.context import Pace, Payload, Services
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 
-import tomllib
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from orchestrator.errors import UsageError
@@ -63,6 +62,8 @@ def load_config(folder: Path, environ: Mapping[str, str]) -> Config:
     path = folder / FILE_NAME
     values: dict[str, object] = {}
     if path.exists():
+        import tomllib
+
         try:
             values = tomllib.loads(path.read_text("utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as cause:

@@ -58,6 +58,7 @@ def main() -> int:
     """Run the command line; returns the exit code (design: 0 1 2 3 4 5 6, 130)."""
     from orchestrator.errors import OrchestratorError, UnexpectedError
 
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # to look for them takes longer than most commands
     os.umask(0o077)  # everything that is kept is its owner's alone
     logging.basicConfig(level=logging.CRITICAL if not os.environ.get("ORCHESTRATE_DEBUG") else logging.INFO)
     try:

@@ -45,9 +45,11 @@ def opened(*, as_json: bool, without_ledger: bool = False) -> Iterator[Project]:
 
 
 def say(text: str) -> None:
-    """A message for people, on stderr."""
-    console = stderr()
-    console.print(text, highlight=False, soft_wrap=not console.is_terminal, markup=False)
+    """A message for people, on stderr. Without a terminal the library for terminals is not even loaded."""
+    if not sys.stderr.isatty():
+        sys.stderr.write(text + "\n")
+        return
+    stderr().print(text, highlight=False, markup=False)
 
 
 def print_json(value: Any) -> None:

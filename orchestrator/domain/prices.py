@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from functools import cache
-from importlib.resources import files
 
 from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.money import HOURS_PER_MONTH, ZERO, Rate
@@ -118,6 +116,8 @@ def _main_item(accelerator: Accelerator) -> tuple[str, str]:
 
 def read_rows(text: str) -> list[PriceRow]:
     """Rows of a prices.csv text."""
+    import csv
+
     return [
         PriceRow(
             kind=row["kind"],
@@ -137,4 +137,6 @@ def read_rows(text: str) -> list[PriceRow]:
 @cache
 def catalog_prices() -> PriceBook:
     """The prices that come with this package."""
+    from importlib.resources import files
+
     return PriceBook(read_rows((files("orchestrator.catalog") / "prices.csv").read_text("utf-8")))

@@ -42,7 +42,7 @@ class RunSpec(BaseModel):
     `batch_size` is the global batch. `max_hours` bounds each attempt from its create to its deadline.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     accelerator: str
     workload: str
@@ -66,7 +66,7 @@ class Run(BaseModel):
     `preemptions` counts the VMs that were taken back; `stop_requested` is the wish of `teardown` in another process.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     id: str
     experiment: str
@@ -103,7 +103,7 @@ class Attempt(BaseModel):
     their slack.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     run: str
     number: int
