@@ -7,6 +7,7 @@ from typing import Any
 
 from orchestrator.bills import LAG, Comparison, Coverage, Drift
 from orchestrator.cli import plain
+from orchestrator.cli.money import exact
 from orchestrator.domain.money import CENT, ZERO, usd
 from orchestrator.ledger import Credit, Freeze
 
@@ -21,22 +22,22 @@ def comparison_json(found: Comparison, frozen: Freeze | None) -> dict[str, Any]:
         "rows": found.rows,
         "usage_starts": found.starts,
         "usage_ends": found.ends,
-        "gross_usd": found.gross_usd,
-        "credits_usd": found.credits_usd,
-        "net_usd": found.gross_usd + found.credits_usd,
+        "gross_usd": exact(found.gross_usd),
+        "credits_usd": exact(found.credits_usd),
+        "net_usd": exact(found.gross_usd + found.credits_usd),
         "runs": [{"run": item.run, **_drift_json(item)} for item in found.runs],
         "total": _drift_json(found.total),
         "buckets": _drift_json(found.shared),
-        "not_ours_usd": found.others_usd,
+        "not_ours_usd": exact(found.others_usd),
         "frozen": None if frozen is None else {"at": frozen.at, "reason": frozen.reason},
     }
 
 
 def _drift_json(item: Drift) -> dict[str, Any]:
     return {
-        "ledger_usd": item.counted_usd,
-        "billed_usd": item.billed_usd,
-        "drift": None if item.ratio is None else round(item.ratio, 6),
+        "ledger_usd": exact(item.counted_usd),
+        "billed_usd": exact(item.billed_usd),
+        "drift": None if item.ratio is None else exact(round(item.ratio, 6)),
         "coverage": item.coverage.value,
         "over": item.is_over,
         "under": item.is_under,

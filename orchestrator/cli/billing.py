@@ -65,6 +65,7 @@ def acknowledge(ctx: click.Context, as_json: bool) -> None:
 
     from orchestrator.bills import Bills
     from orchestrator.bootstrap import SystemClock
+    from orchestrator.cli.money import exact
     from orchestrator.domain.money import usd
 
     as_json = _json_asked(ctx, as_json)
@@ -74,8 +75,8 @@ def acknowledge(ctx: click.Context, as_json: bool) -> None:
         counted = bills.acknowledge(bills.compare(now), who, now)
         if as_json:
             reason = None if frozen is None else frozen.reason
-            said = {"acknowledged": reason, "by": who, "at": now, "counted_anew_usd": counted}
-            output.print_json({**said, "billed_more_usd": project.ledger.billed_more_usd()})
+            said = {"acknowledged": reason, "by": who, "at": now, "counted_anew_usd": exact(counted)}
+            output.print_json({**said, "billed_more_usd": exact(project.ledger.billed_more_usd())})
             return
         output.print_text(
             "nothing was frozen" if frozen is None else f"acknowledged by {who}: {frozen.reason}; creates go on"

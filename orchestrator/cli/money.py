@@ -57,16 +57,16 @@ def money_json(view: MoneyView, now: datetime, frozen: Freeze | None) -> dict[st
     spent_usd = spent_before_usd + billed_more_usd + what the runs' settled attempts cost.
     """
     return {
-        "credit_usd": _exact(view.credit_usd),
+        "credit_usd": exact(view.credit_usd),
         "expires": view.expires,
         "days_left": days_left(view, now),
-        "spent_usd": _exact(view.spent_usd),
-        "spent_before_usd": _exact(view.spent_before_usd),
-        "billed_more_usd": _exact(view.billed_more_usd),
-        "accruing_usd": _exact(view.accruing_usd),
-        "reserved_usd": _exact(view.reserved_usd),
-        "free_usd": _exact(view.free_usd),
-        "burn_usd_per_hour": _exact(view.burn_usd_per_hour),
+        "spent_usd": exact(view.spent_usd),
+        "spent_before_usd": exact(view.spent_before_usd),
+        "billed_more_usd": exact(view.billed_more_usd),
+        "accruing_usd": exact(view.accruing_usd),
+        "reserved_usd": exact(view.reserved_usd),
+        "free_usd": exact(view.free_usd),
+        "burn_usd_per_hour": exact(view.burn_usd_per_hour),
         "ends_at": view.ends_at,
         "frozen": None if frozen is None else {"at": frozen.at, "reason": frozen.reason},
     }
@@ -74,12 +74,12 @@ def money_json(view: MoneyView, now: datetime, frozen: Freeze | None) -> dict[st
 
 def run_json(run: RunSum) -> dict[str, Any]:
     """One run's money; usd is what it has cost so far, reserved_usd what its open attempts hold."""
-    return {**asdict(run), "usd": _exact(run.usd), "reserved_usd": _exact(run.reserved_usd)}
+    return {**asdict(run), "usd": exact(run.usd), "reserved_usd": exact(run.reserved_usd)}
 
 
 def experiment_json(one: ExperimentSum) -> dict[str, Any]:
     """One launch's money."""
-    return {**asdict(one), "usd": _exact(one.usd), "reserved_usd": _exact(one.reserved_usd)}
+    return {**asdict(one), "usd": exact(one.usd), "reserved_usd": exact(one.reserved_usd)}
 
 
 def budget_lines(view: MoneyView, now: datetime, *, simulated: bool) -> Iterator[str]:
@@ -160,6 +160,6 @@ def days_left(view: MoneyView, now: datetime) -> int | None:
     return None if view.expires is None else max(0, (view.expires - now.date()).days)
 
 
-def _exact(amount: Decimal) -> str:
+def exact(amount: Decimal) -> str:
     """All digits that count, and no zeros behind them: the same amount is always the same text."""
     return format(amount.normalize(), "f")
