@@ -29,7 +29,7 @@ def import_export(ctx: click.Context, file: Path, replace: bool, everything: boo
     \b
     Example:
       bq query --format=json --nouse_legacy_sql --max_rows=100000 \\
-        'SELECT * FROM billing.gcp_billing_export_resource_v1_XXXXXX' > export.json
+        'SELECT * FROM billing.gcp_billing_export_resource_v1_ACCOUNT' > export.json
       orchestrate budget import export.json
     """
     from orchestrator.bills import Bills
