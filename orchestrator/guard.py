@@ -7,8 +7,7 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 
 from orchestrator.domain.money import ZERO
-from orchestrator.domain.plan import KILL_SLACK_S
-from orchestrator.domain.runs import Attempt, AttemptState
+from orchestrator.domain.runs import KILL_SLACK_S, Attempt, AttemptState
 from orchestrator.errors import CreatesFrozen, UsageError
 from orchestrator.ledger import Credit, Ledger
 

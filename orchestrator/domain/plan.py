@@ -12,11 +12,10 @@ from orchestrator.domain import names
 from orchestrator.domain.accelerators import Accelerator, accelerator
 from orchestrator.domain.money import ZERO, cents_up, storage_usd
 from orchestrator.domain.prices import PriceBook, region_of
+from orchestrator.domain.runs import KILL_SLACK_S as KILL_SLACK_S
 from orchestrator.domain.runs import Attempt, AttemptState, Run, RunSpec, RunState, Stage
 from orchestrator.errors import UsageError
 
-KILL_SLACK_S = 600
-"""A VM is gone this long after its deadline at the latest, also when only its weakest kill switch works."""
 RESULTS_BYTES = 64 * 2**20
 """Room reserved in the bucket for the results of one attempt."""
 BUCKET_LIFETIME_DAYS = 30

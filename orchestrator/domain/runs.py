@@ -10,6 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.domain.money import Rate
 
+KILL_SLACK_S = 600
+"""A VM is gone this long after its deadline at the latest, also when only its weakest kill switch works."""
+
 
 class Stage(StrEnum):
     """The five steps of a run, in order, and the end."""
