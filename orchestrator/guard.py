@@ -118,6 +118,12 @@ def money_view(ledger: Ledger, credit: Credit, now: datetime) -> MoneyView:
     )
 
 
+def overdue(ledger: Ledger, now: datetime) -> list[Attempt]:
+    """Attempts whose VM must be gone by now and of which nobody has proven it: their money stays held."""
+    latest = now - timedelta(seconds=KILL_SLACK_S)
+    return [one for one in ledger.attempts(unsettled=True) if one.billed_from and one.deadline < latest]
+
+
 def _ends_at(credit: Credit, left: Decimal, burn: Decimal, now: datetime) -> datetime | None:
     ends: list[datetime] = []
     if burn > 0:

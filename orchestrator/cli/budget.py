@@ -138,7 +138,7 @@ def _lines(project: Project, newest: int | None) -> Iterator[str]:
     from orchestrator.bootstrap import SystemClock
     from orchestrator.cli import plain
     from orchestrator.cli.money import budget_lines, experiment_lines, frozen_lines, run_lines
-    from orchestrator.guard import money_view, stated_credit
+    from orchestrator.guard import money_view, overdue, stated_credit
     from orchestrator.sums import counts, experiment_sums, run_sums
 
     ledger, now, fits = project.ledger, SystemClock().now(), plain.width()
@@ -147,6 +147,8 @@ def _lines(project: Project, newest: int | None) -> Iterator[str]:
     yield from budget_lines(money_view(ledger, credit, now), now, simulated=project.simulated)
     if (frozen := ledger.frozen()) is not None:
         yield from frozen_lines(frozen)
+    for attempt in overdue(ledger, now):
+        yield f"may still bill: {attempt.vm} in {attempt.zone}, past its deadline; `orchestrate recover` proves it gone"
     runs = run_sums(ledger, now, newest)
     if not runs:
         return

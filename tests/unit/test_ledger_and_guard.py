@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.domain.runs import AttemptState
 from orchestrator.errors import OrchestratorError, OverCap, UsageError
-from orchestrator.guard import cost_so_far, credit_or_refuse, money_view, must_stop
+from orchestrator.guard import cost_so_far, credit_or_refuse, money_view, must_stop, overdue
 from orchestrator.ledger import Credit, Ledger
 from tests.unit.world import World
 
@@ -150,6 +150,16 @@ def test_guard_leaves_time_for_the_way_home(world: World) -> None:
     short = attempt.model_copy(update={"deadline": start + timedelta(seconds=100)})
     assert must_stop(short, start + timedelta(seconds=89)) is None
     assert must_stop(short, start + timedelta(seconds=90)) is not None
+
+
+def test_vm_past_its_deadline_that_nobody_proved_gone_is_named(world: World) -> None:
+    """Not before its last kill switch must have fired, and not when nothing was ever asked for."""
+    world.admit("v3-8")
+    [run] = world.admit("v3-8")
+    attempt = world.ledger.update_attempt(run.id, 1, billed_from=world.clock.now())
+    latest = attempt.deadline + timedelta(seconds=600)
+    assert overdue(world.ledger, latest) == []
+    assert overdue(world.ledger, latest + timedelta(seconds=1)) == [attempt]
 
 
 def test_real_project_without_a_stated_credit_is_refused(world: World) -> None:
