@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +94,8 @@ def open_project(environ: Mapping[str, str], folder: Path, *, without_ledger: bo
 
 def prices_file() -> Path:
     """The price catalog as a file; the local cloud bills by the same list."""
+    from importlib.resources import files
+
     return Path(str(files("orchestrator.catalog") / "prices.csv"))
 
 

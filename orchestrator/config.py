@@ -8,7 +8,6 @@ from datetime import date
 from decimal import Decimal
 from pathlib import Path
 
-import tomllib
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from orchestrator.domain.prices import PriceAge
@@ -82,6 +81,8 @@ def load_config(folder: Path, environ: Mapping[str, str]) -> Config:
     path = folder / FILE_NAME
     values: dict[str, object] = {}
     if path.exists():
+        import tomllib
+
         try:
             values = tomllib.loads(path.read_text("utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as cause:

@@ -4,6 +4,7 @@ OrchestratorError
 ├── UsageError (2)            the request or the configuration is wrong; nothing was done
 ├── RefusedByBudget (3)
 │   ├── OverCap               the worst case does not fit into what is free
+│   ├── CreatesFrozen         more was billed than the ledger holds, and nobody has acknowledged it
 │   ├── UnknownPrice          no price, so no bound: never taken as $0
 │   ├── StalePrice            a price, but older than it may be
 │   └── WrongPrice            a figure that cannot be the price: zero, a sentinel, a reservation's
@@ -79,6 +80,16 @@ class OverCap(RefusedByBudget):
         )
         self.needed_usd = needed_usd
         self.free_usd = free_usd
+
+
+class CreatesFrozen(RefusedByBudget):
+    """A billing export says more than the ledger does; until that is acknowledged nothing new is rented."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"creates are frozen: {reason}",
+            "look at the bill; then `orchestrate budget acknowledge` counts what was billed and goes on",
+        )
 
 
 class UnknownPrice(RefusedByBudget):

@@ -26,6 +26,7 @@ from orchestrator.domain.runs import PastRun, RunSpec
 from orchestrator.errors import UsageError
 from orchestrator.guard import MoneyView
 from orchestrator.ledger import Ledger
+from orchestrator.sums import past_runs
 from trainer.errors import ConfigError, RecordError
 from trainer.workloads import get_workload
 
@@ -122,7 +123,7 @@ def _estimate(
         of_credit=worst / money.credit_usd if money.credit_usd else None,
         of_free=worst / free if free else None,
         hours_left=free / rate.usd_per_hour,
-        expected=_expected(spec, item, zone, prices, ledger.past_runs(spec.workload, item.name)),
+        expected=_expected(spec, item, zone, prices, past_runs(ledger, spec.workload, item.name)),
     )
 
 

@@ -7,12 +7,12 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 
 from orchestrator.domain.money import ZERO
-from orchestrator.domain.plan import KILL_SLACK_S
-from orchestrator.domain.runs import Attempt, AttemptState
-from orchestrator.errors import UsageError
+from orchestrator.domain.runs import KILL_SLACK_S, Attempt, AttemptState
+from orchestrator.errors import CreatesFrozen, UsageError
 from orchestrator.ledger import Credit, Ledger
 
 FREE_TRIAL_USD = Decimal(300)
+FREE_TRIAL_DAYS = 90
 COLLECT_MARGIN_S = 180.0
 """How long before its deadline a run is stopped, so that its record comes home before the kill switches fire."""
 
@@ -21,12 +21,18 @@ COLLECT_MARGIN_S = 180.0
 class MoneyView:
     """Where the money stands, USD. spent + reserved + free = credit; `accruing` is the part of `reserved` already used.
 
+    `spent` is what was stated as spent before, plus what the settled attempts cost, plus `billed_more`: what was billed
+    beyond that, as acknowledged.
     `burn_usd_per_hour` is the hourly rate of what lives now; `ends_at` is when nothing is left at that rate, or when
-    the credit expires, whichever comes first (None: neither is in sight).
+    the credit expires, whichever comes first (None: neither is in sight). `starts` is the first day of the credit, or
+    the day on which it was stated.
     """
 
     credit_usd: Decimal
+    starts: date
     expires: date | None
+    spent_before_usd: Decimal
+    billed_more_usd: Decimal
     spent_usd: Decimal
     accruing_usd: Decimal
     reserved_usd: Decimal
@@ -36,10 +42,29 @@ class MoneyView:
 
 
 def credit_or_refuse(ledger: Ledger, *, simulated: bool, now: datetime, until: datetime | None = None) -> Credit:
-    """The stated credit. On the local cloud, where dollars are simulated, a free trial's until one is stated.
+    """The stated credit, when something may be rented at its expense until `until`.
 
     Raises UsageError for a real project without a stated credit, with one that has expired, or with one that expires
-    before `until`: afterwards what still runs is billed to the card.
+    before `until`: afterwards what still runs is billed to the card. Raises CreatesFrozen.
+    """
+    if (freeze := ledger.frozen()) is not None:
+        raise CreatesFrozen(freeze.reason)
+    credit = stated_credit(ledger, simulated=simulated, now=now)
+    if credit.expires and now.date() > credit.expires:
+        raise UsageError(
+            f"the credit expired on {credit.expires}", "state another with `orchestrate budget set --credit ..`"
+        )
+    if credit.expires and until and until.date() > credit.expires:
+        raise UsageError(
+            f"the credit expires on {credit.expires}; this could last until {until:%Y-%m-%d %H:%M} UTC",
+            "use a smaller --max-hours",
+        )
+    return credit
+
+
+def stated_credit(ledger: Ledger, *, simulated: bool, now: datetime) -> Credit:
+    """The stated credit, whatever is left of it. On the local cloud, where dollars are simulated, a free trial's until
+    one is stated. Raises UsageError for a real project without a stated credit.
     """
     credit = ledger.credit()
     if credit is None and simulated:
@@ -49,15 +74,6 @@ def credit_or_refuse(ledger: Ledger, *, simulated: bool, now: datetime, until: d
             "no credit is stated for this project, and no API of Google's tells what is left of one",
             "look at Billing > Credits in the console, then `orchestrate budget set --credit 300 --expires DATE "
             "--spent X`",
-        )
-    if credit.expires and now.date() > credit.expires:
-        raise UsageError(
-            f"the credit expired on {credit.expires}", "state another with `orchestrate budget set --credit ..`"
-        )
-    if credit.expires and until and until.date() > credit.expires:
-        raise UsageError(
-            f"the credit expires on {credit.expires}; this could last until {until:%Y-%m-%d %H:%M} UTC",
-            "use a smaller --max-hours",
         )
     return credit
 
@@ -83,12 +99,16 @@ def money_view(ledger: Ledger, credit: Credit, now: datetime) -> MoneyView:
     reserved = sum((attempt.reserved_usd for attempt in live), ZERO)
     running = [attempt for attempt in live if attempt.seen_at]
     burn = sum((attempt.rate.usd_per_hour for attempt in running), ZERO)
-    spent = credit.spent_before_usd + settled
+    billed_more = ledger.billed_more_usd()
+    spent = credit.spent_before_usd + settled + billed_more
     accruing = sum((cost_so_far(attempt, now) for attempt in live), ZERO)
     free = credit.amount_usd - spent - reserved
     return MoneyView(
         credit_usd=credit.amount_usd,
+        starts=credit.starts or credit.stated_at.date(),
         expires=credit.expires,
+        spent_before_usd=credit.spent_before_usd,
+        billed_more_usd=billed_more,
         spent_usd=spent,
         accruing_usd=accruing,
         reserved_usd=reserved,
@@ -96,6 +116,12 @@ def money_view(ledger: Ledger, credit: Credit, now: datetime) -> MoneyView:
         burn_usd_per_hour=burn,
         ends_at=_ends_at(credit, credit.amount_usd - spent - accruing, burn, now),
     )
+
+
+def overdue(ledger: Ledger, now: datetime) -> list[Attempt]:
+    """Attempts whose VM must be gone by now and of which nobody has proven it: their money stays held."""
+    latest = now - timedelta(seconds=KILL_SLACK_S)
+    return [one for one in ledger.attempts(unsettled=True) if one.billed_from and one.deadline < latest]
 
 
 def _ends_at(credit: Credit, left: Decimal, burn: Decimal, now: datetime) -> datetime | None:

@@ -12,7 +12,7 @@ import sqlite3
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import date, datetime
 from decimal import ROUND_UP, Decimal
 from pathlib import Path
@@ -21,28 +21,13 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from orchestrator.domain.money import ZERO
-from orchestrator.domain.runs import Attempt, AttemptState, PastRun, Run, Stage
-from orchestrator.errors import LedgerTrouble, OverCap, Stopped, UsageError
+from orchestrator.domain.runs import Attempt, AttemptState, Run, Stage
+from orchestrator.errors import CreatesFrozen, LedgerTrouble, OverCap, Stopped, UsageError
+from orchestrator.ledger_schema import SCHEMA, SCHEMA_VERSION
 
-SCHEMA_VERSION = 2
 IN_MEMORY = Path(":memory:")
 """A ledger for when none can be kept: deletes wait for no disk."""
-_NANO = Decimal("1e9")
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS experiments (
-    id TEXT PRIMARY KEY, created_at TEXT NOT NULL, max_usd TEXT, command TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS runs (
-    id TEXT PRIMARY KEY, experiment TEXT NOT NULL REFERENCES experiments(id), state TEXT NOT NULL, body TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS attempts (
-    run TEXT NOT NULL REFERENCES runs(id), number INTEGER NOT NULL, state TEXT NOT NULL,
-    committed_nano_usd INTEGER NOT NULL, body TEXT NOT NULL, PRIMARY KEY (run, number));
-CREATE INDEX IF NOT EXISTS open_attempts ON attempts (state) WHERE state != 'settled';
-CREATE TABLE IF NOT EXISTS events (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT, at TEXT NOT NULL, run TEXT NOT NULL, attempt INTEGER NOT NULL,
-    stage TEXT NOT NULL, message TEXT NOT NULL);
-CREATE INDEX IF NOT EXISTS events_of_run ON events (run, seq);
-"""
+NANO = Decimal("1e9")
 
 
 class Credit(BaseModel):
@@ -51,9 +36,19 @@ class Credit(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     amount_usd: Decimal
+    starts: date | None = None
     expires: date | None = None
     spent_before_usd: Decimal = ZERO
     stated_at: datetime
+
+
+class Freeze(BaseModel):
+    """Why nothing new is rented: more was billed than this ledger holds, and nobody has acknowledged it yet."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    at: datetime
+    reason: str
 
 
 class Experiment(BaseModel):
@@ -94,7 +89,7 @@ class Ledger:
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=FULL")
             with self._transaction():
-                for statement in _SCHEMA.split(";"):
+                for statement in SCHEMA.split(";"):
                     self._db.execute(statement)
                 self._db.execute("INSERT OR IGNORE INTO meta VALUES ('schema_version', ?)", (str(SCHEMA_VERSION),))
                 self._db.execute("INSERT OR IGNORE INTO meta VALUES ('ledger_id', ?)", (uuid.uuid4().hex,))
@@ -141,6 +136,14 @@ class Ledger:
                 f"the ledger {self.path} cannot be used: {cause}", "free some disk space, or mend its permissions"
             ) from cause
 
+    def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
+        """One change, for the parts of the ledger that have files of their own: durable when it ends, or undone."""
+        return self._transaction()
+
+    def select(self, query: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Rows, for the parts of the ledger that have files of their own."""
+        return self._rows(query, parameters)
+
     def _rows(self, query: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with self._lock, self._translated():
             return self._db.execute(query, parameters).fetchall()
@@ -161,6 +164,26 @@ class Ledger:
         with self._transaction() as db:
             db.execute("INSERT OR REPLACE INTO meta VALUES ('credit', ?)", (credit.model_dump_json(),))
 
+    def frozen(self) -> Freeze | None:
+        """Why creates are frozen, None when they are not."""
+        text = self._meta("freeze")
+        return Freeze.model_validate_json(text) if text else None
+
+    def set_frozen(self, freeze: Freeze | None) -> None:
+        """Freeze creates until somebody acknowledges why; None ends it."""
+        with self._transaction() as db:
+            db.execute("DELETE FROM meta WHERE key='freeze'")
+            if freeze is not None:
+                db.execute("INSERT INTO meta VALUES ('freeze', ?)", (freeze.model_dump_json(),))
+
+    def billed_more_usd(self) -> Decimal:
+        """What was billed beyond the settled costs, as acknowledged: the latest word for each run counts."""
+        rows = self._rows(
+            "SELECT COALESCE(SUM(MAX(billed_nano_usd - ledger_nano_usd, 0)), 0) FROM acknowledged"
+            " WHERE seq IN (SELECT MAX(seq) FROM acknowledged GROUP BY run)"
+        )
+        return Decimal(rows[0][0]) / NANO
+
     def committed_usd(self, experiment: str | None = None) -> Decimal:
         """Settled costs plus the whole reservations of attempts that are not settled."""
         rows = self._rows(
@@ -168,12 +191,12 @@ class Ledger:
             " WHERE ?1 IS NULL OR run IN (SELECT id FROM runs WHERE experiment=?1)",
             (experiment,),
         )
-        return Decimal(rows[0][0]) / _NANO
+        return Decimal(rows[0][0]) / NANO
 
     def settled_usd(self) -> Decimal:
         """What all settled attempts have cost."""
         rows = self._rows("SELECT COALESCE(SUM(committed_nano_usd), 0) FROM attempts WHERE state='settled'")
-        return Decimal(rows[0][0]) / _NANO
+        return Decimal(rows[0][0]) / NANO
 
     # Experiments and runs
 
@@ -204,9 +227,11 @@ class Ledger:
     def _hold(
         self, db: sqlite3.Connection, experiment: Experiment, attempts: Sequence[Attempt], credit: Credit
     ) -> None:
+        if (freeze := self.frozen()) is not None:
+            raise CreatesFrozen(freeze.reason)
         credit = self.credit() or credit  # as it is stated now, not as it was when the plan was shown
         needed = sum((attempt.reserved_usd for attempt in attempts), ZERO)
-        free = credit.amount_usd - credit.spent_before_usd - self.committed_usd()
+        free = credit.amount_usd - credit.spent_before_usd - self.billed_more_usd() - self.committed_usd()
         if needed > free:
             raise OverCap(needed, max(free, ZERO), f"the ${credit.amount_usd:.2f} credit")
         if experiment.max_usd is not None:
@@ -246,27 +271,6 @@ class Ledger:
             parameters.append(experiment)
         return [Run.model_validate_json(row[0]) for row in self._rows(query + " ORDER BY rowid", parameters)]
 
-    def past_runs(self, workload: str, accelerator: str, limit: int = 20) -> list[PastRun]:
-        """The latest runs of that workload on that accelerator that succeeded, the latest first."""
-        rows = self._rows(
-            "SELECT json_extract(runs.body, '$.spec.epochs'), json_extract(attempts.body, '$.billed_from'),"
-            " json_extract(attempts.body, '$.gone_at'), json_extract(runs.body, '$.record')"
-            " FROM runs CROSS JOIN attempts ON run=runs.id AND number=json_extract(runs.body, '$.attempt')"
-            " WHERE runs.state='succeeded' AND attempts.state='settled'"
-            # Ten thousand bodies are not parsed for the few that are meant.
-            " AND instr(runs.body, ?3) AND instr(runs.body, ?4)"
-            " AND json_extract(runs.body, '$.spec.workload')=?1 AND json_extract(runs.body, '$.spec.accelerator')=?2"
-            " ORDER BY runs.rowid DESC LIMIT ?5",
-            (workload, accelerator, json.dumps(workload), json.dumps(accelerator), limit),
-        )
-        return [
-            PastRun(
-                epochs, (datetime.fromisoformat(gone) - datetime.fromisoformat(began)).total_seconds(), record or ""
-            )
-            for epochs, began, gone, record in rows
-            if began and gone
-        ]
-
     def update_run(self, run_id: str, **changes: Any) -> Run:
         """Change fields of a run; returns it as it is now."""
         with self._transaction() as db:
@@ -295,7 +299,8 @@ class Ledger:
             parameters.append(run_id)
         if unsettled:
             query += " AND state != 'settled'"
-        return [Attempt.model_validate_json(row[0]) for row in self._rows(query + " ORDER BY run, number", parameters)]
+        order = " ORDER BY +run, number"  # by +run: the few open ones are found by their index, and sorted then
+        return [Attempt.model_validate_json(row[0]) for row in self._rows(query + order, parameters)]
 
     def update_attempt(
         self, run_id: str, number: int, *, expect: AttemptState | None = None, **changes: Any
@@ -336,7 +341,7 @@ class Ledger:
 def _attempt_row(attempt: Attempt) -> tuple[str, int, str, int, str]:
     settled = attempt.state is AttemptState.SETTLED
     vm_usd = (attempt.settled_usd or ZERO) + attempt.storage_usd if settled else attempt.reserved_usd
-    nano = int((vm_usd * _NANO).to_integral_value(rounding=ROUND_UP))
+    nano = int((vm_usd * NANO).to_integral_value(rounding=ROUND_UP))
     return attempt.run, attempt.number, attempt.state.value, nano, attempt.model_dump_json()
 
 

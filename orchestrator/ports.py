@@ -167,6 +167,15 @@ class StoredObject:
     generation: int
 
 
+@dataclass(frozen=True)
+class BucketSettings:
+    """What decides what a bucket of ours costs. `soft_delete_s` is how long deleted data goes on billing."""
+
+    name: str
+    region: str
+    soft_delete_s: int
+
+
 class ObjectStore(Protocol):
     """Buckets and objects. Raises errors of `orchestrator.errors` only."""
 
@@ -176,10 +185,16 @@ class ObjectStore(Protocol):
         """
 
     def delete_bucket(self, bucket: str) -> None:
-        """Delete the bucket with all its objects; absent is success. Raises UsageError when it lacks our label."""
+        """Delete the bucket with all its objects, for good: soft delete is ended first, or they went on billing.
+
+        Absent is success. Raises UsageError when it lacks our label.
+        """
 
     def buckets(self) -> tuple[str, ...]:
         """Names of the project's buckets that carry our label."""
+
+    def settings(self) -> tuple[BucketSettings, ...]:
+        """What decides the cost of each of these buckets, in name order."""
 
     def list(self, bucket: str, prefix: str) -> tuple[StoredObject, ...]:
         """All objects under the prefix, in name order; empty also when the bucket does not exist."""

@@ -18,7 +18,7 @@ from infra.gcp.clients import CALL_TIMEOUT_S, GoogleClients
 from infra.gcp.errors import translated
 from orchestrator.domain.names import MANAGED
 from orchestrator.errors import AlreadyExists, BadArtifact, NotFound, PermissionDenied, Unavailable, UsageError
-from orchestrator.ports import StoredObject
+from orchestrator.ports import BucketSettings, StoredObject
 
 if TYPE_CHECKING:
     from google.cloud.storage import Blob, Bucket
@@ -57,6 +57,11 @@ class Buckets:
             found = self._found_ours(bucket)
         except NotFound:
             return
+        if _soft_delete_s(found):  # It applies to what is deleted from now on.
+            bounded = self._clients.storage.bucket(bucket)
+            bounded.soft_delete_policy.retention_duration_seconds = 0
+            with translated(f"end soft delete of bucket {bucket}"):
+                bounded.patch(retry=self._retry, timeout=CALL_TIMEOUT_S)
         for item in self.list(bucket, ""):
             self._delete_object(found, item)
         with suppress(NotFound), translated(f"delete bucket {bucket}"):
@@ -64,9 +69,14 @@ class Buckets:
         self._own.discard(bucket)
 
     def buckets(self) -> tuple[str, ...]:
+        return tuple(found.name for found in self.settings())
+
+    def settings(self) -> tuple[BucketSettings, ...]:
         with translated("list buckets"):
-            found = self._clients.storage.list_buckets(retry=self._retry, timeout=CALL_TIMEOUT_S)
-            return tuple(sorted(bucket.name for bucket in found if bucket.labels.get(MANAGED) == "1"))
+            listed = self._clients.storage.list_buckets(retry=self._retry, timeout=CALL_TIMEOUT_S)
+            ours = [bucket for bucket in listed if bucket.labels.get(MANAGED) == "1"]
+        found = [BucketSettings(bucket.name, str(bucket.location).lower(), _soft_delete_s(bucket)) for bucket in ours]
+        return tuple(sorted(found, key=lambda one: one.name))
 
     def list(self, bucket: str, prefix: str) -> tuple[StoredObject, ...]:
         try:
@@ -208,8 +218,12 @@ def _bounds(bucket: Bucket) -> tuple[object, ...]:
     access = bucket.iam_configuration
     return (
         access.uniform_bucket_level_access_enabled, access.public_access_prevention,
-        bucket.soft_delete_policy.retention_duration_seconds or 0, [dict(rule) for rule in bucket.lifecycle_rules],
+        _soft_delete_s(bucket), [dict(rule) for rule in bucket.lifecycle_rules],
     )  # fmt: skip
+
+
+def _soft_delete_s(bucket: Bucket) -> int:
+    return int(bucket.soft_delete_policy.retention_duration_seconds or 0)
 
 
 def _stored(blob: Blob) -> StoredObject:

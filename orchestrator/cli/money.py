@@ -1,25 +1,21 @@
-"""How is the budget shown and stated? Figures and a bar for people, one object for programs, the check of a credit."""
+"""How is the budget shown and stated? Figures and bars for people, one object for programs, the check of a credit."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import date, datetime
+from dataclasses import asdict
+from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from orchestrator.cli import output
+from orchestrator.cli import plain
 from orchestrator.cli.text import moment
 from orchestrator.domain.money import CENT, ZERO, usd
-from orchestrator.domain.runs import AttemptState
 from orchestrator.errors import UsageError
-from orchestrator.guard import MoneyView, cost_so_far
-from orchestrator.ledger import Credit, Ledger
+from orchestrator.guard import FREE_TRIAL_DAYS, FREE_TRIAL_USD, MoneyView
+from orchestrator.ledger import Credit, Freeze
+from orchestrator.sums import ExperimentSum, RunSum
 
-if TYPE_CHECKING:
-    from rich.table import Table
-    from rich.text import Text
-
-BAR_WIDTH = 60
 MAX_CREDIT_USD = Decimal(10_000_000)
 
 
@@ -27,8 +23,11 @@ def checked_credit(
     amount: Decimal, expires: date | None, spent: Decimal | None, before: Credit | None, now: datetime
 ) -> Credit:
     """A statement of the credit that can be true; what is not given stays as before. Raises UsageError."""
+    starts = None
     if before is not None:
-        expires, spent = expires or before.expires, before.spent_before_usd if spent is None else spent
+        if expires is None or expires == before.expires:
+            starts, expires = before.starts, before.expires
+        spent = before.spent_before_usd if spent is None else spent
     spent = spent or ZERO
     for flag, value in (("--credit", amount), ("--spent", spent)):
         if value > MAX_CREDIT_USD or value != value.quantize(CENT):
@@ -37,94 +36,130 @@ def checked_credit(
         raise UsageError(f"--spent: {usd(spent)} is more than the credit of {usd(amount)}")
     if expires is not None and expires < now.date():
         raise UsageError(f"--expires: {expires} is in the past", "an expired credit pays for nothing")
-    return Credit(amount_usd=amount, expires=expires, spent_before_usd=spent, stated_at=now)
+    return Credit(amount_usd=amount, starts=starts, expires=expires, spent_before_usd=spent, stated_at=now)
 
 
-def money_json(view: MoneyView, now: datetime) -> dict[str, Any]:
-    """spent_usd + reserved_usd + free_usd = credit_usd, exactly; accruing_usd is a part of reserved_usd."""
+def free_trial_credit(started: date | None, spent: Decimal | None, before: Credit | None, now: datetime) -> Credit:
+    """Google's free trial, begun on `started` (None: today). Raises UsageError when it has not begun or is over."""
+    first = started or now.date()
+    last = first + timedelta(days=FREE_TRIAL_DAYS)
+    if first > now.date():
+        raise UsageError(f"--started: {first} is in the future")
+    if last < now.date():
+        raise UsageError(f"--started: the trial of {first} ended on {last}", "an expired credit pays for nothing")
+    stated = checked_credit(FREE_TRIAL_USD, last, spent, before, now)
+    return stated.model_copy(update={"starts": first})
+
+
+def money_json(view: MoneyView, now: datetime, frozen: Freeze | None) -> dict[str, Any]:
+    """spent_usd + reserved_usd + free_usd = credit_usd, exactly; accruing_usd is a part of reserved_usd.
+
+    spent_usd = spent_before_usd + billed_more_usd + what the runs' settled attempts cost.
+    """
     return {
-        "credit_usd": _exact(view.credit_usd),
+        "credit_usd": exact(view.credit_usd),
         "expires": view.expires,
-        "days_left": _days_left(view, now),
-        "spent_usd": _exact(view.spent_usd),
-        "accruing_usd": _exact(view.accruing_usd),
-        "reserved_usd": _exact(view.reserved_usd),
-        "free_usd": _exact(view.free_usd),
-        "burn_usd_per_hour": _exact(view.burn_usd_per_hour),
+        "days_left": days_left(view, now),
+        "spent_usd": exact(view.spent_usd),
+        "spent_before_usd": exact(view.spent_before_usd),
+        "billed_more_usd": exact(view.billed_more_usd),
+        "accruing_usd": exact(view.accruing_usd),
+        "reserved_usd": exact(view.reserved_usd),
+        "free_usd": exact(view.free_usd),
+        "burn_usd_per_hour": exact(view.burn_usd_per_hour),
         "ends_at": view.ends_at,
+        "frozen": None if frozen is None else {"at": frozen.at, "reason": frozen.reason},
     }
 
 
-def spent_runs(ledger: Ledger, now: datetime) -> list[dict[str, Any]]:
-    """What each run has cost so far and what it still holds, the latest first."""
-    found = []
-    for run in reversed(ledger.runs()):
-        attempts = ledger.attempts(run.id)
-        held = [attempt.reserved_usd for attempt in attempts if attempt.state is not AttemptState.SETTLED]
-        found.append(
-            {
-                "experiment": run.experiment,
-                "run": run.id,
-                "accelerator": run.spec.accelerator,
-                "attempts": len(attempts),
-                "usd": sum((cost_so_far(attempt, now) for attempt in attempts), ZERO),
-                "reserved_usd": sum(held, ZERO),
-                "state": run.state.value,
-            }
+def run_json(run: RunSum) -> dict[str, Any]:
+    """One run's money; usd is what it has cost so far, reserved_usd what its open attempts hold."""
+    return {**asdict(run), "usd": exact(run.usd), "reserved_usd": exact(run.reserved_usd)}
+
+
+def experiment_json(one: ExperimentSum) -> dict[str, Any]:
+    """One launch's money."""
+    return {**asdict(one), "usd": exact(one.usd), "reserved_usd": exact(one.reserved_usd)}
+
+
+def budget_lines(view: MoneyView, now: datetime, *, simulated: bool) -> Iterator[str]:
+    """The credit, how it is divided, and when it ends: a bar for each part."""
+    yield _line("credit", usd(view.credit_usd), "(simulated dollars)" if simulated else "")
+    yield _days_line(view, now)
+    yield _share("spent", view.spent_usd, view, "red")
+    for what, amount in (
+        ("before or outside this tool", view.spent_before_usd),
+        ("billed beyond the ledger", view.billed_more_usd),
+    ):
+        if amount and amount != view.spent_usd:
+            yield _line("", usd(amount), f"of it {what}")
+    yield _share("accruing now", view.accruing_usd, view, "magenta")
+    yield _share("reserved", view.reserved_usd, view, "yellow")
+    yield _share("free", view.free_usd, view, "green")
+    yield _line("burn rate", usd(view.burn_usd_per_hour), "an hour")
+    why = "at that rate, or by expiry" if view.burn_usd_per_hour else "by expiry"
+    end = "none in sight" if view.ends_at is None else f"{moment(view.ends_at)} UTC, {why}"
+    yield f"projected end  {end}"
+
+
+def _line(name: str, figure: str, rest: str) -> str:
+    return f"{name:<14}{figure:>12}  {rest}".rstrip()
+
+
+def _share(name: str, amount: Decimal, view: MoneyView, colour: str) -> str:
+    share = f"{amount / view.credit_usd:7.1%}" if view.credit_usd else ""
+    return _line(name, usd(amount), f"{plain.bar(amount, view.credit_usd, colour)}{share}")
+
+
+def _days_line(view: MoneyView, now: datetime) -> str:
+    days = days_left(view, now)
+    if view.expires is None or days is None:
+        return _line("days left", "", "no expiry stated")
+    if now.date() > view.expires:
+        return _line("days left", "0", f"EXPIRED on {view.expires}: nothing can be launched")
+    whole = max((view.expires - view.starts).days, days, 1)
+    return _line("days left", str(days), f"{plain.bar(Decimal(days), Decimal(whole), 'blue')}  until {view.expires}")
+
+
+def frozen_lines(frozen: Freeze) -> Iterator[str]:
+    """Why nothing can be launched, and how that ends."""
+    yield plain.coloured(f"FROZEN since {moment(frozen.at)} UTC: {frozen.reason}", "red")
+    yield "  next: `orchestrate budget import FILE` shows it run by run; `orchestrate budget acknowledge` goes on"
+
+
+def experiment_lines(found: Sequence[ExperimentSum], fits: int) -> Iterator[str]:
+    """Cost per experiment."""
+    names = ("experiment", "created (UTC)", "runs", "cost", "reserved", "cap")
+    rows = [
+        (
+            *(one.experiment, one.created_at[:16].replace("T", " "), str(one.runs), usd(one.usd)),
+            usd(one.reserved_usd) if one.reserved_usd else "",
+            "" if one.max_usd is None else usd(one.max_usd),
         )
-    return found
+        for one in found
+    ]
+    return plain.columns("cost per experiment", names, rows, ("runs", "cost", "reserved", "cap"), fits)
 
 
-def budget_lines(view: MoneyView, now: datetime, *, simulated: bool) -> Iterator[str | Text]:
-    """The credit, how it is divided, and when it ends."""
-    note = " (simulated dollars)" if simulated else ""
-    days = _days_left(view, now)
-    until = "no expiry stated" if days is None else f"until {view.expires}, {days} days left"
-    if view.expires and now.date() > view.expires:
-        until = f"EXPIRED on {view.expires}: nothing can be launched"
-    yield f"credit    {usd(view.credit_usd):>12}{note}, {until}"
-    yield _bar(view)
-    rows = (("spent", "█", view.spent_usd), ("reserved", "▒", view.reserved_usd), ("free", "░", view.free_usd))
-    for name, mark, amount in rows:
-        share = f"{amount / view.credit_usd:6.1%}" if view.credit_usd else ""
-        used = f"  of which {usd(view.accruing_usd)} is used already" if name == "reserved" and amount else ""
-        yield f"{mark} {name:<8}{usd(amount):>12}  {share}{used}"
-    if view.burn_usd_per_hour:
-        end = f"; at that rate, or by expiry, it ends {moment(view.ends_at)} UTC" if view.ends_at else ""
-        yield f"burning {usd(view.burn_usd_per_hour)} an hour{end}"
-    else:
-        yield "burning nothing now"
-
-
-def runs_table(runs: Sequence[dict[str, Any]]) -> Table:
+def run_lines(found: Sequence[RunSum], fits: int) -> Iterator[str]:
     """Cost per run."""
-    columns = ("experiment", "run", "accelerator", "attempts", "cost", "reserved", "state")
-    table = output.table("cost per run", columns, ("attempts", "cost", "reserved"))
-    for run in runs:
-        held = usd(run["reserved_usd"]) if run["reserved_usd"] else ""
-        names = (run["experiment"], run["run"], run["accelerator"])
-        table.add_row(*names, str(run["attempts"]), usd(run["usd"]), held, run["state"])
-    return table
+    names = ("run", "experiment", "accelerator", "attempts", "cost", "reserved", "state")
+    rows = [
+        (
+            *(run.run, run.experiment, run.accelerator, str(run.attempts), usd(run.usd)),
+            usd(run.reserved_usd) if run.reserved_usd else "",
+            run.state,
+        )
+        for run in found
+    ]
+    return plain.columns("cost per run", names, rows, ("attempts", "cost", "reserved"), fits)
 
 
-def _exact(amount: Decimal) -> str:
-    """All digits that count, and no zeros behind them: the same amount is always the same text."""
-    return format(amount.normalize(), "f")
-
-
-def _days_left(view: MoneyView, now: datetime) -> int | None:
+def days_left(view: MoneyView, now: datetime) -> int | None:
+    """Whole days until the credit's last one, None when none is stated."""
     return None if view.expires is None else max(0, (view.expires - now.date()).days)
 
 
-def _bar(view: MoneyView) -> Text:
-    """One bar for the whole credit; whatever is more than nothing has a cell of its own."""
-    from rich.text import Text
-
-    def cells(amount: Decimal) -> int:
-        return max(1, round(amount / view.credit_usd * BAR_WIDTH)) if amount > 0 and view.credit_usd else 0
-
-    spent, reserved = cells(view.spent_usd), cells(view.reserved_usd)
-    bar = Text("█" * spent, style="red").append("▒" * reserved, style="yellow")
-    bar.append("░" * max(0, BAR_WIDTH - spent - reserved), style="green")
-    bar.truncate(BAR_WIDTH)
-    return bar
+def exact(amount: Decimal) -> str:
+    """All digits that count, and no zeros behind them: the same amount is always the same text."""
+    return format(amount.normalize(), "f")

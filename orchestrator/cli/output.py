@@ -45,7 +45,7 @@ def opened(*, as_json: bool, without_ledger: bool = False) -> Iterator[Project]:
 
 
 def say(text: str) -> None:
-    """A message for people, on stderr."""
+    """A message for people, on stderr. Without a terminal the library for terminals is not even loaded."""
     if "rich.console" not in sys.modules:  # then nothing is displayed live above which it would have to go
         click.echo(text, err=True)
         return

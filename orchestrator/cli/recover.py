@@ -24,13 +24,17 @@ def recover(as_json: bool) -> int:
     from orchestrator.cli import driving
     from orchestrator.cli.live import live_display
     from orchestrator.domain.runs import Stage
+    from orchestrator.silent import silent_costs
 
     with output.opened(as_json=as_json) as project, driving.stopping() as stop:
         services = connect(project, stop)
         unfinished = [run for run in project.ledger.runs() if run.stage is not Stage.DONE]
         with live_display(unfinished, quiet=as_json or not unfinished) as display:
             driven, ended = reconcile.recover(services, display.report, stop)
+        silent = silent_costs(services)
         if not as_json:
+            for sentence in silent:
+                output.say(f"silent cost: {sentence}")
             for name in ended.ended:
                 output.say(f"ended a left-over: {name}")
             if not driven:

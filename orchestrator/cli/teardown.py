@@ -41,6 +41,7 @@ def teardown(runs: tuple[str, ...], everything: bool, buckets: bool, yes: bool, 
     from orchestrator import recover
     from orchestrator.bootstrap import connect
     from orchestrator.cli import driving
+    from orchestrator.silent import silent_costs
 
     with output.opened(as_json=as_json, without_ledger=everything) as project:
         chosen = [project.ledger.run(run) for run in runs]
@@ -53,6 +54,7 @@ def teardown(runs: tuple[str, ...], everything: bool, buckets: bool, yes: bool, 
             report = recover.teardown_runs(services, chosen)
         remaining, named = driving.count_billable(services) if everything else (None, [])
         unproven = sorted({*report.unproven, *named})
+        silent = silent_costs(services) if everything else []
         if as_json:
             output.print_json(
                 {
@@ -62,10 +64,13 @@ def teardown(runs: tuple[str, ...], everything: bool, buckets: bool, yes: bool, 
                     "switches_kept": report.switches,
                     "buckets_kept": report.buckets,
                     "buckets_deleted": report.deleted_buckets,
+                    "silent_costs": silent,
                 }
             )
         else:
             _say(report, unproven)
+            for sentence in silent:
+                output.say(f"silent cost: {sentence}")
         return 6 if unproven else 0
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import difflib
 from functools import cache
-from importlib.resources import files
 from typing import Literal
 
-import tomllib
 from pydantic import BaseModel, ConfigDict
 
 from orchestrator.errors import UsageError
@@ -21,7 +19,7 @@ class Accelerator(BaseModel):
     dense bfloat16 (TPU) or float16 (GPU) peak in 1e12 FLOP/s.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     name: str
     api: Literal["tpu", "gpu"]
@@ -42,6 +40,10 @@ class Accelerator(BaseModel):
 @cache
 def accelerators() -> dict[str, Accelerator]:
     """Every accelerator of the catalog by name, in catalog order."""
+    from importlib.resources import files
+
+    import tomllib  # these two load more than all else here, and most commands need no catalog
+
     text = (files("orchestrator.catalog") / "accelerators.toml").read_text("utf-8")
     return {name: Accelerator(name=name, **fields) for name, fields in tomllib.loads(text).items()}
 

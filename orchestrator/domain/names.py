@@ -9,6 +9,7 @@ from datetime import datetime
 
 MANAGED = "oc-managed"
 _LABEL = re.compile(r"^[a-z0-9_-]{0,63}$")
+_VM = re.compile(r"^oc-[0-9a-z]+-([0-9a-z]+)-a([0-9]+)-[0-9a-f]{4}$")
 _NAMESPACE = uuid.UUID("6f0f6d5a-6d1f-4b3a-9a5f-0c4f1f5d2b11")
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: ids are read aloud and typed
 
@@ -22,6 +23,12 @@ def vm_name(experiment: str, run: str, attempt: int, zone: str) -> str:
     """`oc-<experiment>-<run>-a<attempt>-<zone hash>`: the same for the same attempt, another in another zone."""
     zone_hash = hashlib.sha256(zone.encode()).hexdigest()[:4]
     return f"oc-{experiment.removeprefix('e-')}-{run.removeprefix('r-')}-a{attempt}-{zone_hash}"
+
+
+def run_of_vm(name: str) -> tuple[str, int] | None:
+    """The run and attempt in a name that `vm_name` made (a disk has its VM's), None for any other name."""
+    found = _VM.match(name)
+    return (f"r-{found[1]}", int(found[2])) if found else None
 
 
 def request_id(name: str) -> str:

@@ -14,11 +14,10 @@ from orchestrator.domain.accelerators import Accelerator, accelerator
 from orchestrator.domain.cost import CostLine, Usage, side_lines, side_rates, total_usd, vm_lines
 from orchestrator.domain.money import ZERO, cents_up
 from orchestrator.domain.prices import PriceBook
+from orchestrator.domain.runs import KILL_SLACK_S as KILL_SLACK_S
 from orchestrator.domain.runs import Attempt, AttemptState, Run, RunSpec, RunState, Stage
 from orchestrator.errors import UsageError
 
-KILL_SLACK_S = 600
-"""A VM is gone this long after its deadline at the latest, also when only its weakest kill switch works."""
 SWITCHES_NEEDED = 2
 """So many independent kill switches are confirmed, or nothing is rented: any one of them may fail."""
 RESULTS_BYTES = 64 * 2**20

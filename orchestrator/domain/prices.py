@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,7 +9,6 @@ from datetime import date, timedelta
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from functools import cache
-from importlib.resources import files
 
 from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.money import HOURS_PER_MONTH, ZERO, Rate
@@ -238,6 +236,8 @@ def _main_item(accelerator: Accelerator) -> tuple[str, str]:
 
 def read_rows(text: str, kind: PriceKind = PriceKind.LIST) -> list[PriceRow]:
     """Rows of a prices.csv text. Raises ValueError naming the line."""
+    import csv
+
     rows = []
     for number, row in enumerate(csv.DictReader(text.splitlines()), start=2):
         try:
@@ -263,6 +263,8 @@ def read_rows(text: str, kind: PriceKind = PriceKind.LIST) -> list[PriceRow]:
 @cache
 def catalog_rows() -> tuple[PriceRow, ...]:
     """The dated list that comes with this package."""
+    from importlib.resources import files
+
     return tuple(read_rows((files("orchestrator.catalog") / "prices.csv").read_text("utf-8")))
 
 

@@ -12,6 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from orchestrator.domain.cost import SideRates
 from orchestrator.domain.money import Rate
 
+KILL_SLACK_S = 600
+"""A VM is gone this long after its deadline at the latest, also when only its weakest kill switch works."""
+
 
 class Stage(StrEnum):
     """The five steps of a run, in order, and the end."""
@@ -48,7 +51,7 @@ class RunSpec(BaseModel):
     objects the data set has in the bucket, manifest included.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     accelerator: str
     workload: str

@@ -158,6 +158,9 @@ def _wait_until_ready(ctx: RunContext) -> Vm:
             vm = ctx.provider.get(ctx.ref)
         except NotFound:
             _raise_if_failed(ctx)
+            if ctx.attempt.seen_at is not None and ctx.attempt.operation is None:
+                # The answer to its create was lost, so no operation can say why. It was there and is not any more.
+                raise Preempted(f"{ctx.attempt.vm} vanished while it was created") from None
             return None
         if ctx.attempt.state is AttemptState.INTENDED:
             ctx.update_attempt(state=AttemptState.CREATED, seen_at=asked_at)

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import LOCAL, Shell
 from tests.cli.filled import fill
 
-NOTHING_YET = """\
-credit         $300.00 (simulated dollars), no expiry stated
-░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░
-█ spent          $0.00    0.0%
-▒ reserved       $0.00    0.0%
-░ free         $300.00  100.0%
-burning nothing now
+EMPTY, FULL = "░" * 30, "█" * 30
+NOTHING_YET = f"""\
+credit             $300.00  (simulated dollars)
+days left                   no expiry stated
+spent                $0.00  {EMPTY}   0.0%
+accruing now         $0.00  {EMPTY}   0.0%
+reserved             $0.00  {EMPTY}   0.0%
+free               $300.00  {FULL} 100.0%
+burn rate            $0.00  an hour
+projected end  none in sight
 """
 
 
@@ -35,12 +40,17 @@ def test_budget_set_states_the_credit_and_shows_it(run_cli: Shell) -> None:
         "credit_usd": "100",
         "expires": "2090-01-31",
         "spent_usd": "12.5",
+        "spent_before_usd": "12.5",
+        "billed_more_usd": "0",
         "accruing_usd": "0",
         "reserved_usd": "0",
         "free_usd": "87.5",
         "burn_usd_per_hour": "0",
         "ends_at": "2090-01-31T00:00:00+00:00",
+        "frozen": None,
         "simulated": True,
+        "runs_in_all": 0,
+        "experiments": [],
         "runs": [],
     }
     shown = run_cli("budget", "--json").json
@@ -58,7 +68,8 @@ def test_budget_set_states_the_credit_and_shows_it(run_cli: Shell) -> None:
         (("--credit", "-5"), "Invalid value for '--credit': '-5' is not an amount like 0.5"),
         (("--credit", "nan"), "Invalid value for '--credit': 'nan' is not an amount like 0.5"),
         (("--credit", "5", "--expires", "soon"), "Invalid value for '--expires': 'soon' does not match"),
-        (("--expires", "2090-01-01"), "Missing option '--credit'"),
+        (("--free-trial", "--credit", "5"), "--free-trial says credit and expiry itself"),
+        (("--expires", "2090-01-01"), "state it with --credit AMOUNT, or with --free-trial"),
     ],
 )
 def test_a_credit_that_cannot_be_is_refused_and_nothing_is_stated(
@@ -124,3 +135,86 @@ def test_a_real_project_without_a_stated_credit_is_told_to_state_one(run_cli: Sh
         "  next: look at Billing > Credits in the console, then `orchestrate budget set --credit 300 --expires DATE "
         "--spent X`\n"
     )
+
+
+def test_ten_thousand_runs_are_summed_and_not_read(run_cli: Shell) -> None:
+    """Bodies of settled attempts that nothing could read: `budget` answers all the same, with the newest ten runs."""
+    ledger = run_cli.ledger()
+    with ledger.transaction() as db:
+        db.execute("INSERT INTO experiments VALUES ('e-1', '2026-11-01T12:00:00+00:00', NULL, '[]')")
+        body = '{"spec": {"accelerator": "v3-8"}}'
+        runs = [(f"r-{number:05d}", "e-1", "succeeded", body) for number in range(10_000)]
+        db.executemany("INSERT INTO runs VALUES (?,?,?,?)", runs)
+        cents = [(run, 1, "settled", 10_000_000, "no attempt") for run, *_ in runs]
+        db.executemany("INSERT INTO attempts VALUES (?,?,?,?,?)", cents)
+    ledger.close()
+    shown = run_cli("budget").stdout.splitlines()
+    assert any(line.startswith("spent") and "$100.00" in line for line in shown)
+    assert [line.split()[0] for line in shown if line.startswith("r-")] == [f"r-{9999 - n:05d}" for n in range(10)]
+    assert shown[-1].startswith("the newest 10 of 10000 runs in 1 experiments")
+    assert len(run_cli("budget", "--runs", "3", "--json").json["runs"]) == 3
+
+
+def test_free_trial_is_300_dollars_for_90_days(run_cli: Shell) -> None:
+    """From the stated day on; what was spent before is kept as with --credit."""
+    said = run_cli("budget", "set", "--free-trial", "--spent", "1", "--json").json
+    assert (said["credit_usd"], said["spent_usd"], said["days_left"]) == ("300", "1", 90)
+    done = run_cli("budget", "set", "--free-trial", "--started", "2020-01-01")
+    assert (done.exit, done.stdout) == (2, "")
+    assert "error: --started: the trial of 2020-01-01 ended on 2020-03-31" in done.stderr
+
+
+def test_import_shows_the_drift_and_freezes_until_acknowledged(run_cli: Shell, tmp_path: Path) -> None:
+    """The whole way through the real command: import, refusal with exit 3, acknowledgement, import again."""
+    ledger = run_cli.ledger()
+    fill(ledger, run_cli.folder)
+    ledger.close()
+    export = tmp_path / "export.json"
+    rows = [_billed("r-aaaaaa", 1.40), _billed("r-bbbbbb", 0.03), _billed(None, 20)]
+    export.write_text("\n".join(map(json.dumps, rows)))
+    said = run_cli("budget", "import", str(export), "--json").json
+    assert (said["added"], said["kind"], said["gross_usd"], said["net_usd"]) == (3, "billed", "21.43", "0")
+    assert [(run["run"], run["over"], run["drift"]) for run in said["runs"]] == [
+        ("r-aaaaaa", True, "0.12"),
+        ("r-bbbbbb", False, "-0.032258"),
+    ]
+    again = run_cli("budget", "import", str(export))
+    assert again.exit == 0
+    assert again.stdout == IMPORTED
+    assert "billed above the ledger: r-aaaaaa: $1.40 for $1.25 (+12.0%)" in again.stderr
+    assert "warning: $20.00 was billed for what is not of this ledger, but $12.50 is stated" in again.stderr
+    refused = run_cli("launch", "--accel", "v3-8", "--dry-run")
+    assert refused.exit == 3
+    assert "creates are frozen: billed above the ledger: r-aaaaaa" in refused.stderr
+    assert "FROZEN since" in run_cli("budget").stdout
+    acknowledged = run_cli("budget", "acknowledge", "--json", USER="ada").json
+    assert (acknowledged["by"], acknowledged["counted_anew_usd"]) == ("ada", "0.15")
+    assert run_cli("budget", "import", str(export), "--json").json["frozen"] is None
+
+
+IMPORTED = """\
+0 new rows, 3 in all
+usage from 2026-11-01 12:00 to 2026-11-01 13:00 UTC
+billed, gross $21.43; credits -$21.43; net $0.00
+
+the ledger against the bill
+run                ledger   billed   drift
+r-aaaaaa            $1.25    $1.40  +12.0%  OVER
+r-bbbbbb          $0.0310  $0.0300   -3.2%
+all 2 whole runs    $1.28    $1.43  +11.6%  OVER
+not ours                    $20.00          eats the same credit
+"""
+
+
+def _billed(run: str | None, cost: float) -> dict[str, object]:
+    return {
+        "service": {"description": "Compute Engine"},
+        "sku": {"description": "T4"},
+        "usage_start_time": "2026-11-01 12:00:00 UTC",
+        "usage_end_time": "2026-11-01 13:00:00 UTC",
+        "project": {"id": "local-project"},
+        "labels": [{"key": "oc-run", "value": run}] if run else [],
+        "cost": cost,
+        "currency": "USD",
+        "credits": [{"name": "Free Trial", "amount": -cost}],
+    }

@@ -16,7 +16,15 @@ code = main()
 print("LOADED", *sorted({name.partition(".")[0] for name in sys.modules}))
 sys.exit(code)
 """
-SUBCOMMANDS = (("budget", "set"), ("cloud", "up"), ("cloud", "down"), ("cloud", "status"), ("cloud", "env"))
+SUBCOMMANDS = (
+    ("budget", "set"),
+    ("budget", "import"),
+    ("budget", "acknowledge"),
+    ("cloud", "up"),
+    ("cloud", "down"),
+    ("cloud", "status"),
+    ("cloud", "env"),
+)
 
 
 @pytest.mark.parametrize("words", [*((name,) for name in COMMANDS), *SUBCOMMANDS], ids=" ".join)

@@ -265,6 +265,19 @@ def test_settings_that_were_changed_are_put_right(local_cloud: LocalCloud) -> No
     assert clients.storage.get_bucket("contract-changed").metageneration == found.metageneration
 
 
+def test_soft_delete_is_shown_and_ended_before_a_bucket_is_deleted(local_cloud: LocalCloud) -> None:
+    """What is deleted then is gone, and bills no longer: the cloud's inventory has nothing of it left."""
+    store, name = Buckets(local_cloud.clients()), f"contract-soft-{next(_numbers)}"
+    store.ensure_bucket(name, REGION, LABELS, 30)
+    made = local_cloud.clients().storage.get_bucket(name)
+    made.soft_delete_policy.retention_duration_seconds = 7 * 24 * 3600
+    made.patch()
+    made.blob("one").upload_from_string(b"x")
+    assert [one.soft_delete_s for one in store.settings() if one.name == name] == [604800]
+    store.delete_bucket(name)
+    assert [item for item in local_cloud.control("inventory")["items"] if item["name"] == name] == []
+
+
 def test_runs_that_start_at_once_make_one_bucket(local_cloud: LocalCloud) -> None:
     """Whichever is first: none takes what the other made just now for a stranger's."""
     stores = [Buckets(local_cloud.clients()) for _ in range(6)]

@@ -11,7 +11,7 @@ import google_crc32c
 
 from orchestrator.domain.names import MANAGED
 from orchestrator.errors import BadArtifact, NotFound, UsageError
-from orchestrator.ports import StoredObject
+from orchestrator.ports import BucketSettings, StoredObject
 from tests.fakes.faults import Faults
 
 
@@ -24,6 +24,7 @@ def crc32c(content: bytes) -> str:
 class _Bucket:
     region: str
     labels: dict[str, str]
+    soft_delete_s: int = 0
     is_in_project: bool = True
     objects: dict[str, tuple[bytes, int]] = field(default_factory=dict)
 
@@ -47,9 +48,11 @@ class FakeObjectStore:
         """The next calls of `method` have their effect and raise Unavailable all the same."""
         self._faults.plan(method, times, after=True)
 
-    def add_bucket(self, bucket: str, region: str, labels: Mapping[str, str], *, is_in_project: bool = True) -> None:
+    def add_bucket(
+        self, bucket: str, region: str, labels: Mapping[str, str], *, is_in_project: bool = True, soft_delete_s: int = 0
+    ) -> None:
         """A bucket that somebody else made, in our project or in his."""
-        self._buckets[bucket] = _Bucket(region, dict(labels), is_in_project)
+        self._buckets[bucket] = _Bucket(region, dict(labels), soft_delete_s, is_in_project)
 
     def put(self, bucket: str, name: str, content: bytes) -> None:
         """What a VM or a stranger writes: as it is, over what was there."""
@@ -80,6 +83,9 @@ class FakeObjectStore:
     def buckets(self) -> tuple[str, ...]:
         with self._faults.met("buckets"):
             return tuple(sorted(name for name, found in self._buckets.items() if _is_ours(found)))
+
+    def settings(self) -> tuple[BucketSettings, ...]:
+        return tuple(BucketSettings(n, self._buckets[n].region, self._buckets[n].soft_delete_s) for n in self.buckets())
 
     def list(self, bucket: str, prefix: str) -> tuple[StoredObject, ...]:
         with self._faults.met("list"):

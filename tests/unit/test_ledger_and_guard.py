@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.domain.runs import AttemptState
 from orchestrator.errors import OrchestratorError, OverCap, UsageError
-from orchestrator.guard import cost_so_far, credit_or_refuse, money_view, must_stop
+from orchestrator.guard import cost_so_far, credit_or_refuse, money_view, must_stop, overdue
 from orchestrator.ledger import Credit, Ledger
 from tests.unit.world import World
 
@@ -98,6 +98,39 @@ def test_two_processes_cannot_both_take_the_last_dollar(world: World) -> None:
     assert world.ledger.committed_usd() == reserved * 3
 
 
+def test_two_processes_cannot_both_take_the_last_dollar_of_a_launch(world: World) -> None:
+    """Four runs of one launch ask at once for a further attempt, and its --max-usd bears one more: one gets it."""
+    runs = world.admit("t4", repeats=4, max_usd=Decimal(4))
+    held = world.ledger.committed_usd()
+    one = held / 4
+    with world.ledger.transaction() as db:
+        db.execute("UPDATE experiments SET max_usd=?", (str(held + one + Decimal("0.01")),))
+    script = (
+        "import sys, pathlib\n"
+        "from orchestrator.errors import OverCap\n"
+        "from orchestrator.ledger import Ledger, Credit\n"
+        "ledger = Ledger(pathlib.Path(sys.argv[1]))\n"
+        "second = ledger.attempt(sys.argv[2], 1).model_copy(update={'number': 2})\n"
+        "credit = Credit(amount_usd=300, stated_at=second.deadline)\n"
+        "sys.stdin.read()\n"
+        "try: ledger.admit_attempt(second, credit)\n"
+        "except OverCap as cause: sys.exit(3 if '--max-usd' in cause.sentence else 1)\n"
+    )
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, str(world.home / "ledger.db"), run.id],
+            stdin=subprocess.PIPE,
+            cwd=Path(__file__).parents[2],
+        )
+        for run in runs
+    ]
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.close()
+    assert sorted(process.wait() for process in processes) == [0, 3, 3, 3]
+    assert world.ledger.committed_usd() == held + one
+
+
 def test_cost_counts_the_minute_that_google_bills_at_least(world: World) -> None:
     """Ten seconds of a VM cost a minute of it, and ten seconds of its address."""
     [run] = world.admit("v3-8")
@@ -117,6 +150,16 @@ def test_guard_leaves_time_for_the_way_home(world: World) -> None:
     short = attempt.model_copy(update={"deadline": start + timedelta(seconds=100)})
     assert must_stop(short, start + timedelta(seconds=89)) is None
     assert must_stop(short, start + timedelta(seconds=90)) is not None
+
+
+def test_vm_past_its_deadline_that_nobody_proved_gone_is_named(world: World) -> None:
+    """Not before its last kill switch must have fired, and not when nothing was ever asked for."""
+    world.admit("v3-8")
+    [run] = world.admit("v3-8")
+    attempt = world.ledger.update_attempt(run.id, 1, billed_from=world.clock.now())
+    latest = attempt.deadline + timedelta(seconds=600)
+    assert overdue(world.ledger, latest) == []
+    assert overdue(world.ledger, latest + timedelta(seconds=1)) == [attempt]
 
 
 def test_real_project_without_a_stated_credit_is_refused(world: World) -> None:

@@ -1,0 +1,53 @@
+"""How are figures shown without a library that takes longer to load than to use? Bars and columns of plain text."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+
+import click
+
+BAR_WIDTH = 30
+WIDTH_OF_NO_TERMINAL = 160
+
+
+def width() -> int:
+    """Columns of the terminal; without one, enough not to break lines."""
+    return os.get_terminal_size(sys.stdout.fileno()).columns if sys.stdout.isatty() else WIDTH_OF_NO_TERMINAL
+
+
+def coloured(text: str, colour: str) -> str:
+    """The text in a colour, on a terminal whose user has not said NO_COLOR."""
+    return click.style(text, fg=colour) if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else text
+
+
+def bar(part: Decimal, whole: Decimal, colour: str) -> str:
+    """A bar of BAR_WIDTH cells: whatever is more than nothing has a cell, and only all of it fills the bar."""
+    cells = 0
+    if part > 0 and whole > 0:
+        cells = min(BAR_WIDTH if part >= whole else BAR_WIDTH - 1, max(1, int(part / whole * BAR_WIDTH)))
+    return coloured("█" * cells, colour) + "░" * (BAR_WIDTH - cells)
+
+
+def columns(
+    title: str, names: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str], fits: int
+) -> Iterator[str]:
+    """A table in columns; where `fits` columns are too few for it, a block of lines for each row: nothing is cut.
+
+    The columns named in `right` hold figures.
+    """
+    yield coloured(title, "bright_white")
+    widths = [max(len(row[at]) for row in (names, *rows)) for at in range(len(names))]
+    if sum(widths) + 2 * len(widths) - 2 <= fits:
+        for row in (names, *rows):
+            cells = zip(names, row, widths, strict=True)
+            line = (cell.rjust(size) if name in right else cell.ljust(size) for name, cell, size in cells)
+            yield "  ".join(line).rstrip()
+        return
+    longest = max(len(name) for name in names)
+    for row in rows:
+        for name, cell in zip(names, row, strict=True):
+            if cell:
+                yield f"{'-' if name == names[0] else ' '} {name:<{longest}}  {cell}"

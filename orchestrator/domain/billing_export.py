@@ -1,0 +1,241 @@
+"""What does a billing export say? Rows of Google's BigQuery export of usage cost, as JSON lines, JSON array or CSV.
+
+The columns are those of `gcp_billing_export_v1_*` (standard) and `gcp_billing_export_resource_v1_*` (detailed), see
+https://docs.cloud.google.com/billing/docs/how-to/export-data-bigquery-tables/standard-usage. Records may be nested
+(`{"service": {"description": ..}}`), dotted (`service.description`) or joined (`service_description`); in a CSV a cell
+of `labels` and of `credits` is a JSON array, as `TO_JSON_STRING(labels)` writes it.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from decimal import Decimal, InvalidOperation
+from typing import Any, TypeVar
+
+from orchestrator.domain import names
+from orchestrator.domain.money import ZERO
+from orchestrator.errors import UsageError
+
+MAX_ROW_USD = Decimal(10**9)
+_Value = TypeVar("_Value")
+_CSV_LABELS = "export them with `TO_JSON_STRING(labels) AS labels, TO_JSON_STRING(credits) AS credits`"
+
+
+@dataclass(frozen=True)
+class BilledRow:
+    """One line of the export. `cost_usd` is gross; `credits_usd` is what was taken off it, zero or less.
+
+    `run` and `attempt` are what our labels or the resource's name say, None for what is no run's; `managed` is whether
+    it is ours at all. `key` is the same for the same row in whatever file it comes.
+    """
+
+    key: str
+    service: str
+    sku: str
+    project: str
+    starts: datetime
+    ends: datetime
+    cost_usd: Decimal
+    credits_usd: Decimal
+    run: str | None
+    attempt: int | None
+    managed: bool
+    resource: str
+
+
+def read_export(content: bytes, name: str) -> list[BilledRow]:
+    """All rows of a file called `name`. Raises UsageError naming line, field and fix: a file is read wholly or not."""
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as cause:
+        raise UsageError(f"{name} is no UTF-8 text: {cause.reason} at byte {cause.start}", "unpack it first") from cause
+    seen: Counter[str] = Counter()
+    rows = []
+    for where, fields in _records(text, name):
+        row = _row(_Line(where, fields))
+        # Two rows may be the same in all that is read here and be two costs all the same: the first, the second ...
+        seen[row.key] += 1
+        rows.append(BilledRow(**{**row.__dict__, "key": f"{row.key}/{seen[row.key]}"}))
+    if not rows:
+        raise UsageError(f"{name} has no rows", "export some days of usage: `budget import --help` says how")
+    return rows
+
+
+def _records(text: str, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """(where it stands, its columns) of each row, whichever form the file has."""
+    start = text.lstrip()[:1]
+    if start == "[":
+        found = _parsed(text, f"{name}, line 1", "the whole file")
+        for number, item in enumerate(found, start=1):
+            where = f"{name}, row {number}"
+            yield where, _object(item, where)
+    elif start == "{":
+        for number, line in enumerate(text.split("\n"), start=1):
+            if line.strip():
+                where = f"{name}, line {number}"
+                yield where, _object(_parsed(line, where, "the line"), where)
+    else:
+        yield from _csv_records(text, name)
+
+
+def _csv_records(text: str, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    reader = csv.DictReader(io.StringIO(text), strict=True)
+    try:
+        columns = reader.fieldnames or ()
+        if "cost" not in columns:
+            raise UsageError(f"{name}, line 1: cost: there is no such column", "the first line must name the columns")
+        if "labels.key" in columns or "labels_key" in columns:
+            raise UsageError(f"{name}, line 1: labels.key: a line for each label counts the cost again", _CSV_LABELS)
+        if not {"labels", "resource", "resource.name", "resource_name"} & set(columns):
+            raise UsageError(
+                f"{name}, line 1: labels: there is no such column, so no row is known as ours", _CSV_LABELS
+            )
+        for fields in reader:
+            if None in fields or None in fields.values():
+                raise UsageError(
+                    f"{name}, line {reader.line_num}: it has not as many cells as the first line has columns",
+                    "export the file again: a cell with a comma must be in quotes",
+                )
+            yield f"{name}, line {reader.line_num}", {key: value for key, value in fields.items() if value != ""}
+    except csv.Error as cause:
+        raise UsageError(f"{name}, line {reader.line_num}: {cause}", "export the file again") from cause
+
+
+def _parsed(text: str, where: str, what: str) -> Any:
+    try:
+        return json.loads(text, parse_float=Decimal, parse_constant=_no_number)
+    except (ValueError, RecursionError) as cause:
+        raise UsageError(f"{where}: {what} is no JSON: {cause}", "export the file again, or remove the line") from cause
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is no number")
+
+
+def _object(item: Any, where: str) -> Mapping[str, Any]:
+    if not isinstance(item, dict):
+        raise UsageError(f"{where}: {str(item)[:40]!r} is no object", "each line is one row of the export")
+    return item
+
+
+@dataclass(frozen=True)
+class _Line:
+    """The columns of one row, and where they stand, for the error."""
+
+    where: str
+    fields: Mapping[str, Any]
+
+    def find(self, path: str) -> Any:
+        """The value at `service.description`, nested, dotted or joined; None when it is not there."""
+        for name in (path, path.replace(".", "_")):
+            if name in self.fields:
+                return self.fields[name]
+        outer, _, inner = path.partition(".")
+        record = self.fields.get(outer)
+        if inner and isinstance(record, str):  # a record in a cell of a CSV
+            record = _parsed(record, self.where, outer)
+        return record.get(inner) if inner and isinstance(record, dict) else None
+
+    def text(self, path: str) -> str:
+        """A text that may be missing."""
+        found = self.find(path)
+        return "" if found is None else str(found)
+
+    def must(self, path: str, read: Callable[[Any], _Value], fix: str) -> _Value:
+        """A value that must be there and be read. Raises UsageError."""
+        found = self.find(path)
+        if found is None:
+            raise UsageError(f"{self.where}: {path}: it is missing", fix)
+        try:
+            return read(found)
+        except (ValueError, ArithmeticError) as cause:
+            raise UsageError(f"{self.where}: {path}: {str(found)[:60]!r} {cause}", fix) from cause
+
+    def items(self, path: str, fix: str) -> Sequence[Mapping[str, Any]]:
+        """A repeated record, also one in a cell; empty when it is missing."""
+        found = self.find(path)
+        if isinstance(found, str):
+            found = _parsed(found, self.where, path)
+        if found is None:
+            return ()
+        if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+            raise UsageError(f"{self.where}: {path}: {str(found)[:60]!r} is no list of objects", fix)
+        return found
+
+
+def _row(line: _Line) -> BilledRow:
+    currency = line.must("currency", str, "select the column `currency` too")
+    if currency != "USD":
+        raise UsageError(
+            f"{line.where}: currency: the account is billed in {currency!r}, and prices and credit here are in USD",
+            "import only accounts in USD: a rate that changes daily would look like drift",
+        )
+    starts = line.must("usage_start_time", _moment, "a time as 2026-11-01 10:00:00 UTC")
+    ends = line.must("usage_end_time", _moment, "a time as 2026-11-01 11:00:00 UTC")
+    if ends < starts:
+        raise UsageError(f"{line.where}: usage_end_time: {ends} is before usage_start_time {starts}", "export it again")
+    cost = line.must("cost", _amount, "a number of USD, as 0.0125")
+    labels = {str(item.get("key")): str(item.get("value")) for item in line.items("labels", _CSV_LABELS)}
+    resource = (line.text("resource.name") or line.text("resource.global_name")).rsplit("/", 1)[-1]
+    run, attempt = _whose(labels, resource)
+    exact = [line.text(name) for name in ("billing_account_id", "service.description", "sku.description", "project.id")]
+    exact += [line.text(name) for name in ("invoice.month", "cost_type", "export_time")]
+    exact += [starts.isoformat(), ends.isoformat(), format(cost.normalize(), "f"), str(run), str(attempt), resource]
+    return BilledRow(
+        key=hashlib.sha256("\n".join(exact).encode()).hexdigest()[:32],
+        service=line.text("service.description"),
+        sku=line.text("sku.description"),
+        project=line.text("project.id"),
+        starts=starts,
+        ends=ends,
+        cost_usd=cost,
+        credits_usd=_credits(line),
+        run=run,
+        attempt=attempt,
+        managed=run is not None or labels.get(names.MANAGED) == "1",
+        resource=resource,
+    )
+
+
+def _whose(labels: Mapping[str, str], resource: str) -> tuple[str | None, int | None]:
+    """The run and attempt of our labels; of the resource's name where there are no labels."""
+    number = labels.get("oc-attempt", "")
+    if labels.get("oc-run"):
+        return labels["oc-run"], int(number) if number.isascii() and number.isdigit() else None
+    return names.run_of_vm(resource) or (None, None)
+
+
+def _credits(line: _Line) -> Decimal:
+    """The sum of the row's credits: the free trial's is one, of type PROMOTION."""
+    fix = "each credit has an amount in USD, zero or less"
+    found = [_Line(line.where, {"credits.amount": item.get("amount")}) for item in line.items("credits", _CSV_LABELS)]
+    return sum((item.must("credits.amount", _amount, fix) for item in found), ZERO)
+
+
+def _amount(value: Any) -> Decimal:
+    if isinstance(value, bool) or not isinstance(value, str | int | Decimal):
+        raise ValueError("is no number")
+    try:
+        amount = Decimal(value.strip() if isinstance(value, str) else value)
+    except InvalidOperation:
+        raise ValueError("is no number") from None
+    if not amount.is_finite() or abs(amount) > MAX_ROW_USD:
+        raise ValueError("is no amount of money")
+    return amount
+
+
+def _moment(value: Any) -> datetime:
+    """BigQuery writes `2026-11-01 10:00:00 UTC` or RFC 3339; a time without a zone is UTC there."""
+    text = str(value).strip()
+    try:
+        at = datetime.fromisoformat(text.removesuffix(" UTC").replace("Z", "+00:00"))
+        return at.replace(tzinfo=timezone.utc) if at.tzinfo is None else at.astimezone(timezone.utc)
+    except (ValueError, OverflowError):
+        raise ValueError("is no time") from None

@@ -1,0 +1,43 @@
+"""What of ours costs money that no run shows? Stopped VMs, disks without a VM, buckets that keep deleted data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from orchestrator.domain.names import bucket_name
+from orchestrator.errors import OrchestratorError
+from orchestrator.ports import Billable, BucketSettings
+from orchestrator.recover import billable
+from orchestrator.stages.context import Services
+
+_HALTED = frozenset({"STOPPED", "STOPPING", "TERMINATED", "SUSPENDED", "PREEMPTED"})
+
+
+def silent_costs(services: Services) -> list[str]:
+    """A sentence for each, from a look at the cloud; what could not be seen is named too. Raises nothing."""
+    try:
+        found, unseen = billable(services)
+    except OrchestratorError as cause:
+        return [f"whatever could not be listed: {cause.sentence}"]
+    sentences = [f"whatever is in {zone}, which did not answer" for zone in unseen] + _of_vms(found)
+    try:
+        settings = services.store.settings()
+    except OrchestratorError as cause:
+        return [*sentences, f"buckets, which could not be listed: {cause.sentence}"]
+    return sentences + [sentence for one in settings for sentence in _of_bucket(one, services.project)]
+
+
+def _of_vms(found: Sequence[Billable]) -> list[str]:
+    with_vm = {item.ref for item in found if item.kind != "disk"}
+    halted = [f"{item} is stopped, but its disk and its quota are not free" for item in found if item.state in _HALTED]
+    return halted + [f"{item} belongs to no VM" for item in found if item.kind == "disk" and item.ref not in with_vm]
+
+
+def _of_bucket(one: BucketSettings, project: str) -> list[str]:
+    sentences = []
+    if one.soft_delete_s > 0:
+        days = one.soft_delete_s / 86400
+        sentences.append(f"bucket {one.name} bills deleted data for {days:g} days more (soft delete is on)")
+    if one.name != bucket_name(project, one.region):
+        sentences.append(f"bucket {one.name} lies in {one.region}: VMs elsewhere pay egress for what they read there")
+    return sentences
