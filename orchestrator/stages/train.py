@@ -72,7 +72,15 @@ class _Follower:
     def follow(self) -> RunnerStatus:
         """Start the trainer if it does not run yet, and return its status when it has ended."""
         ctx = self._ctx
-        self._start()
+        try:
+            self._start()
+        except Preempted:
+            # Nobody followed for a while, and the VM has gone meanwhile: with its work done, or without.
+            ended = self._ended_in_bucket()
+            if ended is None:
+                self._must_not_be_late()
+                raise
+            return ended
         ctx.note("trainer started")
         silent = 0
         while True:
@@ -112,7 +120,7 @@ class _Follower:
 
     def _connected(self, timeout_s: float = 0.0) -> RemoteShell:
         if self._shell is None:
-            workers = self._ctx.provider.get(self._ctx.ref).workers
+            workers = self._ctx.live_vm().workers
             if not workers:
                 raise Unavailable("the VM has no worker to connect to yet")
             self._shell = open_shell(self._ctx, workers[0], timeout_s)
@@ -148,9 +156,7 @@ class _Follower:
         """Raises what ends the run: the user's wish, its deadline, a VM that is gone, a runner that never answers."""
         ctx = self._ctx
         ctx.check_stop()
-        reason = must_stop(ctx.attempt, ctx.now())
-        if reason:
-            raise DeadlineReached(f"run {ctx.run_id} was stopped because {reason}", "give it more --max-hours")
+        self._must_not_be_late()
         if silent >= SILENT_LOOKS:
             raise TrainingFailed("the runner on the VM gives no usable answer", f"orchestrate logs {ctx.run_id}")
         try:
@@ -160,6 +166,12 @@ class _Follower:
         except Preempted:
             if self._ended_in_bucket() is None:
                 raise
+
+    def _must_not_be_late(self) -> None:
+        """Raises DeadlineReached when time or money of the attempt are at their end."""
+        reason = must_stop(self._ctx.attempt, self._ctx.now())
+        if reason:
+            raise DeadlineReached(f"run {self._ctx.run_id} was stopped because {reason}", "give it more --max-hours")
 
     def _log_size(self) -> int:
         return self._log.stat().st_size if self._log.exists() else 0

@@ -1,0 +1,18 @@
+"""What do campaigns share? A data set that is prepared once; its size is what the plan is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.domain.plan import DataChoice
+from trainer.data.prepare import prepare_dataset
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> DataChoice:
+    """The packaged sample."""
+    prepared = prepare_dataset(None, "mnist", tmp_path_factory.mktemp("sample"))
+    manifest = prepared.manifest
+    return DataChoice(
+        manifest.fingerprint, manifest.total_bytes, str(prepared.directory), manifest.splits.train.samples
+    )
