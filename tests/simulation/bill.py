@@ -59,7 +59,8 @@ class CampaignBill:
 
     def began(self, spec: VmSpec, at: datetime) -> None:
         item, zone = spec.accelerator, spec.ref.zone
-        parts = [("node", "tpu", item.name, 1)] if item.api == "tpu" else [("instance", "machine", item.machine_type, 1)]
+        tpu, machine = ("node", "tpu", item.name, 1), ("instance", "machine", item.machine_type, 1)
+        parts = [tpu if item.api == "tpu" else machine]
         if item.attach:
             parts.append(("instance", "gpu", item.attach, item.chips))
         if item.boot_disk_gib:

@@ -1,4 +1,4 @@
-"""A random life of one credit: launches, shortages, lost answers, preemptions, broken switches, deaths. One seed, one life.
+"""A random life of one credit: launches, shortages, lost answers, preemptions, deaths. One seed, one life.
 
 Everything that decides is the product's own: plan, admission, stages, kill switches, recovery. The cloud is a fake on
 virtual time, its bill is the local cloud's meter.
@@ -10,7 +10,7 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
@@ -119,9 +119,7 @@ class Campaign:
         self.rng = random.Random(seed)
         self.world = CampaignWorld(home)
         self.data = data
-        self.credit = Credit(
-            amount_usd=Decimal(self.rng.randint(300, 12000)) / 100, stated_at=self.world.clock.now()
-        )
+        self.credit = Credit(amount_usd=Decimal(self.rng.randint(300, 12000)) / 100, stated_at=self.world.clock.now())
         self.world.ledger.set_credit(self.credit)
         self.outcome = Outcome(seed, self.credit.amount_usd)
 
@@ -165,8 +163,8 @@ class Campaign:
             if rng.random() < 0.2:
                 (world.tpu if item.api == "tpu" else world.gpu).capacity[zone] = rng.random() < 0.5
         request = LaunchRequest(
-            accelerators=[item], workload="mnist-cnn", epochs=3, batch_sizes=[256], data_sizes=[None], repeats=1, seed=0,
-            max_hours=hours, max_attempts=rng.randint(1, 3), spot=spot, zones=tuple(zones), data=self.data,
+            accelerators=[item], workload="mnist-cnn", epochs=3, batch_sizes=[256], data_sizes=[None], repeats=1,
+            seed=0, max_hours=hours, max_attempts=rng.randint(1, 3), spot=spot, zones=tuple(zones), data=self.data,
         )  # fmt: skip
         now = world.clock.now()
         cap = Decimal(rng.randint(100, 5000)) / 100 if rng.random() < 0.3 else None
@@ -180,7 +178,7 @@ class Campaign:
         except OverCap:
             self.outcome.refused += 1
             return None
-        world.trainer.begin(float(hours) * 3600 * rng.uniform(0.5, 1.5), rng.choice((0, 0, 0, 0, 1)))
+        world.trainer.begin(float(hours) * 3600 * rng.uniform(0.6, 1.4), rng.choice((0, 0, 0, 0, 1)))
         return runs[0]
 
     def _survive(self, run: Run) -> bool:
@@ -247,4 +245,3 @@ class Campaign:
         run = self.world.ledger.run(attempt.run)
         if metered and run.attempt == attempt.number and not run.spec.spot and run.error_code in DID_ITS_WORK:
             self.outcome.unused.append(float(1 - used / attempt.reserved_usd))
-

@@ -6,7 +6,6 @@ A life that fails is named by its seed: `Campaign(seed, folder, data).live()` li
 from __future__ import annotations
 
 import statistics
-from pathlib import Path
 
 import pytest
 
