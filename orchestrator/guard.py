@@ -81,14 +81,15 @@ def stated_credit(ledger: Ledger, *, simulated: bool, now: datetime) -> Credit:
 def cost_so_far(attempt: Attempt, now: datetime) -> Decimal:
     """What an attempt has cost up to `now` at most, at the rate it is billed at.
 
-    From the moment a create was asked for, unless the cloud refused it: what was not seen may exist all the same. A VM
-    whose kill switches were proven does not outlive its deadline by more than their slack, whatever `now` is.
+    From the moment a create was asked for, unless the cloud refused it: what was not seen may exist all the same. No VM
+    outlives its deadline by more than the switches' slack, whatever `now` is: a node's scheduler job was proven before
+    its create, an instance's limit is part of it.
     """
     if attempt.state is AttemptState.SETTLED:
         return (attempt.settled_usd or ZERO) + attempt.storage_usd
     if attempt.billed_from is None or attempt.state in (AttemptState.RESERVED, AttemptState.REFUSED):
         return ZERO
-    end = min(now, attempt.deadline + timedelta(seconds=KILL_SLACK_S)) if attempt.proven_at else now
+    end = min(now, attempt.deadline + timedelta(seconds=KILL_SLACK_S))
     return attempt.rate.cost_usd((end - attempt.billed_from).total_seconds())
 
 

@@ -229,16 +229,23 @@ def make_attempt(run: Run, number: int, zone: str, now: datetime, prices: PriceB
 
 def side_usage(run: Run, attempt: Attempt, now: datetime, log_bytes: int) -> Usage:
     """What an attempt whose VM is gone at `now` has used besides it. `log_bytes` were followed over SSH."""
+    if attempt.state in (AttemptState.RESERVED, AttemptState.REFUSED):  # no VM, but its switches may have stood
+        return Usage(0, 0, 0, 0, 0, job_days(run, attempt, now))
     began = attempt.billed_from or now
     latest = attempt.deadline + timedelta(seconds=KILL_SLACK_S)
-    lived_s = ((min(now, latest) if attempt.proven_at else now) - began).total_seconds()
-    days = _days_touched(began, now) * scheduler_jobs(accelerator(run.spec.accelerator))
-    return usage(run.spec, lived_s, attempt.fetched_bytes + log_bytes, days)
+    lived_s = (min(now, latest) - began).total_seconds()
+    return usage(run.spec, lived_s, attempt.fetched_bytes + log_bytes, job_days(run, attempt, now))
+
+
+def job_days(run: Run, attempt: Attempt, now: datetime) -> int:
+    """For how many calendar days its scheduler jobs are billed, which are disarmed now: in UTC or Pacific time."""
+    if attempt.armed_from is None:
+        return 0
+    return _days_touched(attempt.armed_from, now) * scheduler_jobs(accelerator(run.spec.accelerator))
 
 
 def _days_touched(began: datetime, ended: datetime) -> int:
-    """For how many calendar days a job armed before and disarmed after that is billed, in UTC or Pacific time."""
-    began, ended = began - timedelta(hours=1), ended + timedelta(minutes=10)
+    ended += timedelta(minutes=10)
     zones = [timedelta(hours=hours) for hours in (0, -7, -8)]
     return max(((ended + zone).date() - (began + zone).date()).days + 1 for zone in zones)
 

@@ -121,8 +121,8 @@ class Attempt(BaseModel):
 
     `billed_from` is the latest moment at which billing can not have begun yet (None: nothing was asked for), so a cost
     is never too small; `seen_at` is when the VM was first seen in the cloud (None: it may never have existed);
-    `proven_at` is when its kill switches were read back, from when on it cannot outlive its deadline by more than
-    their slack. `fetched_bytes` were downloaded or about to be. When it is settled, `settled_usd` is what the VM cost
+    `armed_from` is from when on its kill switches may stand; `proven_at` is when all of them were read back.
+    `fetched_bytes` were downloaded or about to be. When it is settled, `settled_usd` is what the VM cost
     and `storage_usd` everything besides: storage, operations, egress and scheduler jobs.
     """
 
@@ -143,6 +143,7 @@ class Attempt(BaseModel):
     operation: str | None
     billed_from: datetime | None
     seen_at: datetime | None
+    armed_from: datetime | None = None
     proven_at: datetime | None = None
     gone_at: datetime | None
     fetched_bytes: int = 0

@@ -85,6 +85,7 @@ def _arm_and_intend(ctx: RunContext) -> VmSpec:
     credit_or_refuse(services.ledger, simulated=services.simulated, now=ctx.now(), until=latest)
     ctx.update_attempt(expect=AttemptState.RESERVED, deadline=deadline)
     ctx.provider.validate(_spec(ctx))
+    ctx.update_attempt(expect=AttemptState.RESERVED, armed_from=ctx.now())
     spec = _armed_spec(ctx)
     ctx.check_stop()
     # Another process may have ended the attempt while this one asked: then there is no reservation any more.

@@ -166,12 +166,9 @@ def _looks_gone(provider: VmProvider, ref: VmRef) -> bool:
 
 def _settle(services: Services, attempt: Attempt, vm_usd: Decimal, expect: AttemptState | None = None) -> Attempt:
     """What the VM cost, and what was used besides, at the prices that were reserved."""
-    now, besides = services.clock.now(), ZERO
-    if vm_usd > 0:
-        run = services.ledger.run(attempt.run)
-        log = services.log_path(run, attempt.number)
-        used = side_usage(run, attempt, now, log.stat().st_size if log.exists() else 0)
-        besides = total_usd(side_lines(attempt.side_rates, used))
+    now, run = services.clock.now(), services.ledger.run(attempt.run)
+    log = services.log_path(run, attempt.number)
+    used = side_usage(run, attempt, now, log.stat().st_size if log.exists() else 0)
     return services.ledger.update_attempt(
         attempt.run,
         attempt.number,
@@ -179,5 +176,5 @@ def _settle(services: Services, attempt: Attempt, vm_usd: Decimal, expect: Attem
         state=AttemptState.SETTLED,
         gone_at=now,
         settled_usd=vm_usd,
-        storage_usd=besides,
+        storage_usd=total_usd(side_lines(attempt.side_rates, used)),
     )

@@ -69,9 +69,7 @@ def _look_who_ended_it(ctx: RunContext) -> None:
 
     A VM that is taken back ends its programs first, and they may even bring their results home before it is gone.
     """
-    reason = must_stop(ctx.attempt, ctx.now())
-    if reason:
-        raise DeadlineReached(f"run {ctx.run_id} was stopped because {reason}", "give it more --max-hours")
+    _must_not_be_late(ctx)
 
     def taken_back() -> None:
         ctx.live_vm()
@@ -85,6 +83,13 @@ def _look_who_ended_it(ctx: RunContext) -> None:
             poll_s=pace.poll_s,
             what="the end of the VM",
         )
+
+
+def _must_not_be_late(ctx: RunContext) -> None:
+    """Raises DeadlineReached when time or money of the attempt are at their end."""
+    reason = must_stop(ctx.attempt, ctx.now())
+    if reason:
+        raise DeadlineReached(f"run {ctx.run_id} was stopped because {reason}", "give it more --max-hours")
 
 
 def log_path(ctx: RunContext) -> Path:
@@ -104,7 +109,15 @@ class _Follower:
     def follow(self) -> RunnerStatus:
         """Start the trainer if it does not run yet, and return its status when it has ended."""
         ctx = self._ctx
-        self._start()
+        try:
+            self._start()
+        except Preempted:
+            # Nobody followed for a while, and the VM has gone meanwhile: with its work done, or without.
+            ended = self._ended_in_bucket()
+            if ended is None:
+                _must_not_be_late(self._ctx)
+                raise
+            return ended
         ctx.note("trainer started")
         silent = 0
         while True:
@@ -144,7 +157,7 @@ class _Follower:
 
     def _connected(self, timeout_s: float = 0.0) -> RemoteShell:
         if self._shell is None:
-            workers = self._ctx.provider.get(self._ctx.ref).workers
+            workers = self._ctx.live_vm().workers
             if not workers:
                 raise Unavailable("the VM has no worker to connect to yet")
             self._shell = open_shell(self._ctx, workers[0], timeout_s)
@@ -182,9 +195,7 @@ class _Follower:
         """Raises what ends the run: the user's wish, its deadline, a VM that is gone, a runner that never answers."""
         ctx = self._ctx
         ctx.check_stop()
-        reason = must_stop(ctx.attempt, ctx.now())
-        if reason:
-            raise DeadlineReached(f"run {ctx.run_id} was stopped because {reason}", "give it more --max-hours")
+        _must_not_be_late(self._ctx)
         if silent >= SILENT_LOOKS:
             raise TrainingFailed("the runner on the VM gives no usable answer", f"orchestrate logs {ctx.run_id}")
         try:

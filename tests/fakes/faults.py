@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from orchestrator.errors import Unavailable
 
 
 class Faults:
-    """Failures before and after the effect of a method; `pending` is empty once every one of them was met."""
+    """Failures before and after the effect of a method; `pending` is empty once every one of them was met.
 
-    def __init__(self) -> None:
+    `witness` is told twice of each call, before its effect and after it: where a process may die.
+    """
+
+    def __init__(self, witness: Callable[[], None] = lambda: None) -> None:
+        self._witness = witness
         self._before: Counter[str] = Counter()
         self._after: Counter[str] = Counter()
         self.calls: Counter[str] = Counter()
@@ -29,10 +33,12 @@ class Faults:
     def met(self, method: str) -> Iterator[None]:
         """Around the effect of `method`: raises Unavailable instead of it, or after it, when that was planned."""
         self.calls[method] += 1
+        self._witness()
         if self._before[method] > 0:
             self._before[method] -= 1
             raise Unavailable(f"{method}: planned failure before the effect")
         yield
+        self._witness()
         if self._after[method] > 0:
             self._after[method] -= 1
             raise Unavailable(f"{method}: planned failure, the effect happened")

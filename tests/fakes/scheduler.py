@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Protocol
 
 from infra.gcp.scheduler import DeleteJob, StandingJob
 from infra.localcloud.cron import Cron
@@ -16,17 +17,25 @@ NOT_FOUND, PERMISSION_DENIED = 5, 7
 RUN_TAKES_S = 2.0
 
 
+class JobBill(Protocol):
+    """Who counts what the jobs cost: told when one stands, and when it is gone."""
+
+    def job_began(self, name: str, location: str) -> None: ...
+    def job_ended(self, name: str) -> None: ...
+
+
 class FakeScheduler:
     """A `Scheduler`. With `may_delete` off its account gets 403, with `fires` off nothing happens on schedule.
 
     `first_firing` is how a fake cloud learns that a job has asked for the deletion of one of its VMs.
     """
 
-    def __init__(self, clock: FakeClock) -> None:
+    def __init__(self, clock: FakeClock, faults: Faults | None = None, bill: JobBill | None = None) -> None:
         self._clock = clock
+        self._bill = bill
         self._jobs: dict[tuple[str, str], StandingJob] = {}
         self._runs: dict[tuple[str, str], datetime] = {}
-        self._faults = Faults()
+        self._faults = faults or Faults()
         self.may_delete = True
         self.enabled = True
         self.fires = True
@@ -61,6 +70,8 @@ class FakeScheduler:
     def put(self, job: DeleteJob) -> None:
         self._check("put")
         old = self._jobs.get((job.location, job.name))
+        if old is None and self._bill:
+            self._bill.job_began(job.name, job.location)
         fresh = StandingJob(job, enabled=True, next_at=None, attempted_at=None, code=None)
         self._jobs[job.location, job.name] = fresh if old is None else replace(old, job=job)
 
@@ -82,7 +93,8 @@ class FakeScheduler:
 
     def delete(self, location: str, name: str) -> None:
         self._check("delete")
-        self._jobs.pop((location, name), None)
+        if self._jobs.pop((location, name), None) and self._bill:
+            self._bill.job_ended(name)
         self._runs.pop((location, name), None)
 
     def list(self, location: str) -> Sequence[StandingJob]:

@@ -32,9 +32,9 @@ class _Bucket:
 class FakeObjectStore:
     """An `ObjectStore`. `put` is what a VM does: it writes without the store's rules; `damage` breaks the next read."""
 
-    def __init__(self) -> None:
+    def __init__(self, faults: Faults | None = None) -> None:
         self._buckets: dict[str, _Bucket] = {}
-        self._faults = Faults()
+        self._faults = faults or Faults()
         self._generation = 0
         self._damaged: set[tuple[str, str]] = set()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Literal, Protocol
 
 from orchestrator.domain.names import MANAGED
 from orchestrator.errors import AlreadyExists, NoCapacity, NotFound, QuotaExceeded, Unavailable, UsageError
@@ -14,6 +14,13 @@ from tests.fakes.faults import Faults
 from tests.fakes.scheduler import FakeScheduler
 
 HOST_KEY = "AAAAC3NzaC1lZDI1NTE5AAAAIKq8Lr2kM0v8pGJfQ6nX4bq0m1W2y3Z4a5B6c7D8e9F0"
+
+
+class Bill(Protocol):
+    """Who counts what the VMs cost: told when one begins to bill, and when it is gone."""
+
+    def began(self, spec: VmSpec, at: datetime) -> None: ...
+    def ended(self, ref: VmRef, at: datetime) -> None: ...
 
 
 @dataclass
@@ -27,6 +34,7 @@ class _Machine:
     preempted: bool = False
     deleting: bool = False
     gone_at: datetime | None = None
+    bills: bool = False
     published: dict[str, str] = field(default_factory=dict)
 
 
@@ -50,18 +58,21 @@ class FakeVmProvider:
         run_limits: bool = True,
         metering: bool = True,
         scheduler: FakeScheduler | None = None,
+        faults: Faults | None = None,
+        bill: Bill | None = None,
     ) -> None:
         self._clock = clock
         self._api = api
-        self._create_s = create_s
-        self._delete_s = delete_s
-        self._timers = timers
-        self._run_limits = run_limits
+        self.create_s = create_s
+        self.delete_s = delete_s
+        self.timers = timers
+        self.run_limits = run_limits
         self._metering = metering
         self._scheduler = scheduler
         self._machines: dict[VmRef, _Machine] = {}
         self._operations: dict[str, tuple[VmRef, NoCapacity | None, datetime]] = {}
-        self._faults = Faults()
+        self._faults = faults or Faults()
+        self._bill = bill
         self.capacity: dict[str, bool] = {}
         self.quotas: dict[str, int] = {}
         self.unreachable: set[str] = set()
@@ -90,6 +101,9 @@ class FakeVmProvider:
         """Take a VM back. A node stays, PREEMPTED, until it is deleted; an instance goes, as its action is DELETE."""
         machine = self._machine(ref)
         machine.preempted = True
+        if self._bill and machine.bills:
+            machine.bills = False
+            self._bill.ended(ref, self._clock.now())
         if self._api == "gpu":
             self._begin_delete(machine, self._clock.now())
 
@@ -160,7 +174,7 @@ class FakeVmProvider:
         self._reach(ref.zone)
         with self._faults.met("guest_attribute"):
             machine = self._machine(ref)
-            if (namespace, key) == ("orchestrate", "deadline-timer") and self._timers and self._booted(machine):
+            if (namespace, key) == ("orchestrate", "deadline-timer") and self.timers and self._booted(machine):
                 return machine.spec.metadata.get("oc-deadline")
             return machine.published.get(f"{worker}/{namespace}/{key}")
 
@@ -177,7 +191,7 @@ class FakeVmProvider:
         if in_use >= self.quotas.get(spec.ref.zone, 1000):
             raise QuotaExceeded(f"{spec.ref.zone} gives no more", "FAKE_QUOTA", str(self.quotas[spec.ref.zone]))
         now = self._clock.now()
-        ready_at = now + timedelta(seconds=self._create_s)
+        ready_at = now + timedelta(seconds=self.create_s)
         operation = f"operation-{len(self._operations) + 1}"
         failure = None
         if not self.capacity.get(spec.ref.zone, True):
@@ -192,11 +206,17 @@ class FakeVmProvider:
         """Everything that was due has happened at the time it was due."""
         now = self._clock.now()
         for ref, machine in list(self._machines.items()):
+            lives = machine.gone_at is None or machine.ready_at < machine.gone_at
+            if self._bill and lives and machine.ready_at <= now and not (machine.bills or machine.preempted):
+                machine.bills = True
+                self._bill.began(machine.spec, machine.ready_at)
             end = self._own_end(machine)
             if end is not None and end <= now and not machine.deleting:
                 self._begin_delete(machine, end)
             if machine.gone_at is not None and machine.gone_at <= now:
                 del self._machines[ref]
+                if self._bill and machine.bills:
+                    self._bill.ended(ref, machine.gone_at)
                 if self._metering:
                     self.meter[ref.name] = max(0.0, (machine.gone_at - machine.ready_at).total_seconds())
 
@@ -204,7 +224,7 @@ class FakeVmProvider:
         """When the VM's own timer or the cloud's limit ends it."""
         ends = [limit] if (limit := self._terminates_at(machine)) else []
         deadline = machine.spec.metadata.get("oc-deadline")
-        if self._timers and deadline and not machine.preempted:
+        if self.timers and deadline and not machine.preempted:
             ends.append(max(machine.ready_at, datetime.fromtimestamp(int(deadline), machine.ready_at.tzinfo)))
         if self._scheduler is not None:
             fired = self._scheduler.first_firing(self.self_delete_url(machine.spec.ref), machine.created_at)
@@ -212,13 +232,13 @@ class FakeVmProvider:
         return min(ends, default=None)
 
     def _terminates_at(self, machine: _Machine) -> datetime | None:
-        if not self._run_limits or machine.spec.run_limit_s is None:
+        if not self.run_limits or machine.spec.run_limit_s is None:
             return None
         return machine.ready_at + timedelta(seconds=machine.spec.run_limit_s)
 
     def _begin_delete(self, machine: _Machine, at: datetime) -> None:
         machine.deleting = True
-        machine.gone_at = at + timedelta(seconds=self._delete_s)
+        machine.gone_at = at + timedelta(seconds=self.delete_s)
 
     def _booted(self, machine: _Machine) -> bool:
         return self._clock.now() >= machine.ready_at and not machine.preempted

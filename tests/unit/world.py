@@ -92,16 +92,19 @@ class World:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.clock = FakeClock()
+        self._build()
+        self.stop = threading.Event()
+        self.progress: list[Progress] = []
+        self._teach()
+
+    def _build(self) -> None:
         self.scheduler = FakeScheduler(self.clock)
         self.tpu = FakeVmProvider(self.clock, api="tpu", create_s=30, delete_s=20, scheduler=self.scheduler)
         self.gpu = FakeVmProvider(self.clock, api="gpu", create_s=20, delete_s=20)
         self.store = FakeObjectStore()
         self.shells = FakeShells()
         self.trainer = FakeTrainer(self.clock, self.store)
-        self.ledger = Ledger(home / "ledger.db")
-        self.stop = threading.Event()
-        self.progress: list[Progress] = []
-        self._teach()
+        self.ledger = Ledger(self.home / "ledger.db")
 
     def _teach(self) -> None:
         self.shells.on(RUNNER, self._runner)

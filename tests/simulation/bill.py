@@ -1,0 +1,113 @@
+"""What does the local cloud's own meter make of VMs and buckets that exist only in a campaign?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from decimal import Decimal
+from functools import cache
+from pathlib import Path
+from typing import cast
+
+from infra.localcloud.catalog import Catalog
+from infra.localcloud.clock import CloudClock
+from infra.localcloud.meter import Meter
+from infra.localcloud.store import Store
+from infra.localcloud.tokens import Tokens
+from orchestrator.bootstrap import prices_file
+from orchestrator.domain.money import ZERO
+from orchestrator.domain.plan import BUCKET_LIFETIME_DAYS
+from orchestrator.ports import VmRef, VmSpec
+from tests.simulation.events import EventClock
+
+
+class MeterClock:
+    """Virtual time as the meter reads it, in Unix seconds."""
+
+    def __init__(self, clock: EventClock) -> None:
+        self._clock = clock
+
+    def now(self) -> float:
+        return self._clock.now().timestamp()
+
+    def rfc3339(self, at: float) -> str:
+        return str(at)
+
+
+@dataclass
+class StoredData:
+    """A bucket with what the runs left in it, as the meter looks at it."""
+
+    name: str
+    location: str
+    created_at: float
+    bytes: int = 0
+    live: bool = True
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+@cache
+def catalog() -> Catalog:
+    """The price list that the local cloud bills by."""
+    return Catalog.from_csv(prices_file())
+
+
+class CampaignBill:
+    """The meter of `infra.localcloud`, told of every VM that begins and ends, and of every byte that is kept."""
+
+    def __init__(self, clock: EventClock) -> None:
+        self._clock = clock
+        store, seconds = Store(Path(":memory:")), cast(CloudClock, MeterClock(clock))
+        self._meter = Meter(store, seconds, catalog(), Tokens(store, seconds))
+        self._buckets: dict[str, StoredData] = {}
+
+    def began(self, spec: VmSpec, at: datetime) -> None:
+        item, zone = spec.accelerator, spec.ref.zone
+        tpu, machine = ("node", "tpu", item.name, 1), ("instance", "machine", item.machine_type, 1)
+        parts = [tpu if item.api == "tpu" else machine]
+        if item.attach:
+            parts.append(("instance", "gpu", item.attach, item.chips))
+        if item.boot_disk_gib:
+            parts.append(("disk", "disk", "pd-balanced", item.boot_disk_gib))
+        parts.append(("ipv4", "ipv4", "in-use", item.workers))
+        for kind, price_kind, name, quantity in parts:
+            price = catalog().find(price_kind, name or "", zone)
+            assert price is not None, f"{price_kind} {name} in {zone}"
+            self._meter.start(
+                kind, spec.ref.name, zone, price, quantity, resource=spec.ref.name, at=at.timestamp(), spot=spec.spot
+            )
+
+    def ended(self, ref: VmRef, at: datetime) -> None:
+        self._meter.stop(ref.name, at.timestamp())
+
+    def job_began(self, name: str, location: str) -> None:
+        price = catalog().find("scheduler", "job", location)
+        assert price is not None
+        self._meter.start("job", name, location, price, 1, resource=f"job/{name}", at=self._clock.now().timestamp())
+
+    def job_ended(self, name: str) -> None:
+        self._meter.stop(f"job/{name}", self._clock.now().timestamp())
+
+    def keep(self, region: str, size_bytes: int) -> None:
+        """So much more lies in the region's bucket from now on, until its lifecycle rule deletes it."""
+        bucket = self._buckets.setdefault(region, StoredData(region, region, self._clock.now().timestamp()))
+        self._measure()
+        bucket.bytes += size_bytes
+
+        def expire() -> None:
+            self._measure()
+            bucket.bytes -= size_bytes
+
+        self._clock.at(self._clock.now() + timedelta(days=BUCKET_LIFETIME_DAYS), expire)
+
+    def usd(self) -> Decimal:
+        """Everything up to now."""
+        self._measure()
+        return sum((row["usd"] for row in self._meter.rows()), ZERO)
+
+    def usd_of(self, vm: str) -> Decimal:
+        """What one VM has cost up to now."""
+        return sum((row["usd"] for row in self._meter.rows() if row["resource"] == vm), ZERO)
+
+    def _measure(self) -> None:
+        self._meter.measure_storage(self._buckets.values)
