@@ -13,7 +13,7 @@ demo: $(STAMP)  ## rent a TPU VM and a GPU VM on the embedded local cloud, train
 	ORCHESTRATE_HOME=$(DEMO) $(BIN)/orchestrate budget
 
 test: $(STAMP)  ## the whole suite, slow tests included
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not timing"
+	$(BIN)/python -m pytest -n 2 --dist loadscope -m "not timing"
 	$(BIN)/python -m pytest -m timing
 
 check: $(STAMP)  ## lint, format, types, import rules

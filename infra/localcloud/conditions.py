@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from infra.localcloud.account import Account
+from typing import TYPE_CHECKING
+
 from infra.localcloud.errors import ApiError, invalid
 from infra.localcloud.store import Store
+
+if TYPE_CHECKING:
+    from infra.localcloud.account import Account
 
 SCHEDULER, METADATA, RUN_LIMIT = "scheduler", "metadata", "max-run-duration"
 MECHANISMS = (SCHEDULER, METADATA, RUN_LIMIT)

@@ -58,6 +58,7 @@ class CampaignBill:
     def __init__(self, clock: EventClock) -> None:
         self._clock = clock
         store, seconds = Store(Path(":memory:")), cast(CloudClock, MeterClock(clock))
+        self._store = store
         self._meter = Meter(store, seconds, catalog(), Tokens(store, seconds))
         self._buckets: dict[str, StoredData] = {}
 
@@ -108,6 +109,10 @@ class CampaignBill:
     def usd_of(self, vm: str) -> Decimal:
         """What one VM has cost up to now."""
         return sum((row["usd"] for row in self._meter.rows() if row["resource"] == vm), ZERO)
+
+    def close(self) -> None:
+        """No more questions."""
+        self._store.close()
 
     def _measure(self) -> None:
         self._meter.measure_storage(self._buckets.values)

@@ -136,6 +136,8 @@ class Campaign:
                 self.outcome.abandoned = True
                 break
         self._afterwards()
+        self.world.ledger.close()
+        self.world.bill.close()
         return self.outcome
 
     def _break_a_switch(self) -> None:

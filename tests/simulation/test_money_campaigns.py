@@ -12,40 +12,54 @@ import pytest
 from orchestrator.domain.plan import DataChoice
 from tests.simulation.campaign import Campaign, Outcome
 
-CAMPAIGNS = 2000
 
+class Lives:
+    """What holds for every thousand lives: each is a class of its own, so that two processes share the work."""
 
-@pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory, data: DataChoice) -> list[Outcome]:
-    """What came of every seed."""
-    home = tmp_path_factory.mktemp("campaigns")
+    seeds: range
 
-    def live(seed: int) -> Outcome:
-        folder = home / str(seed)
-        folder.mkdir()
-        return Campaign(seed, folder, data).live()
+    @pytest.fixture(scope="class")
+    def outcomes(self, tmp_path_factory: pytest.TempPathFactory, data: DataChoice) -> list[Outcome]:
+        """What came of every seed."""
+        home = tmp_path_factory.mktemp("campaigns")
 
-    return [live(seed) for seed in range(CAMPAIGNS)]
+        def live(seed: int) -> Outcome:
+            folder = home / str(seed)
+            folder.mkdir()
+            return Campaign(seed, folder, data).live()
 
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-class TestCampaigns:
-    """All on the same lives, which take a minute."""
+        return [live(seed) for seed in self.seeds]
 
     def test_no_life_spends_more_than_its_credit_or_its_reservations(self, outcomes: list[Outcome]) -> None:
+        """Metered <= held <= credit at every look; no VM lives on ten minutes after its deadline."""
         assert [violation for outcome in outcomes for violation in outcome.violations] == []
         assert all(outcome.metered_usd <= outcome.cap_usd for outcome in outcomes)
 
-    def test_the_median_life_of_a_vm_leaves_little_of_its_reservation_unused(self, outcomes: list[Outcome]) -> None:
-        """Of VMs that did their work: on demand, and not lost to a fault; spot reserves the on-demand price."""
+    def test_little_of_the_usual_reservation_is_unused(self, outcomes: list[Outcome]) -> None:
+        """Of VMs on demand that did their work. Trainings take 0.7 to 1.4 of the hours that were asked for."""
         unused = [part for outcome in outcomes for part in outcome.unused]
-        assert len(unused) > CAMPAIGNS / 4
+        assert len(unused) > len(outcomes) / 4
         assert statistics.median(unused) <= 0.15
 
     def test_the_lives_were_not_dull(self, outcomes: list[Outcome]) -> None:
         """Every kind of trouble was met often enough to say something."""
-        assert sum(outcome.refused for outcome in outcomes) > CAMPAIGNS / 10
-        assert sum(outcome.deaths for outcome in outcomes) > CAMPAIGNS / 4
-        assert sum(outcome.abandoned for outcome in outcomes) > CAMPAIGNS / 20
-        assert sum(outcome.vms for outcome in outcomes) > CAMPAIGNS / 2
+        assert sum(outcome.refused for outcome in outcomes) > len(outcomes) / 10
+        assert sum(outcome.deaths for outcome in outcomes) > len(outcomes) / 4
+        assert sum(outcome.abandoned for outcome in outcomes) > len(outcomes) / 20
+        assert sum(outcome.vms for outcome in outcomes) > len(outcomes) / 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+class TestFirstThousand(Lives):
+    """Seeds 0 to 999."""
+
+    seeds = range(1000)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+class TestSecondThousand(Lives):
+    """Seeds 1000 to 1999."""
+
+    seeds = range(1000, 2000)
