@@ -21,7 +21,7 @@ from orchestrator.domain.account import (
     Quota,
     WorkerAccount,
 )
-from orchestrator.domain.prices import PriceRow
+from orchestrator.domain.prices import FetchedPrices, PriceRow
 
 
 class VmState(StrEnum):
@@ -281,15 +281,6 @@ class KillSwitch(Protocol):
 
     def standing(self) -> tuple[StandingSwitch, ...]:
         """Everything of this switch's that stands in the project by itself and may outlive its VM; whoever made it."""
-
-
-@dataclass(frozen=True)
-class FetchedPrices:
-    """Today's prices, of kind live; what has none, each with its reason; and how many entries were looked at."""
-
-    rows: tuple[PriceRow, ...]
-    unmapped: tuple[str, ...]
-    looked_at: int
 
 
 class PriceSource(Protocol):

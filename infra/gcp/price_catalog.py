@@ -10,9 +10,8 @@ from typing import Any
 from infra.gcp.clients import GoogleClients
 from infra.gcp.errors import translated
 from infra.gcp.sku_mapping import COMPUTE, STORAGE, TPU, Sku, map_prices
-from orchestrator.domain.prices import PriceRow
+from orchestrator.domain.prices import FetchedPrices, PriceRow
 from orchestrator.errors import CloudError
-from orchestrator.ports import FetchedPrices
 
 PAGE_SIZE = 5000
 TIMEOUT_S = 60.0

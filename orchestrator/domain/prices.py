@@ -115,6 +115,15 @@ class RatePart:
     price: Price
 
 
+@dataclass(frozen=True)
+class FetchedPrices:
+    """Today's prices, of kind live; what has none, each with its reason; and how many entries were looked at."""
+
+    rows: tuple[PriceRow, ...]
+    unmapped: tuple[str, ...]
+    looked_at: int
+
+
 def region_of(zone: str) -> str:
     """`us-central1-a` is in `us-central1`."""
     return zone.rsplit("-", 1)[0]

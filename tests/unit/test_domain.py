@@ -83,7 +83,7 @@ def test_reservation_bounds_the_bill_to_the_last_kill(world: World) -> None:
     assert attempt.rate.vm_usd_per_hour == Decimal("2.04")
     assert attempt.reserve_rate.vm_usd_per_hour == 8
     besides = total_usd(side_lines(attempt.side_rates, usage(run.spec, 7800, RESULTS_BYTES + LOG_BYTES, JOB_DAYS)))
-    assert Decimal("0.10") < besides < Decimal("0.15")  # a scheduler job for a month is most of it
+    assert Decimal("0.10") < besides < Decimal("0.16")  # a scheduler job for a month is most of it
     assert attempt.reserved_usd == cents_up(longest + besides)
 
 
