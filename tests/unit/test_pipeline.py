@@ -126,7 +126,7 @@ def test_vm_whose_kill_switch_is_not_proven_is_not_used(world: World) -> None:
 
 
 def test_tpu_is_refused_before_the_create_when_its_job_is_not_proven(world: World) -> None:
-    """One switch that works is not enough: nothing is created, no job stays, and a day of the job is all that it cost."""
+    """One switch that works is not enough: nothing is created, no job stays; it cost a day of the job at most."""
     world.scheduler.may_delete = False
     run = world.launch()
     assert (run.error_code, world.tpu.calls("create")) == ("KillSwitchNotArmed", 0)
