@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -31,8 +32,9 @@ def trainer_zip(folder: Path) -> Path:
     target = folder / f"trainer-{digest.hexdigest()[:16]}.zip"
     if not target.exists():
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        partial = target.with_suffix(f".{os.getpid()}.partial")
-        with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
+        # Runs of one launch pack at the same time: each its own file, and the last to be done replaces the others'.
+        descriptor, partial = tempfile.mkstemp(dir=folder, suffix=".partial")
+        with os.fdopen(descriptor, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
             for path in paths:
                 entry = zipfile.ZipInfo(f"trainer/{path.relative_to(root).as_posix()}", _EPOCH)
                 archive.writestr(entry, path.read_bytes())

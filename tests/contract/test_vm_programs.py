@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
@@ -81,3 +83,13 @@ def test_the_deadline_timer_runs_on_the_vm_and_says_so(
     _, _, shell = vm
     log = eventually(lambda: shell.run(["cat", ".orchestrate/deadline.log"], timeout_s=20, check=False).stdout)
     assert "armed: deadline" in log
+
+
+def test_runs_of_one_launch_pack_the_trainer_at_the_same_time(tmp_path: Path) -> None:
+    """All get the same whole file, and nothing half-written stays beside it."""
+    with ThreadPoolExecutor(8) as pool:
+        packed = set(pool.map(lambda _: payload.trainer_zip(tmp_path), range(8)))
+    assert {*tmp_path.iterdir()} == packed
+    [made] = packed
+    with zipfile.ZipFile(made) as archive:
+        assert archive.testzip() is None
