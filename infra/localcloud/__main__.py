@@ -7,6 +7,7 @@ import asyncio
 import fcntl
 import logging
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -24,6 +25,8 @@ def main() -> int:
     except BlockingIOError:
         sys.stdout.write(f"the local cloud in {state} is already running\n")
         return 0
+    # Started under nohup, it would hand "ignore hang-ups" down to the VMs' processes; a handler is not handed down.
+    signal.signal(signal.SIGHUP, lambda *_: None)
     # Google's message types take seconds to import: only the one that runs needs them.
     from infra.localcloud.server import Cloud, Options
 
