@@ -28,20 +28,24 @@ def teardown(ctx: RunContext) -> None:
 
 
 def end_attempt(services: Services, attempt: Attempt) -> Attempt:
-    """Delete the attempt's VM, prove it gone, settle its cost, disarm its switches. Safe to repeat.
+    """Delete the attempt's VM, prove it gone, disarm its switches, settle its cost. Safe to repeat.
+
+    Settled last: whoever dies on the way leaves an open attempt, and what still stands (a job) is paid and found.
 
     Raises StillBilling when the proof does not succeed, for whatever reason; the attempt then stays open in the ledger,
     its money stays reserved and its kill switches stay armed.
     """
     ref = VmRef(attempt.zone, attempt.vm)
     if attempt.state is AttemptState.RESERVED:
-        try:
-            settled = _settle(services, attempt, ZERO, expect=AttemptState.RESERVED)  # no VM was ever asked for
+        try:  # no VM was ever asked for, and from now on none will be
+            attempt = services.ledger.update_attempt(
+                attempt.run, attempt.number, expect=AttemptState.RESERVED, state=AttemptState.REFUSED
+            )
         except Stopped:
             attempt = services.ledger.attempt(attempt.run, attempt.number)  # its intent was written just now
         else:
-            _disarm(services, settled, ref)
-            return settled
+            _disarm(services, attempt, ref)
+            return _settle(services, attempt, ZERO)
     provider = services.vms[attempt.api]
     if attempt.state is AttemptState.SETTLED and _is_absent(provider, ref):
         _disarm(services, attempt, ref)  # again, in case that this is what failed the last time
@@ -53,15 +57,14 @@ def end_attempt(services: Services, attempt: Attempt) -> Attempt:
         _wait_until_gone(services, provider, attempt, ref)
     except OrchestratorError as cause:
         raise StillBilling([f"{attempt.api} VM {ref.name} in {ref.zone}: {cause.sentence}"]) from cause
+    _disarm(services, attempt, ref)
     ended = services.ledger.attempt(attempt.run, attempt.number)
-    settled = _settle(services, ended, cost_so_far(ended, services.clock.now()))
-    _disarm(services, settled, ref)
-    return settled
+    return _settle(services, ended, cost_so_far(ended, services.clock.now()))
 
 
-def _disarm(services: Services, settled: Attempt, ref: VmRef) -> None:
+def _disarm(services: Services, attempt: Attempt, ref: VmRef) -> None:
     """Remove the switches of a VM that is proven gone. Raises StillBilling for what stays: a job costs a little too."""
-    for switch in services.switches_for(accelerator(services.ledger.run(settled.run).spec.accelerator)):
+    for switch in services.switches_for(accelerator(services.ledger.run(attempt.run).spec.accelerator)):
         try:
             switch.disarm(ref)
         except OrchestratorError as cause:
@@ -164,7 +167,7 @@ def _looks_gone(provider: VmProvider, ref: VmRef) -> bool:
     return False
 
 
-def _settle(services: Services, attempt: Attempt, vm_usd: Decimal, expect: AttemptState | None = None) -> Attempt:
+def _settle(services: Services, attempt: Attempt, vm_usd: Decimal) -> Attempt:
     """What the VM cost, and what was used besides, at the prices that were reserved."""
     now, run = services.clock.now(), services.ledger.run(attempt.run)
     log = services.log_path(run, attempt.number)
@@ -172,7 +175,6 @@ def _settle(services: Services, attempt: Attempt, vm_usd: Decimal, expect: Attem
     return services.ledger.update_attempt(
         attempt.run,
         attempt.number,
-        expect=expect,
         state=AttemptState.SETTLED,
         gone_at=now,
         settled_usd=vm_usd,

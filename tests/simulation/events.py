@@ -57,7 +57,8 @@ class EventClock(FakeClock):
             following = self._events[0][0] if self._events else self._skip_until
             seconds = max(seconds, (min(self._skip_until, following) - self.now()).total_seconds())
             self._skip_until = None
-        self.pass_to(self.now() + timedelta(seconds=seconds))
+        # A datetime has microseconds: less would be no time at all, and whoever waits for it would wait for ever.
+        self.pass_to(self.now() + timedelta(seconds=max(seconds, 1e-6)))
 
     def pass_to(self, moment: datetime) -> None:
         """Let time pass, event by event."""

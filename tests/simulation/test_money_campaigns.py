@@ -13,22 +13,26 @@ from orchestrator.domain.plan import DataChoice
 from tests.simulation.campaign import Campaign, Outcome
 
 
+@pytest.fixture(scope="class")
+def outcomes(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, data: DataChoice
+) -> list[Outcome]:
+    """What came of every seed of the class."""
+    home = tmp_path_factory.mktemp("campaigns")
+
+    def live(seed: int) -> Outcome:
+        folder = home / str(seed)
+        folder.mkdir()
+        return Campaign(seed, folder, data).live()
+
+    assert request.cls is not None
+    return [live(seed) for seed in request.cls.seeds]
+
+
 class Lives:
     """What holds for every thousand lives: each is a class of its own, so that two processes share the work."""
 
     seeds: range
-
-    @pytest.fixture(scope="class")
-    def outcomes(self, tmp_path_factory: pytest.TempPathFactory, data: DataChoice) -> list[Outcome]:
-        """What came of every seed."""
-        home = tmp_path_factory.mktemp("campaigns")
-
-        def live(seed: int) -> Outcome:
-            folder = home / str(seed)
-            folder.mkdir()
-            return Campaign(seed, folder, data).live()
-
-        return [live(seed) for seed in self.seeds]
 
     def test_no_life_spends_more_than_its_credit_or_its_reservations(self, outcomes: list[Outcome]) -> None:
         """Metered <= held <= credit at every look; no VM lives on ten minutes after its deadline."""
