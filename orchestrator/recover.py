@@ -16,7 +16,7 @@ from orchestrator.errors import AccountError, ApiDisabled, OrchestratorError, St
 from orchestrator.pipeline import already_stopped, drive_all, run_lock
 from orchestrator.ports import Billable, KillSwitch, Listing, StandingSwitch, VmProvider
 from orchestrator.stages.context import Progress, Services
-from orchestrator.stages.teardown import end_attempt, is_gone
+from orchestrator.stages.teardown import complete_list, end_attempt, is_gone
 from orchestrator.waiting import wait_for
 
 DRIVER_PATIENCE_S = 90.0
@@ -180,10 +180,7 @@ def _end(services: Services, run_id: str, number: int, result: TeardownReport) -
 def _end_item(services: Services, provider: VmProvider, item: Billable, result: TeardownReport) -> None:
     def gone() -> bool | None:
         provider.delete_billable(item)
-        listing = provider.list_billable()
-        if listing.unreachable:
-            raise Unavailable("no answer from " + ", ".join(listing.unreachable))
-        return all((other.kind, other.ref) != (item.kind, item.ref) for other in listing.found) or None
+        return all((other.kind, other.ref) != (item.kind, item.ref) for other in complete_list(provider)) or None
 
     pace = services.pace
     try:

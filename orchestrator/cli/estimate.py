@@ -16,16 +16,12 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--accel", "accelerators", type=parameters.LIST, required=True, help="Accelerator types, e.g. v3-8,t4.")
-@click.option("--workload", default="mnist-cnn", show_default=True, help="What to train (`orchestrate workloads`).")
-@click.option("--epochs", type=click.IntRange(1, 1_000_000), help="Default: the workload's own.")
-@click.option(
-    "--max-hours", type=parameters.DECIMAL, help="Each VM is gone after this time. Default: 1 (or the configuration)."
-)
-@click.option("--spot", is_flag=True, help="Spot VMs: cheaper, may be taken back.")
-@click.option(
-    "--zone", "zones", type=parameters.LIST, default=(), help="Zones to try, in order. Default: the cheapest."
-)
+@parameters.accel_option
+@parameters.workload_option
+@parameters.epochs_option
+@parameters.max_hours_option
+@parameters.spot_option
+@parameters.zones_option
 @click.option(
     "--data-gib", type=parameters.DECIMAL, default="1", show_default=True, help="Size of the prepared data set in GiB."
 )

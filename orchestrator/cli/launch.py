@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--accel", "accelerators", type=parameters.LIST, required=True, help="Accelerator types, e.g. v3-8,t4.")
-@click.option("--workload", default="mnist-cnn", show_default=True, help="What to train (`orchestrate workloads`).")
-@click.option("--epochs", type=click.IntRange(1, 1_000_000), help="Default: the workload's own.")
+@parameters.accel_option
+@parameters.workload_option
+@parameters.epochs_option
 @click.option(
     "--batch-size", "batch_sizes", type=parameters.INTS, default=(), help="Global batch; N or N,M,... for a sweep."
 )
@@ -47,9 +47,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Where samples are kept; none: streamed from the bucket in every epoch.",
 )
-@click.option(
-    "--max-hours", type=parameters.DECIMAL, help="Each VM is gone after this time. Default: 1 (or the configuration)."
-)
+@parameters.max_hours_option
 @click.option("--max-usd", type=parameters.DECIMAL, help="Cap for this launch, beside the credit.")
 @click.option(
     "--max-attempts", type=click.IntRange(1, 10), default=2, show_default=True, help="VMs per run, if preempted."
@@ -59,10 +57,8 @@ if TYPE_CHECKING:
     metavar="N[steps]|none",
     help="Epochs, or steps, between checkpoints in the bucket. Default: 1 with --spot, else none.",
 )
-@click.option("--spot", is_flag=True, help="Spot VMs: cheaper, may be taken back.")
-@click.option(
-    "--zone", "zones", type=parameters.LIST, default=(), help="Zones to try, in order. Default: the cheapest."
-)
+@parameters.spot_option
+@parameters.zones_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--detach", is_flag=True, help="Return at once; `attach` follows, `status` and `logs` look.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and stop.")

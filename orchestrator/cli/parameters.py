@@ -59,3 +59,19 @@ class _Decimal(click.ParamType[Decimal]):
 LIST = _List()
 INTS = _Ints()
 DECIMAL = _Decimal()
+
+# What `launch` and `estimate` ask alike.
+accel_option = click.option(
+    "--accel", "accelerators", type=LIST, required=True, help="Accelerator types, e.g. v3-8,t4."
+)
+workload_option = click.option(
+    "--workload", default="mnist-cnn", show_default=True, help="What to train (`orchestrate workloads`)."
+)
+epochs_option = click.option("--epochs", type=click.IntRange(1, 1_000_000), help="Default: the workload's own.")
+max_hours_option = click.option(
+    "--max-hours", type=DECIMAL, help="Each VM is gone after this time. Default: 1 (or the configuration)."
+)
+spot_option = click.option("--spot", is_flag=True, help="Spot VMs: cheaper, may be taken back.")
+zones_option = click.option(
+    "--zone", "zones", type=LIST, default=(), help="Zones to try, in order. Default: the cheapest."
+)

@@ -1,7 +1,8 @@
-"""Delete the VM and prove it gone: TOMBSTONE -> DELETE -> wait -> prove -> settle -> disarm. Deletes fail open."""
+"""Delete the VM and prove it gone: TOMBSTONE -> DELETE -> wait -> prove -> disarm -> settle. Deletes fail open."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from decimal import Decimal
 
@@ -12,7 +13,7 @@ from orchestrator.domain.plan import side_usage
 from orchestrator.domain.runs import Attempt, AttemptState
 from orchestrator.errors import AccountError, NotFound, OrchestratorError, StillBilling, Stopped, Unavailable
 from orchestrator.guard import cost_so_far
-from orchestrator.ports import VmProvider, VmRef, VmState
+from orchestrator.ports import Billable, VmProvider, VmRef, VmState
 from orchestrator.stages.context import RunContext, Services
 from orchestrator.waiting import wait_for
 
@@ -48,7 +49,7 @@ def end_attempt(services: Services, attempt: Attempt) -> Attempt:
             return _settle(services, attempt, ZERO)
     provider = services.vms[attempt.api]
     if attempt.state is AttemptState.SETTLED and _is_absent(provider, ref):
-        _disarm(services, attempt, ref)  # again, in case that this is what failed the last time
+        _disarm(services, attempt, ref)  # again: who ended it may have been faster than our arming
         return attempt
     if attempt.state is not AttemptState.REFUSED:
         with suppress(OrchestratorError):  # a delete waits for no ledger; the tombstone only tells other processes
@@ -108,6 +109,14 @@ def _is_absent(provider: VmProvider, ref: VmRef) -> bool:
     return False
 
 
+def complete_list(provider: VmProvider) -> Sequence[Billable]:
+    """Everything of ours that may bill, in every zone. Raises Unavailable when a zone did not answer."""
+    listing = provider.list_billable()
+    if listing.unreachable:
+        raise Unavailable("no answer from " + ", ".join(listing.unreachable))
+    return listing.found
+
+
 def is_gone(provider: VmProvider, ref: VmRef) -> bool:
     """Whether the VM is absent by name and from a complete list, at one look that asks for nothing.
 
@@ -116,10 +125,7 @@ def is_gone(provider: VmProvider, ref: VmRef) -> bool:
     try:
         provider.get(ref)
     except NotFound:
-        listing = provider.list_billable()
-        if listing.unreachable:
-            raise Unavailable("no answer from " + ", ".join(listing.unreachable)) from None
-        return all(item.ref != ref for item in listing.found)
+        return all(item.ref != ref for item in complete_list(provider))
     return False
 
 
@@ -155,10 +161,7 @@ def _looks_gone(provider: VmProvider, ref: VmRef) -> bool:
     try:
         state = provider.get(ref).state
     except NotFound:
-        listing = provider.list_billable()
-        if listing.unreachable:
-            raise Unavailable("no answer from " + ", ".join(listing.unreachable)) from None
-        left = [item for item in listing.found if item.ref == ref]
+        left = [item for item in complete_list(provider) if item.ref == ref]
         for item in left:
             provider.delete_billable(item)
         return not left

@@ -115,7 +115,7 @@ class _Follower:
             # Nobody followed for a while, and the VM has gone meanwhile: with its work done, or without.
             ended = self._ended_in_bucket()
             if ended is None:
-                _must_not_be_late(self._ctx)
+                _must_not_be_late(ctx)
                 raise
             return ended
         ctx.note("trainer started")
