@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
+from orchestrator.config import LIST_PRICE_DAYS
 from orchestrator.doctor import Check, Finding, Known, Verdict
 from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.account import (
@@ -25,7 +26,6 @@ from orchestrator.errors import NotFound, PermissionDenied, Unauthenticated
 PASS, WARN, FAIL = Verdict.PASS, Verdict.WARN, Verdict.FAIL
 SKEW_REFUSED_S = 300
 """Google refuses sign-ins from clocks that are further off than about five minutes."""
-PRICES_OLD_DAYS = 180
 BUDGET_PART = Decimal("0.8")
 """A budget alert comes hours late: it is set below what there is."""
 
@@ -280,7 +280,7 @@ def prices(_: None, known: Known) -> list[Finding]:
         return [Finding("prices", FAIL, "nothing that was asked for has a price in any zone", step)]
     age = (known.today - min(dates)).days
     fact = f"from {min(dates)} to {max(dates)}: the oldest is {age} days old"
-    if age > PRICES_OLD_DAYS:
+    if age > LIST_PRICE_DAYS:
         return [Finding("prices", WARN, fact, "compare them with https://cloud.google.com/products/calculator")]
     return [Finding("prices", PASS, fact)]
 
