@@ -11,10 +11,10 @@ from typing import Any, Literal
 from trainer.config import Config
 from trainer.data.manifest import MANIFEST_NAME, DatasetManifest
 from trainer.data.prepare import prepare_dataset
-from trainer.data.read import CacheName, open_split, read_manifest
+from trainer.data.read import open_split, read_manifest
 from trainer.errors import ConfigError
 from trainer.output import is_remote
-from trainer.placement import choose_cache
+from trainer.placement import CacheName, choose_cache
 from trainer.plugins import own_input
 from trainer.record import Data
 from trainer.source import Dataset, count_of

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from trainer.config import CacheChoice
-    from trainer.data.read import CacheName
 
+CacheName = Literal["none", "disk", "memory", "device"]
 ORDER_BYTES = 8
 """Host memory for the order of an epoch, for each of its samples: one int64 (trainer/data/order.py)."""
 _DEVICE_AT_MOST_BYTES = 2 * 2**30

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orchestrator.cli import output
-from orchestrator.domain.bounds import size_text
+from orchestrator.domain.bounds import UPLOAD_BYTES_PER_S, size_text
 from orchestrator.domain.money import usd
 from orchestrator.domain.plan import MAX_HOURS_LIMIT
 from orchestrator.domain.scaling import CONFIDENCE
@@ -138,7 +138,12 @@ def text(found: Extrapolation, money: MoneyView) -> Iterator[str]:
         yield from _claim(found.claim, found.answers)
     yield (
         f"interval: {CONFIDENCE:.0%}, for the time of one run, if the line goes on as measured; nothing beyond the "
-        "largest size was seen. The data set is taken to lie in the bucket already"
+        "largest size was seen"
+    )
+    stored = max((answer.places[-1].needed_bytes for answer in found.answers), default=0.0)
+    yield (
+        f"not in it: {size_text(stored)} on the way to the bucket, where they are taken to lie already; on a line of "
+        f"1 Gbit/s that is {_duration(stored / UPLOAD_BYTES_PER_S)}"
     )
     if found.simulated:
         yield "simulated: measured on the local cloud, whose devices are CPUs; speeds, times and costs mean nothing"

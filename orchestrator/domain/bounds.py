@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from trainer.placement import ORDER_BYTES, choose_cache
-
-if TYPE_CHECKING:
-    from trainer.data.read import CacheName
+from trainer.placement import ORDER_BYTES, CacheName, choose_cache
 
 BoundName = Literal["compute", "memory", "input", "fixed cost"]
 

@@ -137,7 +137,7 @@ def _weighted(points: Sequence[Point]) -> tuple[Line, list[float]]:
         before, fitted = fitted, [line.at(point.samples).seconds for point in points]
         if min(fitted) <= 0:
             raise _faster_than_data(points)
-        if all(abs(new - old) <= 1e-10 * old for new, old in zip(fitted, before, strict=True)):
+        if all(abs(new - old) <= 1e-8 * old for new, old in zip(fitted, before, strict=True)):
             break
     return line, weights
 
