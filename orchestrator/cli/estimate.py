@@ -22,14 +22,12 @@ if TYPE_CHECKING:
 @parameters.max_hours_option
 @parameters.spot_option
 @parameters.zones_option
-@click.option(
-    "--data-gib", type=parameters.DECIMAL, default="1", show_default=True, help="Size of the prepared data set in GiB."
-)
+@click.option("--data-gib", type=parameters.DECIMAL, help="Size of the prepared data set in GiB.  [default: 1]")
 @parameters.images_option
 @parameters.test_images_option
 @parameters.from_option
 @output.json_option
-def estimate(data_gib: Decimal, max_hours: Decimal | None, as_json: bool, **asked: Any) -> None:
+def estimate(data_gib: Decimal | None, max_hours: Decimal | None, as_json: bool, **asked: Any) -> None:
     """Show worst case and expected cost of one run on each accelerator, side by side. Asks no cloud, creates nothing.
 
     With --from: time and cost for a data set of any size, with interval, from a measured sweep over data sizes.
@@ -46,6 +44,8 @@ def estimate(data_gib: Decimal, max_hours: Decimal | None, as_json: bool, **aske
         if sweep or images or test_images:
             from orchestrator.cli.extrapolate_view import extrapolate_and_show
 
+            if max_hours is not None or data_gib is not None:
+                raise click.UsageError("--max-hours and --data-gib are of one launch; with --from the runs say both")
             extrapolate_and_show(project, sweep, images, test_images, asked, as_json=as_json)
             return
         if not asked["accelerators"]:
@@ -54,7 +54,7 @@ def estimate(data_gib: Decimal, max_hours: Decimal | None, as_json: bool, **aske
 
         asked["workload"] = asked["workload"] or "mnist-cnn"
         hours = project.config.max_hours if max_hours is None else max_hours
-        request = EstimateRequest(**asked, max_hours=hours, data_gib=data_gib)
+        request = EstimateRequest(**asked, max_hours=hours, data_gib=Decimal(1) if data_gib is None else data_gib)
         found, money = _estimates(project, request)
     from orchestrator.cli.estimate_view import estimate_json, show_estimates
 

@@ -211,7 +211,8 @@ def _money(answer: Answer, money: MoneyView) -> Iterator[str]:
         yield f"  cost: unknown: the catalog has no price of {answer.accelerator}"
         return
     stored = size_text(answer.places[-1].needed_bytes)
-    fit = "fits into" if cost.fits else "does NOT fit into"
+    more = " (if it takes no longer than this)" if answer.at_least else ""
+    fit = f"fits{more} into" if cost.fits else "does NOT fit into"
     yield (
         f"  cost: {_dollars(cost.usd)} at {usd(cost.usd_per_hour)}/h in {cost.zone}, of which "
         f"{_dollars(cost.storage_usd)} for keeping {stored} in the bucket; {fit} your credit: "

@@ -72,6 +72,7 @@ def test_simulated_runs_say_that_speeds_mean_nothing(run_cli: Shell) -> None:
         (("--images", "60e9"), "--from"),
         (("--test-images", "60e9"), "--from"),
         (("--from", "e-7k2m9x"), "--images"),
+        (("--images", "1e6", "--from", "x", "--max-hours", "2"), "--max-hours"),
         (("--images", "1.5", "--from", "x"), "not a positive whole number"),
         (("--images", "0", "--from", "x"), "not a positive whole number"),
         (("--images", "1e6", "--from", "e-nobody"), "e-nobody"),
