@@ -19,6 +19,7 @@ from orchestrator.domain.bounds import (
     Place,
     input_bound,
     lacking,
+    least_input_s,
     peak_bound_s,
     places,
     size_text,
@@ -29,7 +30,7 @@ from orchestrator.domain.money import ZERO
 from orchestrator.domain.plan import BUCKET_LIFETIME_DAYS, MAX_HOURS_LIMIT, scheduler_jobs, usage, zone_candidates
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import RunSpec
-from orchestrator.domain.scaling import Interval, Line, fit_line, interval
+from orchestrator.domain.scaling import Interval, Line, Term, fit_line, interval
 from orchestrator.errors import UsageError
 from orchestrator.guard import MoneyView
 from orchestrator.ledger import Ledger
@@ -95,7 +96,7 @@ class Answer:
 
     @property
     def slowest(self) -> BoundName:
-        return max(self.bounds, key=lambda bound: bound.seconds or 0.0).name
+        return max(self.bounds, key=lambda bound: bound.seconds).name
 
     @property
     def binds(self) -> BoundName:
@@ -177,13 +178,14 @@ def _timed(sweep: Sweep, job: Job, *, simulated: bool) -> Answer:
     fixed = [term for term in (sweep.once, sweep.around) if term]
     terms = [training, evaluation, *fixed]
     fixed_s = sum(term.seconds for term in fixed) + max(0.0, line.fixed_s) * job.epochs
+    reading = input_bound(sample, job, kept, line.sample_s)
     bounds = (
         Bound(
             "compute",
             line.sample_s * job.images * job.epochs + evaluation.seconds,
             "training and evaluation at the measured rate",
         ),
-        input_bound(sample, job, kept, line.sample_s),
+        reading,
         Bound("fixed cost", fixed_s, "what runs of any size take: VM, start, compilation, each epoch's beginning"),
     )
     peak_s = peak_bound_s(sample, job, _peak_flops_per_s(item) or sweep.device_flops_per_s)
@@ -192,17 +194,17 @@ def _timed(sweep: Sweep, job: Job, *, simulated: bool) -> Answer:
             "the runs were faster than the peak of the device allows, so they did not run on it",
             "name the accelerator that they ran on with --accel",
         )
-    least_s = max(bounds[1].seconds or 0.0, peak_s or 0.0) + fixed_s
-    law, one_run = (interval(terms, of_one_run=each) for each in (False, True))
+    least_s = max(least_input_s(sample, job, kept), peak_s or 0.0)
+    law, one_run = (_interval(terms, fixed, least_s, of_one_run=each) for each in (False, True))
     return Answer(
         accelerator=sweep.accelerator,
         runs=len(sweep.points),
         sizes=sweep.sizes,
         global_batch=sweep.global_batch,
         line=line,
-        seconds=max(least_s, sum(term.seconds for term in terms)),
-        interval_s=(max(least_s, one_run[0]), max(least_s, one_run[1])),
-        law_interval_s=(max(least_s, law[0]), max(least_s, law[1])),
+        seconds=max(sum(term.seconds for term in terms), least_s + sum(term.seconds for term in fixed)),
+        interval_s=one_run,
+        law_interval_s=law,
         at_least=tuple(_left_out(sweep, job, kept)),
         bounds=bounds,
         peak_s=peak_s,
@@ -211,6 +213,12 @@ def _timed(sweep: Sweep, job: Job, *, simulated: bool) -> Answer:
         cost=None,
         factor=job.images / line.largest,
     )
+
+
+def _interval(terms: Sequence[Term], fixed: Sequence[Term], least_s: float, *, of_one_run: bool) -> Interval:
+    """The interval of the sum, where the epochs cannot take less than `least_s`."""
+    whole, rest = interval(terms, of_one_run=of_one_run), interval(fixed, of_one_run=of_one_run)
+    return max(whole[0], least_s + rest[0]), max(whole[1], least_s + rest[1])
 
 
 def _peak_flops_per_s(item: Accelerator | None) -> float | None:

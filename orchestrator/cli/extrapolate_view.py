@@ -189,7 +189,7 @@ def _sentences(answer: Answer, money: MoneyView) -> Iterator[str]:
         f"{line.noise:.1%}, and a bend of up to {line.unseen_bend:.1%} at the largest size would have gone unseen"
     )
     for bound in answer.bounds:
-        yield f"  {bound.name}: {_duration(bound.seconds or 0.0)}: {bound.basis}"
+        yield f"  {bound.name}: {_duration(bound.seconds)}: {bound.basis}"
     if answer.peak_s is not None:
         yield f"  at the device's peak FLOP/s the training alone would take {_duration(answer.peak_s)}"
     too_small = [place for place in answer.places if not place.fits]

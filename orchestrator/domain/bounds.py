@@ -64,10 +64,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Bound:
-    """The seconds that one of the four takes by itself, and what that figure rests on. None: it is not a time."""
+    """The seconds that one of them takes by itself, and what that figure rests on. Memory is no time: see `lacking`."""
 
     name: BoundName
-    seconds: float | None
+    seconds: float
     basis: str
 
 
@@ -111,18 +111,22 @@ def lacking(sample: Sample, job: Job) -> str:
     return ""
 
 
+def least_input_s(sample: Sample, job: Job, kept: CacheName) -> float:
+    """Reading at the most that a VM is let read: what no run can be faster than."""
+    return job.samples * sample.stored_bytes * (job.epochs if kept == "none" else 1) / VM_INPUT_BYTES_PER_S
+
+
 def input_bound(sample: Sample, job: Job, kept: CacheName, measured_s: float) -> Bound:
     """Reading the data set: in every epoch when it is streamed, else once. `measured_s`: a sample's, as measured."""
-    passes = job.epochs if kept == "none" else 1
-    read = job.samples * sample.stored_bytes * passes
-    times = f"{passes} times" if passes > 1 else "once"
+    seconds = least_input_s(sample, job, kept)
+    times = f"{job.epochs} times" if kept == "none" and job.epochs > 1 else "once"
     if kept == "none" == sample.cache and sample.wait_share > _INPUT_BOUND_SHARE:
+        seconds = job.samples * job.epochs * measured_s
         rate = sample.stored_bytes / measured_s
         basis = f"at {rate / 1e6:,.3g} MB/s, as measured: the device waited {sample.wait_share:.0%} of the time"
     else:
-        rate = VM_INPUT_BYTES_PER_S
         basis = "at 30 Gbit/s, the most that a VM is let read"
-    return Bound("input", read / rate, f"{size_text(job.samples * sample.stored_bytes)} read {times} {basis}")
+    return Bound("input", seconds, f"{size_text(job.samples * sample.stored_bytes)} read {times} {basis}")
 
 
 def peak_bound_s(sample: Sample, job: Job, peak_flops_per_s: float | None) -> float | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import pytest
@@ -105,25 +107,29 @@ def answer(ledger: Ledger, sources: list[Source], images: float, **asked: Any) -
 
 
 def bound(one: Answer, name: str) -> float:
-    return next(each.seconds or 0.0 for each in one.bounds if each.name == name)
+    return next(each.seconds for each in one.bounds if each.name == name)
 
 
 def test_a_known_law_is_recovered_from_records_in_93_to_97_of_100_cases(ledger: Ledger) -> None:
     """Training, evaluation and what a run takes once, at sizes where each of them counts most."""
-    rng, inside, refused = random.Random(11), {1e4: 0, 1e7: 0, 60e9: 0}, 0
-    for case in range(300):
+    inside: dict[float, list[bool]] = {1e3: [], 1e6: [], 60e9: []}
+    rng, refused = random.Random(5), 0
+    for case in range(400):
         sample_s, fixed_s, noise = 10 ** rng.uniform(-4, -2), rng.uniform(0, 1), rng.uniform(0.005, 0.08)
         images = rng.choice(list(inside))
         try:
-            runs = sweep(sample_s, fixed_s, noise, case, accelerator=None)  # nothing to price: that takes longest
+            runs = sweep(
+                sample_s, fixed_s, noise, case + 9999, accelerator=None
+            )  # nothing to price: that takes longest
             one = answer(ledger, runs, images, epochs=20, test_images=int(images / 6))
         except UsageError:
             refused += 1
             continue
         truth = 50 + 20 * (fixed_s + sample_s * images + 0.25 / TESTS * int(images / 6))
-        inside[images] += one.law_interval_s[0] <= truth <= one.law_interval_s[1]
-    assert 0.93 <= sum(inside.values()) / (300 - refused) <= 0.97
-    assert refused <= 15
+        inside[images].append(one.law_interval_s[0] <= truth <= one.law_interval_s[1])
+    assert 0.93 <= mean(itertools.chain(*inside.values())) <= 0.97
+    assert min(mean(of_size) for of_size in inside.values()) > 0.9
+    assert refused <= 20
 
 
 def test_three_bounds_bind_each_where_it_is_the_longest(ledger: Ledger) -> None:
@@ -144,6 +150,7 @@ def test_measured_starvation_is_an_input_bound_at_the_measured_rate(ledger: Ledg
     assert one.slowest == "input"
     assert bound(one, "input") == pytest.approx(3 * 1e8 * one.line.sample_s, rel=1e-4)
     assert "as measured: the device waited 50%" in one.bounds[1].basis
+    assert one.interval_s[0] < one.law_interval_s[0] < one.seconds, "what was measured is no floor"
 
 
 def test_data_that_leaves_device_memory_is_streamed_and_the_time_is_a_lower_limit(ledger: Ledger) -> None:
