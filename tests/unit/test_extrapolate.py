@@ -233,8 +233,8 @@ def test_runs_that_cannot_be_used_are_named(ledger: Ledger) -> None:
         ask(ledger, [failed], 1e6)
 
 
-def test_a_machine_without_a_price_has_an_unknown_cost_and_accel_can_name_it(ledger: Ledger) -> None:
-    """Never $0."""
+def test_a_machine_without_a_price_has_an_unknown_cost_and_flags_must_match_the_runs(ledger: Ledger) -> None:
+    """Never $0; --accel says what record files from elsewhere ran on."""
     anonymous = sweep(accelerator=None)
     assert answer(ledger, anonymous, 1e6).accelerator == "tpu x8"
     assert answer(ledger, anonymous, 1e6).cost is None
@@ -242,6 +242,8 @@ def test_a_machine_without_a_price_has_an_unknown_cost_and_accel_can_name_it(led
     assert (named.accelerator, named.cost is not None) == ("v3-8", True)
     with pytest.raises(UsageError, match="no run on l4"):
         ask(ledger, sweep(), 1e6, accelerators=("l4",))
+    with pytest.raises(UsageError, match="--workload: ucf101 is asked for, but --from has runs of mnist-cnn"):
+        ask(ledger, sweep(), 1e6, workload="ucf101")
 
 
 def test_what_is_faster_than_the_devices_peak_did_not_run_on_it(ledger: Ledger) -> None:
