@@ -60,7 +60,7 @@ def _show(found: Comparison) -> None:
 
     console = output.stdout()
     lines = [pairing.sentence for pairing in found.pairings]
-    lines += [f"not the same: {line}" for line in found.differences]
+    lines += [f"not the same: {check.name}: {check.detail}" for check in found.fairness if check.outcome != "same"]
     lines += [f"note: {line}" for line in found.notes]
     for line in lines:
         console.print(Text(line), soft_wrap=not console.is_terminal)

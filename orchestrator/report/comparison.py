@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from itertools import combinations
 from statistics import median
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from orchestrator.domain.money import usd
 from orchestrator.errors import UsageError
+from orchestrator.report.fairness import Check, checks
 from orchestrator.report.measured import Measured, Source, measured
 
 Interval = tuple[float, float]
@@ -20,16 +22,24 @@ IntervalOf = Callable[[Sequence[float], Sequence[float]], Interval | None]
 SIMULATED = "simulated: speeds mean nothing"
 
 
-class Pairing(BaseModel):
-    """Two accelerators that trained the same: `ratio` = slower / faster, of the medians over their runs.
+Verdict = Literal["faster", "inconclusive", "observation"]
 
-    `interval` is that of the ratio; while it is None the sentence is an observation and says so.
+
+class Pairing(BaseModel):
+    """Two accelerators that trained the same: `ratio` = slower / faster, of the centres of their runs' steady epochs.
+
+    `interval` holds the ratio with 95 % confidence, `epoch_usd_interval` that of what an epoch costs on them, slower /
+    faster too: below 1 the faster one is dearer. `verdict`: "faster" when the interval excludes 1, "inconclusive" when
+    it holds 1, "observation" without an interval, for lack of repeats. `more_repeats` a side would probably decide an
+    inconclusive one, at `more_usd` for all of them; None where it is not known. `train_samples`: None when it was not
+    the same on both sides, as for `global_batch`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     workload: str
     global_batch: int | None
+    train_samples: int | None
     faster: str
     slower: str
     faster_s: float
@@ -40,18 +50,24 @@ class Pairing(BaseModel):
     interval: Interval | None
     faster_epoch_usd: Decimal | None
     slower_epoch_usd: Decimal | None
+    epoch_usd_ratio: float | None
+    epoch_usd_interval: Interval | None
+    verdict: Verdict
+    more_repeats: int | None
+    more_usd: Decimal | None
     sentence: str
 
 
 class Comparison(BaseModel):
-    """Runs side by side. `differences` names everything that was not the same and so speaks against the pairing."""
+    """Runs side by side: `verdict` is the answer in words, `fairness` everything that was looked at before it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    verdict: str
     simulated: bool
     runs: tuple[Measured, ...]
     pairings: tuple[Pairing, ...]
-    differences: tuple[str, ...]
+    fairness: tuple[Check, ...]
     notes: tuple[str, ...]
 
 
@@ -74,10 +90,11 @@ def compare_sources(
     usable = [run for run in runs if run.status == "succeeded" and run.steady_epoch_s is not None]
     pairings = tuple(_pairings(usable, interval_of))
     return Comparison(
+        verdict="; ".join(pairing.sentence for pairing in pairings) or "nothing to compare",
         simulated=bool(simulated),
         runs=runs,
         pairings=pairings,
-        differences=tuple(_differences(runs)),
+        fairness=checks(runs),
         notes=tuple(_notes(runs, usable, pairings)),
     )
 
@@ -110,6 +127,7 @@ def _pair(
     found = Pairing(
         workload=fast[0].workload,
         global_batch=batch,
+        train_samples=fast[0].train_samples,
         faster=fast[0].accelerator,
         slower=slow[0].accelerator,
         faster_s=fast_s,
@@ -120,6 +138,11 @@ def _pair(
         interval=interval,
         faster_epoch_usd=_epoch_usd(fast),
         slower_epoch_usd=_epoch_usd(slow),
+        epoch_usd_ratio=None,
+        epoch_usd_interval=None,
+        verdict="observation" if interval is None else "faster" if interval[0] > 1 else "inconclusive",
+        more_repeats=None,
+        more_usd=None,
         sentence="",
     )
     simulated = any(run.simulated for run in (*left, *right))
@@ -145,30 +168,6 @@ def _certainty(pair: Pairing) -> str:
     if pair.faster_runs == pair.slower_runs == 1:
         counts = "one run each"
     return f"{counts}: no interval, so this is an observation, not a verdict"
-
-
-def _differences(runs: Sequence[Measured]) -> Iterator[str]:
-    """What the accelerators (or, with one accelerator, the runs) did not have in common."""
-    by_accelerator = len({run.accelerator for run in runs}) > 1
-    fields = {
-        "workload": "workload",
-        "seed": "seed",
-        "global batch": "global_batch",
-        "epochs": "epochs",
-        "training samples": "train_samples",
-        "data set": "data_fingerprint",
-        "TensorFlow": "tensorflow",
-        "precision": "precision",
-    }
-    for words, field in fields.items():
-        values: dict[str, list[str]] = {}
-        for run in runs:
-            value = getattr(run, field)
-            shown = "unknown" if value is None else str(value)[:12] if field == "data_fingerprint" else str(value)
-            values.setdefault(run.accelerator if by_accelerator else run.name, []).append(shown)
-        if len({tuple(sorted(set(held))) for held in values.values()}) > 1:
-            listed = ", ".join(f"{owner} {'/'.join(dict.fromkeys(held))}" for owner, held in values.items())
-            yield f"{words}: {listed}"
 
 
 def _notes(runs: Sequence[Measured], usable: Sequence[Measured], pairings: Sequence[Pairing]) -> Iterator[str]:

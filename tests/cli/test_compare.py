@@ -58,8 +58,8 @@ def test_two_record_files_side_by_side(run_cli: Shell) -> None:
 def test_json_has_every_figure_of_every_run(run_cli: Shell) -> None:
     """Null where the run, or the ledger, does not know."""
     said: dict[str, Any] = run_cli("compare", "tpu", "gpu", "--json").json
-    assert set(said) == {"simulated", "runs", "pairings", "differences", "notes"}
-    assert said["differences"] == ["seed: tpu x8 0, gpu x1 1"]
+    assert set(said) == {"verdict", "simulated", "runs", "pairings", "fairness", "notes"}
+    assert {"name": "seed", "outcome": "differs", "detail": "tpu x8 0, gpu x1 1"} in said["fairness"]
     assert (said["simulated"], said["notes"]) == (False, [])
     tpu = said["runs"][0]
     assert tpu["steady_epoch_s"] == 2.5
