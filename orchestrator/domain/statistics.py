@@ -22,7 +22,7 @@ LEAST_EPOCHS = 4
 """Of fewer epochs no rule says which one is odd."""
 
 _BAND = 3.0  # robust standard deviations: the limits of a control chart
-_OUTLIER = 3.5  # robust standard deviations: Iglewicz and Hoaglin, How to Detect and Handle Outliers (1993)
+_OUTLIER = 3.5  # robust standard deviations
 _NORMAL_MAD = 1.4826  # standard deviation of a normal law over its median absolute deviation
 _LEAST_SPREAD = 0.01  # of the median: less is not called drift or outlier, however calm the other epochs are
 _LEAST_SHIFT = 0.02
@@ -132,15 +132,24 @@ def leading_drift(epochs_s: Sequence[float]) -> int:
     if len(epochs_s) < LEAST_EPOCHS:
         return 0
     middle, spread = _robust(epochs_s[half:])
-    return next((n for n in range(half) if abs(epochs_s[n] - middle) <= _BAND * spread), half)
+    limit = _BAND * max(spread, _LEAST_SPREAD * middle)
+    return next((n for n in range(half) if abs(epochs_s[n] - middle) <= limit), half)
 
 
 def outliers(figures: Sequence[float]) -> tuple[int, ...]:
-    """Places of the figures more than 3.5 robust standard deviations from the median; none among fewer than 3."""
+    """Places of the figures far from the median; none among fewer than 3.
+
+    Far is 3.5 robust standard deviations (Iglewicz and Hoaglin, How to Detect and Handle Outliers, 1993), more where
+    there are few figures, as Student's t has it, and 3.5 % of the median at least.
+    """
+    from scipy.special import stdtr, stdtrit
+
     if len(figures) < 3:
         return ()
     middle, spread = _robust(figures)
-    return tuple(n for n, figure in enumerate(figures) if abs(figure - middle) > _OUTLIER * spread)
+    cautious = -float(stdtrit(len(figures) - 1, stdtr(math.inf, -_OUTLIER)))
+    far = max(cautious * spread, _OUTLIER * _LEAST_SPREAD * middle)
+    return tuple(n for n, figure in enumerate(figures) if abs(figure - middle) > far)
 
 
 def level_shift(epochs_s: Sequence[float]) -> int | None:
@@ -216,7 +225,6 @@ def _is_level(epochs_s: Sequence[float], level_s: float) -> bool:
 
 
 def _robust(figures: Sequence[float]) -> tuple[float, float]:
-    """Median and robust standard deviation, the latter at least 1 % of the former."""
+    """Median and robust standard deviation."""
     middle = median(figures)
-    mad = median(abs(figure - middle) for figure in figures)
-    return middle, max(_NORMAL_MAD * mad, _LEAST_SPREAD * middle)
+    return middle, _NORMAL_MAD * median(abs(figure - middle) for figure in figures)
