@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("what", nargs=-1, metavar="[RUN|EXPERIMENT|FILE]...")
-@click.option("--force", is_flag=True, help="Show simulated and real runs side by side.")
+@click.option("--force", is_flag=True, help="Show runs side by side that cannot be compared, and say why.")
 @output.json_option
 def compare(what: tuple[str, ...], force: bool, as_json: bool) -> None:
     """Compare runs by their records: time, speed, accuracy, memory, cost.
@@ -50,7 +50,7 @@ def show_comparison(runs: Sequence[Run], ledger: Ledger | None = None) -> None:
     if not sources:
         output.say("no run has a record: nothing to compare")
         return
-    _show(compare_sources(sources))
+    _show(compare_sources(sources, force=True))  # the money is spent: what makes it void is shown, not refused
 
 
 def _show(found: Comparison) -> None:
@@ -60,7 +60,8 @@ def _show(found: Comparison) -> None:
 
     console = output.stdout()
     lines = [pairing.sentence for pairing in found.pairings]
-    lines += [f"not the same: {line}" for line in found.differences]
+    said = {"void": "void", "differs": "not the same", "unknown": "not known"}
+    lines += [f"{said[each.outcome]}: {each.name}: {each.detail}" for each in found.fairness if each.outcome in said]
     lines += [f"note: {line}" for line in found.notes]
     for line in lines:
         console.print(Text(line), soft_wrap=not console.is_terminal)

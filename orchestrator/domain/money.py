@@ -47,6 +47,13 @@ def usd(amount: Decimal) -> str:
     return f"${amount:.2f}" if amount >= Decimal("0.1") or amount == 0 else f"${amount:.4f}"
 
 
+def usd_for(usd_per_hour: Decimal | None, seconds: float | None) -> Decimal | None:
+    """What so many seconds cost at that rate, not rounded; None when either is unknown."""
+    if usd_per_hour is None or seconds is None:
+        return None
+    return usd_per_hour * Decimal(repr(seconds)) / SECONDS_PER_HOUR
+
+
 def cents_up(amount: Decimal) -> Decimal:
     """Rounded up to whole cents: a bound is never rounded down."""
     return amount.quantize(CENT, rounding=ROUND_UP)

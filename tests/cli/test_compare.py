@@ -58,8 +58,8 @@ def test_two_record_files_side_by_side(run_cli: Shell) -> None:
 def test_json_has_every_figure_of_every_run(run_cli: Shell) -> None:
     """Null where the run, or the ledger, does not know."""
     said: dict[str, Any] = run_cli("compare", "tpu", "gpu", "--json").json
-    assert set(said) == {"simulated", "runs", "pairings", "differences", "notes"}
-    assert said["differences"] == ["seed: tpu x8 0, gpu x1 1"]
+    assert set(said) == {"verdict", "simulated", "runs", "pairings", "fairness", "notes"}
+    assert {"name": "seed", "outcome": "differs", "detail": "tpu x8 0, gpu x1 1"} in said["fairness"]
     assert (said["simulated"], said["notes"]) == (False, [])
     tpu = said["runs"][0]
     assert tpu["steady_epoch_s"] == 2.5
@@ -75,10 +75,12 @@ def test_simulated_and_real_runs_are_not_mixed_unasked(run_cli: Shell) -> None:
     done = run_cli("compare", "tpu", "sim")
     assert (done.exit, done.stdout) == (2, "")
     assert done.stderr == (
-        f"{LOCAL}error: simulated and real runs cannot be compared: r-cccccc ran on the local cloud, whose speeds mean "
-        "nothing\n  next: compare runs of one kind, or add --force to see them side by side all the same\n"
+        f"{LOCAL}error: these runs cannot be compared; simulated or real: r-cccccc ran on the local cloud, whose "
+        "speeds mean nothing\n  next: leave out the runs that do not belong, or add --force to see all of them side by "
+        "side all the same\n"
     )
     forced = _lines(run_cli("compare", "tpu", "sim", "--force").stdout)
+    assert forced[0].startswith("void: simulated or real: r-cccccc ran on the local cloud")
     title = forced.index("Time in seconds (simulated: speeds mean nothing)")
     assert forced[title + 3].startswith("r-cccccc tpu x8 simulated ")
 

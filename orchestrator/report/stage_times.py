@@ -1,0 +1,70 @@
+"""How long did each stage of a run take, and what did its VMs cost meanwhile? From what the ledger wrote down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from decimal import Decimal
+
+from pydantic import BaseModel, ConfigDict
+
+from orchestrator.domain.money import ZERO, usd_for
+from orchestrator.domain.runs import Attempt, Stage
+from orchestrator.ledger import Event
+
+_ENDS = {f"{stage} done": stage for stage in Stage}
+
+
+class StageTime(BaseModel):
+    """Wall time of a stage, summed over a run's attempts, and the VM's hourly rate for the part of it that billed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    stage: Stage
+    seconds: float
+    usd: Decimal
+
+
+def stage_times(events: Sequence[Event], attempts: Sequence[Attempt]) -> tuple[StageTime, ...]:
+    """The stages that a run has been through, in order; empty when the ledger holds no event of it.
+
+    Time counts for the stage whose work the next event tells of. A run that got another VM spends the time from the last
+    event of one attempt to the arming of the next on teardown. Provision begins with the arming of kill switches.
+    """
+    seconds = dict.fromkeys(Stage, 0.0)
+    dollars = dict.fromkeys(Stage, ZERO)
+    by_number = {attempt.number: attempt for attempt in attempts}
+    for stage, number, begins, ends in _spans(events, by_number):
+        seconds[stage] += max(0.0, (ends - begins).total_seconds())
+        if number in by_number:
+            dollars[stage] += _billed(by_number[number], begins, ends)
+    return tuple(
+        StageTime(stage=stage, seconds=seconds[stage], usd=dollars[stage]) for stage in Stage if seconds[stage] > 0
+    )
+
+
+def _spans(
+    events: Sequence[Event], attempts: dict[int, Attempt]
+) -> Iterator[tuple[Stage, int, datetime, datetime]]:
+    """Stage, attempt, beginning and end of each stretch between two events."""
+    last: Event | None = None
+    for event in events:
+        attempt = attempts.get(event.attempt)
+        begins = last.at if last else None
+        if last is None or event.attempt != last.attempt:
+            armed = attempt.armed_from if attempt and attempt.armed_from and attempt.armed_from <= event.at else event.at
+            if last is not None:
+                yield Stage.TEARDOWN, last.attempt, last.at, armed
+            begins = armed
+        if begins is not None:
+            yield _ENDS.get(event.message, Stage(event.stage)), event.attempt, begins, event.at
+        last = event
+
+
+def _billed(attempt: Attempt, begins: datetime, ends: datetime) -> Decimal:
+    """What the VM costs between two moments; nothing before its create was asked for and after it was proven gone."""
+    if attempt.billed_from is None:
+        return ZERO
+    begins = max(begins, attempt.billed_from)
+    ends = min(ends, attempt.gone_at) if attempt.gone_at else ends
+    return usd_for(attempt.rate.usd_per_hour, max(0.0, (ends - begins).total_seconds())) or ZERO
