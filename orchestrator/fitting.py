@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal
 
 from orchestrator.domain.accelerators import Accelerator, accelerator, accelerators
@@ -48,9 +49,9 @@ def _hours_that_fit(runs: Sequence[Run], free_usd: Decimal, prices: PriceBook) -
     kinds = Counter((run.spec, run.spec.zones[0]) for run in runs)
 
     def fits(hundredths: int) -> bool:
-        hours = {"max_hours": hundredths * _STEP}
+        hours = hundredths * _STEP
         needed = (
-            count * reserved_usd(spec.model_copy(update=hours), accelerator(spec.accelerator), zone, prices)
+            count * reserved_usd(replace(spec, max_hours=hours), accelerator(spec.accelerator), zone, prices)
             for (spec, zone), count in kinds.items()
         )
         return sum(needed, ZERO) <= free_usd

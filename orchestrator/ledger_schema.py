@@ -1,6 +1,15 @@
-"""Which tables has the ledger? Money is whole nano-dollars, so that SQLite can sum it."""
+"""Which tables has the ledger, and what is in them besides runs and attempts?
+
+Money is whole nano-dollars, so that SQLite can sum it.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+
+from orchestrator.domain.money import ZERO
 
 SCHEMA_VERSION = 2
 SCHEMA = """
@@ -28,3 +37,43 @@ CREATE TABLE IF NOT EXISTS acknowledged (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, at TEXT NOT NULL, who TEXT NOT NULL, run TEXT NOT NULL,
     ledger_nano_usd INTEGER NOT NULL, billed_nano_usd INTEGER NOT NULL);
 """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Credit:
+    """The money there is, as the user states it: no API of Google's tells what is left of a credit."""
+
+    amount_usd: Decimal
+    starts: date | None = None
+    expires: date | None = None
+    spent_before_usd: Decimal = ZERO
+    stated_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Freeze:
+    """Why nothing new is rented: more was billed than this ledger holds, and nobody has acknowledged it yet."""
+
+    at: datetime
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """The runs of one launch. `max_usd` is that launch's own cap, None for the credit alone."""
+
+    id: str
+    created_at: datetime
+    max_usd: Decimal | None
+    command: str
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that happened, for `status`, `logs` and the reader of a post-mortem."""
+
+    at: datetime
+    run: str
+    attempt: int
+    stage: str
+    message: str

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from typing import Any
 
 from orchestrator.domain.plan import make_attempt
 from orchestrator.domain.runs import Run, RunState, Stage
@@ -189,7 +190,8 @@ def _emergency(ctx: RunContext, cause: Exception) -> Run:
     trouble = cause if isinstance(cause, OrchestratorError) else UnexpectedError(cause)
     error = run.error or trouble.sentence
     code = run.exit_code or trouble.exit_code
-    failed = {"state": RunState.FAILED, "error": error, "error_code": run.error_code or trouble.code, "exit_code": code}
+    error_code = run.error_code or trouble.code
+    failed: dict[str, Any] = {"state": RunState.FAILED, "error": error, "error_code": error_code, "exit_code": code}
     try:
         end_attempt(ctx.services, ctx.attempt)
         return ctx.services.ledger.update_run(run.id, stage=Stage.DONE, **failed)
@@ -199,7 +201,7 @@ def _emergency(ctx: RunContext, cause: Exception) -> Run:
         )
     except Exception:
         log.exception("the ledger of run %s", run.id)
-        return run.model_copy(update={**failed, "stage": stage})
+        return replace(run, stage=stage, **failed)
 
 
 def already_stopped() -> threading.Event:

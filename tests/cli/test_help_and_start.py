@@ -57,3 +57,11 @@ def test_reading_commands_import_no_cloud_library(run_cli: Shell) -> None:
         assert loaded, command
         assert [name for name in HEAVY[:7] if name in loaded] == [], command
     assert not (run_cli.home / "local" / "cloud").exists(), "no local cloud was started"
+
+
+def test_estimate_and_budget_load_nothing_that_is_slow_to_load(run_cli: Shell) -> None:
+    """They are asked before every launch, and answer in less than three times the time of `--help`."""
+    for command in ('"estimate", "--accel", "v3-8"', '"budget"'):
+        loaded = run_cli(program=("-c", PROBE.replace('"--help"', command))).stdout.partition("LOADED")[2].split()
+        assert loaded, command
+        assert [name for name in HEAVY if name in loaded] == [], command
