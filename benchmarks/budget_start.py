@@ -1,4 +1,4 @@
-"""How long do `estimate`, `budget` and `--help` take, with 10,000 runs in the ledger too? CPU and wall seconds, the best.
+"""How long do `estimate`, `budget` and `--help` take, with 10,000 runs in the ledger too? The best of some.
 
     python -m benchmarks.budget_start [--runs 10000] [--repeats 9]
 

@@ -28,7 +28,7 @@ def what_would_fit(runs: Sequence[Run], free_usd: Decimal, prices: PriceBook) ->
     """The ways to make a launch of these runs fit, each as a flag with its figure."""
     spec = runs[0].spec
     ways = []
-    hours = _hours_that_fit(runs, free_usd, prices)
+    hours = hours_that_fit(runs, free_usd, prices)
     if hours is not None:
         ways.append(f"--max-hours {hours} would fit")
     few = _runs_that_fit(runs, free_usd, prices)
@@ -44,7 +44,7 @@ def what_would_fit(runs: Sequence[Run], free_usd: Decimal, prices: PriceBook) ->
     return "; ".join(ways)
 
 
-def _hours_that_fit(runs: Sequence[Run], free_usd: Decimal, prices: PriceBook) -> Decimal | None:
+def hours_that_fit(runs: Sequence[Run], free_usd: Decimal, prices: PriceBook) -> Decimal | None:
     """The longest --max-hours, in hundredths; None when not even the shortest fits."""
     kinds = Counter((run.spec, run.spec.zones[0]) for run in runs)
 

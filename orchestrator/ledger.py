@@ -6,33 +6,35 @@ and two processes cannot both take the last dollar. Money is summed by SQLite as
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import datetime
-from decimal import ROUND_UP, Decimal
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
 
 from orchestrator.domain.fields import from_json, to_json
 from orchestrator.domain.money import ZERO
-from orchestrator.domain.runs import Attempt, AttemptState, Run, Stage
+from orchestrator.domain.runs import Attempt, AttemptState, Run, RunState, Stage
 from orchestrator.errors import CreatesFrozen, LedgerTrouble, OverCap, Stopped, UsageError
-from orchestrator.ledger_schema import SCHEMA, SCHEMA_VERSION
+from orchestrator.ledger_schema import NANO as NANO
+from orchestrator.ledger_schema import SCHEMA, SCHEMA_VERSION, attempt_row
 from orchestrator.ledger_schema import Credit as Credit
 from orchestrator.ledger_schema import Event as Event
 from orchestrator.ledger_schema import Experiment as Experiment
 from orchestrator.ledger_schema import Freeze as Freeze
+from orchestrator.ledger_schema import command_text as command_text
 
 IN_MEMORY = Path(":memory:")
 """A ledger for when none can be kept: deletes wait for no disk."""
-NANO = Decimal("1e9")
 _Kept = TypeVar("_Kept")
+MakeAttempt = Callable[[int], Attempt]
+"""Makes an attempt of the number that is the next one in the moment when its money is held."""
 
 
 class Ledger:
@@ -184,11 +186,49 @@ class Ledger:
                 db.execute("INSERT INTO runs VALUES (?,?,?,?)", (run.id, run.experiment, run.state, to_json(run)))
             self._hold(db, experiment, attempts, credit)
 
-    def admit_attempt(self, attempt: Attempt, credit: Credit, **changes: Any) -> Run:
+    def admit_attempt(self, run_id: str, make: MakeAttempt, credit: Credit, **changes: Any) -> Run:
         """Hold the worst case of a further attempt and make it the run's current one. Raises OverCap."""
         with self._transaction() as db:
-            self._hold(db, self.experiment(self.run(attempt.run).experiment), [attempt], credit)
-            return self._change_run(db, attempt.run, {"attempt": attempt.number, "stage": Stage.PROVISION, **changes})
+            attempt = self._hold_next(db, run_id, make, credit)
+            return self._change_run(db, run_id, {"attempt": attempt.number, "stage": Stage.PROVISION, **changes})
+
+    def admit_extension(
+        self, run_id: str, make: MakeAttempt, credit: Credit, check: Callable[[Run, Attempt | None], None]
+    ) -> Attempt:
+        """Hold the worst case of more time for a run. One that its deadline has ended already goes on at once.
+
+        `check` raises what stands against it, as the run is at this moment. Raises OverCap.
+        """
+        with self._transaction() as db:
+            run = self.run(run_id)
+            check(run, self.granted(run_id))
+            attempt = self._hold_next(db, run_id, make, credit)
+            if run.stage is Stage.DONE:
+                self._go_on(db, attempt)
+            return attempt
+
+    def granted(self, run_id: str) -> Attempt | None:
+        """More time that is held for a run, and has not begun."""
+        current = self.run(run_id).attempt
+        waiting = (one for one in self.attempts(run_id) if one.state is AttemptState.RESERVED)
+        return next((one for one in waiting if one.number != current), None)
+
+    def finish_run(self, run_id: str, **changes: Any) -> Run:
+        """The end of a run; or, where only time was lacking and more is granted, the begin of its next attempt."""
+        with self._transaction() as db:
+            granted = self.granted(run_id)
+            if granted is not None and self.run(run_id).lacks_time:
+                return self._go_on(db, granted)
+            return self._change_run(db, run_id, {"stage": Stage.DONE, **changes})
+
+    def _go_on(self, db: sqlite3.Connection, attempt: Attempt) -> Run:
+        anew = {"state": RunState.ACTIVE, "stage": Stage.PROVISION, "error": None, "error_code": None, "exit_code": 0}
+        return self._change_run(db, attempt.run, {"attempt": attempt.number, **anew})
+
+    def _hold_next(self, db: sqlite3.Connection, run_id: str, make: MakeAttempt, credit: Credit) -> Attempt:
+        attempt = make(self.attempts(run_id)[-1].number + 1)
+        self._hold(db, self.experiment(self.run(run_id).experiment), [attempt], credit)
+        return attempt
 
     def _hold(
         self, db: sqlite3.Connection, experiment: Experiment, attempts: Sequence[Attempt], credit: Credit
@@ -205,7 +245,7 @@ class Ledger:
             if needed > left:
                 raise OverCap(needed, max(left, ZERO), f"this launch's --max-usd {experiment.max_usd:.2f}")
         for attempt in attempts:
-            db.execute("INSERT INTO attempts VALUES (?,?,?,?,?)", _attempt_row(attempt))
+            db.execute("INSERT INTO attempts VALUES (?,?,?,?,?)", attempt_row(attempt))
 
     def experiment(self, experiment_id: str) -> Experiment:
         """Raises UsageError when there is none of that id."""
@@ -282,7 +322,7 @@ class Ledger:
             if expect is not None and before.state is not expect:
                 raise Stopped(f"attempt {number} of run {run_id} was {before.state} by another orchestrate process")
             attempt = replace(before, **changes)
-            _, _, state, committed, body = _attempt_row(attempt)
+            _, _, state, committed, body = attempt_row(attempt)
             db.execute(
                 "UPDATE attempts SET state=?, committed_nano_usd=?, body=? WHERE run=? AND number=?",
                 (state, committed, body, run_id, number),
@@ -303,15 +343,3 @@ class Ledger:
         """What happened to a run, oldest first."""
         rows = self._rows("SELECT at, run, attempt, stage, message FROM events WHERE run=? ORDER BY seq", (run_id,))
         return [Event(datetime.fromisoformat(at), *rest) for at, *rest in rows]
-
-
-def _attempt_row(attempt: Attempt) -> tuple[str, int, str, int, str]:
-    settled = attempt.state is AttemptState.SETTLED
-    vm_usd = (attempt.settled_usd or ZERO) + attempt.storage_usd if settled else attempt.reserved_usd
-    nano = int((vm_usd * NANO).to_integral_value(rounding=ROUND_UP))
-    return attempt.run, attempt.number, attempt.state.value, nano, to_json(attempt)
-
-
-def command_text(argv: Sequence[str]) -> str:
-    """How the launch was asked for, as JSON, for the record of the experiment."""
-    return json.dumps(list(argv))

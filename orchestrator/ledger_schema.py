@@ -5,12 +5,17 @@ Money is whole nano-dollars, so that SQLite can sum it.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
-from decimal import Decimal
+from decimal import ROUND_UP, Decimal
 
+from orchestrator.domain.fields import to_json
 from orchestrator.domain.money import ZERO
+from orchestrator.domain.runs import Attempt, AttemptState
 
+NANO = Decimal("1e9")
 SCHEMA_VERSION = 2
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -77,3 +82,16 @@ class Event:
     attempt: int
     stage: str
     message: str
+
+
+def attempt_row(attempt: Attempt) -> tuple[str, int, str, int, str]:
+    """An attempt as its table holds it; what counts against the credit follows from its state."""
+    settled = attempt.state is AttemptState.SETTLED
+    vm_usd = (attempt.settled_usd or ZERO) + attempt.storage_usd if settled else attempt.reserved_usd
+    nano = int((vm_usd * NANO).to_integral_value(rounding=ROUND_UP))
+    return attempt.run, attempt.number, attempt.state.value, nano, to_json(attempt)
+
+
+def command_text(argv: Sequence[str]) -> str:
+    """How the launch was asked for, as JSON, for the record of the experiment."""
+    return json.dumps(list(argv))

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from orchestrator.domain.cost import SideRates
 from orchestrator.domain.money import Rate
+from orchestrator.errors import DeadlineReached
 
 KILL_SLACK_S = 600
 """A VM is gone this long after its deadline at the latest, also when only its weakest kill switch works."""
@@ -97,6 +98,11 @@ class Run:
     preemptions: int = 0
     stop_requested: bool = False
 
+    @property
+    def lacks_time(self) -> bool:
+        """Whether its deadline ended it, or is about to, and nothing else: more time takes it further."""
+        return self.error_code == DeadlineReached.__name__ and not self.stop_requested
+
 
 @dataclass(frozen=True)
 class PastRun:
@@ -125,7 +131,8 @@ class Attempt:
     `billed_from` is the latest moment at which billing can not have begun yet (None: nothing was asked for), so a cost
     is never too small; `seen_at` is when the VM was first seen in the cloud (None: it may never have existed);
     `armed_from` is from when on its kill switches may stand; `proven_at` is when all of them were read back.
-    `fetched_bytes` were downloaded or about to be. When it is settled, `settled_usd` is what the VM cost
+    `max_hours` bounds its life, None: by what its run says. `fetched_bytes` were downloaded or about to be. When it is
+    settled, `settled_usd` is what the VM cost
     and `storage_usd` everything besides: storage, operations, egress and scheduler jobs.
     """
 
@@ -141,6 +148,7 @@ class Attempt:
     side_rates: SideRates
     reserved_usd: Decimal
     deadline: datetime
+    max_hours: Decimal | None = None
     operation: str | None
     billed_from: datetime | None
     seen_at: datetime | None

@@ -63,7 +63,7 @@ def test_max_usd_caps_a_launch_and_its_further_attempts(world: World) -> None:
     [run] = world.admit("v3-8", max_usd=Decimal(10))
     first = world.ledger.attempt(run.id, 1)
     with pytest.raises(OverCap, match="max-usd"):
-        world.ledger.admit_attempt(replace(first, number=2), world.plan().credit)
+        world.ledger.admit_attempt(run.id, lambda number: replace(first, number=number), world.plan().credit)
 
 
 def test_two_processes_cannot_both_take_the_last_dollar(world: World) -> None:
@@ -114,10 +114,10 @@ def test_two_processes_cannot_both_take_the_last_dollar_of_a_launch(world: World
         "from orchestrator.errors import OverCap\n"
         "from orchestrator.ledger import Ledger, Credit\n"
         "ledger = Ledger(pathlib.Path(sys.argv[1]))\n"
-        "second = replace(ledger.attempt(sys.argv[2], 1), number=2)\n"
-        "credit = Credit(amount_usd=300, stated_at=second.deadline)\n"
+        "first = ledger.attempt(sys.argv[2], 1)\n"
+        "credit = Credit(amount_usd=300, stated_at=first.deadline)\n"
         "sys.stdin.read()\n"
-        "try: ledger.admit_attempt(second, credit)\n"
+        "try: ledger.admit_attempt(first.run, lambda number: replace(first, number=number), credit)\n"
         "except OverCap as cause: sys.exit(3 if '--max-usd' in cause.sentence else 1)\n"
     )
     processes = [
