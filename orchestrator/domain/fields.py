@@ -11,7 +11,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -32,6 +32,14 @@ def _plain(value: Any) -> Any:
 
 def from_json(kind: type[_Made], text: str) -> _Made:
     """The dataclass that `to_json` wrote. Raises ValueError as `from_values` does."""
+    hashable: Any = kind
+    read: _Made = _from_json(hashable, text)
+    return read
+
+
+@lru_cache(maxsize=256)
+def _from_json(kind: Any, text: str) -> Any:
+    """Whoever waits for something reads the same text again and again; what comes of it cannot be changed."""
     return from_values(kind, json.loads(text))
 
 
@@ -40,8 +48,8 @@ def from_values(kind: type[_Made], values: Mapping[str, Any]) -> _Made:
 
     Raises ValueError naming the field that is unknown, missing, or not what its type says.
     """
-    made: Any = kind
-    readers, required = _readers(made)
+    hashable: Any = kind
+    readers, required = _readers(hashable)
     read = {}
     for name, value in _checked(dict, values).items():
         try:

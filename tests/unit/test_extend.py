@@ -17,8 +17,8 @@ from tests.unit.test_checkpoints import _flag
 from tests.unit.test_pipeline import _assert_clean
 from tests.unit.world import World
 
-LONG_S = 4000.0
-"""Longer than the hour that a run may last, shorter than two."""
+LONG_S = 200.0
+"""Longer than the 0.05 h that a run may last, shorter than twice that."""
 
 
 def _extend(world: World, run: Run, hours: str = "1") -> Attempt:
@@ -55,8 +55,8 @@ def _committed(world: World) -> Decimal:
 
 def test_run_with_more_time_goes_on_from_its_checkpoint_after_its_deadline(world: World) -> None:
     """Granted while it trains: the VM's deadline stays, the money is held at once, a second VM ends the training."""
-    [run] = world.admit("t4", checkpoint_every="1", max_hours=Decimal(1))
-    world.trainer.train_s = LONG_S
+    [run] = world.admit("t4", checkpoint_every="1", max_hours=Decimal("0.05"))
+    world.trainer.train_s, world.gpu.delete_s = LONG_S, 5
     held: list[Decimal] = []
 
     def extend() -> None:
@@ -78,21 +78,21 @@ def test_run_with_more_time_goes_on_from_its_checkpoint_after_its_deadline(world
 
 
 def test_run_that_its_deadline_has_ended_is_taken_up_again(world: World) -> None:
-    """Its failure is forgotten once it goes on; with another hour it succeeds."""
-    [run] = world.admit("t4", checkpoint_every="1", max_hours=Decimal(1))
+    """Its failure is forgotten once it goes on; with more time it succeeds."""
+    [run] = world.admit("t4", checkpoint_every="1", max_hours=Decimal("0.05"))
     world.trainer.train_s = LONG_S
     _during_training(world, lambda: None)
     [ended] = world.drive([run])
     assert (ended.state, ended.error_code) == (RunState.FAILED, "DeadlineReached")
     assert f"orchestrate extend {run.id}" in (ended.error or "")
-    _extend(world, run, "0.5")
+    _extend(world, run, "0.04")
     taken_up = world.ledger.run(run.id)
     assert (taken_up.state, taken_up.stage, taken_up.error) == (RunState.ACTIVE, Stage.PROVISION, None)
     [after] = world.drive([taken_up])
     assert after.state is RunState.SUCCEEDED
     second = world.ledger.attempt(run.id, 2)
     assert second.billed_from is not None
-    assert 0 < (second.deadline - second.billed_from).total_seconds() <= 1800
+    assert 0 < (second.deadline - second.billed_from).total_seconds() <= 144
     _assert_clean(world, after)
 
 
@@ -122,11 +122,11 @@ def test_teardown_takes_back_what_was_granted(world: World) -> None:
 
 def test_vm_that_is_taken_back_leaves_the_granted_time_for_later(world: World) -> None:
     """Its successor has the next number; at the deadline of that one what was granted goes on from its checkpoint."""
-    [run] = world.admit("t4", checkpoint_every="1", max_hours=Decimal(1))
-    world.trainer.train_s = 3 * 3600.0
+    [run] = world.admit("t4", checkpoint_every="1", max_hours=Decimal("0.05"))
+    world.trainer.train_s = 400.0
 
     def preempt() -> None:
-        _extend(world, run, "3")
+        _extend(world, run, "0.2")
         [ref] = world.gpu.alive()
         world.gpu.preempt(ref)
         world.shells.drop(1)
@@ -141,7 +141,7 @@ def test_vm_that_is_taken_back_leaves_the_granted_time_for_later(world: World) -
 
 def test_time_that_does_not_fit_is_refused_with_what_would(world: World) -> None:
     """Nothing is held then; so it is where another one has taken the money meanwhile."""
-    [run] = world.admit("t4", checkpoint_every="1", max_hours=Decimal(1))
+    [run] = world.admit("t4", checkpoint_every="1", max_hours=Decimal("0.05"))
     before = _committed(world)
     world.ledger.set_credit(Credit(amount_usd=before + Decimal("0.5"), stated_at=world.clock.now()))
     with pytest.raises(OverCap) as refused:
@@ -182,7 +182,7 @@ def test_time_that_takes_no_run_further_is_refused(world: World) -> None:
 
 def test_recover_rents_nothing_for_a_run_whose_granted_vm_was_never_asked_for(world: World) -> None:
     """It was taken up and then its process died: `attach` would go on, `recover` ends it."""
-    [run] = world.admit("t4", checkpoint_every="1", max_hours=Decimal(1))
+    [run] = world.admit("t4", checkpoint_every="1", max_hours=Decimal("0.05"))
     world.trainer.train_s = LONG_S
     _during_training(world, lambda: None)
     world.drive([run])
