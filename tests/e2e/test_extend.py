@@ -18,11 +18,9 @@ from trainer.record import load_record
 @pytest.mark.slow
 def test_extended_run_goes_on_in_another_vm_after_its_deadline(orchestrate: Orchestrate) -> None:
     """Granted while `launch` drives it; that one dies; `attach` meets the deadline and finishes in what was granted."""
-    chosen = ("--workload=mnist-mlp", "--data-size=2000", "--batch-size=20", "--epochs=60", "--checkpoint-every=1")
+    chosen = ("--workload=mnist-mlp", "--data-size=2000", "--batch-size=20", "--epochs=30", "--checkpoint-every=1")
     launched = orchestrate.start("launch", "--accel", "t4", *chosen, "--max-hours=1", "--yes", "--json")
     run = orchestrate.wait_for_run(lambda run: run.stage is Stage.TRAIN, 120)
-    log = orchestrate.home / "local" / "experiments" / run.experiment / run.id / "train-a1.log"
-    wait_until(lambda: log.exists() and "checkpoint epoch 2 step 0" in log.read_text(), 120)
     before = Decimal(orchestrate.run("budget", "--json").json["reserved_usd"])
     extended = orchestrate.run("extend", run.id, "--hours", "0.5", "--yes", "--json")
     assert (extended.code, extended.json["attempt"]) == (0, 2), extended.err
@@ -30,6 +28,8 @@ def test_extended_run_goes_on_in_another_vm_after_its_deadline(orchestrate: Orch
     assert after - before == Decimal(extended.json["usd"]) > 0
     refused = orchestrate.run("extend", run.id, "--hours", "0.5", "--yes", "--json")
     assert (refused.code, refused.json["error"]["code"]) == (2, "UsageError")
+    log = orchestrate.home / "local" / "experiments" / run.experiment / run.id / "train-a1.log"
+    wait_until(lambda: log.exists() and "checkpoint epoch 2 step 0" in log.read_text(), 120)
     kill_hard(launched)
 
     ledger = Ledger(orchestrate.home / "local" / "ledger.db")
