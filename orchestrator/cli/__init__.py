@@ -19,6 +19,7 @@ COMMANDS = (
     "status",
     "logs",
     "attach",
+    "extend",
     "budget",
     "fetch",
     "compare",

@@ -66,7 +66,8 @@ def running(state: Path) -> Iterator[LocalCloud]:
     argv = [sys.executable, "-m", "infra.localcloud", "--state", str(state), "--prices", str(prices)]
     with (state / "out.log").open("wb") as log:
         server = subprocess.Popen(
-            [*argv, "--create-s", "0.2", "--idle-exit-s", "3600"], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT,
+            [*argv, "--create-s", "0.2", "--idle-exit-s", "3600"],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )  # fmt: skip
     try:
