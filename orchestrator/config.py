@@ -34,7 +34,7 @@ class Config(BaseModel):
     (None: the project's default compute account). `scheduler_service_account` is in whose name Cloud Scheduler deletes
     TPU nodes at their deadline (None: the same account). How many days old a price may be: list prices hardly ever
     move, spot prices every few weeks. None: 180 and 30 days for Google Cloud, any age for the local cloud, which bills
-    by them.
+    by them. `ssh_key` is the private key for `--accel host:..` (None: the SSH agent and ~/.ssh, as `ssh` finds them).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -46,6 +46,7 @@ class Config(BaseModel):
     scheduler_service_account: str | None = None
     price_max_age_days: int | None = Field(default=None, gt=0)
     spot_price_max_age_days: int | None = Field(default=None, gt=0)
+    ssh_key: Path | None = None
 
     @field_validator("project")
     @classmethod
@@ -61,6 +62,13 @@ class Config(BaseModel):
             if not _ZONE.match(zone):
                 raise ValueError(f"{zone!r} is no zone (like us-central1-a)")
         return value
+
+    @field_validator("ssh_key")
+    @classmethod
+    def _is_a_file(cls, value: Path | None) -> Path | None:
+        if value is not None and not value.expanduser().is_file():
+            raise ValueError("there is no such file")
+        return None if value is None else value.expanduser().resolve()
 
     @property
     def is_local(self) -> bool:
