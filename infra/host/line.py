@@ -47,7 +47,7 @@ class HostLine:
         """
 
         def asked(session: HostSession) -> dict[str, Any]:
-            done = session.run(["python3", self._script, verb, *words], timeout_s=_ASK_TIMEOUT_S)
+            done = session.run(["python3", "-SE", self._script, verb, *words], timeout_s=_ASK_TIMEOUT_S)
             answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
             return answer
 

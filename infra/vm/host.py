@@ -32,8 +32,6 @@ import sys
 import time
 from typing import Any
 
-from uploads import digest  # type: ignore[import-not-found]  # lies beside this file on the machine
-
 HOME = os.path.expanduser("~")
 BASE = os.path.join(HOME, ".orchestrate")
 CACHE = os.path.join(HOME, ".cache", "orchestrate")
@@ -44,7 +42,7 @@ MARK = "attempt.json"
 VARIABLE = "ORCHESTRATE_JOB"
 NAME = re.compile(r"oc-[0-9a-z]+-[0-9a-z]+-a[0-9]+-[0-9a-f]{4}")
 OBJECT = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
-TERM_S, KILL_S = 8.0, 5.0
+TERM_S, KILL_S = 3.0, 5.0
 POLL_S = 0.1
 KEEPER_POLL_S = 1.0
 
@@ -254,6 +252,8 @@ def objects(prefix: str) -> dict[str, Any]:
 def stored(name: str) -> dict[str, Any]:
     """An object with its checksum; that of a large file is computed when it comes, and kept while it is unchanged."""
     status = os.stat(path_of(name))
+    from uploads import digest  # type: ignore[import-not-found]  # lies beside this file; few need it, and it loads much
+
     same = {"size_bytes": status.st_size, "generation": status.st_mtime_ns}
     kept = read_json(path_of(name, SUMS))
     if kept is None or {key: kept.get(key) for key in same} != same:
