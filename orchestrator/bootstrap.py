@@ -223,7 +223,7 @@ def _on_hosts_alone(project: Project, clock: Clock) -> Services:
         shells=hosts,
         switches=(),
         payload=lambda: Payload(payload.trainer_zip(project.home / "payload"), payload.scripts()),
-        pace=Pace(poll_s=1.0),
+        pace=Pace(poll_s=1.0, delete_timeout_s=120, late_create_s=1),  # a machine that is off is not waited for long
     )
 
 

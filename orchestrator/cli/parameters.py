@@ -66,7 +66,7 @@ accel_option = click.option(
     "accelerators",
     type=LIST,
     required=True,
-    help="Accelerator types, e.g. v3-8,t4; or host:USER@ADDRESS[:PORT], your own.",
+    help="Types, e.g. v3-8,t4; or host:USER@ADDRESS.",
 )
 workload_option = click.option(
     "--workload", default="mnist-cnn", show_default=True, help="What to train (`orchestrate workloads`)."
