@@ -202,6 +202,8 @@ class PriceBook:
 
     def parts(self, accelerator: Accelerator, zone: str, *, spot: bool) -> list[RatePart]:
         """What the rate is made of. Disk and address have one price, on demand and spot."""
+        if not accelerator.is_rented:
+            return []
         parts = []
         for item, kind, name, count in _vm_items(accelerator):
             price = self.in_zone(kind, name, zone, spot=spot)

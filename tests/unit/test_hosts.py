@@ -64,6 +64,7 @@ def test_a_run_on_a_host_costs_nothing_and_needs_no_money(tmp_path: Path) -> Non
     host, vm = plan.attempts
     assert (host.zone, host.api, host.rate.words) == ("me@box", "host:me@box", "owned")
     assert (host.reserved_usd, host.rate.usd_per_hour, plan.lines[0]) == (Decimal(0), Decimal(0), [])
+    assert world.services.prices.parts(accelerator("host:me@box"), "me@box", spot=False) == []
     assert plan.worst_case_usd == vm.reserved_usd > 0
     assert [run.spec.spot for run in plan.runs] == [False, True]
     assert must_stop(host.model_copy(update={"billed_from": world.clock.now()}), world.clock.now()) is None
