@@ -17,7 +17,7 @@ def test_the_plan_names_the_machine_and_costs_nothing(run_cli: Shell) -> None:
     assert "cost nothing here" in done.stderr
     assert "kill switches" not in done.stderr
     [run] = run_cli("launch", "--accel", HOST, "--dry-run", "--json", **GOOGLE).json["runs"]
-    assert (run["accelerator"], run["worst_case_usd"], run["usd_per_hour"]) == (HOST, "0", "0")
+    assert (run["accelerator"], run["worst_case_usd"], run["usd_per_hour"]) == (HOST, "0.00", "0")
     assert (run["price_kind"], run["price_as_of"], run["items"]) == ("owned", None, [])
 
 

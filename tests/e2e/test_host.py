@@ -26,11 +26,12 @@ def machine(tmp_path: Path, orchestrate: Orchestrate) -> Iterator[Loopback]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_two_runs_on_a_host_cost_nothing_and_compare(orchestrate: Orchestrate, machine: Loopback) -> None:
     """One after the other, from one cached data set; records of a real device, at $0; no cloud was even started."""
     name = f"host:{machine.place}"
     flags = [flag if flag != "1" else "2" for flag in QUICK]  # two epochs: one of them is steady
-    done = orchestrate.run("launch", "--accel", name, "--repeats", "2", *flags)
+    done = orchestrate.finish(orchestrate.start("launch", "--accel", name, "--repeats", "2", *flags), timeout_s=300)
     assert done.code == 0, done.err
     said = done.json
     assert (said["simulated"], said["billable_remaining"]) == (False, 0)
@@ -52,18 +53,19 @@ def test_two_runs_on_a_host_cost_nothing_and_compare(orchestrate: Orchestrate, m
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_a_killed_launch_goes_on_with_attach_and_teardown_ends_it(orchestrate: Orchestrate, machine: Loopback) -> None:
     """`kill -9` while it trains: the training goes on there, `attach` follows it, `teardown` ends it."""
     flags = [flag if flag != "1" else "5000" for flag in QUICK]
     launch = orchestrate.start("launch", "--accel", f"host:{machine.place}", *flags)
-    run = orchestrate.wait_for_run(lambda run: run.stage is Stage.TRAIN)
+    run = orchestrate.wait_for_run(lambda run: run.stage is Stage.TRAIN, timeout_s=150)
     kill_hard(launch)
     attach = orchestrate.start("attach", run.id, "--json")
     ended = orchestrate.run("teardown", run.id, "--json")
     assert (ended.code, ended.json["may_still_bill"]) == (0, [])
     orchestrate.finish(attach)
     [run] = orchestrate.runs()
-    assert (run.state, run.stage) == (RunState.STOPPED, Stage.DONE)
+    assert (run.attempt, run.state, run.stage) == (1, RunState.STOPPED, Stage.DONE)
     assert (machine.attempts(), machine.processes()) == ([], [])
 
 
