@@ -14,7 +14,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from pathlib import Path
 
 import asyncssh
 
-from tests.contract.cloud import eventually
+from tests.contract.cloud import ROOT, eventually
 
 SFTP_SERVER = Path("/usr/lib/openssh/sftp-server")
 
@@ -132,47 +131,47 @@ def _sshd(machine: Loopback, folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _asyncssh(machine: Loopback, folder: Path) -> Iterator[None]:
-    """A plain SSH server in a thread."""
+    """A plain SSH server in a process of its own."""
+    argv = [sys.executable, "-m", "tests.loopback", str(machine.port), str(machine.home), str(folder / "host_key")]
+    with (folder / "server.log").open("wb") as log:
+        server = subprocess.Popen(
+            [*argv, str(machine.key.with_suffix(".pub"))], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT
+        )
+    try:
+        yield
+    finally:
+        server.terminate()
+        server.wait(timeout=20)
+
+
+async def _serve(port: str, home: str, host_key: str, authorized: str) -> None:
+    """Commands run in the home, where SFTP begins too."""
 
     class Sftp(asyncssh.SFTPServer):
         def map_path(self, path: bytes) -> bytes:
-            return os.fsencode(machine.home / os.fsdecode(path))
+            return os.fsencode(Path(home) / os.fsdecode(path))
 
-    async def serve(process: asyncssh.SSHServerProcess[bytes]) -> None:
+    async def run(process: asyncssh.SSHServerProcess[bytes]) -> None:
         child = await asyncio.create_subprocess_shell(
             process.command or "true", stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE, env=_environment(machine.home), cwd=machine.home, start_new_session=True,
+            stderr=asyncio.subprocess.PIPE, env=_environment(Path(home)), cwd=home, start_new_session=True,
         )  # fmt: skip
         out, err = await child.communicate()
         process.stdout.write(out)
         process.stderr.write(err)
         process.exit(child.returncode or 0)
 
-    loop, up = asyncio.new_event_loop(), threading.Event()
-
-    async def listen() -> None:
-        await asyncssh.listen(
-            "127.0.0.1", machine.port, server_host_keys=[str(folder / "host_key")],
-            authorized_client_keys=str(machine.key.with_suffix(".pub")), process_factory=serve, sftp_factory=Sftp,
-            encoding=None, gss_host=None,
-        )  # fmt: skip
-        up.set()
-
-    def run() -> None:
-        asyncio.set_event_loop(loop)
-        loop.create_task(listen())
-        loop.run_forever()
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    up.wait(20)
-    try:
-        yield
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(timeout=20)
+    await asyncssh.listen(
+        "127.0.0.1", int(port), server_host_keys=[host_key], authorized_client_keys=authorized, process_factory=run,
+        sftp_factory=Sftp, encoding=None, gss_host=None,
+    )  # fmt: skip
+    await asyncio.Event().wait()
 
 
 def _listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve(*sys.argv[1:]))
