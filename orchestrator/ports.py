@@ -114,9 +114,7 @@ class Listing:
 
 
 class VmProvider(Protocol):
-    """A cloud service that rents VMs, or a machine that is lent to one attempt at a time.
-
-    Every method raises errors of `orchestrator.errors` only.
+    """A cloud service that rents VMs, or a machine lent to one attempt at a time. Raises `orchestrator.errors` only.
 
     A failed look is an error, never "absent": only NotFound means that a VM does not exist.
     """
