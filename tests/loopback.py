@@ -11,6 +11,7 @@ import os
 import pwd
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -85,8 +86,12 @@ def loopback(folder: Path) -> Iterator[Loopback]:
     made.known_hosts.write_text(f"[127.0.0.1]:{port} {algorithm} {base64}\n")
     subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(made.known_hosts)], check=True, capture_output=True)
     with server(made, folder):
-        eventually(lambda: _listens(port))
-        yield made
+        try:
+            eventually(lambda: _listens(port))
+            yield made
+        finally:
+            for pid in made.processes():  # what a failed test left
+                os.kill(pid, signal.SIGKILL)
 
 
 def _environment(home: Path) -> dict[str, str]:
