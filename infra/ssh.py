@@ -9,8 +9,9 @@ from __future__ import annotations
 import base64
 import contextlib
 import logging
+import posixpath
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Never
 
@@ -18,7 +19,8 @@ import fabric
 import invoke
 import paramiko
 
-from orchestrator.errors import HostKeyRejected, RemoteCommandFailed, Unavailable
+from orchestrator.domain.hosts import HostAddress
+from orchestrator.errors import HostKeyRejected, NotFound, RemoteCommandFailed, Unauthenticated, Unavailable
 from orchestrator.ports import CommandResult, HostKey, RemoteShell, Worker
 
 # Without a handler Python prints paramiko's tracebacks to stderr; what matters comes out as our errors.
@@ -50,16 +52,50 @@ class FabricShells:
         pinned = [key for key in keys if key.worker == worker.index]
         if not pinned:
             raise HostKeyRejected(f"worker {worker.index} has published no host key, so no machine can be trusted")
-        connection = _connection(worker.address, self._port, user, private_key)
+        own = {"key_filename": str(private_key), "allow_agent": False, "look_for_keys": False}
+        connection = _connection(worker.address, self._port, user, own)
         _pin(connection, self._port, pinned)
         with _translated(f"SSH to {worker.address}"):
-            try:
-                connection.open()
-                connection.transport.set_keepalive(_KEEPALIVE_S)
-            except BaseException:
-                connection.close()
-                raise
+            _open(connection)
         return FabricShell(connection)
+
+
+def open_host(host: HostAddress, keys: Sequence[HostKey], key: Path | None) -> HostSession:
+    """A session with a machine of the user's, opened by `key`, or by what his agent and ~/.ssh hold; nobody is asked.
+
+    Raises HostKeyRejected, Unauthenticated when no key is let in, Unavailable.
+    """
+    found: dict[str, object] = {"key_filename": str(key), "allow_agent": False, "look_for_keys": False} if key else {}
+    connection = _connection(host.address, host.port, host.user, found)
+    _pin(connection, host.port, keys)
+    with _translated(f"SSH to {host}"):
+        try:
+            _open(connection)
+        except paramiko.AuthenticationException as cause:
+            raise Unauthenticated(
+                f"{host} lets none of the keys in that were tried ({key or 'the SSH agent and ~/.ssh'})",
+                f"`ssh -o BatchMode=yes -p {host.port} {host.user}@{host.address} true` must work, with no password; "
+                "ssh_key in orchestrate.toml names another key",
+            ) from cause
+    return HostSession(connection)
+
+
+def _open(connection: fabric.Connection) -> None:
+    try:
+        connection.open()
+        connection.transport.set_keepalive(_KEEPALIVE_S)
+    except BaseException as cause:
+        waits_for_a_key = _waits_for_a_key(connection)  # while it can still be seen
+        connection.close()
+        if type(cause) is paramiko.SSHException and waits_for_a_key:
+            raise paramiko.AuthenticationException("no key was let in") from cause  # also when there was none to try
+        raise
+
+
+def _waits_for_a_key(connection: fabric.Connection) -> bool:
+    """Whether the other side is there and trusted, and only lets nobody in."""
+    transport = connection.client.get_transport()
+    return transport is not None and transport.is_active() and not transport.is_authenticated()
 
 
 class FabricShell:
@@ -85,16 +121,22 @@ class FabricShell:
 
     def put(self, source: Path, target: str) -> None:
         partial = f"{target}.partial"
-        with _translated(f"copy {source.name} to {self.connection.host}"):
+        with self._sftp(f"copy {source.name} to {self.connection.host}") as sftp:
+            sftp.put(str(source), partial, confirm=True)  # `confirm` compares the sizes.
+            sftp.posix_rename(partial, target)
+
+    def close(self) -> None:
+        """As the port says."""
+        with contextlib.suppress(Exception):  # The port's contract: closing never raises, whatever is broken.
+            self.connection.close()
+
+    @contextlib.contextmanager
+    def _sftp(self, what: str) -> Iterator[paramiko.SFTPClient]:
+        with _translated(what):
             self._must_be_open()
             with contextlib.closing(self.connection.client.open_sftp()) as sftp:
                 sftp.get_channel().settimeout(_TRANSFER_TIMEOUT_S)
-                sftp.put(str(source), partial, confirm=True)  # `confirm` compares the sizes.
-                sftp.posix_rename(partial, target)
-
-    def close(self) -> None:
-        with contextlib.suppress(Exception):  # The port's contract: closing never raises, whatever is broken.
-            self.connection.close()
+                yield sftp
 
     def _must_be_open(self) -> None:
         """Fabric would silently connect again; whoever holds a session must learn that it broke."""
@@ -102,8 +144,26 @@ class FabricShell:
             raise EOFError("the connection is closed")
 
 
-def _connection(address: str, port: int, user: str, private_key: Path) -> fabric.Connection:
-    """A connection that reads nobody's ~/.ssh/config, ~/.fabric.yaml, agent or default keys."""
+class HostSession(FabricShell):
+    """One open session with a machine of the user's, where files also come back from, by absolute paths."""
+
+    def send(self, source: Path, target: str) -> None:
+        """Copy a file, over what is there; its folder is made. Raises Unavailable."""
+        self.run(["mkdir", "-p", "-m", "700", posixpath.dirname(target)], timeout_s=_CONNECT_TIMEOUT_S)
+        with self._sftp(f"copy {source.name} to {self.connection.host}") as sftp:
+            sftp.put(str(source), target, confirm=True)
+
+    def fetch(self, source: str, target: Path) -> None:
+        """Copy a file back. Raises NotFound, Unavailable."""
+        with self._sftp(f"fetch {source} from {self.connection.host}") as sftp:
+            try:
+                sftp.get(source, str(target))
+            except FileNotFoundError as cause:
+                raise NotFound(f"{source} is not on {self.connection.host}") from cause
+
+
+def _connection(address: str, port: int, user: str, keys: Mapping[str, object]) -> fabric.Connection:
+    """A connection that reads nobody's ~/.ssh/config or ~/.fabric.yaml, and no keys but those that `keys` says."""
     config = fabric.Config(ssh_config=paramiko.SSHConfig(), lazy=True)
     return fabric.Connection(
         address,
@@ -113,9 +173,7 @@ def _connection(address: str, port: int, user: str, private_key: Path) -> fabric
         connect_timeout=_CONNECT_TIMEOUT_S,
         forward_agent=False,
         connect_kwargs={
-            "key_filename": str(private_key),
-            "allow_agent": False,
-            "look_for_keys": False,
+            **keys,
             "banner_timeout": _CONNECT_TIMEOUT_S,
             "auth_timeout": _CONNECT_TIMEOUT_S,
             "channel_timeout": _CONNECT_TIMEOUT_S,

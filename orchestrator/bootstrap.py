@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -12,14 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.config import LOCAL_PROJECT, Config, load_config, project_home, state_home
+from orchestrator.domain.accelerators import accelerator
+from orchestrator.domain.hosts import PREFIX
 from orchestrator.domain.prices import PriceBook
+from orchestrator.domain.runs import Run
 from orchestrator.errors import CloudError, LedgerTrouble
 from orchestrator.ledger import IN_MEMORY, Ledger
 from orchestrator.price_store import project_book
 
 if TYPE_CHECKING:
     from infra.gcp.clients import GoogleClients
-    from orchestrator.ports import Account, PriceSource
+    from infra.host.hosts import Hosts
+    from orchestrator.ports import Account, Clock, PriceSource
     from orchestrator.stages.context import Services
 
 
@@ -149,14 +153,21 @@ def connect_account(project: Project) -> Account:
     return GoogleAccount(google_clients(project))
 
 
-def connect(project: Project, stop: threading.Event | None = None) -> Services:
-    """Pick the adapters and build the services. Starts the local cloud when the project is local. Raises CloudError."""
+def connect(project: Project, stop: threading.Event | None = None, runs: Sequence[Run] = ()) -> Services:
+    """Pick the adapters and build the services for these runs; for whatever there may be without any.
+
+    Where all of them are on machines of the user's own no cloud is asked. Else this starts the local cloud when the
+    project is local. Raises CloudError.
+    """
+    if runs and not any(accelerator(run.spec.accelerator).is_rented for run in runs):
+        return _on_hosts_alone(project, SystemClock(stop))
     from infra.deletejob import SchedulerJob
     from infra.gcp.clock import skew_s
     from infra.gcp.compute import GpuInstances
     from infra.gcp.scheduler import SchedulerJobs
     from infra.gcp.storage import Buckets
     from infra.gcp.tpu import TpuNodes
+    from infra.host.hosts import Providers, Shells, Stores
     from infra.killswitches import DeadlineTimer, MaxRunDuration
     from infra.ssh import FabricShells
     from infra.vm import payload
@@ -169,6 +180,7 @@ def connect(project: Project, stop: threading.Event | None = None) -> Services:
         pace = Pace(poll_s=0.25, create_timeout_s=120, boot_timeout_s=60, delete_timeout_s=60, late_create_s=1)
     vms: dict[str, VmProvider] = {"tpu": TpuNodes(clients), "gpu": GpuInstances(clients)}
     clock = SystemClock(stop, skew_s(endpoints))
+    hosts = _hosts(project, clock)
     prices = project.prices(clock.now())
     config = project.config
     scheduler = SchedulerJobs(clients, config.scheduler_service_account or config.worker_service_account)
@@ -179,9 +191,9 @@ def connect(project: Project, stop: threading.Event | None = None) -> Services:
         ledger=project.ledger,
         clock=clock,
         prices=prices,
-        vms=vms,
-        store=Buckets(clients),
-        shells=FabricShells(endpoints.ssh_port),
+        vms=Providers(vms, hosts, lambda: _hosts_in_use(project)),
+        store=Stores(Buckets(clients), hosts.store),
+        shells=Shells(FabricShells(endpoints.ssh_port), hosts),
         switches=(
             MaxRunDuration(),
             SchedulerJob(scheduler, vms["tpu"], clock, prices.all_zones("tpu"), pace.poll_s),
@@ -191,3 +203,38 @@ def connect(project: Project, stop: threading.Event | None = None) -> Services:
         payload=lambda: Payload(payload.trainer_zip(project.home / "payload"), payload.scripts()),
         pace=pace,
     )
+
+
+def _on_hosts_alone(project: Project, clock: Clock) -> Services:
+    from infra.host.hosts import Providers
+    from infra.vm import payload
+    from orchestrator.stages.context import Pace, Payload, Services
+
+    hosts = _hosts(project, clock)
+    return Services(
+        project=project.name,
+        simulated=False,
+        home=project.home,
+        ledger=project.ledger,
+        clock=clock,
+        prices=project.prices(clock.now()),
+        vms=Providers({}, hosts, lambda: _hosts_in_use(project)),
+        store=hosts.store,
+        shells=hosts,
+        switches=(),
+        payload=lambda: Payload(payload.trainer_zip(project.home / "payload"), payload.scripts()),
+        pace=Pace(poll_s=1.0, delete_timeout_s=120, late_create_s=1),  # a machine that is off is not waited for long
+    )
+
+
+def _hosts(project: Project, clock: Clock) -> Hosts:
+    from infra.host.hosts import Hosts
+    from infra.host.known import SYSTEM_WIDE
+
+    return Hosts((Path.home() / ".ssh" / "known_hosts", SYSTEM_WIDE), project.config.ssh_key, clock.now)
+
+
+def _hosts_in_use(project: Project) -> list[str]:
+    """The machines of the user's on which something of this ledger is not proven gone."""
+    services = (attempt.api for attempt in project.ledger.attempts(unsettled=True))
+    return [service for service in services if service.startswith(PREFIX)]

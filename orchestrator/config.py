@@ -25,7 +25,7 @@ class Config:
     (None: the project's default compute account). `scheduler_service_account` is in whose name Cloud Scheduler deletes
     TPU nodes at their deadline (None: the same account). How many days old a price may be: list prices hardly ever
     move, spot prices every few weeks. None: 180 and 30 days for Google Cloud, any age for the local cloud, which bills
-    by them.
+    by them. `ssh_key` is the private key for `--accel host:..` (None: the SSH agent and ~/.ssh, as `ssh` finds them).
     """
 
     project: str | None = None
@@ -35,6 +35,7 @@ class Config:
     scheduler_service_account: str | None = None
     price_max_age_days: int | None = None
     spot_price_max_age_days: int | None = None
+    ssh_key: Path | None = None
 
     @property
     def is_local(self) -> bool:

@@ -45,6 +45,13 @@ class _CheckedConfig(Config):
                 raise ValueError(f"{zone!r} is no zone (like us-central1-a)")
         return value
 
+    @field_validator("ssh_key")
+    @classmethod
+    def _is_a_file(cls, value: Path | None) -> Path | None:
+        if value is not None and not value.expanduser().is_file():
+            raise ValueError("there is no such file")
+        return None if value is None else value.expanduser().resolve()
+
 
 def checked_config(values: Mapping[str, object], path: Path) -> Config:
     """The configuration with these values. Raises UsageError naming file, key and fix."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 from orchestrator.config import LIST_PRICE_DAYS
 from orchestrator.doctor import Check, Finding, Known, Verdict
@@ -179,7 +179,8 @@ def _shortage(lacking: Sequence[Quota], items: dict[str, Accelerator], known: Kn
 def worker(found: WorkerAccount, known: Known) -> list[Finding]:
     """May a VM delete itself? Without that right it is not used: the run ends before it has begun."""
     check, findings = "kill-switch rights", []
-    for kind in sorted({item.api for item in known.accelerators}, reverse=True):
+    kinds: set[Literal["tpu", "gpu"]] = {item.api for item in known.accelerators if item.api != "host"}
+    for kind in sorted(kinds, reverse=True):
         if found.may_delete.get(kind):
             continue
         title = kind.upper()
@@ -270,11 +271,12 @@ def clock(skew_s: float, _known: Known) -> list[Finding]:
 
 def prices(_: None, known: Known) -> list[Finding]:
     """How old is the price list that caps are computed from?"""
-    dates = [
-        known.prices.rate(item, zone, spot=item.spot_only).as_of
+    rates = [
+        known.prices.rate(item, zone, spot=item.spot_only)
         for item in known.accelerators
         for zone in known.zones_of(item)
     ]
+    dates = [rate.as_of for rate in rates if rate.as_of is not None]
     if not dates:
         step = "`orchestrate accelerators` lists what can be rented where"
         return [Finding("prices", FAIL, "nothing that was asked for has a price in any zone", step)]

@@ -28,6 +28,7 @@ OrchestratorError
     ├── NotFound              and nothing else means absence
     ├── AlreadyExists
     ├── Unavailable           may be tried again: 429, 500, 503, time-outs, broken connections
+    │   └── HostBusy          another attempt uses the machine: waited for
     ├── HostKeyRejected       the machine that answers is not the VM that was created
     ├── RemoteCommandFailed
     └── BadArtifact           what came back is not what the manifest says
@@ -239,6 +240,10 @@ class AlreadyExists(CloudError):
 
 class Unavailable(CloudError):
     """The cloud could not answer; the effect is unknown and the call may be tried again."""
+
+
+class HostBusy(Unavailable):
+    """A machine of the user's is used by another attempt: two at a time would measure each other."""
 
 
 class HostKeyRejected(CloudError):

@@ -60,7 +60,7 @@ class Expected:
 class Estimate:
     """One accelerator. `worst_usd` is what a launch of one run would reserve; `expected` None: nothing was measured.
 
-    `hours_left` is how long what is free would last at the rate that is billed.
+    `hours_left` is how long what is free would last at the rate that is billed; None where nothing is.
     """
 
     item: Accelerator
@@ -71,13 +71,13 @@ class Estimate:
     worst_usd: Decimal
     of_credit: Decimal | None
     of_free: Decimal | None
-    hours_left: Decimal
+    hours_left: Decimal | None
     expected: Expected | None
 
     @property
     def fits(self) -> bool:
         """Whether a launch of one run would be admitted now."""
-        return self.of_free is not None and self.of_free <= 1
+        return not self.worst_usd or (self.of_free is not None and self.of_free <= 1)
 
 
 def make_estimates(request: EstimateRequest, prices: PriceBook, ledger: Ledger, money: MoneyView) -> list[Estimate]:
@@ -122,7 +122,7 @@ def _estimate(
         worst_usd=worst,
         of_credit=worst / money.credit_usd if money.credit_usd else None,
         of_free=worst / free if free else None,
-        hours_left=free / rate.usd_per_hour,
+        hours_left=free / rate.usd_per_hour if rate.usd_per_hour else None,
         expected=_expected(spec, item, zone, prices, past_runs(ledger, spec.workload, item.name)),
     )
 

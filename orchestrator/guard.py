@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 
+from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.runs import KILL_SLACK_S, Attempt, AttemptState
 from orchestrator.errors import CreatesFrozen, UsageError
@@ -60,6 +62,15 @@ def credit_or_refuse(ledger: Ledger, *, simulated: bool, now: datetime, until: d
             "use a smaller --max-hours",
         )
     return credit
+
+
+def credit_for(
+    items: Iterable[Accelerator], ledger: Ledger, *, simulated: bool, now: datetime, until: datetime | None = None
+) -> Credit:
+    """As `credit_or_refuse` when any of these is rented; for machines of the user's own no credit is needed."""
+    if any(item.is_rented for item in items):
+        return credit_or_refuse(ledger, simulated=simulated, now=now, until=until)
+    return ledger.credit() or Credit(amount_usd=FREE_TRIAL_USD if simulated else ZERO, stated_at=now)
 
 
 def stated_credit(ledger: Ledger, *, simulated: bool, now: datetime) -> Credit:
@@ -149,6 +160,6 @@ def must_stop(attempt: Attempt, now: datetime) -> str | None:
     """Why the run must be stopped now, or None."""
     if now >= stop_at(attempt):
         return f"its deadline {attempt.deadline:%Y-%m-%d %H:%M:%S} UTC is near"
-    if cost_so_far(attempt, now) >= attempt.reserved_usd:
+    if cost_so_far(attempt, now) >= attempt.reserved_usd > 0:  # what is not rented has none
         return f"it has used its reservation of ${attempt.reserved_usd:.2f}"
     return None

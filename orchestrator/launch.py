@@ -29,7 +29,7 @@ from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Attempt, Run
 from orchestrator.errors import OverCap, UsageError
 from orchestrator.fitting import what_would_fit
-from orchestrator.guard import MoneyView, credit_or_refuse, money_view
+from orchestrator.guard import MoneyView, credit_for, money_view
 from orchestrator.ledger import Credit, Experiment, Ledger, command_text
 from trainer.config import read_interval
 from trainer.data.manifest import DatasetManifest
@@ -108,7 +108,7 @@ def make_plan(
     if flags.epochs == 1 and len(chosen) > 1:
         notes.append("one epoch has no steady state: nothing can be compared; --epochs 3 or more can")
     latest = now + timedelta(seconds=float(flags.max_hours) * 3600 + KILL_SLACK_S)
-    credit = credit_or_refuse(ledger, simulated=simulated, now=now, until=latest)
+    credit = credit_for(chosen, ledger, simulated=simulated, now=now, until=latest)
     options = replace(workload.prepare, image_size=flags.image_size or workload.prepare.image_size)
     manifest, directory = _prepare_data(flags.data, workload, options, home, progress)
     if manifest.image_size != (flags.image_size or manifest.image_size):
@@ -262,6 +262,6 @@ def _check_fits(plan: Plan, prices: PriceBook) -> None:
     limit = f"the ${plan.credit.amount_usd:.2f} credit"
     if plan.experiment.max_usd is not None and plan.experiment.max_usd < free:
         free, limit = plan.experiment.max_usd, "--max-usd"
-    if plan.worst_case_usd > free:
+    if plan.worst_case_usd > max(free, ZERO):
         hint = what_would_fit(plan.runs, max(free, ZERO), prices)
         raise OverCap(plan.worst_case_usd, max(free, ZERO), limit, hint)

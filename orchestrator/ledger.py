@@ -233,16 +233,16 @@ class Ledger:
     def _hold(
         self, db: sqlite3.Connection, experiment: Experiment, attempts: Sequence[Attempt], credit: Credit
     ) -> None:
-        if (freeze := self.frozen()) is not None:
+        needed = sum((attempt.reserved_usd for attempt in attempts), ZERO)
+        if needed and (freeze := self.frozen()) is not None:
             raise CreatesFrozen(freeze.reason)
         credit = self.credit() or credit  # as it is stated now, not as it was when the plan was shown
-        needed = sum((attempt.reserved_usd for attempt in attempts), ZERO)
         free = credit.amount_usd - credit.spent_before_usd - self.billed_more_usd() - self.committed_usd()
-        if needed > free:
+        if needed > max(free, ZERO):
             raise OverCap(needed, max(free, ZERO), f"the ${credit.amount_usd:.2f} credit")
         if experiment.max_usd is not None:
             left = experiment.max_usd - self.committed_usd(experiment.id)
-            if needed > left:
+            if needed > max(left, ZERO):
                 raise OverCap(needed, max(left, ZERO), f"this launch's --max-usd {experiment.max_usd:.2f}")
         for attempt in attempts:
             db.execute("INSERT INTO attempts VALUES (?,?,?,?,?)", attempt_row(attempt))

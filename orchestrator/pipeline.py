@@ -12,10 +12,20 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
+from orchestrator.domain.accelerators import accelerator
 from orchestrator.domain.plan import make_attempt
 from orchestrator.domain.runs import Attempt, Run, RunState, Stage
-from orchestrator.errors import NoCapacity, OrchestratorError, Preempted, StillBilling, Stopped, UnexpectedError
-from orchestrator.guard import credit_or_refuse
+from orchestrator.errors import (
+    HostBusy,
+    NoCapacity,
+    OrchestratorError,
+    Preempted,
+    StillBilling,
+    Stopped,
+    UnexpectedError,
+)
+from orchestrator.guard import credit_for
+from orchestrator.ports import VmRef, VmSpec
 from orchestrator.stages.collect import collect
 from orchestrator.stages.context import Progress, RunContext, Services
 from orchestrator.stages.prepare import prepare
@@ -38,9 +48,33 @@ def drive_all(
     services: Services, runs: Sequence[Run], report: Callable[[Progress], None], stop: threading.Event
 ) -> list[Run]:
     """Take every run to its end, some side by side; returns them as they are then. Raises nothing of a run's own."""
-    contexts = [RunContext(services, run.id, report, stop) for run in runs]
     with ThreadPoolExecutor(max_workers=PARALLEL_RUNS, thread_name_prefix="run") as pool:
-        return list(pool.map(_drive_locked, contexts))
+        lanes = pool.map(
+            lambda lane: [_drive_locked(RunContext(services, run.id, report, stop)) for run in lane], _lanes(runs)
+        )
+        ended = {run.id: run for lane in lanes for run in lane}
+    return [ended[run.id] for run in runs]
+
+
+def _lanes(runs: Sequence[Run]) -> list[list[Run]]:
+    """What runs side by side: each rented VM by itself, all runs on one host one after the other."""
+    lanes: dict[str, list[Run]] = {}
+    for run in runs:
+        item = accelerator(run.spec.accelerator)
+        lanes.setdefault(run.id if item.is_rented else item.name, []).append(run)
+    return list(lanes.values())
+
+
+def check_hosts(services: Services, runs: Sequence[Run]) -> None:
+    """Before anything is admitted or rented: each machine of the user's answers, is the right one, and can do it.
+
+    Raises HostKeyRejected, Unauthenticated, Unavailable or UsageError. One that is busy is waited for later.
+    """
+    for lane in _lanes(runs):
+        item, place = accelerator(lane[0].spec.accelerator), lane[0].spec.zones[0]
+        if not item.is_rented:
+            with suppress(HostBusy):
+                services.vms[item.service].validate(VmSpec(VmRef(place, ""), item, False, {}, ""))
 
 
 @contextmanager
@@ -177,7 +211,7 @@ def _new_attempt(ctx: RunContext, zone: str, **changes: int) -> None:
     try:
         ctx.check_stop()
         end_attempt(services, ctx.attempt)
-        credit = credit_or_refuse(services.ledger, simulated=services.simulated, now=ctx.now())
+        credit = credit_for([ctx.accelerator], services.ledger, simulated=services.simulated, now=ctx.now())
         services.ledger.admit_attempt(run.id, make, credit, **changes)
     except OrchestratorError as cause:
         _fail(ctx, cause)

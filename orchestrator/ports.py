@@ -114,7 +114,7 @@ class Listing:
 
 
 class VmProvider(Protocol):
-    """A cloud service that rents VMs. Every method raises errors of `orchestrator.errors` only.
+    """A cloud service that rents VMs, or a machine lent to one attempt at a time. Raises `orchestrator.errors` only.
 
     A failed look is an error, never "absent": only NotFound means that a VM does not exist.
     """
@@ -122,7 +122,7 @@ class VmProvider(Protocol):
     def validate(self, spec: VmSpec) -> None:
         """Ask the cloud, before any money is held, whether image and accelerator exist in the zone.
 
-        Raises UsageError, AccountError or Unavailable.
+        Raises UsageError, AccountError or Unavailable; HostBusy when another attempt has to end first.
         """
 
     def create(self, spec: VmSpec) -> str:
@@ -192,6 +192,9 @@ class ObjectStore(Protocol):
 
     def buckets(self) -> tuple[str, ...]:
         """Names of the project's buckets that carry our label."""
+
+    def url(self, bucket: str) -> str:
+        """Where the trainer on a worker reads and writes what is in the bucket: a URL, or an absolute folder."""
 
     def settings(self) -> tuple[BucketSettings, ...]:
         """What decides the cost of each of these buckets, in name order."""

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import base64
 import io
-import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-import google_crc32c
 from google.api_core import exceptions as api
 
+from infra.files import complete_or_absent, crc32c_of
 from infra.gcp.clients import CALL_TIMEOUT_S, GoogleClients
 from infra.gcp.errors import translated
 from orchestrator.domain.names import MANAGED
@@ -25,7 +22,6 @@ if TYPE_CHECKING:
 
 _TRANSFER_TIMEOUT_S = 120.0
 """Between two pieces of a transfer, not for the whole of it."""
-_PIECE_BYTES = 4 * 1024 * 1024
 
 
 class Buckets:
@@ -71,6 +67,9 @@ class Buckets:
     def buckets(self) -> tuple[str, ...]:
         return tuple(found.name for found in self.settings())
 
+    def url(self, bucket: str) -> str:
+        return f"gs://{bucket}"
+
     def settings(self) -> tuple[BucketSettings, ...]:
         with translated("list buckets"):
             listed = self._clients.storage.list_buckets(retry=self._retry, timeout=CALL_TIMEOUT_S)
@@ -91,7 +90,7 @@ class Buckets:
 
     def upload(self, bucket: str, name: str, source: Path) -> None:
         self._must_be_ours(bucket)
-        crc32c = _crc32c_of(source)
+        crc32c = crc32c_of(source)
         blob = self._clients.storage.bucket(bucket).blob(name)
         with _verified(name), translated(f"upload {name}"):
             try:
@@ -117,11 +116,11 @@ class Buckets:
 
     def download(self, bucket: str, item: StoredObject, target: Path) -> None:
         blob = self._clients.storage.bucket(bucket).blob(item.name, generation=item.generation)
-        with _complete_or_absent(target) as partial:
+        with complete_or_absent(target) as partial:
             with partial.open("wb") as file:
                 self._fetch(bucket, blob, file)
             # The library checks what it was told with the content; this checks what was asked for.
-            if _crc32c_of(partial) != item.crc32c or partial.stat().st_size != item.size_bytes:
+            if crc32c_of(partial) != item.crc32c or partial.stat().st_size != item.size_bytes:
                 raise BadArtifact(f"{bucket}/{item.name} arrived with another checksum than it was listed with")
 
     def _fetch(self, bucket: str, blob: Blob, file: IO[bytes]) -> None:
@@ -230,14 +229,6 @@ def _stored(blob: Blob) -> StoredObject:
     return StoredObject(str(blob.name), int(blob.size or 0), str(blob.crc32c or ""), int(blob.generation or 0))
 
 
-def _crc32c_of(path: Path) -> str:
-    checksum: Any = google_crc32c.Checksum()  # type: ignore[no-untyped-call]
-    with path.open("rb") as file:
-        while piece := file.read(_PIECE_BYTES):
-            checksum.update(piece)
-    return base64.b64encode(checksum.digest()).decode()
-
-
 @contextmanager
 def _verified(name: str) -> Iterator[None]:
     """A checksum that the library finds wrong is a BadArtifact."""
@@ -247,27 +238,3 @@ def _verified(name: str) -> Iterator[None]:
         yield
     except DataCorruption as cause:
         raise BadArtifact(f"{name} was damaged on its way: its checksum does not match") from cause
-
-
-@contextmanager
-def _complete_or_absent(target: Path) -> Iterator[Path]:
-    """A temporary file beside `target` that becomes it when the block ends well, durably, and vanishes otherwise."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent)
-    os.close(handle)
-    partial = Path(name)
-    try:
-        yield partial
-        _fsync(partial)
-        partial.replace(target)
-        _fsync(target.parent)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def _fsync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """Which Python on this VM has the trainer's TensorFlow? Finds it, or makes a virtual environment that has it.
 
-Usage: environment.py tpu|gpu. Prints one JSON line {"python": PATH, "installed": bool} last. Standard library only.
+Usage: environment.py tpu|gpu|host. Prints one JSON line {"python": PATH, "installed": bool} last, on a host also its
+NVIDIA GPUs as "gpus": N. Standard library only.
 One TF version everywhere, or a comparison is unfair: 2.20.0 is the newest that exists for TPUs. `tensorflow-tpu`
 2.20.0 accepts libtpu versions with which `import tensorflow` aborts, so libtpu is pinned too.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import platform
 import subprocess
 import sys
 
@@ -37,22 +40,55 @@ def suits(python: str) -> bool:
     return done.returncode == 0
 
 
-def main(kind: str) -> None:
-    """Print the interpreter to use."""
-    venv = os.path.join(os.path.expanduser("~"), ".orchestrate", "venv")
+def found_python(venv: str, requirements: list[str]) -> tuple[str, bool]:
+    """(the interpreter to use, whether it had to be installed just now). Raises SystemExit saying what is missing."""
     python = os.path.join(venv, "bin", "python")
-    installed = False
     if suits("python3"):
-        python = "python3"
-    elif not suits(python):
+        return "python3", False
+    if suits(python):
+        return python, False
+    try:
         subprocess.run([sys.executable, "-m", "venv", venv], check=True, stdout=sys.stderr)
         pip = [python, "-m", "pip", "install", "--quiet", "--only-binary", ":all:"]
-        subprocess.run(pip + REQUIREMENTS[kind], check=True, stdout=sys.stderr)
-        installed = True
+        subprocess.run(pip + requirements, check=True, stdout=sys.stderr)
+    except (OSError, subprocess.CalledProcessError) as error:
+        sys.stderr.flush()
+        raise SystemExit(
+            f"`python3` here (Python {platform.python_version()}) lacks {', '.join(requirements)}, and {venv} could "
+            f"not be made with them ({error}): that needs python3 -m venv and a package index. Or install them by hand"
+        ) from None
+    return python, True
+
+
+def gpus_here() -> int:
+    """How many GPUs NVIDIA's driver shows; none where there is no driver."""
+    try:
+        done = subprocess.run(["nvidia-smi", "-L"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    return len([line for line in done.stdout.splitlines() if line.startswith(b"GPU ")]) if done.returncode == 0 else 0
+
+
+def main(kind: str) -> None:
+    """Print the interpreter to use."""
+    os.environ["ORCHESTRATE_JOB"] = os.path.dirname(os.path.abspath(__file__))  # so that a host finds what this starts
+    home = os.path.expanduser("~")
+    if kind == "host":
+        gpus = gpus_here()
+        on_cpu = "tensorflow-cpu" if platform.machine() == "x86_64" else "tensorflow"
+        requirements = REQUIREMENTS["gpu"] if gpus else [on_cpu + "==" + TENSORFLOW, *SHARED]
+        # Attempts come and go; what they need stays, in a folder of its own for each set of requirements.
+        told_apart = hashlib.sha256(repr((requirements, sys.version_info[:2])).encode()).hexdigest()[:8]
+        python, installed = found_python(
+            os.path.join(home, ".cache", "orchestrate", "venv-" + told_apart), requirements
+        )
+        print(json.dumps({"python": python, "installed": installed, "gpus": gpus}))
+        return
+    python, installed = found_python(os.path.join(home, ".orchestrate", "venv"), REQUIREMENTS[kind])
     print(json.dumps({"python": python, "installed": installed}))
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2 or sys.argv[1] not in REQUIREMENTS:
-        raise SystemExit("usage: environment.py " + "|".join(REQUIREMENTS))
+    if len(sys.argv) != 2 or sys.argv[1] not in (*REQUIREMENTS, "host"):
+        raise SystemExit("usage: environment.py " + "|".join((*REQUIREMENTS, "host")))
     main(sys.argv[1])

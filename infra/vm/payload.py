@@ -7,16 +7,27 @@ import importlib.util
 import os
 import tempfile
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 
 SCRIPTS = ("runner.py", "uploads.py", "environment.py")
+HOST_SCRIPTS = ("host.py", "uploads.py")
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same bytes for the same files
 
 
 def scripts() -> dict[str, Path]:
     """The scripts that are copied onto every worker, by name."""
+    return _paths(SCRIPTS)
+
+
+def host_scripts() -> dict[str, Path]:
+    """The scripts that look after attempts on a machine that is not rented, by name."""
+    return _paths(HOST_SCRIPTS)
+
+
+def _paths(names: Iterable[str]) -> dict[str, Path]:
     here = Path(__file__).parent
-    return {name: here / name for name in SCRIPTS}
+    return {name: here / name for name in names}
 
 
 def trainer_zip(folder: Path) -> Path:

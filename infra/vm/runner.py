@@ -6,6 +6,7 @@
     runner.py stop JOB.json               SIGTERM to the trainer's process group, SIGKILL 20 s later
 
 JOB.json: {argv, env, artifacts_dir, bucket, prefix, run, attempt, upload_interval_s}; paths are relative to its folder.
+`bucket` is an absolute folder on a machine that is not rented: what it leaves is copied there.
 `results_bytes` (optional) is what was reserved in the bucket: files that do not fit stay on the VM.
 `stop_at` (unix seconds, optional) comes a while before the VM's deadline: the trainer is stopped then as by `stop`, so
 that its record is written and uploaded while the VM still lives, also with the laptop off.
@@ -29,7 +30,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from uploads import Bucket, artifacts_in, within  # type: ignore[import-not-found]  # lies beside this file on the VM
+from uploads import Bucket, Folder, artifacts_in, within  # type: ignore[import-not-found]  # lies beside this file on the VM
 
 SCHEMA_VERSION = 1
 GRACE_S = 20
@@ -111,7 +112,8 @@ def spawn(job: Job) -> None:
     os.dup2(log, 2)
     os.closerange(3, 256)
     argv = [sys.executable, os.path.abspath(__file__), "run", job.path]
-    os.execv(sys.executable, argv)  # noqa: S606 - an argument list needs no shell
+    marked = {**os.environ, "ORCHESTRATE_JOB": job.folder}  # By this a host finds every process of the attempt.
+    os.execve(sys.executable, argv, marked)  # noqa: S606 - an argument list needs no shell
 
 
 def lock(job: Job) -> int | None:
@@ -200,7 +202,7 @@ def stop(job: Job) -> dict[str, Any]:
     return {"stopping": True, "first": True}
 
 
-def heartbeat(job: Job, bucket: Bucket, over: threading.Event) -> None:
+def heartbeat(job: Job, bucket: Bucket | Folder, over: threading.Event) -> None:
     """Until `over` is set: status.json and train.log to the bucket at each interval. Failures are of no account."""
     while not over.wait(job.interval_s):
         try:
@@ -268,7 +270,7 @@ def signal_group(group: int, number: int) -> None:
         os.killpg(group, number)
 
 
-def upload(job: Job, bucket: Bucket) -> None:
+def upload(job: Job, bucket: Bucket | Folder) -> None:
     """Everything, and the manifest last: who sees it may trust that all it names is there."""
     open(job.at("train.log"), "ab").close()
     found, left_out = artifacts_in(job.artifacts)
@@ -285,12 +287,19 @@ def upload(job: Job, bucket: Bucket) -> None:
     write_durably(job.at("uploaded"), {"at": time.time()})
 
 
+def destination(job: Job) -> Bucket | Folder:
+    """Where what the job leaves is brought."""
+    if os.path.isabs(job.bucket):
+        return Folder(job.bucket, job.prefix)
+    return Bucket(job.storage_url, job.bucket, job.prefix)
+
+
 def run(job: Job) -> None:
     """The detached part: train, then upload until it has worked, however long that takes."""
     handle = lock(job)
     if handle is None:
         return
-    bucket, over = Bucket(job.storage_url, job.bucket, job.prefix), threading.Event()
+    bucket, over = destination(job), threading.Event()
     if not os.path.exists(job.at("rc.json")):
         beat = threading.Thread(target=heartbeat, args=(job, bucket, over), daemon=True)
         beat.start()

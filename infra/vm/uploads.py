@@ -1,5 +1,7 @@
 """How do files get from the VM into the bucket? With the VM's own token, checked; `runner.py` lies beside it.
 
+On a machine that is not rented there is no bucket but a folder, from which they are fetched over SFTP.
+
 Python >= 3.8, standard library only.
 """
 
@@ -10,6 +12,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import time
 import urllib.error
 import urllib.parse
@@ -91,7 +94,45 @@ def within(found: list[tuple[str, str]], most_bytes: int | None) -> tuple[list[t
     return kept, left_out
 
 
-class Bucket:
+class Destination:
+    """Where files are brought, one by one."""
+
+    def put(self, name: str, path: str, once: bool = False) -> None:
+        """Bring a file as it is now. `once`: only if nothing is there; something there already is success.
+
+        Raises OSError, ValueError or KeyError; trying again is harmless.
+        """
+        raise NotImplementedError
+
+    def put_all(self, found: list[tuple[str, str]]) -> list[dict[str, Any]]:
+        """Bring them in this order. Returns the manifest's entry of each; raises as `put` does."""
+        entries = []
+        for name, path in found:
+            self.put(name, path)
+            size, sha256, crc32c = digest(path)
+            entries.append({"name": name, "size_bytes": size, "sha256": sha256, "crc32c": crc32c})
+        return entries
+
+
+class Folder(Destination):
+    """Copies under the job's prefix in a folder of this machine; each file is there whole, or not at all."""
+
+    def __init__(self, root: str, prefix: str) -> None:
+        self._folder = os.path.join(root, prefix)
+
+    def put(self, name: str, path: str, once: bool = False) -> None:
+        target = os.path.join(self._folder, name)
+        if once and os.path.exists(target):
+            return
+        os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+        partial = target + ".partial"
+        shutil.copyfile(path, partial)
+        with open(partial, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(partial, target)
+
+
+class Bucket(Destination):
     """Uploads under the job's prefix with the VM's own token, which goes into a header and nowhere else."""
 
     def __init__(self, storage_url: str, bucket: str, prefix: str) -> None:
@@ -116,10 +157,6 @@ class Bucket:
         return f"Bearer {token}"
 
     def put(self, name: str, path: str, once: bool = False) -> None:
-        """Upload a file as it is now. `once`: only if nothing is there; something there already is success.
-
-        Raises OSError, ValueError or KeyError; trying again is harmless.
-        """
         if not self._bucket:
             return
         size, _, crc32c = digest(path)
@@ -146,15 +183,6 @@ class Bucket:
                 raise
         if stored.get("crc32c") != crc32c:
             raise ValueError(f"{name} was stored with another checksum")
-
-    def put_all(self, found: list[tuple[str, str]]) -> list[dict[str, Any]]:
-        """Upload them in this order. Returns the manifest's entry of each; raises as `put` does."""
-        entries = []
-        for name, path in found:
-            self.put(name, path)
-            size, sha256, crc32c = digest(path)
-            entries.append({"name": name, "size_bytes": size, "sha256": sha256, "crc32c": crc32c})
-        return entries
 
 
 class Head:

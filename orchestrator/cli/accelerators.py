@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli import output
+from orchestrator.domain.hosts import FORM
 
 if TYPE_CHECKING:
     from orchestrator.cli.offers import Offer
@@ -52,6 +53,7 @@ def accelerators(region: str | None, zone: str | None, spot: bool, refresh: bool
     output.say(
         "GiB, TFLOP/s: memory and dense peak (TPU bf16, GPU fp16) of one chip or GPU; no USD/h: rented as spot only"
     )
+    output.say(f"not rented, and so not listed: a machine of your own, over SSH: --accel {FORM}")
     output.say(
         "USD/h and spot: the whole VM with disk and address; price: its kind (a dated list, or live from the Billing "
         f"Catalog) and date; from {'; '.join(sources)}"

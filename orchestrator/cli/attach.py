@@ -27,6 +27,6 @@ def attach(runs: tuple[str, ...], as_json: bool) -> int:
         ]
         if not chosen and not as_json:
             output.say("nothing to attach to: every run is done")
-        services = connect(project, stop)
+        services = connect(project, stop, chosen)
         driven = driving.drive(services, chosen, stop, quiet=as_json) if chosen else []
         return driving.conclude(services, driven, as_json=as_json)

@@ -56,5 +56,7 @@ def _known(project: Project, names: Sequence[str]) -> Known:
     if project.simulated:
         credit = credit or credit_or_refuse(project.ledger, simulated=True, now=now)
     items = tuple(accelerator(name) for name in names) or tuple(accelerators().values())
+    if own := [item.name for item in items if not item.is_rented]:
+        raise click.UsageError(f"--accel: {', '.join(own)} is not rented, so no account has to allow it")
     zones = project.config.zones
     return Known(project.name, items, bool(names), zones, catalog_prices(), credit, now.date())

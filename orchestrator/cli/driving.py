@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli import output
+from orchestrator.domain.hosts import is_host
 from orchestrator.domain.money import ZERO, usd
 from orchestrator.domain.runs import Run, RunState, Stage
 from orchestrator.errors import OrchestratorError
@@ -144,11 +145,15 @@ def _say_result(services: Services, runs: Sequence[Run], remaining: int | None, 
         if run.error:
             output.say(f"error: {run.id} {run.spec.accelerator}: {run.error_code}: {run.error}")
     if remaining == 0:
-        proven = [attempt for run in runs for attempt in services.ledger.attempts(run.id) if attempt.seen_at]
-        output.say(
-            f"teardown: {len(proven)} VM(s) proven gone (NOT_FOUND by name, absent from a complete list of all zones); "
-            "nothing that was rented here bills for a VM or a disk any more"
-        )
+        seen = [attempt for run in runs for attempt in services.ledger.attempts(run.id) if attempt.seen_at]
+        on_hosts = [attempt for attempt in seen if is_host(attempt.zone)]
+        if on_hosts:
+            output.say(f"teardown: {len(on_hosts)} attempt(s) on your own machines: no process and no folder is left")
+        if len(seen) > len(on_hosts) or not seen:
+            output.say(
+                f"teardown: {len(seen) - len(on_hosts)} VM(s) proven gone (NOT_FOUND by name, absent from a complete "
+                "list of all zones); nothing that was rented here bills for a VM or a disk any more"
+            )
     else:
         output.say("teardown: NOT PROVEN, may still bill: " + "; ".join(named or ["a zone that did not answer"]))
     total = sum((run_json(services, run)["usd"] for run in runs), ZERO)

@@ -108,7 +108,7 @@ def show_estimates(request: EstimateRequest, found: Sequence[Estimate], money: M
     output.say(
         f"worst case: on demand until {request.max_hours} h and ten minutes are over, {request.data_gib} GiB of data "
         "and the results kept for 30 days, operations, egress, scheduler jobs; prices: "
-        f"{', '.join(dates)} (--json lists every item with its price)"
+        f"{', '.join(dates) or 'none'} (--json lists every item with its price)"
     )
 
 
@@ -121,7 +121,7 @@ def _cells(one: Estimate, *, spot: bool) -> tuple[str, ...]:
         usd(one.worst_usd),
         _share(one.of_credit),
         _share(one.of_free),
-        f"{one.hours_left:.0f}",
+        "-" if one.hours_left is None else f"{one.hours_left:.0f}",
         usd(expected.usd) if expected else "unknown",
         f"{expected.hours:.2f}" if expected else "unknown",
     )
@@ -130,7 +130,8 @@ def _cells(one: Estimate, *, spot: bool) -> tuple[str, ...]:
 def _sentence(one: Estimate, money: MoneyView) -> str:
     """`v3-8: at most $9.48 = 3.2 % of your credit; 37 h of this left; expected ...`."""
     share = f" = {_share(one.of_credit)} of your {usd(money.credit_usd)} credit" if one.of_credit is not None else ""
-    parts = [f"{one.item.name}: at most {usd(one.worst_usd)}{share}", f"{one.hours_left:.0f} h of this left"]
+    parts = [f"{one.item.name}: at most {usd(one.worst_usd)}{share}"]
+    parts.append("not rented" if one.hours_left is None else f"{one.hours_left:.0f} h of this left")
     if not one.fits:
         parts.append(f"does NOT fit into the {usd(money.free_usd)} that is free")
     if one.expected:

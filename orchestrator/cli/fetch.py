@@ -50,7 +50,7 @@ def _contexts(project: Project, runs: tuple[str, ...], *, quiet: bool) -> list[R
         if not quiet:
             output.say(f"{progress.run} {progress.accelerator}: {progress.detail}")
 
-    services = connect(project)
+    services = connect(project, runs=[project.ledger.run(run_id) for run_id in runs])
     return [RunContext(services, run_id, report, threading.Event()) for run_id in dict.fromkeys(runs)]
 
 
@@ -59,7 +59,7 @@ def _fetch(ctx: RunContext, *, quiet: bool) -> dict[str, Any]:
 
     manifest = read_manifest(ctx)
     if manifest is None:
-        raise _nothing(ctx.run_id, f"there is no manifest in gs://{ctx.bucket}/{ctx.results}")
+        raise _nothing(ctx.run_id, f"there is no manifest in {ctx.services.store.url(ctx.bucket)}/{ctx.results}")
     record = pull(ctx, manifest)
     if record is not None:
         ctx.services.ledger.update_run(ctx.run_id, record=str(record))

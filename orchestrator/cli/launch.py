@@ -126,9 +126,11 @@ def _confirmed(as_json: bool) -> bool:
 def _run(project: Project, plan: Plan, *, as_json: bool) -> int:
     from orchestrator.bootstrap import connect
     from orchestrator.cli import driving
+    from orchestrator.pipeline import check_hosts
 
     with driving.stopping() as stop:
-        services = connect(project, stop)
+        services = connect(project, stop, plan.runs)
+        check_hosts(services, plan.runs)
         project.ledger.admit(plan.experiment, plan.runs, plan.attempts, plan.credit)
         runs = driving.drive(services, plan.runs, stop, quiet=as_json)
         return driving.conclude(services, runs, as_json=as_json, experiment=plan.experiment.id)
@@ -139,8 +141,9 @@ def _detach(project: Project, plan: Plan, *, as_json: bool) -> int:
     import subprocess
 
     from orchestrator.bootstrap import connect
+    from orchestrator.pipeline import check_hosts
 
-    connect(project)  # without a cloud to rent from nothing is admitted
+    check_hosts(connect(project, runs=plan.runs), plan.runs)  # without anything to train on nothing is admitted
     project.ledger.admit(plan.experiment, plan.runs, plan.attempts, plan.credit)
     names = [run.id for run in plan.runs]
     log_path = project.home / "experiments" / plan.experiment.id / "attach.log"
@@ -190,6 +193,7 @@ def _plan_json(plan: Plan) -> dict[str, Any]:
 
 
 def _show_plan(plan: Plan, *, items: bool) -> None:
+    from orchestrator.domain.hosts import is_host
     from orchestrator.domain.money import usd
 
     figures = ["batch", "epochs", "USD/h", "worst case", "of the credit"]
@@ -207,9 +211,9 @@ def _show_plan(plan: Plan, *, items: bool) -> None:
             str(run.spec.epochs),
             attempt.zone + (f" (+{more})" if more else ""),
             f"{attempt.rate.usd_per_hour:.3f}",
-            f"{attempt.rate.kind}, {attempt.rate.as_of}",
-            usd(attempt.reserved_usd),
-            f"{attempt.reserved_usd / plan.credit.amount_usd:.1%}",
+            attempt.rate.words,
+            usd(attempt.reserved_usd) + (" (not rented)" if is_host(attempt.zone) else ""),
+            _share(attempt.reserved_usd, plan),
         )
     output.print_table(table, on_stderr=True)
     if items:
@@ -221,12 +225,19 @@ def _show_plan(plan: Plan, *, items: bool) -> None:
     output.say(f"data: {data.name}, {samples}{part}; {data.source_note}")
     for note in plan.notes:
         output.say(f"note: {note}")
-    share = plan.worst_case_usd / plan.credit.amount_usd
-    output.say(
-        f"at most {usd(plan.worst_case_usd)} = {share:.1%} of the {usd(plan.credit.amount_usd)} credit, "
-        f"of which {usd(plan.money.free_usd)} is free; "
-        f"each VM is deleted by its kill switches after {plan.runs[0].spec.max_hours} h"
-    )
+    places, hours = {is_host(attempt.zone) for attempt in plan.attempts}, plan.runs[0].spec.max_hours
+    if False in places:
+        output.say(
+            f"at most {usd(plan.worst_case_usd)} = {_share(plan.worst_case_usd, plan)} of the "
+            f"{usd(plan.credit.amount_usd)} credit, of which {usd(plan.money.free_usd)} is free; "
+            f"each VM is deleted by its kill switches after {hours} h"
+        )
+    if True in places:
+        output.say(f"your own machines cost nothing here; what runs there is ended there after {hours} h at the latest")
+
+
+def _share(amount: Decimal, plan: Plan) -> str:
+    return f"{amount / plan.credit.amount_usd:.1%}" if plan.credit.amount_usd else "-"
 
 
 def _show_items(plan: Plan) -> None:
@@ -235,5 +246,7 @@ def _show_items(plan: Plan) -> None:
 
     kinds: dict[str, Sequence[CostLine]] = {}
     for run, attempt, lines in zip(plan.runs, plan.attempts, plan.lines, strict=True):
-        kinds.setdefault(f"{run.spec.accelerator} {attempt.zone}", lines)
-    output.print_table(lines_table("worst case of one run", list(kinds.items())), on_stderr=True)
+        if lines:  # what is not rented has none
+            kinds.setdefault(f"{run.spec.accelerator} {attempt.zone}", lines)
+    if kinds:
+        output.print_table(lines_table("worst case of one run", list(kinds.items())), on_stderr=True)

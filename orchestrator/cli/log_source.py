@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.domain.names import bucket_name, results_prefix
-from orchestrator.domain.prices import region_of
+from orchestrator.domain.hosts import is_host
+from orchestrator.domain.names import bucket_of, results_prefix
 from orchestrator.domain.runs import Run
 from orchestrator.errors import NotFound
 
@@ -21,7 +21,7 @@ class LogSource:
 
     def __init__(self, project: Project) -> None:
         self._project = project
-        self._store: ObjectStore | None = None
+        self._stores: dict[bool, ObjectStore] = {}
 
     def read(self, run: Run) -> bytes:
         """The log of the run's latest attempt as far as it is known. Raises NotFound, Unavailable."""
@@ -38,12 +38,15 @@ class LogSource:
         )
         if attempt.seen_at is None:  # no VM of this attempt was ever seen: there is nothing to ask a cloud about
             raise absent
-        if self._store is None:
+        on_host = is_host(attempt.zone)
+        if on_host not in self._stores:
             from orchestrator.bootstrap import connect
 
-            self._store = connect(self._project).store
-        bucket = bucket_name(self._project.name, region_of(attempt.zone))
+            self._stores[on_host] = connect(self._project, runs=[run]).store
+        bucket = bucket_of(self._project.name, attempt.zone)
         try:
-            return self._store.read(bucket, f"{results_prefix(run.experiment, run.id, run.attempt)}/{LOG_NAME}")
+            return self._stores[on_host].read(
+                bucket, f"{results_prefix(run.experiment, run.id, run.attempt)}/{LOG_NAME}"
+            )
         except NotFound as cause:
             raise absent from cause

@@ -91,7 +91,7 @@ def _stacked(table: Table) -> Iterator[Text]:
     for row in zip(*(column.cells for column in table.columns), strict=True):
         for number, (name, cell) in enumerate(zip(names, row, strict=True)):
             mark = "-" if number == 0 else " "
-            value = cell if isinstance(cell, Text) else Text.from_markup(str(cell))
+            value = cell if isinstance(cell, Text) else Text(str(cell))
             if not value.plain.strip():
                 continue
             yield Text(f"{mark} {name:<{width}}  ").append_text(value)
@@ -104,11 +104,16 @@ def print_text(text: str) -> None:
 
 
 def table(title: str, columns: Sequence[str], right: Sequence[str] = ()) -> Table:
-    """An empty table; the columns named in `right` hold figures."""
+    """An empty table of plain text (`[fd00::7]` is no markup); the columns named in `right` hold figures."""
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
-    made = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    class PlainTable(Table):
+        def add_row(self, *cells: RenderableType | None, **kwargs: Any) -> None:
+            super().add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells), **kwargs)
+
+    made = PlainTable(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     for column in columns:
         made.add_column(column, justify="right" if column in right else "left", no_wrap=column in right)
     return made

@@ -78,7 +78,11 @@ COUNT = _Count()
 
 # What `launch` and `estimate` ask alike.
 accel_option = click.option(
-    "--accel", "accelerators", type=LIST, required=True, help="Accelerator types, e.g. v3-8,t4."
+    "--accel",
+    "accelerators",
+    type=LIST,
+    required=True,
+    help="Types, e.g. v3-8,t4; or host:USER@ADDRESS.",
 )
 workload_option = click.option(
     "--workload", default="mnist-cnn", show_default=True, help="What to train (`orchestrate workloads`)."

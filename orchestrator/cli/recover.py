@@ -27,7 +27,7 @@ def recover(as_json: bool) -> int:
     from orchestrator.silent import silent_costs
 
     with output.opened(as_json=as_json) as project, driving.stopping() as stop:
-        services = connect(project, stop)
+        services = connect(project, stop, project.ledger.runs())
         unfinished = [run for run in project.ledger.runs() if run.stage is not Stage.DONE]
         with live_display(unfinished, quiet=as_json or not unfinished) as display:
             driven, ended = reconcile.recover(services, display.report, stop)

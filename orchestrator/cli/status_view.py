@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli import output
 from orchestrator.cli.text import moment, one_line, span
+from orchestrator.domain.hosts import is_host
 from orchestrator.domain.money import usd
 from orchestrator.domain.runs import Stage
 
@@ -70,7 +71,8 @@ def _details(standing: Standing) -> Iterator[RenderableType]:
         table.add_row(moment(event.at), str(event.attempt), event.stage, Text(one_line(event.message)))
     yield table
     for vm in standing.vms:
-        yield Text(f"VM {vm.name} in {vm.zone}: {vm.state}, deleted by its kill switches at {moment(vm.deadline)} UTC")
+        how = "ended there" if is_host(vm.zone) else "deleted by its kill switches"
+        yield Text(f"VM {vm.name} in {vm.zone}: {vm.state}, {how} at {moment(vm.deadline)} UTC")
     if standing.run.error:
         yield Text(f"{standing.run.error_code}: {one_line(standing.run.error)}")
     if standing.run.record:

@@ -45,7 +45,7 @@ def teardown(runs: tuple[str, ...], everything: bool, buckets: bool, yes: bool, 
 
     with output.opened(as_json=as_json, without_ledger=everything) as project:
         chosen = [project.ledger.run(run) for run in runs]
-        services = connect(project)
+        services = connect(project, runs=chosen)
         if everything and not yes:
             _ask_about_others([str(item) for item in recover.of_others(services)], as_json=as_json)
         if everything:

@@ -1,4 +1,4 @@
-"""What can be rented? The accelerator types, read from the catalog."""
+"""What can be trained on? The accelerator types of the catalog, and machines that the user has already."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import cache
 from typing import Literal
 
 from orchestrator.domain.fields import from_values
+from orchestrator.domain.hosts import PREFIX, HostAddress, parse_host
 from orchestrator.errors import UsageError
 
 
@@ -14,13 +15,14 @@ from orchestrator.errors import UsageError
 class Accelerator:
     """One accelerator type, as `--accel` names it.
 
-    `api` says through which cloud service it is rented; `chips` is the number of TPU chips or GPUs, `replicas` how many
-    ways a batch is split over them, `memory_gib` the memory of one chip or GPU, `peak_tflops` its
+    `api` says through which cloud service it is rented, "host" that it is not: a machine of the user's, of which
+    nothing is known before it is looked at, so that memory and peak are 0. `chips` is the number of TPU chips or GPUs,
+    `replicas` how many ways a batch is split over them, `memory_gib` the memory of one chip or GPU, `peak_tflops` its
     dense bfloat16 (TPU) or float16 (GPU) peak in 1e12 FLOP/s.
     """
 
     name: str
-    api: Literal["tpu", "gpu"]
+    api: Literal["tpu", "gpu", "host"]
     title: str
     chips: int
     replicas: int
@@ -33,6 +35,16 @@ class Accelerator:
     machine_type: str | None = None
     attach: str | None = None
     spot_only: bool = False
+
+    @property
+    def is_rented(self) -> bool:
+        """Whether it is made, billed and deleted; a machine of the user's is none of that."""
+        return self.api != "host"
+
+    @property
+    def service(self) -> str:
+        """Whose `VmProvider` serves it: the API's, or that of the one machine, by its name."""
+        return self.api if self.is_rented else self.name
 
 
 @cache
@@ -47,7 +59,12 @@ def accelerators() -> dict[str, Accelerator]:
 
 
 def accelerator(name: str) -> Accelerator:
-    """The accelerator called `name`. Raises UsageError that offers the nearest names."""
+    """The accelerator called `name`, or the machine that `host:..` names.
+
+    Raises UsageError that offers the nearest names, or says what is wrong with the machine's.
+    """
+    if name.startswith(PREFIX):
+        return _host(parse_host(name))
     known = accelerators()
     if name in known:
         return known[name]
@@ -58,4 +75,20 @@ def accelerator(name: str) -> Accelerator:
     raise UsageError(
         f"--accel: {name!r} is not an accelerator this tool can rent",
         f"{did_you_mean}`orchestrate accelerators` lists all of them",
+    )
+
+
+def _host(address: HostAddress) -> Accelerator:
+    return Accelerator(
+        name=f"{PREFIX}{address}",
+        api="host",
+        title="a machine of yours, over SSH",
+        chips=1,
+        replicas=1,
+        workers=1,
+        memory_gib=0,
+        peak_tflops=0.0,
+        image="",
+        boot_disk_gib=0,
+        strategy="one-device",
     )

@@ -8,10 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import date
 from decimal import Decimal
 
+from orchestrator.domain.hosts import is_host
 from orchestrator.domain.money import HOURS_PER_MONTH, MINIMUM_VM_S, SECONDS_PER_HOUR, ZERO
-from orchestrator.domain.prices import Price, PriceBook, RatePart
+from orchestrator.domain.prices import Price, PriceBook, PriceKind, RatePart
 
 GIB = Decimal(2**30)
 JOB_DAYS_PER_MONTH = 31
@@ -56,7 +58,12 @@ class CostLine:
 
 
 def side_rates(prices: PriceBook, zone: str) -> SideRates:
-    """The prices in the region of `zone`, where the bucket is too. Raises UnknownPrice, StalePrice or WrongPrice."""
+    """The prices in the region of `zone`, where the bucket is too; zero on a host, which uses no bucket.
+
+    Raises UnknownPrice, StalePrice or WrongPrice.
+    """
+    if is_host(zone):
+        return _NOTHING
     return SideRates(
         storage=prices.price("storage", "standard", zone),
         class_a=prices.price("operations", "class-a", zone),
@@ -64,6 +71,10 @@ def side_rates(prices: PriceBook, zone: str) -> SideRates:
         egress=prices.price("egress", "internet", zone),
         job=prices.price("scheduler", "job", zone),
     )
+
+
+_FREE = Price(ZERO, "unit", "not rented", date.min, PriceKind.OWNED)  # no line is ever made of it, so it has no date
+_NOTHING = SideRates(storage=_FREE, class_a=_FREE, class_b=_FREE, egress=_FREE, job=_FREE)
 
 
 def vm_lines(parts: Iterable[RatePart], lived_s: float) -> list[CostLine]:

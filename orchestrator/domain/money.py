@@ -19,15 +19,20 @@ class Rate:
     """What a VM costs while it lives, in USD per hour, and where the figures come from.
 
     `vm_usd_per_hour` is the node or the instance with its accelerators, `extras_usd_per_hour` its disk and address.
-    `as_of` is the oldest date among the prices, `sources` names all of them, `kind` is live when every one of
-    them is, else list.
+    `as_of` is the oldest date among the prices (None: there are none), `sources` names all of them, `kind` is live when
+    every one of them is, else list; owned for what is not rented.
     """
 
     vm_usd_per_hour: Decimal
     extras_usd_per_hour: Decimal
     kind: str
     sources: tuple[str, ...]
-    as_of: date
+    as_of: date | None
+
+    @property
+    def words(self) -> str:
+        """Kind and date, for people."""
+        return self.kind if self.as_of is None else f"{self.kind}, {self.as_of}"
 
     @property
     def usd_per_hour(self) -> Decimal:

@@ -7,6 +7,9 @@ import re
 import uuid
 from datetime import datetime
 
+from orchestrator.domain.hosts import is_host
+from orchestrator.domain.prices import region_of
+
 MANAGED = "oc-managed"
 _LABEL = re.compile(r"^[a-z0-9_-]{0,63}$")
 _VM = re.compile(r"^oc-[0-9a-z]+-([0-9a-z]+)-a([0-9]+)-[0-9a-f]{4}$")
@@ -64,6 +67,16 @@ def bucket_name(project: str, region: str) -> str:
     """
     name = f"{project}-orchestrate-{region}"
     return name if len(name) <= 63 else f"{name[:54]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def bucket_of(project: str, place: str) -> str:
+    """Which bucket an attempt's data set and results are in: its region's, or on a host the host's own store."""
+    return place if is_host(place) else bucket_name(project, region_of(place))
+
+
+def work_dir(place: str, vm: str) -> str:
+    """The folder of an attempt's files, relative to the login's home: a VM has one attempt, a host many."""
+    return f".orchestrate/{vm}" if is_host(place) else ".orchestrate"
 
 
 def data_prefix(fingerprint: str) -> str:

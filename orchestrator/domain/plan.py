@@ -12,6 +12,7 @@ from itertools import product
 from orchestrator.domain import names
 from orchestrator.domain.accelerators import Accelerator, accelerator
 from orchestrator.domain.cost import CostLine, Usage, side_lines, side_rates, total_usd, vm_lines
+from orchestrator.domain.hosts import PREFIX
 from orchestrator.domain.money import ZERO, cents_up
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import KILL_SLACK_S as KILL_SLACK_S
@@ -94,11 +95,13 @@ def check_max_hours(max_hours: Decimal, flag: str = "--max-hours") -> Decimal:
 
 
 def zone_candidates(item: Accelerator, wanted: Sequence[str], prices: PriceBook, *, spot: bool) -> tuple[str, ...]:
-    """Where to try, in order.
+    """Where to try, in order; a machine of the user's is where it is, whatever zones are wanted.
 
     Raises UsageError when none of the wanted zones offers the accelerator, and UnknownPrice, StalePrice or WrongPrice
     when one does but at no price that can be used.
     """
+    if not item.is_rented:
+        return (item.name.removeprefix(PREFIX),)
     offered = prices.zones(item, spot=spot)
     chosen = tuple(zone for zone in wanted if zone in offered) if wanted else tuple(offered[:ZONE_CANDIDATES])
     if chosen:
@@ -128,7 +131,7 @@ def make_runs(
             seed=request.seed + repeat - 1,
             train_samples=samples,
             repeat=repeat,
-            spot=request.spot,
+            spot=request.spot and item.is_rented,
             max_hours=request.max_hours,
             max_attempts=request.max_attempts,
             checkpoint_every=request.checkpoint_every,
@@ -184,6 +187,11 @@ def usage(spec: RunSpec, lived_s: float, fetched_bytes: int, job_days: int) -> U
     )
 
 
+def switches_needed(item: Accelerator) -> int:
+    """How many kill switches must be proven: none where nothing is made, so nothing has to be deleted."""
+    return SWITCHES_NEEDED if item.is_rented else 0
+
+
 def scheduler_jobs(item: Accelerator) -> int:
     """How many scheduler jobs watch over one VM: a TPU node cannot have a maximum run time of its own."""
     return 1 if item.api == "tpu" else 0
@@ -192,8 +200,11 @@ def scheduler_jobs(item: Accelerator) -> int:
 def worst_case(spec: RunSpec, item: Accelerator, zone: str, prices: PriceBook) -> list[CostLine]:
     """Everything that one attempt can cost: on demand until the latest kill, and all that it may use besides.
 
-    Spot VMs too are counted on demand: spot prices move, up to that price. Raises UnknownPrice, StalePrice, WrongPrice.
+    Spot VMs too are counted on demand: spot prices move, up to that price. What is not rented costs nothing.
+    Raises UnknownPrice, StalePrice, WrongPrice.
     """
+    if not item.is_rented:
+        return []
     longest_s = float(spec.max_hours) * 3600 + KILL_SLACK_S
     used = usage(spec, longest_s, RESULTS_BYTES + LOG_BYTES, JOB_DAYS * scheduler_jobs(item))
     vm = vm_lines(prices.parts(item, zone, spot=False), longest_s)
@@ -217,7 +228,7 @@ def make_attempt(
         run=run.id,
         number=number,
         state=AttemptState.RESERVED,
-        api=item.api,
+        api=item.service,
         zone=zone,
         vm=name,
         nonce=names.nonce(ledger_id, name),

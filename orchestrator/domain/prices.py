@@ -25,11 +25,12 @@ _OTHER_TERMS = re.compile(r"reserv|commit|calendar|\bdws\b|defined duration|flex
 
 
 class PriceKind(StrEnum):
-    """What stands behind a price: a dated list, the Billing Catalog of the day, or a bill."""
+    """What stands behind a price: a dated list, the Billing Catalog of the day, a bill; or that it is not rented."""
 
     LIST = "list"
     LIVE = "live"
     BILLED = "billed"
+    OWNED = "owned"
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,10 @@ class FetchedPrices:
     looked_at: int
 
 
+NOT_RENTED = Rate(ZERO, ZERO, PriceKind.OWNED.value, ("not rented",), None)
+"""A machine of the user's own: whatever it costs him, it is no dollar of the credit."""
+
+
 def region_of(zone: str) -> str:
     """`us-central1-a` is in `us-central1`."""
     return zone.rsplit("-", 1)[0]
@@ -179,10 +184,12 @@ class PriceBook:
         return [zone for row in self._rows.values() if (row.kind, row.name) == main for zone in row.zones]
 
     def rate(self, accelerator: Accelerator, zone: str, *, spot: bool) -> Rate:
-        """The whole hourly rate of one VM: accelerator, host, disk, external address.
+        """The whole hourly rate of one VM: accelerator, host, disk, external address; zero for what is not rented.
 
         Raises UnknownPrice, StalePrice or WrongPrice when any part has no usable price in that zone.
         """
+        if not accelerator.is_rented:
+            return NOT_RENTED
         parts = self.parts(accelerator, zone, spot=spot)
         is_live = all(part.price.kind is PriceKind.LIVE for part in parts)
         return Rate(
@@ -195,6 +202,8 @@ class PriceBook:
 
     def parts(self, accelerator: Accelerator, zone: str, *, spot: bool) -> list[RatePart]:
         """What the rate is made of. Disk and address have one price, on demand and spot."""
+        if not accelerator.is_rented:
+            return []
         parts = []
         for item, kind, name, count in _vm_items(accelerator):
             price = self.in_zone(kind, name, zone, spot=spot)

@@ -70,7 +70,8 @@ def pull(ctx: RunContext, manifest: Manifest) -> Path | None:
         target = folder / _checked_name(entry)
         if not _is(target, entry):
             if not _may_fetch(ctx, entry):
-                ctx.note(f"{entry.name} stays in gs://{ctx.bucket}/{ctx.results}: its way home was not reserved")
+                place = f"{ctx.services.store.url(ctx.bucket)}/{ctx.results}"
+                ctx.note(f"{entry.name} stays in {place}: its way home was not reserved")
                 continue
             ctx.show(f"fetching {entry.name}")
             item = objects.get(f"{ctx.results}/{entry.name}")

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.domain.accelerators import Accelerator, accelerator
-from orchestrator.domain.names import bucket_name, results_prefix
-from orchestrator.domain.prices import PriceBook, region_of
+from orchestrator.domain.names import bucket_of, results_prefix, work_dir
+from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Attempt, AttemptState, Run, Stage
 from orchestrator.errors import NotFound, Preempted, Stopped
 from orchestrator.guard import cost_so_far
@@ -22,6 +22,7 @@ from orchestrator.ports import Clock, KillSwitch, ObjectStore, ShellFactory, Vm,
 
 SSH_USER = "orchestrate"
 STOPPING_PATIENCE_S = 30.0
+HOST_WATCH_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class RunContext:
 
     @property
     def provider(self) -> VmProvider:
-        return self.services.vms[self.accelerator.api]
+        return self.services.vms[self.accelerator.service]
 
     @property
     def ref(self) -> VmRef:
@@ -134,7 +135,18 @@ class RunContext:
 
     @property
     def bucket(self) -> str:
-        return bucket_name(self.services.project, region_of(self.attempt.zone))
+        return bucket_of(self.services.project, self.attempt.zone)
+
+    @property
+    def work_dir(self) -> str:
+        """The folder of the attempt's files on the machine, relative to the login's home."""
+        attempt = self.attempt
+        return work_dir(attempt.zone, attempt.vm)
+
+    @property
+    def watch_s(self) -> float:
+        """Between two looks at a training: each starts processes beside it. The local cloud's speeds mean nothing."""
+        return max(self.services.pace.poll_s, 0.0 if self.accelerator.is_rented else HOST_WATCH_S)
 
     @property
     def results(self) -> str:

@@ -5,21 +5,19 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 
 from orchestrator.domain.accelerators import Accelerator
-from orchestrator.domain.names import bucket_name, checkpoints_prefix, data_prefix
+from orchestrator.domain.names import bucket_of, checkpoints_prefix, data_prefix
 from orchestrator.domain.plan import RESULTS_BYTES
-from orchestrator.domain.prices import region_of
 from orchestrator.guard import stop_at
 from orchestrator.stages.context import RunContext
 from trainer.record import CHECKPOINT_NAME
 
-WORK_DIR = ".orchestrate"
-"""Folder on the VM, relative to the login's home."""
 UPLOAD_INTERVAL_S = 10
 
 
 class Job(BaseModel):
     """The runner's input (`infra/vm/runner.py`): what to start, where its artifacts go, and when it ends at the latest.
 
+    `bucket` is the name of one, or on a host the absolute folder that stands for it.
     `stop_at`: Unix seconds. The VM's own runner keeps it too, so that a record comes home when nobody is connected.
     """
 
@@ -62,22 +60,36 @@ class RunnerStatus(BaseModel):
     log: str = ""
 
 
-def python_path(home: str) -> str:
-    """Where the uploaded trainer package lies on the VM."""
-    return f"{home}/{WORK_DIR}/package"
+class Environment(BaseModel):
+    """What `infra/vm/environment.py` found on the machine: the Python that has TensorFlow, and, on a host, its GPUs."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    python: str
+    gpus: int | None = None
 
 
-def trainer_argv(ctx: RunContext, python: str, home: str) -> list[str]:
+def python_path(work: str) -> str:
+    """Where the uploaded trainer package lies; `work` is the attempt's folder, absolute."""
+    return f"{work}/package"
+
+
+def marked(work: str) -> str:
+    """The mark in the environment of every process of an attempt, by which a host finds and ends them all."""
+    return f"ORCHESTRATE_JOB={work}"
+
+
+def trainer_argv(ctx: RunContext, found: Environment, work: str) -> list[str]:
     """The trainer's command line on the VM. Raises a CloudError when the bucket cannot be asked for a checkpoint."""
-    spec = ctx.run.spec
+    spec, url = ctx.run.spec, ctx.services.store.url(ctx.bucket)
     argv = [
-        python,
+        found.python,
         "-m",
         "trainer",
         f"--workload={spec.workload}",
-        f"--strategy={ctx.accelerator.strategy}",
-        f"--data_dir=gs://{ctx.bucket}/{data_prefix(spec.dataset)}",
-        f"--model_dir={home}/{WORK_DIR}/artifacts",
+        *strategy_flags(ctx.accelerator, found),
+        f"--data_dir={url}/{data_prefix(spec.dataset)}",
+        f"--model_dir={work}/artifacts",
         f"--train_epochs={spec.epochs}",
         f"--batch_size={spec.batch_size}",
         f"--seed={spec.seed}",
@@ -91,6 +103,16 @@ def trainer_argv(ctx: RunContext, python: str, home: str) -> list[str]:
     if spec.learning_rate is not None:
         argv.append(f"--learning_rate={spec.learning_rate!r}")
     return argv
+
+
+def strategy_flags(item: Accelerator, found: Environment) -> list[str]:
+    """The catalog's strategy; on a host what fits its devices: all its GPUs, the one, or the CPU.
+
+    A GPU that is there is insisted on: TensorFlow would fall back to the CPU without a word.
+    """
+    if found.gpus is None or found.gpus == 0:
+        return [f"--strategy={item.strategy}"]
+    return ["--strategy=mirrored"] if found.gpus > 1 else [f"--strategy={item.strategy}", "--device=gpu"]
 
 
 def tpu_flags(item: Accelerator, vm: str) -> list[str]:
@@ -107,27 +129,27 @@ def tpu_flags(item: Accelerator, vm: str) -> list[str]:
 
 def _checkpoint_flags(ctx: RunContext) -> list[str]:
     """Each attempt writes in its own place, and goes on from what the latest attempt before it has left, if any."""
-    run, project = ctx.run, ctx.services.project
+    run, store = ctx.run, ctx.services.store
     if run.spec.checkpoint_every is None:
         return []
     own = checkpoints_prefix(run.experiment, run.id, run.attempt)
-    flags = [f"--checkpoint_every={run.spec.checkpoint_every}", f"--checkpoint_dir=gs://{ctx.bucket}/{own}"]
+    flags = [f"--checkpoint_every={run.spec.checkpoint_every}", f"--checkpoint_dir={store.url(ctx.bucket)}/{own}"]
     begun = [attempt for attempt in ctx.services.ledger.attempts(run.id) if attempt.billed_from]
     for attempt in sorted(begun, key=lambda attempt: attempt.billed_from or ctx.now(), reverse=True):
-        bucket = bucket_name(project, region_of(attempt.zone))
+        bucket = bucket_of(ctx.services.project, attempt.zone)
         place = checkpoints_prefix(run.experiment, run.id, attempt.number)
-        if attempt.number != run.attempt and ctx.services.store.list(bucket, f"{place}/{CHECKPOINT_NAME}"):
-            return [*flags, f"--resume_from=gs://{bucket}/{place}"]
+        if attempt.number != run.attempt and store.list(bucket, f"{place}/{CHECKPOINT_NAME}"):
+            return [*flags, f"--resume_from={store.url(bucket)}/{place}"]
     return flags
 
 
-def job_file(ctx: RunContext, argv: list[str], home: str) -> Job:
+def job_file(ctx: RunContext, argv: list[str], work: str) -> Job:
     """The job of the current attempt."""
     return Job(
         argv=argv,
-        env={"PYTHONPATH": python_path(home)},
-        artifacts_dir=f"{home}/{WORK_DIR}/artifacts",
-        bucket=ctx.bucket,
+        env={"PYTHONPATH": python_path(work)},
+        artifacts_dir=f"{work}/artifacts",
+        bucket=ctx.services.store.url(ctx.bucket).removeprefix("gs://"),
         prefix=ctx.results,
         run=ctx.run_id,
         attempt=ctx.attempt.number,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Sequence
 from contextlib import closing
@@ -14,7 +13,7 @@ from orchestrator.domain.prices import region_of
 from orchestrator.errors import BadArtifact, NotFound, RemoteCommandFailed, TrainingFailed, Unavailable
 from orchestrator.ports import HostKey, RemoteShell, Worker
 from orchestrator.stages.context import SSH_USER, RunContext
-from orchestrator.stages.job import WORK_DIR, job_file, python_path, trainer_argv
+from orchestrator.stages.job import Environment, job_file, marked, python_path, trainer_argv
 from orchestrator.waiting import wait_for
 from trainer.data.manifest import MANIFEST_NAME, DatasetManifest, parse_manifest
 from trainer.errors import DataError
@@ -83,7 +82,7 @@ def _stage_data(ctx: RunContext) -> None:
         if f"{prefix}/{MANIFEST_NAME}" not in there or missing:
             for name in [*missing, MANIFEST_NAME]:
                 store.upload(ctx.bucket, f"{prefix}/{name}", folder / name)
-            ctx.note(f"data set in gs://{ctx.bucket}/{prefix} ({spec.dataset_bytes} bytes)")
+            ctx.note(f"data set in {store.url(ctx.bucket)}/{prefix} ({spec.dataset_bytes} bytes)")
 
 
 def _manifest(folder: Path) -> DatasetManifest:
@@ -109,34 +108,41 @@ def _install_with_patience(ctx: RunContext, worker: Worker) -> None:
 
 
 def _install(ctx: RunContext, shell: RemoteShell, worker: Worker) -> None:
-    pace = ctx.services.pace
+    folder = ctx.work_dir
     ctx.show(f"installing the trainer on worker {worker.index}")
-    shell.run(["mkdir", "-p", WORK_DIR], timeout_s=60)
+    shell.run(["mkdir", "-p", folder], timeout_s=60)
     payload = ctx.services.payload()
     for name, path in payload.scripts.items():
-        shell.put(path, f"{WORK_DIR}/{name}")
-    shell.put(payload.trainer_zip, f"{WORK_DIR}/trainer.zip")
-    shell.run(["python3", "-m", "zipfile", "-e", f"{WORK_DIR}/trainer.zip", f"{WORK_DIR}/package"], timeout_s=120)
+        shell.put(path, f"{folder}/{name}")
+    shell.put(payload.trainer_zip, f"{folder}/trainer.zip")
+    shell.run(["python3", "-m", "zipfile", "-e", f"{folder}/trainer.zip", f"{folder}/package"], timeout_s=120)
     ctx.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     job = ctx.folder / f"job-a{ctx.attempt.number}.json"
-    environment = shell.run(
-        ["python3", f"{WORK_DIR}/environment.py", ctx.accelerator.api], timeout_s=pace.setup_timeout_s
-    )
-    python = str(json.loads(environment.stdout.strip().splitlines()[-1])["python"])
-    home = shell.run(["pwd"], timeout_s=60).stdout.strip()
-    argv = trainer_argv(ctx, python, home)
-    job.write_text(job_file(ctx, argv, home).model_dump_json(indent=2), "utf-8")
-    shell.put(job, f"{WORK_DIR}/job.json")
-    _check_devices(ctx, shell, argv, home)
+    work = f"{shell.run(['pwd'], timeout_s=60).stdout.strip()}/{folder}"
+    found = _environment(ctx, shell)
+    argv = trainer_argv(ctx, found, work)
+    job.write_text(job_file(ctx, argv, work).model_dump_json(indent=2), "utf-8")
+    shell.put(job, f"{folder}/job.json")
+    _check_devices(ctx, shell, argv, work)
 
 
-def _check_devices(ctx: RunContext, shell: RemoteShell, argv: list[str], home: str) -> None:
+def _environment(ctx: RunContext, shell: RemoteShell) -> Environment:
+    """Find or make the Python that has TensorFlow. Raises TrainingFailed with what is missing."""
+    command = ["python3", f"{ctx.work_dir}/environment.py", ctx.accelerator.api]
+    try:
+        said = shell.run(command, timeout_s=ctx.services.pace.setup_timeout_s).stdout
+    except RemoteCommandFailed as cause:
+        raise TrainingFailed(f"the trainer's software could not be installed: {cause.sentence}") from cause
+    return Environment.model_validate_json(said.strip().splitlines()[-1])
+
+
+def _check_devices(ctx: RunContext, shell: RemoteShell, argv: list[str], work: str) -> None:
     ctx.show("checking the devices")
-    probe = ["env", f"PYTHONPATH={python_path(home)}", *argv, "--probe"]
+    probe = ["env", marked(work), f"PYTHONPATH={python_path(work)}", *argv, "--probe"]
     try:
         found = shell.run(probe, timeout_s=ctx.services.pace.boot_timeout_s)
     except RemoteCommandFailed as cause:
         raise TrainingFailed(
-            f"the VM cannot train with strategy {ctx.accelerator.strategy}: {cause.sentence}"
+            f"it cannot train there with {argv[argv.index('trainer') + 2]}: {cause.sentence}"
         ) from cause
     ctx.note("devices: " + found.stdout.strip().splitlines()[-1])

@@ -9,18 +9,19 @@ from __future__ import annotations
 from datetime import timedelta
 
 from orchestrator.domain.names import request_id
-from orchestrator.domain.plan import KILL_SLACK_S, SWITCHES_NEEDED, attempt_labels
+from orchestrator.domain.plan import KILL_SLACK_S, attempt_labels, switches_needed
 from orchestrator.domain.runs import AttemptState
 from orchestrator.errors import (
     AlreadyExists,
     CloudError,
+    HostBusy,
     KillSwitchNotArmed,
     NotFound,
     OrchestratorError,
     Preempted,
     Unavailable,
 )
-from orchestrator.guard import credit_or_refuse
+from orchestrator.guard import credit_for
 from orchestrator.ports import Vm, VmSpec, VmState
 from orchestrator.stages.context import SSH_USER, RunContext
 from orchestrator.stages.keys import ensure_key
@@ -63,11 +64,9 @@ def _spec(ctx: RunContext) -> VmSpec:
 
 def _armed_spec(ctx: RunContext) -> VmSpec:
     switches = ctx.services.switches_for(ctx.accelerator)
-    if len(switches) < SWITCHES_NEEDED:
+    if len(switches) < switches_needed(ctx.accelerator):
         named = ", ".join(switch.name for switch in switches) or "none"
-        raise KillSwitchNotArmed(
-            f"{ctx.accelerator.name} has fewer than {SWITCHES_NEEDED} kill switches ({named}), so it is not rented"
-        )
+        raise KillSwitchNotArmed(f"{ctx.accelerator.name} has too few kill switches ({named}), so it is not rented")
     spec = _spec(ctx)
     for switch in switches:
         if switch.slack_s > KILL_SLACK_S:
@@ -78,22 +77,34 @@ def _armed_spec(ctx: RunContext) -> VmSpec:
 
 
 def _arm_and_intend(ctx: RunContext) -> VmSpec:
+    _validate(ctx)
     # The reservation is for a duration; the clock starts with the intent, not when the run was planned.
     hours = ctx.attempt.max_hours or ctx.run.spec.max_hours
     deadline = ctx.now() + timedelta(hours=float(hours))
     services = ctx.services
     latest = deadline + timedelta(seconds=KILL_SLACK_S)
-    credit_or_refuse(services.ledger, simulated=services.simulated, now=ctx.now(), until=latest)
+    credit_for([ctx.accelerator], services.ledger, simulated=services.simulated, now=ctx.now(), until=latest)
     ctx.update_attempt(expect=AttemptState.RESERVED, deadline=deadline)
-    ctx.provider.validate(_spec(ctx))
     ctx.update_attempt(expect=AttemptState.RESERVED, armed_from=ctx.now())
     spec = _armed_spec(ctx)
     ctx.check_stop()
     # Another process may have ended the attempt while this one asked: then there is no reservation any more.
     ctx.update_attempt(expect=AttemptState.RESERVED, state=AttemptState.INTENDED, billed_from=ctx.now())
-    armed = ", ".join(switch.name for switch in ctx.services.switches_for(ctx.accelerator))
+    armed = ", ".join(switch.name for switch in ctx.services.switches_for(ctx.accelerator)) or "nothing, none is rented"
     ctx.note(f"intend {ctx.attempt.vm} in {ctx.attempt.zone}, deadline {deadline:%H:%M:%S} UTC, armed: {armed}")
     return spec
+
+
+def _validate(ctx: RunContext) -> None:
+    """Ask whether it can be had there. A host on which another attempt goes on is waited for: that one has an end."""
+    while True:
+        try:
+            ctx.provider.validate(_spec(ctx))
+        except HostBusy as cause:
+            ctx.show(cause.sentence)
+            ctx.sleep(ctx.watch_s)
+        else:
+            return
 
 
 def _create(ctx: RunContext, spec: VmSpec) -> None:

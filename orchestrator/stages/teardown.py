@@ -8,6 +8,7 @@ from decimal import Decimal
 
 from orchestrator.domain.accelerators import accelerator
 from orchestrator.domain.cost import side_lines, total_usd
+from orchestrator.domain.hosts import is_host
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.plan import side_usage
 from orchestrator.domain.runs import Attempt, AttemptState, Run
@@ -66,7 +67,8 @@ def end_attempt(services: Services, attempt: Attempt) -> Attempt:
     try:
         _wait_until_gone(services, provider, attempt, ref)
     except OrchestratorError as cause:
-        raise StillBilling([f"{attempt.api} VM {ref.name} in {ref.zone}: {cause.sentence}"]) from cause
+        what = "attempt (not rented, but not seen to end)" if is_host(ref.zone) else f"{attempt.api} VM"
+        raise StillBilling([f"{what} {ref.name} in {ref.zone}: {cause.sentence}"]) from cause
     _disarm(services, attempt, ref)
     ended = services.ledger.attempt(attempt.run, attempt.number)
     return _settle(services, ended, cost_so_far(ended, services.clock.now()))

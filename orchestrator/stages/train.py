@@ -22,12 +22,10 @@ from orchestrator.guard import must_stop
 from orchestrator.ports import RemoteShell
 from orchestrator.stages.collect import MANIFEST
 from orchestrator.stages.context import RunContext
-from orchestrator.stages.job import WORK_DIR, RunnerStatus, TrainerProgress
+from orchestrator.stages.job import RunnerStatus, TrainerProgress
 from orchestrator.stages.prepare import open_shell
 from orchestrator.waiting import wait_for
 
-_RUNNER = f"{WORK_DIR}/runner.py"
-_JOB = f"{WORK_DIR}/job.json"
 _COMMAND_TIMEOUT_S = 60.0
 _ENDED_BY_A_SIGNAL = (143, -15, -9)
 """SIGTERM that the trainer answered, and signals that it could not."""
@@ -138,12 +136,12 @@ class _Follower:
                 ctx.show(f"no answer from the VM; asked again until {ctx.attempt.deadline:%H:%M} UTC")
             self._must_go_on(silent)
             if status is None or status.log_size <= self._log_size() or self._log_size() >= LOG_BYTES:
-                ctx.sleep(ctx.services.pace.poll_s)
+                ctx.sleep(ctx.watch_s)
 
     def stop(self) -> None:
         """Ask the trainer to end; it writes its record before it does."""
         try:
-            self._connected().run(["python3", _RUNNER, "stop", _JOB], timeout_s=_COMMAND_TIMEOUT_S)
+            self._connected().run(self._runner("stop"), timeout_s=_COMMAND_TIMEOUT_S)
             wait_for(
                 lambda: True if (s := self._status()) is None or s.state != "running" else None,
                 clock=self._ctx.services.clock,
@@ -171,12 +169,16 @@ class _Follower:
         """Safe to repeat: the runner starts a job once."""
         shell = self._connected(self._ctx.services.pace.boot_timeout_s)
         try:
-            shell.run(["python3", _RUNNER, "start", _JOB], timeout_s=_COMMAND_TIMEOUT_S)
+            shell.run(self._runner("start"), timeout_s=_COMMAND_TIMEOUT_S)
         except Unavailable:
             self.close()
             self._ctx.live_vm()
             shell = self._connected(self._ctx.services.pace.boot_timeout_s)
-            shell.run(["python3", _RUNNER, "start", _JOB], timeout_s=_COMMAND_TIMEOUT_S)
+            shell.run(self._runner("start"), timeout_s=_COMMAND_TIMEOUT_S)
+
+    def _runner(self, verb: str) -> list[str]:
+        folder = self._ctx.work_dir
+        return ["python3", f"{folder}/runner.py", verb, f"{folder}/job.json"]
 
     def _status(self) -> RunnerStatus | None:
         """What the runner says; None when it cannot be asked now or does not answer as it should.
@@ -185,7 +187,7 @@ class _Follower:
         """
         # Past its end there is nothing to send: of a log that fills disks, the rest comes with the results.
         offset = self._log_size() if self._log_size() < LOG_BYTES else 2**62
-        command = ["python3", _RUNNER, "status", _JOB, "--offset", str(offset)]
+        command = [*self._runner("status"), "--offset", str(offset)]
         try:
             done = self._connected().run(command, timeout_s=_COMMAND_TIMEOUT_S)
             return RunnerStatus.model_validate_json(done.stdout.strip().splitlines()[-1])

@@ -84,6 +84,9 @@ class FakeObjectStore:
         with self._faults.met("buckets"):
             return tuple(sorted(name for name, found in self._buckets.items() if _is_ours(found)))
 
+    def url(self, bucket: str) -> str:
+        return f"gs://{bucket}"
+
     def settings(self) -> tuple[BucketSettings, ...]:
         return tuple(BucketSettings(n, self._buckets[n].region, self._buckets[n].soft_delete_s) for n in self.buckets())
 

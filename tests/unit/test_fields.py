@@ -36,7 +36,7 @@ def test_times_as_earlier_versions_wrote_them_are_read() -> None:
         ({"chips": "4"}, "Accelerator.chips = '4': is no int"),
         ({"chips": True}, "Accelerator.chips = True: is no int"),
         ({"chip": 4}, "Accelerator has no field chip"),
-        ({"api": "npu"}, "Accelerator.api = 'npu': is none of tpu, gpu"),
+        ({"api": "npu"}, "Accelerator.api = 'npu': is none of tpu, gpu, host"),
         ({"peak_tflops": "fast"}, "Accelerator.peak_tflops = 'fast': is no float"),
         ({"machine_type": 3}, "Accelerator.machine_type = 3: is no str"),
     ],

@@ -1,0 +1,48 @@
+"""How does a file come onto this machine whole, and with which checksum?"""
+
+from __future__ import annotations
+
+import base64
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+
+_PIECE_BYTES = 1 << 20
+
+
+def crc32c_of(path: Path) -> str:
+    """The file's CRC-32C as Cloud Storage writes it: big-endian, in base64."""
+    checksum: Any = google_crc32c.Checksum()  # type: ignore[no-untyped-call]
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE_BYTES):
+            checksum.update(piece)
+    return base64.b64encode(checksum.digest()).decode()
+
+
+@contextmanager
+def complete_or_absent(target: Path) -> Iterator[Path]:
+    """A temporary file beside `target` that becomes it when the block ends well, durably, and vanishes otherwise."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent)
+    os.close(handle)
+    partial = Path(name)
+    try:
+        yield partial
+        _fsync(partial)
+        partial.replace(target)
+        _fsync(target.parent)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _fsync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,182 @@
+"""Which machine stands for one that the user has already? This one, over a loopback SSH server with a home of its own.
+
+OpenSSH's sshd where it is installed (as root it needs its user `sshd` too), else a plain asyncssh server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import os
+import pwd
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import asyncssh
+
+from tests.contract.cloud import ROOT, eventually
+
+SFTP_SERVER = Path("/usr/lib/openssh/sftp-server")
+
+
+@dataclass(frozen=True)
+class Loopback:
+    """A machine at 127.0.0.1: who logs in, at which port, and what its home and the user's ~/.ssh are."""
+
+    port: int
+    home: Path
+    client_home: Path
+    by: str
+
+    @property
+    def place(self) -> str:
+        return f"{getpass.getuser()}@127.0.0.1:{self.port}"
+
+    @property
+    def key(self) -> Path:
+        """The user's private key, where `ssh` looks for it."""
+        return self.client_home / ".ssh" / "id_ed25519"
+
+    @property
+    def known_hosts(self) -> Path:
+        return self.client_home / ".ssh" / "known_hosts"
+
+    def attempts(self) -> list[str]:
+        """What of ours lies on it."""
+        base = self.home / ".orchestrate"
+        return sorted(path.name for path in base.iterdir() if path.is_dir()) if base.is_dir() else []
+
+    def processes(self) -> list[int]:
+        """Whatever runs on it for any attempt, by its environment."""
+        wanted = f"ORCHESTRATE_JOB={self.home}/".encode()
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    environment = (entry / "environ").read_bytes().split(b"\0")
+                except OSError:
+                    continue
+                if any(line.startswith(wanted) for line in environment):
+                    found.append(int(entry.name))
+        return found
+
+
+@contextmanager
+def loopback(folder: Path) -> Iterator[Loopback]:
+    """Start the server; the user has its key in his known_hosts (hashed) and may log in with his own."""
+    home, client = folder / "machine", folder / "user"
+    (client / ".ssh").mkdir(parents=True, mode=0o700)
+    home.mkdir()
+    for path in (client / ".ssh" / "id_ed25519", folder / "host_key"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = int(free.getsockname()[1])
+    server = _sshd if _sshd_path() else _asyncssh
+    made = Loopback(port, home, client, server.__name__.removeprefix("_"))
+    algorithm, base64 = (folder / "host_key.pub").read_text().split()[:2]
+    made.known_hosts.write_text(f"[127.0.0.1]:{port} {algorithm} {base64}\n")
+    subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(made.known_hosts)], check=True, capture_output=True)
+    with server(made, folder):
+        try:
+            eventually(lambda: _listens(port))
+            yield made
+        finally:
+            for pid in made.processes():  # what a failed test left
+                os.kill(pid, signal.SIGKILL)
+
+
+def _environment(home: Path) -> dict[str, str]:
+    """As a login there has it; `python3` is this one, which has TensorFlow."""
+    return {"HOME": str(home), "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "LANG": "C.UTF-8"}
+
+
+def _sshd_path() -> str | None:
+    found = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
+    try:
+        pwd.getpwnam("sshd")
+    except KeyError:
+        return found if os.getuid() else None
+    return found if SFTP_SERVER.exists() else None
+
+
+@contextmanager
+def _sshd(machine: Loopback, folder: Path) -> Iterator[None]:
+    """OpenSSH; a forced command gives the login another home than the account's."""
+    env = " ".join(f"{key}={shlex.quote(value)}" for key, value in _environment(machine.home).items())
+    command = f'cd {machine.home} && export {env} && eval "$SSH_ORIGINAL_COMMAND"'.replace('"', r"\"")
+    public = machine.key.with_suffix(".pub").read_text()
+    (folder / "authorized_keys").write_text(f'command="{command}" {public}')
+    settings = {
+        "Port": machine.port, "ListenAddress": "127.0.0.1", "HostKey": folder / "host_key", "UsePAM": "no",
+        "AuthorizedKeysFile": folder / "authorized_keys", "StrictModes": "no", "PidFile": "none",
+        "PasswordAuthentication": "no", "KbdInteractiveAuthentication": "no", "PermitRootLogin": "yes",
+        "Subsystem": f"sftp {SFTP_SERVER}", "MaxStartups": 50,
+    }  # fmt: skip
+    (folder / "sshd_config").write_text("".join(f"{key} {value}\n" for key, value in settings.items()))
+    if not os.getuid():
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+    with (folder / "sshd.log").open("wb") as log:
+        argv = [str(_sshd_path()), "-D", "-e", "-f", str(folder / "sshd_config")]
+        server = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    try:
+        yield
+    finally:
+        server.terminate()
+        server.wait(timeout=20)
+
+
+@contextmanager
+def _asyncssh(machine: Loopback, folder: Path) -> Iterator[None]:
+    """A plain SSH server in a process of its own."""
+    argv = [sys.executable, "-m", "tests.loopback", str(machine.port), str(machine.home), str(folder / "host_key")]
+    with (folder / "server.log").open("wb") as log:
+        server = subprocess.Popen(
+            [*argv, str(machine.key.with_suffix(".pub"))], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT
+        )
+    try:
+        yield
+    finally:
+        server.terminate()
+        server.wait(timeout=20)
+
+
+async def _serve(port: str, home: str, host_key: str, authorized: str) -> None:
+    """Commands run in the home, where SFTP begins too."""
+
+    class Sftp(asyncssh.SFTPServer):
+        def map_path(self, path: bytes) -> bytes:
+            return os.fsencode(Path(home) / os.fsdecode(path))
+
+    async def run(process: asyncssh.SSHServerProcess[bytes]) -> None:
+        child = await asyncio.create_subprocess_shell(
+            process.command or "true", stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE, env=_environment(Path(home)), cwd=home, start_new_session=True,
+        )  # fmt: skip
+        out, err = await child.communicate()
+        process.stdout.write(out)
+        process.stderr.write(err)
+        process.exit(child.returncode or 0)
+
+    await asyncssh.listen(
+        "127.0.0.1", int(port), server_host_keys=[host_key], authorized_client_keys=authorized, process_factory=run,
+        sftp_factory=Sftp, encoding=None, gss_host=None,
+    )  # fmt: skip
+    await asyncio.Event().wait()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve(*sys.argv[1:]))

@@ -1,0 +1,129 @@
+"""What does `--accel host:..` mean, what does it cost, and whose key may the machine show?"""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from infra.host.known import known_keys
+from orchestrator.domain.accelerators import accelerator
+from orchestrator.domain.hosts import HostAddress, parse_host
+from orchestrator.domain.names import bucket_of, work_dir
+from orchestrator.errors import HostKeyRejected, UsageError
+from orchestrator.guard import must_stop
+from orchestrator.ledger import Freeze
+from orchestrator.pipeline import _lanes
+from tests.unit.world import World
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "shown", "known_as"),
+    [
+        ("host:me@192.168.1.7", HostAddress("me", "192.168.1.7"), "me@192.168.1.7", "192.168.1.7"),
+        ("me@LAB.example.org:22", HostAddress("me", "lab.example.org"), "me@lab.example.org", "lab.example.org"),
+        ("host:a.b-c@box:2222", HostAddress("a.b-c", "box", 2222), "a.b-c@box:2222", "[box]:2222"),
+        ("host:me@[FD00::0007]", HostAddress("me", "fd00::7"), "me@[fd00::7]", "fd00::7"),
+        ("host:me@[fd00::7]:2222", HostAddress("me", "fd00::7", 2222), "me@[fd00::7]:2222", "[fd00::7]:2222"),
+    ],
+)
+def test_a_host_is_parsed_and_said_in_one_way(text: str, host: HostAddress, shown: str, known_as: str) -> None:
+    """What it is called is the same however it was typed, and can be parsed again."""
+    found = parse_host(text)
+    assert (found, str(found), found.known_as) == (host, shown, known_as)
+    assert parse_host(str(found)) == found
+    assert accelerator(f"host:{shown}").name == f"host:{shown}"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("host:192.168.1.7", "user is not named"), ("host:@box", "'' is no user"), ("host:-oProxy@box", "no user name"),
+        ("host:me;id@box", "no user name"), ("host:me@", "'' is no host name"), ("host:me@-box", "no host name"),
+        ("host:me@a b", "no host name"), ("host:me@box/../x", "no host name"), ("host:me@1.2.3", "no IPv4 address"),
+        ("host:me@999.1.1.1", "no IPv4 address"), ("host:me@fd00::7", "in brackets"), ("host:me@[fd00::7", "`]`"),
+        ("host:me@[box]", "no IPv6 address"), ("host:me@[fd00::7]22", "`]`"), ("host:me@box:", "'' is no port"),
+        ("host:me@box:0", "no port"), ("host:me@box:65536", "no port"), ("host:me@box:22x", "no port"),
+        ("host:me@you@box", "no host name"),
+    ],
+)  # fmt: skip
+def test_anything_else_is_refused_with_the_reason_and_the_form(text: str, why: str) -> None:
+    """It becomes part of commands and paths, so nothing is guessed."""
+    with pytest.raises(UsageError, match="--accel: ") as caught:
+        accelerator(text)
+    assert why in caught.value.sentence
+    assert "USER@ADDRESS[:PORT]" in caught.value.hint
+
+
+def test_a_run_on_a_host_costs_nothing_and_needs_no_money(tmp_path: Path) -> None:
+    """Exactly $0 is reserved, also with creates frozen; what is rented beside it is priced as ever."""
+    world = World(tmp_path)
+    plan = world.plan("host:me@box,t4", spot=True)
+    host, vm = plan.attempts
+    assert (host.zone, host.api, host.rate.words) == ("me@box", "host:me@box", "owned")
+    assert (host.reserved_usd, host.rate.usd_per_hour, plan.lines[0]) == (Decimal(0), Decimal(0), [])
+    assert world.services.prices.parts(accelerator("host:me@box"), "me@box", spot=False) == []
+    assert plan.worst_case_usd == vm.reserved_usd > 0
+    assert [run.spec.spot for run in plan.runs] == [False, True]
+    assert must_stop(replace(host, billed_from=world.clock.now()), world.clock.now()) is None
+    world.ledger.set_frozen(Freeze(at=world.clock.now(), reason="more was billed"))
+    world.admit("host:me@box")
+    assert world.ledger.committed_usd() == 0
+
+
+def test_runs_on_one_host_wait_for_each_other_and_rented_ones_do_not(tmp_path: Path) -> None:
+    """Two at a time on one machine would measure each other."""
+    runs = World(tmp_path).plan("host:me@box,t4,host:me@other", repeats=2).runs
+    lanes = [[run.spec.accelerator for run in lane] for lane in _lanes(runs)]
+    assert lanes == [["host:me@box"] * 2, ["t4"], ["host:me@other"] * 2, ["t4"]]
+
+
+def test_each_attempt_has_its_own_folder_and_the_host_is_its_own_bucket() -> None:
+    """No bucket of the project's is used."""
+    assert bucket_of("my-project", "me@box:2222") == "me@box:2222"
+    assert work_dir("me@box", "oc-a-b-a1-0000") == ".orchestrate/oc-a-b-a1-0000"
+    assert bucket_of("my-project", "us-central1-a") == "my-project-orchestrate-us-central1"
+    assert work_dir("us-central1-a", "oc-a-b-a1-0000") == ".orchestrate"
+
+
+@pytest.fixture(scope="module")
+def key(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A public key as a line of known_hosts has it."""
+    path = tmp_path_factory.mktemp("key") / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
+    return " ".join(path.with_suffix(".pub").read_text().split()[:2])
+
+
+BOX = HostAddress("me", "box")
+
+
+@pytest.mark.parametrize("hashed", [False, True])
+@pytest.mark.parametrize("host", [BOX, HostAddress("me", "fd00::7", 2222)], ids=["box", "port"])
+def test_the_key_is_found_where_openssh_wrote_it(tmp_path: Path, key: str, host: HostAddress, hashed: bool) -> None:
+    """Plain and hashed, among other lines and names; in the second file too. Another port is another machine."""
+    file = tmp_path / "known_hosts"
+    file.write_text(f"other,{host.known_as} {key}\n")
+    if hashed:
+        subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(file)], check=True, capture_output=True)
+        assert host.known_as not in file.read_text()
+    file.write_text(f"# comment\n\ndamaged\n|1|x|y {key}\n{file.read_text()}\n@cert-authority * {key}\n")
+    [found] = known_keys(host, (tmp_path / "absent", file))
+    assert f"{found.algorithm} {found.base64}" == key
+    with pytest.raises(HostKeyRejected):
+        known_keys(HostAddress("me", host.address, host.port + 1), (file,))
+
+
+def test_a_key_that_is_not_known_or_revoked_is_refused_with_what_would_add_it(tmp_path: Path, key: str) -> None:
+    """Verification first, then the command."""
+    file = tmp_path / "known_hosts"
+    file.write_text(f"box {key}\n@revoked box {key}\n* {key}\n")
+    with pytest.raises(HostKeyRejected) as caught:
+        known_keys(HostAddress("me", "box"), (file,))
+    assert "ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub" in caught.value.hint
+    assert f"`ssh-keyscan box >> {file}`" in caught.value.hint
+    with pytest.raises(HostKeyRejected) as caught:
+        known_keys(HostAddress("me", "box", 2222), (file,))
+    assert f"`ssh-keyscan -p 2222 box >> {file}`" in caught.value.hint
