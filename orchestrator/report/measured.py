@@ -288,4 +288,3 @@ def _other_s(timings: Timings) -> float:
     load_s = spent.imports_s + spent.setup_s + spent.data_load_s
     compile_s = (timings.compile_s or 0.0) + (timings.eval_compile_s or 0.0)
     return max(0.0, timings.total_s - load_s - compile_s - spent.steps_s - spent.input_wait_s - spent.evaluation_s)
-
