@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -12,14 +13,25 @@ from orchestrator.cli import output
 if TYPE_CHECKING:
     from orchestrator.domain.runs import Run
     from orchestrator.ledger import Ledger
-    from orchestrator.report.comparison import Comparison
+    from orchestrator.report.answer import Answer
+    from orchestrator.report.table import Sheet
 
 
 @click.command()
 @click.argument("what", nargs=-1, metavar="[RUN|EXPERIMENT|FILE]...")
-@click.option("--force", is_flag=True, help="Show simulated and real runs side by side.")
+@click.option("--html", "page", type=click.Path(path_type=Path), metavar="FILE", help="Write one page with plots.")
+@click.option("--csv", "folder", type=click.Path(path_type=Path), metavar="FOLDER", help="Write all tables as CSV.")
+@click.option("--target-accuracy", type=float, metavar="SHARE", help="When was it reached, at what cost? 0.97 = 97 %.")
+@click.option("--force", is_flag=True, help="Compare although it means little: simulated with real runs, for example.")
 @output.json_option
-def compare(what: tuple[str, ...], force: bool, as_json: bool) -> None:
+def compare(
+    what: tuple[str, ...],
+    page: Path | None,
+    folder: Path | None,
+    target_accuracy: float | None,
+    force: bool,
+    as_json: bool,
+) -> None:
     """Compare runs by their records: time, speed, accuracy, memory, cost.
 
     Without an argument: the runs of the latest experiment that has records.
@@ -27,47 +39,69 @@ def compare(what: tuple[str, ...], force: bool, as_json: bool) -> None:
     \b
     Examples:
       orchestrate compare
-      orchestrate compare r-7k2m9x r-3f8q0a
+      orchestrate compare r-7k2m9x r-3f8q0a --html answer.html
       orchestrate compare tpu/record.json gpu/record.json --json
     """
-    from orchestrator.report.comparison import compare_sources
+    from orchestrator.report.answer import make_answer
     from orchestrator.report.gather import sources_named
+    from orchestrator.report.table import all_sheets
 
     with output.opened(as_json=as_json) as project:
-        found = compare_sources(sources_named(what, project.ledger), force=force)
+        sources = sources_named(what, project.ledger)
+        answer = make_answer(sources, force=force, target_accuracy=target_accuracy)
+    for written in _write(answer, page, folder):
+        output.say(f"wrote {written}")
     if as_json:
-        output.print_json(found.model_dump())
+        output.print_json(answer.model_dump())
     else:
-        _show(found)
+        _show(answer, all_sheets(answer))
+
+
+def _write(answer: Answer, page: Path | None, folder: Path | None) -> list[Path]:
+    """The page is made before anything is written; what it needs is loaded only when one is asked for."""
+    written: list[Path] = []
+    if page is not None:
+        from importlib.metadata import version
+
+        from orchestrator.report.files import write_whole
+        from orchestrator.report.page import render_page
+
+        write_whole(page, render_page(answer, version("orchestrate")), "--html")
+        written.append(page)
+    if folder is not None:
+        from orchestrator.report.export import write_csv
+
+        written += write_csv(answer, folder)
+    return written
 
 
 def show_comparison(runs: Sequence[Run], ledger: Ledger | None = None) -> None:
     """Print the comparison of those runs that have records; with fewer than two, say so. Costs come from the ledger."""
-    from orchestrator.report.comparison import compare_sources
+    from orchestrator.report.answer import make_answer
     from orchestrator.report.gather import sources_of_runs
+    from orchestrator.report.table import sheets
 
     sources = sources_of_runs(runs, ledger)
     if not sources:
         output.say("no run has a record: nothing to compare")
         return
-    _show(compare_sources(sources))
+    answer = make_answer(sources)
+    _show(answer, sheets(answer))
 
 
-def _show(found: Comparison) -> None:
+def _show(answer: Answer, shown: Sequence[Sheet]) -> None:
     from rich.text import Text
 
-    from orchestrator.report.table import LEGEND, sheets
-
     console = output.stdout()
-    lines = [pairing.sentence for pairing in found.pairings]
-    lines += [f"not the same: {check.name}: {check.detail}" for check in found.fairness if check.outcome != "same"]
-    lines += [f"note: {line}" for line in found.notes]
+    lines = [pairing.sentence for pairing in answer.pairings]
+    lines += [f"not the same: {check.name}: {check.detail}" for check in answer.fairness if check.outcome != "same"]
+    lines += [f"note: {line}" for line in answer.notes]
     for line in lines:
         console.print(Text(line), soft_wrap=not console.is_terminal)
-    for sheet in sheets(found):
+    for sheet in shown:
         table = output.table(sheet.title, sheet.columns, sheet.figures)
         for row in sheet.rows:
             table.add_row(*(Text(cell) for cell in row))
         output.print_table(table)
-    for line in LEGEND:
+    for line in dict.fromkeys(line for sheet in shown for line in sheet.legend):
         output.say(line)

@@ -112,6 +112,24 @@ def centre(figures: Sequence[float]) -> float:
     return geometric_mean(figures)
 
 
+def centre_interval(figures: Sequence[float], error: float = FALSE_VERDICTS) -> Interval | None:
+    """The interval that holds one accelerator's true geometric mean but for a share `error` of the cases.
+
+    A t interval of the logs. None with fewer than two runs, and when they do not scatter. Two such intervals may overlap
+    while `ratio_interval` excludes 1: a difference is judged by that one.
+    """
+    from scipy.special import stdtrit
+
+    if len(figures) < 2:
+        return None
+    logs = [math.log(figure) for figure in figures]
+    part = variance(logs) / len(logs)
+    if part < _LEAST_VARIANCE:
+        return None
+    middle, reach = fmean(logs), float(stdtrit(len(logs) - 1, 1 - error / 2)) * math.sqrt(part)
+    return math.exp(middle - reach), math.exp(middle + reach)
+
+
 def leading_drift(epochs_s: Sequence[float]) -> int:
     """How many leading epochs still drift: those before the first that lies in the control limits of the later half.
 

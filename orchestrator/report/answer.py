@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
-from statistics import median
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from orchestrator.domain.published import Published, published_results
+from orchestrator.domain.statistics import centre, centre_interval
 from orchestrator.errors import UsageError
-from orchestrator.report.comparison import Comparison, compare_sources
+from orchestrator.report.comparison import Comparison, Interval, compare_sources
 from orchestrator.report.measured import Measured, Source
 
 DEFAULT_TARGET = "the lowest final accuracy of a workload's succeeded runs, so that all of them reach it"
@@ -20,7 +20,8 @@ DEFAULT_TARGET = "the lowest final accuracy of a workload's succeeded runs, so t
 class Group(BaseModel):
     """Runs that ought to be alike: same workload, accelerator, global batch and training samples.
 
-    Figures are medians over those that succeeded with a steady epoch; `runs` names them.
+    Figures are geometric means over those that succeeded with a steady epoch, as in a Pairing; `runs` names them. The
+    intervals hold them with 95 % confidence; None with fewer than two runs.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -31,10 +32,12 @@ class Group(BaseModel):
     train_samples: int | None
     runs: tuple[str, ...]
     steady_epoch_s: float
-    sample_s: float | None
+    steady_epoch_interval: Interval | None
+    sample_s: float
+    sample_interval: Interval | None
     samples_per_s_per_chip: float | None
     samples_per_usd: float | None
-    usd_per_steady_epoch: Decimal | None
+    usd_per_steady_epoch: float | None
 
 
 class Answer(Comparison):
@@ -87,24 +90,28 @@ def with_targets(runs: Sequence[Measured], asked: float | None) -> Iterable[Meas
 def _groups(runs: Sequence[Measured]) -> Iterable[Group]:
     alike: dict[tuple[str, str, int | None, int | None], list[Measured]] = {}
     for run in runs:
-        if run.status == "succeeded" and run.steady_epoch_s is not None:
+        if run.status == "succeeded" and run.steady_epoch_s and run.sample_s:
             alike.setdefault((run.workload, run.accelerator, run.global_batch, run.train_samples), []).append(run)
     for (workload, accelerator, batch, samples), members in alike.items():
+        epochs = [run.steady_epoch_s for run in members if run.steady_epoch_s]
+        per_sample = [run.sample_s for run in members if run.sample_s]
         yield Group(
             workload=workload,
             accelerator=accelerator,
             global_batch=batch,
             train_samples=samples,
             runs=tuple(run.name for run in members),
-            steady_epoch_s=median(run.steady_epoch_s for run in members if run.steady_epoch_s is not None),
-            **{name: _middle(members, name) for name in _MEDIANS},
+            steady_epoch_s=centre(epochs),
+            steady_epoch_interval=centre_interval(epochs),
+            sample_s=centre(per_sample),
+            sample_interval=centre_interval(per_sample),
+            samples_per_s_per_chip=_centre([run.samples_per_s_per_chip for run in members]),
+            samples_per_usd=_centre([run.samples_per_usd for run in members]),
+            usd_per_steady_epoch=_centre([run.usd_per_steady_epoch for run in members]),
         )
 
 
-_MEDIANS = ("sample_s", "samples_per_s_per_chip", "samples_per_usd", "usd_per_steady_epoch")
-
-
-def _middle(runs: Sequence[Measured], figure: str) -> Any:
-    """The median of a figure, None unless every run has it: a half-known one would be of other runs."""
-    known = [getattr(run, figure) for run in runs]
-    return None if None in known else median(known)
+def _centre(figures: Sequence[float | Decimal | None]) -> float | None:
+    """None unless every run has it: a half-known one would be of other runs."""
+    known = [float(figure) for figure in figures if figure]
+    return centre(known) if len(known) == len(figures) else None

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from orchestrator.domain.published import Published
+from orchestrator.domain.statistics import centre, centre_interval
 from orchestrator.report.breakdown import PARTS, breakdown
+from orchestrator.report.comparison import Pairing
 from orchestrator.report.measured import Measured
-from orchestrator.report.scene import Scene, as_float, few, median_known, short
+from orchestrator.report.scene import Scene, as_float, few, middle, short
 from orchestrator.report.svg import INK, Plot, draw, plain_axis, shortened
 
 MOST_BARS = 16
@@ -31,82 +32,114 @@ class Bar:
     interval: tuple[float, float] | None = None
     accelerator: str | None = None  # None: hollow
 
+    @property
+    def reach(self) -> float:
+        """The rightmost of all that is drawn."""
+        return max(self.value, *self.dots, *(self.interval or (0.0,)), 0.0)
+
+
+def ratio_plot(scene: Scene, pairings: Sequence[Pairing]) -> Iterator[Plot]:
+    """How many times as fast, with its interval; the line at 1 is "as fast"."""
+    mine = [pair for pair in pairings if pair.workload == scene.workload]
+    if not mine:
+        return
+    shown = mine[:MOST_BARS]
+    labels = [_pair_label(pair) for pair in shown]
+
+    def fill(_: Figure, axes: Axes) -> None:
+        for row, (pair, label) in enumerate(zip(shown, labels, strict=True)):
+            colour = scene.looks.colour(pair.faster)
+            low, high = pair.interval or (pair.ratio, pair.ratio)
+            axes.hlines(row, low, high, color=colour, lw=2.5)
+            filled = colour if pair.verdict == "faster" else "none"
+            axes.plot(pair.ratio, row, scene.looks.marker(pair.faster), ms=8, mfc=filled, mec=colour, mew=1.6)
+            axes.annotate(f"{pair.ratio:.2f}", (high, row), (7, 0), textcoords="offset points", va="center")
+            axes.text(0, row - 0.38, label, transform=axes.get_yaxis_transform(), va="center", fontsize=9.5)
+        axes.axvline(1, color=INK, lw=1, ls="--")
+        _rows(axes, len(shown), max(max(pair.ratio, *(pair.interval or (0,))) for pair in shown) * 1.15, "times as fast")
+
+    title = "How many times as fast"
+    told = "; ".join(
+        f"{label}: {pair.ratio:.2f}" + (f" [{pair.interval[0]:.2f}, {pair.interval[1]:.2f}]" if pair.interval else "")
+        for pair, label in zip(shown, labels, strict=True)
+    )
+    caption = "Ratio of steady epochs. Filled: a verdict; hollow: none. Lines: 95 % intervals, where repeats give one."
+    if len(shown) < len(mine):
+        caption += f" The first {len(shown)} of {len(mine)} pairs."
+    svg = draw(f"{scene.name}-ratio", 0.75 + 0.5 * len(shown), f"{title}. {told}", scene.mark, fill)
+    yield Plot(title, caption, svg)
+
+
+def _pair_label(pair: Pairing) -> str:
+    batch = "" if pair.global_batch is None else f", batch {pair.global_batch}"
+    return f"{shortened(pair.faster, 20)} over {shortened(pair.slower, 20)}{batch}"
+
 
 def speed_bars(scene: Scene) -> Iterator[Plot]:
-    theirs = {(each.train_samples, each.global_batch) for each in scene.published}
+    """Time and cost of a steady epoch and of a sample; published ones where they are of the same size."""
     sizes = {(group.train_samples, group.global_batch) for group in scene.groups}
-    same = [each for each in scene.published if each.epoch_s and (each.train_samples, each.global_batch) in sizes]
-    batch = [each for each in scene.published if each.sample_us and each.global_batch in {b for _, b in sizes}]
-    differ = "" if same or not theirs else " Published epochs are of another number of samples and not drawn."
+    batches = {batch for _, batch in sizes}
+    epochs = [(each, each.epoch_s) for each in scene.published if each.global_batch in batches and each.epoch_s]
+    same = [(each, value) for each, value in epochs if (each.train_samples, each.global_batch) in sizes]
+    samples = [(each, each.sample_us) for each in scene.published if each.global_batch in batches and each.sample_us]
+    said = " Published epochs are of another number of samples: not drawn." if len(same) < len(epochs) else ""
+    yield from _group_bars(scene, "epoch", "Steady epoch, s", lambda run: run.steady_epoch_s, same, said)
     yield from _group_bars(
-        scene,
-        "epoch",
-        "Steady epoch",
-        "s",
-        lambda run: run.steady_epoch_s,
-        [(each, each.epoch_s) for each in same],
-        differ,
-    )
-    micro = [(each, each.sample_us) for each in batch]
-    yield from _group_bars(
-        scene, "sample", "Time per sample", "µs", lambda run: run.sample_s and run.sample_s * 1e6, micro
+        scene, "sample", "Time per sample, µs", lambda run: run.sample_s and run.sample_s * 1e6, samples
     )
     yield from _group_bars(
-        scene, "usd", "Cost of a steady epoch", "USD", lambda run: as_float(run.usd_per_steady_epoch)
+        scene, "usd", "Cost of a steady epoch, USD", lambda run: as_float(run.usd_per_steady_epoch)
     )
 
 
 def target_bars(scene: Scene) -> Iterator[Plot]:
+    """What it took to reach the target accuracy."""
     targets = {run.target_accuracy for run in scene.runs if run.target_accuracy is not None}
-    if not targets:
-        return
-    said = f" Target: {max(targets):.2%} test accuracy. A run that did not reach it has no dot."
-    yield from _group_bars(scene, "target", "Time to the target accuracy", "s", lambda run: run.target_s, (), said)
-    usd = _group_bars(
-        scene, "target-usd", "Cost of the target accuracy", "USD", lambda run: as_float(run.target_usd), (), said
-    )
-    yield from usd
+    if targets:
+        said = f" Target: {max(targets):.2%} test accuracy. A run that did not reach it has no dot."
+        title = "{} to the target accuracy, {}"
+        yield from _group_bars(scene, "target", title.format("Time", "s"), lambda run: run.target_s, (), said)
+        yield from _group_bars(
+            scene, "target-usd", title.format("Cost", "USD"), lambda run: as_float(run.target_usd), (), said
+        )
 
 
 def _group_bars(
     scene: Scene,
     name: str,
     title: str,
-    unit: str,
     figure: Callable[[Measured], float | None],
-    published: Sequence[tuple[Published, float | None]] = (),
+    published: Sequence[tuple[Published, float]] = (),
     more: str = "",
 ) -> Iterator[Plot]:
+    """A bar for each group that has the figure, sorted by size of data and batch; nothing when none has."""
     rows: list[tuple[tuple[int, int, int], Bar]] = []
     for group in scene.groups:
-        dots = tuple(value for run in scene.members(group) if (value := figure(run)) is not None)
+        dots = tuple(value for run in scene.members(group) if (value := figure(run)) is not None and value > 0)
         if dots:
             key = (group.train_samples or 0, group.global_batch or 0, 0)
-            interval = group.interval_of(name)
-            rows.append((key, Bar(scene.looks.label(group), median(dots), dots, interval, group.accelerator)))
+            label = scene.looks.label(group)
+            rows.append((key, Bar(label, centre(dots), dots, centre_interval(dots), group.accelerator)))
     if not rows:
         return
     for each, value in published:
         label = f"{each.accelerator}, batch {each.global_batch} (published, {each.experiment})"
-        rows.append(((each.train_samples or 0, each.global_batch or 0, 1), Bar(label, value or 0.0)))
+        rows.append(((each.train_samples or 0, each.global_batch or 0, 1), Bar(label, value)))
     bars = [bar for _, bar in sorted(rows, key=lambda row: row[0])]
-    caption = (
-        "Bars: medians over runs; dots: single runs; black lines: 95 % intervals."
-        if any(bar.interval for bar in bars)
-        else "Bars: medians over runs; dots: single runs."
-    )
+    caption = "Bars: geometric means over runs; dots: single runs."
+    if any(bar.interval for bar in bars):
+        caption += " Lines below: 95 % intervals."
     if published:
         caption += " Hollow: published by others, one run each, in no statistic."
-    yield _bar_plot(scene, name, f"{title}, {unit}", bars, unit, caption + more)
+    yield _bar_plot(scene, name, title, bars, caption + more)
 
 
-def _bar_plot(scene: Scene, name: str, title: str, bars: Sequence[Bar], unit: str, caption: str) -> Plot:
+def _bar_plot(scene: Scene, name: str, title: str, bars: Sequence[Bar], caption: str) -> Plot:
     shown = bars[:MOST_BARS]
     if len(shown) < len(bars):
         caption += f" The first {len(shown)} of {len(bars)} rows; all of them are in the tables."
 
     def fill(_: Figure, axes: Axes) -> None:
-        top = max(max(bar.value, *bar.dots, *(bar.interval or ())) if bar.dots else bar.value for bar in shown)
         for row, bar in enumerate(shown):
             hollow = bar.accelerator is None
             colour = "none" if bar.accelerator is None else scene.looks.colour(bar.accelerator)
@@ -123,13 +156,12 @@ def _bar_plot(scene: Scene, name: str, title: str, bars: Sequence[Bar], unit: st
             if bar.interval:
                 low, high = bar.interval
                 axes.errorbar((low + high) / 2, row + 0.27, xerr=(high - low) / 2, color=INK, capsize=3, lw=1.2)
-            reach = max(bar.value, *bar.dots, *(bar.interval or ())) if bar.dots else bar.value
-            axes.annotate(short(bar.value), (reach, row), (5, 0), textcoords="offset points", va="center")
+            axes.annotate(short(bar.value), (bar.reach, row), (6, 0), textcoords="offset points", va="center")
             where = axes.get_yaxis_transform()
             axes.text(0.0, row - 0.36, bar.label, transform=where, va="center", ha="left", fontsize=9.5)
-        _rows(axes, len(shown), top * 1.22, title)
+        _rows(axes, len(shown), max(bar.reach for bar in shown) * 1.22, title)
 
-    told = "; ".join(f"{bar.label}: {short(bar.value)} {unit}" for bar in shown)
+    told = "; ".join(f"{bar.label}: {short(bar.value)}" for bar in shown)
     svg = draw(f"{scene.name}-{name}", 0.75 + 0.5 * len(shown), f"{title}. {told}", scene.mark, fill)
     return Plot(title, caption, svg)
 
@@ -150,8 +182,8 @@ def first_epochs(scene: Scene) -> Iterator[Plot]:
     for group in scene.groups[:MOST_BARS]:
         members = scene.members(group)
         values = (
-            median_known(run.first_epoch_s for run in members),
-            median_known(run.second_epoch_s for run in members),
+            middle(run.first_epoch_s for run in members),
+            middle(run.second_epoch_s for run in members),
             group.steady_epoch_s,
         )
         rows.append((group, values))
@@ -181,7 +213,7 @@ def first_epochs(scene: Scene) -> Iterator[Plot]:
     svg = draw(
         f"{scene.name}-epochs", 1.05 + 0.5 * len(rows), f"First, second, steady epoch in s. {told}", scene.mark, fill
     )
-    yield Plot("First, second and steady epoch, s", "Medians over runs. Compilation is in none of them.", svg)
+    yield Plot("First, second and steady epoch, s", "Geometric means over runs. Compilation is in none of them.", svg)
 
 
 def time_parts(scene: Scene) -> Iterator[Plot]:
@@ -214,7 +246,7 @@ def time_parts(scene: Scene) -> Iterator[Plot]:
     )
     rented = any(run.stages for run in chosen)
     caption = (
-        "From the first kill switch armed to the VM proven gone; rented: waiting, following and all that no other part has."
+        "From the first kill switch armed to the VM proven gone. Waiting: the rest of the train stage."
         if rented
         else "The trainer's own time; what it takes to rent a VM is not known of these runs."
     )

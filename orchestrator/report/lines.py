@@ -104,7 +104,7 @@ def sweep(scene: Scene) -> Iterator[Plot]:
         if group.global_batch and group.sample_s
     ]
     if len({batch for _, batch, _ in ours}) > 1:
-        caption = "Medians over runs." + (" Hollow and dashed: published by others." if theirs else "")
+        caption = "Geometric means over runs." + (" Hollow and dashed: published by others." if theirs else "")
         yield _line_plot(
             scene, "sweep", "Time per sample, µs, by batch size", "global batch size", "µs", ours, theirs, caption
         )
@@ -123,7 +123,7 @@ def scaling(scene: Scene) -> Iterator[Plot]:
     ]
     if len({samples for _, samples, _ in ours}) > 1:
         title = "Steady epoch, s, by training samples"
-        yield _line_plot(scene, "scaling", title, "training samples", "s", ours, [], "Medians over runs; logarithmic.")
+        yield _line_plot(scene, "scaling", title, "training samples", "s", ours, [], "Geometric means over runs; logarithmic.")
 
 
 def _line_plot(
@@ -182,5 +182,7 @@ def _apart(ticks: Sequence[float]) -> list[float]:
     """Ticks whose labels have room beside each other on a logarithmic axis."""
     room = (ticks[-1] / ticks[0]) ** (1 / 6)
     kept = [ticks[0]]
-    kept += [after for before, after in pairwise(ticks) if after >= kept[-1] * room]
+    for tick in ticks[1:]:
+        if tick >= kept[-1] * room:
+            kept.append(tick)
     return kept

@@ -8,6 +8,7 @@ from decimal import Decimal
 from statistics import median
 
 from orchestrator.domain.published import Published
+from orchestrator.domain.statistics import centre
 from orchestrator.report.answer import Answer, Group
 from orchestrator.report.comparison import SIMULATED
 from orchestrator.report.measured import Measured
@@ -74,20 +75,22 @@ def few(scene: Scene, most: int, figure: Callable[[Measured], float | None]) -> 
     known = [run for run in scene.runs if figure(run) is not None]
     if len(known) <= most:
         return known, ""
-    middle = []
+    picked = []
     for group in scene.groups:
         members = sorted(
             (run for run in scene.members(group) if figure(run) is not None), key=lambda run: figure(run) or 0
         )
-        middle += members[len(members) // 2 : len(members) // 2 + 1]
+        picked += members[len(members) // 2 : len(members) // 2 + 1]
     said = f" {len(known)} runs are too many to draw: one for each group, the middle one"
-    return middle[:most], f"{said}, {most} of {len(middle)} groups." if len(middle) > most else f"{said}."
+    return picked[:most], f"{said}, {most} of {len(picked)} groups." if len(picked) > most else f"{said}."
 
 
-def median_known(values: Iterable[float | None]) -> float | None:
-    """The median of those that are known."""
+def middle(values: Iterable[float | None]) -> float | None:
+    """The geometric mean of those that are known, as in a Group; with a 0 among them the median."""
     known = [value for value in values if value is not None]
-    return median(known) if known else None
+    if not known:
+        return None
+    return centre(known) if min(known) > 0 else median(known)
 
 
 def as_float(value: Decimal | None) -> float | None:

@@ -223,9 +223,9 @@ def _batch_sheets(answer: Answer) -> Iterator[Sheet]:
             ("workload", "samples", "batch", *columns),
             ("samples", "batch", *columns),
             tuple(rows),
-            ("medians over runs; published: single runs of others, headed 'step time' there though it is per sample",)
+            ("geometric means over runs; published: single runs of others, headed 'step time' there though per sample",)
             if published
-            else ("medians over runs",),
+            else ("geometric means over runs",),
         )
 
     yield sheet(
