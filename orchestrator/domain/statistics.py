@@ -115,8 +115,8 @@ def centre(figures: Sequence[float]) -> float:
 def centre_interval(figures: Sequence[float], error: float = FALSE_VERDICTS) -> Interval | None:
     """The interval that holds one accelerator's true geometric mean but for a share `error` of the cases.
 
-    A t interval of the logs. None with fewer than two runs, and when they do not scatter. Two such intervals may overlap
-    while `ratio_interval` excludes 1: a difference is judged by that one.
+    A t interval of the logs. None with fewer than two runs, and when they do not scatter. Two such intervals may
+    overlap while `ratio_interval` excludes 1: a difference is judged by that one.
     """
     from scipy.special import stdtrit
 

@@ -1,4 +1,4 @@
-"""Everything that a report shows: the comparison, targets reached, runs of a kind together, and what others published."""
+"""What does a report show? The comparison, targets reached, runs of a kind together, and what others published."""
 
 from __future__ import annotations
 

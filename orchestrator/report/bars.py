@@ -44,19 +44,21 @@ def ratio_plot(scene: Scene, pairings: Sequence[Pairing]) -> Iterator[Plot]:
     if not mine:
         return
     shown = mine[:MOST_BARS]
-    labels = [_pair_label(pair) for pair in shown]
+    labels = [_pair_label(pair, scene) for pair in shown]
 
     def fill(_: Figure, axes: Axes) -> None:
         for row, (pair, label) in enumerate(zip(shown, labels, strict=True)):
             colour = scene.looks.colour(pair.faster)
+            axes.vlines(1, row - 0.18, row + 0.4, color=INK, lw=1, ls="--")  # as fast; not through the labels
             low, high = pair.interval or (pair.ratio, pair.ratio)
             axes.hlines(row, low, high, color=colour, lw=2.5)
             filled = colour if pair.verdict == "faster" else "none"
             axes.plot(pair.ratio, row, scene.looks.marker(pair.faster), ms=8, mfc=filled, mec=colour, mew=1.6)
             axes.annotate(f"{pair.ratio:.2f}", (high, row), (7, 0), textcoords="offset points", va="center")
-            axes.text(0, row - 0.38, label, transform=axes.get_yaxis_transform(), va="center", fontsize=9.5)
-        axes.axvline(1, color=INK, lw=1, ls="--")
-        _rows(axes, len(shown), max(max(pair.ratio, *(pair.interval or (0,))) for pair in shown) * 1.15, "times as fast")
+            _name_row(axes, row, label)
+        _rows(
+            axes, len(shown), max(max(pair.ratio, *(pair.interval or (0,))) for pair in shown) * 1.15, "times as fast"
+        )
 
     title = "How many times as fast"
     told = "; ".join(
@@ -70,9 +72,10 @@ def ratio_plot(scene: Scene, pairings: Sequence[Pairing]) -> Iterator[Plot]:
     yield Plot(title, caption, svg)
 
 
-def _pair_label(pair: Pairing) -> str:
+def _pair_label(pair: Pairing, scene: Scene) -> str:
     batch = "" if pair.global_batch is None else f", batch {pair.global_batch}"
-    return f"{shortened(pair.faster, 20)} over {shortened(pair.slower, 20)}{batch}"
+    samples = f", {pair.train_samples:,} samples" if scene.looks.several_samples and pair.train_samples else ""
+    return f"{scene.looks.name(pair.faster)} over {scene.looks.name(pair.slower)}{batch}{samples}"
 
 
 def speed_bars(scene: Scene) -> Iterator[Plot]:
@@ -87,9 +90,7 @@ def speed_bars(scene: Scene) -> Iterator[Plot]:
     yield from _group_bars(
         scene, "sample", "Time per sample, µs", lambda run: run.sample_s and run.sample_s * 1e6, samples
     )
-    yield from _group_bars(
-        scene, "usd", "Cost of a steady epoch, USD", lambda run: as_float(run.usd_per_steady_epoch)
-    )
+    yield from _group_bars(scene, "usd", "Cost of a steady epoch, USD", lambda run: as_float(run.usd_per_steady_epoch))
 
 
 def target_bars(scene: Scene) -> Iterator[Plot]:
@@ -157,13 +158,18 @@ def _bar_plot(scene: Scene, name: str, title: str, bars: Sequence[Bar], caption:
                 low, high = bar.interval
                 axes.errorbar((low + high) / 2, row + 0.27, xerr=(high - low) / 2, color=INK, capsize=3, lw=1.2)
             axes.annotate(short(bar.value), (bar.reach, row), (6, 0), textcoords="offset points", va="center")
-            where = axes.get_yaxis_transform()
-            axes.text(0.0, row - 0.36, bar.label, transform=where, va="center", ha="left", fontsize=9.5)
+            _name_row(axes, row, bar.label)
         _rows(axes, len(shown), max(bar.reach for bar in shown) * 1.22, title)
 
     told = "; ".join(f"{bar.label}: {short(bar.value)}" for bar in shown)
     svg = draw(f"{scene.name}-{name}", 0.75 + 0.5 * len(shown), f"{title}. {told}", scene.mark, fill)
     return Plot(title, caption, svg)
+
+
+def _name_row(axes: Axes, row: int, label: str) -> None:
+    """Above the bar, so that a long name runs into nothing."""
+    where = axes.get_yaxis_transform()
+    axes.annotate(label, (0, row - 0.37), (3, 0), xycoords=where, textcoords="offset points", va="center", fontsize=9.5)
 
 
 def _rows(axes: Axes, count: int, right: float, label: str) -> None:
@@ -200,9 +206,7 @@ def first_epochs(scene: Scene) -> Iterator[Plot]:
                     label = words if row == 0 else None
                     size = 14 if marker == "|" else 7
                     axes.plot(value, row, marker, ms=size, mfc="none", mec=INK, mew=1.4, label=label, ls="none")
-            axes.text(
-                0, row - 0.38, scene.looks.label(group), transform=axes.get_yaxis_transform(), va="center", fontsize=9.5
-            )
+            _name_row(axes, row, scene.looks.label(group))
         _rows(axes, len(rows), max(value for _, values in rows for value in values if value) * 1.1, "epoch, s")
         figure.legend(loc="outside lower left", ncols=3)
 
@@ -235,7 +239,7 @@ def time_parts(scene: Scene) -> Iterator[Plot]:
                 left += seconds
             axes.annotate(short(left), (left, row), (4, 0), textcoords="offset points", va="center")
             label = shortened(f"{run.name}: {scene.looks.label(run)}", 56)
-            axes.text(0, row - 0.38, label, transform=axes.get_yaxis_transform(), va="center", fontsize=9.5)
+            _name_row(axes, row, label)
         _rows(axes, len(chosen), max(totals) * 1.17, "s")
         figure.legend(loc="outside lower left", ncols=3, handlelength=1.4, columnspacing=1.2)
 

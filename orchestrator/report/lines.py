@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, NullLocator
+from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 
+from orchestrator.report.answer import Group
 from orchestrator.report.measured import CurvePoint, Measured
 from orchestrator.report.scene import Scene, as_float, few, short
-from orchestrator.report.svg import INK, MARKERS, PALETTE, Plot, draw, plain_axis, shortened
+from orchestrator.report.svg import INK, LINES, MARKERS, PLAIN, Plot, draw, plain_axis
 
 MOST_CURVES = 24
 """More runs than this, and one curve stands for each group."""
@@ -56,7 +58,7 @@ def _curve_plot(
                 [y for _, y in points],
                 color=scene.looks.colour(run.accelerator),
                 marker=scene.looks.marker(run.accelerator),
-                linestyle=scene.looks.line(run.global_batch),
+                linestyle=scene.looks.line(run),
                 ms=4 if len(points) < 30 else 0,
                 lw=1.4,
                 label=None if label in named else label,
@@ -91,91 +93,102 @@ def _legend_in(labels: Sequence[str]) -> float:
     return 0.2 * -(-len(labels) // _columns(labels)) if labels else 0.0
 
 
+@dataclass(frozen=True)
+class Line:
+    """One line of a sweep; a hollow one was published by others."""
+
+    label: str
+    points: tuple[tuple[float, float], ...]
+    colour: str
+    marker: str
+    style: str = "-"
+    hollow: bool = False
+
+
 def sweep(scene: Scene) -> Iterator[Plot]:
-    """Time per sample against batch size, as others have published it."""
-    theirs = [
-        (f"{each.accelerator} (published)", float(each.global_batch), each.sample_us)
-        for each in scene.published
-        if each.global_batch and each.sample_us
-    ]
-    ours = [
-        (group.accelerator, float(group.global_batch), group.sample_s * 1e6)
-        for group in scene.groups
-        if group.global_batch and group.sample_s
-    ]
-    if len({batch for _, batch, _ in ours}) > 1:
-        caption = "Geometric means over runs." + (" Hollow and dashed: published by others." if theirs else "")
-        yield _line_plot(
-            scene, "sweep", "Time per sample, µs, by batch size", "global batch size", "µs", ours, theirs, caption
+    """Time per sample against batch size, as others have published it; nothing for a single size."""
+    if len({group.global_batch for group in scene.groups}) < 2:
+        return
+    lines = _our_lines(scene, "global_batch", "train_samples", lambda group: group.sample_s * 1e6)
+    for index, name in enumerate(dict.fromkeys(each.accelerator for each in scene.published)):
+        mine = [each for each in scene.published if each.accelerator == name]
+        points = tuple(
+            (float(each.global_batch), each.sample_us) for each in mine if each.global_batch and each.sample_us
         )
+        if points:
+            lines.append(
+                Line(f"{name} (published)", points, INK, MARKERS[-1 - index % len(MARKERS)], "--", hollow=True)
+            )
+    caption = "Geometric means over runs." + (" Hollow: published by others." if lines[-1].hollow else "")
+    yield _line_plot(scene, "sweep", "Time per sample by batch size", ("global batch size", "µs"), lines, caption)
 
 
 def scaling(scene: Scene) -> Iterator[Plot]:
-    """Time of an epoch against the size of the data."""
-    ours = [
-        (
-            scene.looks.label(group).split(f", {group.train_samples:,} samples")[0],
-            float(group.train_samples),
-            group.steady_epoch_s,
-        )
-        for group in scene.groups
-        if group.train_samples
-    ]
-    if len({samples for _, samples, _ in ours}) > 1:
-        title = "Steady epoch, s, by training samples"
-        yield _line_plot(scene, "scaling", title, "training samples", "s", ours, [], "Geometric means over runs; logarithmic.")
+    """Time of an epoch against the size of the data; nothing for a single size."""
+    if len({group.train_samples for group in scene.groups}) < 2:
+        return
+    lines = _our_lines(scene, "train_samples", "global_batch", lambda group: group.steady_epoch_s)
+    caption = "Geometric means over runs; both axes logarithmic."
+    yield _line_plot(scene, "scaling", "Steady epoch by size of data", ("training samples", "s"), lines, caption)
+
+
+def _our_lines(scene: Scene, along: str, apart: str, figure: Callable[[Group], float]) -> list[Line]:
+    """A line for each accelerator and, where several are there, each value of `apart`, through those of `along`."""
+    others = list(dict.fromkeys(getattr(group, apart) for group in scene.groups))
+    words = {"global_batch": "batch {}", "train_samples": "{:,} samples"}[apart]
+    lines = []
+    for name in dict.fromkeys(group.accelerator for group in scene.groups):
+        for index, other in enumerate(others):
+            points = tuple(
+                (float(getattr(group, along)), figure(group))
+                for group in scene.groups
+                if group.accelerator == name and getattr(group, apart) == other and getattr(group, along)
+            )
+            if points:
+                told = f", {words.format(other)}" if len(others) > 1 and other is not None else ""
+                label = scene.looks.name(name) + told
+                style = LINES[index % len(LINES)]
+                lines.append(Line(label, points, scene.looks.colour(name), scene.looks.marker(name), style))
+    return lines
 
 
 def _line_plot(
-    scene: Scene,
-    name: str,
-    title: str,
-    x_label: str,
-    y_label: str,
-    ours: Iterable[tuple[str, float, float]],
-    theirs: Iterable[tuple[str, float, float]],
-    caption: str,
+    scene: Scene, name: str, title: str, axis_labels: tuple[str, str], lines: Sequence[Line], caption: str
 ) -> Plot:
-    lines: dict[tuple[str, bool], list[tuple[float, float]]] = {}
-    for hollow, points in ((False, ours), (True, theirs)):
-        for label, x, y in points:
-            lines.setdefault((label, hollow), []).append((x, y))
-    labels = [shortened(label, 42) for label, _ in lines]
-    ticks = sorted({x for points in lines.values() for x, _ in points})
+    labels = [line.label for line in lines]
+    ticks = sorted({x for line in lines for x, _ in line.points})
 
     def fill(figure: Figure, axes: Axes) -> None:
-        for index, ((_, hollow), points) in enumerate(lines.items()):
-            colour = INK if hollow else PALETTE[index % len(PALETTE)]
+        for line in lines:
             axes.plot(
-                *zip(*sorted(points), strict=True),
-                color=colour,
-                marker=MARKERS[index % len(MARKERS)],
-                ls="--" if hollow else "-",
-                lw=1.0 if hollow else 1.6,
-                mfc="none" if hollow else colour,
-                label=labels[index],
+                *zip(*sorted(line.points), strict=True),
+                color=line.colour,
+                marker=line.marker,
+                ls=line.style,
+                lw=1.0 if line.hollow else 1.6,
+                mfc="none" if line.hollow else line.colour,
+                label=line.label,
             )
         axes.set_xscale("log", base=2)
-        plain_axis(axes, "x")
-        axes.xaxis.set_major_locator(FixedLocator(_apart(ticks)))
-        axes.xaxis.set_minor_locator(NullLocator())
         if name == "scaling":
             axes.set_yscale("log")
-            plain_axis(axes, "y")
+            axes.yaxis.set_minor_formatter(NullFormatter())
+            axes.yaxis.set_major_formatter(PLAIN)
         else:
             plain_axis(axes, "y")
             axes.set_ylim(bottom=0)
-        axes.set_xlabel(x_label)
-        axes.set_ylabel(y_label)
+        axes.xaxis.set_major_formatter(PLAIN)
+        axes.xaxis.set_major_locator(FixedLocator(_apart(ticks)))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.set_xlabel(axis_labels[0])
+        axes.set_ylabel(axis_labels[1])
         _legend(figure, labels)
 
     told = "; ".join(
-        f"{label}{' (published)' if hollow and 'published' not in label else ''}: "
-        + ", ".join(f"{x:,.0f}: {short(y)}" for x, y in sorted(points))
-        for (label, hollow), points in lines.items()
+        f"{line.label}: " + ", ".join(f"{x:,.0f}: {short(y)}" for x, y in sorted(line.points)) for line in lines
     )
-    svg = draw(f"{scene.name}-{name}", 2.9 + _legend_in(labels), f"{title}. {told}", scene.mark, fill)
-    return Plot(title, caption, svg)
+    svg = draw(f"{scene.name}-{name}", 2.9 + _legend_in(labels), f"{title}, {axis_labels[1]}. {told}", scene.mark, fill)
+    return Plot(f"{title}, {axis_labels[1]}", caption, svg)
 
 
 def _apart(ticks: Sequence[float]) -> list[float]:

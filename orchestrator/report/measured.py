@@ -39,8 +39,8 @@ class Source:
 class CurvePoint(BaseModel):
     """What was known after an epoch and its evaluation.
 
-    `at_s` counts from the trainer's start, without the gaps between the parts of a resumed run; `usd` is the VM's hourly
-    rate for that time. `loss` is the mean training loss, dropout on.
+    `at_s` counts from the trainer's start, without the gaps between the parts of a resumed run; `usd` is the VM's
+    hourly rate for that time. `loss` is the mean training loss, dropout on.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

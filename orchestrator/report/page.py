@@ -17,6 +17,8 @@ from orchestrator.report.table import all_sheets
 
 MOST_WORKLOADS = 4
 """More than this in one page are in its tables only."""
+MOST_SENTENCES = 12
+MOST_NOTES = 40
 _OUTCOMES = {"same": "✓ same", "differs": "≠ differs", "void": "✗ void", "unknown": "? unknown"}
 
 
@@ -39,6 +41,8 @@ def render_page(answer: Answer, version: str) -> str:
         answer=answer,
         version=version,
         outcomes=_OUTCOMES,
+        most_sentences=MOST_SENTENCES,
+        most_notes=MOST_NOTES,
         drawn=[Drawn(scene.workload, tuple(plots(scene, answer))) for scene in shown[:MOST_WORKLOADS]],
         not_drawn=[scene.workload for scene in shown[MOST_WORKLOADS:]],
         sheets=all_sheets(answer),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from statistics import median
@@ -17,11 +17,22 @@ from orchestrator.report.svg import LINES, MARKERS, PALETTE, shortened
 
 @dataclass(frozen=True)
 class Looks:
-    """One colour and marker an accelerator, one line style a batch size: told apart without colour too."""
+    """One colour and marker an accelerator, one line style a batch and data size: told apart without colour too."""
 
     accelerators: tuple[str, ...]
-    batches: tuple[int | None, ...]
-    several_sizes: bool
+    names: tuple[str, ...]  # the accelerators', shortened
+    sizes: tuple[tuple[int | None, int | None], ...]  # global batch and samples
+    several_samples: bool
+
+    @classmethod
+    def of(cls, accelerators: Sequence[str], runs: Sequence[Measured]) -> Looks:
+        """Of all the accelerators on the page and the runs of one workload."""
+        sizes = tuple(dict.fromkeys((run.global_batch, run.train_samples) for run in runs))
+        several = len({samples for _, samples in sizes}) > 1
+        return cls(tuple(accelerators), told_apart(accelerators), sizes, several)
+
+    def name(self, accelerator: str) -> str:
+        return self.names[self.accelerators.index(accelerator)]
 
     def colour(self, accelerator: str) -> str:
         return PALETTE[self.accelerators.index(accelerator) % len(PALETTE)]
@@ -29,14 +40,14 @@ class Looks:
     def marker(self, accelerator: str) -> str:
         return MARKERS[self.accelerators.index(accelerator) % len(MARKERS)]
 
-    def line(self, batch: int | None) -> str:
-        return LINES[self.batches.index(batch) % len(LINES)]
+    def line(self, run: Measured) -> str:
+        return LINES[self.sizes.index((run.global_batch, run.train_samples)) % len(LINES)]
 
     def label(self, of: Group | Measured) -> str:
         """`v3-8, batch 256`, with the number of samples where that differs."""
         batch = "" if of.global_batch is None else f", batch {of.global_batch}"
-        samples = f", {of.train_samples:,} samples" if self.several_sizes and of.train_samples else ""
-        return f"{shortened(of.accelerator, 42 - len(batch) - len(samples))}{batch}{samples}"
+        samples = f", {of.train_samples:,} samples" if self.several_samples and of.train_samples else ""
+        return f"{self.name(of.accelerator)}{batch}{samples}"
 
 
 @dataclass(frozen=True)
@@ -62,12 +73,24 @@ def scenes(answer: Answer) -> Iterator[Scene]:
     for index, workload in enumerate(dict.fromkeys(run.workload for run in answer.runs)):
         runs = tuple(run for run in answer.runs if run.workload == workload)
         groups = [group for group in answer.groups if group.workload == workload]
-        groups.sort(key=lambda group: (group.train_samples or 0, group.global_batch or 0, group.accelerator))
-        batches = tuple(dict.fromkeys(run.global_batch for run in runs))
-        looks = Looks(accelerators, batches, len({run.train_samples for run in runs}) > 1)
+        groups.sort(key=lambda of: (of.train_samples or 0, of.global_batch or 0, accelerators.index(of.accelerator)))
         published = tuple(each for each in answer.published if each.workload == workload)
         mark = SIMULATED if any(run.simulated for run in runs) else ""
-        yield Scene(f"p{index}", workload, runs, tuple(groups), published, looks, mark)
+        yield Scene(f"p{index}", workload, runs, tuple(groups), published, Looks.of(accelerators, runs), mark)
+
+
+def told_apart(names: Sequence[str], length: int = 24) -> tuple[str, ...]:
+    """Short forms, no two the same: those that would be begin where they differ, or get a number."""
+    short_forms = [shortened(name, length) for name in names]
+    for form in {form for form in short_forms if short_forms.count(form) > 1}:
+        alike = [place for place, each in enumerate(short_forms) if each == form]
+        letters = zip(*(names[place] for place in alike), strict=False)
+        same = next((at for at, each in enumerate(letters) if len(set(each)) > 1), 0)
+        for number, place in enumerate(alike, start=1):
+            short_forms[place] = f"…{shortened(names[place][same:], length - 1)}"
+            if short_forms[place] in short_forms[:place]:
+                short_forms[place] += f" #{number}"
+    return tuple(short_forms)
 
 
 def few(scene: Scene, most: int, figure: Callable[[Measured], float | None]) -> tuple[list[Measured], str]:

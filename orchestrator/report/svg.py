@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 from xml.sax.saxutils import quoteattr
 
 from matplotlib import rc_context
@@ -20,10 +21,12 @@ WIDTH_IN = 5.2  # drawn for a phone's width: on a desk plots stand side by side
 INK = "#010203"  # becomes the page's text colour, light or dark
 GRID = "#808080"
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""Okabe and Ito's colours for all kinds of colour vision, without black and yellow, which one of light and dark hides."""
+"""Okabe and Ito's colours for every kind of colour vision, without black and yellow: light or dark would hide one."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES = ("-", "--", ":", "-.")
-_STYLE = {
+PLAIN = FuncFormatter(lambda value, _: f"{value:,.8f}".rstrip("0").rstrip("."))
+"""Whole decimals, no exponent and no offset."""
+_STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "text.parse_math": False,
     "font.size": 10,
@@ -95,11 +98,10 @@ def _rounded(attribute: str) -> str:
 
 def plain_axis(axes: Axes, axis: str = "both", *, whole: bool = False) -> None:
     """Few ticks, whole decimals, no exponent and no offset; `whole`: at whole numbers only."""
-    formatter = FuncFormatter(lambda value, _: f"{value:,.8f}".rstrip("0").rstrip("."))
     for name, each in (("x", axes.xaxis), ("y", axes.yaxis)):
         if axis in (name, "both"):
             each.set_major_locator(MaxNLocator(5, integer=whole))
-            each.set_major_formatter(formatter)
+            each.set_major_formatter(PLAIN)
 
 
 def shortened(text: str, length: int = 46) -> str:

@@ -10,7 +10,7 @@ from orchestrator.domain.money import usd
 from orchestrator.domain.published import Published
 from orchestrator.domain.runs import Stage
 from orchestrator.report.answer import Answer, Group
-from orchestrator.report.comparison import SIMULATED, epoch_usd
+from orchestrator.report.comparison import SIMULATED, Interval, epoch_usd
 from orchestrator.report.measured import Measured
 
 _STAGES = (Stage.PROVISION, Stage.PREPARE, Stage.TRAIN, Stage.COLLECT, Stage.TEARDOWN)
@@ -42,6 +42,8 @@ def all_sheets(answer: Answer) -> tuple[Sheet, ...]:
     if any(run.stages for run in answer.runs):
         found.append(_sheet(answer, "Stages, seconds and USD", _STAGE_CELLS, _STAGE_LEGEND))
     found.append(_sheet(answer, "Data", _DATA, _DATA_LEGEND))
+    if answer.pairings:
+        found.append(_pair_sheet(answer))
     found += _batch_sheets(answer)
     if answer.published:
         found.append(_published_sheet(answer.published))
@@ -138,7 +140,7 @@ _SPEEDS: Cells = {
 }
 _SPEEDS_LEGEND = (
     "p50 p90 p99: time per step, over blocks of steps; µs/sample: steady epoch / its samples; a chip: samples/s of one",
-    "M/USD: million training samples for a dollar; MFU: model FLOP/s as share of the peak; predict: latency of one image",
+    "M/USD: million training samples a dollar; MFU: model FLOP/s as share of the peak; predict: latency of one image",
 )
 _RESULTS: Cells = {
     "accuracy": lambda run: _share(run.accuracy, 2),
@@ -171,8 +173,8 @@ _STAGE_CELLS: Cells = {
     "besides USD": lambda run: "-" if run.side_usd is None else epoch_usd(run.side_usd),
 }
 _STAGE_LEGEND = (
-    "seconds by the ledger's events, over all attempts; USD: the VM's rate for the part of them that billed; train: with",
-    "the trainer's own total; besides: storage, operations, egress, scheduler jobs. Rounding adds a second an attempt",
+    "seconds by the ledger's events, over all attempts; train has the trainer's total in it; USD: the VM's rate for what",
+    "of them billed, without rounding up; besides: storage, operations, egress, scheduler jobs",
 )
 _DATA: Cells = {
     "workload": lambda run: run.workload,
@@ -186,6 +188,29 @@ _DATA: Cells = {
     "TensorFlow": lambda run: run.tensorflow or "-",
 }
 _DATA_LEGEND = ("data MB: the data set in the bucket; read MB: shard files, all epochs, 1 MB = 1e6 bytes",)
+
+
+def _pair_sheet(answer: Answer) -> Sheet:
+    figures = ("batch", "faster s", "slower s", "runs", "times as fast", "95 %", "times as dear", "95 % of that")
+    rows = tuple(
+        (
+            *(pair.workload, pair.faster, pair.slower, _whole(pair.global_batch)),
+            *(number(pair.faster_s), number(pair.slower_s), f"{pair.faster_runs}, {pair.slower_runs}"),
+            *(f"{pair.ratio:.2f}", _interval(pair.interval)),
+            # The ratio of what an epoch costs is slower / faster: turned over it says what the speed is paid with.
+            "-" if pair.epoch_usd_ratio is None else f"{1 / pair.epoch_usd_ratio:.2f}",
+            _interval(pair.epoch_usd_interval and (1 / pair.epoch_usd_interval[1], 1 / pair.epoch_usd_interval[0])),
+            pair.verdict,
+        )
+        for pair in answer.pairings
+    )
+    columns = ("workload", "faster", "slower", *figures, "verdict")
+    legend = ("times as fast: of steady epochs; times as dear: an epoch on the faster one over one on the slower",)
+    return Sheet(f"Pairs{_mark(answer)}", columns, figures, rows, legend)
+
+
+def _interval(interval: Interval | None) -> str:
+    return "-" if interval is None else f"{interval[0]:.2f} to {interval[1]:.2f}"
 
 
 def _batch_sheets(answer: Answer) -> Iterator[Sheet]:
