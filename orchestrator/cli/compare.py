@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option("--html", "page", type=click.Path(path_type=Path), metavar="FILE", help="Write one page with plots.")
 @click.option("--csv", "folder", type=click.Path(path_type=Path), metavar="FOLDER", help="Write all tables as CSV.")
 @click.option("--target-accuracy", type=float, metavar="SHARE", help="When was it reached, at what cost? 0.97 = 97 %.")
-@click.option("--force", is_flag=True, help="Compare although it means little: simulated with real runs, for example.")
+@click.option("--force", is_flag=True, help="Show runs side by side that cannot be compared, and say why.")
 @output.json_option
 def compare(
     what: tuple[str, ...],
@@ -85,7 +85,7 @@ def show_comparison(runs: Sequence[Run], ledger: Ledger | None = None) -> None:
     if not sources:
         output.say("no run has a record: nothing to compare")
         return
-    answer = make_answer(sources)
+    answer = make_answer(sources, force=True)  # the money is spent: what makes it void is shown, not refused
     _show(answer, sheets(answer))
 
 
@@ -94,7 +94,8 @@ def _show(answer: Answer, shown: Sequence[Sheet]) -> None:
 
     console = output.stdout()
     lines = [pairing.sentence for pairing in answer.pairings]
-    lines += [f"not the same: {check.name}: {check.detail}" for check in answer.fairness if check.outcome != "same"]
+    said = {"void": "void", "differs": "not the same", "unknown": "not known"}
+    lines += [f"{said[each.outcome]}: {each.name}: {each.detail}" for each in answer.fairness if each.outcome in said]
     lines += [f"note: {line}" for line in answer.notes]
     for line in lines:
         console.print(Text(line), soft_wrap=not console.is_terminal)

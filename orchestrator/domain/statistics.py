@@ -109,7 +109,7 @@ def more_repeats(left: Sequence[float], right: Sequence[float], error: float = F
 
 def centre(figures: Sequence[float]) -> float:
     """The geometric mean: what `ratio_interval` is an interval of."""
-    return geometric_mean(figures)
+    return figures[0] if len(set(figures)) == 1 else geometric_mean(figures)
 
 
 def centre_interval(figures: Sequence[float], error: float = FALSE_VERDICTS) -> Interval | None:

@@ -9,9 +9,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from orchestrator.domain.published import Published, published_results
-from orchestrator.domain.statistics import centre, centre_interval
+from orchestrator.domain.statistics import Interval, centre, centre_interval
 from orchestrator.errors import UsageError
-from orchestrator.report.comparison import Comparison, Interval, compare_sources
+from orchestrator.report.comparison import Comparison, compare_sources, each_once
 from orchestrator.report.measured import Measured, Source
 
 DEFAULT_TARGET = "the lowest final accuracy of a workload's succeeded runs, so that all of them reach it"
@@ -89,7 +89,7 @@ def with_targets(runs: Sequence[Measured], asked: float | None) -> Iterable[Meas
 
 def _groups(runs: Sequence[Measured]) -> Iterable[Group]:
     alike: dict[tuple[str, str, int | None, int | None], list[Measured]] = {}
-    for run in runs:
+    for run in each_once(runs):
         if run.status == "succeeded" and run.steady_epoch_s and run.sample_s:
             alike.setdefault((run.workload, run.accelerator, run.global_batch, run.train_samples), []).append(run)
     for (workload, accelerator, batch, samples), members in alike.items():

@@ -3,59 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from decimal import Decimal
-from itertools import combinations
-from statistics import median
-from typing import Literal
+from collections.abc import Iterator, Sequence
 
 from pydantic import BaseModel, ConfigDict
 
-from orchestrator.domain.money import usd
+from orchestrator.domain.statistics import outliers
 from orchestrator.errors import UsageError
-from orchestrator.report.fairness import Check, checks
+from orchestrator.report.fairness import Check, checks, checks_of_unpaired, merged, simulated_or_real
+from orchestrator.report.matching import Match, matches
 from orchestrator.report.measured import Measured, Source, measured
+from orchestrator.report.pairing import SIMULATED, Pairing, epoch_usd
+from orchestrator.report.verdict import pairings, title
 
-Interval = tuple[float, float]
-IntervalOf = Callable[[Sequence[float], Sequence[float]], Interval | None]
-"""From the steady epoch times of two accelerators' runs to an interval of their ratio; None when there are too few."""
-SIMULATED = "simulated: speeds mean nothing"
-
-
-Verdict = Literal["faster", "inconclusive", "observation"]
-
-
-class Pairing(BaseModel):
-    """Two accelerators that trained the same: `ratio` = slower / faster, of the centres of their runs' steady epochs.
-
-    `interval` holds the ratio with 95 % confidence, `epoch_usd_interval` that of what an epoch costs on them, slower /
-    faster too: below 1 the faster one is dearer. `verdict`: "faster" when the interval excludes 1, "inconclusive" when
-    it holds 1, "observation" without an interval, for lack of repeats. `more_repeats` a side would probably decide an
-    inconclusive one, at `more_usd` for all of them; None where it is not known. `train_samples`: None when it was not
-    the same on both sides, as for `global_batch`.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    workload: str
-    global_batch: int | None
-    train_samples: int | None
-    faster: str
-    slower: str
-    faster_s: float
-    slower_s: float
-    faster_runs: int
-    slower_runs: int
-    ratio: float
-    interval: Interval | None
-    faster_epoch_usd: Decimal | None
-    slower_epoch_usd: Decimal | None
-    epoch_usd_ratio: float | None
-    epoch_usd_interval: Interval | None
-    verdict: Verdict
-    more_repeats: int | None
-    more_usd: Decimal | None
-    sentence: str
+__all__ = ["SIMULATED", "Check", "Comparison", "Pairing", "compare_sources", "epoch_usd"]
 
 
 class Comparison(BaseModel):
@@ -71,106 +31,55 @@ class Comparison(BaseModel):
     notes: tuple[str, ...]
 
 
-def compare_sources(
-    sources: Sequence[Source], *, force: bool = False, interval_of: IntervalOf | None = None
-) -> Comparison:
-    """Put records side by side. Raises UsageError when simulated ones would be mixed with real ones without `force`."""
+def compare_sources(sources: Sequence[Source], *, force: bool = False) -> Comparison:
+    """Put records side by side. Raises UsageError when a void check makes that mean nothing, unless `force`.
+
+    A sweep may stop when every pairing of it is "faster" here: the sources' `looks` pay for having looked before.
+    """
     times = Counter(source.record.run_id for source in sources)
     runs = tuple(
         measured(source, source.record.run_id if times[source.record.run_id] == 1 else source.path)
         for source in sources
     )
-    simulated = [run.name for run in runs if run.simulated]
-    if 0 < len(simulated) < len(runs) and not force:
-        raise UsageError(
-            f"simulated and real runs cannot be compared: {', '.join(simulated)} ran on the local cloud, whose speeds "
-            "mean nothing",
-            "compare runs of one kind, or add --force to see them side by side all the same",
-        )
-    usable = [run for run in runs if run.status == "succeeded" and run.steady_epoch_s is not None]
-    pairings = tuple(_pairings(usable, interval_of))
+    usable = [run for run in each_once(runs) if run.status == "succeeded" and run.steady_epoch_s]
+    found = tuple(matches(usable))
+    each = [checks(match) for match in found]
+    sizes = len({match.train_samples for match in found}) > 1
+    titles = [
+        f"{title(match, sizes=sizes)}, {match.left[0].accelerator} and {match.right[0].accelerator}" for match in found
+    ]
+    fairness = merged(titles, each) if found else checks_of_unpaired(usable or runs)
+    fairness = (simulated_or_real(runs), *fairness[1:])
+    _refuse_void(fairness, force=force)
+    voids = [[check.name for check in looked if check.outcome == "void"] for looked in each]
+    looks = max((source.looks for source in sources), default=1)
+    told = pairings(found, voids, looks)
+    notes = (*_notes(runs, usable, found), *_how_sure(told, looks))
     return Comparison(
-        verdict="; ".join(pairing.sentence for pairing in pairings) or "nothing to compare",
-        simulated=bool(simulated),
+        verdict="; ".join(pairing.sentence for pairing in told) or notes[-1],
+        simulated=any(run.simulated for run in runs),
         runs=runs,
-        pairings=pairings,
-        fairness=checks(runs),
-        notes=tuple(_notes(runs, usable, pairings)),
+        pairings=told,
+        fairness=fairness,
+        notes=notes,
     )
 
 
-def _pairings(runs: Sequence[Measured], interval_of: IntervalOf | None) -> Iterator[Pairing]:
-    """Accelerators in pairs, for each workload and, where both ran it, each global batch."""
-    for workload in dict.fromkeys(run.workload for run in runs):
-        same = [run for run in runs if run.workload == workload]
-        for one, other in combinations(dict.fromkeys(run.accelerator for run in same), 2):
-            left = [run for run in same if run.accelerator == one]
-            right = [run for run in same if run.accelerator == other]
-            batches_of_both = {run.global_batch for run in left} & {run.global_batch for run in right}
-            shared = sorted(batch for batch in batches_of_both if batch is not None)
-            batches: Sequence[int | None] = shared or [None]
-            for batch in batches:
-                yield _pair(
-                    [run for run in left if batch in (None, run.global_batch)],
-                    [run for run in right if batch in (None, run.global_batch)],
-                    batch,
-                    interval_of,
-                )
+def each_once(runs: Sequence[Measured]) -> list[Measured]:
+    """Each training once, however often its record was handed in: a copy is no repeat."""
+    return list({(run.run, run.started_at): run for run in reversed(runs)}.values())[::-1]
 
 
-def _pair(
-    left: Sequence[Measured], right: Sequence[Measured], batch: int | None, interval_of: IntervalOf | None
-) -> Pairing:
-    fast, slow = sorted((left, right), key=lambda runs: median(_seconds(runs)))
-    fast_s, slow_s = median(_seconds(fast)), median(_seconds(slow))
-    interval = interval_of(_seconds(slow), _seconds(fast)) if interval_of else None
-    found = Pairing(
-        workload=fast[0].workload,
-        global_batch=batch,
-        train_samples=fast[0].train_samples,
-        faster=fast[0].accelerator,
-        slower=slow[0].accelerator,
-        faster_s=fast_s,
-        slower_s=slow_s,
-        faster_runs=len(fast),
-        slower_runs=len(slow),
-        ratio=slow_s / fast_s if fast_s else 1.0,
-        interval=interval,
-        faster_epoch_usd=_epoch_usd(fast),
-        slower_epoch_usd=_epoch_usd(slow),
-        epoch_usd_ratio=None,
-        epoch_usd_interval=None,
-        verdict="observation" if interval is None else "faster" if interval[0] > 1 else "inconclusive",
-        more_repeats=None,
-        more_usd=None,
-        sentence="",
-    )
-    simulated = any(run.simulated for run in (*left, *right))
-    return found.model_copy(update={"sentence": _sentence(found, simulated=simulated)})
+def _refuse_void(fairness: Sequence[Check], *, force: bool) -> None:
+    void = [f"{check.name}: {check.detail}" for check in fairness if check.outcome == "void"]
+    if void and not force:
+        raise UsageError(
+            f"these runs cannot be compared; {'; '.join(void)}",
+            "leave out the runs that do not belong, or add --force to see all of them side by side all the same",
+        )
 
 
-def _sentence(pair: Pairing, *, simulated: bool) -> str:
-    batch = "different global batches" if pair.global_batch is None else f"global batch {pair.global_batch}"
-    times = f"{pair.faster} {_short(pair.faster_s)}, {pair.slower} {_short(pair.slower_s)}"
-    outcome = f"{pair.faster} was {pair.ratio:.2f} times as fast"
-    if f"{pair.ratio:.2f}" == "1.00":
-        outcome = "the same to two digits"
-    if pair.faster_epoch_usd is not None and pair.slower_epoch_usd is not None:
-        outcome += f", at {epoch_usd(pair.faster_epoch_usd)} an epoch against {epoch_usd(pair.slower_epoch_usd)}"
-    said = f"{pair.workload}, {batch}: steady epoch {times}: {outcome}; {_certainty(pair)}"
-    return f"{said}; {SIMULATED}" if simulated else said
-
-
-def _certainty(pair: Pairing) -> str:
-    if pair.interval is not None:
-        return f"the ratio lies between {pair.interval[0]:.2f} and {pair.interval[1]:.2f}"
-    counts = f"{pair.faster_runs} and {pair.slower_runs} runs"
-    if pair.faster_runs == pair.slower_runs == 1:
-        counts = "one run each"
-    return f"{counts}: no interval, so this is an observation, not a verdict"
-
-
-def _notes(runs: Sequence[Measured], usable: Sequence[Measured], pairings: Sequence[Pairing]) -> Iterator[str]:
+def _notes(runs: Sequence[Measured], usable: Sequence[Measured], found: Sequence[Match]) -> Iterator[str]:
     for run in runs:
         if run.parts > 1:
             times = "once" if run.parts == 2 else f"{run.parts - 1} times"
@@ -182,7 +91,13 @@ def _notes(runs: Sequence[Measured], usable: Sequence[Measured], pairings: Seque
             yield f"{run.name} ({run.accelerator}) {run.status}: its figures are shown and not paired"
         elif run.steady_epoch_s is None:
             yield f"{run.name} ({run.accelerator}) has one epoch, so no steady one: not paired"
-    if not pairings:
+    yield from _oddities(runs, usable)
+    paired = {run.name for match in found for run in match.runs}
+    alone = [run for run in usable if run.name not in paired]
+    if found and alone:
+        names = ", ".join(f"{run.name} ({run.accelerator})" for run in alone)
+        yield f"no other accelerator ran the same as {names}: not paired"
+    if not found:
         yield (
             "one run: nothing to compare it with"
             if len(runs) == 1
@@ -192,19 +107,43 @@ def _notes(runs: Sequence[Measured], usable: Sequence[Measured], pairings: Seque
         )
 
 
-def _seconds(runs: Sequence[Measured]) -> list[float]:
-    return [run.steady_epoch_s for run in runs if run.steady_epoch_s is not None]
+def _oddities(runs: Sequence[Measured], usable: Sequence[Measured]) -> Iterator[str]:
+    """What the rules of docs/comparing.md found in epochs and repeats; of these only drift changes a figure."""
+    counted = {run.name for run in each_once(runs)}
+    lines = {
+        "copies of another record, counted once": [run.name for run in runs if run.name not in counted],
+        "leading epochs that still drifted, in no figure": [_epochs(run, run.drift_epochs) for run in runs],
+        "epochs far from the others, kept": [_epochs(run, run.outlier_epochs) for run in runs],
+        "epochs from which on a run was on another level, kept": [
+            _epochs(run, (run.level_shift_epoch,) if run.level_shift_epoch else ()) for run in runs
+        ],
+        "runs far from their repeats, kept": list(_outlying(usable)),
+    }
+    for words, named in lines.items():
+        if any(named):
+            yield f"{words}: {'; '.join(name for name in named if name)}"
 
 
-def _epoch_usd(runs: Sequence[Measured]) -> Decimal | None:
-    known = [run.usd_per_steady_epoch for run in runs if run.usd_per_steady_epoch is not None]
-    return median(known) if len(known) == len(runs) else None
+def _epochs(run: Measured, numbers: Sequence[int]) -> str:
+    return f"{run.name} {', '.join(map(str, numbers))}" if numbers else ""
 
 
-def epoch_usd(amount: Decimal) -> str:
-    """An epoch may cost a thousandth of a cent: two digits of it at least."""
-    return usd(amount) if amount == 0 or amount >= Decimal("0.001") else f"${amount:.6f}"
+def _outlying(usable: Sequence[Measured]) -> Iterator[str]:
+    repeats: dict[tuple[object, ...], list[Measured]] = {}
+    for run in usable:
+        key = (run.workload, run.accelerator, run.data_fingerprint, run.train_samples, run.global_batch)
+        repeats.setdefault(key, []).append(run)
+    for alike in repeats.values():
+        for place in outliers([run.steady_epoch_s or 0.0 for run in alike]):
+            yield f"{alike[place].name} ({alike[place].accelerator})"
 
 
-def _short(seconds: float) -> str:
-    return f"{seconds:.3g} s" if seconds < 100 else f"{seconds:.0f} s"
+def _how_sure(told: Sequence[Pairing], looks: int) -> Iterator[str]:
+    decidable = sum(pairing.interval is not None for pairing in told)
+    if decidable > 1:
+        yield (
+            f"{decidable} comparisons: verdicts allow for all of them (at most 1 in 20 such reports has a false one); "
+            "each interval holds with 95 % by itself"
+        )
+    if decidable and looks > 1:
+        yield f"intervals and verdicts allow for {looks} looks, at each of which the sweep could stop"

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from orchestrator.domain.accelerators import accelerators
 from orchestrator.domain.money import SECONDS_PER_HOUR, usd_for
 from orchestrator.report.stage_times import StageTime
+from orchestrator.report.steady import SteadyPart, steady_part
 from trainer.record import Record, Timings
 
 
@@ -22,7 +23,7 @@ class Source:
 
     `usd` is what the run's VMs and data cost in all, once settled, `side_usd` the share of it that was not for VMs;
     `usd_per_hour` the rate of the VM that trained. `region` is the VM's and, as data sets are staged beside the VM,
-    its bucket's.
+    its bucket's. `looks`: how often the sweep that the run is of may look at the verdict and stop, its end included.
     """
 
     path: str
@@ -34,6 +35,7 @@ class Source:
     region: str | None = None
     dataset_bytes: int | None = None
     stages: tuple[StageTime, ...] = ()
+    looks: int = 1
 
 
 class CurvePoint(BaseModel):
@@ -61,12 +63,14 @@ class CurvePoint(BaseModel):
 class Measured(BaseModel):
     """The figures of one run: seconds, bytes and USD; None where the run did not measure it.
 
-    steady_epoch_s: median over the `steady_epochs` epochs that the record calls steady. sample_s: steady_epoch_s over
-    the epoch's samples. input_wait_share: of the steady epochs' time (of all, when there is no steady one); eval_s: the
-    median over the same epochs. other_s: total_s without imports, set-up, data loading, compilation, steps, input
-    wait and evaluation. usd_per_steady_epoch: the VM's hourly rate for the time of one steady epoch. A run
-    that was resumed has several `parts`: total_s is what counted of all of them, restart_s the share of it in which
-    later parts got ready to train, away_s what lies between them: lost work, and the way to another VM.
+    steady_epoch_s: median over the `steady_epochs` epochs that the record calls steady, less leading `drift_epochs`
+    (docs/comparing.md); outlier_epochs, and those from level_shift_epoch on, another level, are kept in it. settled: it
+    did not drift through half of them. sample_s: steady_epoch_s over the epoch's samples. input_wait_share: of the
+    steady epochs' time (of all, when there is no steady one); eval_s: the median over the same epochs. other_s: total_s
+    without imports, set-up, data loading, compilation, steps, input wait and evaluation. usd_per_steady_epoch: the VM's
+    hourly rate for the time of one steady epoch. A run that was resumed has several `parts`: total_s is what counted of
+    all of them, restart_s the share of it in which later parts got ready to train, away_s what lies between them: lost
+    work, and the way to another VM. asked_for: the accelerator that was rented, when the ledger knows it.
 
     chips: TPU chips or GPUs of the accelerator, of the devices that the record counts where it is in no catalog.
     samples_per_usd: samples_per_s at the VM's hourly rate. flops_per_s: model FLOPs (docs/measuring.md) per second of a
@@ -83,7 +87,10 @@ class Measured(BaseModel):
     status: str
     workload: str
     accelerator: str
+    asked_for: str | None
     device: str
+    device_kind: str | None
+    device_count: int | None
     simulated: bool
     replicas: int | None
     chips: int | None
@@ -91,12 +98,14 @@ class Measured(BaseModel):
     epochs: int
     seed: int
     train_samples: int | None
+    test_samples: int | None
     data_fingerprint: str | None
     data_bytes: int | None
     data_read_bytes: int | None
     data_locality: str
     tensorflow: str | None
     precision: str
+    started_at: datetime
     parts: int
     total_s: float
     restart_s: float
@@ -109,6 +118,10 @@ class Measured(BaseModel):
     second_epoch_s: float | None
     steady_epoch_s: float | None
     steady_epochs: int
+    drift_epochs: tuple[int, ...]
+    settled: bool
+    outlier_epochs: tuple[int, ...]
+    level_shift_epoch: int | None
     other_s: float
     step_p50_s: float | None
     step_p90_s: float | None
@@ -148,6 +161,7 @@ def measured(source: Source, name: str) -> Measured:
     known = accelerators().get(accelerator)
     chips = known.chips if known else device.count if device else None
     epochs = {epoch.index: epoch for epoch in record.epochs}
+    steady = steady_part(record)
     return Measured(
         name=name,
         path=source.path,
@@ -155,7 +169,10 @@ def measured(source: Source, name: str) -> Measured:
         status=record.status,
         workload=record.workload,
         accelerator=accelerator,
+        asked_for=source.accelerator,
         device=described,
+        device_kind=device.kind if device else None,
+        device_count=device.count if device else None,
         simulated=record.simulated or (device is not None and device.simulated),
         replicas=device.replicas if device else None,
         chips=chips,
@@ -163,31 +180,37 @@ def measured(source: Source, name: str) -> Measured:
         epochs=chosen.epochs,
         seed=chosen.seed,
         train_samples=chosen.train_samples,
+        test_samples=chosen.test_samples,
         data_fingerprint=record.data.fingerprint if record.data else None,
         data_bytes=source.dataset_bytes,
         data_read_bytes=record.data.bytes_read if record.data else None,
         data_locality=_locality(source),
         tensorflow=record.software.tensorflow,
         precision=chosen.precision or "unknown",
+        started_at=record.started_at,
         imports_s=timings.imports_s,
         setup_s=timings.setup_s,
         data_load_s=timings.data_load_s,
         compile_s=timings.compile_s,
         first_epoch_s=timings.first_epoch_s,
         second_epoch_s=epochs[2].wall_s if 2 in epochs else None,
-        steady_epoch_s=timings.steady_epoch_s,
-        steady_epochs=timings.steady_epochs,
+        steady_epoch_s=steady.epoch_s,
+        steady_epochs=len(steady.epochs),
+        drift_epochs=steady.drift,
+        settled=steady.settled,
+        outlier_epochs=steady.outliers,
+        level_shift_epoch=steady.shift_at,
         other_s=_other_s(timings),
         usd=source.usd,
         usd_per_hour=source.usd_per_hour,
-        usd_per_steady_epoch=usd_for(source.usd_per_hour, timings.steady_epoch_s),
+        usd_per_steady_epoch=usd_for(source.usd_per_hour, steady.epoch_s),
         side_usd=source.side_usd,
         stages=source.stages,
-        curve=_curve(source),
+        curve=_curve(source, steady),
         **_of_parts(record),
-        **_of_epochs(record),
+        **_of_epochs(record, steady),
         **_of_devices(record),
-        **_throughput(source, chips),
+        **_throughput(source, steady, chips),
     )
 
 
@@ -200,12 +223,13 @@ def _locality(source: Source) -> str:
     return {"disk": "disk", "package": "packaged sample", "memory": "memory"}[source.record.data.location]
 
 
-def _curve(source: Source) -> tuple[CurvePoint, ...]:
+def _curve(source: Source, steady: SteadyPart) -> tuple[CurvePoint, ...]:
     before: dict[int, tuple[float, datetime]] = {}  # part: what counted of the parts before it, and its start
     counted_s = 0.0
     for part in source.record.parts:
         before[part.number] = counted_s, part.started_at
         counted_s += part.kept_s or 0.0
+    counted = {epoch.index for epoch in steady.epochs}
     points = []
     for epoch in source.record.epochs:
         offset_s, started_at = before.get(epoch.part, (0.0, source.record.started_at))
@@ -213,7 +237,7 @@ def _curve(source: Source) -> tuple[CurvePoint, ...]:
         points.append(
             CurvePoint(
                 epoch=epoch.index,
-                steady=epoch.steady,
+                steady=epoch.index in counted,
                 wall_s=epoch.wall_s,
                 input_wait_s=epoch.input_wait_s,
                 eval_s=epoch.eval_s,
@@ -242,8 +266,8 @@ def _of_parts(record: Record) -> dict[str, Any]:
     }
 
 
-def _of_epochs(record: Record) -> dict[str, Any]:
-    counted = [epoch for epoch in record.epochs if epoch.steady] or record.epochs
+def _of_epochs(record: Record, steady: SteadyPart) -> dict[str, Any]:
+    counted = steady.epochs or record.epochs
     wall_s = sum(epoch.wall_s for epoch in counted)
     return {
         "input_wait_share": sum(epoch.input_wait_s for epoch in counted) / wall_s if wall_s else None,
@@ -252,20 +276,19 @@ def _of_epochs(record: Record) -> dict[str, Any]:
     }
 
 
-def _throughput(source: Source, chips: int | None) -> dict[str, Any]:
+def _throughput(source: Source, steady: SteadyPart, chips: int | None) -> dict[str, Any]:
     """Samples and FLOPs a second of a steady epoch; all None without one."""
-    record, rate = source.record, source.usd_per_hour
-    steady_s = record.timings.steady_epoch_s
-    whole = [epoch.samples for epoch in record.epochs if epoch.steady]  # a resumed epoch has fewer
-    per_s = whole[-1] / steady_s if steady_s and whole else None
-    flops = record.compute.flops_per_sample
+    record, rate, steady_s = source.record, source.usd_per_hour, steady.epoch_s
+    per_s = steady.epochs[-1].samples / steady_s if steady_s else None
+    flops, mfu = record.compute.flops_per_sample, record.compute.mfu
+    recorded_s = record.timings.steady_epoch_s
     return {
         "sample_s": 1 / per_s if per_s else None,
         "samples_per_s": per_s,
         "samples_per_s_per_chip": per_s / chips if per_s and chips else None,
         "samples_per_usd": per_s * float(SECONDS_PER_HOUR / rate) if per_s and rate else None,
         "flops_per_s": per_s * flops if per_s and flops else None,
-        "mfu": record.compute.mfu,
+        "mfu": mfu * recorded_s / steady_s if mfu and recorded_s and steady_s else None,
     }
 
 

@@ -9,9 +9,10 @@ from decimal import Decimal
 from orchestrator.domain.money import usd
 from orchestrator.domain.published import Published
 from orchestrator.domain.runs import Stage
+from orchestrator.domain.statistics import Interval
 from orchestrator.report.answer import Answer, Group
-from orchestrator.report.comparison import SIMULATED, Interval, epoch_usd
 from orchestrator.report.measured import Measured
+from orchestrator.report.pairing import SIMULATED, epoch_usd
 
 _STAGES = (Stage.PROVISION, Stage.PREPARE, Stage.TRAIN, Stage.COLLECT, Stage.TEARDOWN)
 
@@ -173,8 +174,8 @@ _STAGE_CELLS: Cells = {
     "besides USD": lambda run: "-" if run.side_usd is None else epoch_usd(run.side_usd),
 }
 _STAGE_LEGEND = (
-    "seconds by the ledger's events, over all attempts; train has the trainer's total in it; USD: the VM's rate for what",
-    "of them billed, without rounding up; besides: storage, operations, egress, scheduler jobs",
+    "seconds by the ledger's events, over all attempts; train has the trainer's total in it; USD: the VM's rate, for",
+    "what of them billed, without rounding up; besides: storage, operations, egress, scheduler jobs",
 )
 _DATA: Cells = {
     "workload": lambda run: run.workload,

@@ -75,8 +75,9 @@ def test_simulated_and_real_runs_are_not_mixed_unasked(run_cli: Shell) -> None:
     done = run_cli("compare", "tpu", "sim")
     assert (done.exit, done.stdout) == (2, "")
     assert done.stderr == (
-        f"{LOCAL}error: simulated and real runs cannot be compared: r-cccccc ran on the local cloud, whose speeds mean "
-        "nothing\n  next: compare runs of one kind, or add --force to see them side by side all the same\n"
+        f"{LOCAL}error: these runs cannot be compared; simulated or real: r-cccccc ran on the local cloud, whose "
+        "speeds mean nothing\n  next: leave out the runs that do not belong, or add --force to see all of them side by "
+        "side all the same\n"
     )
     forced = _lines(run_cli("compare", "tpu", "sim", "--force").stdout)
     title = forced.index("Time in seconds (simulated: speeds mean nothing)")
