@@ -68,7 +68,7 @@ def ratio_plot(scene: Scene, pairings: Sequence[Pairing]) -> Iterator[Plot]:
     caption = "Ratio of steady epochs. Filled: a verdict; hollow: none. Lines: 95 % intervals, where repeats give one."
     if len(shown) < len(mine):
         caption += f" The first {len(shown)} of {len(mine)} pairs."
-    svg = draw(f"{scene.name}-ratio", 0.75 + 0.5 * len(shown), f"{title}. {told}", scene.mark, fill)
+    svg = draw(f"{scene.name}-ratio", 0.5 * len(shown), f"{title}. {told}", scene.mark, fill)
     yield Plot(title, caption, svg)
 
 
@@ -162,7 +162,7 @@ def _bar_plot(scene: Scene, name: str, title: str, bars: Sequence[Bar], caption:
         _rows(axes, len(shown), max(bar.reach for bar in shown) * 1.22, title)
 
     told = "; ".join(f"{bar.label}: {short(bar.value)}" for bar in shown)
-    svg = draw(f"{scene.name}-{name}", 0.75 + 0.5 * len(shown), f"{title}. {told}", scene.mark, fill)
+    svg = draw(f"{scene.name}-{name}", 0.5 * len(shown), f"{title}. {told}", scene.mark, fill)
     return Plot(title, caption, svg)
 
 
@@ -208,15 +208,14 @@ def first_epochs(scene: Scene) -> Iterator[Plot]:
                     axes.plot(value, row, marker, ms=size, mfc="none", mec=INK, mew=1.4, label=label, ls="none")
             _name_row(axes, row, scene.looks.label(group))
         _rows(axes, len(rows), max(value for _, values in rows for value in values if value) * 1.1, "epoch, s")
-        figure.legend(loc="outside lower left", ncols=3)
+        figure.legend(loc="lower left", ncols=3)
 
     told = "; ".join(
         f"{scene.looks.label(group)}: " + ", ".join(short(v) if v is not None else "none" for v in values)
         for group, values in rows
     )
-    svg = draw(
-        f"{scene.name}-epochs", 1.05 + 0.5 * len(rows), f"First, second, steady epoch in s. {told}", scene.mark, fill
-    )
+    alt = f"First, second, steady epoch in s. {told}"
+    svg = draw(f"{scene.name}-epochs", 0.5 * len(rows), alt, scene.mark, fill, legend_in=0.28)
     yield Plot("First, second and steady epoch, s", "Geometric means over runs. Compilation is in none of them.", svg)
 
 
@@ -241,7 +240,7 @@ def time_parts(scene: Scene) -> Iterator[Plot]:
             label = shortened(f"{run.name}: {scene.looks.label(run)}", 56)
             _name_row(axes, row, label)
         _rows(axes, len(chosen), max(totals) * 1.17, "s")
-        figure.legend(loc="outside lower left", ncols=3, handlelength=1.4, columnspacing=1.2)
+        figure.legend(loc="lower left", ncols=3, handlelength=1.4, columnspacing=1.2)
 
     told = "; ".join(
         f"{run.name}, {scene.looks.label(run)}: "
@@ -254,7 +253,8 @@ def time_parts(scene: Scene) -> Iterator[Plot]:
         if rented
         else "The trainer's own time; what it takes to rent a VM is not known of these runs."
     )
-    svg = draw(f"{scene.name}-parts", 1.35 + 0.5 * len(chosen), f"Where the time went, in s. {told}", scene.mark, fill)
+    alt = f"Where the time went, in s. {told}"
+    svg = draw(f"{scene.name}-parts", 0.5 * len(chosen), alt, scene.mark, fill, legend_in=0.92)
     yield Plot("Where the time went, s", caption + said, svg)
 
 

@@ -72,7 +72,7 @@ def _curve_plot(
 
     last = "; ".join(f"{run.name}, {scene.looks.label(run)}: {short(y_of(run.curve[-1]))}" for run in runs if run.curve)
     name = f"{scene.name}-{title.lower().translate(_PLAIN)}"
-    svg = draw(name, 2.9 + _legend_in(labels), f"{title}. At the end: {last}", scene.mark, fill)
+    svg = _draw(name, f"{title}. At the end: {last}", scene.mark, labels, fill)
     return Plot(title, f"A line for each run.{said}", svg)
 
 
@@ -81,16 +81,17 @@ _PLAIN = str.maketrans(" %", "--", ",")
 
 def _legend(figure: Figure, labels: Sequence[str]) -> None:
     if labels:
-        figure.legend(loc="outside lower left", ncols=_columns(labels), handlelength=2.6, columnspacing=1.2)
+        figure.legend(loc="lower left", ncols=_columns(labels), handlelength=2.6, columnspacing=1.2)
 
 
 def _columns(labels: Sequence[str]) -> int:
     return 2 if len(labels) > 1 and max(map(len, labels)) <= 22 else 1
 
 
-def _legend_in(labels: Sequence[str]) -> float:
-    """Its height."""
-    return 0.2 * -(-len(labels) // _columns(labels)) if labels else 0.0
+def _draw(name: str, alt: str, mark: str, labels: Sequence[str], fill: Callable[[Figure, Axes], None]) -> str:
+    """With room for as many lines of legend as the labels need."""
+    lines = -(-len(labels) // _columns(labels))
+    return draw(name, 2.3, alt, mark, fill, left_in=0.74, legend_in=0.1 + 0.2 * lines if lines else 0.0)
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,8 @@ def _line_plot(
     told = "; ".join(
         f"{line.label}: " + ", ".join(f"{x:,.0f}: {short(y)}" for x, y in sorted(line.points)) for line in lines
     )
-    svg = draw(f"{scene.name}-{name}", 2.9 + _legend_in(labels), f"{title}, {axis_labels[1]}. {told}", scene.mark, fill)
+    alt = f"{title}, {axis_labels[1]}. {told}"
+    svg = _draw(f"{scene.name}-{name}", alt, scene.mark, labels, fill)
     return Plot(f"{title}, {axis_labels[1]}", caption, svg)
 
 

@@ -12,11 +12,13 @@ from xml.sax.saxutils import quoteattr
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it tells of its font cache
 
+_RIGHT_IN = 0.14  # half a tick label
 WIDTH_IN = 5.2  # drawn for a phone's width: on a desk plots stand side by side
 INK = "#010203"  # becomes the page's text colour, light or dark
 GRID = "#808080"
@@ -61,16 +63,33 @@ class Plot:
     svg: str
 
 
-def draw(name: str, height_in: float, alt: str, mark: str, fill: Callable[[Figure, Axes], None]) -> str:
-    """An SVG of the width of a phone. `name` is unique on the page, `mark` is written above the axes ("": nothing)."""
+def draw(
+    name: str,
+    room_in: float,
+    alt: str,
+    mark: str,
+    fill: Callable[[Figure, Axes], None],
+    *,
+    left_in: float = 0.06,
+    legend_in: float = 0.0,
+) -> str:
+    """An SVG of the width of a phone. `name` is unique on the page, `mark` is written above the axes ("": nothing).
+
+    `room_in` is the height of the axes, `left_in` what its tick labels and name need, `legend_in` a legend beneath.
+    A layout engine would draw everything three times to find that out.
+    """
+    top_in, bottom_in = 0.24, 0.48 + legend_in
+    height_in = top_in + room_in + bottom_in
     with rc_context({**_STYLE, "svg.hashsalt": name}):
-        figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
-        axes = figure.add_subplot()
+        figure = Figure(figsize=(WIDTH_IN, height_in))
+        width = 1 - (left_in + _RIGHT_IN) / WIDTH_IN
+        axes = figure.add_axes((left_in / WIDTH_IN, bottom_in / height_in, width, room_in / height_in))
         fill(figure, axes)
         if mark:
             axes.set_title(mark, loc="right", fontsize=9, fontweight="bold", color=PALETTE[1])
         out = io.StringIO()
-        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+        nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
+        FigureCanvasSVG(figure).print_svg(out, metadata=nothing)
     return _inline(out.getvalue(), name, alt)
 
 

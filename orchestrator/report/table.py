@@ -57,8 +57,8 @@ Cells = dict[str, Callable[[Measured], str]]
 def _sheet(answer: Answer, title: str, cells: Cells, legend: tuple[str, ...]) -> Sheet:
     who = _who_columns(answer.runs)
     rows = tuple((*(_WHO[name](run) for name in who), *(cell(run) for cell in cells.values())) for run in answer.runs)
-    columns = tuple(cells)
-    return Sheet(f"{title}{_mark(answer)}", (*who, *columns), columns, rows, legend)
+    figures = tuple(name for name in cells if name not in _TEXTS)
+    return Sheet(f"{title}{_mark(answer)}", (*who, *cells), figures, rows, legend)
 
 
 def _mark(answer: Answer) -> str:
@@ -188,6 +188,7 @@ _DATA: Cells = {
     "precision": lambda run: run.precision,
     "TensorFlow": lambda run: run.tensorflow or "-",
 }
+_TEXTS = ("workload", "read from", "precision", "TensorFlow")
 _DATA_LEGEND = ("data MB: the data set in the bucket; read MB: shard files, all epochs, 1 MB = 1e6 bytes",)
 
 
