@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,10 +10,7 @@ import click
 from orchestrator.cli import output
 
 if TYPE_CHECKING:
-    from orchestrator.domain.runs import Run
-    from orchestrator.ledger import Ledger
     from orchestrator.report.answer import Answer
-    from orchestrator.report.table import Sheet
 
 
 @click.command()
@@ -42,6 +38,7 @@ def compare(
       orchestrate compare r-7k2m9x r-3f8q0a --html answer.html
       orchestrate compare tpu/record.json gpu/record.json --json
     """
+    from orchestrator.cli.compare_view import show_answer
     from orchestrator.report.answer import make_answer
     from orchestrator.report.gather import sources_named
     from orchestrator.report.table import all_sheets
@@ -54,16 +51,18 @@ def compare(
     if as_json:
         output.print_json(answer.model_dump())
     else:
-        _show(answer, all_sheets(answer))
+        show_answer(answer, all_sheets(answer))
 
 
 def _write(answer: Answer, page: Path | None, folder: Path | None) -> list[Path]:
-    """The page is made before anything is written; what it needs is loaded only when one is asked for."""
+    """Whole or not at all; what a page needs is loaded only when there is a place for one."""
     written: list[Path] = []
     if page is not None:
         from importlib.metadata import version
 
-        from orchestrator.report.files import write_whole
+        from orchestrator.report.files import check_place, write_whole
+
+        check_place(page, "--html")
         from orchestrator.report.page import render_page
 
         write_whole(page, render_page(answer, version("orchestrate")), "--html")
@@ -73,36 +72,3 @@ def _write(answer: Answer, page: Path | None, folder: Path | None) -> list[Path]
 
         written += write_csv(answer, folder)
     return written
-
-
-def show_comparison(runs: Sequence[Run], ledger: Ledger | None = None) -> None:
-    """Print the comparison of those runs that have records; with fewer than two, say so. Costs come from the ledger."""
-    from orchestrator.report.answer import make_answer
-    from orchestrator.report.gather import sources_of_runs
-    from orchestrator.report.table import sheets
-
-    sources = sources_of_runs(runs, ledger)
-    if not sources:
-        output.say("no run has a record: nothing to compare")
-        return
-    answer = make_answer(sources, force=True)  # the money is spent: what makes it void is shown, not refused
-    _show(answer, sheets(answer))
-
-
-def _show(answer: Answer, shown: Sequence[Sheet]) -> None:
-    from rich.text import Text
-
-    console = output.stdout()
-    lines = [pairing.sentence for pairing in answer.pairings]
-    said = {"void": "void", "differs": "not the same", "unknown": "not known"}
-    lines += [f"{said[each.outcome]}: {each.name}: {each.detail}" for each in answer.fairness if each.outcome in said]
-    lines += [f"note: {line}" for line in answer.notes]
-    for line in lines:
-        console.print(Text(line), soft_wrap=not console.is_terminal)
-    for sheet in shown:
-        table = output.table(sheet.title, sheet.columns, sheet.figures)
-        for row in sheet.rows:
-            table.add_row(*(Text(cell) for cell in row))
-        output.print_table(table)
-    for line in dict.fromkeys(line for sheet in shown for line in sheet.legend):
-        output.say(line)

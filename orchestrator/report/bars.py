@@ -17,7 +17,7 @@ from orchestrator.report.measured import Measured
 from orchestrator.report.scene import Scene, as_float, few, middle, short
 from orchestrator.report.svg import INK, Plot, draw, plain_axis, shortened
 
-MOST_BARS = 16
+MOST_BARS = 24
 """More rows than this would be a wall: the rest is in the tables, and the plot says so."""
 _DOTS = 60
 
@@ -195,6 +195,7 @@ def first_epochs(scene: Scene) -> Iterator[Plot]:
         rows.append((group, values))
     if not rows:
         return
+    said = f" The first {len(rows)} of {len(scene.groups)} rows." if len(rows) < len(scene.groups) else ""
 
     def fill(figure: Figure, axes: Axes) -> None:
         for row, (group, values) in enumerate(rows):
@@ -216,7 +217,9 @@ def first_epochs(scene: Scene) -> Iterator[Plot]:
     )
     alt = f"First, second, steady epoch in s. {told}"
     svg = draw(f"{scene.name}-epochs", 0.5 * len(rows), alt, scene.mark, fill, legend_in=0.28)
-    yield Plot("First, second and steady epoch, s", "Geometric means over runs. Compilation is in none of them.", svg)
+    yield Plot(
+        "First, second and steady epoch, s", f"Geometric means over runs. Compilation is in none of them.{said}", svg
+    )
 
 
 def time_parts(scene: Scene) -> Iterator[Plot]:

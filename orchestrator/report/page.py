@@ -19,6 +19,8 @@ MOST_WORKLOADS = 4
 """More than this in one page are in its tables only."""
 MOST_SENTENCES = 12
 MOST_NOTES = 40
+MOST_LETTERS = 400
+"""Of a fairness check: the rest unfolds."""
 _OUTCOMES = {"same": "✓ same", "differs": "≠ differs", "void": "✗ void", "unknown": "? unknown"}
 
 
@@ -43,6 +45,7 @@ def render_page(answer: Answer, version: str) -> str:
         outcomes=_OUTCOMES,
         most_sentences=MOST_SENTENCES,
         most_notes=MOST_NOTES,
+        most_letters=MOST_LETTERS,
         drawn=[Drawn(scene.workload, tuple(plots(scene, answer))) for scene in shown[:MOST_WORKLOADS]],
         not_drawn=[scene.workload for scene in shown[MOST_WORKLOADS:]],
         sheets=all_sheets(answer),

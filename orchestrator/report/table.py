@@ -273,11 +273,11 @@ def _published_sheet(published: Sequence[Published]) -> Sheet:
         (
             *(each.experiment, each.workload, each.accelerator, _whole(each.global_batch), _count(each.train_samples)),
             *(_whole(each.epochs), number(each.epoch_s), number(each.sample_us), number(each.total_s)),
-            *(_share(each.accuracy, 2), number(each.memory_bytes, 1e-6), each.note),
+            *(_share(each.accuracy, 2), number(each.memory_bytes, 1e-6)),
         )
         for each in published
     )
-    legend = ("by others, of single runs; for reference only, in none of the figures above",)
-    return Sheet(
-        "Published for the same workloads", ("from", "workload", "accelerator", *figures, "note"), figures, rows, legend
-    )
+    notes = dict.fromkeys(f"{each.experiment}: {each.note}" for each in published)
+    legend = ("published by others, of single runs, for reference only: in none of the figures above", *notes)
+    columns = ("from", "workload", "accelerator", *figures)
+    return Sheet("Published for the same workloads", columns, figures, rows, legend)
