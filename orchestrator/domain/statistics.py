@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
-from statistics import fmean, geometric_mean, median, variance
+from statistics import fmean, geometric_mean, median
 
 Interval = tuple[float, float]
 Sides = tuple[Sequence[float], Sequence[float]]
@@ -18,13 +18,15 @@ FALSE_VERDICTS = 0.05
 POWER = 0.8
 """With which chance the repeats that are asked for bring a verdict, if effect and spread are what they seem."""
 MOST_REPEATS = 100
+LEAST_EPOCHS = 4
+"""Of fewer epochs no rule says which one is odd."""
 
 _BAND = 3.0  # robust standard deviations: the limits of a control chart
-_OUTLIER = 3.5  # robust standard deviations: Iglewicz and Hoaglin, How to Detect and Handle Outliers (1993)
+_OUTLIER = 3.5  # robust standard deviations
 _NORMAL_MAD = 1.4826  # standard deviation of a normal law over its median absolute deviation
 _LEAST_SPREAD = 0.01  # of the median: less is not called drift or outlier, however calm the other epochs are
 _LEAST_SHIFT = 0.02
-_LEAST_EPOCHS = 4
+_NEVER_MISSED = 37.0  # standard errors, from which on SciPy's noncentral t has no digits left
 _LEAST_VARIANCE = 1e-18  # of logs: repeats that agree to a billionth are copies or made, and tell of no scatter
 
 
@@ -95,16 +97,19 @@ def more_repeats(left: Sequence[float], right: Sequence[float], error: float = F
     """
     from scipy.special import nctdtr
 
-    if _difference(left, right) is None:
+    seen = _difference(left, right)
+    if seen is None:
         return None
-    for more in range(1, MOST_REPEATS + 1):
-        expected = _difference(left, right, more)
-        if expected is None:
-            return None
-        shift = abs(expected.mean) / expected.error
-        if shift > 37 or nctdtr(expected.freedom, shift, expected.critical(error)) <= 1 - POWER:  # 37: of nctdtr
-            return more
-    return None
+
+    def enough(more: int) -> bool:
+        then = replace(seen, sizes=(seen.sizes[0] + more, seen.sizes[1] + more))
+        shift = abs(then.mean) / then.error
+        if shift > _NEVER_MISSED:
+            return True
+        return bool(nctdtr(then.freedom, shift, then.critical(error)) <= 1 - POWER)
+
+    more = 1 + bisect_left(range(1, MOST_REPEATS + 1), True, key=enough)
+    return more if more <= MOST_REPEATS else None
 
 
 def centre(figures: Sequence[float]) -> float:
@@ -135,21 +140,34 @@ def leading_drift(epochs_s: Sequence[float]) -> int:
 
     Robinson's rule (European Journal of Operational Research 176, 2007) with median and median absolute deviation for
     mean and standard deviation, so that a stall moves no limit; at least 3 % off counts. At most half of them, none of
-    fewer than 4. MSER (White, Simulation 69, 1997) was tried: it cuts a third to a half of runs that do not drift.
+    fewer than 4, and none for lying on another level (`level_shift`) that they held. MSER (White, Simulation 69, 1997)
+    was tried: it cuts a third to a half of runs that do not drift.
     """
+    shift = level_shift(epochs_s)
+    if shift is not None and _is_level(epochs_s[:shift], median(epochs_s[shift:])):
+        return leading_drift(epochs_s[:shift])
     half = len(epochs_s) // 2
-    if len(epochs_s) < _LEAST_EPOCHS:
+    if len(epochs_s) < LEAST_EPOCHS:
         return 0
     middle, spread = _robust(epochs_s[half:])
-    return next((n for n in range(half) if abs(epochs_s[n] - middle) <= _BAND * spread), half)
+    limit = _BAND * max(spread, _LEAST_SPREAD * middle)
+    return next((n for n in range(half) if abs(epochs_s[n] - middle) <= limit), half)
 
 
 def outliers(figures: Sequence[float]) -> tuple[int, ...]:
-    """Places of the figures more than 3.5 robust standard deviations from the median; none among fewer than 3."""
+    """Places of the figures far from the median; none among fewer than 3.
+
+    Far is 3.5 robust standard deviations (Iglewicz and Hoaglin, How to Detect and Handle Outliers, 1993), more where
+    there are few figures, as Student's t has it, and 3.5 % of the median at least.
+    """
+    from scipy.special import stdtr, stdtrit
+
     if len(figures) < 3:
         return ()
     middle, spread = _robust(figures)
-    return tuple(n for n, figure in enumerate(figures) if abs(figure - middle) > _OUTLIER * spread)
+    cautious = -float(stdtrit(len(figures) - 1, stdtr(math.inf, -_OUTLIER)))
+    far = max(cautious * spread, _OUTLIER * _LEAST_SPREAD * middle)
+    return tuple(n for n, figure in enumerate(figures) if abs(figure - middle) > far)
 
 
 def level_shift(epochs_s: Sequence[float]) -> int | None:
@@ -170,11 +188,16 @@ def level_shift(epochs_s: Sequence[float]) -> int | None:
 
 @dataclass(frozen=True)
 class _Difference:
-    """Of the means of the logs: its standard error, and what each side adds to that error, squared."""
+    """Of the means of the logs of two sides, whose variances and sizes these are."""
 
     mean: float
-    parts: tuple[float, float]
+    variances: tuple[float, float]
     sizes: tuple[int, int]
+
+    @property
+    def parts(self) -> tuple[float, float]:
+        """What each side adds to the square of the standard error."""
+        return self.variances[0] / self.sizes[0], self.variances[1] / self.sizes[1]
 
     @property
     def error(self) -> float:
@@ -195,20 +218,31 @@ class _Difference:
         return sum(part * value for part, value in zip(self.parts, each, strict=True)) / sum(self.parts)
 
 
-def _difference(left: Sequence[float], right: Sequence[float], more: int = 0) -> _Difference | None:
-    """None when a side has fewer than two runs or none scatters. `more`: were there so many more runs like these."""
+def _difference(left: Sequence[float], right: Sequence[float]) -> _Difference | None:
+    """None when a side has fewer than two runs or none scatters."""
     if min(len(left), len(right)) < 2:
         return None
-    logs = [[math.log(figure) for figure in side] for side in (left, right)]
-    sizes = len(left) + more, len(right) + more
-    parts = variance(logs[0]) / sizes[0], variance(logs[1]) / sizes[1]
-    if sum(parts) < _LEAST_VARIANCE:
-        return None
-    return _Difference(fmean(logs[0]) - fmean(logs[1]), parts, sizes)
+    means, variances = zip(*(_moments([math.log(figure) for figure in side]) for side in (left, right)), strict=True)
+    found = _Difference(means[0] - means[1], variances, (len(left), len(right)))
+    return found if sum(variances) > _LEAST_VARIANCE else None
+
+
+def _moments(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and variance; `statistics.variance` is exact, and a hundred times as slow."""
+    mean = fmean(values)
+    return mean, math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+
+
+def _is_level(epochs_s: Sequence[float], level_s: float) -> bool:
+    """Whether they lay on one level before they went to another, and did not approach it."""
+    half = len(epochs_s) // 2
+    if len(epochs_s) < LEAST_EPOCHS:
+        return False
+    early, late = median(epochs_s[:half]), median(epochs_s[half:])
+    return abs(late - early) < abs(level_s - late) / 4
 
 
 def _robust(figures: Sequence[float]) -> tuple[float, float]:
-    """Median and robust standard deviation, the latter at least 1 % of the former."""
+    """Median and robust standard deviation."""
     middle = median(figures)
-    mad = median(abs(figure - middle) for figure in figures)
-    return middle, max(_NORMAL_MAD * mad, _LEAST_SPREAD * middle)
+    return middle, _NORMAL_MAD * median(abs(figure - middle) for figure in figures)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from orchestrator.domain.statistics import leading_drift, level_shift, outliers
+from orchestrator.domain.statistics import LEAST_EPOCHS, leading_drift, level_shift, outliers
 from trainer.record import Epoch, Record
 
 
@@ -38,10 +38,18 @@ def steady_part(record: Record) -> SteadyPart:
     kept = marked[cut:]
     times_s = [epoch.wall_s for epoch in kept]
     shift = level_shift(times_s)
+    levels = (kept[:shift], kept[shift:]) if shift is not None else (kept,)
     return SteadyPart(
         epochs=kept,
         drift=tuple(epoch.index for epoch in marked[:cut]),
         settled=cut == 0 or cut < len(marked) // 2,
-        outliers=tuple(kept[place].index for place in outliers(times_s)) if len(kept) > 3 else (),
+        outliers=tuple(each.index for level in levels for each in _outlying(level)),
         shift_at=None if shift is None else kept[shift].index,
     )
+
+
+def _outlying(epochs: Sequence[Epoch]) -> list[Epoch]:
+    """Those far from the others of their level, where there are enough to tell."""
+    if len(epochs) < LEAST_EPOCHS:
+        return []
+    return [epochs[place] for place in outliers([epoch.wall_s for epoch in epochs])]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -56,6 +57,84 @@ def test_one_run_each_is_an_observation_with_its_cost() -> None:
     assert pair.sentence == (
         "mnist-cnn, global batch 256: steady epoch v3-8 2 s, t4 5 s: v3-8 was 2.50 times as fast, "
         f"at $0.0020 an epoch against $0.0050; {ONE_EACH}"
+    )
+
+
+def repeats(accelerator: str, *steady_s: float, **record: Any) -> list[Source]:
+    """A run for each figure, with seeds 0, 1, ..."""
+    return [
+        source(f"r-{accelerator}-{number}", accelerator, epoch_s=(9, seconds, seconds), seed=number, **record)
+        for number, seconds in enumerate(steady_s)
+    ]
+
+
+def test_a_verdict_says_how_much_faster_and_how_much_dearer() -> None:
+    """At the same price an hour twice as fast is half as dear; at ten times the price it is five times as dear."""
+    fast, slow = repeats("v3-8", 2.0, 2.02, 1.98), repeats("t4", 4.0, 4.1, 3.9)
+    [pair] = compared(*slow, *fast).pairings
+    assert (pair.verdict, pair.more_repeats, pair.more_usd) == ("faster", None, None)
+    assert pair.interval == pytest.approx((1.895, 2.110), abs=1e-3)
+    assert pair.epoch_usd_interval == pytest.approx(pair.interval)
+    assert pair.sentence == (
+        "mnist-cnn, global batch 256: v3-8 is 2.00x faster than t4 [1.90, 2.11] (2 s against 4 s an epoch) and 2.00x "
+        "cheaper per epoch [1.90, 2.11] ($0.0020 against $0.0040); 3 runs each"
+    )
+    dear = [replace(each, usd_per_hour=Decimal(36)) for each in fast]
+    said = compared(*slow, *dear).verdict
+    assert (
+        "2.00x faster than t4 [1.90, 2.11] (2 s against 4 s an epoch) but 5.00x dearer per epoch [4.74, 5.28]" in said
+    )
+
+
+def test_an_inconclusive_one_says_how_many_more_repeats_and_dollars() -> None:
+    """At $2 a run on each side; where money is decided all the same, that is said."""
+    close = [*repeats("t4", 2.0, 2.1, 2.2), *repeats("v3-8", 1.9, 2.0, 2.1)]
+    [pair] = compared(*close).pairings
+    assert (pair.verdict, pair.more_repeats, pair.more_usd) == ("inconclusive", 14, Decimal(56))
+    assert pair.sentence.endswith(
+        "the interval of their ratio [0.94, 1.17] holds 1; 14 more repeats of each (about $56.00) would probably "
+        "decide; not shown to be cheaper or dearer per epoch [0.94, 1.17] ($0.0020 against $0.0021)"
+    )
+    [pair] = compared(*close[:3], *(replace(each, usd_per_hour=Decimal(36), usd=None) for each in close[3:])).pairings
+    assert pair.more_usd is None
+    assert pair.sentence.endswith(
+        "14 more repeats of each would probably decide; v3-8 is 9.52x dearer per epoch [8.52, 10.6] "
+        "($0.0200 against $0.0021)"
+    )
+
+
+def test_repeats_that_are_copies_count_once() -> None:
+    """The same record under two paths is one run; and repeats without any scatter prove nothing."""
+    run, other = source("r-a", "t4", epoch_s=(9, 4, 4)), source("r-b", "v3-8", epoch_s=(9, 2, 2))
+    found = compared(run, replace(run, path="/copy"), other)
+    assert found.pairings[0].sentence.endswith(ONE_EACH)
+    assert found.notes == ("copies of another record, counted once: /copy",)
+    [pair] = compared(*repeats("t4", 4.0, 4.0), *repeats("v3-8", 2.0, 2.0)).pairings
+    assert pair.sentence.endswith("2 runs each, all alike: no interval, so this is an observation, not a verdict")
+
+
+def test_a_machine_that_costs_nothing_is_compared_all_the_same() -> None:
+    """No ratio of dollars then, and both amounts."""
+    free = [replace(each, usd_per_hour=Decimal(0)) for each in repeats("t4", 4.0, 4.1)]
+    [pair] = compared(*free, *repeats("v3-8", 2.0, 2.05)).pairings
+    assert (pair.epoch_usd_ratio, pair.epoch_usd_interval) == (None, None)
+    assert "and costs $0.0020 against $0.00 per epoch" in pair.sentence
+
+
+def test_what_the_rules_cut_or_find_odd_is_noted() -> None:
+    """Drift is in no figure; outliers, shifts and outlying runs are kept and named."""
+    drifting = source("r-a", "t4", epoch_s=(9, 3.0, 2.0, 2.0, 2.0, 2.0))
+    stalled = source("r-b", "t4", epoch_s=(9, 2.0, 2.0, 2.0, 9.0, 2.0))
+    shifted = source("r-c", "t4", epoch_s=(9, *[2.0] * 12, *[2.2] * 7))
+    slow = source("r-d", "t4", epoch_s=(9, 4.0, 4.0))
+    found = compared(drifting, stalled, shifted, slow)
+    assert [run.steady_epoch_s for run in found.runs] == [2.0, 2.0, 2.0, 4.0]
+    assert [run.steady_epochs for run in found.runs] == [4, 5, 19, 2]
+    assert found.notes[:-1] == (
+        "leading epochs that still drifted, in no figure: r-a 2",
+        "epochs far from the others, kept: r-b 5",
+        "epochs from which on a run was on another level, kept: r-c 14",
+        "runs far from their repeats, kept: r-d (t4)",
     )
 
 
