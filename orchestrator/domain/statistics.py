@@ -127,11 +127,10 @@ def centre_interval(figures: Sequence[float], error: float = FALSE_VERDICTS) -> 
 
     if len(figures) < 2:
         return None
-    logs = [math.log(figure) for figure in figures]
-    part = variance(logs) / len(logs)
-    if part < _LEAST_VARIANCE:
+    middle, spread = _moments([math.log(figure) for figure in figures])
+    if spread <= _LEAST_VARIANCE:
         return None
-    middle, reach = fmean(logs), float(stdtrit(len(logs) - 1, 1 - error / 2)) * math.sqrt(part)
+    reach = float(stdtrit(len(figures) - 1, 1 - error / 2)) * math.sqrt(spread / len(figures))
     return math.exp(middle - reach), math.exp(middle + reach)
 
 
