@@ -44,5 +44,6 @@ def show_answer(answer: Answer, shown: Sequence[Sheet]) -> None:
         for row in sheet.rows:
             table.add_row(*(Text(cell) for cell in row))
         output.print_table(table)
+    output.say(f"target accuracy: {answer.target}")
     for line in dict.fromkeys(line for sheet in shown for line in sheet.legend):
         output.say(line)

@@ -89,7 +89,7 @@ def draw(
             axes.set_title(mark, loc="right", fontsize=9, fontweight="bold", color=PALETTE[1])
         out = io.StringIO()
         nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
-        FigureCanvasSVG(figure).print_svg(out, metadata=nothing)
+        FigureCanvasSVG(figure).print_svg(out, metadata=nothing)  # type: ignore[no-untyped-call]
     return _inline(out.getvalue(), name, alt)
 
 

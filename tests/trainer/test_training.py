@@ -142,7 +142,7 @@ def test_inference_is_measured_after_training(one_device: Run) -> None:
 
 
 def test_records_of_the_trainer_alone_join_a_comparison(one_device: Run, stand_in: Run) -> None:
-    """No ledger knows them: every time and speed is there, no cost is; one is simulated, so they are not paired unasked."""
+    """No ledger knows them: times and speeds are there, costs are not; a simulated one is not paired unasked."""
     ledger = Ledger(IN_MEMORY)
     folders = [str(one_device.folder), str(stand_in.folder / "record.json")]
     with pytest.raises(UsageError, match="cannot be compared"):
