@@ -229,6 +229,7 @@ def time_parts(scene: Scene) -> Iterator[Plot]:
         return
     parts = [breakdown(run) for run in chosen]
     totals = [sum(each) for each in parts]
+    there = {part.name for part, *spent in zip(PARTS, *parts, strict=True) if any(spent)}
 
     def fill(figure: Figure, axes: Axes) -> None:
         for row, (run, spent) in enumerate(zip(chosen, parts, strict=True)):
@@ -236,7 +237,7 @@ def time_parts(scene: Scene) -> Iterator[Plot]:
             for part, seconds in zip(PARTS, spent, strict=True):
                 axes.barh(
                     row, seconds, 0.4, left, color=part.colour, hatch=part.hatch, edgecolor=INK, lw=0.4,
-                    label=part.name if row == 0 else None,
+                    label=part.name if row == 0 and part.name in there else None,
                 )  # fmt: skip
                 left += seconds
             axes.annotate(short(left), (left, row), (4, 0), textcoords="offset points", va="center")
