@@ -52,22 +52,11 @@ def differs(left: Sequence[float], right: Sequence[float], error: float = FALSE_
     return interval is not None and not interval[0] <= 1.0 <= interval[1]
 
 
-def verdict_stands(
-    left: Sequence[float], right: Sequence[float], *, looks: int, comparisons: int = 1, error: float = FALSE_VERDICTS
-) -> bool:
-    """Whether a sweep may stop repeating this pair: the verdict stands whatever comes, false in `error` of sweeps.
-
-    `left`, `right`: the figure (Measured.steady_epoch_s, or what an epoch costs) of each run so far. `looks`: how often
-    the sweep may ask about this pair in all, for example 4 when it asks after 2, 3, 4 and 5 repeats; `comparisons`: how
-    many pairs it asks about. Each look at each pair spends error / (looks x comparisons) (Bonferroni: it needs no
-    assumption on how looks depend on each other). False with fewer than two runs on a side. The comparison of a sweep
-    that could stop must be told `looks` too (Source.looks), or its last look would be one too many.
-    """
-    return differs(left, right, error / (looks * comparisons))
-
-
 def decided(family: Sequence[Sequence[Sides]], error: float = FALSE_VERDICTS) -> list[list[bool]]:
     """Which ratios of a report differ from 1, with a chance of at most `error` for even one false claim among all.
+
+    A report that is asked for several times, to stop when it has a verdict, gets its share of the error each time:
+    divided by the number of looks (Bonferroni: it needs no assumption on how looks depend on each other).
 
     `family`: for each comparison its tests, of time and of money. Holm's method (Scand. J. Statist. 6, 1979) as
     sharpened by Shaffer (JASA 81, 1986): the price of an hour being known, accelerators of different price cannot be
