@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.cli import output
+from orchestrator.cli.text import one_line
 
 if TYPE_CHECKING:
     from orchestrator.domain.runs import Run
@@ -38,11 +39,11 @@ def show_answer(answer: Answer, shown: Sequence[Sheet]) -> None:
     lines += [f"{said[each.outcome]}: {each.name}: {each.detail}" for each in answer.fairness if each.outcome in said]
     lines += [f"note: {line}" for line in answer.notes]
     for line in lines:
-        console.print(Text(line), soft_wrap=not console.is_terminal)
+        console.print(Text(one_line(line)), soft_wrap=not console.is_terminal)
     for sheet in shown:
         table = output.table(sheet.title, sheet.columns, sheet.figures)
         for row in sheet.rows:
-            table.add_row(*(Text(cell) for cell in row))
+            table.add_row(*(Text(one_line(cell)) for cell in row))
         output.print_table(table)
     output.say(f"target accuracy: {answer.target}")
     for line in dict.fromkeys(line for sheet in shown for line in sheet.legend):

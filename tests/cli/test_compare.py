@@ -127,6 +127,15 @@ def test_a_damaged_or_foreign_record_is_named(run_cli: Shell, records: Path, con
     assert f"error: {says}" in done.stderr
 
 
+def test_a_record_cannot_move_the_terminal(run_cli: Shell) -> None:
+    """A run may call itself anything: escape sequences do not reach stdout."""
+    write_record(run_cli.folder / "odd.json", make_record("r-\x1b[2Jodd\x1b]0;pwned\x07", status="failed"))
+    done = run_cli("compare", "odd.json")
+    assert done.exit == 0
+    assert "\x1b" not in done.stdout
+    assert "r-odd" in done.stdout
+
+
 @pytest.mark.usefixtures("records")
 def test_page_and_tables_are_written_whole_and_named(run_cli: Shell) -> None:
     """The page with its plots, over that of last time; a CSV file for each list."""
