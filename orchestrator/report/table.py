@@ -41,7 +41,8 @@ def all_sheets(answer: Answer) -> tuple[Sheet, ...]:
     """These, and where they say something: rented time by stage, data, batch sizes, published results."""
     found = [*sheets(answer)]
     if any(run.stages for run in answer.runs):
-        found.append(_sheet(answer, "Stages, seconds and USD", _STAGE_CELLS, _STAGE_LEGEND))
+        found.append(_sheet(answer, "Stages in seconds", _STAGE_S, _STAGE_S_LEGEND))
+        found.append(_sheet(answer, "What the stages cost, USD", _STAGE_USD, _STAGE_USD_LEGEND))
     found.append(_sheet(answer, "Data", _DATA, _DATA_LEGEND))
     if answer.pairings:
         found.append(_pair_sheet(answer))
@@ -168,14 +169,15 @@ def _stage_usd(stage: Stage) -> Callable[[Measured], str]:
     return lambda run: next((epoch_usd(each.usd) for each in run.stages if each.stage is stage), "-")
 
 
-_STAGE_CELLS: Cells = {
-    **{f"{stage} s": _stage_s(stage) for stage in _STAGES},
-    **{f"{stage} USD": _stage_usd(stage) for stage in _STAGES},
-    "besides USD": lambda run: "-" if run.side_usd is None else epoch_usd(run.side_usd),
+_STAGE_S: Cells = {str(stage): _stage_s(stage) for stage in _STAGES}
+_STAGE_USD: Cells = {
+    **{str(stage): _stage_usd(stage) for stage in _STAGES},
+    "besides": lambda run: "-" if run.side_usd is None else epoch_usd(run.side_usd),
+    "in all": lambda run: _money(run.usd),
 }
-_STAGE_LEGEND = (
-    "seconds by the ledger's events, over all attempts; train has the trainer's total in it; USD: the VM's rate, for",
-    "what of them billed, without rounding up; besides: storage, operations, egress, scheduler jobs",
+_STAGE_S_LEGEND = ("stages: by the ledger's events, over all attempts; train has the trainer's total in it",)
+_STAGE_USD_LEGEND = (
+    "cost of stages: VM rate x what of them billed, without rounding up; besides: storage, operations, egress, jobs",
 )
 _DATA: Cells = {
     "workload": lambda run: run.workload,
