@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -10,16 +10,24 @@ import click
 from orchestrator.cli import output
 
 if TYPE_CHECKING:
-    from orchestrator.domain.runs import Run
-    from orchestrator.ledger import Ledger
-    from orchestrator.report.comparison import Comparison
+    from orchestrator.report.answer import Answer
 
 
 @click.command()
 @click.argument("what", nargs=-1, metavar="[RUN|EXPERIMENT|FILE]...")
+@click.option("--html", "page", type=click.Path(path_type=Path), metavar="FILE", help="Write one page with plots.")
+@click.option("--csv", "folder", type=click.Path(path_type=Path), metavar="FOLDER", help="Write all tables as CSV.")
+@click.option("--target-accuracy", type=float, metavar="SHARE", help="When was it reached, at what cost? 0.97 = 97 %.")
 @click.option("--force", is_flag=True, help="Show runs side by side that cannot be compared, and say why.")
 @output.json_option
-def compare(what: tuple[str, ...], force: bool, as_json: bool) -> None:
+def compare(
+    what: tuple[str, ...],
+    page: Path | None,
+    folder: Path | None,
+    target_accuracy: float | None,
+    force: bool,
+    as_json: bool,
+) -> None:
     """Compare runs by their records: time, speed, accuracy, memory, cost.
 
     Without an argument: the runs of the latest experiment that has records.
@@ -27,48 +35,40 @@ def compare(what: tuple[str, ...], force: bool, as_json: bool) -> None:
     \b
     Examples:
       orchestrate compare
-      orchestrate compare r-7k2m9x r-3f8q0a
+      orchestrate compare r-7k2m9x r-3f8q0a --html answer.html
       orchestrate compare tpu/record.json gpu/record.json --json
     """
-    from orchestrator.report.comparison import compare_sources
+    from orchestrator.cli.compare_view import show_answer
+    from orchestrator.report.answer import make_answer
     from orchestrator.report.gather import sources_named
+    from orchestrator.report.table import all_sheets
 
     with output.opened(as_json=as_json) as project:
-        found = compare_sources(sources_named(what, project.ledger), force=force)
+        sources = sources_named(what, project.ledger)
+        answer = make_answer(sources, force=force, target_accuracy=target_accuracy)
+    for written in _write(answer, page, folder):
+        output.say(f"wrote {written}")
     if as_json:
-        output.print_json(found.model_dump())
+        output.print_json(answer.model_dump())
     else:
-        _show(found)
+        show_answer(answer, all_sheets(answer))
 
 
-def show_comparison(runs: Sequence[Run], ledger: Ledger | None = None) -> None:
-    """Print the comparison of those runs that have records; with fewer than two, say so. Costs come from the ledger."""
-    from orchestrator.report.comparison import compare_sources
-    from orchestrator.report.gather import sources_of_runs
+def _write(answer: Answer, page: Path | None, folder: Path | None) -> list[Path]:
+    """Whole or not at all; what a page needs is loaded only when there is a place for one."""
+    written: list[Path] = []
+    if page is not None:
+        from importlib.metadata import version
 
-    sources = sources_of_runs(runs, ledger)
-    if not sources:
-        output.say("no run has a record: nothing to compare")
-        return
-    _show(compare_sources(sources, force=True))  # the money is spent: what makes it void is shown, not refused
+        from orchestrator.report.files import check_place, write_whole
 
+        check_place(page, "--html")
+        from orchestrator.report.page import render_page
 
-def _show(found: Comparison) -> None:
-    from rich.text import Text
+        write_whole(page, render_page(answer, version("orchestrate")), "--html")
+        written.append(page)
+    if folder is not None:
+        from orchestrator.report.export import write_csv
 
-    from orchestrator.report.table import LEGEND, sheets
-
-    console = output.stdout()
-    lines = [pairing.sentence for pairing in found.pairings]
-    said = {"void": "void", "differs": "not the same", "unknown": "not known"}
-    lines += [f"{said[each.outcome]}: {each.name}: {each.detail}" for each in found.fairness if each.outcome in said]
-    lines += [f"note: {line}" for line in found.notes]
-    for line in lines:
-        console.print(Text(line), soft_wrap=not console.is_terminal)
-    for sheet in sheets(found):
-        table = output.table(sheet.title, sheet.columns, sheet.figures)
-        for row in sheet.rows:
-            table.add_row(*(Text(cell) for cell in row))
-        output.print_table(table)
-    for line in LEGEND:
-        output.say(line)
+        written += write_csv(answer, folder)
+    return written

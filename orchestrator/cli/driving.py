@@ -115,7 +115,7 @@ def conclude(
     unproven: Sequence[str] = (),
 ) -> int:
     """Print how the runs ended, what they cost and what may still bill; returns the exit code."""
-    from orchestrator.cli.compare import show_comparison
+    from orchestrator.cli.compare_view import show_comparison
 
     remaining, named = count_billable(services, runs)
     named = sorted({*named, *unproven})

@@ -106,6 +106,23 @@ def centre(figures: Sequence[float]) -> float:
     return figures[0] if len(set(figures)) == 1 else geometric_mean(figures)
 
 
+def centre_interval(figures: Sequence[float], error: float = FALSE_VERDICTS) -> Interval | None:
+    """The interval that holds one accelerator's true geometric mean but for a share `error` of the cases.
+
+    A t interval of the logs. None with fewer than two runs, and when they do not scatter. Two such intervals may
+    overlap while `ratio_interval` excludes 1: a difference is judged by that one.
+    """
+    from scipy.special import stdtrit
+
+    if len(figures) < 2:
+        return None
+    middle, spread = _moments([math.log(figure) for figure in figures])
+    if spread <= _LEAST_VARIANCE:
+        return None
+    reach = float(stdtrit(len(figures) - 1, 1 - error / 2)) * math.sqrt(spread / len(figures))
+    return math.exp(middle - reach), math.exp(middle + reach)
+
+
 def leading_drift(epochs_s: Sequence[float]) -> int:
     """How many leading epochs still drift: those before the first that lies in the control limits of the later half.
 

@@ -41,7 +41,7 @@ def compare_sources(sources: Sequence[Source], *, force: bool = False) -> Compar
         measured(source, source.record.run_id if times[source.record.run_id] == 1 else source.path)
         for source in sources
     )
-    usable = [run for run in _once(runs) if run.status == "succeeded" and run.steady_epoch_s]
+    usable = [run for run in each_once(runs) if run.status == "succeeded" and run.steady_epoch_s]
     found = tuple(matches(usable))
     each = [checks(match) for match in found]
     sizes = len({match.train_samples for match in found}) > 1
@@ -65,7 +65,7 @@ def compare_sources(sources: Sequence[Source], *, force: bool = False) -> Compar
     )
 
 
-def _once(runs: Sequence[Measured]) -> list[Measured]:
+def each_once(runs: Sequence[Measured]) -> list[Measured]:
     """Each training once, however often its record was handed in: a copy is no repeat."""
     return list({(run.run, run.started_at): run for run in reversed(runs)}.values())[::-1]
 
@@ -109,7 +109,7 @@ def _notes(runs: Sequence[Measured], usable: Sequence[Measured], found: Sequence
 
 def _oddities(runs: Sequence[Measured], usable: Sequence[Measured]) -> Iterator[str]:
     """What the rules of docs/comparing.md found in epochs and repeats; of these only drift changes a figure."""
-    counted = {run.name for run in _once(runs)}
+    counted = {run.name for run in each_once(runs)}
     lines = {
         "copies of another record, counted once": [run.name for run in runs if run.name not in counted],
         "leading epochs that still drifted, in no figure": [_epochs(run, run.drift_epochs) for run in runs],

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from orchestrator.domain.money import ZERO
+from orchestrator.domain.prices import region_of
 from orchestrator.domain.runs import AttemptState, Run
 from orchestrator.errors import UsageError
 from orchestrator.ledger import Ledger
 from orchestrator.report.measured import Source
+from orchestrator.report.stage_times import stage_times
 from trainer.errors import RecordError
 from trainer.record import RECORD_NAME, Record, load_record
 
@@ -22,8 +24,9 @@ def sources_named(names: Sequence[str], ledger: Ledger) -> list[Source]:
     if not names:
         return sources_of_runs(_latest(ledger), ledger)
     found: dict[str, Source] = {}
+    brought_home = {Path(run.record).resolve(): run for run in ledger.runs() if run.record}
     for name in names:
-        for source in _sources(name, ledger):
+        for source in _sources(name, ledger, brought_home):
             found.setdefault(source.path, source)  # named twice is compared once
     return list(found.values())
 
@@ -33,12 +36,12 @@ def sources_of_runs(runs: Iterable[Run], ledger: Ledger | None) -> list[Source]:
     return [_of_run(run, ledger) for run in runs if run.record]
 
 
-def _sources(name: str, ledger: Ledger) -> list[Source]:
+def _sources(name: str, ledger: Ledger, brought_home: Mapping[Path, Run]) -> list[Source]:
     path = Path(name)
     if path.is_dir():
         path = path / RECORD_NAME
     if path.exists():
-        return [_of_file(path, ledger)]
+        return [_of_file(path, ledger, brought_home)]
     if name.startswith("e-"):
         runs = ledger.runs(ledger.experiment(name).id)
         found = sources_of_runs(runs, ledger)
@@ -72,20 +75,25 @@ def _of_run(run: Run, ledger: Ledger | None) -> Source:
     attempts = ledger.attempts(run.id) if ledger else []
     settled = bool(attempts) and all(attempt.state is AttemptState.SETTLED for attempt in attempts)
     made_by = next((attempt for attempt in attempts if attempt.number == run.attempt), None)
+    side_usd = sum((attempt.storage_usd for attempt in attempts), ZERO)
     return Source(
         path=path,
         record=_load(path, f"`orchestrate fetch {run.id}` brings it again"),
         accelerator=run.spec.accelerator,
-        usd=sum(((each.settled_usd or ZERO) + each.storage_usd for each in attempts), ZERO) if settled else None,
+        usd=sum((attempt.settled_usd or ZERO for attempt in attempts), side_usd) if settled else None,
         usd_per_hour=made_by.rate.usd_per_hour if made_by else None,
+        side_usd=side_usd if settled else None,
+        region=region_of(made_by.zone) if made_by else None,
+        dataset_bytes=run.spec.dataset_bytes,
+        stages=stage_times(ledger.events(run.id), attempts) if ledger else (),
     )
 
 
-def _of_file(path: Path, ledger: Ledger) -> Source:
+def _of_file(path: Path, ledger: Ledger, brought_home: Mapping[Path, Run]) -> Source:
     """A record file that a run of this ledger has brought home is that run's."""
-    for run in ledger.runs():
-        if run.record and Path(run.record).resolve() == path.resolve():
-            return _of_run(run, ledger)
+    run = brought_home.get(path.resolve())
+    if run is not None:
+        return _of_run(run, ledger)
     return Source(path=str(path), record=_load(path, "name a record.json that the trainer wrote"))
 
 

@@ -28,8 +28,8 @@ class StageTime(BaseModel):
 def stage_times(events: Sequence[Event], attempts: Sequence[Attempt]) -> tuple[StageTime, ...]:
     """The stages that a run has been through, in order; empty when the ledger holds no event of it.
 
-    Time counts for the stage whose work the next event tells of. A run that got another VM spends the time from the last
-    event of one attempt to the arming of the next on teardown. Provision begins with the arming of kill switches.
+    Time counts for the stage whose work the next event tells of. A run that got another VM spends the time from the
+    last event of one attempt to the arming of the next on teardown. Provision begins with arming kill switches.
     """
     seconds = dict.fromkeys(Stage, 0.0)
     dollars = dict.fromkeys(Stage, ZERO)

@@ -16,17 +16,32 @@ mnist-cnn, global batch 256: steady epoch tpu x8 2.5 s, gpu x1 5 s: tpu x8 was 2
 one run each: no interval, so this is an observation, not a verdict
 not the same: seed: tpu x8 0, gpu x1 1
 Time in seconds
-run accelerator total imports set-up data compile first steady n eval wait other
-r-aaaaaa tpu x8 60.0 3.00 4.00 1.50 12.5 6.00 2.50 3 0.250 5.0% 38.5
-r-bbbbbb gpu x1 60.0 3.00 4.00 1.50 12.5 8.00 5.00 3 0.250 5.0% 38.5
+run accelerator total imports set-up data compile first second steady n eval wait other
+r-aaaaaa tpu x8 60.0 3.00 4.00 1.50 12.5 6.00 2.00 2.50 3 0.250 5.0% 38.5
+r-bbbbbb gpu x1 60.0 3.00 4.00 1.50 12.5 8.00 5.00 5.00 3 0.250 5.0% 38.5
 Speed, steps in ms
-run accelerator batch p50 p90 p99 µs/sample samples/s predict
-r-aaaaaa tpu x8 256 500 625 750 2,441 410 2.00
-r-bbbbbb gpu x1 256 500 625 750 4,883 205 2.00
+run accelerator batch p50 p90 p99 µs/sample samples/s a chip M/USD GFLOP/s MFU predict predict/s
+r-aaaaaa tpu x8 256 500 625 750 2,441 410 51 - 5.27 - 2.00 4,000
+r-bbbbbb gpu x1 256 500 625 750 4,883 205 205 - 2.63 - 2.00 4,000
 Result and cost
-run accelerator accuracy host MiB device MiB run USD epoch USD
-r-aaaaaa tpu x8 94.00% 1,024 - - -
-r-bbbbbb gpu x1 94.00% 1,024 - - -
+run accelerator accuracy target in epoch in s for USD epoch USD run USD host MiB device MiB
+r-aaaaaa tpu x8 94.00% 94.00% 4 43.2 - - - 1,024 -
+r-bbbbbb gpu x1 94.00% 94.00% 4 45.8 - - - 1,024 -
+Data
+run accelerator workload samples data MB read MB read from epochs seed precision TensorFlow
+r-aaaaaa tpu x8 mnist-cnn 1,024 - 0.001 bucket, region unknown 4 0 float32 2.20.0
+r-bbbbbb gpu x1 mnist-cnn 1,024 - 0.001 bucket, region unknown 4 1 float32 2.20.0
+Pairs
+workload faster slower batch faster s slower s runs times as fast 95 % times as dear 95 % of that verdict
+mnist-cnn tpu x8 gpu x1 256 2.50 5.00 1, 1 2.00 - - - observation
+Published for the same workloads
+from workload accelerator batch samples epochs epoch s µs/sample total s accuracy MB
+W3 mnist-cnn GPU 256 60,000 - 6.00 94.0 - - -
+W3 mnist-cnn TPU 256 60,000 - 6.00 97.0 - - -
+W3 mnist-cnn GPU 512 60,000 - 5.00 82.0 - - -
+W3 mnist-cnn TPU 512 60,000 - 3.00 58.0 - - -
+W3 mnist-cnn GPU 1024 60,000 - 4.00 79.0 - - -
+W3 mnist-cnn TPU 1024 60,000 - 2.00 37.0 - - -
 """.splitlines()
 
 
@@ -58,7 +73,17 @@ def test_two_record_files_side_by_side(run_cli: Shell) -> None:
 def test_json_has_every_figure_of_every_run(run_cli: Shell) -> None:
     """Null where the run, or the ledger, does not know."""
     said: dict[str, Any] = run_cli("compare", "tpu", "gpu", "--json").json
-    assert set(said) == {"verdict", "simulated", "runs", "pairings", "fairness", "notes"}
+    assert set(said) == {
+        "verdict",
+        "simulated",
+        "runs",
+        "pairings",
+        "fairness",
+        "notes",
+        "target",
+        "groups",
+        "published",
+    }
     assert {"name": "seed", "outcome": "differs", "detail": "tpu x8 0, gpu x1 1"} in said["fairness"]
     assert (said["simulated"], said["notes"]) == (False, [])
     tpu = said["runs"][0]
@@ -100,6 +125,56 @@ def test_a_damaged_or_foreign_record_is_named(run_cli: Shell, records: Path, con
     done = run_cli("compare", "tpu", "bad.json")
     assert (done.exit, done.stdout) == (2, "")
     assert f"error: {says}" in done.stderr
+
+
+def test_a_record_cannot_move_the_terminal(run_cli: Shell) -> None:
+    """A run may call itself anything: escape sequences do not reach stdout."""
+    write_record(run_cli.folder / "odd.json", make_record("r-\x1b[2Jodd\x1b]0;pwned\x07", status="failed"))
+    done = run_cli("compare", "odd.json")
+    assert done.exit == 0
+    assert "\x1b" not in done.stdout
+    assert "r-odd" in done.stdout
+
+
+@pytest.mark.usefixtures("records")
+def test_page_and_tables_are_written_whole_and_named(run_cli: Shell) -> None:
+    """The page with its plots, over that of last time; a CSV file for each list."""
+    (run_cli.folder / "answer.html").write_text("last time")
+    done = run_cli("compare", "tpu", "gpu", "--html", "answer.html", "--csv", "tables", "--json")
+    assert done.exit == 0
+    csv = ("answer", "runs", "epochs", "stages", "groups", "pairings", "fairness", "published")
+    assert done.stderr.splitlines() == ["wrote answer.html", *(f"wrote tables/{name}.csv" for name in csv)]
+    assert not list(run_cli.folder.rglob("*.part"))
+    page = (run_cli.folder / "answer.html").read_text("utf-8")
+    assert page.count("<svg") > 8
+    assert page.rstrip().endswith("</html>")
+    runs = (run_cli.folder / "tables" / "runs.csv").read_text("utf-8")
+    assert [line.split(",")[0] for line in runs.splitlines()] == ["name", "r-aaaaaa", "r-bbbbbb"]
+    assert done.json["groups"][0]["steady_epoch_s"] == 2.5
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("tpu", "bad.json", "--html", "old.html"), "bad.json: its schema_version is 9"),
+        (("tpu", "--html", "nowhere/page.html"), "--html: the folder nowhere does not exist"),
+        (("tpu", "--html", "tpu"), "--html: tpu is a folder"),
+        (("tpu", "--csv", "nowhere/tables"), "--csv: the folder nowhere/tables cannot be made"),
+        (("tpu", "--target-accuracy", "97", "--html", "old.html"), "--target-accuracy: 97 is no share"),
+    ],
+)
+def test_what_cannot_be_written_leaves_everything_as_it_was(
+    run_cli: Shell, records: Path, args: tuple[str, ...], says: str
+) -> None:
+    """Exit 2, no new file, the page of last time untouched."""
+    (records / "bad.json").write_text('{"schema_version": 9}')
+    (records / "old.html").write_text("last time")
+    before = sorted(records.rglob("*"))
+    done = run_cli("compare", *args)
+    assert (done.exit, done.stdout) == (2, "")
+    assert f"error: {says}" in done.stderr
+    assert sorted(records.rglob("*")) == before
+    assert (records / "old.html").read_text() == "last time"
 
 
 def test_without_an_argument_the_latest_experiment_that_has_records(run_cli: Shell) -> None:

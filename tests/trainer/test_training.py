@@ -15,6 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.errors import UsageError
+from orchestrator.ledger import IN_MEMORY, Ledger
+from orchestrator.report.answer import make_answer
+from orchestrator.report.gather import sources_named
+from orchestrator.report.table import all_sheets
 from tests.trainer.process import Trainer, trainer_command, trainer_environment
 from trainer.data.prepare import PreparedDataset
 from trainer.record import Progress, Record, load_record
@@ -134,6 +139,23 @@ def test_inference_is_measured_after_training(one_device: Run) -> None:
     assert 0 < inference.latency_p50_s <= inference.latency_p99_s
     assert (inference.latency_n, inference.throughput_batch_size) == (200, 200)
     assert inference.throughput_samples_per_s > 1 / inference.latency_p50_s
+
+
+def test_records_of_the_trainer_alone_join_a_comparison(one_device: Run, stand_in: Run) -> None:
+    """No ledger knows them: times and speeds are there, costs are not; a simulated one is not paired unasked."""
+    ledger = Ledger(IN_MEMORY)
+    folders = [str(one_device.folder), str(stand_in.folder / "record.json")]
+    with pytest.raises(UsageError, match="cannot be compared"):
+        make_answer(sources_named(folders, ledger))
+    answer = make_answer(sources_named(folders, ledger), force=True)
+    ledger.close()
+    for run, record in zip(answer.runs, (one_device.record, stand_in.record), strict=True):
+        assert run.total_s == record.timings.total_s
+        assert [point.accuracy for point in run.curve] == [epoch.test_accuracy for epoch in record.epochs]
+        assert 0 < run.curve[0].at_s < run.curve[-1].at_s < record.timings.total_s
+        assert run.samples_per_s_per_chip
+        assert (run.usd, run.target_usd, run.stages) == (None, None, ())
+    assert "W4" in {row[0] for row in all_sheets(answer)[-1].rows}
 
 
 def test_progress_ends_at_the_last_epoch(one_device: Run) -> None:

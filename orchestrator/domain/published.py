@@ -1,0 +1,42 @@
+"""What did others publish for the same workloads? Reference rows from the catalog, never our own results."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Published(BaseModel):
+    """Figures of one published run, None where none was given. `accelerator` is in its authors' words.
+
+    epoch_s: of the epochs that its note names; sample_us: microseconds per training sample; total_s: a whole run.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    experiment: str
+    workload: str
+    accelerator: str
+    family: Literal["tpu", "gpu", "cpu"]
+    global_batch: int | None = None
+    train_samples: int | None = None
+    epochs: int | None = None
+    epoch_s: float | None = None
+    sample_us: float | None = None
+    total_s: float | None = None
+    accuracy: float | None = None
+    memory_bytes: int | None = None
+    note: str
+
+
+@cache
+def published_results() -> tuple[Published, ...]:
+    """All of them, in catalog order."""
+    from importlib.resources import files
+
+    import tomllib  # with the one above more than all else here, and few commands need it
+
+    text = (files("orchestrator.catalog") / "published.toml").read_text("utf-8")
+    return tuple(Published(**fields) for fields in tomllib.loads(text)["results"])

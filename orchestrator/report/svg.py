@@ -1,0 +1,130 @@
+"""How does a figure become part of a page? Inline SVG whose text is text, in the page's own colours and font."""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from xml.sax.saxutils import quoteattr
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it tells of its font cache
+
+_RIGHT_IN = 0.14  # half a tick label
+WIDTH_IN = 5.2  # drawn for a phone's width: on a desk plots stand side by side
+INK = "#010203"  # becomes the page's text colour, light or dark
+GRID = "#808080"
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+"""Okabe and Ito's colours for every kind of colour vision, without black and yellow: light or dark would hide one."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+LINES = ("-", "--", ":", "-.")
+PLAIN = FuncFormatter(lambda value, _: f"{value:,.8f}".rstrip("0").rstrip("."))
+"""Whole decimals, no exponent and no offset."""
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "font.size": 10,
+    "text.color": INK,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.unicode_minus": False,
+    "grid.color": GRID,
+    "grid.alpha": 0.3,
+    "grid.linewidth": 0.6,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "legend.frameon": False,
+    "legend.fontsize": 9.5,
+    "hatch.linewidth": 0.8,
+    "hatch.color": INK,
+}
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A drawing with its heading and, beneath it, what it shows and what it leaves out."""
+
+    title: str
+    caption: str
+    svg: str
+
+
+def draw(
+    name: str,
+    room_in: float,
+    alt: str,
+    mark: str,
+    fill: Callable[[Figure, Axes], None],
+    *,
+    left_in: float = 0.06,
+    legend_in: float = 0.0,
+) -> str:
+    """An SVG of the width of a phone. `name` is unique on the page, `mark` is written above the axes ("": nothing).
+
+    `room_in` is the height of the axes, `left_in` what its tick labels and name need, `legend_in` a legend beneath.
+    A layout engine would draw everything three times to find that out.
+    """
+    top_in, bottom_in = 0.24, 0.48 + legend_in
+    height_in = top_in + room_in + bottom_in
+    with rc_context({**_STYLE, "svg.hashsalt": name}):
+        figure = Figure(figsize=(WIDTH_IN, height_in))
+        width = 1 - (left_in + _RIGHT_IN) / WIDTH_IN
+        axes = figure.add_axes((left_in / WIDTH_IN, bottom_in / height_in, width, room_in / height_in))
+        fill(figure, axes)
+        if mark:
+            axes.set_title(mark, loc="right", fontsize=9, fontweight="bold", color=PALETTE[1])
+        out = io.StringIO()
+        nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
+        FigureCanvasSVG(figure).print_svg(out, metadata=nothing)  # type: ignore[no-untyped-call]
+    return _inline(out.getvalue(), name, alt)
+
+
+def _inline(svg: str, name: str, alt: str) -> str:
+    """Without prolog, metadata, ids that nothing refers to, fonts and needless digits: what is left weighs half."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->|<style.*?</style>", "", svg, flags=re.DOTALL)
+    box = re.compile(r"<svg[^>]*?viewBox=(\"[^\"]*\")[^>]*>")
+    svg = box.sub(lambda found: f"<svg viewBox={found[1]} role='img' aria-label={quoteattr(alt)}>", svg, count=1)
+    svg = svg.replace("xlink:href", "href").replace(INK, "currentColor")
+    svg = re.sub(r" transform=\"rotate\(-0 [^)]*\)\"", "", svg)
+    svg = re.sub(r"; font-family: [^;\"]*", "", svg)
+    svg = re.sub(r" (?:d|x|y)=\"[^\"]*\"", lambda found: _rounded(found[0]), svg)
+    used = set(re.findall(r"(?:url\(|href=\")#([^)\"]+)", svg))
+    svg = re.sub(r" id=\"([^\"]+)\"", lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", svg)
+    svg = re.sub(r"(url\(|href=\")#", rf"\1#{name}-", svg)
+    svg = re.sub(r">\s+<", "><", svg)
+    return re.sub(r"<g></g>|<defs></defs>", "", svg).strip()
+
+
+def _rounded(attribute: str) -> str:
+    """Coordinates to a tenth of a point, on one line."""
+    return re.sub(r"(\.\d)\d+", r"\1", " " + " ".join(attribute.split()))
+
+
+def plain_axis(axes: Axes, axis: str = "both", *, whole: bool = False) -> None:
+    """Few ticks, whole decimals, no exponent and no offset; `whole`: at whole numbers only."""
+    for name, each in (("x", axes.xaxis), ("y", axes.yaxis)):
+        if axis in (name, "both"):
+            each.set_major_locator(MaxNLocator(5, integer=whole))
+            each.set_major_formatter(PLAIN)
+
+
+def shortened(text: str, length: int = 46) -> str:
+    """With the middle left out when it is longer: beginning and end tell names apart."""
+    if len(text) <= length:
+        return text
+    return f"{text[: length * 2 // 3 - 1]}…{text[-(length // 3) :]}"
