@@ -134,7 +134,7 @@ def _check_devices(ctx: RunContext, shell: RemoteShell, argv: list[str], home: s
     ctx.show("checking the devices")
     probe = ["env", f"PYTHONPATH={python_path(home)}", *argv, "--probe"]
     try:
-        found = shell.run(probe, timeout_s=ctx.services.pace.boot_timeout_s)
+        found = shell.run(probe, timeout_s=ctx.services.pace.setup_timeout_s)
     except RemoteCommandFailed as cause:
         raise TrainingFailed(
             f"the VM cannot train with strategy {ctx.accelerator.strategy}: {cause.sentence}"
