@@ -12,6 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from orchestrator.domain.cost import SideRates
 from orchestrator.domain.money import Rate
 
+FIRST_LOOK = 2
+"""After so many repeats the verdict is looked at for the first time: one run each has no interval."""
 KILL_SLACK_S = 600
 """A VM is gone this long after its deadline at the latest, also when only its weakest kill switch works."""
 
@@ -40,6 +42,7 @@ class RunState(StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     STOPPED = "stopped"  # by the user
+    NOT_NEEDED = "not needed"  # never rented: the verdict stood without it
 
 
 class RunSpec(BaseModel):
@@ -76,6 +79,8 @@ class RunSpec(BaseModel):
 class Run(BaseModel):
     """A run as the ledger knows it. `stage` is the next thing to do; `error` is set when it failed.
 
+    `attempt` is the number of the current one; 0: no money is held for it yet, so nothing can be rented.
+    `looks` is how often its experiment's verdict may be asked for, with a chance to stop, its end included.
     `preemptions` counts the VMs that were taken back; `stop_requested` is the wish of `teardown` in another process.
     """
 
@@ -94,6 +99,12 @@ class Run(BaseModel):
     created_at: datetime
     preemptions: int = 0
     stop_requested: bool = False
+    looks: int = 1
+
+    @property
+    def until_verdict(self) -> bool:
+        """Whether it is rented only while the verdict of its experiment does not stand."""
+        return self.looks > 1 and self.spec.repeat > FIRST_LOOK
 
 
 @dataclass(frozen=True)

@@ -78,6 +78,7 @@ def _of_run(run: Run, ledger: Ledger | None) -> Source:
         accelerator=run.spec.accelerator,
         usd=sum(((each.settled_usd or ZERO) + each.storage_usd for each in attempts), ZERO) if settled else None,
         usd_per_hour=made_by.rate.usd_per_hour if made_by else None,
+        looks=run.looks,
     )
 
 
