@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from orchestrator.stages.context import Services
 
 
+FEW = 6
+"""So many runs have a line each for their records."""
 LEFT_ALIVE = (
     "left at once: VMs may be alive, until their kill switches fire at the deadline; `orchestrate status` shows them, "
     "`orchestrate recover` goes on, `orchestrate teardown --all` ends them"
@@ -186,6 +188,8 @@ def _say_result(services: Services, runs: Sequence[Run], remaining: int | None, 
     _say_not_needed(services, runs)
     total = sum((run_json(services, run)["usd"] for run in runs), ZERO)
     output.say(f"cost: {usd(total)}" + (" (simulated)" if services.simulated else ""))
-    for run in runs:
-        if run.record:
-            output.say(f"record of {run.id}: {run.record}")
+    recorded = [run for run in runs if run.record]
+    for folder in sorted({services.run_folder(run).parent for run in recorded[FEW:]}):
+        output.say(f"{len(recorded)} records, of each run in its folder under {folder}")
+    for run in recorded if len(recorded) <= FEW else ():
+        output.say(f"record of {run.id}: {run.record}")

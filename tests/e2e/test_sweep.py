@@ -31,7 +31,7 @@ def test_sweep_is_gone_on_with_and_rents_no_more_than_its_verdict_needs(orchestr
     """
     (orchestrate.folder / "sweep.toml").write_text(SWEEP)
     first = orchestrate.start("launch", "sweep.toml", "--yes", "--json")
-    orchestrate.wait_for_run(lambda run: run.stage is Stage.TRAIN)
+    orchestrate.wait_for_run(lambda run: run.stage is Stage.PREPARE)
     kill_hard(first)
     before = orchestrate.runs()
     assert [run.attempt for run in before] == [1, 1, 1, 1, 0, 0]
