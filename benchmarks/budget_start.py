@@ -1,4 +1,4 @@
-"""How long do `budget` and `--help` take, with 10,000 runs in the ledger too? CPU seconds and wall seconds, the best.
+"""How long do `estimate`, `budget` and `--help` take, with 10,000 runs in the ledger too? The best of some.
 
     python -m benchmarks.budget_start [--runs 10000] [--repeats 9]
 
@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -28,7 +29,13 @@ from orchestrator.ledger import Credit, Experiment, Ledger
 ROOT = Path(__file__).resolve().parents[1]
 RUNS_EACH = 10
 DAY = datetime(2026, 11, 1, tzinfo=UTC)
-COMMANDS = (("--help",), ("budget",), ("budget", "--json"), ("budget", "--all"))
+COMMANDS = (
+    ("--help",),
+    ("estimate", "--accel", "v3-8,t4"),
+    ("budget",),
+    ("budget", "--json"),
+    ("budget", "--all"),
+)
 
 
 def fill(path: Path, runs: int) -> None:
@@ -59,8 +66,7 @@ def _run(run_id: str, experiment: str) -> Run:
 
 
 def _settled(attempt: Attempt) -> Attempt:
-    changes = {"state": AttemptState.SETTLED, "settled_usd": Decimal("0.123"), "billed_from": DAY, "gone_at": DAY}
-    return attempt.model_copy(update=changes)
+    return replace(attempt, state=AttemptState.SETTLED, settled_usd=Decimal("0.123"), billed_from=DAY, gone_at=DAY)
 
 
 def measure(commands: Sequence[tuple[str, ...]], home: Path, repeats: int) -> list[tuple[float, float]]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from orchestrator.domain.prices import PriceAge
 from orchestrator.errors import UsageError
@@ -17,17 +15,10 @@ FILE_NAME = "orchestrate.toml"
 LIST_PRICE_DAYS = 180
 SPOT_PRICE_DAYS = 30
 LOCAL_PROJECT = "local-project"
-_PROJECT = re.compile(r"^[a-z][-a-z0-9]{4,28}[a-z0-9]$")
-_ZONE = re.compile(r"^[a-z]+-[a-z]+[0-9]+-[a-z0-9]+$")
-
-_REASONS = {
-    "extra_forbidden": "there is no such key",
-    "tuple_type": 'is no list, as ["us-central1-a"] is one',
-    "string_type": "is no text in quotes",
-}
 
 
-class Config(BaseModel):
+@dataclass(frozen=True)
+class Config:
     """The configuration. `project` None means the embedded local cloud, which costs nothing.
 
     `zones` is the order of preference when --zone is not given; `worker_service_account` is what the VMs run as
@@ -37,30 +28,13 @@ class Config(BaseModel):
     by them.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     project: str | None = None
     zones: tuple[str, ...] = ()
-    max_hours: Decimal = Field(default=Decimal(1), gt=0)
+    max_hours: Decimal = Decimal(1)
     worker_service_account: str | None = None
     scheduler_service_account: str | None = None
-    price_max_age_days: int | None = Field(default=None, gt=0)
-    spot_price_max_age_days: int | None = Field(default=None, gt=0)
-
-    @field_validator("project")
-    @classmethod
-    def _is_project(cls, value: str | None) -> str | None:
-        if value is not None and not _PROJECT.match(value):
-            raise ValueError("is no Google Cloud project id (6 to 30 of a-z, 0-9 and -)")
-        return value
-
-    @field_validator("zones")
-    @classmethod
-    def _are_zones(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for zone in value:
-            if not _ZONE.match(zone):
-                raise ValueError(f"{zone!r} is no zone (like us-central1-a)")
-        return value
+    price_max_age_days: int | None = None
+    spot_price_max_age_days: int | None = None
 
     @property
     def is_local(self) -> bool:
@@ -89,14 +63,11 @@ def load_config(folder: Path, environ: Mapping[str, str]) -> Config:
             raise UsageError(f"{path} cannot be read: {cause}", "correct the file, or move it away") from cause
     if environ.get("ORCHESTRATE_PROJECT"):
         values["project"] = environ["ORCHESTRATE_PROJECT"]
-    try:
-        return Config.model_validate(values)
-    except ValidationError as cause:
-        first = cause.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        reason = _REASONS.get(first["type"], first["msg"].removeprefix("Value error, "))
-        known = ", ".join(Config.model_fields)
-        raise UsageError(f"{path}: {key} = {first['input']!r}: {reason}", f"known keys: {known}") from cause
+    if not values:
+        return Config()
+    from orchestrator.config_check import checked_config
+
+    return checked_config(values, path)
 
 
 def state_home(environ: Mapping[str, str]) -> Path:

@@ -8,8 +8,10 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from math import comb
+from typing import Any
 
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.runs import FIRST_LOOK, Run, RunSpec, RunState, Stage
@@ -85,6 +87,6 @@ def spared_usd(ledger: Ledger, runs: Sequence[Run]) -> Decimal | None:
     return sum((sum(known, ZERO) / len(known) for known in spared), ZERO)
 
 
-def _alike(spec: RunSpec, **changes: object) -> RunSpec:
+def _alike(spec: RunSpec, **changes: Any) -> RunSpec:
     """The spec without what tells repeats apart."""
-    return spec.model_copy(update={"repeat": 1, "seed": 0, **changes})
+    return replace(spec, repeat=1, seed=0, **changes)

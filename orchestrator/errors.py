@@ -80,6 +80,7 @@ class OverCap(RefusedByBudget):
         )
         self.needed_usd = needed_usd
         self.free_usd = free_usd
+        self.limit = limit
 
 
 class CreatesFrozen(RefusedByBudget):

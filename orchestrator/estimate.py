@@ -139,7 +139,7 @@ def _expected(
     lives = [run.lived_s for run in past if run.epochs == spec.epochs]
     basis = f"{len(lives)} run(s) of yours with {spec.epochs} epochs"
     if not lives:
-        scaled = [_with_epochs(run, spec.epochs) for run in past[:_RECORDS_READ]]
+        scaled = [_with_epochs(run, spec.epochs) for run in past[:_RECORDS_READ] if run.record]
         lives = [life for life in scaled if life is not None]
         basis = f"{len(lives)} run(s) of yours, their steady epoch times the {spec.epochs} epochs asked for"
     if not lives:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal
 
 from orchestrator.domain.accelerators import Accelerator, accelerator, accelerators
@@ -27,7 +28,7 @@ def what_would_fit(runs: Sequence[Run], free_usd: Decimal, prices: PriceBook) ->
     """The ways to make a launch of these runs fit, each as a flag with its figure."""
     spec = runs[0].spec
     ways = []
-    hours = _hours_that_fit(runs, free_usd, prices)
+    hours = hours_that_fit(runs, free_usd, prices)
     if hours is not None:
         ways.append(f"--max-hours {hours} would fit")
     few = _runs_that_fit(runs, free_usd, prices)
@@ -45,14 +46,14 @@ def what_would_fit(runs: Sequence[Run], free_usd: Decimal, prices: PriceBook) ->
     return "; ".join(ways)
 
 
-def _hours_that_fit(runs: Sequence[Run], free_usd: Decimal, prices: PriceBook) -> Decimal | None:
+def hours_that_fit(runs: Sequence[Run], free_usd: Decimal, prices: PriceBook) -> Decimal | None:
     """The longest --max-hours, in hundredths; None when not even the shortest fits."""
     kinds = Counter((run.spec, run.spec.zones[0]) for run in runs)
 
     def fits(hundredths: int) -> bool:
-        hours = {"max_hours": hundredths * _STEP}
+        hours = hundredths * _STEP
         needed = (
-            count * reserved_usd(spec.model_copy(update=hours), accelerator(spec.accelerator), zone, prices)
+            count * reserved_usd(replace(spec, max_hours=hours), accelerator(spec.accelerator), zone, prices)
             for (spec, zone), count in kinds.items()
         )
         return sum(needed, ZERO) <= free_usd

@@ -6,72 +6,35 @@ and two processes cannot both take the last dollar. Money is summed by SQLite as
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from datetime import date, datetime
-from decimal import ROUND_UP, Decimal
+from dataclasses import replace
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict
-
+from orchestrator.domain.fields import from_json, to_json
 from orchestrator.domain.money import ZERO
-from orchestrator.domain.runs import Attempt, AttemptState, Run, Stage
+from orchestrator.domain.runs import Attempt, AttemptState, Run, RunState, Stage
 from orchestrator.errors import CreatesFrozen, LedgerTrouble, OverCap, Stopped, UsageError
-from orchestrator.ledger_schema import SCHEMA, SCHEMA_VERSION
+from orchestrator.ledger_schema import NANO as NANO
+from orchestrator.ledger_schema import SCHEMA, SCHEMA_VERSION, attempt_row
+from orchestrator.ledger_schema import Credit as Credit
+from orchestrator.ledger_schema import Event as Event
+from orchestrator.ledger_schema import Experiment as Experiment
+from orchestrator.ledger_schema import Freeze as Freeze
+from orchestrator.ledger_schema import command_text as command_text
 
 IN_MEMORY = Path(":memory:")
 """A ledger for when none can be kept: deletes wait for no disk."""
-NANO = Decimal("1e9")
-
-
-class Credit(BaseModel):
-    """The money there is, as the user states it: no API of Google's tells what is left of a credit."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-    amount_usd: Decimal
-    starts: date | None = None
-    expires: date | None = None
-    spent_before_usd: Decimal = ZERO
-    stated_at: datetime
-
-
-class Freeze(BaseModel):
-    """Why nothing new is rented: more was billed than this ledger holds, and nobody has acknowledged it yet."""
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
-
-    at: datetime
-    reason: str
-
-
-class Experiment(BaseModel):
-    """The runs of one launch. `max_usd` is that launch's own cap, None for the credit alone."""
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
-
-    id: str
-    created_at: datetime
-    max_usd: Decimal | None
-    command: str
-
-
-class Event(BaseModel):
-    """One thing that happened, for `status`, `logs` and the reader of a post-mortem."""
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
-
-    at: datetime
-    run: str
-    attempt: int
-    stage: str
-    message: str
+_Kept = TypeVar("_Kept")
+MakeAttempt = Callable[[int], Attempt]
+"""Makes an attempt of the number that is the next one in the moment when its money is held."""
 
 
 class Ledger:
@@ -148,6 +111,13 @@ class Ledger:
         with self._lock, self._translated():
             return self._db.execute(query, parameters).fetchall()
 
+    def _read(self, kind: type[_Kept], body: str) -> _Kept:
+        try:
+            return from_json(kind, body)
+        except ValueError as cause:
+            hint = "use the version of orchestrate that wrote it"
+            raise LedgerTrouble(f"the ledger {self.path} holds what cannot be read: {cause}", hint) from cause
+
     def _meta(self, key: str) -> str | None:
         rows = self._rows("SELECT value FROM meta WHERE key=?", (key,))
         return str(rows[0][0]) if rows else None
@@ -157,24 +127,24 @@ class Ledger:
     def credit(self) -> Credit | None:
         """The stated credit, None when nobody has stated one."""
         text = self._meta("credit")
-        return Credit.model_validate_json(text) if text else None
+        return self._read(Credit, text) if text else None
 
     def set_credit(self, credit: Credit) -> None:
         """State the credit; the latest statement counts."""
         with self._transaction() as db:
-            db.execute("INSERT OR REPLACE INTO meta VALUES ('credit', ?)", (credit.model_dump_json(),))
+            db.execute("INSERT OR REPLACE INTO meta VALUES ('credit', ?)", (to_json(credit),))
 
     def frozen(self) -> Freeze | None:
         """Why creates are frozen, None when they are not."""
         text = self._meta("freeze")
-        return Freeze.model_validate_json(text) if text else None
+        return self._read(Freeze, text) if text else None
 
     def set_frozen(self, freeze: Freeze | None) -> None:
         """Freeze creates until somebody acknowledges why; None ends it."""
         with self._transaction() as db:
             db.execute("DELETE FROM meta WHERE key='freeze'")
             if freeze is not None:
-                db.execute("INSERT INTO meta VALUES ('freeze', ?)", (freeze.model_dump_json(),))
+                db.execute("INSERT INTO meta VALUES ('freeze', ?)", (to_json(freeze),))
 
     def billed_more_usd(self) -> Decimal:
         """What was billed beyond the settled costs, as acknowledged: the latest word for each run counts."""
@@ -213,16 +183,52 @@ class Ledger:
                 ),
             )
             for run in runs:
-                db.execute(
-                    "INSERT INTO runs VALUES (?,?,?,?)", (run.id, run.experiment, run.state, run.model_dump_json())
-                )
+                db.execute("INSERT INTO runs VALUES (?,?,?,?)", (run.id, run.experiment, run.state, to_json(run)))
             self._hold(db, experiment, attempts, credit)
 
-    def admit_attempt(self, attempt: Attempt, credit: Credit, **changes: Any) -> Run:
-        """Hold the worst case of a further attempt and make it the run's current one. Raises OverCap."""
+    def admit_attempt(self, run_id: str, make: MakeAttempt, credit: Credit, **changes: Any) -> Run:
+        """Hold the worst case of a further attempt, or the first, and make it the run's current one. Raises OverCap."""
         with self._transaction() as db:
-            self._hold(db, self.experiment(self.run(attempt.run).experiment), [attempt], credit)
-            return self._change_run(db, attempt.run, {"attempt": attempt.number, "stage": Stage.PROVISION, **changes})
+            attempt = self._hold_next(db, run_id, make, credit)
+            return self._change_run(db, run_id, {"attempt": attempt.number, "stage": Stage.PROVISION, **changes})
+
+    def admit_extension(
+        self, run_id: str, make: MakeAttempt, credit: Credit, check: Callable[[Run, Attempt | None], None]
+    ) -> Attempt:
+        """Hold the worst case of more time for a run. One that its deadline has ended already goes on at once.
+
+        `check` raises what stands against it, as the run is at this moment. Raises OverCap.
+        """
+        with self._transaction() as db:
+            run = self.run(run_id)
+            check(run, self.granted(run_id))
+            attempt = self._hold_next(db, run_id, make, credit)
+            if run.stage is Stage.DONE:
+                self._go_on(db, attempt)
+            return attempt
+
+    def granted(self, run_id: str) -> Attempt | None:
+        """More time that is held for a run, and has not begun."""
+        current = self.run(run_id).attempt
+        waiting = (one for one in self.attempts(run_id) if one.state is AttemptState.RESERVED)
+        return next((one for one in waiting if one.number != current), None)
+
+    def finish_run(self, run_id: str, **changes: Any) -> Run:
+        """The end of a run; or, where only time was lacking and more is granted, the begin of its next attempt."""
+        with self._transaction() as db:
+            granted = self.granted(run_id)
+            if granted is not None and self.run(run_id).lacks_time:
+                return self._go_on(db, granted)
+            return self._change_run(db, run_id, {"stage": Stage.DONE, **changes})
+
+    def _go_on(self, db: sqlite3.Connection, attempt: Attempt) -> Run:
+        anew = {"state": RunState.ACTIVE, "stage": Stage.PROVISION, "error": None, "error_code": None, "exit_code": 0}
+        return self._change_run(db, attempt.run, {"attempt": attempt.number, **anew})
+
+    def _hold_next(self, db: sqlite3.Connection, run_id: str, make: MakeAttempt, credit: Credit) -> Attempt:
+        attempt = make(max((one.number for one in self.attempts(run_id)), default=0) + 1)
+        self._hold(db, self.experiment(self.run(run_id).experiment), [attempt], credit)
+        return attempt
 
     def _hold(
         self, db: sqlite3.Connection, experiment: Experiment, attempts: Sequence[Attempt], credit: Credit
@@ -239,7 +245,7 @@ class Ledger:
             if needed > left:
                 raise OverCap(needed, max(left, ZERO), f"this launch's --max-usd {experiment.max_usd:.2f}")
         for attempt in attempts:
-            db.execute("INSERT INTO attempts VALUES (?,?,?,?,?)", _attempt_row(attempt))
+            db.execute("INSERT INTO attempts VALUES (?,?,?,?,?)", attempt_row(attempt))
 
     def experiment(self, experiment_id: str) -> Experiment:
         """Raises UsageError when there is none of that id."""
@@ -249,7 +255,8 @@ class Ledger:
                 f"there is no experiment {experiment_id!r} in the ledger", "`orchestrate status` lists them"
             )
         identity, created_at, max_usd, command = rows[0]
-        return Experiment(id=identity, created_at=created_at, max_usd=max_usd, command=command)
+        cap = None if max_usd is None else Decimal(max_usd)
+        return Experiment(id=identity, created_at=datetime.fromisoformat(created_at), max_usd=cap, command=command)
 
     def experiments(self) -> list[Experiment]:
         """All, oldest first."""
@@ -260,7 +267,7 @@ class Ledger:
         rows = self._rows("SELECT body FROM runs WHERE id=?", (run_id,))
         if not rows:
             raise UsageError(f"there is no run {run_id!r} in the ledger", "`orchestrate status` lists the runs")
-        return Run.model_validate_json(rows[0][0])
+        return self._read(Run, rows[0][0])
 
     def runs(self, experiment: str | None = None) -> list[Run]:
         """In the order of their creation."""
@@ -269,7 +276,7 @@ class Ledger:
         if experiment is not None:
             query += " AND experiment=?"
             parameters.append(experiment)
-        return [Run.model_validate_json(row[0]) for row in self._rows(query + " ORDER BY rowid", parameters)]
+        return [self._read(Run, row[0]) for row in self._rows(query + " ORDER BY rowid", parameters)]
 
     def update_run(self, run_id: str, **changes: Any) -> Run:
         """Change fields of a run; returns it as it is now."""
@@ -277,8 +284,8 @@ class Ledger:
             return self._change_run(db, run_id, changes)
 
     def _change_run(self, db: sqlite3.Connection, run_id: str, changes: dict[str, Any]) -> Run:
-        run = Run.model_validate({**self.run(run_id).model_dump(), **changes})
-        db.execute("UPDATE runs SET state=?, body=? WHERE id=?", (run.state, run.model_dump_json(), run_id))
+        run = replace(self.run(run_id), **changes)
+        db.execute("UPDATE runs SET state=?, body=? WHERE id=?", (run.state, to_json(run), run_id))
         return run
 
     # Attempts
@@ -288,7 +295,7 @@ class Ledger:
         rows = self._rows("SELECT body FROM attempts WHERE run=? AND number=?", (run_id, number))
         if not rows:
             raise UsageError(f"run {run_id} has no attempt {number}")
-        return Attempt.model_validate_json(rows[0][0])
+        return self._read(Attempt, rows[0][0])
 
     def attempts(self, run_id: str | None = None, unsettled: bool = False) -> list[Attempt]:
         """Attempts of one run or of all, in order."""
@@ -300,7 +307,7 @@ class Ledger:
         if unsettled:
             query += " AND state != 'settled'"
         order = " ORDER BY +run, number"  # by +run: the few open ones are found by their index, and sorted then
-        return [Attempt.model_validate_json(row[0]) for row in self._rows(query + order, parameters)]
+        return [self._read(Attempt, row[0]) for row in self._rows(query + order, parameters)]
 
     def update_attempt(
         self, run_id: str, number: int, *, expect: AttemptState | None = None, **changes: Any
@@ -314,8 +321,8 @@ class Ledger:
             before = self.attempt(run_id, number)
             if expect is not None and before.state is not expect:
                 raise Stopped(f"attempt {number} of run {run_id} was {before.state} by another orchestrate process")
-            attempt = Attempt.model_validate({**before.model_dump(), **changes})
-            _, _, state, committed, body = _attempt_row(attempt)
+            attempt = replace(before, **changes)
+            _, _, state, committed, body = attempt_row(attempt)
             db.execute(
                 "UPDATE attempts SET state=?, committed_nano_usd=?, body=? WHERE run=? AND number=?",
                 (state, committed, body, run_id, number),
@@ -335,16 +342,4 @@ class Ledger:
     def events(self, run_id: str) -> list[Event]:
         """What happened to a run, oldest first."""
         rows = self._rows("SELECT at, run, attempt, stage, message FROM events WHERE run=? ORDER BY seq", (run_id,))
-        return [Event(at=at, run=run, attempt=n, stage=stage, message=text) for at, run, n, stage, text in rows]
-
-
-def _attempt_row(attempt: Attempt) -> tuple[str, int, str, int, str]:
-    settled = attempt.state is AttemptState.SETTLED
-    vm_usd = (attempt.settled_usd or ZERO) + attempt.storage_usd if settled else attempt.reserved_usd
-    nano = int((vm_usd * NANO).to_integral_value(rounding=ROUND_UP))
-    return attempt.run, attempt.number, attempt.state.value, nano, attempt.model_dump_json()
-
-
-def command_text(argv: Sequence[str]) -> str:
-    """How the launch was asked for, as JSON, for the record of the experiment."""
-    return json.dumps(list(argv))
+        return [Event(datetime.fromisoformat(at), *rest) for at, *rest in rows]

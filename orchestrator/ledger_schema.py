@@ -1,7 +1,21 @@
-"""Which tables has the ledger? Money is whole nano-dollars, so that SQLite can sum it."""
+"""Which tables has the ledger, and what is in them besides runs and attempts?
+
+Money is whole nano-dollars, so that SQLite can sum it.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import ROUND_UP, Decimal
+
+from orchestrator.domain.fields import to_json
+from orchestrator.domain.money import ZERO
+from orchestrator.domain.runs import Attempt, AttemptState
+
+NANO = Decimal("1e9")
 SCHEMA_VERSION = 2
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -28,3 +42,56 @@ CREATE TABLE IF NOT EXISTS acknowledged (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, at TEXT NOT NULL, who TEXT NOT NULL, run TEXT NOT NULL,
     ledger_nano_usd INTEGER NOT NULL, billed_nano_usd INTEGER NOT NULL);
 """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Credit:
+    """The money there is, as the user states it: no API of Google's tells what is left of a credit."""
+
+    amount_usd: Decimal
+    starts: date | None = None
+    expires: date | None = None
+    spent_before_usd: Decimal = ZERO
+    stated_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Freeze:
+    """Why nothing new is rented: more was billed than this ledger holds, and nobody has acknowledged it yet."""
+
+    at: datetime
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """The runs of one launch. `max_usd` is that launch's own cap, None for the credit alone."""
+
+    id: str
+    created_at: datetime
+    max_usd: Decimal | None
+    command: str
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that happened, for `status`, `logs` and the reader of a post-mortem."""
+
+    at: datetime
+    run: str
+    attempt: int
+    stage: str
+    message: str
+
+
+def attempt_row(attempt: Attempt) -> tuple[str, int, str, int, str]:
+    """An attempt as its table holds it; what counts against the credit follows from its state."""
+    settled = attempt.state is AttemptState.SETTLED
+    vm_usd = (attempt.settled_usd or ZERO) + attempt.storage_usd if settled else attempt.reserved_usd
+    nano = int((vm_usd * NANO).to_integral_value(rounding=ROUND_UP))
+    return attempt.run, attempt.number, attempt.state.value, nano, to_json(attempt)
+
+
+def command_text(argv: Sequence[str]) -> str:
+    """How the launch was asked for, as JSON, for the record of the experiment."""
+    return json.dumps(list(argv))

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from typing import Any
 
 from orchestrator.domain.plan import latest_end, make_attempt
-from orchestrator.domain.runs import Run, RunState, Stage
+from orchestrator.domain.runs import Attempt, Run, RunState, Stage
 from orchestrator.early_stop import Verdicts
 from orchestrator.errors import (
     NoCapacity,
@@ -28,7 +29,7 @@ from orchestrator.stages.collect import collect
 from orchestrator.stages.context import Progress, RunContext, Services
 from orchestrator.stages.prepare import prepare
 from orchestrator.stages.provision import provision
-from orchestrator.stages.teardown import end_attempt, prove_gone, teardown
+from orchestrator.stages.teardown import end_attempt, end_attempts, prove_gone, teardown
 from orchestrator.stages.train import train
 
 STAGES: dict[Stage, Callable[[RunContext], None]] = {
@@ -104,8 +105,11 @@ def _hold_first(ctx: RunContext) -> None:
     ctx.check_stop()
     services, run, now = ctx.services, ctx.run, ctx.now()
     credit = credit_or_refuse(services.ledger, simulated=services.simulated, now=now, until=latest_end(run.spec, now))
-    attempt = make_attempt(run, 1, run.spec.zones[0], now, services.prices, services.ledger.id)
-    services.ledger.admit_attempt(attempt, credit)
+
+    def make(number: int) -> Attempt:
+        return make_attempt(run, number, run.spec.zones[0], now, services.prices, services.ledger.id)
+
+    services.ledger.admit_attempt(run.id, make, credit)
 
 
 @contextmanager
@@ -170,18 +174,26 @@ def drive(ctx: RunContext) -> Run:
 
 
 def _advance(ctx: RunContext, stage: Stage) -> None:
-    following = stage.following
-    changes: dict[str, object] = {"stage": following}
-    if following is Stage.DONE:
-        run = ctx.run
-        if run.error_code == StillBilling.__name__:  # it was not proven gone at first; now it is
-            changes |= {"error": None, "error_code": None, "exit_code": 0}
-        if run.state is not RunState.NOT_NEEDED:
-            changes["state"] = _ended(changes.get("error_code", run.error_code))
-    ctx.services.ledger.update_run(ctx.run_id, **changes)
-    ctx.note(f"{stage} done")
-    if following is Stage.DONE:
-        ctx.show("done" if ctx.run.state is RunState.SUCCEEDED else ctx.run.state.value)
+    if stage.following is Stage.DONE:
+        _finish(ctx)
+    else:
+        ctx.services.ledger.update_run(ctx.run_id, stage=stage.following)
+        ctx.note(f"{stage} done")
+
+
+def _finish(ctx: RunContext) -> None:
+    """The end; or the begin of the next attempt, where the deadline ended the run and more time was granted."""
+    run, changes = ctx.run, dict[str, object]()
+    if run.error_code == StillBilling.__name__:  # it was not proven gone at first; now it is
+        changes |= {"error": None, "error_code": None, "exit_code": 0}
+    if run.state is not RunState.NOT_NEEDED:
+        changes["state"] = _ended(changes.get("error_code", run.error_code))
+    run = ctx.services.ledger.finish_run(ctx.run_id, **changes)
+    ctx.note(f"{Stage.TEARDOWN} done")
+    if run.stage is Stage.DONE:
+        ctx.show("done" if run.state is RunState.SUCCEEDED else run.state.value)
+    else:
+        ctx.note(f"goes on: {ctx.attempt.max_hours} h more were granted")
 
 
 def _ended(error_code: object) -> RunState:
@@ -229,13 +241,16 @@ def _try_again(ctx: RunContext, cause: Preempted) -> None:
 
 def _new_attempt(ctx: RunContext, zone: str, **changes: int) -> None:
     """End the old attempt, then hold money for a new one under the next number. Failures end the run."""
-    services, run = ctx.services, ctx.run
+    services, run, hours = ctx.services, ctx.run, ctx.attempt.max_hours
+
+    def make(number: int) -> Attempt:
+        return make_attempt(run, number, zone, ctx.now(), services.prices, services.ledger.id, hours)
+
     try:
         ctx.check_stop()
         end_attempt(services, ctx.attempt)
-        attempt = make_attempt(run, run.attempt + 1, zone, ctx.now(), services.prices, services.ledger.id)
         credit = credit_or_refuse(services.ledger, simulated=services.simulated, now=ctx.now())
-        services.ledger.admit_attempt(attempt, credit, **changes)
+        services.ledger.admit_attempt(run.id, make, credit, **changes)
     except OrchestratorError as cause:
         _fail(ctx, cause)
 
@@ -249,9 +264,10 @@ def _emergency(ctx: RunContext, cause: Exception) -> Run:
     trouble = cause if isinstance(cause, OrchestratorError) else UnexpectedError(cause)
     error = run.error or trouble.sentence
     code = run.exit_code or trouble.exit_code
-    failed = {"state": RunState.FAILED, "error": error, "error_code": run.error_code or trouble.code, "exit_code": code}
+    error_code = run.error_code or trouble.code
+    failed: dict[str, Any] = {"state": RunState.FAILED, "error": error, "error_code": error_code, "exit_code": code}
     if not run.attempt:  # nothing was ever asked for
-        return run.model_copy(update={**failed, "stage": Stage.DONE})
+        return replace(run, stage=Stage.DONE, **failed)
     if run.stage in (Stage.TRAIN, Stage.COLLECT):
         with suppress(Exception):
             collect(replace(ctx, stop=already_stopped()))
@@ -262,7 +278,7 @@ def _emergency(ctx: RunContext, cause: Exception) -> Run:
         log.exception("the end of the VM of run %s", run.id)
         stage = Stage.TEARDOWN
     try:
-        end_attempt(ctx.services, ctx.attempt)
+        end_attempts(ctx.services, run)
         return ctx.services.ledger.update_run(run.id, stage=Stage.DONE, **failed)
     except StillBilling as unproven:
         return ctx.services.ledger.update_run(
@@ -270,7 +286,7 @@ def _emergency(ctx: RunContext, cause: Exception) -> Run:
         )
     except Exception:
         log.exception("the ledger of run %s", run.id)
-        return run.model_copy(update={**failed, "stage": stage})
+        return replace(run, stage=stage, **failed)
 
 
 def already_stopped() -> threading.Event:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,7 @@ def write_record(path: Path, record: Record) -> Path:
     return path
 
 
+@cache
 def _software(tensorflow: str) -> Software:
     return Software(
         python="3.11.7",
@@ -114,6 +116,7 @@ def _software(tensorflow: str) -> Software:
     )
 
 
+@cache
 def _parameters(batch: int, replicas: int, epochs: int, seed: int) -> Parameters:
     return Parameters(
         strategy="tpu",
@@ -192,6 +195,7 @@ def _epoch(index: int, wall_s: float) -> Epoch:
     )
 
 
+@cache
 def _accounted() -> Accounted:
     spent = {"imports_s": 3.0, "setup_s": 4.0, "data_load_s": 1.5, "warm_up_s": 14.0, "unaccounted_s": 37.5}
     purposes = (name for name in Accounted.model_fields if name.endswith("_s"))
@@ -218,6 +222,7 @@ def _part(run_id: str) -> Part:
     )
 
 
+@cache
 def _memory() -> Memory:
     return Memory(
         host_peak_bytes=2**30,

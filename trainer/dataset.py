@@ -8,18 +8,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from trainer.config import CacheChoice, Config
+from trainer.config import Config
 from trainer.data.manifest import MANIFEST_NAME, DatasetManifest
 from trainer.data.prepare import prepare_dataset
-from trainer.data.read import CacheName, open_split, read_manifest
+from trainer.data.read import open_split, read_manifest
 from trainer.errors import ConfigError
 from trainer.output import is_remote
+from trainer.placement import CacheName, choose_cache
 from trainer.plugins import own_input
 from trainer.record import Data
 from trainer.source import Dataset, count_of
-
-_DEVICE_AT_MOST_BYTES = 2 * 2**30
-_DEVICE_SHARE, _MEMORY_SHARE = 0.25, 0.5  # of this machine's memory
 
 
 @dataclass(frozen=True)
@@ -64,15 +62,6 @@ def find_dataset(config: Config, scratch: Path, ram_bytes: int) -> Found:
         return Dataset(train, test, manifest.image_shape, manifest.classes, description)
 
     return Found(manifest.image_shape, manifest.classes, opened, cache)
-
-
-def choose_cache(asked: CacheChoice, decoded_bytes: int, ram_bytes: int) -> CacheName:
-    """Return where samples are kept: as asked; auto: on the device or in memory where they fit easily, else nowhere."""
-    if asked != "auto":
-        return asked
-    if decoded_bytes <= min(_DEVICE_AT_MOST_BYTES, _DEVICE_SHARE * ram_bytes):
-        return "device"
-    return "memory" if decoded_bytes <= _MEMORY_SHARE * ram_bytes else "none"
 
 
 def _decoded_bytes(config: Config, manifest: DatasetManifest) -> int:

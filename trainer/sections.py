@@ -6,6 +6,7 @@ is null.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
@@ -29,14 +30,18 @@ class Section(BaseModel):
     @model_validator(mode="after")
     def _absent_figures_have_reasons(self) -> Section:
         """Hold every `<name>_reason` to its rule: text exactly when `<name>` is null."""
-        for reason_name in type(self).model_fields:
-            name = reason_name.removesuffix("_reason")
-            if name == reason_name:
-                continue
+        for name, reason_name in _with_reasons(type(self)):
             absent, reason = getattr(self, name) is None, getattr(self, reason_name)
             if absent != bool(reason):
                 raise ValueError(f"{name} is null exactly when {reason_name} says why")
         return self
+
+
+@cache
+def _with_reasons(section: type[Section]) -> tuple[tuple[str, str], ...]:
+    """The fields that have a reason beside them, with its name; once for a class, as a report reads many records."""
+    reasons = (name for name in section.model_fields if name.endswith("_reason"))
+    return tuple((reason.removesuffix("_reason"), reason) for reason in reasons)
 
 
 class Device(Section):

@@ -20,6 +20,7 @@ COMMANDS = (
     "status",
     "logs",
     "attach",
+    "extend",
     "budget",
     "fetch",
     "compare",

@@ -129,8 +129,7 @@ def _print_json(project: Project, newest: int | None) -> None:
 
 
 def _print(project: Project, newest: int | None) -> None:
-    for line in _lines(project, newest):
-        click.echo(line)
+    click.echo("\n".join(_lines(project, newest)))
 
 
 def _lines(project: Project, newest: int | None) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,38 +16,45 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@parameters.accel_option
-@parameters.workload_option
+@click.option("--accel", "accelerators", type=parameters.LIST, default=(), help="Accelerator types, e.g. v3-8,t4.")
+@click.option("--workload", help="What to train (`orchestrate workloads`). Default: mnist-cnn, or that of --from.")
 @parameters.epochs_option
 @parameters.max_hours_option
 @parameters.spot_option
 @parameters.zones_option
-@click.option(
-    "--data-gib", type=parameters.DECIMAL, default="1", show_default=True, help="Size of the prepared data set in GiB."
-)
+@click.option("--data-gib", type=parameters.DECIMAL, help="Size of the prepared data set in GiB.  [default: 1]")
+@parameters.images_option
+@parameters.test_images_option
+@parameters.from_option
 @output.json_option
-def estimate(
-    accelerators: tuple[str, ...],
-    workload: str,
-    epochs: int | None,
-    max_hours: Decimal | None,
-    spot: bool,
-    zones: tuple[str, ...],
-    data_gib: Decimal,
-    as_json: bool,
-) -> None:
+def estimate(data_gib: Decimal | None, max_hours: Decimal | None, as_json: bool, **asked: Any) -> None:
     """Show worst case and expected cost of one run on each accelerator, side by side. Asks no cloud, creates nothing.
+
+    With --from: time and cost for a data set of any size, with interval, from a measured sweep over data sizes.
 
     \b
     Examples:
       orchestrate estimate --accel v3-8,t4 --workload mnist-cnn --max-hours 1
       orchestrate estimate --accel v5litepod-4,l4,a100-40 --epochs 20 --spot --json
+      orchestrate estimate --images 60e9 --test-images 10e9 --from e-7k2m9x
     """
-    from orchestrator.estimate import EstimateRequest
-
+    images, test_images, sweep = (asked.pop(name) for name in ("images", "test_images", "sweep"))
     with output.opened(as_json=as_json) as project:
+        asked["zones"] = asked["zones"] or project.config.zones
+        if sweep or images or test_images:
+            from orchestrator.cli.extrapolate_view import extrapolate_and_show
+
+            if max_hours is not None or data_gib is not None:
+                raise click.UsageError("--max-hours and --data-gib are of one launch; with --from the runs say both")
+            extrapolate_and_show(project, sweep, images, test_images, asked, as_json=as_json)
+            return
+        if not asked["accelerators"]:
+            raise click.UsageError("Missing option '--accel'.")
+        from orchestrator.estimate import EstimateRequest
+
+        asked["workload"] = asked["workload"] or "mnist-cnn"
         hours = project.config.max_hours if max_hours is None else max_hours
-        request = EstimateRequest(accelerators, workload, epochs, hours, spot, zones or project.config.zones, data_gib)
+        request = EstimateRequest(**asked, max_hours=hours, data_gib=Decimal(1) if data_gib is None else data_gib)
         found, money = _estimates(project, request)
     from orchestrator.cli.estimate_view import estimate_json, show_estimates
 

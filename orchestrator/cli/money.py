@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -48,7 +48,7 @@ def free_trial_credit(started: date | None, spent: Decimal | None, before: Credi
     if last < now.date():
         raise UsageError(f"--started: the trial of {first} ended on {last}", "an expired credit pays for nothing")
     stated = checked_credit(FREE_TRIAL_USD, last, spent, before, now)
-    return stated.model_copy(update={"starts": first})
+    return replace(stated, starts=first)
 
 
 def money_json(view: MoneyView, now: datetime, frozen: Freeze | None) -> dict[str, Any]:

@@ -45,7 +45,7 @@ class Offer:
             }
             for zone in self.zones
         ]
-        return {**self.item.model_dump(), "zones": zones}
+        return {**vars(self.item), "zones": zones}
 
 
 def found_offers(prices: PriceBook, *, region: str | None, zone: str | None, spot: bool) -> list[Offer]:

@@ -56,9 +56,25 @@ class _Decimal(click.ParamType[Decimal]):
         return amount
 
 
+class _Count(click.ParamType[int]):
+    """`60e9` -> 60,000,000,000: a positive whole number, however it is written."""
+
+    name = "N"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            count = Decimal(str(value).replace(",", "").replace("_", ""))
+        except InvalidOperation:
+            count = Decimal(0)
+        if not count.is_finite() or not 1 <= count <= 10**15 or count != int(count):
+            self.fail(f"{value!r} is not a positive whole number like 60000 or 60e9 (at most 1e15)", param, ctx)
+        return int(count)
+
+
 LIST = _List()
 INTS = _Ints()
 DECIMAL = _Decimal()
+COUNT = _Count()
 
 # What `launch` and `estimate` ask alike.
 accel_option = click.option(
@@ -74,4 +90,17 @@ max_hours_option = click.option(
 spot_option = click.option("--spot", is_flag=True, help="Spot VMs: cheaper, may be taken back.")
 zones_option = click.option(
     "--zone", "zones", type=LIST, default=(), help="Zones to try, in order. Default: the cheapest."
+)
+
+# What `estimate` asks about a data set of any size.
+images_option = click.option("--images", type=COUNT, help="With --from: training samples to extrapolate to, e.g. 60e9.")
+test_images_option = click.option(
+    "--test-images", type=COUNT, help="With --from: test samples. Default: as many as were measured."
+)
+from_option = click.option(
+    "--from",
+    "sweep",
+    multiple=True,
+    metavar="EXPERIMENT|RUN|FILE",
+    help="A measured sweep over data sizes; repeatable.",
 )

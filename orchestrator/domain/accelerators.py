@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import difflib
+from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
+from orchestrator.domain.fields import from_values
 from orchestrator.errors import UsageError
 
 
-class Accelerator(BaseModel):
+@dataclass(frozen=True)
+class Accelerator:
     """One accelerator type, as `--accel` names it.
 
     `api` says through which cloud service it is rented; `chips` is the number of TPU chips or GPUs, `replicas` how many
     ways a batch is split over them, `memory_gib` the memory of one chip or GPU, `peak_tflops` its
     dense bfloat16 (TPU) or float16 (GPU) peak in 1e12 FLOP/s.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     name: str
     api: Literal["tpu", "gpu"]
@@ -45,7 +43,7 @@ def accelerators() -> dict[str, Accelerator]:
     import tomllib  # these two load more than all else here, and most commands need no catalog
 
     text = (files("orchestrator.catalog") / "accelerators.toml").read_text("utf-8")
-    return {name: Accelerator(name=name, **fields) for name, fields in tomllib.loads(text).items()}
+    return {name: from_values(Accelerator, {"name": name, **row}) for name, row in tomllib.loads(text).items()}
 
 
 def accelerator(name: str) -> Accelerator:
@@ -53,7 +51,9 @@ def accelerator(name: str) -> Accelerator:
     known = accelerators()
     if name in known:
         return known[name]
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known, n=3, cutoff=0.5)
     did_you_mean = f"did you mean {' or '.join(near)}? " if near else ""
     raise UsageError(
         f"--accel: {name!r} is not an accelerator this tool can rent",

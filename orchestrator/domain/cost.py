@@ -10,8 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from pydantic import BaseModel, ConfigDict
-
 from orchestrator.domain.money import HOURS_PER_MONTH, MINIMUM_VM_S, SECONDS_PER_HOUR, ZERO
 from orchestrator.domain.prices import Price, PriceBook, RatePart
 
@@ -20,13 +18,12 @@ JOB_DAYS_PER_MONTH = 31
 """A scheduler job is billed by the day, at a thirty-first of its monthly price (cloud.google.com/scheduler/pricing)."""
 
 
-class SideRates(BaseModel):
+@dataclass(frozen=True)
+class SideRates:
     """The prices of what an attempt uses besides its VM, as they were when its money was reserved.
 
     USD per GiB-month stored, per thousand operations of class A and B, per GiB sent to the internet, per job and month.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     storage: Price
     class_a: Price

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from itertools import product
@@ -87,11 +87,11 @@ def check_accelerators(chosen: Iterable[str], *, spot: bool) -> list[Accelerator
     return found
 
 
-def check_max_hours(max_hours: Decimal) -> Decimal:
+def check_max_hours(max_hours: Decimal, flag: str = "--max-hours") -> Decimal:
     """Raises UsageError unless 0.01 <= max_hours <= 168: a kill switch needs half a minute at least to be armed."""
     if not Decimal("0.01") <= max_hours <= MAX_HOURS_LIMIT:
         raise UsageError(
-            f"--max-hours: {max_hours} is not between 0.01 and {MAX_HOURS_LIMIT}",
+            f"{flag}: {max_hours} is not between 0.01 and {MAX_HOURS_LIMIT}",
             "a kill switch needs half a minute at least, and no VM is rented for more than a week",
         )
     return max_hours
@@ -215,9 +215,18 @@ def latest_end(spec: RunSpec, now: datetime) -> datetime:
     return now + timedelta(hours=float(spec.max_hours), seconds=KILL_SLACK_S)
 
 
-def make_attempt(run: Run, number: int, zone: str, now: datetime, prices: PriceBook, ledger_id: str) -> Attempt:
-    """An attempt with its worst case. Raises UnknownPrice, StalePrice or WrongPrice."""
+def make_attempt(
+    run: Run,
+    number: int,
+    zone: str,
+    now: datetime,
+    prices: PriceBook,
+    ledger_id: str,
+    max_hours: Decimal | None = None,
+) -> Attempt:
+    """An attempt with its worst case; `max_hours` None: the run's. Raises UnknownPrice, StalePrice or WrongPrice."""
     item = accelerator(run.spec.accelerator)
+    spec = replace(run.spec, max_hours=max_hours or run.spec.max_hours)
     name = names.vm_name(run.experiment, run.id, number, zone)
     return Attempt(
         run=run.id,
@@ -230,8 +239,9 @@ def make_attempt(run: Run, number: int, zone: str, now: datetime, prices: PriceB
         rate=prices.rate(item, zone, spot=run.spec.spot),
         reserve_rate=prices.rate(item, zone, spot=False),
         side_rates=side_rates(prices, zone),
-        reserved_usd=cents_up(total_usd(worst_case(run.spec, item, zone, prices))),
-        deadline=now + timedelta(hours=float(run.spec.max_hours)),
+        reserved_usd=cents_up(total_usd(worst_case(spec, item, zone, prices))),
+        deadline=now + timedelta(hours=float(spec.max_hours)),
+        max_hours=max_hours,
         operation=None,
         billed_from=None,
         seen_at=None,

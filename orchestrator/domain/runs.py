@@ -7,10 +7,9 @@ from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict, Field
-
 from orchestrator.domain.cost import SideRates
 from orchestrator.domain.money import Rate
+from orchestrator.errors import DeadlineReached
 
 FIRST_LOOK = 2
 """After so many repeats the verdict is looked at for the first time: one run each has no interval."""
@@ -45,7 +44,8 @@ class RunState(StrEnum):
     NOT_NEEDED = "not needed"  # never rented: the verdict stood without it
 
 
-class RunSpec(BaseModel):
+@dataclass(frozen=True, kw_only=True)
+class RunSpec:
     """One training of one workload on one accelerator type with one set of parameters.
 
     `batch_size` is the global batch. `max_hours` bounds each attempt from its create to its deadline.
@@ -54,37 +54,40 @@ class RunSpec(BaseModel):
     objects the data set has in the bucket, manifest included.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
     accelerator: str
     workload: str
-    epochs: int = Field(gt=0)
-    batch_size: int = Field(gt=0)
+    epochs: int
+    batch_size: int
     seed: int = 0
-    train_samples: int | None = Field(default=None, gt=0)
+    train_samples: int | None = None
     repeat: int = 1
     spot: bool = False
-    max_hours: Decimal = Field(gt=0)
-    max_attempts: int = Field(default=2, gt=0)
+    max_hours: Decimal
+    max_attempts: int = 2
     checkpoint_every: str | None = None
     zones: tuple[str, ...]
     dataset: str
     dataset_bytes: int
-    dataset_objects: int = Field(default=64, gt=0)
+    dataset_objects: int = 64
     dataset_dir: str
-    learning_rate: float | None = Field(default=None, gt=0)
+    learning_rate: float | None = None
     cache: str = "auto"
 
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "train_samples", "max_hours", "max_attempts", "learning_rate"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ValueError(f"{name} = {value} is not more than zero")
 
-class Run(BaseModel):
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
     """A run as the ledger knows it. `stage` is the next thing to do; `error` is set when it failed.
 
     `attempt` is the number of the current one; 0: no money is held for it yet, so nothing can be rented.
     `looks` is how often its experiment's verdict may be asked for, with a chance to stop, its end included.
     `preemptions` counts the VMs that were taken back; `stop_requested` is the wish of `teardown` in another process.
     """
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
 
     id: str
     experiment: str
@@ -105,6 +108,11 @@ class Run(BaseModel):
     def until_verdict(self) -> bool:
         """Whether it is rented only while the verdict of its experiment does not stand."""
         return self.looks > 1 and self.spec.repeat > FIRST_LOOK
+
+    @property
+    def lacks_time(self) -> bool:
+        """Whether its deadline ended it, or is about to, and nothing else: more time takes it further."""
+        return self.error_code == DeadlineReached.__name__ and not self.stop_requested
 
 
 @dataclass(frozen=True)
@@ -127,17 +135,17 @@ class AttemptState(StrEnum):
     SETTLED = "settled"  # proven gone, or never created
 
 
-class Attempt(BaseModel):
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
     """One VM (or slice) rented for a run, as the ledger knows it.
 
     `billed_from` is the latest moment at which billing can not have begun yet (None: nothing was asked for), so a cost
     is never too small; `seen_at` is when the VM was first seen in the cloud (None: it may never have existed);
     `armed_from` is from when on its kill switches may stand; `proven_at` is when all of them were read back.
-    `fetched_bytes` were downloaded or about to be. When it is settled, `settled_usd` is what the VM cost
+    `max_hours` bounds its life, None: by what its run says. `fetched_bytes` were downloaded or about to be. When it is
+    settled, `settled_usd` is what the VM cost
     and `storage_usd` everything besides: storage, operations, egress and scheduler jobs.
     """
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
 
     run: str
     number: int
@@ -151,6 +159,7 @@ class Attempt(BaseModel):
     side_rates: SideRates
     reserved_usd: Decimal
     deadline: datetime
+    max_hours: Decimal | None = None
     operation: str | None
     billed_from: datetime | None
     seen_at: datetime | None

@@ -22,7 +22,7 @@ LEAST_EPOCHS = 4
 """Of fewer epochs no rule says which one is odd."""
 
 _BAND = 3.0  # robust standard deviations: the limits of a control chart
-_OUTLIER = 3.5  # robust standard deviations: Iglewicz and Hoaglin, How to Detect and Handle Outliers (1993)
+_OUTLIER = 3.5  # robust standard deviations
 _NORMAL_MAD = 1.4826  # standard deviation of a normal law over its median absolute deviation
 _LEAST_SPREAD = 0.01  # of the median: less is not called drift or outlier, however calm the other epochs are
 _LEAST_SHIFT = 0.02
@@ -52,22 +52,11 @@ def differs(left: Sequence[float], right: Sequence[float], error: float = FALSE_
     return interval is not None and not interval[0] <= 1.0 <= interval[1]
 
 
-def verdict_stands(
-    left: Sequence[float], right: Sequence[float], *, looks: int, comparisons: int = 1, error: float = FALSE_VERDICTS
-) -> bool:
-    """Whether a sweep may stop repeating this pair: the verdict stands whatever comes, false in `error` of sweeps.
-
-    `left`, `right`: the figure (Measured.steady_epoch_s, or what an epoch costs) of each run so far. `looks`: how often
-    the sweep may ask about this pair in all, for example 4 when it asks after 2, 3, 4 and 5 repeats; `comparisons`: how
-    many pairs it asks about. Each look at each pair spends error / (looks x comparisons) (Bonferroni: it needs no
-    assumption on how looks depend on each other). False with fewer than two runs on a side. The comparison of a sweep
-    that could stop must be told `looks` too (Source.looks), or its last look would be one too many.
-    """
-    return differs(left, right, error / (looks * comparisons))
-
-
 def decided(family: Sequence[Sequence[Sides]], error: float = FALSE_VERDICTS) -> list[list[bool]]:
     """Which ratios of a report differ from 1, with a chance of at most `error` for even one false claim among all.
+
+    A report that is asked for several times, to stop when it has a verdict, gets its share of the error each time:
+    divided by the number of looks (Bonferroni: it needs no assumption on how looks depend on each other).
 
     `family`: for each comparison its tests, of time and of money. Holm's method (Scand. J. Statist. 6, 1979) as
     sharpened by Shaffer (JASA 81, 1986): the price of an hour being known, accelerators of different price cannot be
@@ -132,15 +121,24 @@ def leading_drift(epochs_s: Sequence[float]) -> int:
     if len(epochs_s) < LEAST_EPOCHS:
         return 0
     middle, spread = _robust(epochs_s[half:])
-    return next((n for n in range(half) if abs(epochs_s[n] - middle) <= _BAND * spread), half)
+    limit = _BAND * max(spread, _LEAST_SPREAD * middle)
+    return next((n for n in range(half) if abs(epochs_s[n] - middle) <= limit), half)
 
 
 def outliers(figures: Sequence[float]) -> tuple[int, ...]:
-    """Places of the figures more than 3.5 robust standard deviations from the median; none among fewer than 3."""
+    """Places of the figures far from the median; none among fewer than 3.
+
+    Far is 3.5 robust standard deviations (Iglewicz and Hoaglin, How to Detect and Handle Outliers, 1993), more where
+    there are few figures, as Student's t has it, and 3.5 % of the median at least.
+    """
+    from scipy.special import stdtr, stdtrit
+
     if len(figures) < 3:
         return ()
     middle, spread = _robust(figures)
-    return tuple(n for n, figure in enumerate(figures) if abs(figure - middle) > _OUTLIER * spread)
+    cautious = -float(stdtrit(len(figures) - 1, stdtr(math.inf, -_OUTLIER)))
+    far = max(cautious * spread, _OUTLIER * _LEAST_SPREAD * middle)
+    return tuple(n for n, figure in enumerate(figures) if abs(figure - middle) > far)
 
 
 def level_shift(epochs_s: Sequence[float]) -> int | None:
@@ -216,7 +214,6 @@ def _is_level(epochs_s: Sequence[float], level_s: float) -> bool:
 
 
 def _robust(figures: Sequence[float]) -> tuple[float, float]:
-    """Median and robust standard deviation, the latter at least 1 % of the former."""
+    """Median and robust standard deviation."""
     middle = median(figures)
-    mad = median(abs(figure - middle) for figure in figures)
-    return middle, max(_NORMAL_MAD * mad, _LEAST_SPREAD * middle)
+    return middle, _NORMAL_MAD * median(abs(figure - middle) for figure in figures)

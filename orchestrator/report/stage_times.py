@@ -43,16 +43,16 @@ def stage_times(events: Sequence[Event], attempts: Sequence[Attempt]) -> tuple[S
     )
 
 
-def _spans(
-    events: Sequence[Event], attempts: dict[int, Attempt]
-) -> Iterator[tuple[Stage, int, datetime, datetime]]:
+def _spans(events: Sequence[Event], attempts: dict[int, Attempt]) -> Iterator[tuple[Stage, int, datetime, datetime]]:
     """Stage, attempt, beginning and end of each stretch between two events."""
     last: Event | None = None
     for event in events:
         attempt = attempts.get(event.attempt)
         begins = last.at if last else None
         if last is None or event.attempt != last.attempt:
-            armed = attempt.armed_from if attempt and attempt.armed_from and attempt.armed_from <= event.at else event.at
+            armed = (
+                attempt.armed_from if attempt and attempt.armed_from and attempt.armed_from <= event.at else event.at
+            )
             if last is not None:
                 yield Stage.TEARDOWN, last.attempt, last.at, armed
             begins = armed

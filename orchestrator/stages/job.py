@@ -112,10 +112,11 @@ def _checkpoint_flags(ctx: RunContext) -> list[str]:
         return []
     own = checkpoints_prefix(run.experiment, run.id, run.attempt)
     flags = [f"--checkpoint_every={run.spec.checkpoint_every}", f"--checkpoint_dir=gs://{ctx.bucket}/{own}"]
-    for attempt in reversed(ctx.services.ledger.attempts(run.id)):
+    begun = [attempt for attempt in ctx.services.ledger.attempts(run.id) if attempt.billed_from]
+    for attempt in sorted(begun, key=lambda attempt: attempt.billed_from or ctx.now(), reverse=True):
         bucket = bucket_name(project, region_of(attempt.zone))
         place = checkpoints_prefix(run.experiment, run.id, attempt.number)
-        if attempt.number < run.attempt and ctx.services.store.list(bucket, f"{place}/{CHECKPOINT_NAME}"):
+        if attempt.number != run.attempt and ctx.services.store.list(bucket, f"{place}/{CHECKPOINT_NAME}"):
             return [*flags, f"--resume_from=gs://{bucket}/{place}"]
     return flags
 

@@ -79,7 +79,8 @@ def _armed_spec(ctx: RunContext) -> VmSpec:
 
 def _arm_and_intend(ctx: RunContext) -> VmSpec:
     # The reservation is for a duration; the clock starts with the intent, not when the run was planned.
-    deadline = ctx.now() + timedelta(hours=float(ctx.run.spec.max_hours))
+    hours = ctx.attempt.max_hours or ctx.run.spec.max_hours
+    deadline = ctx.now() + timedelta(hours=float(hours))
     services = ctx.services
     latest = deadline + timedelta(seconds=KILL_SLACK_S)
     credit_or_refuse(services.ledger, simulated=services.simulated, now=ctx.now(), until=latest)

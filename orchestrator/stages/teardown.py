@@ -10,7 +10,7 @@ from orchestrator.domain.accelerators import accelerator
 from orchestrator.domain.cost import side_lines, total_usd
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.plan import side_usage
-from orchestrator.domain.runs import Attempt, AttemptState
+from orchestrator.domain.runs import Attempt, AttemptState, Run
 from orchestrator.errors import AccountError, NotFound, OrchestratorError, StillBilling, Stopped, Unavailable
 from orchestrator.guard import cost_so_far
 from orchestrator.ports import Billable, VmProvider, VmRef, VmState
@@ -19,13 +19,22 @@ from orchestrator.waiting import wait_for
 
 
 def teardown(ctx: RunContext) -> None:
-    """End every attempt of the run that is not settled. Raises StillBilling naming what could not be proven gone."""
+    """End every attempt of the run that is not settled. Raises StillBilling naming what could not be proven gone.
+
+    More time that was granted, and is needed now, stays held.
+    """
     ctx.show("deleting")
-    for attempt in ctx.services.ledger.attempts(ctx.run_id):
-        # The current one also when it is settled: another process may have ended it just before our create.
-        if attempt.state is not AttemptState.SETTLED or attempt.number == ctx.run.attempt:
-            end_attempt(ctx.services, attempt)
+    run, ledger = ctx.run, ctx.services.ledger
+    end_attempts(ctx.services, run, but=ledger.granted(run.id) if run.lacks_time else None)
     ctx.show("proven gone")
+
+
+def end_attempts(services: Services, run: Run, but: Attempt | None = None) -> None:
+    """End every attempt of a run that is not settled, `but` this one. Raises StillBilling."""
+    for attempt in services.ledger.attempts(run.id):
+        # The current one also when it is settled: another process may have ended it just before our create.
+        if attempt != but and (attempt.state is not AttemptState.SETTLED or attempt.number == run.attempt):
+            end_attempt(services, attempt)
 
 
 def end_attempt(services: Services, attempt: Attempt) -> Attempt:

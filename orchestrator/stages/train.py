@@ -88,8 +88,12 @@ def _look_who_ended_it(ctx: RunContext) -> None:
 def _must_not_be_late(ctx: RunContext) -> None:
     """Raises DeadlineReached when time or money of the attempt are at their end."""
     reason = must_stop(ctx.attempt, ctx.now())
-    if reason:
-        raise DeadlineReached(f"run {ctx.run_id} was stopped because {reason}", "give it more --max-hours")
+    if reason is None:
+        return
+    hint = "launch again with more --max-hours; with --checkpoint-every 1 it could be extended"
+    if ctx.run.spec.checkpoint_every:
+        hint = f"`orchestrate extend {ctx.run_id} --hours H` goes on from its last checkpoint"
+    raise DeadlineReached(f"run {ctx.run_id} was stopped because {reason}", hint)
 
 
 def log_path(ctx: RunContext) -> Path:

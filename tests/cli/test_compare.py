@@ -80,6 +80,7 @@ def test_simulated_and_real_runs_are_not_mixed_unasked(run_cli: Shell) -> None:
         "side all the same\n"
     )
     forced = _lines(run_cli("compare", "tpu", "sim", "--force").stdout)
+    assert forced[0].startswith("void: simulated or real: r-cccccc ran on the local cloud")
     title = forced.index("Time in seconds (simulated: speeds mean nothing)")
     assert forced[title + 3].startswith("r-cccccc tpu x8 simulated ")
 

@@ -57,3 +57,23 @@ def test_reading_commands_import_no_cloud_library(run_cli: Shell) -> None:
         assert loaded, command
         assert [name for name in HEAVY[:7] if name in loaded] == [], command
     assert not (run_cli.home / "local" / "cloud").exists(), "no local cloud was started"
+
+
+def test_estimate_and_budget_load_nothing_that_is_slow_to_load(run_cli: Shell) -> None:
+    """They are asked before every launch, and answer in less than three times the time of `--help`."""
+    for command in ('"estimate", "--accel", "v3-8"', '"budget"'):
+        loaded = run_cli(program=("-c", PROBE.replace('"--help"', command))).stdout.partition("LOADED")[2].split()
+        assert loaded, command
+        assert [name for name in HEAVY if name in loaded] == [], command
+
+
+def test_extend_refuses_before_anything_is_started(run_cli: Shell) -> None:
+    """An unknown run, or hours that no VM is rented for: exit 2, and no local cloud was started."""
+    for words, says in (
+        (("r-none", "--hours", "1"), "there is no run 'r-none' in the ledger"),
+        (("r-none", "--hours", "200"), "--hours: 200 is not between 0.01 and 168"),
+    ):
+        done = run_cli("extend", *words, "--yes")
+        assert (done.exit, done.stdout) == (2, "")
+        assert says in done.stderr
+    assert not (run_cli.home / "local" / "cloud").exists()

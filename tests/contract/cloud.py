@@ -60,13 +60,14 @@ class LocalCloud:
 
 @contextmanager
 def running(state: Path) -> Iterator[LocalCloud]:
-    """Start a local cloud on an empty folder and end it, VMs included."""
+    """Start a local cloud on an empty folder and end it, VMs included. It outlasts a worker busy with other tests."""
     state.mkdir(parents=True, exist_ok=True)
     prices = ROOT / "orchestrator" / "catalog" / "prices.csv"
     argv = [sys.executable, "-m", "infra.localcloud", "--state", str(state), "--prices", str(prices)]
     with (state / "out.log").open("wb") as log:
         server = subprocess.Popen(
-            [*argv, "--create-s", "0.2"], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT,
+            [*argv, "--create-s", "0.2", "--idle-exit-s", "3600"],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )  # fmt: skip
     try:

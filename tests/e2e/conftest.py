@@ -63,7 +63,7 @@ class Orchestrate:
             start_new_session=True,
         )
 
-    def finish(self, process: subprocess.Popen[str], timeout_s: float = 150) -> Finished:
+    def finish(self, process: subprocess.Popen[str], timeout_s: float = 240) -> Finished:
         """Wait for a started command."""
         out, err = process.communicate(timeout=timeout_s)
         return Finished(process.returncode, out, err)

@@ -62,7 +62,7 @@ class RunningCloud:
 
     state: Path
     prices: Path
-    idle_exit_s: float = 600.0
+    idle_exit_s: float = 3600.0
     facts: dict[str, Any] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
 

@@ -21,7 +21,8 @@ from orchestrator.domain.names import new_id
 from orchestrator.domain.plan import KILL_SLACK_S, DataChoice, LaunchRequest, kept_bytes, make_attempt, make_runs
 from orchestrator.domain.prices import catalog_prices, region_of
 from orchestrator.domain.runs import Attempt, AttemptState, Run
-from orchestrator.errors import OverCap
+from orchestrator.errors import OverCap, UsageError
+from orchestrator.extend import admit_extension, plan_extension
 from orchestrator.guard import stop_at
 from orchestrator.ledger import Credit, Experiment
 from orchestrator.ports import CommandResult
@@ -43,8 +44,8 @@ DID_ITS_WORK = (None, "DeadlineReached", "TrainingFailed")
 class Outcome:
     """What came of a campaign.
 
-    `unused`: of each on-demand VM whose training ended or was stopped at its deadline, the part of its reservation that
-    was free again when it was settled.
+    `unused`: of each on-demand VM of a launch whose training ended or was stopped at its deadline, the part of its
+    reservation that was free again when it was settled. Extensions are shorter, the switches' slack is more of them.
     """
 
     seed: int
@@ -54,6 +55,7 @@ class Outcome:
     vms: int = 0
     launches: int = 0
     refused: int = 0
+    extended: int = 0
     deaths: int = 0
     abandoned: bool = False
     violations: list[str] = field(default_factory=list)
@@ -71,7 +73,7 @@ class CampaignTrainer(FakeTrainer):
 
     def begin(self, train_s: float, rc: int) -> None:
         """The next job."""
-        self.started_at, self.stopped, self.train_s, self.rc = None, False, train_s, rc
+        self.started_at, self.stopped, self.stopped_job, self.train_s, self.rc = None, False, None, train_s, rc
 
 
 class CampaignWorld(World):
@@ -212,6 +214,9 @@ class Campaign:
         """Drive the run, whatever happens to this process. False: nobody ever came back to it."""
         rng, world = self.rng, self.world
         world.fate.steps_left = rng.randint(0, 120) if rng.random() < 0.5 else None
+        if rng.random() < 0.5:
+            at = world.clock.now() + timedelta(hours=rng.uniform(0, 1.2) * float(run.spec.max_hours))
+            world.clock.at(at, lambda: self._extend(run))
         go_on = lambda: world.drive([run])  # noqa: E731 - the first of several ways to go on
         while True:
             try:
@@ -231,10 +236,26 @@ class Campaign:
             ))  # fmt: skip
             world.fate.steps_left = rng.randint(0, 60) if rng.random() < 0.3 else None
 
+    def _extend(self, run: Run) -> None:
+        """Ask for more time, as another process would at any moment; a run that has ended goes on when it gets some."""
+        world = self.world
+        past_s = 0.0 if world.trainer.stopped else float(run.spec.max_hours) * 3600
+        left_h = max(0.25, (world.trainer.train_s - past_s) / 3600)
+        hours = round(Decimal(left_h / self.rng.uniform(0.7, 1.4)), 2)  # an estimate of what is left, good or bad
+        prices, now = world.services.prices, world.clock.now()
+        try:
+            planned = plan_extension(run.id, hours, ledger=world.ledger, prices=prices, simulated=True, now=now)
+            admit_extension(planned, world.ledger, prices)
+        except (OverCap, UsageError):
+            return
+        self.outcome.extended += 1
+
     def _check_books(self) -> None:
         """At this moment: what the cloud would bill is covered by what the ledger holds, and that by the credit."""
         ledger, fate = self.world.ledger, self.world.fate
         fate.steps_left = None
+        for provider in (self.world.tpu, self.world.gpu):
+            provider.alive()  # what switches have deleted meanwhile is noticed when somebody looks, and metered then
         for attempt in ledger.attempts():
             if attempt.seen_at and attempt.vm not in self.kept:  # whatever it needs and makes lies in its bucket now
                 self.kept.add(attempt.vm)
@@ -274,5 +295,6 @@ class Campaign:
             self._violated(f"{attempt.vm} was settled at ${used} of a reservation of ${attempt.reserved_usd}")
         self.outcome.vms += metered > 0
         run = self.world.ledger.run(attempt.run)
-        if metered and run.attempt == attempt.number and not run.spec.spot and run.error_code in DID_ITS_WORK:
+        did = run.attempt == attempt.number or (attempt.gone_at and attempt.gone_at >= stop_at(attempt))
+        if metered and did and attempt.max_hours is None and not run.spec.spot and run.error_code in DID_ITS_WORK:
             self.outcome.unused.append(float(1 - used / attempt.reserved_usd))

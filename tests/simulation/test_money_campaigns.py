@@ -49,6 +49,7 @@ class Lives:
         """Every kind of trouble was met often enough to say something."""
         assert sum(outcome.refused for outcome in outcomes) > len(outcomes) / 10
         assert sum(outcome.deaths for outcome in outcomes) > len(outcomes) / 4
+        assert sum(outcome.extended for outcome in outcomes) > len(outcomes) / 20
         assert sum(outcome.abandoned for outcome in outcomes) > len(outcomes) / 20
         assert sum(outcome.vms for outcome in outcomes) > len(outcomes) / 2
 

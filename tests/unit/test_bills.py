@@ -69,7 +69,8 @@ def test_bill_above_the_ledger_freezes_creates_until_acknowledged(world: World) 
     refusals = [
         lambda: world.admit(),
         lambda: world.ledger.admit_attempt(
-            world.ledger.attempt(waiting.id, 1).model_copy(update={"number": 2}),
+            waiting.id,
+            lambda number: replace(world.ledger.attempt(waiting.id, 1), number=number),
             stated_credit(world.ledger, simulated=True, now=world.clock.now()),
         ),
     ]

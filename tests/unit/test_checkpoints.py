@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from orchestrator.domain.accelerators import accelerator
@@ -74,7 +76,7 @@ def test_checkpoints_are_on_for_spot_or_as_asked_for(
     assert plan.runs[0].spec.checkpoint_every == every
     assert any("checkpoint" in note for note in plan.notes) == (spot or every is not None)
     spec = plan.runs[0].spec
-    room = kept_bytes(spec) - kept_bytes(spec.model_copy(update={"checkpoint_every": None}))
+    room = kept_bytes(spec) - kept_bytes(replace(spec, checkpoint_every=None))
     assert room == (CHECKPOINT_BYTES if every else 0)
 
 
@@ -88,5 +90,5 @@ def test_a_slice_is_opened_by_its_name_and_one_host_as_it_is() -> None:
     """A GPU VM has no TPU to open."""
     one_host, gpu = accelerator("v3-8"), accelerator("t4")
     assert tpu_flags(one_host, "node-1") == ["--tpu=local"]
-    assert tpu_flags(one_host.model_copy(update={"workers": 4}), "node-1") == ["--tpu=node-1"]
+    assert tpu_flags(replace(one_host, workers=4), "node-1") == ["--tpu=node-1"]
     assert tpu_flags(gpu, "vm-1") == []

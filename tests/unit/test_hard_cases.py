@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -189,7 +190,7 @@ def test_data_that_changed_after_the_launch_is_not_trained_on(world: World) -> N
     other.mkdir()
     manifest = json.loads((folder / MANIFEST_NAME).read_text())
     (other / MANIFEST_NAME).write_text(json.dumps({**manifest, "fingerprint": "0" * 64}))
-    spec = run.spec.model_copy(update={"dataset_dir": str(other)})
+    spec = replace(run.spec, dataset_dir=str(other))
     world.ledger.update_run(run.id, spec=spec)
     [after] = world.drive([run])
     assert after.error_code == "BadArtifact"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
+from orchestrator.domain.fields import to_json
 from orchestrator.domain.runs import AttemptState
 from orchestrator.errors import OrchestratorError, OverCap, UsageError
 from orchestrator.guard import cost_so_far, credit_or_refuse, money_view, must_stop, overdue
@@ -61,7 +63,7 @@ def test_max_usd_caps_a_launch_and_its_further_attempts(world: World) -> None:
     [run] = world.admit("v3-8", max_usd=Decimal(10))
     first = world.ledger.attempt(run.id, 1)
     with pytest.raises(OverCap, match="max-usd"):
-        world.ledger.admit_attempt(first.model_copy(update={"number": 2}), world.plan().credit)
+        world.ledger.admit_attempt(run.id, lambda number: replace(first, number=number), world.plan().credit)
 
 
 def test_two_processes_cannot_both_take_the_last_dollar(world: World) -> None:
@@ -75,7 +77,8 @@ def test_two_processes_cannot_both_take_the_last_dollar(world: World) -> None:
         "from orchestrator.ledger import Experiment, Ledger\n"
         "from orchestrator.domain.runs import Attempt, Run\n"
         "ledger = Ledger(pathlib.Path(sys.argv[1]))\n"
-        "parts = [kind.model_validate_json(text) for kind, text in zip((Experiment, Run, Attempt), sys.argv[2:])]\n"
+        "from orchestrator.domain.fields import from_json\n"
+        "parts = [from_json(kind, text) for kind, text in zip((Experiment, Run, Attempt), sys.argv[2:])]\n"
         "sys.stdin.read()\n"
         "try: ledger.admit(parts[0], [parts[1]], [parts[2]], ledger.credit())\n"
         "except OverCap: sys.exit(3)\n"
@@ -84,7 +87,7 @@ def test_two_processes_cannot_both_take_the_last_dollar(world: World) -> None:
         subprocess.Popen(
             [
                 *(sys.executable, "-c", script, str(world.home / "ledger.db")),
-                *(part.model_dump_json() for part in (plan.experiment, plan.runs[0], plan.attempts[0])),
+                *(to_json(part) for part in (plan.experiment, plan.runs[0], plan.attempts[0])),
             ],
             stdin=subprocess.PIPE,
             cwd=Path(__file__).parents[2],
@@ -107,13 +110,14 @@ def test_two_processes_cannot_both_take_the_last_dollar_of_a_launch(world: World
         db.execute("UPDATE experiments SET max_usd=?", (str(held + one + Decimal("0.01")),))
     script = (
         "import sys, pathlib\n"
+        "from dataclasses import replace\n"
         "from orchestrator.errors import OverCap\n"
         "from orchestrator.ledger import Ledger, Credit\n"
         "ledger = Ledger(pathlib.Path(sys.argv[1]))\n"
-        "second = ledger.attempt(sys.argv[2], 1).model_copy(update={'number': 2})\n"
-        "credit = Credit(amount_usd=300, stated_at=second.deadline)\n"
+        "first = ledger.attempt(sys.argv[2], 1)\n"
+        "credit = Credit(amount_usd=300, stated_at=first.deadline)\n"
         "sys.stdin.read()\n"
-        "try: ledger.admit_attempt(second, credit)\n"
+        "try: ledger.admit_attempt(first.run, lambda number: replace(first, number=number), credit)\n"
         "except OverCap as cause: sys.exit(3 if '--max-usd' in cause.sentence else 1)\n"
     )
     processes = [
@@ -147,7 +151,7 @@ def test_guard_leaves_time_for_the_way_home(world: World) -> None:
     attempt = world.ledger.update_attempt(run.id, 1, billed_from=start, seen_at=start)
     assert must_stop(attempt, attempt.deadline - timedelta(seconds=181)) is None
     assert "deadline" in (must_stop(attempt, attempt.deadline - timedelta(seconds=180)) or "")
-    short = attempt.model_copy(update={"deadline": start + timedelta(seconds=100)})
+    short = replace(attempt, deadline=start + timedelta(seconds=100))
     assert must_stop(short, start + timedelta(seconds=89)) is None
     assert must_stop(short, start + timedelta(seconds=90)) is not None
 

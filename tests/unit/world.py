@@ -33,6 +33,7 @@ RUNNER = ("python3", ".orchestrate/runner.py")
 class FakeTrainer:
     """What the runner on the VMs does: trains for `train_s`, ends with `rc`, puts its artifacts into the bucket.
 
+    Another job than the one that was stopped goes on with what that has left to do.
     One job at a time is enough here: the stages are driven by one thread. `epoch_s` says how long the epochs of a run
     take, by its id; without it all runs are as fast.
     """
@@ -46,15 +47,18 @@ class FakeTrainer:
     stopped: bool = False
     job: dict[str, object] = field(default_factory=dict)
     dataset: str = ""
+    stopped_job: dict[str, object] | None = None
     epoch_s: Callable[[str], Sequence[float]] | None = None
     measured: dict[str, Any] = field(default_factory=dict)
 
     def answer(self, argv: Sequence[str]) -> CommandResult:
         verb = argv[2]
-        if verb == "start" and self.started_at is None:
-            self.started_at = self.clock.monotonic()
+        if verb == "start" and (self.started_at is None or self.stopped_job not in (None, self.job)):
+            self.started_at, self.stopped, self.stopped_job = self.clock.monotonic(), False, None
         if verb == "stop":
-            self.stopped = True
+            if self.stopped_job is None and self.started_at is not None:
+                self.train_s -= self.clock.monotonic() - self.started_at
+            self.stopped, self.stopped_job = True, self.job
         if verb == "status":
             return CommandResult(0, json.dumps(self._status()) + "\n", "")
         return CommandResult(0, "", "")

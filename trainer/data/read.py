@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +16,10 @@ from trainer.data.manifest import MANIFEST_NAME, DatasetManifest, Shard, Split, 
 from trainer.data.records import check_uniform, uniform_records
 from trainer.data.stream import Batch, Stream
 from trainer.errors import DataError
+from trainer.placement import CacheName
 
 __all__ = ["Batch", "CacheName", "Samples", "Stream", "open_split", "read_manifest", "read_samples"]
 
-CacheName = Literal["none", "disk", "memory", "device"]
 _BATCH_AT_A_TIME = 64
 
 

@@ -1,0 +1,224 @@
+"""Which records form a sweep over data sizes, what is a sample in it, and what took how long? Nothing is fitted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import TypeVar
+
+from orchestrator.domain.bounds import Sample
+from orchestrator.domain.scaling import Point, Term, mean_term
+from orchestrator.errors import UsageError
+from orchestrator.ledger import Ledger
+from orchestrator.report.measured import Source
+from trainer.errors import ConfigError
+from trainer.record import Record
+from trainer.workloads import Workload, get_workload
+
+_LABEL_BYTES = 4
+_BUSY_SHARE = 0.1
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The runs on one accelerator, and of what their time is made.
+
+    points: samples of an epoch, and the run's steady epoch. once: what a run takes besides its epochs, at any size:
+    imports, set-up, reading the sample, compilation, what the first epoch takes longer, inference, the end. around: the
+    VM's life before and after the trainer; None where the ledger does not know it. evaluation: for each test image.
+    """
+
+    accelerator: str
+    global_batch: int | None
+    sample: Sample
+    points: tuple[Point, ...]
+    once: Term
+    around: Term | None
+    evaluation: Term
+    device_flops_per_s: float | None
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(sorted({point.samples for point in self.points}))
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """Usable runs of one workload. `notes` says which were left out and why."""
+
+    name: str
+    workload: Workload | None
+    simulated: bool
+    epochs: int
+    test_samples: int
+    sources: tuple[Source, ...]
+    notes: tuple[str, ...]
+
+
+def measurements(sources: Sequence[Source]) -> Measurements:
+    """Raises UsageError for runs of different workloads, simulated ones among real ones, and when none is usable."""
+    used, notes = _usable(sources)
+    records = [source.record for source in used]
+    name = _same("workloads", [record.workload for record in records])
+    return Measurements(
+        name=name,
+        workload=_workload(name),
+        simulated=_same("kinds", ["simulated" if record.simulated else "real" for record in records]) == "simulated",
+        epochs=max(record.parameters.epochs for record in records),
+        test_samples=max(record.parameters.test_samples or 0 for record in records),
+        sources=tuple(used),
+        notes=(*notes, *_busy(records)),
+    )
+
+
+def _busy(records: Sequence[Record]) -> list[str]:
+    """Whether other programs took so much of the machine that the times say little."""
+    waits = [sum(epoch.cpu_wait_s or 0.0 for epoch in each.epochs) for each in records]
+    walls = [sum(epoch.wall_s for epoch in each.epochs) * each.host.cores for each in records]
+    share = sum(waits) / sum(walls) if sum(walls) else 0.0
+    if share < _BUSY_SHARE:
+        return []
+    return [f"the machine was busy with other programs: the trainer waited for a CPU {share:.0%} of the time"]
+
+
+def sweeps(found: Measurements, wanted: Sequence[str], ledger: Ledger) -> list[Sweep]:
+    """One for each accelerator. Raises UsageError for a wanted one without runs, and for runs that do not match."""
+    return [_sweep(name, group, found, ledger) for name, group in _by_accelerator(found.sources, wanted).items()]
+
+
+def _sweep(name: str, group: Sequence[Source], found: Measurements, ledger: Ledger) -> Sweep:
+    records = [source.record for source in group]
+    begun = sorted(record.started_at for record in records)
+    lives = [life for record in records if (life := _around_s(record, ledger)) is not None]
+    once = [_once_s(record) for record in records]
+    return Sweep(
+        accelerator=name,
+        global_batch=records[0].parameters.global_batch_size,
+        sample=_sample(records, found.workload),
+        points=tuple(
+            Point(_epoch_samples(record), record.timings.steady_epoch_s or 0.0, begun.index(record.started_at))
+            for record in records
+        ),
+        once=_mean(once),
+        around=_mean(lives) if len(lives) > 1 else None,
+        evaluation=_mean([_eval_s(record) / (record.parameters.test_samples or 1) for record in records]),
+        device_flops_per_s=records[0].compute.peak_flops_per_s,
+    )
+
+
+def _mean(values: Sequence[float]) -> Term:
+    return mean_term(values) if len(values) > 1 else Term(values[0], 0.0, 0.0, 1)
+
+
+def _epoch_samples(record: Record) -> int:
+    return max(epoch.samples for epoch in record.epochs if epoch.steady)
+
+
+def _eval_s(record: Record) -> float:
+    return median(epoch.eval_s for epoch in record.epochs if epoch.steady)
+
+
+def _once_s(record: Record) -> float:
+    steady_s = record.timings.steady_epoch_s or 0.0
+    return max(0.0, record.timings.total_s - len(record.epochs) * (steady_s + _eval_s(record)))
+
+
+def _around_s(record: Record, ledger: Ledger) -> float | None:
+    """How long the VM lived besides the trainer, of a run with one attempt that is settled."""
+    attempts = ledger.attempts(record.run_id)
+    if len(attempts) != 1 or attempts[0].billed_from is None or attempts[0].gone_at is None:
+        return None
+    lived_s = (attempts[0].gone_at - attempts[0].billed_from).total_seconds()
+    return max(0.0, lived_s - record.timings.total_s)
+
+
+def _usable(sources: Sequence[Source]) -> tuple[list[Source], list[str]]:
+    used, notes = [], []
+    for source in sources:
+        record = source.record
+        why = ""
+        if record.status != "succeeded":
+            why = f"it {record.status}"
+        elif len(record.parts) > 1:
+            why = "it was stopped and resumed"
+        elif record.timings.steady_epoch_s is None:
+            why = "it has one epoch, so no steady one (--epochs 3 or more)"
+        elif not (record.parameters.train_samples and record.parameters.test_samples):
+            why = "its record does not say how many samples there were"
+        if why:
+            notes.append(f"{record.run_id} is not used: {why}")
+        else:
+            used.append(source)
+    if not used:
+        raise UsageError("; ".join(notes) or "--from names no run", "measure a sweep: `launch --data-size N,M,L`")
+    return used, notes
+
+
+def _same(what: str, values: Sequence[T]) -> T:
+    """The one value. Raises UsageError when there are several."""
+    found = list(dict.fromkeys(values))
+    if len(found) > 1:
+        listed = ", ".join(str(value) for value in found)
+        raise UsageError(
+            f"--from mixes runs of different {what}: {listed}", "name runs or experiments that differ in data size only"
+        )
+    return found[0]
+
+
+def _by_accelerator(sources: Sequence[Source], wanted: Sequence[str]) -> dict[str, list[Source]]:
+    """Runs by what they ran on; records from elsewhere name no type, so the one of --accel is theirs."""
+    groups: dict[str, list[Source]] = {}
+    for source in sources:
+        device = source.record.device
+        described = f"{device.kind} x{device.count}" if device else "unknown device"
+        name = source.accelerator or (wanted[0] if len(wanted) == 1 else described)
+        groups.setdefault(name, []).append(source)
+    missing = [name for name in wanted if name not in groups]
+    if missing:
+        raise UsageError(f"--accel: --from has no run on {', '.join(missing)}", f"it has {', '.join(groups)}")
+    return {name: group for name, group in groups.items() if not wanted or name in wanted}
+
+
+def _workload(name: str) -> Workload | None:
+    try:
+        return get_workload(name)
+    except ConfigError:  # a user's own, trained by its file
+        return None
+
+
+def _sample(records: Sequence[Record], workload: Workload | None) -> Sample:
+    """What a sample is. Raises UsageError for runs that differ in more than their data size."""
+    chosen = [record.parameters for record in records]
+    _same("global batches", [each.global_batch_size for each in chosen])
+    _same("precisions", [each.precision for each in chosen])
+    _same("TensorFlow versions", [record.software.tensorflow for record in records])
+    cache = _same("places of their samples (cache)", [each.cache or "none" for each in chosen])
+    passes = chosen[0].epochs if cache == "none" else 1
+    pixel_bytes = _pixel_bytes(records[0], workload)
+    read = [record.data.bytes_read / passes / _samples(record) for record in records if record.data]
+    epochs = [epoch for record in records for epoch in record.epochs if epoch.steady]
+    return Sample(
+        pixel_bytes=pixel_bytes,
+        stored_bytes=min([pixel_bytes, *(each for each in read if each > 0)]),
+        flops=records[0].compute.flops_per_sample,
+        wait_share=sum(epoch.input_wait_s for epoch in epochs) / sum(epoch.wall_s for epoch in epochs),
+        ram_bytes=min(record.host.ram_bytes for record in records),
+        cache=cache,
+        streamable=records[0].data is not None and records[0].data.source != "plugin",
+    )
+
+
+def _pixel_bytes(record: Record, workload: Workload | None) -> float:
+    on_device = record.memory.data_bytes_on_device
+    if record.parameters.input == "device-resident" and on_device:
+        return on_device / _samples(record) - _LABEL_BYTES
+    if workload is None:
+        raise UsageError(f"{record.run_id}: its record does not tell how large a sample is", "use --cache device")
+    return float(math.prod(workload.image_shape))
+
+
+def _samples(record: Record) -> int:
+    return (record.parameters.train_samples or 0) + (record.parameters.test_samples or 0)
