@@ -11,7 +11,8 @@ import pytest
 
 from orchestrator.domain.runs import AttemptState, Run, RunState, Stage
 from orchestrator.early_stop import Verdicts, spared_usd
-from orchestrator.errors import OverCap
+from orchestrator.errors import OverCap, UsageError
+from orchestrator.extend import check_extendable
 from orchestrator.ledger import Credit
 from orchestrator.pipeline import drive_all
 from orchestrator.recover import recover
@@ -174,6 +175,13 @@ def test_run_that_does_not_fit_any_more_is_refused_and_said(world: World) -> Non
         *[(RunState.FAILED, "OverCap", 3, Stage.DONE)] * 2,
     ]
     assert [len(world.ledger.attempts(run.id)) for run in ended] == [1, 0, 0]
+
+
+def test_run_that_has_not_begun_cannot_be_extended(world: World) -> None:
+    """It holds nothing yet: what an extension held would be taken for its first attempt."""
+    [run, *_] = world.admit("t4", repeats=2, run_by_run=True, checkpoint_every="1")
+    with pytest.raises(UsageError, match="has not begun"):
+        check_extendable(run, world.ledger.granted(run.id))
 
 
 def test_stopped_sweep_rents_nothing_more(world: World) -> None:
