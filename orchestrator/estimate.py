@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
-from orchestrator.domain.accelerators import Accelerator
+from orchestrator.domain.accelerators import Accelerator, accelerator
 from orchestrator.domain.cost import CostLine, side_lines, side_rates, total_usd, vm_lines
 from orchestrator.domain.money import ZERO, Rate, cents_up
 from orchestrator.domain.plan import (
@@ -125,6 +125,12 @@ def _estimate(
         hours_left=free / rate.usd_per_hour if rate.usd_per_hour else None,
         expected=_expected(spec, item, zone, prices, past_runs(ledger, spec.workload, item.name)),
     )
+
+
+def expected_of(spec: RunSpec, prices: PriceBook, ledger: Ledger) -> Expected | None:
+    """What earlier runs of that workload on that accelerator lead to expect of one run; None: nothing was measured."""
+    item = accelerator(spec.accelerator)
+    return _expected(spec, item, spec.zones[0], prices, past_runs(ledger, spec.workload, item.name))
 
 
 def _expected(

@@ -55,6 +55,8 @@ def plan_extension(
 def check_extendable(run: Run, granted: Attempt | None) -> None:
     """Raises UsageError that says why more time would not take this run further."""
     anew = "launch again with more --max-hours"
+    if not run.attempt:
+        raise UsageError(f"run {run.id} has not begun: no money is held for it yet", "extend it when it runs")
     if run.spec.checkpoint_every is None:
         raise UsageError(
             f"run {run.id} keeps no checkpoints: another VM would start it anew", f"{anew} and --checkpoint-every 1"

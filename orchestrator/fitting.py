@@ -34,6 +34,8 @@ def what_would_fit(runs: Sequence[Run], free_usd: Decimal, prices: PriceBook) ->
     few = _runs_that_fit(runs, free_usd, prices)
     if 0 < few < len(runs):
         ways.append(f"{few} of the {len(runs)} runs would fit")
+    if len(runs) == _fitting_alone(runs, free_usd, prices) > 1:
+        ways.append("--run-by-run would begin: it holds money for each run when its turn comes, while there is some")
     smaller = _smaller(spec, free_usd, prices)
     if smaller:
         ways.append(f"one run for {spec.max_hours} h on {smaller} would fit")
@@ -77,6 +79,13 @@ def _runs_that_fit(runs: Sequence[Run], free_usd: Decimal, prices: PriceBook) ->
             break
         count += 1
     return count
+
+
+def _fitting_alone(runs: Sequence[Run], free_usd: Decimal, prices: PriceBook) -> int:
+    """How many of the runs would fit if each were the only one."""
+    return sum(
+        reserved_usd(run.spec, accelerator(run.spec.accelerator), run.spec.zones[0], prices) <= free_usd for run in runs
+    )
 
 
 def _smaller(spec: RunSpec, free_usd: Decimal, prices: PriceBook) -> str:

@@ -17,6 +17,7 @@ from orchestrator.domain.money import ZERO
 from orchestrator.domain.names import new_id
 from orchestrator.domain.plan import (
     KILL_SLACK_S,
+    PARALLEL_RUNS,
     DataChoice,
     LaunchRequest,
     check_accelerators,
@@ -28,7 +29,8 @@ from orchestrator.domain.plan import (
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Attempt, Run
 from orchestrator.errors import OverCap, UsageError
-from orchestrator.fitting import what_would_fit
+from orchestrator.estimate import Expected, expected_of
+from orchestrator.fitting import reserved_usd, what_would_fit
 from orchestrator.guard import MoneyView, credit_for, money_view
 from orchestrator.ledger import Credit, Experiment, Ledger, command_text
 from trainer.config import read_interval
@@ -60,16 +62,24 @@ class LaunchFlags:
     learning_rate: float | None = None
     cache: str = "auto"
     image_size: int | None = None
+    early_stop: bool = True
+    run_by_run: bool = False
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a launch would do and could cost at worst, item by item. Nothing is written or created yet."""
+    """What a launch would do and could cost at worst, item by item. Nothing is written or created yet.
+
+    `runs` are in the order in which they begin; `attempts`, `lines` and `expected` are theirs, one each. An `expected`
+    of None: nothing was measured yet. With `run_by_run` money is held for each run when its turn comes.
+    """
 
     experiment: Experiment
     runs: Sequence[Run]
     attempts: Sequence[Attempt]
     lines: Sequence[Sequence[CostLine]]
+    expected: Sequence[Expected | None]
+    run_by_run: bool
     credit: Credit
     money: MoneyView
     data: DatasetManifest
@@ -77,8 +87,39 @@ class Plan:
 
     @property
     def worst_case_usd(self) -> Decimal:
-        """Everything reserved for this launch."""
+        """What all the runs could cost together."""
         return sum((attempt.reserved_usd for attempt in self.attempts), ZERO)
+
+    @property
+    def held_usd(self) -> Decimal:
+        """What is held at once at most: the worst case of all runs, or of as many side by side as may and can be."""
+        if not self.run_by_run:
+            return self.worst_case_usd
+        dearest = sorted((attempt.reserved_usd for attempt in self.attempts), reverse=True)
+        return min(sum(dearest[:PARALLEL_RUNS], ZERO), self.limit[0])
+
+    @property
+    def limit(self) -> tuple[Decimal, str]:
+        """What it may hold at most, and what says so: the free credit, or its own --max-usd where that is less."""
+        own = self.experiment.max_usd
+        if own is not None and own < self.money.free_usd:
+            return own, "--max-usd"
+        return self.money.free_usd, f"the ${self.credit.amount_usd:.2f} credit"
+
+    @property
+    def admitted(self) -> Sequence[Attempt]:
+        """What is to be held before the first run begins."""
+        return () if self.run_by_run else self.attempts
+
+    @property
+    def all_expected(self) -> Expected | None:
+        """Cost of all runs, and hours until the last has ended, as they run side by side; None: not all are known."""
+        known = [one for one in self.expected if one is not None]
+        if len(known) < len(self.runs):
+            return None
+        hours = [one.hours for one in known]
+        together = max(*hours, sum(hours, ZERO) / PARALLEL_RUNS) if len(hours) > 1 else hours[0]
+        return Expected(together, sum((one.usd for one in known), ZERO), "runs of yours")
 
 
 def make_plan(
@@ -139,14 +180,34 @@ def make_plan(
         ),
         learning_rate=flags.learning_rate,
         cache=flags.cache,
+        early_stop=flags.early_stop,
+        run_by_run=flags.run_by_run,
     )
     experiment = Experiment(id=_fresh_id("e"), created_at=now, max_usd=flags.max_usd, command=command_text(argv))
-    runs = make_runs(request, experiment.id, now, prices, _fresh_id)
-    attempts = [make_attempt(run, 1, run.spec.zones[0], now, prices, ledger.id) for run in runs]
-    lines = [worst_case(run.spec, accelerator(run.spec.accelerator), run.spec.zones[0], prices) for run in runs]
-    plan = Plan(experiment, runs, attempts, lines, credit, money_view(ledger, credit, now), manifest, notes)
+    runs = sorted(make_runs(request, experiment.id, now, prices, _fresh_id), key=lambda run: _turn(run, prices))
+    of_each = {run.spec.accelerator: run.spec for run in runs}
+    expected = {name: expected_of(spec, prices, ledger) for name, spec in of_each.items()}
+    plan = Plan(
+        experiment=experiment,
+        runs=runs,
+        attempts=[make_attempt(run, 1, run.spec.zones[0], now, prices, ledger.id) for run in runs],
+        lines=[worst_case(run.spec, accelerator(run.spec.accelerator), run.spec.zones[0], prices) for run in runs],
+        expected=[expected[run.spec.accelerator] for run in runs],
+        run_by_run=flags.run_by_run,
+        credit=credit,
+        money=money_view(ledger, credit, now),
+        data=manifest,
+        notes=notes,
+    )
     _check_fits(plan, prices)
     return plan
+
+
+def _turn(run: Run, prices: PriceBook) -> tuple[int, Decimal, int]:
+    """Its place in the order: one repeat of everything, the cheapest first, then the next repeat."""
+    spec = run.spec
+    worst = reserved_usd(spec, accelerator(spec.accelerator), spec.zones[0], prices)
+    return spec.repeat, worst, spec.train_samples or 0
 
 
 def _fresh_id(prefix: str) -> str:
@@ -257,11 +318,12 @@ def _check_sizes(sizes: Sequence[int], batch_sizes: Sequence[int], manifest: Dat
 
 
 def _check_fits(plan: Plan, prices: PriceBook) -> None:
-    """Refuse early and with a way out; the ledger decides again, atomically, when the launch is admitted."""
-    free = plan.money.free_usd
-    limit = f"the ${plan.credit.amount_usd:.2f} credit"
-    if plan.experiment.max_usd is not None and plan.experiment.max_usd < free:
-        free, limit = plan.experiment.max_usd, "--max-usd"
-    if plan.worst_case_usd > max(free, ZERO):
-        hint = what_would_fit(plan.runs, max(free, ZERO), prices)
-        raise OverCap(plan.worst_case_usd, max(free, ZERO), limit, hint)
+    """Refuse early and with a way out; the ledger decides again, atomically, when something is admitted.
+
+    Of runs that are admitted one by one each has to fit by itself.
+    """
+    needed = max(attempt.reserved_usd for attempt in plan.attempts) if plan.run_by_run else plan.worst_case_usd
+    free, limit = plan.limit
+    if needed > free:
+        runs = [run for run in plan.runs if run.spec.repeat == 1][-1:] if plan.run_by_run else plan.runs
+        raise OverCap(needed, max(free, ZERO), limit, what_would_fit(runs, max(free, ZERO), prices))

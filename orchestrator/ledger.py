@@ -187,7 +187,7 @@ class Ledger:
             self._hold(db, experiment, attempts, credit)
 
     def admit_attempt(self, run_id: str, make: MakeAttempt, credit: Credit, **changes: Any) -> Run:
-        """Hold the worst case of a further attempt and make it the run's current one. Raises OverCap."""
+        """Hold the worst case of a further attempt, or the first, and make it the run's current one. Raises OverCap."""
         with self._transaction() as db:
             attempt = self._hold_next(db, run_id, make, credit)
             return self._change_run(db, run_id, {"attempt": attempt.number, "stage": Stage.PROVISION, **changes})
@@ -226,7 +226,7 @@ class Ledger:
         return self._change_run(db, attempt.run, {"attempt": attempt.number, **anew})
 
     def _hold_next(self, db: sqlite3.Connection, run_id: str, make: MakeAttempt, credit: Credit) -> Attempt:
-        attempt = make(self.attempts(run_id)[-1].number + 1)
+        attempt = make(max((one.number for one in self.attempts(run_id)), default=0) + 1)
         self._hold(db, self.experiment(self.run(run_id).experiment), [attempt], credit)
         return attempt
 

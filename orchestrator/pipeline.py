@@ -6,19 +6,21 @@ import fcntl
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
 from orchestrator.domain.accelerators import accelerator
-from orchestrator.domain.plan import make_attempt
+from orchestrator.domain.plan import latest_end, make_attempt
 from orchestrator.domain.runs import Attempt, Run, RunState, Stage
+from orchestrator.early_stop import Verdicts
 from orchestrator.errors import (
     HostBusy,
     NoCapacity,
     OrchestratorError,
+    OverCap,
     Preempted,
     StillBilling,
     Stopped,
@@ -40,29 +42,50 @@ STAGES: dict[Stage, Callable[[RunContext], None]] = {
     Stage.COLLECT: collect,
     Stage.TEARDOWN: teardown,
 }
-PARALLEL_RUNS = 4
 log = logging.getLogger("orchestrate")
 
 
 def drive_all(
     services: Services, runs: Sequence[Run], report: Callable[[Progress], None], stop: threading.Event
 ) -> list[Run]:
-    """Take every run to its end, some side by side; returns them as they are then. Raises nothing of a run's own."""
-    with ThreadPoolExecutor(max_workers=PARALLEL_RUNS, thread_name_prefix="run") as pool:
-        lanes = pool.map(
-            lambda lane: [_drive_locked(RunContext(services, run.id, report, stop)) for run in lane], _lanes(runs)
-        )
-        ended = {run.id: run for lane in lanes for run in lane}
+    """Take every run to its end, some side by side; returns them as they are then. Raises nothing of a run's own.
+
+    A run begins when a place is free, its machine too where that is the user's own, the repeats before it are over if
+    a verdict on them may make it unnecessary, and its worst case fits; while others of these run, one that does not fit
+    waits for what they give back.
+    """
+    verdicts = Verdicts(services.ledger)
+    waiting = list(runs)
+    driven: dict[Future[Run], Run] = {}
+    ended: dict[str, Run] = {}
+    with ThreadPoolExecutor(max_workers=services.parallel_runs, thread_name_prefix="run") as pool:
+        while waiting or driven:
+            for run in list(waiting):
+                if len(driven) == services.parallel_runs:
+                    break
+                ctx = RunContext(services, run.id, report, stop)
+                before = (*driven.values(), *waiting)
+                if shares_machine(run, driven.values()):
+                    continue
+                if (stop.is_set() or not verdicts.must_wait(run, before)) and _may_begin(
+                    ctx, verdicts, alone=not driven
+                ):
+                    waiting.remove(run)
+                    driven[pool.submit(_drive_locked, ctx)] = run
+            for future in wait(driven, return_when=FIRST_COMPLETED).done:
+                ended[driven.pop(future).id] = future.result()
     return [ended[run.id] for run in runs]
 
 
-def _lanes(runs: Sequence[Run]) -> list[list[Run]]:
-    """What runs side by side: each rented VM by itself, all runs on one host one after the other."""
-    lanes: dict[str, list[Run]] = {}
-    for run in runs:
-        item = accelerator(run.spec.accelerator)
-        lanes.setdefault(run.id if item.is_rented else item.name, []).append(run)
-    return list(lanes.values())
+def _host(run: Run) -> str | None:
+    """The user's own machine that it trains on; None: a VM of its own is rented for it."""
+    item = accelerator(run.spec.accelerator)
+    return None if item.is_rented else item.name
+
+
+def shares_machine(run: Run, others: Iterable[Run]) -> bool:
+    """Whether one of the others trains on the same machine of the user's: side by side they would measure each other."""
+    return _host(run) is not None and _host(run) in map(_host, others)
 
 
 def check_hosts(services: Services, runs: Sequence[Run]) -> None:
@@ -70,11 +93,52 @@ def check_hosts(services: Services, runs: Sequence[Run]) -> None:
 
     Raises HostKeyRejected, Unauthenticated, Unavailable or UsageError. One that is busy is waited for later.
     """
-    for lane in _lanes(runs):
-        item, place = accelerator(lane[0].spec.accelerator), lane[0].spec.zones[0]
-        if not item.is_rented:
-            with suppress(HostBusy):
-                services.vms[item.service].validate(VmSpec(VmRef(place, ""), item, False, {}, ""))
+    for run in {name: run for run in runs if (name := _host(run))}.values():
+        item = accelerator(run.spec.accelerator)
+        with suppress(HostBusy):
+            services.vms[item.service].validate(VmSpec(VmRef(run.spec.zones[0], ""), item, False, {}, ""))
+
+
+def _may_begin(ctx: RunContext, verdicts: Verdicts, *, alone: bool) -> bool:
+    """Whether the run may be driven now: its worst case is held, or it is known how it ends without being rented.
+
+    False: its worst case does not fit, and runs are driven that may leave something when they are settled.
+    """
+    try:
+        with run_lock(ctx.services, ctx.run) as mine:
+            run = ctx.run
+            if not mine or run.state is not RunState.PLANNED or run.stage is not Stage.PROVISION:
+                return True  # it is in hand already, here or in another process
+            try:
+                stood = verdicts.stood_before(run)
+                if stood is not None:
+                    ctx.note(f"not needed: every verdict stands after {stood} repeats")
+                    ctx.services.ledger.update_run(run.id, state=RunState.NOT_NEEDED, stage=Stage.TEARDOWN)
+                elif not run.attempt:
+                    _hold_first(ctx)
+            except OverCap as cause:
+                if not alone:
+                    ctx.show("waiting for money that other runs hold")
+                    return False
+                _fail(ctx, cause)
+            except OrchestratorError as cause:
+                _fail(ctx, cause)
+    except Exception:
+        log.exception("the beginning of run %s", ctx.run_id)  # `drive` meets the same trouble, and ends the run
+    return True
+
+
+def _hold_first(ctx: RunContext) -> None:
+    """Hold the worst case of a run that was launched without. Raises Stopped, OverCap or another refusal."""
+    ctx.check_stop()
+    services, run, now = ctx.services, ctx.run, ctx.now()
+    latest = latest_end(run.spec, now)
+    credit = credit_for([ctx.accelerator], services.ledger, simulated=services.simulated, now=now, until=latest)
+
+    def make(number: int) -> Attempt:
+        return make_attempt(run, number, run.spec.zones[0], now, services.prices, services.ledger.id)
+
+    services.ledger.admit_attempt(run.id, make, credit)
 
 
 @contextmanager
@@ -119,6 +183,8 @@ def drive(ctx: RunContext) -> Run:
         if run.state is RunState.PLANNED:
             ledger.update_run(run.id, state=RunState.ACTIVE)
         try:
+            if run.stage is Stage.PROVISION and not run.attempt:
+                _hold_first(ctx)  # for the one whose beginning another process had in hand
             STAGES[run.stage](ctx)
         except StillBilling as cause:
             _note_failure(ctx, cause)
@@ -149,7 +215,8 @@ def _finish(ctx: RunContext) -> None:
     run, changes = ctx.run, dict[str, object]()
     if run.error_code == StillBilling.__name__:  # it was not proven gone at first; now it is
         changes |= {"error": None, "error_code": None, "exit_code": 0}
-    changes["state"] = _ended(changes.get("error_code", run.error_code))
+    if run.state is not RunState.NOT_NEEDED:
+        changes["state"] = _ended(changes.get("error_code", run.error_code))
     run = ctx.services.ledger.finish_run(ctx.run_id, **changes)
     ctx.note(f"{Stage.TEARDOWN} done")
     if run.stage is Stage.DONE:
@@ -222,21 +289,23 @@ def _emergency(ctx: RunContext, cause: Exception) -> Run:
 
     Returns the run as it would be if the ledger took it, so that the command's exit code tells the truth.
     """
-    ref, run = ctx.ref, ctx.run
-    if run.stage in (Stage.TRAIN, Stage.COLLECT):
-        with suppress(Exception):
-            collect(replace(ctx, stop=already_stopped()))
-    try:
-        prove_gone(ctx.services, ctx.provider, ref)
-        stage = Stage.DONE
-    except Exception:
-        log.exception("the end of the VM of run %s", run.id)
-        stage = Stage.TEARDOWN
+    run = ctx.run
     trouble = cause if isinstance(cause, OrchestratorError) else UnexpectedError(cause)
     error = run.error or trouble.sentence
     code = run.exit_code or trouble.exit_code
     error_code = run.error_code or trouble.code
     failed: dict[str, Any] = {"state": RunState.FAILED, "error": error, "error_code": error_code, "exit_code": code}
+    if not run.attempt:  # nothing was ever asked for
+        return replace(run, stage=Stage.DONE, **failed)
+    if run.stage in (Stage.TRAIN, Stage.COLLECT):
+        with suppress(Exception):
+            collect(replace(ctx, stop=already_stopped()))
+    try:
+        prove_gone(ctx.services, ctx.provider, ctx.ref)
+        stage = Stage.DONE
+    except Exception:
+        log.exception("the end of the VM of run %s", run.id)
+        stage = Stage.TEARDOWN
     try:
         end_attempts(ctx.services, run)
         return ctx.services.ledger.update_run(run.id, stage=Stage.DONE, **failed)

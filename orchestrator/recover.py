@@ -65,7 +65,7 @@ def _unfinished(services: Services) -> list[Run]:
 
 
 def _has_vm(services: Services, run: Run) -> bool:
-    return services.ledger.attempt(run.id, run.attempt).seen_at is not None
+    return run.attempt > 0 and services.ledger.attempt(run.id, run.attempt).seen_at is not None
 
 
 def teardown_runs(services: Services, runs: Sequence[Run]) -> TeardownReport:

@@ -16,6 +16,7 @@ COMMANDS = (
     "init",
     "estimate",
     "launch",
+    "reproduce",
     "status",
     "logs",
     "attach",

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from orchestrator.stages.context import Services
 
 
+FEW = 6
+"""So many runs have a line each for their records."""
 LEFT_ALIVE = (
     "left at once: VMs may be alive, until their kill switches fire at the deadline; `orchestrate status` shows them, "
     "`orchestrate recover` goes on, `orchestrate teardown --all` ends them"
@@ -116,6 +118,7 @@ def conclude(
 ) -> int:
     """Print how the runs ended, what they cost and what may still bill; returns the exit code."""
     from orchestrator.cli.compare_view import show_comparison
+    from orchestrator.early_stop import spared_usd
 
     remaining, named = count_billable(services, runs)
     named = sorted({*named, *unproven})
@@ -125,6 +128,7 @@ def conclude(
                 "experiment": experiment,
                 "simulated": services.simulated,
                 "runs": [run_json(services, run) for run in runs],
+                "spared_usd": spared_usd(services.ledger, _whole(services, runs)),
                 "billable_remaining": remaining,
                 "may_still_bill": named,
             }
@@ -132,17 +136,47 @@ def conclude(
     else:
         if runs:
             try:
-                show_comparison(runs, services.ledger)
+                show_comparison(_whole(services, runs), services.ledger)
             except OrchestratorError as cause:
                 output.say(f"no comparison: {cause.sentence}")  # what may still bill is to be said in any case
         _say_result(services, runs, remaining, named)
     return exit_code(runs, named)
 
 
+def _whole(services: Services, runs: Sequence[Run]) -> Sequence[Run]:
+    """All runs of the experiment that these are of: what ended before a crash is compared too. Of several: just these.
+
+    As the driver saw them end, which the ledger of a full disk may not know.
+    """
+    if len({run.experiment for run in runs}) != 1:
+        return runs
+    seen = {run.id: run for run in runs}
+    return [seen.get(run.id, run) for run in services.ledger.runs(runs[0].experiment)]
+
+
+def _say_not_needed(services: Services, runs: Sequence[Run]) -> None:
+    """How many runs the verdict has made unnecessary, and what that has saved."""
+    from orchestrator.early_stop import spared_usd
+
+    left_out = [run for run in runs if run.state is RunState.NOT_NEEDED]
+    if not left_out:
+        return
+    saved = spared_usd(services.ledger, _whole(services, runs))
+    worth = "" if saved is None else f", which saved about {usd(saved)}: what other repeats of the same have cost"
+    rounds = sorted({run.spec.repeat for run in left_out})
+    output.say(
+        f"not needed: {len(left_out)} runs (repeat {', '.join(map(str, rounds))}) were not rented, as the verdict of "
+        f"every pairing stands{worth}{' (simulated)' if saved is not None and services.simulated else ''}"
+    )
+
+
 def _say_result(services: Services, runs: Sequence[Run], remaining: int | None, named: Sequence[str]) -> None:
     """The failures, the teardown proof, and where the records lie."""
+    stopped = [run for run in runs if run.state is RunState.STOPPED]
+    if len(stopped) > 1:  # a sweep's are one sentence
+        output.say(f"stopped: {', '.join(run.id for run in stopped)}")
     for run in runs:
-        if run.error:
+        if run.error and not (run in stopped and len(stopped) > 1):
             output.say(f"error: {run.id} {run.spec.accelerator}: {run.error_code}: {run.error}")
     if remaining == 0:
         seen = [attempt for run in runs for attempt in services.ledger.attempts(run.id) if attempt.seen_at]
@@ -156,8 +190,11 @@ def _say_result(services: Services, runs: Sequence[Run], remaining: int | None, 
             )
     else:
         output.say("teardown: NOT PROVEN, may still bill: " + "; ".join(named or ["a zone that did not answer"]))
+    _say_not_needed(services, runs)
     total = sum((run_json(services, run)["usd"] for run in runs), ZERO)
     output.say(f"cost: {usd(total)}" + (" (simulated)" if services.simulated else ""))
-    for run in runs:
-        if run.record:
-            output.say(f"record of {run.id}: {run.record}")
+    recorded = [run for run in runs if run.record]
+    for folder in sorted({services.run_folder(run).parent for run in recorded[FEW:]}):
+        output.say(f"{len(recorded)} records, of each run in its folder under {folder}")
+    for run in recorded if len(recorded) <= FEW else ():
+        output.say(f"record of {run.id}: {run.record}")

@@ -38,7 +38,7 @@ def _check(project: Project, runs: tuple[str, ...]) -> None:
     """Before any cloud is asked: the runs are known, and a VM of theirs was seen. Raises UsageError, NotFound."""
     for run_id in runs:
         run = project.ledger.run(run_id)
-        if project.ledger.attempt(run.id, run.attempt).seen_at is None:
+        if not run.attempt or project.ledger.attempt(run.id, run.attempt).seen_at is None:
             raise _nothing(run_id, f"no VM of its attempt {run.attempt} has been seen")
 
 

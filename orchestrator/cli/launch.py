@@ -10,16 +10,23 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orchestrator.cli import output, parameters
+from orchestrator.cli.experiment import ExperimentFile, reductions, take_from_file
+from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from orchestrator.bootstrap import Project
-    from orchestrator.domain.cost import CostLine
     from orchestrator.launch import LaunchFlags, Plan
 
 
 @click.command()
+@click.argument(
+    "file",
+    required=False,
+    is_eager=True,
+    callback=take_from_file,
+    metavar="[FILE.toml]",
+    type=click.Path(path_type=Path, dir_okay=False),
+)
 @parameters.accel_option
 @parameters.workload_option
 @parameters.epochs_option
@@ -59,11 +66,22 @@ if TYPE_CHECKING:
 )
 @parameters.spot_option
 @parameters.zones_option
+@click.option(
+    "--early-stop/--no-early-stop",
+    default=True,
+    show_default=True,
+    help="With repeats: rent no further ones once the verdict of every pairing stands.",
+)
+@click.option("--run-by-run", is_flag=True, help="Hold money for each run when its turn comes, not for all at once.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--detach", is_flag=True, help="Return at once; `attach` follows, `status` and `logs` look.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
 @output.json_option
+@click.pass_context
 def launch(
+    ctx: click.Context,
+    /,
+    file: ExperimentFile | None,
     as_json: bool,
     yes: bool,
     dry_run: bool,
@@ -72,16 +90,20 @@ def launch(
     zones: tuple[str, ...],
     **typed: Any,
 ) -> int:
-    """Rent, train, collect, tear down, compare.
+    """Rent, train, collect, tear down, compare. A file says what flags say; flags go before it.
 
     \b
     Examples:
       orchestrate launch --accel v3-8 --workload mnist-mlp --epochs 2 --yes
       orchestrate launch --accel v3-8,t4 --batch-size 256,512 --max-hours 0.5 --dry-run
+      orchestrate launch examples/W3.toml --repeats 5
     """
+    from orchestrator.cli.plan_view import plan_json, show_plan
     from orchestrator.launch import LaunchFlags
 
     with output.opened(as_json=as_json) as project:
+        if file is not None:
+            _introduce(ctx, file, has_data=typed["data"] is not None, quiet=as_json)
         flags = LaunchFlags(
             **typed,
             max_hours=project.config.max_hours if max_hours is None else max_hours,
@@ -89,14 +111,24 @@ def launch(
         )
         plan = _plan(project, flags)
         if not as_json:
-            _show_plan(plan, items=dry_run)
+            show_plan(plan, items=dry_run)
         if dry_run:
             if as_json:
-                output.print_json(_plan_json(plan))
+                output.print_json(plan_json(plan))
             return 0
         if not yes and not _confirmed(as_json):
             return 2
         return _detach(project, plan, as_json=as_json) if detach else _run(project, plan, as_json=as_json)
+
+
+def _introduce(ctx: click.Context, file: ExperimentFile, *, has_data: bool, quiet: bool) -> None:
+    """Say what the file is about and what is smaller on the local cloud. Raises UsageError without its data."""
+    if file.needs_data and not has_data:
+        raise UsageError(f"--data: {file.path.name} needs a data set of yours", file.needs_data)
+    smaller = reductions(ctx, file)
+    for line in () if quiet else (file.about, smaller and f"reduced on the local cloud: {'; '.join(smaller)}"):
+        if line:
+            output.say(f"{file.path.name}: {line}")
 
 
 def _plan(project: Project, flags: LaunchFlags) -> Plan:
@@ -131,7 +163,7 @@ def _run(project: Project, plan: Plan, *, as_json: bool) -> int:
     with driving.stopping() as stop:
         services = connect(project, stop, plan.runs)
         check_hosts(services, plan.runs)
-        project.ledger.admit(plan.experiment, plan.runs, plan.attempts, plan.credit)
+        project.ledger.admit(plan.experiment, plan.runs, plan.admitted, plan.credit)
         runs = driving.drive(services, plan.runs, stop, quiet=as_json)
         return driving.conclude(services, runs, as_json=as_json, experiment=plan.experiment.id)
 
@@ -144,7 +176,7 @@ def _detach(project: Project, plan: Plan, *, as_json: bool) -> int:
     from orchestrator.pipeline import check_hosts
 
     check_hosts(connect(project, runs=plan.runs), plan.runs)  # without anything to train on nothing is admitted
-    project.ledger.admit(plan.experiment, plan.runs, plan.attempts, plan.credit)
+    project.ledger.admit(plan.experiment, plan.runs, plan.admitted, plan.credit)
     names = [run.id for run in plan.runs]
     log_path = project.home / "experiments" / plan.experiment.id / "attach.log"
     log_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -161,92 +193,3 @@ def _detach(project: Project, plan: Plan, *, as_json: bool) -> int:
     else:
         output.say(f"launched {', '.join(names)}; `orchestrate status` and `orchestrate logs -f {names[0]}` look at it")
     return 0
-
-
-def _plan_json(plan: Plan) -> dict[str, Any]:
-    from orchestrator.cli.estimate_view import lines_json
-
-    return {
-        "experiment": None,
-        "worst_case_usd": plan.worst_case_usd,
-        "credit_usd": plan.credit.amount_usd,
-        "free_usd": plan.money.free_usd,
-        "notes": list(plan.notes),
-        "runs": [
-            {
-                "accelerator": run.spec.accelerator,
-                "workload": run.spec.workload,
-                "batch_size": run.spec.batch_size,
-                "epochs": run.spec.epochs,
-                "train_samples": run.spec.train_samples,
-                "checkpoint_every": run.spec.checkpoint_every,
-                "zones": list(run.spec.zones),
-                "usd_per_hour": attempt.rate.usd_per_hour,
-                "price_as_of": attempt.rate.as_of,
-                "price_kind": attempt.rate.kind,
-                "worst_case_usd": attempt.reserved_usd,
-                "items": lines_json(lines),
-            }
-            for run, attempt, lines in zip(plan.runs, plan.attempts, plan.lines, strict=True)
-        ],
-    }
-
-
-def _show_plan(plan: Plan, *, items: bool) -> None:
-    from orchestrator.domain.hosts import is_host
-    from orchestrator.domain.money import usd
-
-    figures = ["batch", "epochs", "USD/h", "worst case", "of the credit"]
-    table = output.table(
-        "plan",
-        ["accelerator", "workload", "batch", "epochs", "zone", "USD/h", "price", "worst case", "of the credit"],
-        figures,
-    )
-    for run, attempt in zip(plan.runs, plan.attempts, strict=True):
-        more = len(run.spec.zones) - 1
-        table.add_row(
-            run.spec.accelerator + (" spot" if run.spec.spot else ""),
-            run.spec.workload,
-            str(run.spec.batch_size),
-            str(run.spec.epochs),
-            attempt.zone + (f" (+{more})" if more else ""),
-            f"{attempt.rate.usd_per_hour:.3f}",
-            attempt.rate.words,
-            usd(attempt.reserved_usd) + (" (not rented)" if is_host(attempt.zone) else ""),
-            _share(attempt.reserved_usd, plan),
-        )
-    output.print_table(table, on_stderr=True)
-    if items:
-        _show_items(plan)
-    data = plan.data
-    samples = f"{data.splits.train.samples} training and {data.splits.test.samples} test samples"
-    used = sorted({run.spec.train_samples for run in plan.runs if run.spec.train_samples is not None})
-    part = f" (trained on the first {' / '.join(map(str, used))})" if used else ""
-    output.say(f"data: {data.name}, {samples}{part}; {data.source_note}")
-    for note in plan.notes:
-        output.say(f"note: {note}")
-    places, hours = {is_host(attempt.zone) for attempt in plan.attempts}, plan.runs[0].spec.max_hours
-    if False in places:
-        output.say(
-            f"at most {usd(plan.worst_case_usd)} = {_share(plan.worst_case_usd, plan)} of the "
-            f"{usd(plan.credit.amount_usd)} credit, of which {usd(plan.money.free_usd)} is free; "
-            f"each VM is deleted by its kill switches after {hours} h"
-        )
-    if True in places:
-        output.say(f"your own machines cost nothing here; what runs there is ended there after {hours} h at the latest")
-
-
-def _share(amount: Decimal, plan: Plan) -> str:
-    return f"{amount / plan.credit.amount_usd:.1%}" if plan.credit.amount_usd else "-"
-
-
-def _show_items(plan: Plan) -> None:
-    """What the worst case is made of, once for each accelerator and zone: the other runs there differ by cents."""
-    from orchestrator.cli.estimate_view import lines_table
-
-    kinds: dict[str, Sequence[CostLine]] = {}
-    for run, attempt, lines in zip(plan.runs, plan.attempts, plan.lines, strict=True):
-        if lines:  # what is not rented has none
-            kinds.setdefault(f"{run.spec.accelerator} {attempt.zone}", lines)
-    if kinds:
-        output.print_table(lines_table("worst case of one run", list(kinds.items())), on_stderr=True)

@@ -26,7 +26,7 @@ class LiveDisplay:
     def __init__(self, runs: Sequence[Run]) -> None:
         self._lock = threading.Lock()
         self._latest: dict[str, Progress | None] = {run.id: None for run in runs}
-        self._names = {run.id: f"{run.spec.accelerator} {run.spec.workload}" for run in runs}
+        self._names = {run.id: _name(run, runs) for run in runs}
         self._lines: dict[str, str] = {}
         self.live = False
 
@@ -52,6 +52,19 @@ class LiveDisplay:
                 else:
                     table.add_row(run, self._names[run], _stages(progress.stage), progress.detail, *_cells(progress))
         return table
+
+
+def _name(run: Run, among: Sequence[Run]) -> str:
+    """What tells it apart: the accelerator and the workload; in a sweep also batch, samples and repeat."""
+    spec, specs = run.spec, [each.spec for each in among]
+    parts = [spec.accelerator, spec.workload]
+    if len({each.batch_size for each in specs}) > 1:
+        parts.append(f"b{spec.batch_size}")
+    if len({each.train_samples for each in specs}) > 1:
+        parts.append(f"n{spec.train_samples or 'all'}")
+    if len({each.repeat for each in specs}) > 1:
+        parts.append(f"#{spec.repeat}")
+    return " ".join(parts)
 
 
 def _with_last_figures(progress: Progress, before: Progress | None) -> Progress:

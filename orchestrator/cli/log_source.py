@@ -31,11 +31,13 @@ class LogSource:
         return max(found, key=len) if found else self._from_bucket(run)
 
     def _from_bucket(self, run: Run) -> bytes:
-        attempt = self._project.ledger.attempt(run.id, run.attempt)
         absent = NotFound(
             f"run {run.id} has no log yet: it is {run.state.value}, stage {run.stage.value}",
             f"`orchestrate status {run.id}` says what happened",
         )
+        if not run.attempt:
+            raise absent
+        attempt = self._project.ledger.attempt(run.id, run.attempt)
         if attempt.seen_at is None:  # no VM of this attempt was ever seen: there is nothing to ask a cloud about
             raise absent
         on_host = is_host(attempt.zone)

@@ -15,8 +15,8 @@ from orchestrator.domain.cost import CostLine, Usage, side_lines, side_rates, to
 from orchestrator.domain.hosts import PREFIX
 from orchestrator.domain.money import ZERO, cents_up
 from orchestrator.domain.prices import PriceBook
+from orchestrator.domain.runs import FIRST_LOOK, Attempt, AttemptState, Run, RunSpec, RunState, Stage
 from orchestrator.domain.runs import KILL_SLACK_S as KILL_SLACK_S
-from orchestrator.domain.runs import Attempt, AttemptState, Run, RunSpec, RunState, Stage
 from orchestrator.errors import UsageError
 
 SWITCHES_NEEDED = 2
@@ -33,6 +33,8 @@ MAX_HOURS_LIMIT = Decimal(168)
 """A week: longer than any accelerator VM may run under a maximum run time without special capacity."""
 JOB_DAYS = 31
 """Scheduler jobs are reserved for a month: one is left behind when nobody comes back to settle."""
+PARALLEL_RUNS = 4
+"""So many runs of a launch are driven at the same time."""
 ZONE_CANDIDATES = 4
 """How many zones are tried before a launch gives up for want of capacity."""
 
@@ -67,6 +69,8 @@ class LaunchRequest:
     data: DataChoice
     learning_rate: float | None
     cache: str
+    early_stop: bool = True
+    run_by_run: bool = False
 
 
 def check_accelerators(chosen: Iterable[str], *, spot: bool) -> list[Accelerator]:
@@ -119,8 +123,13 @@ def zone_candidates(item: Accelerator, wanted: Sequence[str], prices: PriceBook,
 def make_runs(
     request: LaunchRequest, experiment: str, now: datetime, prices: PriceBook, new_id: Callable[[str], str]
 ) -> list[Run]:
-    """One run for each accelerator x batch size x data size x repeat, accelerators changing fastest."""
+    """One run for each accelerator x batch size x data size x repeat: one repeat of everything, then the next.
+
+    With `early_stop`, and something to pair, the verdict may be asked for after each repeat from the second on. With
+    `run_by_run` no attempt is the current one yet: money is held when the run's turn comes.
+    """
     runs = []
+    may_stop = request.early_stop and len(request.accelerators) > 1 and request.repeats > FIRST_LOOK
     combinations = product(range(1, request.repeats + 1), request.data_sizes, request.batch_sizes, request.accelerators)
     for repeat, samples, batch_size, item in combinations:
         spec = RunSpec(
@@ -150,7 +159,8 @@ def make_runs(
                 spec=spec,
                 state=RunState.PLANNED,
                 stage=Stage.PROVISION,
-                attempt=1,
+                attempt=0 if request.run_by_run else 1,
+                looks=request.repeats - FIRST_LOOK + 1 if may_stop else 1,
                 error_code=None,
                 error=None,
                 exit_code=0,
@@ -209,6 +219,11 @@ def worst_case(spec: RunSpec, item: Accelerator, zone: str, prices: PriceBook) -
     used = usage(spec, longest_s, RESULTS_BYTES + LOG_BYTES, JOB_DAYS * scheduler_jobs(item))
     vm = vm_lines(prices.parts(item, zone, spot=False), longest_s)
     return vm + side_lines(side_rates(prices, zone), used)
+
+
+def latest_end(spec: RunSpec, now: datetime) -> datetime:
+    """When the VM of an attempt that starts now is gone at the latest."""
+    return now + timedelta(hours=float(spec.max_hours), seconds=KILL_SLACK_S)
 
 
 def make_attempt(

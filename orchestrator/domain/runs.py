@@ -11,6 +11,8 @@ from orchestrator.domain.cost import SideRates
 from orchestrator.domain.money import Rate
 from orchestrator.errors import DeadlineReached
 
+FIRST_LOOK = 2
+"""After so many repeats the verdict is looked at for the first time: one run each has no interval."""
 KILL_SLACK_S = 600
 """A VM is gone this long after its deadline at the latest, also when only its weakest kill switch works."""
 
@@ -39,6 +41,7 @@ class RunState(StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     STOPPED = "stopped"  # by the user
+    NOT_NEEDED = "not needed"  # never rented: the verdict stood without it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +84,8 @@ class RunSpec:
 class Run:
     """A run as the ledger knows it. `stage` is the next thing to do; `error` is set when it failed.
 
+    `attempt` is the number of the current one; 0: no money is held for it yet, so nothing can be rented.
+    `looks` is how often its experiment's verdict may be asked for, with a chance to stop, its end included.
     `preemptions` counts the VMs that were taken back; `stop_requested` is the wish of `teardown` in another process.
     """
 
@@ -97,6 +102,12 @@ class Run:
     created_at: datetime
     preemptions: int = 0
     stop_requested: bool = False
+    looks: int = 1
+
+    @property
+    def until_verdict(self) -> bool:
+        """Whether it is rented only while the verdict of its experiment does not stand."""
+        return self.looks > 1 and self.spec.repeat > FIRST_LOOK
 
     @property
     def lacks_time(self) -> bool:

@@ -86,6 +86,7 @@ def _of_run(run: Run, ledger: Ledger | None) -> Source:
         region=region_of(made_by.zone) if made_by else None,
         dataset_bytes=run.spec.dataset_bytes,
         stages=stage_times(ledger.events(run.id), attempts) if ledger else (),
+        looks=run.looks,
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from orchestrator.domain.accelerators import Accelerator, accelerator
 from orchestrator.domain.names import bucket_of, results_prefix, work_dir
+from orchestrator.domain.plan import PARALLEL_RUNS
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Attempt, AttemptState, Run, Stage
 from orchestrator.errors import NotFound, Preempted, Stopped
@@ -63,6 +64,7 @@ class Services:
     switches: tuple[KillSwitch, ...]
     payload: Callable[[], Payload]
     pace: Pace
+    parallel_runs: int = PARALLEL_RUNS
 
     def switches_for(self, item: Accelerator) -> list[KillSwitch]:
         """The kill switches that exist for this kind of VM."""
@@ -173,7 +175,8 @@ class RunContext:
         return min(timeout_s, STOPPING_PATIENCE_S) if ending else timeout_s
 
     def _is_torn_down(self) -> bool:
-        return self.attempt.state in (AttemptState.DELETING, AttemptState.SETTLED)
+        ended = (AttemptState.DELETING, AttemptState.SETTLED)
+        return self.run.attempt > 0 and self.attempt.state in ended
 
     def sleep(self, seconds: float) -> None:
         """Wait, unless the user wants to stop."""
@@ -213,7 +216,7 @@ class RunContext:
                 accelerator=run.spec.accelerator,
                 stage=run.stage,
                 detail=detail,
-                zone=self.attempt.zone,
+                zone=self.attempt.zone if run.attempt else "",
                 usd=self.cost_usd(),
                 **{"epochs": run.spec.epochs, **more},
             )

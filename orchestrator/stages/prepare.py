@@ -140,7 +140,7 @@ def _check_devices(ctx: RunContext, shell: RemoteShell, argv: list[str], work: s
     ctx.show("checking the devices")
     probe = ["env", marked(work), f"PYTHONPATH={python_path(work)}", *argv, "--probe"]
     try:
-        found = shell.run(probe, timeout_s=ctx.services.pace.boot_timeout_s)
+        found = shell.run(probe, timeout_s=ctx.services.pace.setup_timeout_s)
     except RemoteCommandFailed as cause:
         raise TrainingFailed(
             f"it cannot train there with {argv[argv.index('trainer') + 2]}: {cause.sentence}"

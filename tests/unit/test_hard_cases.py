@@ -107,7 +107,7 @@ def test_denied_teardown_is_unproven_at_once_and_not_a_hot_loop(world: World) ->
 def test_one_service_that_denies_does_not_keep_the_other_alive(world: World) -> None:
     """`teardown --all` with the TPU service denied still deletes the GPU VM, and says what it could not see."""
     world.tpu = Denied(world.clock, api="tpu")
-    tpu, gpu = world.admit("v3-8,t4")
+    gpu, tpu = world.admit("v3-8,t4")
     for run in (tpu, gpu):
         provision(RunContext(world.services, run.id, world.progress.append, world.stop))
     world.tpu.denied = True

@@ -16,7 +16,7 @@ from orchestrator.domain.names import bucket_of, work_dir
 from orchestrator.errors import HostKeyRejected, UsageError
 from orchestrator.guard import must_stop
 from orchestrator.ledger import Freeze
-from orchestrator.pipeline import _lanes
+from orchestrator.pipeline import shares_machine
 from tests.unit.world import World
 
 
@@ -77,8 +77,12 @@ def test_a_run_on_a_host_costs_nothing_and_needs_no_money(tmp_path: Path) -> Non
 def test_runs_on_one_host_wait_for_each_other_and_rented_ones_do_not(tmp_path: Path) -> None:
     """Two at a time on one machine would measure each other."""
     runs = World(tmp_path).plan("host:me@box,t4,host:me@other", repeats=2).runs
-    lanes = [[run.spec.accelerator for run in lane] for lane in _lanes(runs)]
-    assert lanes == [["host:me@box"] * 2, ["t4"], ["host:me@other"] * 2, ["t4"]]
+    box, again = (run for run in runs if run.spec.accelerator == "host:me@box")
+    vm, other_vm = (run for run in runs if run.spec.accelerator == "t4")
+    (other, _) = (run for run in runs if run.spec.accelerator == "host:me@other")
+    assert shares_machine(again, [vm, box])
+    assert not shares_machine(other, [vm, box])
+    assert not shares_machine(other_vm, [vm, box])
 
 
 def test_each_attempt_has_its_own_folder_and_the_host_is_its_own_bucket() -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 from infra.deletejob import SchedulerJob
 from infra.killswitches import DeadlineTimer, MaxRunDuration
+from orchestrator.domain.accelerators import accelerator
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.runs import Run
 from orchestrator.launch import LaunchFlags, Plan, make_plan
@@ -32,7 +34,8 @@ class FakeTrainer:
     """What the runner on the VMs does: trains for `train_s`, ends with `rc`, puts its artifacts into the bucket.
 
     Another job than the one that was stopped goes on with what that has left to do.
-    One job at a time is enough here: the stages are driven by one thread.
+    One job at a time is enough here: the stages are driven by one thread. `epoch_s` says how long the epochs of a run
+    take, by its id; without it all runs are as fast.
     """
 
     clock: FakeClock
@@ -45,6 +48,8 @@ class FakeTrainer:
     job: dict[str, object] = field(default_factory=dict)
     dataset: str = ""
     stopped_job: dict[str, object] | None = None
+    epoch_s: Callable[[str], Sequence[float]] | None = None
+    measured: dict[str, Any] = field(default_factory=dict)
 
     def answer(self, argv: Sequence[str]) -> CommandResult:
         verb = argv[2]
@@ -71,7 +76,10 @@ class FakeTrainer:
         if not self.uploads:
             return
         status = "interrupted" if self.stopped else "failed" if self.rc else "succeeded"
-        record = make_record(str(self.job["run"]), status=status, fingerprint=self.dataset).to_json().encode()
+        run = str(self.job["run"])
+        times = {} if self.epoch_s is None else {"epoch_s": self.epoch_s(run)}
+        made = make_record(run, status=status, fingerprint=self.dataset, **self.measured, **times)
+        record = made.to_json().encode()
         bucket, prefix = str(self.job["bucket"]), str(self.job["prefix"])
         self.store.put(bucket, f"{prefix}/record.json", record)
         entry = {
@@ -98,6 +106,7 @@ class World:
         self.clock = FakeClock()
         self._build()
         self.stop = threading.Event()
+        self.parallel_runs = 1
         self.progress: list[Progress] = []
         self._teach()
 
@@ -117,9 +126,15 @@ class World:
         self.shells.on(["env"], CommandResult(0, '{"replicas": 8}\n', ""))
 
     def _runner(self, argv: Sequence[str]) -> CommandResult:
-        job = max((self.home / "experiments").rglob("job-a*.json"), key=lambda path: path.stat().st_mtime_ns)
-        self.trainer.job = json.loads(job.read_text())
-        self.trainer.dataset = self.ledger.run(str(self.trainer.job["run"])).spec.dataset
+        path = max((self.home / "experiments").rglob("job-a*.json"), key=lambda path: path.stat().st_mtime_ns)
+        job = json.loads(path.read_text())
+        if self.trainer.job and job["run"] != self.trainer.job["run"]:
+            self.trainer.started_at = None  # another run's, on a VM of its own
+        self.trainer.job = job
+        spec = self.ledger.run(str(job["run"])).spec
+        item = accelerator(spec.accelerator)
+        self.trainer.dataset = spec.dataset
+        self.trainer.measured = {"kind": item.api, "count": item.replicas, "batch": spec.batch_size, "seed": spec.seed}
         return self.trainer.answer(argv)
 
     @property
@@ -146,6 +161,7 @@ class World:
             ),
             payload=lambda: Payload(empty, {}),
             pace=Pace(poll_s=5),
+            parallel_runs=self.parallel_runs,
         )
 
     def plan(self, accelerator: str = "v3-8", **flags: object) -> Plan:
@@ -163,7 +179,7 @@ class World:
     def admit(self, accelerator: str = "v3-8", **flags: object) -> list[Run]:
         """Plan and hold the money."""
         plan = self.plan(accelerator, **flags)
-        self.ledger.admit(plan.experiment, plan.runs, plan.attempts, plan.credit)
+        self.ledger.admit(plan.experiment, plan.runs, plan.admitted, plan.credit)
         return list(plan.runs)
 
     def drive(self, runs: Sequence[Run]) -> list[Run]:

@@ -1,0 +1,133 @@
+"""What does an experiment file say? The flags of `launch` in TOML, read by the flags' own types, so by the same checks.
+
+Keys are the flags' names with `_`, as `batch_size = [256, 512]`. Two more are text: `about`, and `needs_data`, which
+says what --data has to name and where that is from. What is under `[local]` goes before the rest on the local cloud.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import click
+
+from orchestrator.errors import UsageError
+
+_NOT_IN_FILES = ("as_json", "yes", "detach", "dry_run")
+_TEXTS = ("about", "needs_data")
+LOCAL = "local"
+
+
+@dataclass(frozen=True)
+class ExperimentFile:
+    """A file as it was read. `flags` by key; `local` goes before them on the local cloud."""
+
+    path: Path
+    about: str
+    needs_data: str
+    flags: Mapping[str, Any]
+    local: Mapping[str, Any]
+
+
+def read_file(path: Path) -> ExperimentFile:
+    """Raises UsageError that names the file and, where it is one, the line."""
+    import tomllib
+
+    try:
+        read = tomllib.loads(path.read_text("utf-8"), parse_float=Decimal)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as cause:
+        raise UsageError(
+            f"{path} cannot be read: {cause}", "name an experiment file, as examples/W3.toml is one"
+        ) from cause
+    local = read.pop(LOCAL, {})
+    texts = {name: read.pop(name, "") for name in _TEXTS}
+    for name, value in texts.items():
+        if not isinstance(value, str):
+            raise UsageError(f"{path}: {name} = {_shown(value)}: is no text in quotes", "correct the file")
+    if not isinstance(local, dict):
+        raise UsageError(f"{path}: {LOCAL} = {_shown(local)}: is no table", f"write [{LOCAL}] above its keys")
+    return ExperimentFile(path, texts["about"], texts["needs_data"], read, local)
+
+
+def take_from_file(ctx: click.Context, _param: click.Parameter, path: Path | None) -> ExperimentFile | None:
+    """The callback of an eager FILE argument: what it says becomes the default of each flag. Raises UsageError."""
+    if path is None:
+        return None
+    from orchestrator.config import load_config
+
+    file = read_file(path)
+    is_local = load_config(Path.cwd(), os.environ).is_local
+    values = _values(ctx, file, file.flags, "")
+    local = _values(ctx, file, file.local, f"[{LOCAL}] ")
+    ctx.default_map = {**values, **(local if is_local else {})}
+    return file
+
+
+def reductions(ctx: click.Context, file: ExperimentFile) -> list[str]:
+    """What runs otherwise on the local cloud than the file says for Google Cloud, as it is and not overridden."""
+    said = []
+    for key, value in file.local.items():
+        name, written = _options(ctx)[_key(key)].name or "", file.flags.get(key)
+        if ctx.get_parameter_source(name) is click.core.ParameterSource.DEFAULT_MAP and written != value:
+            said.append(f"{key} {_shown(value)} instead of {'the default' if written is None else _shown(written)}")
+    return said
+
+
+def _values(ctx: click.Context, file: ExperimentFile, table: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The values by the names of launch's parameters, each converted and checked as its flag's would be."""
+    options = _options(ctx)
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        option = options.get(_key(key))
+        if option is None or option.name is None:
+            near = difflib.get_close_matches(_key(key), options, n=1, cutoff=0.4)
+            raise UsageError(
+                f"{file.path}: {where}{key}: there is no such key",
+                (f"did you mean {near[0]}? " if near else "") + f"known keys: {', '.join(options)}",
+            )
+        try:
+            found[option.name] = _converted(ctx, option, value, file.path.parent)
+        except click.BadParameter as cause:
+            raise UsageError(f"{file.path}: {where}{key} = {_shown(value)}: {cause.message}", _hint(option)) from cause
+    return found
+
+
+def _converted(ctx: click.Context, option: click.Option, value: Any, folder: Path) -> Any:
+    """The value as the flag's own type reads it. Raises BadParameter."""
+    if isinstance(value, bool) is not option.is_flag or isinstance(value, dict):
+        raise click.BadParameter("is neither true nor false" if option.is_flag else "is not what the flag takes")
+    if isinstance(value, list):
+        value = ",".join(map(str, value))
+    elif not option.is_flag:
+        value = str(value)
+    if isinstance(option.type, click.Path):
+        value = str(folder / Path(value).expanduser())  # as the file says it, wherever the command is typed
+    return option.type_cast_value(ctx, value)
+
+
+def _options(ctx: click.Context) -> dict[str, click.Option]:
+    """Launch's flags by key."""
+    return {
+        _key(option.opts[0].removeprefix("--")): option
+        for option in ctx.command.params
+        if isinstance(option, click.Option) and option.name not in _NOT_IN_FILES
+    }
+
+
+def _key(written: str) -> str:
+    return written.replace("-", "_")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_shown, value)) + "]"
+    return str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _hint(option: click.Option) -> str:
+    return f"as the flag {option.opts[0]}: {option.help}"

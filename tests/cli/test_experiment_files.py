@@ -1,0 +1,166 @@
+"""Is an experiment file read as its flags would be, and does `reproduce` know the published experiments?"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from orchestrator.cli.launch import launch
+from orchestrator.cli.reproduce import EXAMPLES
+from orchestrator.errors import UsageError
+from tests.cli.conftest import LOCAL, Shell
+
+SWEEP = """\
+about = "a sweep of two batches"
+accel = ["v3-8", "t4"]
+batch-size = [256, 512]
+epochs = 4
+repeats = 3
+max_hours = 0.5
+[local]
+data_size = 1024
+max_hours = 0.1
+"""
+
+
+@pytest.fixture
+def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`read("epochs = 3", "--epochs", "5", project=..)`: what launch is told by file and flags together."""
+    monkeypatch.chdir(tmp_path)
+
+    def params(file: str | Path, *flags: str, project: str = "") -> dict[str, Any]:
+        monkeypatch.setenv("ORCHESTRATE_PROJECT", project)
+        path = file if isinstance(file, Path) else tmp_path / "it.toml"
+        if isinstance(file, str):
+            path.write_text(file)
+        return launch.make_context("launch", [str(path), *flags]).params
+
+    return params
+
+
+def test_whole_plan_of_a_file(run_cli: Shell) -> None:
+    """What it is about, what is smaller here, the table, the order, the early stop, and the money."""
+    (run_cli.folder / "two.toml").write_text(SWEEP)
+    done = run_cli("launch", "two.toml", "--epochs", "5", "--dry-run")
+    assert (done.exit, done.stdout) == (0, "")
+    cloud, about, reduced, plan, *_ = done.stderr.splitlines(keepends=True)
+    assert cloud == LOCAL
+    assert about == "two.toml: a sweep of two batches\n"
+    smaller = "data_size 1024 instead of the default; max_hours 0.1 instead of 0.5"
+    assert reduced == f"two.toml: reduced on the local cloud: {smaller}\n"
+    assert plan.strip() == "plan"
+    rows = [line.split() for line in done.stderr.splitlines() if " mnist-cnn " in line and " list, " in line]
+    assert [row[:6] for row in rows] == [
+        [accelerator, "mnist-cnn", batch, "1024", "5", "3"]
+        for accelerator in ("t4", "v3-8")
+        for batch in ("256", "512")
+    ]
+    assert [row[-2:] for row in rows] == [["$0.51", "0.2%"], ["$0.51", "0.2%"], ["$6.75", "2.2%"], ["$6.75", "2.2%"]]
+    assert done.stderr.splitlines()[-5:] == [
+        "order: 12 runs, one repeat of everything before the next, the cheapest first, at most 4 side by side",
+        "early stop: 4 of them, from repeat 3 on, are not rented once the verdict of every pairing stands "
+        "(--no-early-stop rents them all)",
+        "expected: unknown, as no run of mnist-cnn on t4, v3-8 was measured yet",
+        "held: the worst case of all runs, before the first begins",
+        "at most $14.52 = 4.8% of the $300.00 credit, of which $300.00 is free; "
+        "each VM is deleted by its kill switches after 0.1 h",
+    ]
+
+
+def test_credit_too_small_for_all_at_once_is_enough_run_by_run(run_cli: Shell) -> None:
+    """The refusal says so; then the plan says what is held at once, and which runs a verdict may make unnecessary."""
+    (run_cli.folder / "two.toml").write_text(SWEEP)
+    assert run_cli("budget", "set", "--credit", "6").exit == 0
+    refused = run_cli("launch", "two.toml", "--dry-run")
+    assert (refused.exit, "--run-by-run" in refused.stderr) == (3, True)
+    plan = run_cli("launch", "two.toml", "--run-by-run", "--dry-run", "--json").json
+    worst = [Decimal(run["worst_case_usd"]) for run in plan["runs"]]
+    assert (plan["run_by_run"], plan["expected_usd"]) == (True, None)
+    assert Decimal(plan["worst_case_usd"]) == sum(worst) > 6
+    assert Decimal(plan["held_usd"]) == 6 < sum(sorted(worst)[-4:])
+    assert [run["until_verdict"] for run in plan["runs"]] == [False] * 8 + [True] * 4
+
+
+def test_file_says_what_flags_say_and_flags_go_before_it(read: Any) -> None:
+    """The same values as typed; on Google Cloud without what stands under [local]."""
+    local = read(SWEEP, "--repeats", "2")
+    words = "--accel v3-8,t4 --batch-size 256,512 --epochs 4 --repeats 2 --max-hours 0.1 --data-size 1024"
+    typed = launch.make_context("launch", words.split()).params
+    assert {**local, "file": None} == typed
+    google = read(SWEEP, project="my-project-1")
+    assert (google["data_sizes"], google["max_hours"], google["repeats"]) == ((), Decimal("0.5"), 3)
+    assert read('accel = "t4"\ndata = "photos"\nspot = true\nearly_stop = false')["data"] == Path.cwd() / "photos"
+
+
+@pytest.mark.parametrize(
+    ("text", "says", "hint"),
+    [
+        ("epoch = 3", "it.toml: epoch: there is no such key", "did you mean epochs?"),
+        ("[local]\nbatchsize = 3", "[local] batchsize: there is no such key", "did you mean batch_size?"),
+        ("yes = true", "it.toml: yes: there is no such key", "known keys: accel, workload"),
+        ("epochs = 0", "it.toml: epochs = 0: 0 is not in the range", "--epochs"),
+        ("epochs = 2.5", "epochs = 2.5: '2.5' is not", "--epochs"),
+        ("batch_size = [256, 256]", "batch_size = [256, 256]: '256,256' names a number twice", "--batch-size"),
+        ("accel = []", "accel = []: '' has an empty entry", "--accel"),
+        ('cache = "ram"', "cache = \"ram\": 'ram' is not one of", "--cache"),
+        ("max_hours = -1", "max_hours = -1: '-1' is not an amount", "--max-hours"),
+        ('spot = "yes"', 'spot = "yes": is neither true nor false', "--spot"),
+        ("workload = true", "workload = true: is not what the flag takes", "--workload"),
+        ("[accel]\nx = 1", "accel = {'x': 1}: is not what the flag takes", "--accel"),
+        ("about = 3", "about = 3: is no text", "correct"),
+        ("local = 3", "local = 3: is no table", "[local]"),
+        ("accel = [", "it.toml cannot be read", "examples/W3.toml"),
+    ],
+)
+def test_wrong_file_is_refused_with_key_value_and_fix(read: Any, text: str, says: str, hint: str) -> None:
+    """The checks are the flags' own; nothing is opened before."""
+    with pytest.raises(UsageError) as refused:
+        read(text)
+    assert says in refused.value.sentence
+    assert hint in refused.value.hint
+
+
+def test_file_that_is_not_there_and_missing_accelerator(read: Any, tmp_path: Path) -> None:
+    """The first is an error of reading, the second that of the flag."""
+    with pytest.raises(UsageError, match=r"none\.toml cannot be read"):
+        read(tmp_path / "none.toml")
+    with pytest.raises(click.MissingParameter, match="accel"):
+        read("epochs = 3")
+
+
+PUBLISHED = {
+    "W0a": ("flowers", {"epochs": 12}),
+    "W0b": ("ucf101", {"epochs": 150}),
+    "W1": ("cats-vs-dogs", {}),
+    "W2": ("mnist-official", {"epochs": 10}),
+    "W3": ("mnist-cnn", {"batch_sizes": (256, 512, 1024), "repeats": 3}),
+    "W4": ("mnist-mlp", {"epochs": 20}),
+}
+
+
+def test_published_experiments_are_files_that_are_smaller_on_the_local_cloud(read: Any) -> None:
+    """Each is there, with its published figures on Google Cloud; those without a packaged sample say what to get."""
+    assert {path.stem for path in EXAMPLES.glob("*.toml")} == set(PUBLISHED)
+    for name, (workload, figures) in PUBLISHED.items():
+        google, local = (read(EXAMPLES / f"{name}.toml", project=project) for project in ("my-project-1", ""))
+        assert (google["workload"], local["workload"]) == (workload, workload)
+        assert {key: google[key] for key in figures} == figures
+        assert {"v3-8", "t4"} == set(google["accelerators"])
+        assert local["epochs"] >= 3, "two of them are steady"
+        assert max(local["data_sizes"]) <= 2080
+        assert bool(google["file"].needs_data) == (workload in ("flowers", "ucf101", "cats-vs-dogs"))
+
+
+def test_reproduce_lists_launches_and_says_what_data_it_needs(run_cli: Shell) -> None:
+    """One command for each; what is not packaged is asked for with where it is to be had."""
+    listed = run_cli("reproduce")
+    assert [line.split()[0] for line in listed.stdout.splitlines()] == list(PUBLISHED)
+    assert run_cli("reproduce", "w3", "--repeats", "1", "--dry-run", "--json").json["runs"][0]["batch_size"] == 256
+    lacking = run_cli("reproduce", "W1", "--dry-run")
+    assert (lacking.exit, "Kaggle's dogs-vs-cats" in lacking.stderr) == (2, True)
+    unknown = run_cli("reproduce", "W7")
+    assert (unknown.exit, "W0a, W0b, W1, W2, W3, W4" in unknown.stderr) == (2, True)
