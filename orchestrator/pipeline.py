@@ -84,7 +84,7 @@ def _host(run: Run) -> str | None:
 
 
 def shares_machine(run: Run, others: Iterable[Run]) -> bool:
-    """Whether one of the others trains on the same machine of the user's: side by side they would measure each other."""
+    """Whether one of the others trains on the same machine of the user's: they would measure each other."""
     return _host(run) is not None and _host(run) in map(_host, others)
 
 

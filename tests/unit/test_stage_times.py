@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -30,7 +31,7 @@ def attempt(tmp_path: Path, number: int, *, armed: float, billed: float, gone: f
     fill(ledger, tmp_path)
     made = make_attempt(ledger.run("r-aaaaaa"), number, "us-central1-a", START, catalog_prices(), "ledger")
     ledger.close()
-    return made.model_copy(update={"armed_from": at(armed), "billed_from": at(billed), "gone_at": at(gone)})
+    return replace(made, armed_from=at(armed), billed_from=at(billed), gone_at=at(gone))
 
 
 def test_each_second_counts_for_one_stage_and_bills_only_while_a_vm_may(tmp_path: Path) -> None:
