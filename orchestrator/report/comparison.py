@@ -37,9 +37,11 @@ def compare_sources(sources: Sequence[Source], *, force: bool = False) -> Compar
     A sweep may stop when every pairing of it is "faster" here: the sources' `looks` pay for having looked before.
     """
     times = Counter(source.record.run_id for source in sources)
-    runs = tuple(
-        measured(source, source.record.run_id if times[source.record.run_id] == 1 else source.path)
-        for source in sources
+    runs = _side_by_side(
+        [
+            measured(source, source.record.run_id if times[source.record.run_id] == 1 else source.path)
+            for source in sources
+        ]
     )
     usable = [run for run in each_once(runs) if run.status == "succeeded" and run.steady_epoch_s]
     found = tuple(matches(usable))
@@ -63,6 +65,18 @@ def compare_sources(sources: Sequence[Source], *, force: bool = False) -> Compar
         fairness=fairness,
         notes=notes,
     )
+
+
+def _side_by_side(runs: Sequence[Measured]) -> tuple[Measured, ...]:
+    """What is held against each other stands together: by data size, batch and accelerator, else as it was named."""
+    workloads = list(dict.fromkeys(run.workload for run in runs))
+    accelerators = list(dict.fromkeys(run.accelerator for run in runs))
+
+    def place(run: Measured) -> tuple[int, ...]:
+        sizes = (run.train_samples or 0, run.global_batch or 0)
+        return (workloads.index(run.workload), *sizes, accelerators.index(run.accelerator))
+
+    return tuple(sorted(runs, key=place))
 
 
 def each_once(runs: Sequence[Measured]) -> list[Measured]:

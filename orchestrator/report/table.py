@@ -56,10 +56,10 @@ Cells = dict[str, Callable[[Measured], str]]
 
 
 def _sheet(answer: Answer, title: str, cells: Cells, legend: tuple[str, ...]) -> Sheet:
-    who = _who_columns(answer.runs)
-    rows = tuple((*(_WHO[name](run) for name in who), *(cell(run) for cell in cells.values())) for run in answer.runs)
-    figures = tuple(name for name in cells if name not in _TEXTS)
-    return Sheet(f"{title}{_mark(answer)}", (*who, *cells), figures, rows, legend)
+    shown = {name: _WHO[name] for name in _who_columns(answer.runs)} | cells
+    rows = tuple(tuple(cell(run) for cell in shown.values()) for run in answer.runs)
+    figures = tuple(name for name in shown if name not in _TEXTS)
+    return Sheet(f"{title}{_mark(answer)}", tuple(shown), figures, rows, legend)
 
 
 def _mark(answer: Answer) -> str:
@@ -96,16 +96,20 @@ _WHO: Cells = {
     "accelerator": lambda run: run.accelerator,
     "device": lambda run: "simulated" if run.simulated else run.device,
     "ended": lambda run: run.status,
+    "batch": lambda run: _whole(run.global_batch),
+    "samples": lambda run: _count(run.train_samples),
 }
 
 
 def _who_columns(runs: Sequence[Measured]) -> tuple[str, ...]:
-    """The columns that name a run; device and end stand there only where they say something."""
+    """The columns that name a run; samples, device and end stand there only where they say something."""
+    sizes = len({run.train_samples for run in runs}) > 1
     told = len({run.simulated for run in runs}) > 1 or any(
         not run.simulated and run.device != run.accelerator for run in runs
     )
     failed = any(run.status != "succeeded" for run in runs)
-    return ("run", "accelerator", *(("device",) if told else ()), *(("ended",) if failed else ()))
+    said = {"samples": sizes, "device": told, "ended": failed}
+    return tuple(name for name in _WHO if said.get(name, True))
 
 
 _TIMES: Cells = {
@@ -127,7 +131,6 @@ _TIMES_LEGEND = (
     "wait: for input, in steady epochs; other: what is in the total and in no other column: inference, checkpoints",
 )
 _SPEEDS: Cells = {
-    "batch": lambda run: _whole(run.global_batch),
     "p50": lambda run: number(run.step_p50_s, 1e3),
     "p90": lambda run: number(run.step_p90_s, 1e3),
     "p99": lambda run: number(run.step_p99_s, 1e3),
@@ -190,7 +193,7 @@ _DATA: Cells = {
     "precision": lambda run: run.precision,
     "TensorFlow": lambda run: run.tensorflow or "-",
 }
-_TEXTS = ("workload", "read from", "precision", "TensorFlow")
+_TEXTS = ("run", "accelerator", "device", "ended", "workload", "read from", "precision", "TensorFlow")
 _DATA_LEGEND = ("data MB: the data set in the bucket; read MB: shard files, all epochs, 1 MB = 1e6 bytes",)
 
 

@@ -16,21 +16,21 @@ mnist-cnn, global batch 256: steady epoch tpu x8 2.5 s, gpu x1 5 s: tpu x8 was 2
 one run each: no interval, so this is an observation, not a verdict
 not the same: seed: tpu x8 0, gpu x1 1
 Time in seconds
-run accelerator total imports set-up data compile first second steady n eval wait other
-r-aaaaaa tpu x8 60.0 3.00 4.00 1.50 12.5 6.00 2.00 2.50 3 0.250 5.0% 38.5
-r-bbbbbb gpu x1 60.0 3.00 4.00 1.50 12.5 8.00 5.00 5.00 3 0.250 5.0% 38.5
+run accelerator batch total imports set-up data compile first second steady n eval wait other
+r-aaaaaa tpu x8 256 60.0 3.00 4.00 1.50 12.5 6.00 2.00 2.50 3 0.250 5.0% 38.5
+r-bbbbbb gpu x1 256 60.0 3.00 4.00 1.50 12.5 8.00 5.00 5.00 3 0.250 5.0% 38.5
 Speed, steps in ms
 run accelerator batch p50 p90 p99 µs/sample samples/s a chip M/USD GFLOP/s MFU predict predict/s
 r-aaaaaa tpu x8 256 500 625 750 2,441 410 51 - 5.27 - 2.00 4,000
 r-bbbbbb gpu x1 256 500 625 750 4,883 205 205 - 2.63 - 2.00 4,000
 Result and cost
-run accelerator accuracy target in epoch in s for USD epoch USD run USD host MiB device MiB
-r-aaaaaa tpu x8 94.00% 94.00% 4 43.2 - - - 1,024 -
-r-bbbbbb gpu x1 94.00% 94.00% 4 45.8 - - - 1,024 -
+run accelerator batch accuracy target in epoch in s for USD epoch USD run USD host MiB device MiB
+r-aaaaaa tpu x8 256 94.00% 94.00% 4 43.2 - - - 1,024 -
+r-bbbbbb gpu x1 256 94.00% 94.00% 4 45.8 - - - 1,024 -
 Data
-run accelerator workload samples data MB read MB read from epochs seed precision TensorFlow
-r-aaaaaa tpu x8 mnist-cnn 1,024 - 0.001 bucket, region unknown 4 0 float32 2.20.0
-r-bbbbbb gpu x1 mnist-cnn 1,024 - 0.001 bucket, region unknown 4 1 float32 2.20.0
+run accelerator batch workload samples data MB read MB read from epochs seed precision TensorFlow
+r-aaaaaa tpu x8 256 mnist-cnn 1,024 - 0.001 bucket, region unknown 4 0 float32 2.20.0
+r-bbbbbb gpu x1 256 mnist-cnn 1,024 - 0.001 bucket, region unknown 4 1 float32 2.20.0
 Pairs
 workload faster slower batch faster s slower s runs times as fast 95 % times as dear 95 % of that verdict
 mnist-cnn tpu x8 gpu x1 256 2.50 5.00 1, 1 2.00 - - - observation
@@ -107,7 +107,7 @@ def test_simulated_and_real_runs_are_not_mixed_unasked(run_cli: Shell) -> None:
     forced = _lines(run_cli("compare", "tpu", "sim", "--force").stdout)
     assert forced[0].startswith("void: simulated or real: r-cccccc ran on the local cloud")
     title = forced.index("Time in seconds (simulated: speeds mean nothing)")
-    assert forced[title + 3].startswith("r-cccccc tpu x8 simulated ")
+    assert forced[title + 3].startswith("r-cccccc tpu x8 simulated 256 ")
 
 
 @pytest.mark.parametrize(

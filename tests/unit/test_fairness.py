@@ -101,7 +101,7 @@ def test_a_void_pairing_is_no_verdict_however_clear() -> None:
 def test_a_smaller_data_set_is_no_match_and_an_unknown_one_is_not_void() -> None:
     """An epoch of half the samples is another epoch."""
     one, other = source("r-a", "t4"), changed(source("r-b", "v3-8"), "parameters", train_samples=512)
-    with pytest.raises(UsageError, match="training samples: t4 1024, v3-8 512"):
+    with pytest.raises(UsageError, match="training samples: v3-8 512, t4 1024"):
         compare_sources([one, other])
     bare = source("r-b", "v3-8", data=None, data_reason="it failed early")
     assert check("data set", one, bare).outcome == "unknown"
