@@ -57,6 +57,11 @@ def check_extendable(run: Run, granted: Attempt | None) -> None:
     anew = "launch again with more --max-hours"
     if not run.attempt:
         raise UsageError(f"run {run.id} has not begun: no money is held for it yet", "extend it when it runs")
+    ended = run.stage in (Stage.COLLECT, Stage.TEARDOWN, Stage.DONE) and not run.lacks_time
+    if ended or run.stop_requested:
+        how = run.error_code or ("Stopped" if run.stop_requested else "its training is done")
+        hint = "launch it anew, with more --epochs" if how == "its training is done" else "launch it anew"
+        raise UsageError(f"run {run.id} was not ended by its deadline ({how}): more time takes it no further", hint)
     if run.spec.checkpoint_every is None:
         raise UsageError(
             f"run {run.id} keeps no checkpoints: another VM would start it anew", f"{anew} and --checkpoint-every 1"
@@ -66,10 +71,6 @@ def check_extendable(run: Run, granted: Attempt | None) -> None:
             f"run {run.id} has {granted.max_hours} h more already, which have not begun",
             "extend it again when they have",
         )
-    ended = run.stage in (Stage.COLLECT, Stage.TEARDOWN, Stage.DONE) and not run.lacks_time
-    if ended or run.stop_requested:
-        how = run.error_code or ("Stopped" if run.stop_requested else "its training is done")
-        raise UsageError(f"run {run.id} was not ended by its deadline ({how}): more time takes it no further", anew)
 
 
 def admit_extension(extension: Extension, ledger: Ledger, prices: PriceBook) -> Attempt:

@@ -170,7 +170,7 @@ def _job(request: ExtrapolationRequest, found: Measurements) -> Job:
 def _timed(sweep: Sweep, job: Job, *, simulated: bool) -> Answer:
     """The time, its interval and its bounds, without the money. Raises UsageError where the fit does not hold."""
     item, sample = accelerators().get(sweep.accelerator), sweep.sample
-    line = fit_line(sweep.points)
+    line = fit_line(sweep.points, sweep.global_batch or 1)
     disk_bytes = float((item.boot_disk_gib if item else 0) or TPU_DISK_GIB) * 2**30
     kept = sample.kept(job.samples, disk_bytes)
     training = line.at(job.images).times(job.epochs)

@@ -18,7 +18,8 @@ import click
 
 from orchestrator.errors import UsageError
 
-_NOT_IN_FILES = ("as_json", "yes", "detach", "dry_run")
+_COMMAND_LINE_ONLY = ("yes", "detach", "dry_run")
+_NOT_IN_FILES = ("as_json", *_COMMAND_LINE_ONLY)
 _TEXTS = ("about", "needs_data")
 LOCAL = "local"
 
@@ -40,6 +41,10 @@ def read_file(path: Path) -> ExperimentFile:
 
     try:
         read = tomllib.loads(path.read_text("utf-8"), parse_float=Decimal)
+    except FileNotFoundError as cause:
+        raise UsageError(
+            f"{path}: there is no such file", "`orchestrate reproduce` launches the published ones by name, as W3"
+        ) from cause
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as cause:
         raise UsageError(
             f"{path} cannot be read: {cause}", "name an experiment file, as examples/W3.toml is one"
@@ -85,16 +90,20 @@ def _values(ctx: click.Context, file: ExperimentFile, table: Mapping[str, Any], 
     for key, value in table.items():
         option = options.get(_key(key))
         if option is None or option.name is None:
-            near = difflib.get_close_matches(_key(key), options, n=1, cutoff=0.4)
-            raise UsageError(
-                f"{file.path}: {where}{key}: there is no such key",
-                (f"did you mean {near[0]}? " if near else "") + f"known keys: {', '.join(options)}",
-            )
+            raise UsageError(f"{file.path}: {where}{key}: there is no such key", _known_keys(_key(key), options, where))
         try:
             found[option.name] = _converted(ctx, option, value, file.path.parent)
         except click.BadParameter as cause:
             raise UsageError(f"{file.path}: {where}{key} = {_shown(value)}: {cause.message}", _hint(option)) from cause
     return found
+
+
+def _known_keys(key: str, options: Mapping[str, click.Option], where: str) -> str:
+    if key in (*_COMMAND_LINE_ONLY, "json"):
+        return f"give --{key.replace('_', '-')} on the command line"
+    known = [*options, *(() if where else (*_TEXTS, LOCAL))]
+    near = difflib.get_close_matches(key, known, n=1)
+    return (f"did you mean {near[0]}? " if near else "") + f"known keys: {', '.join(known)}"
 
 
 def _converted(ctx: click.Context, option: click.Option, value: Any, folder: Path) -> Any:

@@ -40,7 +40,8 @@ def reproduce(name: str | None, flags: tuple[str, ...], as_json: bool) -> int:
         return 0
     path = next((path for known, path in files.items() if known.lower() == name.lower()), None)
     if path is None:
-        raise UsageError(f"no published experiment is called {name!r}", f"there are {', '.join(files)}")
+        first = "the name goes before the flags; " if name.startswith("-") else ""
+        raise UsageError(f"no published experiment is called {name!r}", f"{first}there are {', '.join(files)}")
     from orchestrator.cli.launch import launch
 
     words = [str(path), *flags, *(["--json"] if as_json else [])]

@@ -105,14 +105,14 @@ def interval(terms: Sequence[Term], *, of_one_run: bool) -> Interval:
     return max(0.0, seconds - half), seconds + half
 
 
-def fit_line(points: Sequence[Point]) -> Line:
-    """Fit the line and check that it holds.
+def fit_line(points: Sequence[Point], least_samples: int = 1) -> Line:
+    """Fit the line and check that it holds. `least_samples`: the fewest that can be trained on, a global batch.
 
     Raises UsageError with the reason and what to measure next: too few sizes or repeats; lack of fit against the
     scatter of repeats; curvature; a drift over the order of the runs; a time that does not grow with the samples, or
     grows faster than they do.
     """
-    _check_enough(points)
+    _check_enough(points, least_samples)
     line, weights = _weighted(points)
     residuals = [point.seconds - line.at(point.samples).seconds for point in points]
     if line.noise > 1e-9:  # else the line goes through every point, to the last digits
@@ -158,15 +158,16 @@ def _least_squares(points: Sequence[Point], weights: Sequence[float]) -> Line:
     )
 
 
-def _check_enough(points: Sequence[Point]) -> None:
+def _check_enough(points: Sequence[Point], least_samples: int) -> None:
     runs_of = {size: [p for p in points if p.samples == size] for size in sorted({p.samples for p in points})}
     repeated = [size for size, runs in runs_of.items() if len(runs) >= LEAST_REPEATS]
     if len(repeated) >= LEAST_SIZES:
         return
     there = ", ".join(f"{size:,} x {len(runs)}" for size, runs in runs_of.items()) or "none"
+    first = max(max(runs_of, default=1000) // 4, least_samples)
     raise UsageError(
         f"a line needs {LEAST_SIZES} data sizes with {LEAST_REPEATS} runs of each at least; measured: {there}",
-        f"launch the same with {_sizes(max(runs_of, default=1000) // 4 or 1)} --repeats {LEAST_REPEATS + 1}",
+        f"launch the same with {_sizes(first)} --repeats {LEAST_REPEATS + 1}",
     )
 
 

@@ -100,15 +100,15 @@ def _cost(pair: Pairing, joined: str, sure: bool) -> str:
     if pair.epoch_usd_ratio is None or pair.epoch_usd_interval is None:
         return f"{joined}costs {amounts} per epoch"
     low, high = pair.epoch_usd_interval
-    if not sure:
-        return f"{joined}not shown to be cheaper or dearer per epoch {_within((low, high))} ({amounts})"
-    who = f"{pair.faster} is " if joined == "; " else ""
     if pair.epoch_usd_ratio >= 1:
-        return f"{joined}{who}{_times(pair.epoch_usd_ratio)} cheaper per epoch {_within((low, high))} ({amounts})"
-    joined = joined.replace("and", "but")
-    return (
-        f"{joined}{who}{_times(1 / pair.epoch_usd_ratio)} dearer per epoch {_within((1 / high, 1 / low))} ({amounts})"
-    )
+        times, how, interval = _times(pair.epoch_usd_ratio), "cheaper", (low, high)
+    else:
+        times, how, interval = _times(1 / pair.epoch_usd_ratio), "dearer", (1 / high, 1 / low)
+    if not sure:
+        return f"{joined}not shown to be cheaper or dearer per epoch: {times} {how} {_within(interval)} ({amounts})"
+    who = f"{pair.faster} is " if joined == "; " else ""
+    joined = joined.replace("and", "but") if how == "dearer" else joined
+    return f"{joined}{who}{times} {how} per epoch {_within(interval)} ({amounts})"
 
 
 def _counts(pair: Pairing) -> str:

@@ -81,7 +81,7 @@ def _busy(records: Sequence[Record]) -> list[str]:
     share = sum(waits) / sum(walls) if sum(walls) else 0.0
     if share < _BUSY_SHARE:
         return []
-    return [f"the machine was busy with other programs: the trainer waited for a CPU {share:.0%} of the time"]
+    return [f"the machine was busy with other programs: its threads waited for a CPU {share:.0%} of all cores' time"]
 
 
 def sweeps(found: Measurements, wanted: Sequence[str], ledger: Ledger) -> list[Sweep]:

@@ -101,7 +101,11 @@ def test_file_says_what_flags_say_and_flags_go_before_it(read: Any) -> None:
     [
         ("epoch = 3", "it.toml: epoch: there is no such key", "did you mean epochs?"),
         ("[local]\nbatchsize = 3", "[local] batchsize: there is no such key", "did you mean batch_size?"),
-        ("yes = true", "it.toml: yes: there is no such key", "known keys: accel, workload"),
+        ("[locl]\nepochs = 3", "it.toml: locl: there is no such key", "did you mean local?"),
+        ("[local.more]\nepochs = 3", "[local] more: there is no such key", "known keys: accel, workload"),
+        ("yes = true", "it.toml: yes: there is no such key", "give --yes on the command line"),
+        ("dry-run = true", "it.toml: dry-run: there is no such key", "give --dry-run on the command line"),
+        ("learning_rate = nan", "learning_rate = NaN: 'NaN' is no number", "--learning-rate"),
         ("epochs = 0", "it.toml: epochs = 0: 0 is not in the range", "--epochs"),
         ("epochs = 2.5", "epochs = 2.5: '2.5' is not", "--epochs"),
         ("batch_size = [256, 256]", "batch_size = [256, 256]: '256,256' names a number twice", "--batch-size"),
@@ -125,8 +129,8 @@ def test_wrong_file_is_refused_with_key_value_and_fix(read: Any, text: str, says
 
 
 def test_file_that_is_not_there_and_missing_accelerator(read: Any, tmp_path: Path) -> None:
-    """The first is an error of reading, the second that of the flag."""
-    with pytest.raises(UsageError, match=r"none\.toml cannot be read"):
+    """The first is an error of its own, the second that of the flag."""
+    with pytest.raises(UsageError, match=r"none\.toml: there is no such file"):
         read(tmp_path / "none.toml")
     with pytest.raises(click.MissingParameter, match="accel"):
         read("epochs = 3")

@@ -154,9 +154,11 @@ def test_time_that_does_not_fit_is_refused_with_what_would(world: World) -> None
 
 def test_time_that_takes_no_run_further_is_refused(world: World) -> None:
     """Without checkpoints, twice, for a run that is done or was stopped, an unknown one, hours out of range."""
-    plain = world.launch("t4")
+    ended = world.launch("t4")  # without checkpoints, too: that is not what it is refused for
+    [plain] = world.admit("t4")
     [run] = world.admit("t4", checkpoint_every="1")
     for asked, hours, says in (
+        (ended, "1", "its training is done"),
         (plain, "1", "keeps no checkpoints"),
         (run, "0", "--hours: 0 is not between"),
         (run, "169", "--hours: 169 is not between"),

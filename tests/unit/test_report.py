@@ -93,7 +93,7 @@ def test_an_inconclusive_one_says_how_many_more_repeats_and_dollars() -> None:
     assert (pair.verdict, pair.more_repeats, pair.more_usd) == ("inconclusive", 14, Decimal(56))
     assert pair.sentence.endswith(
         "the interval of their ratio [0.94, 1.17] holds 1; 14 more repeats of each (about $56.00) would probably "
-        "decide; not shown to be cheaper or dearer per epoch [0.94, 1.17] ($0.0020 against $0.0021)"
+        "decide; not shown to be cheaper or dearer per epoch: 1.05x cheaper [0.94, 1.17] ($0.0020 against $0.0021)"
     )
     [pair] = compared(*close[:3], *(replace(each, usd_per_hour=Decimal(36), usd=None) for each in close[3:])).pairings
     assert pair.more_usd is None

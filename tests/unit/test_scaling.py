@@ -95,7 +95,7 @@ def points(sizes: Sequence[int], *seconds: float) -> list[Point]:
 @pytest.mark.parametrize(
     ("measured", "says", "following"),
     [
-        (points((1000, 2000), 1, 2, 1, 2), "measured: 1,000 x 2, 2,000 x 2", "--repeats 3"),
+        (points((1000, 2000), 1, 2, 1, 2), "measured: 1,000 x 2, 2,000 x 2", "--data-size 800,1600,3200 --repeats 3"),
         (points((1000, 2000, 4000, 8000), 1, 2, 4, 8), "2 runs of each", "--repeats 3"),
         (points((1, 2, 3), 2, 2.1, 1.9, 2.1, 1.9, 2.05), "per sample is not known", "larger sizes"),
         (points((1000, 2000, 4000), 0.5, 2.5, 6.5, 0.51, 2.51, 6.52), "faster than the data", "larger sizes"),
@@ -105,9 +105,9 @@ def points(sizes: Sequence[int], *seconds: float) -> list[Point]:
     ids=["two sizes", "no repeats", "flat", "negative start", "drift", "noise"],
 )
 def test_too_little_and_the_wrong_kind_of_data_is_refused(measured: list[Point], says: str, following: str) -> None:
-    """With what is missing or wrong, and what to measure next."""
+    """With what is missing or wrong, and what to measure next, of a global batch at least."""
     with pytest.raises(UsageError, match=says) as refusal:
-        fit_line(measured)
+        fit_line(measured, least_samples=800)
     assert following in refusal.value.hint
 
 
