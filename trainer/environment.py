@@ -87,9 +87,16 @@ def read_worker_role(strategy: str, environ: Mapping[str, str] = os.environ) -> 
 def prepare_environment(
     strategy: str, stand_in: StandIn | None, environ: MutableMapping[str, str] = os.environ
 ) -> None:
-    """Set what TensorFlow reads at import; what the user has set stays. Must run before TensorFlow is imported."""
+    """Set what TensorFlow reads at import; what the user has set stays, except Keras's home.
+
+    Must run before TensorFlow is imported.
+    """
     environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     environ.setdefault("KERAS_BACKEND", "tensorflow")
+    # On a machine that somebody works at ~/.keras/keras.json is his: `channels_first` in it fails every CNN, another
+    # floatx or epsilon changes what is computed, without a trace in the record. A home that is no folder has no such
+    # file, and Keras cannot leave one.
+    environ["KERAS_HOME"] = os.devnull
     # By itself TensorFlow uses oneDNN's kernels only on CPUs with AVX-512 for neural networks. Where there is only AVX2
     # they were measured twice as fast for mnist-cnn (AMD Zen 3, TensorFlow 2.20).
     environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -178,12 +179,13 @@ def test_worker_role_comes_from_tf_config() -> None:
 
 
 def test_environment_keeps_what_the_user_set() -> None:
-    """Defaults fill gaps only, and a stand-in never gets TPU settings."""
-    environ = {"TF_CPP_MIN_LOG_LEVEL": "0"}
+    """Defaults fill gaps only, except that no keras.json is read; and a stand-in never gets TPU settings."""
+    environ = {"TF_CPP_MIN_LOG_LEVEL": "0", "KERAS_HOME": "/home/me/.keras"}
     prepare_environment("tpu", StandIn("tpu", 8), environ)
     assert environ["TF_CPP_MIN_LOG_LEVEL"] == "0"
     assert environ["TF_ENABLE_ONEDNN_OPTS"] == "1"
     assert environ["KERAS_BACKEND"] == "tensorflow"
+    assert not Path(environ["KERAS_HOME"]).is_dir()
     assert "PJRT_DEVICE" not in environ
 
 
