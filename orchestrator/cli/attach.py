@@ -13,6 +13,9 @@ from orchestrator.cli import output
 def attach(runs: tuple[str, ...], as_json: bool) -> int:
     """Follow runs to their end from whatever stage the ledger says. Default: all unfinished runs.
 
+    Ctrl-C stops the runs that this command has taken up, as in `launch`. Those that another orchestrate process drives,
+    as after `launch --detach`, are only watched, and go on.
+
     \b
     Example:
       orchestrate attach r-7k2m9x

@@ -44,7 +44,7 @@ def stopping() -> Iterator[threading.Event]:
             os._exit(130)  # as good as kill -9, which everything here survives; waiting for threads is what is unwanted
         stop.set()
         with suppress(Exception):  # the terminal may be gone
-            output.say("stopping: results are collected and the VMs torn down; once more leaves at once")
+            output.say("stopping: what this command drives is collected and torn down; once more leaves at once")
 
     before = {number: signal.signal(number, first) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
@@ -116,10 +116,15 @@ def conclude(
     experiment: str | None = None,
     unproven: Sequence[str] = (),
 ) -> int:
-    """Print how the runs ended, what they cost and what may still bill; returns the exit code."""
+    """Print how the runs ended, what they cost and what may still bill; returns the exit code.
+
+    Runs that another process still drives (this one was interrupted while it watched) have not ended: they are named.
+    """
     from orchestrator.cli.compare_view import show_comparison
     from orchestrator.early_stop import spared_usd
 
+    elsewhere = [run for run in runs if _is_driven_elsewhere(services, run)]
+    runs = [run for run in runs if run not in elsewhere]
     remaining, named = count_billable(services, runs)
     named = sorted({*named, *unproven})
     if as_json:
@@ -127,7 +132,8 @@ def conclude(
             {
                 "experiment": experiment,
                 "simulated": services.simulated,
-                "runs": [run_json(services, run) for run in runs],
+                "runs": [run_json(services, run) for run in (*runs, *elsewhere)],
+                "driven_elsewhere": [run.id for run in elsewhere],
                 "spared_usd": spared_usd(services.ledger, _whole(services, runs)),
                 "billable_remaining": remaining,
                 "may_still_bill": named,
@@ -139,8 +145,21 @@ def conclude(
                 show_comparison(_whole(services, runs), services.ledger)
             except OrchestratorError as cause:
                 output.say(f"no comparison: {cause.sentence}")  # what may still bill is to be said in any case
-        _say_result(services, runs, remaining, named)
-    return exit_code(runs, named)
+        if runs or not elsewhere:
+            _say_result(services, runs, remaining, named)
+        for run in elsewhere:
+            how = f"`orchestrate teardown {run.id}` ends it"
+            output.say(f"{run.id} goes on: another orchestrate process drives it; {how}")
+    return exit_code(runs, named) or (130 if elsewhere else 0)
+
+
+def _is_driven_elsewhere(services: Services, run: Run) -> bool:
+    from orchestrator.pipeline import run_lock
+
+    if run.stage is Stage.DONE:
+        return False
+    with run_lock(services, run) as nobody_drives:
+        return not nobody_drives
 
 
 def _whole(services: Services, runs: Sequence[Run]) -> Sequence[Run]:
@@ -179,13 +198,16 @@ def _say_result(services: Services, runs: Sequence[Run], remaining: int | None, 
         if run.error and not (run in stopped and len(stopped) > 1):
             output.say(f"error: {run.id} {run.spec.accelerator}: {run.error_code}: {run.error}")
     if remaining == 0:
-        seen = [attempt for run in runs for attempt in services.ledger.attempts(run.id) if attempt.seen_at]
-        on_hosts = [attempt for attempt in seen if is_host(attempt.zone)]
+        attempts = [attempt for run in runs for attempt in services.ledger.attempts(run.id)]
+        on_hosts = [attempt for attempt in attempts if is_host(attempt.zone)]
+        rented = [attempt for attempt in attempts if not is_host(attempt.zone)]
         if on_hosts:
-            output.say(f"teardown: {len(on_hosts)} attempt(s) on your own machines: no process and no folder is left")
-        if len(seen) > len(on_hosts) or not seen:
+            begun = sum(attempt.seen_at is not None for attempt in on_hosts)
+            output.say(f"teardown: {begun} attempt(s) on your own machines: no process and no folder is left")
+        if rented or not on_hosts:
+            vms = sum(attempt.seen_at is not None for attempt in rented)
             output.say(
-                f"teardown: {len(seen) - len(on_hosts)} VM(s) proven gone (NOT_FOUND by name, absent from a complete "
+                f"teardown: {vms} VM(s) proven gone (NOT_FOUND by name, absent from a complete "
                 "list of all zones); nothing that was rented here bills for a VM or a disk any more"
             )
     else:

@@ -134,8 +134,9 @@ def _money(plan: Plan) -> Iterator[str]:
         yield "held: the worst case of all runs, before the first begins"
     places, hours = {is_host(attempt.zone) for attempt in plan.attempts}, plan.runs[0].spec.max_hours
     if False in places:
+        together = "the worst cases together are" if plan.run_by_run else "at most"
         yield (
-            f"at most {usd(plan.worst_case_usd)} = {_share(plan.worst_case_usd, plan)} of the "
+            f"{together} {usd(plan.worst_case_usd)} = {_share(plan.worst_case_usd, plan)} of the "
             f"{usd(plan.credit.amount_usd)} credit, of which {usd(plan.money.free_usd)} is free; "
             f"each VM is deleted by its kill switches after {hours} h"
         )
