@@ -77,6 +77,16 @@ def open_host(host: HostAddress, keys: Sequence[HostKey], key: Path | None) -> H
                 f"`ssh -o BatchMode=yes -p {host.port} {host.user}@{host.address} true` must work, with no password; "
                 "ssh_key in orchestrate.toml names another key",
             ) from cause
+        except (paramiko.BadHostKeyException, _UnknownHostKey) as cause:
+            raise HostKeyRejected(
+                f"{host} shows another host key than your known_hosts has for it: nothing was sent",
+                "something sits between you and the machine, or it was installed anew; if you know that it was: "
+                f"`ssh-keygen -R '{host.known_as}'`, and launch again to see how its new key is added",
+            ) from cause
+        except paramiko.ssh_exception.NoValidConnectionsError as cause:
+            raise Unavailable(
+                f"{host} takes no connection", f"is it on, and does its SSH server listen at port {host.port}?"
+            ) from cause
     return HostSession(connection)
 
 

@@ -173,7 +173,7 @@ def test_a_machine_that_cannot_be_reached_is_unknown_and_not_empty(hosts: Hosts,
     file = machine.client_home / "other_hosts"
     file.write_text(f"[127.0.0.1]:1 {algorithm_and_key.algorithm} {algorithm_and_key.base64}\n")
     away = Hosts((file,), machine.key, lambda: datetime.now(UTC)).machine(silent)
-    with pytest.raises(Unavailable):
+    with pytest.raises(Unavailable, match="takes no connection"):
         away.get(VmRef(silent, "oc-x-h-a1-0000"))
     assert away.list_billable().unreachable == (silent,)
 
@@ -183,7 +183,7 @@ def test_a_machine_that_shows_another_key_gets_nothing(machine: Loopback, tmp_pa
     other = machine.key.with_suffix(".pub").read_text().split()[:2]
     file = tmp_path / "known_hosts"
     file.write_text(f"[127.0.0.1]:{machine.port} {' '.join(other)}\n")
-    with pytest.raises(HostKeyRejected, match="another host key"):
+    with pytest.raises(HostKeyRejected, match="another host key than your known_hosts"):
         Hosts((file,), machine.key, lambda: datetime.now(UTC)).line(machine.place).ask("about")
 
 
