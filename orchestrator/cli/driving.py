@@ -156,10 +156,10 @@ def conclude(
 def _is_driven_elsewhere(services: Services, run: Run) -> bool:
     from orchestrator.pipeline import run_lock
 
-    if run.stage is Stage.DONE:
-        return False
-    with run_lock(services, run) as nobody_drives:
-        return not nobody_drives
+    if run.stage is not Stage.DONE:
+        with suppress(OSError), run_lock(services, run) as nobody_drives:  # what may bill is said on a full disk, too
+            return not nobody_drives
+    return False
 
 
 def _whole(services: Services, runs: Sequence[Run]) -> Sequence[Run]:
