@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+from orchestrator.domain.accelerators import accelerator
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.plan import KILL_SLACK_S, check_max_hours, make_attempt
 from orchestrator.domain.prices import PriceBook
-from orchestrator.domain.runs import Attempt, Run, Stage
+from orchestrator.domain.runs import Attempt, Run, RunState, Stage
 from orchestrator.errors import OverCap, UsageError
 from orchestrator.fitting import hours_that_fit
-from orchestrator.guard import credit_or_refuse
+from orchestrator.guard import credit_for
 from orchestrator.ledger import Credit, Ledger
 
 
@@ -47,7 +48,8 @@ def plan_extension(
     current = ledger.attempt(run_id, run.attempt)
     begins = now if run.stage is Stage.DONE else max(now, current.deadline)
     latest = begins + timedelta(seconds=float(hours) * 3600 + KILL_SLACK_S)
-    credit = credit_or_refuse(ledger, simulated=simulated, now=now, until=latest)
+    item = accelerator(run.spec.accelerator)
+    credit = credit_for([item], ledger, simulated=simulated, now=now, until=latest)
     attempt = make_attempt(run, current.number + 1, current.zone, begins, prices, ledger.id, hours)
     return Extension(run, attempt, hours, credit)
 
@@ -61,6 +63,8 @@ def check_extendable(run: Run, granted: Attempt | None) -> None:
         raise UsageError(
             f"run {run.id} keeps no checkpoints: another VM would start it anew", f"{anew} and --checkpoint-every 1"
         )
+    if run.state is RunState.NOT_NEEDED:
+        raise UsageError(f"run {run.id} is not needed: the verdict stands without it", "launch again for more repeats")
     if granted is not None:
         raise UsageError(
             f"run {run.id} has {granted.max_hours} h more already, which have not begun",
