@@ -42,7 +42,7 @@ def extend(run: str, hours: Decimal, yes: bool, as_json: bool) -> int:
             _show(planned)
         if not yes and not _confirmed(as_json):
             return 2
-        services = connect(project, stop)  # without a cloud to rent from nothing is admitted
+        services = connect(project, stop, [planned.run])  # without a cloud to rent from nothing is admitted
         granted = admit_extension(planned, ledger, prices)
         with run_lock(services, planned.run) as nobody_drives:
             pass
@@ -57,16 +57,17 @@ def extend(run: str, hours: Decimal, yes: bool, as_json: bool) -> int:
 
 
 def _show(planned: Extension) -> None:
+    from orchestrator.domain.hosts import is_host
     from orchestrator.domain.money import usd
 
     when = "at once" if planned.begins_after is None else f"at its deadline, {planned.begins_after:%Y-%m-%d %H:%M} UTC"
-    held = planned.attempt.reserved_usd
-    share = f"{held / planned.credit.amount_usd:.1%} of the {usd(planned.credit.amount_usd)} credit"
-    spec = planned.run.spec
-    output.say(
-        f"{planned.run.id} goes on {when}, for {planned.hours} h at most, on another {spec.accelerator} in "
-        f"{planned.attempt.zone}: at most {usd(held)} = {share}"
-    )
+    held, credit, name = planned.attempt.reserved_usd, planned.credit.amount_usd, planned.run.spec.accelerator
+    where, cost = f"another {name} in {planned.attempt.zone}", f"at most {usd(held)}"
+    if is_host(planned.attempt.zone):
+        where, cost = name, "not rented"
+    elif credit:
+        cost += f" = {held / credit:.1%} of the {usd(credit)} credit"
+    output.say(f"{planned.run.id} goes on {when}, for {planned.hours} h at most, on {where}: {cost}")
 
 
 def _confirmed(as_json: bool) -> bool:
