@@ -171,7 +171,7 @@ def _timed(sweep: Sweep, job: Job, *, simulated: bool) -> Answer:
     """The time, its interval and its bounds, without the money. Raises UsageError where the fit does not hold."""
     item, sample = accelerators().get(sweep.accelerator), sweep.sample
     line = fit_line(sweep.points)
-    disk_bytes = float((item.boot_disk_gib if item else 0) or TPU_DISK_GIB) * 2**30
+    disk_bytes = (item.boot_disk_gib or TPU_DISK_GIB) * 2.0**30 if item else None
     kept = sample.kept(job.samples, disk_bytes)
     training = line.at(job.images).times(job.epochs)
     evaluation = sweep.evaluation.times(job.epochs * job.test_images)
