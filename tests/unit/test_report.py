@@ -182,3 +182,4 @@ def test_a_tiny_cost_is_not_shown_as_nothing() -> None:
     """An epoch of a second on a cheap GPU costs a hundredth of a cent."""
     assert epoch_usd(Decimal("0.000042")) == "$0.000042"
     assert epoch_usd(Decimal("0.25")) == "$0.25"
+    assert epoch_usd(Decimal("0.00000078")) == "$0.00000078", "milliseconds on a cheap GPU"
