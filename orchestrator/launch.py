@@ -144,6 +144,8 @@ def make_plan(
     notes: list[str] = []
     batch_sizes = flags.batch_sizes or (_default_batch(workload, chosen, notes),)
     _check_batches(batch_sizes, chosen)
+    if flags.learning_rate is not None and math.isnan(flags.learning_rate):
+        raise UsageError("--learning-rate: nan is no rate", "for example 0.001; without it the workload's own is used")
     check_max_hours(flags.max_hours)
     checkpoint_every = _checkpoint_every(flags, notes)
     if flags.epochs == 1 and len(chosen) > 1:

@@ -20,7 +20,8 @@ def known_keys(host: HostAddress, files: Sequence[Path]) -> tuple[HostKey, ...]:
     """The keys that the files know for the machine, the preferred algorithm first.
 
     Hashed names and `[address]:port` are understood; patterns and certificate authorities are not. A key that any file
-    calls @revoked, for whichever machines (`*`, as a rule), is not trusted. Raises HostKeyRejected with the commands that would add the key when none is known.
+    calls @revoked, for whichever machines (`*`, as a rule), is not trusted. Raises HostKeyRejected with the commands
+    that would add the key when none is known.
     """
     entries = [entry for file in files for entry in _entries(file)]
     revoked = {base64 for marker, _, _, base64 in entries if marker == "@revoked"}

@@ -100,8 +100,7 @@ def _sweep(name: str, group: Sequence[Source], found: Measurements, ledger: Ledg
         global_batch=records[0].parameters.global_batch_size,
         sample=_sample(records, found.workload),
         points=tuple(
-            Point(_epoch_samples(record), _steady_s(record), begun.index(record.started_at))
-            for record in records
+            Point(_epoch_samples(record), _steady_s(record), begun.index(record.started_at)) for record in records
         ),
         once=_mean(once),
         around=_mean(lives) if len(lives) > 1 else None,

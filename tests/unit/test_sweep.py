@@ -179,6 +179,12 @@ def test_run_that_does_not_fit_any_more_is_refused_and_said(world: World) -> Non
     assert [len(world.ledger.attempts(run.id)) for run in ended] == [1, 0, 0]
 
 
+def test_learning_rate_that_is_no_number_is_refused_before_anything_is_held(world: World) -> None:
+    """The trainer would refuse it, on a machine that is rented already; a file can say `nan` as well as a flag."""
+    with pytest.raises(UsageError, match="--learning-rate: nan"):
+        world.plan("t4", learning_rate=float("nan"))
+
+
 def test_run_that_has_not_begun_cannot_be_extended(world: World) -> None:
     """It holds nothing yet: what an extension held would be taken for its first attempt."""
     [run, *_] = world.admit("t4", repeats=2, run_by_run=True, checkpoint_every="1")
