@@ -72,7 +72,7 @@ def check_extendable(run: Run, granted: Attempt | None) -> None:
         )
     ended = run.stage in (Stage.COLLECT, Stage.TEARDOWN, Stage.DONE) and not run.lacks_time
     if ended or run.stop_requested:
-        how = run.error_code or ("Stopped" if run.stop_requested else "its training is done")
+        how = "Stopped" if run.stop_requested else run.error_code or "its training is done"
         raise UsageError(f"run {run.id} was not ended by its deadline ({how}): more time takes it no further", anew)
 
 

@@ -14,6 +14,7 @@ from orchestrator.domain.accelerators import accelerator
 from orchestrator.domain.hosts import HostAddress, parse_host
 from orchestrator.domain.names import bucket_of, work_dir
 from orchestrator.errors import HostKeyRejected, UsageError
+from orchestrator.estimate import Expected
 from orchestrator.extend import admit_extension, plan_extension
 from orchestrator.guard import must_stop
 from orchestrator.ledger import Freeze
@@ -82,6 +83,14 @@ def test_a_run_on_a_host_is_extended_without_any_credit(tmp_path: Path) -> None:
     prices, now = world.services.prices, world.clock.now()
     planned = plan_extension(run.id, Decimal(1), ledger=world.ledger, prices=prices, simulated=False, now=now)
     assert admit_extension(planned, world.ledger, prices).reserved_usd == 0
+
+
+def test_hours_of_runs_on_one_host_add_up(tmp_path: Path) -> None:
+    """Three of them take three hours, though three rented ones beside them take one."""
+    plan = World(tmp_path).plan("host:me@box,t4", repeats=3)
+    expected = replace(plan, expected=[Expected(Decimal(1), Decimal(0), "")] * 6).all_expected
+    assert expected is not None
+    assert expected.hours == 3
 
 
 def test_runs_on_one_host_wait_for_each_other_and_rented_ones_do_not(tmp_path: Path) -> None:
