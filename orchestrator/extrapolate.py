@@ -30,7 +30,8 @@ from orchestrator.domain.money import ZERO
 from orchestrator.domain.plan import BUCKET_LIFETIME_DAYS, MAX_HOURS_LIMIT, scheduler_jobs, usage, zone_candidates
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import RunSpec
-from orchestrator.domain.scaling import Interval, Line, Term, fit_line, interval
+from orchestrator.domain.scaling import Line, Term, fit_line, interval
+from orchestrator.domain.statistics import Interval
 from orchestrator.errors import UsageError
 from orchestrator.guard import MoneyView
 from orchestrator.ledger import Ledger

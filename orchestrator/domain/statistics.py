@@ -114,7 +114,7 @@ def centre_interval(figures: Sequence[float], error: float = FALSE_VERDICTS) -> 
 
     if len(figures) < 2:
         return None
-    middle, spread = _moments([math.log(figure) for figure in figures])
+    middle, spread = moments([math.log(figure) for figure in figures])
     if spread <= _LEAST_VARIANCE:
         return None
     return _around(middle, float(stdtrit(len(figures) - 1, 1 - error / 2)) * math.sqrt(spread / len(figures)))
@@ -207,7 +207,7 @@ def _difference(left: Sequence[float], right: Sequence[float]) -> _Difference | 
     """None when a side has fewer than two runs or none scatters."""
     if min(len(left), len(right)) < 2:
         return None
-    means, variances = zip(*(_moments([math.log(figure) for figure in side]) for side in (left, right)), strict=True)
+    means, variances = zip(*(moments([math.log(figure) for figure in side]) for side in (left, right)), strict=True)
     found = _Difference(means[0] - means[1], variances, (len(left), len(right)))
     return found if sum(variances) > _LEAST_VARIANCE else None
 
@@ -218,8 +218,8 @@ def _around(middle: float, reach: float) -> Interval:
     return math.exp(middle - reach), math.exp(middle + reach)
 
 
-def _moments(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and variance; `statistics.variance` is exact, and a hundred times as slow."""
+def moments(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and variance of two values or more; `statistics.variance` is exact, and a hundred times as slow."""
     mean = fmean(values)
     return mean, math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
 

@@ -149,7 +149,7 @@ def _usable(sources: Sequence[Source]) -> tuple[list[Source], list[str]]:
             why = f"it {record.status}"
         elif len(record.parts) > 1:
             why = "it was stopped and resumed"
-        elif record.timings.steady_epoch_s is None:
+        elif record.timings.steady_epoch_s is None or not _steady_s(record):
             why = "it has one epoch, so no steady one (--epochs 3 or more)"
         elif not (record.parameters.train_samples and record.parameters.test_samples):
             why = "its record does not say how many samples there were"
@@ -179,9 +179,7 @@ def _by_accelerator(sources: Sequence[Source], wanted: Sequence[str]) -> dict[st
     """Runs by what they ran on; records from elsewhere name no type, so the one of --accel is theirs."""
     groups: dict[str, list[Source]] = {}
     for source in sources:
-        device = source.record.device
-        described = f"{device.kind} x{device.count}" if device else "unknown device"
-        name = source.accelerator or (wanted[0] if len(wanted) == 1 else described)
+        name = source.accelerator or (wanted[0] if len(wanted) == 1 else source.ran_on)
         groups.setdefault(name, []).append(source)
     missing = [name for name in wanted if name not in groups]
     if missing:
