@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from infra.host.known import known_keys
+from orchestrator.cli.driving import count_billable
 from orchestrator.domain.accelerators import accelerator
 from orchestrator.domain.hosts import HostAddress, parse_host
 from orchestrator.domain.names import bucket_of, work_dir
@@ -19,6 +20,7 @@ from orchestrator.extend import admit_extension, plan_extension
 from orchestrator.guard import must_stop
 from orchestrator.ledger import Freeze
 from orchestrator.pipeline import shares_machine
+from tests.fakes import FakeVmProvider
 from tests.unit.world import World
 
 
@@ -83,6 +85,19 @@ def test_a_run_on_a_host_is_extended_without_any_credit(tmp_path: Path) -> None:
     prices, now = world.services.prices, world.clock.now()
     planned = plan_extension(run.id, Decimal(1), ledger=world.ledger, prices=prices, simulated=False, now=now)
     assert admit_extension(planned, world.ledger, prices).reserved_usd == 0
+
+
+def test_a_host_that_is_off_does_not_leave_the_end_of_other_runs_unproven(tmp_path: Path) -> None:
+    """Another launch's: nothing of these runs can be on it. Their own counts, and so does any zone of a cloud."""
+    world = World(tmp_path)
+    vm, [host] = world.launch("t4"), world.admit("host:me@off")
+    off = FakeVmProvider(world.clock, api="gpu")
+    off.unreachable.add("me@off")
+    services = replace(world.services, vms={**world.services.vms, "host:me@off": off})
+    assert count_billable(services, [vm]) == (0, [])
+    assert count_billable(services, [host]) == (None, ["whatever is in me@off, which did not answer"])
+    off.unreachable.add("us-central1-a")
+    assert count_billable(services, [vm])[0] is None
 
 
 def test_hours_of_runs_on_one_host_add_up(tmp_path: Path) -> None:
