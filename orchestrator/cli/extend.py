@@ -23,7 +23,7 @@ def extend(run: str, hours: Decimal, yes: bool, as_json: bool) -> int:
     """Hold money for one more VM, on which the run goes on from its last checkpoint when its deadline has ended it.
 
     The deadline of a VM is never moved. A run that its deadline has ended already goes on at once, and so does one that
-    no other orchestrate process drives: this one follows it to its end then.
+    no other orchestrate process drives: this one follows it to its end then. One that has not begun waits for its turn.
 
     \b
     Example:
@@ -31,6 +31,7 @@ def extend(run: str, hours: Decimal, yes: bool, as_json: bool) -> int:
     """
     from orchestrator.bootstrap import SystemClock, connect
     from orchestrator.cli import driving
+    from orchestrator.domain.runs import RunState
     from orchestrator.extend import admit_extension, plan_extension
     from orchestrator.pipeline import run_lock
 
@@ -46,13 +47,13 @@ def extend(run: str, hours: Decimal, yes: bool, as_json: bool) -> int:
         granted = admit_extension(planned, ledger, prices)
         with run_lock(services, planned.run) as nobody_drives:
             pass
-        if nobody_drives:
+        if nobody_drives and planned.run.state is not RunState.PLANNED:  # else its launch, or `attach`, begins it
             driven = driving.drive(services, [ledger.run(run)], stop, quiet=as_json)
             return driving.conclude(services, driven, as_json=as_json)
         if as_json:
             output.print_json({"run": run, "attempt": granted.number, "hours": hours, "usd": granted.reserved_usd})
         else:
-            output.say(f"granted; the orchestrate process that drives {run} goes on with it")
+            output.say(f"granted; the orchestrate process that drives {run}, or `attach`, goes on with it")
         return 0
 
 
