@@ -201,8 +201,8 @@ def _translated(what: str) -> Iterator[None]:
         yield
     except (paramiko.BadHostKeyException, _UnknownHostKey) as cause:
         raise HostKeyRejected(
-            f"{what}: the machine that answers shows another host key than the VM published",
-            "something sits between you and the VM, or its address was given to another machine; nothing was sent",
+            f"{what}: the machine that answers shows another host key than the one that is known",
+            "something sits between you and it, or its address was given to another machine; nothing was sent",
         ) from cause
     except (TimeoutError, invoke.exceptions.CommandTimedOut) as cause:
         raise Unavailable(f"{what}: timed out") from cause
