@@ -112,8 +112,8 @@ class FabricShell:
             done = self.connection.run(
                 command, hide=True, warn=True, in_stream=False, pty=False, encoding="utf-8", timeout=timeout_s
             )
-            if done.exited == -1 and not self.connection.is_connected:
-                raise EOFError("the connection ended before the command")
+            if done.exited == -1:  # the connection broke, or its time was up and Fabric has not noticed yet
+                raise EOFError("the session ended before the command")
         result = CommandResult(int(done.exited), str(done.stdout), str(done.stderr))
         if check and result.status != 0:
             raise RemoteCommandFailed(command, result.status, result.stderr or result.stdout)
