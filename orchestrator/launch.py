@@ -157,6 +157,10 @@ def make_plan(
     checkpoint_every = _checkpoint_every(flags, notes)
     if flags.epochs == 1 and len(chosen) > 1:
         notes.append("one epoch has no steady state: nothing can be compared; --epochs 3 or more can")
+    if simulated and len({item.is_rented for item in chosen}) > 1:
+        notes.append(
+            "your own machine's times are real and the local cloud's simulated: `compare` needs --force for both"
+        )
     latest = now + timedelta(seconds=float(flags.max_hours) * 3600 + KILL_SLACK_S)
     credit = credit_for(chosen, ledger, simulated=simulated, now=now, until=latest)
     options = replace(workload.prepare, image_size=flags.image_size or workload.prepare.image_size)
