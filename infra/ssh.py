@@ -122,8 +122,8 @@ class FabricShell:
             done = self.connection.run(
                 command, hide=True, warn=True, in_stream=False, pty=False, encoding="utf-8", timeout=timeout_s
             )
-            if done.exited == -1 and not self.connection.is_connected:
-                raise EOFError("the connection ended before the command")
+            if done.exited == -1:  # the connection broke, or its time was up and Fabric has not noticed yet
+                raise EOFError("the session ended before the command")
         result = CommandResult(int(done.exited), str(done.stdout), str(done.stderr))
         if check and result.status != 0:
             raise RemoteCommandFailed(command, result.status, result.stderr or result.stdout)
@@ -211,8 +211,8 @@ def _translated(what: str) -> Iterator[None]:
         yield
     except (paramiko.BadHostKeyException, _UnknownHostKey) as cause:
         raise HostKeyRejected(
-            f"{what}: the machine that answers shows another host key than the VM published",
-            "something sits between you and the VM, or its address was given to another machine; nothing was sent",
+            f"{what}: the machine that answers shows another host key than the one that is known",
+            "something sits between you and it, or its address was given to another machine; nothing was sent",
         ) from cause
     except (TimeoutError, invoke.exceptions.CommandTimedOut) as cause:
         raise Unavailable(f"{what}: timed out") from cause

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
+from orchestrator.domain.fields import field_value
 from orchestrator.domain.prices import PriceAge
 from orchestrator.errors import UsageError
 
@@ -59,16 +62,57 @@ def load_config(folder: Path, environ: Mapping[str, str]) -> Config:
         import tomllib
 
         try:
-            values = tomllib.loads(path.read_text("utf-8"))
+            values = tomllib.loads(path.read_text("utf-8"), parse_float=Decimal)
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as cause:
             raise UsageError(f"{path} cannot be read: {cause}", "correct the file, or move it away") from cause
     if environ.get("ORCHESTRATE_PROJECT"):
         values["project"] = environ["ORCHESTRATE_PROJECT"]
-    if not values:
-        return Config()
-    from orchestrator.config_check import checked_config
+    return Config(**{key: _checked(key, value, path) for key, value in values.items()})
 
-    return checked_config(values, path)
+
+def _checked(key: str, value: object, path: Path) -> Any:
+    """The value of a key. Raises UsageError naming file, key and fix."""
+    try:
+        read = field_value(Config, key, value)
+        if read is not None and key in _RULES:
+            _RULES[key](read)
+    except (ValueError, KeyError) as cause:
+        reason = "there is no such key" if isinstance(cause, KeyError) else cause
+        known = ", ".join(field.name for field in fields(Config))
+        shown = value if isinstance(value, Decimal) else repr(value)
+        raise UsageError(f"{path}: {key} = {shown}: {reason}", f"known keys: {known}") from cause
+    return read.expanduser().resolve() if isinstance(read, Path) else read
+
+
+def _is_project(name: str) -> None:
+    if not re.fullmatch(r"[a-z][-a-z0-9]{4,28}[a-z0-9]", name):
+        raise ValueError("is no Google Cloud project id (6 to 30 of a-z, 0-9 and -)")
+
+
+def _are_zones(zones: Sequence[str]) -> None:
+    for zone in zones:
+        if not re.fullmatch(r"[a-z]+-[a-z]+[0-9]+-[a-z0-9]+", zone):
+            raise ValueError(f"{zone!r} is no zone (like us-central1-a)")
+
+
+def _is_positive(amount: Decimal | int) -> None:
+    if not amount > 0:
+        raise ValueError("is not more than 0")
+
+
+def _is_a_file(path: Path) -> None:
+    if not path.expanduser().is_file():
+        raise ValueError("there is no such file")
+
+
+_RULES: dict[str, Callable[[Any], None]] = {
+    "project": _is_project,
+    "zones": _are_zones,
+    "max_hours": _is_positive,
+    "price_max_age_days": _is_positive,
+    "spot_price_max_age_days": _is_positive,
+    "ssh_key": _is_a_file,
+}
 
 
 def state_home(environ: Mapping[str, str]) -> Path:

@@ -67,10 +67,10 @@ def _verdicts_stand(runs: Sequence[Run], ledger: Ledger) -> bool:
 
 
 def _planned_pairings(runs: Sequence[Run]) -> int:
-    """The same settings on two accelerators."""
+    """The same settings on two accelerators; a machine of the user's is no spot VM, whatever the launch asks for."""
     accelerators: dict[RunSpec, set[str]] = defaultdict(set)
     for run in runs:
-        accelerators[_alike(run.spec, accelerator="", zones=())].add(run.spec.accelerator)
+        accelerators[_alike(run.spec, accelerator="", zones=(), spot=False)].add(run.spec.accelerator)
     return sum(comb(len(names), 2) for names in accelerators.values())
 
 

@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+from orchestrator.domain.accelerators import accelerator
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.plan import KILL_SLACK_S, check_max_hours, make_attempt
 from orchestrator.domain.prices import PriceBook
-from orchestrator.domain.runs import Attempt, Run, Stage
+from orchestrator.domain.runs import Attempt, Run, RunState, Stage
 from orchestrator.errors import OverCap, UsageError
 from orchestrator.fitting import hours_that_fit
-from orchestrator.guard import credit_or_refuse
+from orchestrator.guard import credit_for
 from orchestrator.ledger import Credit, Ledger
 
 
@@ -47,7 +48,8 @@ def plan_extension(
     current = ledger.attempt(run_id, run.attempt)
     begins = now if run.stage is Stage.DONE else max(now, current.deadline)
     latest = begins + timedelta(seconds=float(hours) * 3600 + KILL_SLACK_S)
-    credit = credit_or_refuse(ledger, simulated=simulated, now=now, until=latest)
+    item = accelerator(run.spec.accelerator)
+    credit = credit_for([item], ledger, simulated=simulated, now=now, until=latest)
     attempt = make_attempt(run, current.number + 1, current.zone, begins, prices, ledger.id, hours)
     return Extension(run, attempt, hours, credit)
 
@@ -55,11 +57,13 @@ def plan_extension(
 def check_extendable(run: Run, granted: Attempt | None) -> None:
     """Raises UsageError that says why more time would not take this run further."""
     anew = "launch again with more --max-hours"
+    if run.state is RunState.NOT_NEEDED:
+        raise UsageError(f"run {run.id} is not needed: the verdict stands without it", "launch again for more repeats")
     if not run.attempt:
         raise UsageError(f"run {run.id} has not begun: no money is held for it yet", "extend it when it runs")
     ended = run.stage in (Stage.COLLECT, Stage.TEARDOWN, Stage.DONE) and not run.lacks_time
     if ended or run.stop_requested:
-        how = run.error_code or ("Stopped" if run.stop_requested else "its training is done")
+        how = "Stopped" if run.stop_requested else run.error_code or "its training is done"
         hint = "launch it anew, with more --epochs" if how == "its training is done" else "launch it anew"
         raise UsageError(f"run {run.id} was not ended by its deadline ({how}): more time takes it no further", hint)
     if run.spec.checkpoint_every is None:

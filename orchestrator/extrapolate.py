@@ -30,7 +30,8 @@ from orchestrator.domain.money import ZERO
 from orchestrator.domain.plan import BUCKET_LIFETIME_DAYS, MAX_HOURS_LIMIT, scheduler_jobs, usage, zone_candidates
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import RunSpec
-from orchestrator.domain.scaling import Interval, Line, Term, fit_line, interval
+from orchestrator.domain.scaling import Line, Term, fit_line, interval
+from orchestrator.domain.statistics import Interval
 from orchestrator.errors import UsageError
 from orchestrator.guard import MoneyView
 from orchestrator.ledger import Ledger
@@ -171,7 +172,7 @@ def _timed(sweep: Sweep, job: Job, *, simulated: bool) -> Answer:
     """The time, its interval and its bounds, without the money. Raises UsageError where the fit does not hold."""
     item, sample = accelerators().get(sweep.accelerator), sweep.sample
     line = fit_line(sweep.points, sweep.global_batch or 1)
-    disk_bytes = float((item.boot_disk_gib if item else 0) or TPU_DISK_GIB) * 2**30
+    disk_bytes = (item.boot_disk_gib or TPU_DISK_GIB) * 2.0**30 if item else None
     kept = sample.kept(job.samples, disk_bytes)
     training = line.at(job.images).times(job.epochs)
     evaluation = sweep.evaluation.times(job.epochs * job.test_images)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from orchestrator.domain.accelerators import Accelerator, accelerator
 from orchestrator.domain.cost import CostLine
+from orchestrator.domain.hosts import is_host
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.names import new_id
 from orchestrator.domain.plan import (
@@ -113,13 +114,19 @@ class Plan:
 
     @property
     def all_expected(self) -> Expected | None:
-        """Cost of all runs, and hours until the last has ended, as they run side by side; None: not all are known."""
-        known = [one for one in self.expected if one is not None]
-        if len(known) < len(self.runs):
-            return None
-        hours = [one.hours for one in known]
-        together = max(*hours, sum(hours, ZERO) / PARALLEL_RUNS) if len(hours) > 1 else hours[0]
-        return Expected(together, sum((one.usd for one in known), ZERO), "runs of yours")
+        """Cost of all runs, and hours until the last has ended, as they run side by side; None: not all are known.
+
+        Those on one machine of the user's follow each other.
+        """
+        hours, cost = dict[str, Decimal](), ZERO
+        for attempt, one in zip(self.attempts, self.expected, strict=True):
+            if one is None:
+                return None
+            turn = attempt.zone if is_host(attempt.zone) else attempt.run
+            hours[turn] = hours.get(turn, ZERO) + one.hours
+            cost += one.usd
+        together = max(*hours.values(), sum(hours.values(), ZERO) / PARALLEL_RUNS)
+        return Expected(together, cost, "runs of yours")
 
 
 def make_plan(
@@ -144,10 +151,16 @@ def make_plan(
     notes: list[str] = []
     batch_sizes = flags.batch_sizes or (_default_batch(workload, chosen, notes),)
     _check_batches(batch_sizes, chosen)
+    if flags.learning_rate is not None and math.isnan(flags.learning_rate):
+        raise UsageError("--learning-rate: nan is no rate", "for example 0.001; without it the workload's own is used")
     check_max_hours(flags.max_hours)
     checkpoint_every = _checkpoint_every(flags, notes)
     if flags.epochs == 1 and len(chosen) > 1:
         notes.append("one epoch has no steady state: nothing can be compared; --epochs 3 or more can")
+    if simulated and len({item.is_rented for item in chosen}) > 1:
+        notes.append(
+            "your own machine's times are real and the local cloud's simulated: `compare` needs --force for both"
+        )
     latest = now + timedelta(seconds=float(flags.max_hours) * 3600 + KILL_SLACK_S)
     credit = credit_for(chosen, ledger, simulated=simulated, now=now, until=latest)
     options = replace(workload.prepare, image_size=flags.image_size or workload.prepare.image_size)

@@ -20,14 +20,15 @@ def known_keys(host: HostAddress, files: Sequence[Path]) -> tuple[HostKey, ...]:
     """The keys that the files know for the machine, the preferred algorithm first.
 
     Hashed names and `[address]:port` are understood; patterns and certificate authorities are not. A key that any file
-    calls @revoked is not trusted. Raises HostKeyRejected with the commands that would add the key when none is known.
+    calls @revoked, for whichever machines (`*`, as a rule), is not trusted. Raises HostKeyRejected with the commands
+    that would add the key when none is known.
     """
-    found = [entry for file in files for entry in _entries(file) if _names(entry[1], host.known_as)]
-    revoked = {base64 for marker, _, _, base64 in found if marker == "@revoked"}
+    entries = [entry for file in files for entry in _entries(file)]
+    revoked = {base64 for marker, _, _, base64 in entries if marker == "@revoked"}
     keys = {
         (algorithm, base64): HostKey(0, algorithm, base64)
-        for marker, _, algorithm, base64 in found
-        if not marker and base64 not in revoked and algorithm in _PREFERRED
+        for marker, names, algorithm, base64 in entries
+        if not marker and base64 not in revoked and algorithm in _PREFERRED and _names(names, host.known_as)
     }
     if keys:
         return tuple(sorted(keys.values(), key=lambda key: _PREFERRED.index(key.algorithm)))

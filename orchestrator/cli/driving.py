@@ -83,7 +83,10 @@ def run_json(services: Services, run: Run) -> dict[str, Any]:
 
 
 def count_billable(services: Services, runs: Sequence[Run] | None = None) -> tuple[int | None, list[str]]:
-    """How many things may bill now (None: not everything could be seen), and which: of these runs, or of all."""
+    """How many things may bill now (None: not everything could be seen), and which: of these runs, or of all.
+
+    A machine of the user's that does not answer hides nothing of runs that were never on it.
+    """
     from orchestrator.recover import billable
 
     try:
@@ -93,6 +96,8 @@ def count_billable(services: Services, runs: Sequence[Run] | None = None) -> tup
     if runs is not None:
         ours = {run.id for run in runs}
         found = [item for item in found if item.labels.get("oc-run") in ours]
+        places = {attempt.zone for run in runs for attempt in services.ledger.attempts(run.id)}
+        unseen = [place for place in unseen if place in places or not is_host(place)]
     named = [str(item) for item in found] + [f"whatever is in {zone}, which did not answer" for zone in unseen]
     return (None if unseen else len(found)), named
 

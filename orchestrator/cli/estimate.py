@@ -66,10 +66,12 @@ def estimate(data_gib: Decimal | None, max_hours: Decimal | None, as_json: bool,
 
 def _estimates(project: Project, request: EstimateRequest) -> tuple[list[Estimate], MoneyView]:
     from orchestrator.bootstrap import SystemClock
+    from orchestrator.domain.accelerators import accelerator
     from orchestrator.estimate import make_estimates
-    from orchestrator.guard import credit_or_refuse, money_view
+    from orchestrator.guard import credit_for, money_view
 
     now = SystemClock().now()
-    credit = credit_or_refuse(project.ledger, simulated=project.simulated, now=now)
+    items = [accelerator(name.strip()) for name in request.accelerators]
+    credit = credit_for(items, project.ledger, simulated=project.simulated, now=now)
     money = money_view(project.ledger, credit, now)
     return make_estimates(request, project.prices(now), project.ledger, money), money

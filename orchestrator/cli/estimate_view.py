@@ -115,7 +115,7 @@ def show_estimates(request: EstimateRequest, found: Sequence[Estimate], money: M
 def _cells(one: Estimate, *, spot: bool) -> tuple[str, ...]:
     expected = one.expected
     return (
-        one.item.name + (" spot" if spot else ""),
+        one.item.name + (" spot" if spot and one.item.is_rented else ""),
         one.zone,
         f"{one.rate.usd_per_hour:.3f}",
         usd(one.worst_usd),

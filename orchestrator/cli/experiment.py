@@ -114,7 +114,7 @@ def _converted(ctx: click.Context, option: click.Option, value: Any, folder: Pat
         value = ",".join(map(str, value))
     elif not option.is_flag:
         value = str(value)
-    if isinstance(option.type, click.Path):
+    if isinstance(option.type, click.Path) and value:  # an empty one is refused where the flag's is
         value = str(folder / Path(value).expanduser())  # as the file says it, wherever the command is typed
     return option.type_cast_value(ctx, value)
 

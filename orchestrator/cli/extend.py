@@ -23,7 +23,7 @@ def extend(run: str, hours: Decimal, yes: bool, as_json: bool) -> int:
     """Hold money for one more VM, on which the run goes on from its last checkpoint when its deadline has ended it.
 
     The deadline of a VM is never moved. A run that its deadline has ended already goes on at once, and so does one that
-    no other orchestrate process drives: this one follows it to its end then.
+    no other orchestrate process drives: this one follows it to its end then. One that has not begun waits for its turn.
 
     \b
     Example:
@@ -31,6 +31,7 @@ def extend(run: str, hours: Decimal, yes: bool, as_json: bool) -> int:
     """
     from orchestrator.bootstrap import SystemClock, connect
     from orchestrator.cli import driving
+    from orchestrator.domain.runs import RunState
     from orchestrator.extend import admit_extension, plan_extension
     from orchestrator.pipeline import run_lock
 
@@ -42,31 +43,32 @@ def extend(run: str, hours: Decimal, yes: bool, as_json: bool) -> int:
             _show(planned)
         if not yes and not _confirmed(as_json):
             return 2
-        services = connect(project, stop)  # without a cloud to rent from nothing is admitted
+        services = connect(project, stop, [planned.run])  # without a cloud to rent from nothing is admitted
         granted = admit_extension(planned, ledger, prices)
         with run_lock(services, planned.run) as nobody_drives:
             pass
-        if nobody_drives:
+        if nobody_drives and planned.run.state is not RunState.PLANNED:  # else its launch, or `attach`, begins it
             driven = driving.drive(services, [ledger.run(run)], stop, quiet=as_json)
             return driving.conclude(services, driven, as_json=as_json)
         if as_json:
             output.print_json({"run": run, "attempt": granted.number, "hours": hours, "usd": granted.reserved_usd})
         else:
-            output.say(f"granted; the orchestrate process that drives {run} goes on with it")
+            output.say(f"granted; the orchestrate process that drives {run}, or `attach`, goes on with it")
         return 0
 
 
 def _show(planned: Extension) -> None:
+    from orchestrator.domain.hosts import is_host
     from orchestrator.domain.money import usd
 
     when = "at once" if planned.begins_after is None else f"at its deadline, {planned.begins_after:%Y-%m-%d %H:%M} UTC"
-    held = planned.attempt.reserved_usd
-    share = f"{held / planned.credit.amount_usd:.1%} of the {usd(planned.credit.amount_usd)} credit"
-    spec = planned.run.spec
-    output.say(
-        f"{planned.run.id} goes on {when}, for {planned.hours} h at most, on another {spec.accelerator} in "
-        f"{planned.attempt.zone}: at most {usd(held)} = {share}"
-    )
+    held, credit, name = planned.attempt.reserved_usd, planned.credit.amount_usd, planned.run.spec.accelerator
+    where, cost = f"another {name} in {planned.attempt.zone}", f"at most {usd(held)}"
+    if is_host(planned.attempt.zone):
+        where, cost = name, "not rented"
+    elif credit:
+        cost += f" = {held / credit:.1%} of the {usd(credit)} credit"
+    output.say(f"{planned.run.id} goes on {when}, for {planned.hours} h at most, on {where}: {cost}")
 
 
 def _confirmed(as_json: bool) -> bool:

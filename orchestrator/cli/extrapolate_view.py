@@ -10,6 +10,7 @@ import click
 
 from orchestrator.cli import output
 from orchestrator.domain.bounds import UPLOAD_BYTES_PER_S, size_text
+from orchestrator.domain.hosts import PREFIX
 from orchestrator.domain.money import usd
 from orchestrator.domain.plan import MAX_HOURS_LIMIT
 from orchestrator.domain.scaling import CONFIDENCE
@@ -208,7 +209,9 @@ def _sentences(answer: Answer, money: MoneyView) -> Iterator[str]:
 def _money(answer: Answer, money: MoneyView) -> Iterator[str]:
     cost = answer.cost
     if cost is None:
-        yield f"  cost: unknown: the catalog has no price of {answer.accelerator}"
+        rented = not answer.accelerator.startswith(PREFIX)
+        unknown = f"unknown: the catalog has no price of {answer.accelerator}"
+        yield f"  cost: {unknown if rented else '$0.00 (not rented)'}"
         return
     stored = size_text(answer.places[-1].needed_bytes)
     more = " (if it takes no longer than this)" if answer.at_least else ""

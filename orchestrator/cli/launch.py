@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True)
 @click.option(
     "--learning-rate",
-    type=parameters.RATE,
+    type=click.FloatRange(0, 10, min_open=True),
     help="Used as it is for any batch. Default: the workload's own.",
 )
 @click.option(

@@ -54,14 +54,15 @@ def say(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """One JSON object on stdout. Money is a string with all its digits; times are ISO 8601 in UTC."""
+    """One JSON object on stdout. Money is a string, with six digits that count at least; times are ISO 8601 in UTC."""
     sys.stdout.write(json.dumps(value, indent=2, default=_plain) + "\n")
     sys.stdout.flush()
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Decimal):
-        return format(value if value == round(value, 6) else round(value, 6), "f")
+        rounded = round(value, max(6, 5 - value.adjusted()))  # an epoch may cost a millionth of a dollar
+        return format(value if value == rounded else rounded, "f")
     if isinstance(value, datetime):
         return value.isoformat()
     return str(value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -57,19 +56,6 @@ class _Decimal(click.ParamType[Decimal]):
         return amount
 
 
-class _Rate(click.FloatRange):
-    """A number above 0 and up to 10; click's own range lets `nan` through, which a rented VM would train with."""
-
-    def __init__(self) -> None:
-        super().__init__(0, 10, min_open=True)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        rate = float(super().convert(value, param, ctx))
-        if math.isnan(rate):
-            self.fail(f"{value!r} is no number", param, ctx)
-        return rate
-
-
 class _Count(click.ParamType[int]):
     """`60e9` -> 60,000,000,000: a positive whole number, however it is written."""
 
@@ -88,7 +74,6 @@ class _Count(click.ParamType[int]):
 LIST = _List()
 INTS = _Ints()
 DECIMAL = _Decimal()
-RATE = _Rate()
 COUNT = _Count()
 
 # What `launch` and `estimate` ask alike.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
+from orchestrator.catalog import read_toml
 from orchestrator.domain.fields import from_values
 from orchestrator.domain.hosts import PREFIX, HostAddress, parse_host
 from orchestrator.errors import UsageError
@@ -50,12 +51,9 @@ class Accelerator:
 @cache
 def accelerators() -> dict[str, Accelerator]:
     """Every accelerator of the catalog by name, in catalog order."""
-    from importlib.resources import files
-
-    import tomllib  # these two load more than all else here, and most commands need no catalog
-
-    text = (files("orchestrator.catalog") / "accelerators.toml").read_text("utf-8")
-    return {name: from_values(Accelerator, {"name": name, **row}) for name, row in tomllib.loads(text).items()}
+    return {
+        name: from_values(Accelerator, {"name": name, **row}) for name, row in read_toml("accelerators.toml").items()
+    }
 
 
 def accelerator(name: str) -> Accelerator:

@@ -38,13 +38,16 @@ class Sample:
     cache: CacheName
     streamable: bool
 
-    def kept(self, samples: int, disk_bytes: float) -> CacheName:
-        """Where the trainer would keep so many samples: as in the sweep, or where its own rule moves them."""
+    def kept(self, samples: int, disk_bytes: float | None) -> CacheName:
+        """Where the trainer would keep so many samples: as in the sweep, or where its own rule moves them.
+
+        `disk_bytes` None: nobody knows how large the disk is.
+        """
         decoded = int(samples * self.pixel_bytes)
         if self.cache == "none" or not self.streamable:
             return self.cache
         if self.cache == "disk":
-            return "disk" if decoded <= disk_bytes else "none"
+            return "disk" if disk_bytes is None or decoded <= disk_bytes else "none"
         kept = choose_cache("auto", decoded, self.ram_bytes)
         return "memory" if (self.cache, kept) == ("memory", "device") else kept
 
@@ -84,14 +87,15 @@ class Job:
         return self.images + self.test_images
 
 
-def places(sample: Sample, job: Job, device_bytes: float | None, disk_bytes: float) -> tuple[Place, ...]:
-    """Everything that the data set could be kept in, the bucket last, and the order of an epoch."""
+def places(sample: Sample, job: Job, device_bytes: float | None, disk_bytes: float | None) -> tuple[Place, ...]:
+    """Everything of known size that the data set could be kept in, the bucket last, and the order of an epoch."""
     decoded, host = job.samples * sample.pixel_bytes, sample.ram_bytes
     device = () if device_bytes is None else (Place("one device's memory", decoded, device_bytes),)
+    disk = () if disk_bytes is None else (Place("boot disk", decoded, disk_bytes),)
     return (
         *device,
         Place("half of the host's memory", decoded, host / 2),
-        Place("boot disk", decoded, disk_bytes),
+        *disk,
         Place("host memory, for the order of an epoch", job.images * ORDER_BYTES, host),
         Place("bucket", job.samples * sample.stored_bytes, None),
     )

@@ -6,6 +6,7 @@ from functools import cache
 
 from pydantic import BaseModel, ConfigDict
 
+from orchestrator.catalog import read_toml
 from orchestrator.domain.bounds import size_text
 
 
@@ -43,10 +44,5 @@ class Claim(BaseModel):
 @cache
 def claim_about(workload: str) -> Claim | None:
     """The claim about this workload, or None."""
-    from importlib.resources import files
-
-    import tomllib  # loads more than all else here
-
-    text = (files("orchestrator.catalog") / "published_claim.toml").read_text("utf-8")
-    found = tomllib.loads(text).get(workload)
+    found = read_toml("published_claim.toml").get(workload)
     return None if found is None else Claim(**found)

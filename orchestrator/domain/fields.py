@@ -12,11 +12,13 @@ from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from functools import cache, lru_cache, partial
+from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 _Made = TypeVar("_Made")
 _Reader = Callable[[Any], Any]
+_WORDS = {str: "text", int: "whole number", float: "number", dict: "table", bool: "true or false"}
 
 
 def to_json(value: Any) -> str:
@@ -52,16 +54,22 @@ def from_values(kind: type[_Made], values: Mapping[str, Any]) -> _Made:
     readers, required = _readers(hashable)
     read = {}
     for name, value in _checked(dict, values).items():
+        if name not in readers:
+            raise ValueError(f"{kind.__name__} has no field {name}")
         try:
             read[name] = readers[name](value)
-        except KeyError:
-            raise ValueError(f"{kind.__name__} has no field {name}") from None
-        except (ValueError, InvalidOperation) as cause:
+        except ValueError as cause:
             raise ValueError(f"{kind.__name__}.{name} = {value!r}: {cause}") from cause
     missing = required - read.keys()
     if missing:
         raise ValueError(f"{kind.__name__} lacks {', '.join(sorted(missing))}")
     return kind(**read)
+
+
+def field_value(kind: type, name: str, value: Any) -> Any:
+    """What one field of a dataclass holds. Raises ValueError saying why it cannot, KeyError when there is no such."""
+    hashable: Any = kind
+    return _readers(hashable)[0][name](value)
 
 
 @cache
@@ -84,7 +92,9 @@ def _reader(hint: Any) -> _Reader:
     if isinstance(hint, type) and is_dataclass(hint):
         return lambda value: from_values(hint, value)
     if hint is Decimal:
-        return lambda value: Decimal(_checked(str, value))
+        return _amount
+    if hint is Path:
+        return lambda value: Path(_checked(str, value))
     if hint in (date, datetime):
         return lambda value: hint.fromisoformat(_checked(str, value))
     if hint is float:
@@ -94,8 +104,21 @@ def _reader(hint: Any) -> _Reader:
 
 def _checked(kind: type, value: Any) -> Any:
     if type(value) is not kind:
-        raise ValueError(f"is no {kind.__name__}")
+        raise ValueError(f"is no {_WORDS.get(kind, kind.__name__)}")
     return value
+
+
+def _amount(value: Any) -> Decimal:
+    """Exact: a text, a whole number, or what TOML's reader was told to keep as a Decimal. A float is not."""
+    if type(value) not in (str, int, Decimal):
+        raise ValueError("is no amount")
+    try:
+        amount = Decimal(value)
+    except InvalidOperation:
+        raise ValueError("is no amount") from None
+    if not amount.is_finite():
+        raise ValueError("is no amount")
+    return amount
 
 
 def _one_of(choices: tuple[Any, ...], value: Any) -> Any:

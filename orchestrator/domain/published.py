@@ -7,6 +7,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from orchestrator.catalog import read_toml
+
 
 class Published(BaseModel):
     """Figures of one published run, None where none was given. `accelerator` is in its authors' words.
@@ -34,9 +36,4 @@ class Published(BaseModel):
 @cache
 def published_results() -> tuple[Published, ...]:
     """All of them, in catalog order."""
-    from importlib.resources import files
-
-    import tomllib  # with the one above more than all else here, and few commands need it
-
-    text = (files("orchestrator.catalog") / "published.toml").read_text("utf-8")
-    return tuple(Published(**fields) for fields in tomllib.loads(text)["results"])
+    return tuple(Published(**fields) for fields in read_toml("published.toml")["results"])

@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from orchestrator.domain.statistics import Interval, moments
 from orchestrator.errors import UsageError
 
 CONFIDENCE = 0.95
@@ -25,8 +26,6 @@ MOST_UNSEEN_BEND = 0.5
 """Runs that differ so much that a curve of half the time would go unnoticed cannot show that there is a line."""
 LEAST_SIZES, LEAST_REPEATS = 3, 2
 _ROUNDS = 100
-
-Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -86,8 +85,7 @@ class Line:
 
 def mean_term(values: Sequence[float]) -> Term:
     """What is the same at every size: the mean over two runs or more."""
-    mean = math.fsum(values) / len(values)
-    variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    mean, variance = moments(values)
     return Term(mean, variance / len(values), variance, len(values) - 1)
 
 

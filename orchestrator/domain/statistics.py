@@ -27,6 +27,7 @@ _NORMAL_MAD = 1.4826  # standard deviation of a normal law over its median absol
 _LEAST_SPREAD = 0.01  # of the median: less is not called drift or outlier, however calm the other epochs are
 _LEAST_SHIFT = 0.02
 _NEVER_MISSED = 37.0  # standard errors, from which on SciPy's noncentral t has no digits left
+_MOST_APART = math.log(1e9)  # no accelerator is a billion times as fast; the ends of wilder intervals have no digits
 _LEAST_VARIANCE = 1e-18  # of logs: repeats that agree to a billionth are copies or made, and tell of no scatter
 
 
@@ -40,10 +41,7 @@ def ratio_interval(left: Sequence[float], right: Sequence[float], error: float =
     then nothing tells how far another run might lie.
     """
     found = _difference(left, right)
-    if found is None:
-        return None
-    reach = found.critical(error) * found.error
-    return math.exp(found.mean - reach), math.exp(found.mean + reach)
+    return None if found is None else _around(found.mean, found.critical(error) * found.error)
 
 
 def differs(left: Sequence[float], right: Sequence[float], error: float = FALSE_VERDICTS) -> bool:
@@ -116,11 +114,10 @@ def centre_interval(figures: Sequence[float], error: float = FALSE_VERDICTS) -> 
 
     if len(figures) < 2:
         return None
-    middle, spread = _moments([math.log(figure) for figure in figures])
+    middle, spread = moments([math.log(figure) for figure in figures])
     if spread <= _LEAST_VARIANCE:
         return None
-    reach = float(stdtrit(len(figures) - 1, 1 - error / 2)) * math.sqrt(spread / len(figures))
-    return math.exp(middle - reach), math.exp(middle + reach)
+    return _around(middle, float(stdtrit(len(figures) - 1, 1 - error / 2)) * math.sqrt(spread / len(figures)))
 
 
 def leading_drift(epochs_s: Sequence[float]) -> int:
@@ -210,13 +207,19 @@ def _difference(left: Sequence[float], right: Sequence[float]) -> _Difference | 
     """None when a side has fewer than two runs or none scatters."""
     if min(len(left), len(right)) < 2:
         return None
-    means, variances = zip(*(_moments([math.log(figure) for figure in side]) for side in (left, right)), strict=True)
+    means, variances = zip(*(moments([math.log(figure) for figure in side]) for side in (left, right)), strict=True)
     found = _Difference(means[0] - means[1], variances, (len(left), len(right)))
     return found if sum(variances) > _LEAST_VARIANCE else None
 
 
-def _moments(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and variance; `statistics.variance` is exact, and a hundred times as slow."""
+def _around(middle: float, reach: float) -> Interval:
+    """The ends of an interval of logs, back as figures."""
+    reach = min(reach, _MOST_APART)
+    return math.exp(middle - reach), math.exp(middle + reach)
+
+
+def moments(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and variance of two values or more; `statistics.variance` is exact, and a hundred times as slow."""
     mean = fmean(values)
     return mean, math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
 

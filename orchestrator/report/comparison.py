@@ -32,10 +32,12 @@ class Comparison(BaseModel):
 
 
 def compare_sources(sources: Sequence[Source], *, force: bool = False) -> Comparison:
-    """Put records side by side. Raises UsageError when a void check makes that mean nothing, unless `force`.
+    """Put records side by side. Raises UsageError without any, or when a void check makes it mean nothing (`force`).
 
     A sweep may stop when every pairing of it is "faster" here: the sources' `looks` pay for having looked before.
     """
+    if not sources:
+        raise UsageError("no run has a record: nothing to compare", "`orchestrate status` says how the runs ended")
     times = Counter(source.record.run_id for source in sources)
     runs = _side_by_side(
         [

@@ -37,6 +37,17 @@ class Source:
     stages: tuple[StageTime, ...] = ()
     looks: int = 1
 
+    @property
+    def device(self) -> str:
+        """What trained, as the record saw it."""
+        device = self.record.device
+        return f"{device.kind} x{device.count}" if device else "unknown device"
+
+    @property
+    def ran_on(self) -> str:
+        """The accelerator; of a record from elsewhere the device, or what that stands in for."""
+        return self.accelerator or self.device.removeprefix("cpu standing in for ")
+
 
 class CurvePoint(BaseModel):
     """What was known after an epoch and its evaluation.
@@ -156,9 +167,7 @@ def measured(source: Source, name: str) -> Measured:
     """The figures of a record, under the name that tells it from the others."""
     record, chosen, timings = source.record, source.record.parameters, source.record.timings
     device = record.device
-    described = f"{device.kind} x{device.count}" if device else "unknown device"
-    accelerator = source.accelerator or described.removeprefix("cpu standing in for ")
-    known = accelerators().get(accelerator)
+    known = accelerators().get(source.ran_on)
     chips = known.chips if known else device.count if device else None
     epochs = {epoch.index: epoch for epoch in record.epochs}
     steady = steady_part(record)
@@ -168,9 +177,9 @@ def measured(source: Source, name: str) -> Measured:
         run=record.run_id,
         status=record.status,
         workload=record.workload,
-        accelerator=accelerator,
+        accelerator=source.ran_on,
         asked_for=source.accelerator,
-        device=described,
+        device=source.device,
         device_kind=device.kind if device else None,
         device_count=device.count if device else None,
         simulated=record.simulated or (device is not None and device.simulated),

@@ -60,7 +60,7 @@ def sentence(pair: Pairing, *, cost_is_sure: bool, among: int) -> str:
 
 def epoch_usd(amount: Decimal) -> str:
     """An epoch may cost a thousandth of a cent: two digits of it at least."""
-    return usd(amount) if amount == 0 or amount >= Decimal("0.001") else f"${amount:.6f}"
+    return usd(amount) if amount == 0 or amount >= Decimal("0.001") else f"${amount:.{max(6, 1 - amount.adjusted())}f}"
 
 
 def _observation(pair: Pairing) -> str:

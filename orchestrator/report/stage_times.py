@@ -29,7 +29,8 @@ def stage_times(events: Sequence[Event], attempts: Sequence[Attempt]) -> tuple[S
     """The stages that a run has been through, in order; empty when the ledger holds no event of it.
 
     Time counts for the stage whose work the next event tells of. A run that got another VM spends the time from the
-    last event of one attempt to the arming of the next on teardown. Provision begins with arming kill switches.
+    last event of one attempt to the arming of the next on teardown; not when it was over, and extended days later.
+    Provision begins with arming kill switches.
     """
     seconds = dict.fromkeys(Stage, 0.0)
     dollars = dict.fromkeys(Stage, ZERO)
@@ -53,7 +54,7 @@ def _spans(events: Sequence[Event], attempts: dict[int, Attempt]) -> Iterator[tu
             armed = (
                 attempt.armed_from if attempt and attempt.armed_from and attempt.armed_from <= event.at else event.at
             )
-            if last is not None:
+            if last is not None and last.stage != Stage.DONE:
                 yield Stage.TEARDOWN, last.attempt, last.at, armed
             begins = armed
         if begins is not None:

@@ -13,6 +13,7 @@ from orchestrator.domain.scaling import Point, Term, mean_term
 from orchestrator.errors import UsageError
 from orchestrator.ledger import Ledger
 from orchestrator.report.measured import Source
+from orchestrator.report.steady import steady_part
 from trainer.errors import ConfigError
 from trainer.record import Record
 from trainer.workloads import Workload, get_workload
@@ -99,8 +100,7 @@ def _sweep(name: str, group: Sequence[Source], found: Measurements, ledger: Ledg
         global_batch=records[0].parameters.global_batch_size,
         sample=_sample(records, found.workload),
         points=tuple(
-            Point(_epoch_samples(record), record.timings.steady_epoch_s or 0.0, begun.index(record.started_at))
-            for record in records
+            Point(_epoch_samples(record), _steady_s(record), begun.index(record.started_at)) for record in records
         ),
         once=_mean(once),
         around=_mean(lives) if len(lives) > 1 else None,
@@ -117,13 +117,17 @@ def _epoch_samples(record: Record) -> int:
     return max(epoch.samples for epoch in record.epochs if epoch.steady)
 
 
+def _steady_s(record: Record) -> float:
+    """As `compare` has it: without leading epochs that drift."""
+    return steady_part(record).epoch_s or 0.0
+
+
 def _eval_s(record: Record) -> float:
     return median(epoch.eval_s for epoch in record.epochs if epoch.steady)
 
 
 def _once_s(record: Record) -> float:
-    steady_s = record.timings.steady_epoch_s or 0.0
-    return max(0.0, record.timings.total_s - len(record.epochs) * (steady_s + _eval_s(record)))
+    return max(0.0, record.timings.total_s - len(record.epochs) * (_steady_s(record) + _eval_s(record)))
 
 
 def _around_s(record: Record, ledger: Ledger) -> float | None:
@@ -136,25 +140,28 @@ def _around_s(record: Record, ledger: Ledger) -> float | None:
 
 
 def _usable(sources: Sequence[Source]) -> tuple[list[Source], list[str]]:
-    used, notes = [], []
+    used, notes = dict[object, Source](), list[str]()
     for source in sources:
         record = source.record
+        training = (source.accelerator, record.run_id, record.started_at)
         why = ""
         if record.status != "succeeded":
             why = f"it {record.status}"
         elif len(record.parts) > 1:
             why = "it was stopped and resumed"
-        elif record.timings.steady_epoch_s is None:
+        elif record.timings.steady_epoch_s is None or not _steady_s(record):
             why = "it has one epoch, so no steady one (--epochs 3 or more)"
         elif not (record.parameters.train_samples and record.parameters.test_samples):
             why = "its record does not say how many samples there were"
+        elif training in used:
+            why = "it is a copy of another record"
         if why:
             notes.append(f"{record.run_id} is not used: {why}")
         else:
-            used.append(source)
+            used[training] = source
     if not used:
         raise UsageError("; ".join(notes) or "--from names no run", "measure a sweep: `launch --data-size N,M,L`")
-    return used, notes
+    return list(used.values()), notes
 
 
 def _same(what: str, values: Sequence[T]) -> T:
@@ -172,9 +179,7 @@ def _by_accelerator(sources: Sequence[Source], wanted: Sequence[str]) -> dict[st
     """Runs by what they ran on; records from elsewhere name no type, so the one of --accel is theirs."""
     groups: dict[str, list[Source]] = {}
     for source in sources:
-        device = source.record.device
-        described = f"{device.kind} x{device.count}" if device else "unknown device"
-        name = source.accelerator or (wanted[0] if len(wanted) == 1 else described)
+        name = source.accelerator or (wanted[0] if len(wanted) == 1 else source.ran_on)
         groups.setdefault(name, []).append(source)
     missing = [name for name in wanted if name not in groups]
     if missing:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from orchestrator.domain.runs import RunState
 from tests.cli.conftest import Shell
+from tests.unit.world import World
 
 GOOGLE = {"ORCHESTRATE_PROJECT": "my-project-1"}
 HOST = "host:me@[fd00::7]"
@@ -28,6 +30,19 @@ def test_beside_a_rented_one_only_that_is_priced(run_cli: Shell) -> None:
     assert float(rented["worst_case_usd"]) > 0
     said = run_cli("estimate", "--accel", f"{HOST},t4").stdout
     assert f"{HOST}: at most $0.00 = 0.0 % of your $300.00 credit; not rented;" in said
+
+
+def test_more_time_for_a_run_that_waits_for_its_turn_does_not_begin_it(run_cli: Shell) -> None:
+    """Its launch does, in its order; the machine is not even asked. Nothing is rented, so a credit of 0 will do."""
+    assert run_cli("budget", "set", "--credit", "0").exit == 0
+    world = World(run_cli.home / "local")
+    [run] = world.admit("host:me@box", checkpoint_every="1")
+    done = run_cli("extend", run.id, "--hours", "2", "--yes")
+    assert (done.exit, world.ledger.run(run.id).state) == (0, RunState.PLANNED)
+    assert "goes on at its deadline" in done.stderr
+    assert "for 2 h at most, on host:me@box: not rented" in done.stderr
+    assert [attempt.max_hours for attempt in world.ledger.attempts(run.id)] == [None, 2]
+    world.ledger.close()
 
 
 def test_the_form_is_said_where_accelerators_are_listed_and_where_it_is_mistyped(run_cli: Shell) -> None:

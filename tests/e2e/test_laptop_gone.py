@@ -8,10 +8,9 @@ from decimal import Decimal
 
 import pytest
 
-from orchestrator.domain.plan import KILL_SLACK_S
+from orchestrator.domain.plan import KILL_SLACK_S, PARALLEL_RUNS
 from orchestrator.domain.runs import Attempt
 from orchestrator.ledger import Ledger
-from orchestrator.pipeline import PARALLEL_RUNS
 from tests.e2e.conftest import QUICK, Orchestrate, kill_hard, wait_until
 
 Step = tuple[str, str]

@@ -13,6 +13,7 @@ from orchestrator.extend import admit_extension, plan_extension
 from orchestrator.ledger import Credit
 from orchestrator.ports import CommandResult
 from orchestrator.recover import recover, teardown_runs
+from orchestrator.sums import past_runs
 from tests.unit.test_checkpoints import _flag
 from tests.unit.test_pipeline import _assert_clean
 from tests.unit.world import World
@@ -75,6 +76,7 @@ def test_run_with_more_time_goes_on_from_its_checkpoint_after_its_deadline(world
     assert second.billed_from >= first.gone_at
     assert _flag(jobs[1], "--resume_from") == _flag(jobs[0], "--checkpoint_dir")
     _assert_clean(world, after)
+    assert past_runs(world.ledger, "mnist-cnn", "t4") == [], "neither VM lived for all its epochs"
 
 
 def test_run_that_its_deadline_has_ended_is_taken_up_again(world: World) -> None:

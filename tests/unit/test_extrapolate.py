@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -222,13 +223,14 @@ def test_runs_that_differ_in_more_than_their_size_are_refused(
 
 
 def test_runs_that_cannot_be_used_are_named(ledger: Ledger) -> None:
-    """A failed one, and one with a single epoch; without them there is still a sweep."""
+    """A failed one, one with a single epoch, and a copy, which is no repeat; without them there is still a sweep."""
     failed = Source("/f", record(8000, 1.0, run_id="r-failed", status="failed"), "t4")
     single = record(8000, 1.0, run_id="r-single")
     single = single.model_copy(update={"timings": single.timings.model_copy(update={"steady_epoch_s": None})})
-    found = ask(ledger, [*sweep(), failed, Source("/s", single, "t4")], 1e6)
-    assert [note.split()[0] for note in found.notes] == ["r-failed", "r-single"]
-    assert found.answers[0].line.largest == 4000
+    copy = replace(sweep()[0], path="/copy")
+    found = ask(ledger, [*sweep(), failed, Source("/s", single, "t4"), copy], 1e6)
+    assert [note.split()[0] for note in found.notes] == ["r-failed", "r-single", "r-aaaaaa"]
+    assert (found.answers[0].line.largest, found.answers[0].runs) == (4000, 9)
     with pytest.raises(UsageError, match="r-failed is not used"):
         ask(ledger, [failed], 1e6)
 
@@ -238,6 +240,7 @@ def test_a_machine_without_a_price_has_an_unknown_cost_and_flags_must_match_the_
     anonymous = sweep(accelerator=None)
     assert answer(ledger, anonymous, 1e6).accelerator == "tpu x8"
     assert answer(ledger, anonymous, 1e6).cost is None
+    assert "boot disk" not in {place.name for place in answer(ledger, anonymous, 1e12).places}, "nobody knows its size"
     named = answer(ledger, anonymous, 1e6, accelerators=("v3-8",))
     assert (named.accelerator, named.cost is not None) == ("v3-8", True)
     with pytest.raises(UsageError, match="no run on l4"):

@@ -10,13 +10,17 @@ from pathlib import Path
 import pytest
 
 from infra.host.known import known_keys
+from orchestrator.cli.driving import count_billable
 from orchestrator.domain.accelerators import accelerator
 from orchestrator.domain.hosts import HostAddress, parse_host
 from orchestrator.domain.names import bucket_of, work_dir
 from orchestrator.errors import HostKeyRejected, UsageError
+from orchestrator.estimate import Expected
+from orchestrator.extend import admit_extension, plan_extension
 from orchestrator.guard import must_stop
 from orchestrator.ledger import Freeze
 from orchestrator.pipeline import shares_machine
+from tests.fakes import FakeVmProvider
 from tests.unit.world import World
 
 
@@ -74,6 +78,36 @@ def test_a_run_on_a_host_costs_nothing_and_needs_no_money(tmp_path: Path) -> Non
     assert world.ledger.committed_usd() == 0
 
 
+def test_a_run_on_a_host_is_extended_without_any_credit(tmp_path: Path) -> None:
+    """As it was launched: on Google Cloud too, where none is stated."""
+    world = World(tmp_path)
+    [run] = world.admit("host:me@box", checkpoint_every="1")
+    prices, now = world.services.prices, world.clock.now()
+    planned = plan_extension(run.id, Decimal(1), ledger=world.ledger, prices=prices, simulated=False, now=now)
+    assert admit_extension(planned, world.ledger, prices).reserved_usd == 0
+
+
+def test_a_host_that_is_off_does_not_leave_the_end_of_other_runs_unproven(tmp_path: Path) -> None:
+    """Another launch's: nothing of these runs can be on it. Their own counts, and so does any zone of a cloud."""
+    world = World(tmp_path)
+    vm, [host] = world.launch("t4"), world.admit("host:me@off")
+    off = FakeVmProvider(world.clock, api="gpu")
+    off.unreachable.add("me@off")
+    services = replace(world.services, vms={**world.services.vms, "host:me@off": off})
+    assert count_billable(services, [vm]) == (0, [])
+    assert count_billable(services, [host]) == (None, ["whatever is in me@off, which did not answer"])
+    off.unreachable.add("us-central1-a")
+    assert count_billable(services, [vm])[0] is None
+
+
+def test_hours_of_runs_on_one_host_add_up(tmp_path: Path) -> None:
+    """Three of them take three hours, though three rented ones beside them take one."""
+    plan = World(tmp_path).plan("host:me@box,t4", repeats=3)
+    expected = replace(plan, expected=[Expected(Decimal(1), Decimal(0), "")] * 6).all_expected
+    assert expected is not None
+    assert expected.hours == 3
+
+
 def test_runs_on_one_host_wait_for_each_other_and_rented_ones_do_not(tmp_path: Path) -> None:
     """Two at a time on one machine would measure each other."""
     runs = World(tmp_path).plan("host:me@box,t4,host:me@other", repeats=2).runs
@@ -121,9 +155,9 @@ def test_the_key_is_found_where_openssh_wrote_it(tmp_path: Path, key: str, host:
 
 
 def test_a_key_that_is_not_known_or_revoked_is_refused_with_what_would_add_it(tmp_path: Path, key: str) -> None:
-    """Verification first, then the command."""
+    """Verification first, then the command. Revoked is what ssh(1) calls so, which is for all machines as a rule."""
     file = tmp_path / "known_hosts"
-    file.write_text(f"box {key}\n@revoked box {key}\n* {key}\n")
+    file.write_text(f"box {key}\n@revoked * {key}\n* {key}\n")
     with pytest.raises(HostKeyRejected) as caught:
         known_keys(HostAddress("me", "box"), (file,))
     assert "ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub" in caught.value.hint

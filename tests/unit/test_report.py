@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
+from orchestrator.cli.output import print_json
 from orchestrator.errors import UsageError
 from orchestrator.report.comparison import Comparison, compare_sources, epoch_usd
 from orchestrator.report.measured import Source, measured
@@ -182,3 +184,10 @@ def test_a_tiny_cost_is_not_shown_as_nothing() -> None:
     """An epoch of a second on a cheap GPU costs a hundredth of a cent."""
     assert epoch_usd(Decimal("0.000042")) == "$0.000042"
     assert epoch_usd(Decimal("0.25")) == "$0.25"
+    assert epoch_usd(Decimal("0.00000078")) == "$0.00000078", "milliseconds on a cheap GPU"
+
+
+def test_cheap_epochs_keep_their_digits_in_json_too(capsys: pytest.CaptureFixture[str]) -> None:
+    """They would all be 0.000001; dollars and cents are as ever."""
+    print_json([Decimal("0.000000777777777"), Decimal("1.23456789"), Decimal("0.50"), Decimal(0)])
+    assert json.loads(capsys.readouterr().out) == ["0.000000777778", "1.234568", "0.50", "0"]

@@ -81,6 +81,23 @@ def test_a_second_vm_adds_to_the_stages_it_goes_through_again(tmp_path: Path) ->
     assert found == {"provision": 70.0, "prepare": 20.0, "train": 90.0, "collect": 4.0, "teardown": 20.0}
 
 
+def test_the_days_between_the_end_of_a_run_and_its_extension_are_no_stage(tmp_path: Path) -> None:
+    """It was over: nobody waited for a teardown."""
+    events = [
+        event(0, Stage.PROVISION, "intend it"),
+        event(30, Stage.PREPARE, "provision done"),
+        event(40, Stage.DONE, "teardown done"),
+        event(200_000, Stage.PROVISION, "intend it", 2),
+        event(200_030, Stage.PREPARE, "provision done", 2),
+    ]
+    both = [
+        attempt(tmp_path, 1, armed=0, billed=0, gone=40),
+        attempt(tmp_path, 2, armed=199_990, billed=200_000, gone=200_100),
+    ]
+    found = {each.stage.value: each.seconds for each in stage_times(events, both)}
+    assert found == {"provision": 70.0, "teardown": 10.0}
+
+
 def test_without_events_there_are_no_stages() -> None:
     """A record file from elsewhere."""
     assert stage_times([], []) == ()

@@ -43,6 +43,14 @@ def test_one_run_or_no_scatter_at_all_gives_no_interval(left: list[float], right
     assert more_repeats(left, right) is None
 
 
+def test_repeats_that_scatter_wildly_are_undecided_and_no_overflow() -> None:
+    """Two runs a side, one of them stalled, among a hundred comparisons: an interval wider than any float."""
+    wild = ([1.0, 6.0], [1.0, 1.001])
+    assert not differs(*wild, 0.05 / 100)
+    low, high = ratio_interval(*wild, 0.05 / 100) or (1.0, 1.0)
+    assert 0 < low < 1e-6 < 1e6 < high < math.inf
+
+
 def test_few_runs_that_scatter_more_than_many_do_not_shrink_the_interval() -> None:
     """Two runs against five, the two scattering twice as much: Welch's interval would miss the truth in 10 %."""
     rng = Random(3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from orchestrator.ledger import Credit
 from orchestrator.pipeline import drive_all
 from orchestrator.recover import recover
 from orchestrator.stages.context import Progress
+from tests.records import make_record, write_record
 from tests.unit.world import World
 
 SWEEP = {"batch_sizes": (256, 512), "repeats": 4}
@@ -177,11 +179,42 @@ def test_run_that_does_not_fit_any_more_is_refused_and_said(world: World) -> Non
     assert [len(world.ledger.attempts(run.id)) for run in ended] == [1, 0, 0]
 
 
+def test_learning_rate_that_is_no_number_is_refused_before_anything_is_held(world: World) -> None:
+    """The trainer would refuse it, on a machine that is rented already; a file can say `nan` as well as a flag."""
+    with pytest.raises(UsageError, match="--learning-rate: nan"):
+        world.plan("t4", learning_rate=float("nan"))
+
+
 def test_run_that_has_not_begun_cannot_be_extended(world: World) -> None:
     """It holds nothing yet: what an extension held would be taken for its first attempt."""
     [run, *_] = world.admit("t4", repeats=2, run_by_run=True, checkpoint_every="1")
     with pytest.raises(UsageError, match="has not begun"):
         check_extendable(run, world.ledger.granted(run.id))
+    with pytest.raises(UsageError, match="is not needed: the verdict stands"):
+        check_extendable(replace(run, attempt=1, state=RunState.NOT_NEEDED, stage=Stage.DONE), None)
+
+
+def test_round_of_which_no_run_left_a_record_decides_nothing(world: World) -> None:
+    """All of them fail before they train: there is nothing to compare, and nothing to stumble over."""
+    runs = world.admit("v3-8,t4", repeats=3)
+    for run in runs:
+        if run.spec.repeat < 3:
+            world.ledger.update_run(run.id, state=RunState.FAILED, stage=Stage.DONE)
+    assert Verdicts(world.ledger).stood_before(runs[-1]) is None
+
+
+def test_machine_of_the_users_is_paired_with_spot_vms(world: World) -> None:
+    """It is no spot VM itself; the verdict is looked for all the same."""
+    runs = world.admit("host:me@box,t4", repeats=3, spot=True)
+    assert [run.spec.spot for run in runs[:2]] == [False, True]
+    for run in runs:
+        if run.spec.repeat < 3:
+            steady_s = (1.0 if run.spec.spot else 3.0) + run.spec.repeat / 100
+            kind = "gpu" if run.spec.spot else "cpu"
+            made = make_record(run.id, kind=kind, count=1, epoch_s=(9.0, *[steady_s] * 3), seed=run.spec.seed)
+            path = write_record(world.home / run.id / "record.json", made)
+            world.ledger.update_run(run.id, state=RunState.SUCCEEDED, stage=Stage.DONE, record=str(path))
+    assert Verdicts(world.ledger).stood_before(runs[-1]) == 2
 
 
 def test_stopped_sweep_rents_nothing_more(world: World) -> None:
