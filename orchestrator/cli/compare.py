@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("what", nargs=-1, metavar="[RUN|EXPERIMENT|FILE]...")
+@click.option("--all", "every", is_flag=True, help="Show every table of every run.")
 @click.option("--html", "page", type=click.Path(path_type=Path), metavar="FILE", help="Write one page with plots.")
 @click.option("--csv", "folder", type=click.Path(path_type=Path), metavar="FOLDER", help="Write all tables as CSV.")
 @click.option("--target-accuracy", type=float, metavar="SHARE", help="When was it reached, at what cost? 0.97 = 97 %.")
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 @output.json_option
 def compare(
     what: tuple[str, ...],
+    every: bool,
     page: Path | None,
     folder: Path | None,
     target_accuracy: float | None,
@@ -41,7 +43,7 @@ def compare(
     from orchestrator.cli.compare_view import show_answer
     from orchestrator.report.answer import make_answer
     from orchestrator.report.gather import sources_named
-    from orchestrator.report.table import all_sheets
+    from orchestrator.report.table import all_sheets, short_sheets
 
     with output.opened(as_json=as_json) as project:
         sources = sources_named(what, project.ledger)
@@ -51,7 +53,7 @@ def compare(
     if as_json:
         output.print_json(answer.model_dump())
     else:
-        show_answer(answer, all_sheets(answer))
+        show_answer(answer, all_sheets(answer) if every else short_sheets(answer))
 
 
 def _write(answer: Answer, page: Path | None, folder: Path | None) -> list[Path]:

@@ -19,14 +19,14 @@ def show_comparison(runs: Sequence[Run], ledger: Ledger | None = None) -> None:
     """Print the comparison of those runs that have records; with fewer than two, say so. Costs come from the ledger."""
     from orchestrator.report.answer import make_answer
     from orchestrator.report.gather import sources_of_runs
-    from orchestrator.report.table import sheets
+    from orchestrator.report.table import short_sheets
 
     sources = sources_of_runs(runs, ledger)
     if not sources:
         output.say("no run has a record: nothing to compare")
         return
     answer = make_answer(sources, force=True)  # the money is spent: what makes it void is shown, not refused
-    show_answer(answer, sheets(answer))
+    show_answer(answer, short_sheets(answer))
 
 
 def show_answer(answer: Answer, shown: Sequence[Sheet]) -> None:
@@ -45,6 +45,7 @@ def show_answer(answer: Answer, shown: Sequence[Sheet]) -> None:
         for row in sheet.rows:
             table.add_row(*(Text(one_line(cell)) for cell in row))
         output.print_table(table)
-    output.say(f"target accuracy: {answer.target}")
     for line in dict.fromkeys(line for sheet in shown for line in sheet.legend):
         output.say(line)
+    output.say(f"target accuracy: {answer.target}")
+    output.say("`orchestrate compare --all` shows every table of every run, `--html FILE` with plots")

@@ -14,6 +14,7 @@ from orchestrator.report.answer import Answer, Group
 from orchestrator.report.measured import Measured
 from orchestrator.report.pairing import SIMULATED, epoch_usd
 
+FEW_RUNS = 6
 _STAGES = (Stage.PROVISION, Stage.PREPARE, Stage.TRAIN, Stage.COLLECT, Stage.TEARDOWN)
 
 
@@ -35,6 +36,13 @@ def sheets(answer: Answer) -> tuple[Sheet, ...]:
         _sheet(answer, "Speed, steps in ms", _SPEEDS, _SPEEDS_LEGEND),
         _sheet(answer, "Result and cost", _RESULTS, _RESULTS_LEGEND),
     )
+
+
+def short_sheets(answer: Answer) -> tuple[Sheet, ...]:
+    """What leaves the verdict on the screen: a row for each run where they are few, else what was held against what."""
+    if len(answer.runs) <= FEW_RUNS or not answer.pairings:
+        return sheets(answer)
+    return (_pair_sheet(answer), *_batch_sheets(answer))
 
 
 def all_sheets(answer: Answer) -> tuple[Sheet, ...]:

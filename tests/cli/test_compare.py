@@ -63,7 +63,7 @@ def _lines(text: str) -> list[str]:
 @pytest.mark.usefixtures("records")
 def test_two_record_files_side_by_side(run_cli: Shell) -> None:
     """A folder means the record.json in it; one run each is called an observation; differences are named."""
-    done = run_cli("compare", "tpu", "gpu/record.json", "tpu/record.json")
+    done = run_cli("compare", "tpu", "gpu/record.json", "tpu/record.json", "--all")
     assert done.exit == 0
     assert _lines(done.stdout) == TEXT
     assert done.stderr.startswith(LOCAL)
