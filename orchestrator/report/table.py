@@ -206,10 +206,11 @@ _DATA_LEGEND = ("data MB: the data set in the bucket; read MB: shard files, all 
 
 
 def _pair_sheet(answer: Answer) -> Sheet:
-    figures = ("batch", "faster s", "slower s", "runs", "times as fast", "95 %", "times as dear", "95 % of that")
+    sizes, ratios = ("samples", "batch"), ("times as fast", "95 %", "times as dear", "95 % of that")
+    figures = (*sizes, "faster s", "slower s", "runs", *ratios)
     rows = tuple(
         (
-            *(pair.workload, pair.faster, pair.slower, _whole(pair.global_batch)),
+            *(pair.workload, pair.faster, pair.slower, _count(pair.train_samples), _whole(pair.global_batch)),
             *(number(pair.faster_s), number(pair.slower_s), f"{pair.faster_runs}, {pair.slower_runs}"),
             *(f"{pair.ratio:.2f}", _interval(pair.interval)),
             # The ratio of what an epoch costs is slower / faster: turned over it says what the speed is paid with.

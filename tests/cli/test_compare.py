@@ -32,8 +32,8 @@ run accelerator batch workload samples data MB read MB read from epochs seed pre
 r-aaaaaa tpu x8 256 mnist-cnn 1,024 - 0.001 bucket, region unknown 4 0 float32 2.20.0
 r-bbbbbb gpu x1 256 mnist-cnn 1,024 - 0.001 bucket, region unknown 4 1 float32 2.20.0
 Pairs
-workload faster slower batch faster s slower s runs times as fast 95 % times as dear 95 % of that verdict
-mnist-cnn tpu x8 gpu x1 256 2.50 5.00 1, 1 2.00 - - - observation
+workload faster slower samples batch faster s slower s runs times as fast 95 % times as dear 95 % of that verdict
+mnist-cnn tpu x8 gpu x1 1,024 256 2.50 5.00 1, 1 2.00 - - - observation
 Published for the same workloads
 from workload accelerator batch samples epochs epoch s µs/sample total s accuracy MB
 W3 mnist-cnn GPU 256 60,000 - 6.00 94.0 - - -
