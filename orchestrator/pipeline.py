@@ -63,13 +63,11 @@ def drive_all(
             for run in list(waiting):
                 if len(driven) == services.parallel_runs:
                     break
-                ctx = RunContext(services, run.id, report, stop)
-                before = (*driven.values(), *waiting)
-                if shares_machine(run, driven.values()):
+                in_hand = (*driven.values(), *waiting)
+                if shares_machine(run, driven.values()) or (not stop.is_set() and verdicts.must_wait(run, in_hand)):
                     continue
-                if (stop.is_set() or not verdicts.must_wait(run, before)) and _may_begin(
-                    ctx, verdicts, alone=not driven
-                ):
+                ctx = RunContext(services, run.id, report, stop)
+                if _may_begin(ctx, verdicts, alone=not driven):
                     waiting.remove(run)
                     driven[pool.submit(_drive_locked, ctx)] = run
             for future in wait(driven, return_when=FIRST_COMPLETED).done:

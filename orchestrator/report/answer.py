@@ -70,13 +70,12 @@ def make_answer(sources: Sequence[Source], *, force: bool = False, target_accura
 
 def with_targets(runs: Sequence[Measured], asked: float | None) -> Iterable[Measured]:
     """Each run with the first epoch after which it had reached the target; without one asked for by DEFAULT_TARGET."""
+    lowest: dict[str, float] = {}
     for run in runs:
-        finals = [
-            other.accuracy
-            for other in runs
-            if other.workload == run.workload and other.status == "succeeded" and other.accuracy is not None
-        ]
-        target = asked if asked is not None else min(finals, default=None)
+        if run.status == "succeeded" and run.accuracy is not None:
+            lowest[run.workload] = min(run.accuracy, lowest.get(run.workload, 1.0))
+    for run in runs:
+        target = lowest.get(run.workload) if asked is None else asked
         if target is None:
             yield run
             continue
