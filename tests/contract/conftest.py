@@ -1,4 +1,4 @@
-"""What do the contract suites share? One local cloud for the session."""
+"""What do the contract suites share? One local cloud for the session, and a machine of the user's."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.contract.cloud import LocalCloud, running
+from tests.loopback import Loopback, loopback
 
 
 @pytest.fixture(scope="session")
@@ -14,3 +15,10 @@ def local_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud
     """A local cloud in a subprocess."""
     with running(tmp_path_factory.mktemp("cloud")) as cloud:
         yield cloud
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
+    """A machine of the user's: an SSH server on this one."""
+    with loopback(tmp_path_factory.mktemp("loopback")) as made:
+        yield made

@@ -27,15 +27,9 @@ from orchestrator.errors import (
 from orchestrator.ports import Vm, VmRef, VmSpec, VmState, Worker
 from tests.contract.cloud import eventually
 from tests.fakes import FakeObjectStore, FakeShells
-from tests.loopback import Loopback, loopback
+from tests.loopback import Loopback
 
 _numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
-    with loopback(tmp_path_factory.mktemp("loopback")) as made:
-        yield made
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ What is said there of buckets is said of a cloud's project: here the machine is 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from tests.contract.test_object_store import (  # noqa: F401 - the same tests, o
     test_what_does_not_exist_is_not_found,
     test_what_is_uploaded_comes_back,
 )
-from tests.loopback import Loopback, loopback
+from tests.loopback import Loopback
 
 
 class HostStoreRig:
@@ -36,12 +35,6 @@ class HostStoreRig:
 
     def overwrite(self, bucket: str, name: str, content: bytes) -> None:
         (self.root / name).write_bytes(content)
-
-
-@pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
-    with loopback(tmp_path_factory.mktemp("loopback")) as made:
-        yield made
 
 
 @pytest.fixture
