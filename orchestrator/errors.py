@@ -256,6 +256,8 @@ class RemoteCommandFailed(CloudError):
     def __init__(self, command: str, status: int, tail: str) -> None:
         super().__init__(f"`{command}` on the VM ended with status {status}: {tail.strip()[-600:]}")
         self.status = status
+        self.last_line = tail.strip().rpartition("\n")[2]
+        """What a program says last is why it ended; above it libraries have had their say."""
 
 
 class BadArtifact(CloudError):

@@ -184,6 +184,8 @@ def _epoch(index: int, wall_s: float) -> Epoch:
         idle_cpu_s=0.0,
         cpu_wait_s=0.0,
         cpu_wait_s_reason=None,
+        cpu_steal_s=0.0,
+        cpu_steal_s_reason=None,
         checkpoint_s=0.0,
         eval_s=0.25,
         bytes_read=0,

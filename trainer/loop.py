@@ -18,7 +18,7 @@ from trainer.config import Config
 from trainer.errors import Interrupted, TrainingFailed
 from trainer.flush import Flusher
 from trainer.log import Instant, log, now
-from trainer.machine import cpu_wait_s
+from trainer.machine import cpu_steal_s, cpu_wait_s
 from trainer.model import Model
 from trainer.program import Evaluation, Testing, TrainBlock, Training
 from trainer.progress import ProgressReporter
@@ -72,6 +72,7 @@ class _Trained:
     teardown_s: float
     cpu_s: float
     cpu_wait_s: float | None
+    cpu_steal_s: float | None
     checkpoint_s: float
     bytes_read: int
     steps: int
@@ -139,7 +140,8 @@ class EpochLoop:
         """Train one epoch; its two log lines carry the very moments that are recorded."""
         start = self.position
         with self._bookkeeping():
-            read_before, waited_before_s = self.training.bytes_read(), cpu_wait_s()
+            read_before = self.training.bytes_read()
+            waited_before_s, stolen_before_s = cpu_wait_s(), cpu_steal_s()
         cpu_before_s = time.process_time()
         started = now()
         log(f"{title} start", started)
@@ -151,7 +153,7 @@ class EpochLoop:
             cpu_s = time.process_time() - cpu_before_s
         teardown_s = now().seconds_since(ended)
         with self._bookkeeping():
-            waited_s = cpu_wait_s()
+            waited_s, stolen_s = cpu_wait_s(), cpu_steal_s()
         self.recorder.accounts.add("input_wait", opening_s)
         self.recorder.accounts.add("teardown", teardown_s)
         trained = _Trained(
@@ -163,6 +165,7 @@ class EpochLoop:
             teardown_s=teardown_s,
             cpu_s=cpu_s,
             cpu_wait_s=_difference(waited_s, waited_before_s),
+            cpu_steal_s=_difference(stolen_s, stolen_before_s),
             checkpoint_s=checkpoint_s,
             bytes_read=self.training.bytes_read() - read_before,
             steps=self.training.steps - start.step,
@@ -270,6 +273,8 @@ class EpochLoop:
             idle_cpu_s=max(0.0, wall_s + trained.checkpoint_s - trained.cpu_s / self.recorder.cores),
             cpu_wait_s=trained.cpu_wait_s,
             cpu_wait_s_reason=reason_unless(trained.cpu_wait_s, "this operating system does not tell"),
+            cpu_steal_s=trained.cpu_steal_s,
+            cpu_steal_s_reason=reason_unless(trained.cpu_steal_s, "this operating system does not tell"),
             checkpoint_s=trained.checkpoint_s,
             eval_s=eval_s,
             bytes_read=trained.bytes_read,

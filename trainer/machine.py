@@ -58,6 +58,18 @@ def cpu_wait_s() -> float | None:
     return waited_ns / 1e9
 
 
+def cpu_steal_s() -> float | None:
+    """Return the seconds, of all cores together, that the hypervisor gave to other machines; None where unknown.
+
+    Counted since boot, in ticks of mostly 10 ms, by Linux (`steal` in proc_stat(5)); 0 where there is no hypervisor.
+    """
+    try:
+        steal_ticks = int(Path("/proc/stat").read_text().split()[8])
+    except (OSError, ValueError, IndexError):
+        return None
+    return steal_ticks / os.sysconf("SC_CLK_TCK")
+
+
 def _cpu_model() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

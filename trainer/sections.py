@@ -219,9 +219,10 @@ class Epoch(Section):
     samples: in which it made the epoch's order). teardown_s: ending the epoch's input, after `ended_at`. checkpoint_s:
     checkpoints within and after it. idle_cpu_s: wall_s - CPU seconds of this process / cores, at least 0. cpu_wait_s:
     seconds, summed over this process's threads, in which one was ready to run and had no CPU, teardown included: what a
-    busy machine added. loss: mean training loss, dropout on. part: the part of the run that ended it. start_step: 0, or
-    where that part resumed; steps, samples and times count from there. steady: not the first of its part, not resumed,
-    no checkpoint inside.
+    busy machine added. cpu_steal_s: the same of other machines on the same hardware: seconds of all cores together that
+    the hypervisor took, in ticks of 10 ms. loss: mean training loss, dropout on. part: the part of the run that ended
+    it. start_step: 0, or where that part resumed; steps, samples and times count from there. steady: not the first of
+    its part, not resumed, no checkpoint inside.
     """
 
     index: int = Field(ge=1)
@@ -236,6 +237,8 @@ class Epoch(Section):
     idle_cpu_s: Seconds
     cpu_wait_s: Seconds | None
     cpu_wait_s_reason: str | None
+    cpu_steal_s: Seconds | None = None
+    cpu_steal_s_reason: str | None = "the record is older than this figure"
     checkpoint_s: Seconds
     eval_s: Seconds
     bytes_read: int

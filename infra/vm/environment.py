@@ -3,8 +3,9 @@
 
 Usage: environment.py tpu|gpu|host. Prints one JSON line {"python": PATH, "installed": bool} last, on a host also its
 NVIDIA GPUs as "gpus": N. Standard library only.
-One TF version everywhere, or a comparison is unfair: 2.20.0 is the newest that exists for TPUs. `tensorflow-tpu`
-2.20.0 accepts libtpu versions with which `import tensorflow` aborts, so libtpu is pinned too.
+What is installed is one TF version everywhere, or a comparison is unfair: 2.20.0 is the newest that exists for TPUs. A
+machine that has 2.21 keeps it; records say which, and `compare` when two differ. `tensorflow-tpu` 2.20.0 accepts libtpu
+versions with which `import tensorflow` aborts, so libtpu is pinned too.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import subprocess
 import sys
 
 TENSORFLOW = "2.20.0"
+SUITABLE = ("2.20.0", "2.21.0")
+"""What the trainer is tested with."""
 # The last two decode photos; few workloads need them, but one environment for all is simpler, and they are small.
 SHARED = ["pydantic>=2.7,<3", "google-crc32c>=1.5,<2", "opencv-python-headless>=4.9,<6", "simplejpeg>=1.8,<2"]
 REQUIREMENTS = {
@@ -27,12 +30,12 @@ CHECK = (
     "import importlib.metadata as m, pydantic, google_crc32c, simplejpeg, cv2\n"
     "names = ('tensorflow', 'tensorflow-cpu', 'tensorflow-tpu')\n"
     "found = {d.metadata['Name'].replace('_', '-'): d.version for d in m.distributions() if d.metadata['Name']}\n"
-    f"raise SystemExit(not any(found.get(n) == {TENSORFLOW!r} for n in names))"
+    f"raise SystemExit(not any(found.get(n) in {SUITABLE!r} for n in names))"
 )
 
 
 def suits(python: str) -> bool:
-    """Whether this interpreter has what the trainer imports, in the pinned version."""
+    """Whether this interpreter has what the trainer imports, in a version it is tested with."""
     try:
         done = subprocess.run([python, "-c", CHECK], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=120)
     except (OSError, subprocess.TimeoutExpired):

@@ -76,13 +76,13 @@ def measurements(sources: Sequence[Source]) -> Measurements:
 
 
 def _busy(records: Sequence[Record]) -> list[str]:
-    """Whether other programs took so much of the machine that the times say little."""
-    waits = [sum(epoch.cpu_wait_s or 0.0 for epoch in each.epochs) for each in records]
+    """Whether other programs, or other machines on the same hardware, took so much that the times say little."""
+    waits = [sum((epoch.cpu_wait_s or 0.0) + (epoch.cpu_steal_s or 0.0) for epoch in each.epochs) for each in records]
     walls = [sum(epoch.wall_s for epoch in each.epochs) * each.host.cores for each in records]
     share = sum(waits) / sum(walls) if sum(walls) else 0.0
     if share < _BUSY_SHARE:
         return []
-    return [f"the machine was busy with other programs: its threads waited for a CPU {share:.0%} of all cores' time"]
+    return [f"the machine was busy with others: its threads waited for a CPU {share:.0%} of all cores' time"]
 
 
 def sweeps(found: Measurements, wanted: Sequence[str], ledger: Ledger) -> list[Sweep]:

@@ -142,7 +142,6 @@ def _check_devices(ctx: RunContext, shell: RemoteShell, argv: list[str], work: s
     try:
         found = shell.run(probe, timeout_s=ctx.services.pace.setup_timeout_s)
     except RemoteCommandFailed as cause:
-        raise TrainingFailed(
-            f"it cannot train there with {argv[argv.index('trainer') + 2]}: {cause.sentence}"
-        ) from cause
+        strategy = argv[argv.index("trainer") + 2]
+        raise TrainingFailed(f"it cannot train there with {strategy}: {cause.last_line or cause.sentence}") from cause
     ctx.note("devices: " + found.stdout.strip().splitlines()[-1])

@@ -182,9 +182,11 @@ def test_no_epoch_of_sixty_stalls(runs: Runs, name: str, sample: PreparedDataset
 
 def test_stall_inside_an_epoch_is_seen(runs: Runs) -> None:
     """As with Keras, where the next epoch's first batch pays for the end of the one before: idle, not teardown."""
-    epochs = [epoch.model_copy(update={"cpu_wait_s": 0.0}) for epoch in runs["stall-resident"].epochs[1:4]]
+    quiet = {"cpu_wait_s": 0.0, "cpu_steal_s": 0.0}
+    epochs = [epoch.model_copy(update=quiet) for epoch in runs["stall-resident"].epochs[1:4]]
     late = epochs[-1].model_copy(update={"index": 99, "idle_cpu_s": max(each.idle_cpu_s for each in epochs) + 0.03})
     assert 99 in stalled([*epochs, late])
+    assert 99 not in stalled([*epochs, late.model_copy(update={"cpu_steal_s": 0.03})])
 
 
 def test_streamed_epochs_train_what_resident_ones_do(runs: Runs) -> None:
