@@ -44,7 +44,7 @@ def test_photos_are_split_named_counted_and_mixed(photos: Path, tmp_path: Path) 
     assert manifest.class_names == ("class_0", "class_1", "class_2")
     assert (manifest.splits.train.class_counts, manifest.splits.test.class_counts) == ((24,) * 3, (6,) * 3)
     assert (manifest.split_rule, manifest.source) == ("20% of each class at random (seed 0)", "folder")
-    assert (manifest.encoding, manifest.jpeg_quality, manifest.image_shape) == ("jpeg", 90, (24, 24, 3))
+    assert (manifest.encoding, manifest.jpeg_quality, manifest.image_shape) == ("jpeg", 85, (24, 24, 3))
     assert (manifest.image_size, manifest.frames) == (24, None)
     assert parse_manifest(manifest.to_json(), "here") == manifest
     assert verify_dataset(prepared.directory) == manifest

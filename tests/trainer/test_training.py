@@ -238,6 +238,16 @@ def test_diverging_training_fails_and_says_so(trainer: Trainer, tmp_path: Path) 
     assert f"trainer: {record.error}" in finished.stderr
 
 
+def test_batch_larger_than_the_data_is_refused(trainer: Trainer, tmp_path: Path) -> None:
+    """Not one step could be made: exit code 2, and the record says which number to change."""
+    finished = trainer("--train_samples", "50", "--batch_size", "100", "--model_dir", tmp_path)
+    assert finished.returncode == 2
+    said = "--batch_size 100: is larger than the 50 training samples; use a smaller batch or more samples"
+    assert f"trainer: {said}" in finished.stderr
+    record = load_record(tmp_path / "record.json")
+    assert (record.status, record.error, record.epochs) == ("failed", said, ())
+
+
 def test_shard_damaged_in_the_middle_is_a_data_error(trainer: Trainer, sample: PreparedDataset, tmp_path: Path) -> None:
     """Same size, wrong bytes: TensorFlow's checksum finds it, the shard is named, and the record keeps the reason."""
     data = Path(shutil.copytree(sample.directory, tmp_path / "data"))

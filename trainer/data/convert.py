@@ -13,6 +13,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,13 +85,16 @@ def write_shards(
     journal.start(finished)
     progress(sum(shard.samples for shard in finished.values()))
     encode_item, stop = _encoder(kind, options), threading.Event()
+    # Files that stay as they are take almost only the interpreter: threads that read at once wait for it at each call.
+    # In turn, one reads its next megabyte while another hashes and writes its own, for which nobody needs it.
+    turn = threading.Lock() if options.keep_bytes else nullcontext()
     with ThreadPoolExecutor(options.workers or os.cpu_count() or 1, "convert") as pool:
         running: list[Future[Shard]] = []
         try:
             for shard in planned:
                 if shard.name not in finished:
                     examples = _examples(shard.items, encode_item, stop)
-                    running.append(pool.submit(write_shard, out_dir / shard.name, examples))
+                    running.append(pool.submit(write_shard, out_dir / shard.name, examples, turn))
             for future in as_completed(running):
                 written = future.result()
                 finished[written.name] = written

@@ -16,7 +16,7 @@ class PrepareOptions:
 
     image_size: int = 224  # pixels, of both sides: images are stretched to a square, as Keras does unasked
     keep_bytes: bool = False  # photos only: True packs the files as they are, and they are resized on every reading
-    quality: int = 90  # of the JPEGs that are written, 1 to 100
+    quality: int = 85  # of the JPEGs that are written, 1 to 100; docs/data.md says what it costs and saves
     frames: int = 16  # clips only: taken evenly over each clip
     seed: int = 0  # of the split and of the order in the shards
     test_share: float = 0.2  # of each class, where the folder has no test or val folder

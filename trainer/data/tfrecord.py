@@ -9,7 +9,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from pathlib import Path
 
@@ -21,6 +22,7 @@ _LENGTH_DELIMITED = 2
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
 _BLOCK_BYTES = 2**20
+_NO_TURNS = nullcontext()
 _ONE_BYTE = [bytes((value,)) for value in range(0x80)]
 
 
@@ -84,39 +86,28 @@ def frame(payload: Sequence[bytes]) -> list[bytes]:
     return [length, _masked(google_crc32c.value(length)), *payload, _masked(crc)]
 
 
-def write_shard(path: Path, examples: Iterable[tuple[bytes | Sequence[bytes], int]]) -> Shard:
-    """Write (image or frames, label) pairs to `path` and return what was written, with its checksums.
+Examples = Iterable[tuple[bytes | Sequence[bytes], int]]  # (image or frames, label)
 
-    The file appears under its name only when it is whole. Raises OSError.
+
+def write_shard(path: Path, examples: Examples, turn: AbstractContextManager[object] = _NO_TURNS) -> Shard:
+    """Write `examples` to `path` and return what was written, with its checksums.
+
+    `turn` is held while examples are made, and let go while they are hashed and written. The file appears under its
+    name only when it is whole. Raises OSError.
     """
     sha256, crc32c = hashlib.sha256(), 0
-    samples = written_bytes = waiting_bytes = 0
-    waiting: list[bytes] = []
+    samples = written_bytes = 0
     partial = path.with_name(path.name + ".partial")
     try:
         with partial.open("wb", buffering=0) as file:
-
-            def flush() -> None:
-                # Large pieces: writing and hashing let other threads run, and each time to start again costs.
-                nonlocal crc32c, written_bytes
-                block = b"".join(waiting)
-                waiting.clear()
+            for block, block_samples in _blocks(examples, turn):
                 sha256.update(block)
                 crc32c = google_crc32c.extend(crc32c, block)
-                written_bytes += len(block)
                 rest = memoryview(block)
                 while rest:
                     rest = rest[file.write(rest) :]
-
-            for image, label in examples:
-                record = frame(_example_parts(image, label))
-                waiting += record
-                waiting_bytes += sum(map(len, record))
-                samples += 1
-                if waiting_bytes >= _BLOCK_BYTES:
-                    flush()
-                    waiting_bytes = 0
-            flush()
+                written_bytes += len(block)
+                samples += block_samples
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
@@ -127,3 +118,22 @@ def write_shard(path: Path, examples: Iterable[tuple[bytes | Sequence[bytes], in
         sha256=sha256.hexdigest(),
         crc32c=base64.b64encode(struct.pack(">I", crc32c)).decode(),
     )
+
+
+def _blocks(examples: Examples, turn: AbstractContextManager[object]) -> Iterator[tuple[bytes, int]]:
+    """Yield records of about a megabyte, and how many: hashing and writing that much lets other threads run."""
+    left, more = iter(examples), True
+    while more:
+        pieces: list[bytes] = []
+        size_bytes = samples = 0
+        with turn:
+            more = False
+            for image, label in left:
+                record = frame(_example_parts(image, label))
+                pieces += record
+                size_bytes += sum(map(len, record))
+                samples += 1
+                if more := size_bytes >= _BLOCK_BYTES:
+                    break
+            block = b"".join(pieces)
+        yield block, samples
