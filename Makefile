@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+VM_TENSORFLOW := $(VENV)/vm-tensorflow
 DEMO := $(CURDIR)/.demo
 
-.PHONY: demo test check lock clean
+.PHONY: demo test test-vm check lock clean
 
 demo: $(STAMP)  ## rent a TPU VM and a GPU VM on the embedded local cloud, train on both, compare, tear down
 	ORCHESTRATE_HOME=$(DEMO) $(BIN)/orchestrate launch --accel v3-8,t4 --workload mnist-cnn --epochs 3 --batch-size 256 --data-size 5120 --max-hours 0.5 --yes
@@ -15,6 +16,15 @@ demo: $(STAMP)  ## rent a TPU VM and a GPU VM on the embedded local cloud, train
 test: $(STAMP)  ## the whole suite, slow tests included
 	$(BIN)/python -m pytest -n 2 --dist loadscope -m "not timing"
 	$(BIN)/python -m pytest -m timing
+
+test-vm: $(STAMP)  ## the trainer with the TensorFlow that VMs get, which is older than the lock's; x86_64 Linux
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --require-hashes \
+		--target $(VM_TENSORFLOW) -r tests/vm-tensorflow.lock
+	PYTHONPATH=$(VM_TENSORFLOW) $(BIN)/python -c \
+		'import tensorflow; from infra.vm.environment import TENSORFLOW; assert tensorflow.__version__ == TENSORFLOW'
+	PYTHONPATH=$(VM_TENSORFLOW) $(BIN)/python -m pytest -n 2 --dist loadscope -m "not timing and not slow" \
+		tests/trainer/test_training.py tests/trainer/test_measuring.py tests/trainer/test_resume.py \
+		tests/trainer/test_workload_models.py
 
 check: $(STAMP)  ## lint, format, types, import rules
 	$(BIN)/ruff check .

@@ -13,9 +13,10 @@ Trainer = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def trainer_environment(**changes: str) -> dict[str, str]:
-    """Return this environment without what would change a trainer, and with `changes`."""
+    """Return this environment without what would change a trainer, with `changes`, and with this tree's packages."""
     kept = {name: value for name, value in os.environ.items() if name not in ("TRAINER_STAND_IN", "TF_CONFIG")}
-    return {**kept, **changes, "PYTHONPATH": str(ROOT)}
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))  # `make test-vm` has one
+    return {**kept, **changes, "PYTHONPATH": path}
 
 
 def trainer_command(*flags: object) -> list[str]:
