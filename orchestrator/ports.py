@@ -16,10 +16,12 @@ from orchestrator.domain.account import (
     BucketFacts,
     BudgetAlert,
     GpuAllowance,
+    Idle,
     Permission,
     ProjectFacts,
     Quota,
-    WorkerAccount,
+    SchedulerAccount,
+    ServiceAccount,
 )
 from orchestrator.domain.prices import FetchedPrices, PriceRow
 
@@ -327,11 +329,17 @@ class Account(Protocol):
     def budgets(self) -> tuple[BudgetAlert, ...]:
         """The budgets that watch this project."""
 
-    def worker(self) -> WorkerAccount:
+    def worker(self) -> ServiceAccount:
         """The service account that VMs run as."""
+
+    def scheduler(self) -> SchedulerAccount:
+        """The service account in whose name Cloud Scheduler deletes TPU nodes."""
 
     def buckets(self) -> tuple[BucketFacts, ...]:
         """The buckets that this tool has made."""
+
+    def idle(self) -> tuple[Idle, ...]:
+        """What bills in the project although nothing uses it, whoever made it."""
 
     def clock_skew_s(self) -> float:
         """Seconds by which the cloud's clock is ahead of this machine's; 0 below two seconds."""

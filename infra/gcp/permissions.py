@@ -75,6 +75,7 @@ PERMISSIONS = (
         "cloudscheduler.jobs.list", "cloudscheduler.jobs.update", "cloudscheduler.jobs.run",
         "cloudscheduler.jobs.delete", "compute.projects.get",
     ),
+    PermissionNeed("compute.addresses.list", "see addresses that bill for nothing", needed=False),
 )  # fmt: skip
 ACT_AS = PermissionNeed("iam.serviceAccounts.actAs", "let VMs run as their service account")
 """Asked of that service account, as it is usually granted there."""
@@ -86,4 +87,8 @@ ROLES_THAT_DELETE: dict[Literal["tpu", "gpu"], frozenset[str]] = {
         "roles/compute.instanceAdmin.v1",
     }),
 }  # fmt: skip
-"""Predefined roles with `tpu.nodes.delete` and `compute.instances.delete`: what the VM's own timer needs."""
+"""Predefined roles with the permission below."""
+DELETES: dict[Literal["tpu", "gpu"], str] = {"tpu": "tpu.nodes.delete", "gpu": "compute.instances.delete"}
+"""What the VM's own timer needs, and of TPU nodes the scheduler's jobs."""
+ROLES_THAT_SIGN = frozenset({"roles/cloudscheduler.serviceAgent", "roles/iam.serviceAccountTokenCreator"})
+"""Predefined roles with `iam.serviceAccounts.getAccessToken`; the first is granted with the Cloud Scheduler API."""
