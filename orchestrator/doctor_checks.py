@@ -130,7 +130,7 @@ def quotas(found: Sequence[Quota], known: Known) -> list[Finding]:
     A FAIL for an accelerator that was asked for, and when of TPUs or GPUs none at all is left.
     """
     items = {item.name: item for item in known.accelerators}
-    fits: dict[str, list[str]] = {one.accelerator: _fitting(one, items[one.accelerator], known) for one in found}
+    fits: dict[str, list[str]] = {one.accelerator: fitting(one, items[one.accelerator], known) for one in found}
     unknown = [one for one in found if not one.limits]
     short = [one for one in found if one.limits and not fits[one.accelerator]]
     findings = []
@@ -154,7 +154,7 @@ def quotas(found: Sequence[Quota], known: Known) -> list[Finding]:
     return findings
 
 
-def _fitting(one: Quota, item: Accelerator, known: Known) -> list[str]:
+def fitting(one: Quota, item: Accelerator, known: Known) -> list[str]:
     """The zones where one VM fits."""
     if one.everywhere is not None and one.everywhere < one.needed:
         return []

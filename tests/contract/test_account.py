@@ -216,7 +216,7 @@ def test_an_address_that_nothing_uses_is_seen(account: GoogleAccount, cloud: Loc
     operation = rig.provider.create(spec)
     rig.wait(lambda: rig.provider.operation_done(spec.ref, operation))
     cloud.clients().instances.stop_unary(project=cloud.project, zone=spec.ref.zone, instance=spec.ref.name)
-    assert account.idle()[1:] == (Idle("instance", spec.ref.name, spec.ref.zone, True),)
+    assert rig.wait(lambda: account.idle()[1:]) == (Idle("instance", spec.ref.name, spec.ref.zone, True),)
     rig.provider.delete(spec.ref)
     rig.wait(lambda: rig.is_gone(spec.ref))
     cloud.control("zones/unreachable", {"zone": "us-central1-f", "unreachable": True})
