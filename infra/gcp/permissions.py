@@ -80,6 +80,13 @@ PERMISSIONS = (
 ACT_AS = PermissionNeed("iam.serviceAccounts.actAs", "let VMs run as their service account")
 """Asked of that service account, as it is usually granted there."""
 
+LOOKS = (
+    "resourcemanager.projects.get", "resourcemanager.projects.getIamPolicy", "serviceusage.services.get",
+    "cloudquotas.quotas.get", "compute.regions.list", "iam.roles.get", "iam.serviceAccounts.get",
+    "iam.serviceAccounts.getIamPolicy",
+)  # fmt: skip
+"""What `doctor` asks with besides. Budgets are the billing account's: `billing.budgets.list` is granted there."""
+
 ROLES_THAT_DELETE: dict[Literal["tpu", "gpu"], frozenset[str]] = {
     "tpu": frozenset({"roles/owner", "roles/editor", "roles/tpu.admin"}),
     "gpu": frozenset({
@@ -90,5 +97,12 @@ ROLES_THAT_DELETE: dict[Literal["tpu", "gpu"], frozenset[str]] = {
 """Predefined roles with the permission below."""
 DELETES: dict[Literal["tpu", "gpu"], str] = {"tpu": "tpu.nodes.delete", "gpu": "compute.instances.delete"}
 """What the VM's own timer needs, and of TPU nodes the scheduler's jobs."""
+WORKER = (
+    *DELETES.values(), "compute.disks.delete", "storage.buckets.get", "storage.objects.create",
+    "storage.objects.delete", "storage.objects.get", "storage.objects.list",
+)  # fmt: skip
+"""What VMs need: their end, with the boot disk that goes with an instance, and their data, results and checkpoints."""
+SCHEDULER = (DELETES["tpu"],)
+"""What the account of the jobs needs: instances have a limit of their own."""
 ROLES_THAT_SIGN = frozenset({"roles/cloudscheduler.serviceAgent", "roles/iam.serviceAccountTokenCreator"})
 """Predefined roles with `iam.serviceAccounts.getAccessToken`; the first is granted with the Cloud Scheduler API."""

@@ -11,7 +11,7 @@ from google.cloud import compute_v1
 from google.cloud.billing import budgets_v1
 
 from infra.gcp.account import GoogleAccount
-from infra.gcp.permissions import ACT_AS, APIS, PERMISSIONS
+from infra.gcp.permissions import ACT_AS, APIS, LOOKS, PERMISSIONS
 from infra.gcp.storage import Buckets
 from orchestrator.domain.accelerators import accelerator, accelerators
 from orchestrator.domain.account import Billing, BudgetAlert, Idle
@@ -184,6 +184,23 @@ def test_the_listed_permissions_are_enough(account: GoogleAccount, cloud: LocalC
     [bucket] = account.buckets()
     assert (bucket.region, bucket.soft_delete_s, bucket.is_private) == ("us-central1", 0, True)
     store.delete_bucket(name)
+
+
+def test_the_set_up_role_is_enough_for_doctor(account: GoogleAccount, cloud: LocalCloud) -> None:
+    """All that `infra/terraform` grants an operator, and nothing else: every question but the budgets' is answered."""
+    granted = {need.name for need in PERMISSIONS} | {ACT_AS.name, *LOOKS}
+    for name in set(cloud.control("permissions")["known"]) - granted:
+        cloud.control("permissions", {"permission": name, "denied": True})
+    assert account.project().active
+    assert account.billing().is_open
+    assert account.apis()
+    assert account.gpus().raisable is True
+    assert all(one.limits for one in account.quotas([accelerator("v3-8"), accelerator("t4")]))
+    assert account.worker().may_delete["tpu"] is True
+    assert account.scheduler().usable is True
+    assert account.idle() is not None
+    with pytest.raises(PermissionDenied, match=r"billing\.budgets\.list"):
+        account.budgets()
 
 
 def test_a_budget_is_net_of_credits_unless_it_says_otherwise(account: GoogleAccount, cloud: LocalCloud) -> None:
