@@ -127,9 +127,8 @@ class GoogleAccount:
     def scheduler(self) -> SchedulerAccount:
         email, policy, project = self._scheduler or self._worker_email(), self._policy(), self.project()
         agent = f"service-{project.number}@gcp-sa-cloudscheduler.iam.gserviceaccount.com"
-        may_sign = not ROLES_THAT_SIGN.isdisjoint(_roles(policy, agent)) or self._may_sign_there(email, agent)
-        if may_sign is False and project.parent:
-            may_sign = None
+        signs = not ROLES_THAT_SIGN.isdisjoint(_roles(policy, agent))
+        may_sign = signs or (None if project.parent else False)
         account = self._service_account(email, policy, project)
         return SchedulerAccount(account, self._is_usable(email), self._may_act_as(email), agent, may_sign)
 
@@ -259,16 +258,6 @@ class GoogleAccount:
         except OrchestratorError:
             return None
         return ACT_AS.name in said.get("permissions", [])
-
-    def _may_sign_there(self, email: str, agent: str) -> bool | None:
-        """Whether the agent has a role on that account itself by which it gets tokens of it; None: nobody can say."""
-        try:
-            with translated(f"read who may use {email}"):
-                said = self._clients.post(_IAM, f"{_account_path(email)}:getIamPolicy", {})
-        except OrchestratorError:
-            return None
-        bindings = said.get("bindings", [])
-        return any(one["role"] in ROLES_THAT_SIGN and f"serviceAccount:{agent}" in one["members"] for one in bindings)
 
 
 def _account_path(email: str) -> str:

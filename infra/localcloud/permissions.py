@@ -36,7 +36,6 @@ _SPECIAL: dict[str, tuple[str, ...]] = {
     "cloudresourcemanager.projects.get": ("resourcemanager.projects.get",),
     "cloudresourcemanager.projects.getIamPolicy": ("resourcemanager.projects.getIamPolicy",),
     "iam.serviceAccounts.get": ("iam.serviceAccounts.get",),
-    "iam.serviceAccounts.getIamPolicy": ("iam.serviceAccounts.getIamPolicy",),
     "iam.roles.get": ("iam.roles.get",),
     "storage.xml.get": ("storage.objects.get",),
     "storage.batch": (),  # each call in it is a call of its own, and is not looked at here

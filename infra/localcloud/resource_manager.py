@@ -90,7 +90,6 @@ class IamService:
         path = "/v1/projects/{project}/serviceAccounts/{email}"
         table: list[tuple[str, str, str, Any]] = [
             ("POST", f"{path}:testIamPermissions", "serviceAccounts.testIamPermissions", self._test),
-            ("POST", f"{path}:getIamPolicy", "serviceAccounts.getIamPolicy", self._policy),
             ("GET", path, "serviceAccounts.get", self._get),
             ("GET", "/v1/projects/{project}/roles/{role}", "roles.get", self._role),
         ]
@@ -99,11 +98,6 @@ class IamService:
     async def _test(self, request: Request) -> Response:
         self._email(request)
         return await granted(request, self._account)
-
-    async def _policy(self, request: Request) -> Response:
-        """Nobody has a role on the account itself: everything is granted on the project."""
-        self._email(request)
-        return answer(json_format.MessageToJson(policy_pb2.Policy(version=1)))
 
     async def _get(self, request: Request) -> Response:
         email = self._email(request)

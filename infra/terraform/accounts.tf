@@ -33,7 +33,6 @@ locals {
     "compute.zoneOperations.get",
     "iam.roles.get",
     "iam.serviceAccounts.get",
-    "iam.serviceAccounts.getIamPolicy",
     "resourcemanager.projects.get",
     "resourcemanager.projects.getIamPolicy",
     "serviceusage.services.get",
@@ -74,18 +73,21 @@ resource "google_project_iam_custom_role" "operator" {
   role_id     = "orchestrateOperator"
   title       = "orchestrate operator"
   permissions = local.operator_permissions
+  depends_on  = [google_project_service.api]
 }
 
 resource "google_project_iam_custom_role" "worker" {
   role_id     = "orchestrateWorker"
   title       = "orchestrate worker"
   permissions = local.worker_permissions
+  depends_on  = [google_project_service.api]
 }
 
 resource "google_project_iam_custom_role" "scheduler" {
   role_id     = "orchestrateScheduler"
   title       = "orchestrate scheduler"
   permissions = local.scheduler_permissions
+  depends_on  = [google_project_service.api]
 }
 
 resource "google_service_account" "worker" {

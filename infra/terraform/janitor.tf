@@ -16,11 +16,19 @@ resource "google_project_iam_custom_role" "janitor" {
   permissions = ["compute.disks.delete", "compute.instances.delete", "compute.instances.list", "tpu.nodes.delete", "tpu.nodes.list"]
 }
 
-resource "google_project_iam_member" "janitor" {
-  for_each = var.janitor ? toset([google_project_iam_custom_role.janitor[0].id, "roles/workflows.invoker"]) : toset([])
+resource "google_project_iam_member" "janitor_deletes" {
+  count = var.janitor ? 1 : 0
 
   project = var.project
-  role    = each.value
+  role    = google_project_iam_custom_role.janitor[0].id
+  member  = google_service_account.janitor[0].member
+}
+
+resource "google_project_iam_member" "janitor_starts" {
+  count = var.janitor ? 1 : 0
+
+  project = var.project
+  role    = "roles/workflows.invoker"
   member  = google_service_account.janitor[0].member
 }
 

@@ -85,7 +85,8 @@ def _chosen(account: Account, known: Known) -> tuple[Accelerator, ...]:
     return items
 
 
-def _rent(project: Project, plan: Plan, found: list[Finding], *, as_json: bool) -> int:
+def _rent(project: Project, plan: Plan, found: Sequence[Finding], *, as_json: bool) -> int:
+    """Hold the money, drive every run to its end, and say what that has shown, after what is `found` already."""
     from orchestrator.bootstrap import connect
     from orchestrator.cli import driving
     from orchestrator.domain.accelerators import accelerator
@@ -105,7 +106,7 @@ def _rent(project: Project, plan: Plan, found: list[Finding], *, as_json: bool) 
             goes = stop if all(services.ledger.attempt(one.id, one.attempt).proven_at for one in before) else unwanted
             before += driving.drive(services, [run], goes, quiet=as_json, stages=stages_of(run, of_it))
         for name, (used, alone) in ended.items():
-            found += findings(services, accelerator(name), used, alone, timed[name])
+            found = [*found, *findings(services, accelerator(name), used, alone, timed[name])]
         runs = [run for pair in ended.values() for run in pair]
         remaining, named = driving.count_billable(services, runs)
         code = EXIT_ACCOUNT if any(one.verdict is Verdict.FAIL for one in found) else 0
