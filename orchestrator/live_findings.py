@@ -24,7 +24,7 @@ def findings(services: Services, item: Accelerator, used: Run, alone: Run, timed
     """What each of the two runs says, then the money. The check of each begins with the accelerator's name."""
     checks = [
         *_of_used(services, item, used, timed),
-        _of_alone(alone, timed),
+        _of_alone(services, alone, timed),
         _of_cost(services, used, alone),
     ]
     return [Finding(f"{item.name} {check}", verdict, fact) for check, verdict, fact in checks]
@@ -98,9 +98,11 @@ def _of_listing(services: Services, timed: Timed, asked_at: datetime) -> _Check:
     return check, PASS, fact
 
 
-def _of_alone(run: Run, timed: Timed) -> _Check:
+def _of_alone(services: Services, run: Run, timed: Timed) -> _Check:
     """The promise, end to end."""
     check = "deadline"
+    if not any(attempt.billed_from for attempt in services.ledger.attempts(run.id)):
+        return check, FAIL, "not tried: a VM is left alone only after one whose kill switches were proven"
     if timed.gone_s is None:
         seen = "" if timed.present_s is None else f" (last seen {timed.present_s:+.0f} s from its deadline)"
         return check, FAIL, f"nobody saw the kill switches end a VM{seen}: {run.error or 'it did not come to that'}"

@@ -90,21 +90,21 @@ def _rent(project: Project, plan: Plan, found: Sequence[Finding], *, as_json: bo
     from orchestrator.bootstrap import connect
     from orchestrator.cli import driving
     from orchestrator.domain.accelerators import accelerator
+    from orchestrator.domain.runs import RunState, Stage
     from orchestrator.live_check import Timed, stages_of
     from orchestrator.live_findings import findings
-    from orchestrator.pipeline import already_stopped
 
     with driving.stopping() as stop:
         services = connect(project, stop, plan.runs)
         project.ledger.admit(plan.experiment, plan.runs, plan.attempts, plan.credit)
-        unwanted = already_stopped()
         timed = {run.spec.accelerator: Timed() for run in plan.runs}
         ended: dict[str, list[Run]] = {name: [] for name in timed}
         for run in plan.runs:
             before, of_it = ended[run.spec.accelerator], timed[run.spec.accelerator]
-            # After a first VM whose kill switches were not proven none is left alone: only its money is given back.
-            goes = stop if all(services.ledger.attempt(one.id, one.attempt).proven_at for one in before) else unwanted
-            before += driving.drive(services, [run], goes, quiet=as_json, stages=stages_of(run, of_it))
+            if not all(services.ledger.attempt(one.id, one.attempt).proven_at for one in before):
+                # No VM is left alone after one whose kill switches were not proven: its money is given back.
+                services.ledger.update_run(run.id, state=RunState.NOT_NEEDED, stage=Stage.TEARDOWN)
+            before += driving.drive(services, [run], stop, quiet=as_json, stages=stages_of(run, of_it))
         for name, (used, alone) in ended.items():
             found = [*found, *findings(services, accelerator(name), used, alone, timed[name])]
         runs = [run for pair in ended.values() for run in pair]

@@ -62,7 +62,8 @@ def test_a_right_that_is_taken_back_between_question_and_answer(orchestrate: Orc
     found = _of_vms(done.json)
     assert [check for check, (verdict, _) in found.items() if verdict == "FAIL"] == ["kill switches", "deadline"]
     assert "may not delete TPU nodes" in found["kill switches"][1]
-    assert [run.state for run in orchestrate.runs()] == [RunState.FAILED, RunState.STOPPED]
+    assert found["deadline"][1].startswith("not tried")
+    assert [run.state for run in orchestrate.runs()] == [RunState.FAILED, RunState.NOT_NEEDED]
     assert {row["kind"] for row in orchestrate.control("meter")["rows"]} <= {"job", "operations"}, "no node, no disk"
     assert orchestrate.inventory("job") == []
 
