@@ -41,7 +41,7 @@ def test_everything_holds(orchestrate: Orchestrate) -> None:
     assert said["experiment"] in said["note"]
     assert "budget import" in said["note"]
     ledger = Ledger(orchestrate.home / "local" / "ledger.db")
-    used, alone = ledger.attempts()
+    used, alone = sorted(ledger.attempts(), key=lambda attempt: attempt.billed_from or attempt.deadline)
     ledger.close()
     rows = {row["name"]: row for row in orchestrate.control("meter")["rows"] if row["kind"] == "node"}
     metered_s = (datetime.fromisoformat(rows[alone.vm]["to"]) - alone.deadline).total_seconds()
