@@ -150,7 +150,7 @@ def connect_account(project: Project) -> Account:
     """The account behind the project, to be looked at. Raises CloudError when the local cloud cannot be started."""
     from infra.gcp.account import GoogleAccount
 
-    return GoogleAccount(google_clients(project))
+    return GoogleAccount(google_clients(project), project.config.scheduler_service_account)
 
 
 def connect(project: Project, stop: threading.Event | None = None, runs: Sequence[Run] = ()) -> Services:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any
 
 from orchestrator.config import LIST_PRICE_DAYS
 from orchestrator.doctor import Check, Finding, Known, Verdict
+from orchestrator.doctor_switches import scheduler, worker
 from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.account import (
     Api,
@@ -15,13 +16,15 @@ from orchestrator.domain.account import (
     BucketFacts,
     BudgetAlert,
     GpuAllowance,
+    Idle,
     Permission,
     ProjectFacts,
     Quota,
-    WorkerAccount,
+    SchedulerAccount,
 )
 from orchestrator.domain.prices import region_of
 from orchestrator.errors import NotFound, PermissionDenied, Unauthenticated
+from orchestrator.ports import Account
 
 PASS, WARN, FAIL = Verdict.PASS, Verdict.WARN, Verdict.FAIL
 SKEW_REFUSED_S = 300
@@ -127,7 +130,7 @@ def quotas(found: Sequence[Quota], known: Known) -> list[Finding]:
     A FAIL for an accelerator that was asked for, and when of TPUs or GPUs none at all is left.
     """
     items = {item.name: item for item in known.accelerators}
-    fits: dict[str, list[str]] = {one.accelerator: _fitting(one, items[one.accelerator], known) for one in found}
+    fits: dict[str, list[str]] = {one.accelerator: fitting(one, items[one.accelerator], known) for one in found}
     unknown = [one for one in found if not one.limits]
     short = [one for one in found if one.limits and not fits[one.accelerator]]
     findings = []
@@ -151,7 +154,7 @@ def quotas(found: Sequence[Quota], known: Known) -> list[Finding]:
     return findings
 
 
-def _fitting(one: Quota, item: Accelerator, known: Known) -> list[str]:
+def fitting(one: Quota, item: Accelerator, known: Known) -> list[str]:
     """The zones where one VM fits."""
     if one.everywhere is not None and one.everywhere < one.needed:
         return []
@@ -174,29 +177,6 @@ def _shortage(lacking: Sequence[Quota], items: dict[str, Accelerator], known: Kn
         limit = one.everywhere if _asked_for(one) != one.name and one.everywhere is not None else best
         texts.setdefault(f"{_asked_for(one)} is {limit:g}", []).append(f"{one.accelerator} needs {one.needed:g}")
     return [f"{quota} ({', '.join(needs)})" for quota, needs in texts.items()]
-
-
-def worker(found: WorkerAccount, known: Known) -> list[Finding]:
-    """May a VM delete itself? Without that right it is not used: the run ends before it has begun."""
-    check, findings = "kill-switch rights", []
-    kinds: set[Literal["tpu", "gpu"]] = {item.api for item in known.accelerators if item.api != "host"}
-    for kind in sorted(kinds, reverse=True):
-        if found.may_delete.get(kind):
-            continue
-        title = kind.upper()
-        role = "roles/tpu.admin" if kind == "tpu" else "roles/compute.instanceAdmin.v1"
-        held = ", ".join(found.roles) or "no role"
-        grant = (
-            f"`gcloud projects add-iam-policy-binding {known.project} --member=serviceAccount:{found.email} "
-            f"--role={role}`"
-        )
-        if found.may_delete.get(kind) is None:
-            fact = f"{found.email} has {held}: whether that may delete {title} VMs is not seen from here"
-            findings.append(Finding(check, WARN, fact, "each VM proves it when it starts, or is not used"))
-        else:
-            fact = f"{found.email}, which VMs run as, has {held} on the project and so may not delete {title} VMs"
-            findings.append(Finding(check, FAIL, fact, grant))
-    return findings or [Finding(check, PASS, f"VMs may delete themselves: {found.email} has {', '.join(found.roles)}")]
 
 
 def credit(_: None, known: Known) -> list[Finding]:
@@ -258,6 +238,29 @@ def buckets(found: Sequence[BucketFacts], known: Known) -> list[Finding]:
     return findings or [Finding("buckets", PASS, fact)]
 
 
+def silent_costs(found: Sequence[Idle], _known: Known) -> list[Finding]:
+    """What bills although nothing uses it. Ours `teardown --all` ends; what is not ours is only named."""
+    check, findings = "silent costs", []
+    ours = [one for one in found if one.is_ours]
+    if ours:
+        step = "`orchestrate teardown --all` ends what is of ours, `orchestrate recover` what is of this machine"
+        findings.append(Finding(check, WARN, f"of ours and in no use: {_named(ours)}", step))
+    foreign = [one for one in found if not one.is_ours]
+    if foreign:
+        first = foreign[0]
+        plural = {"address": "addresses", "disk": "disks", "instance": "instances"}[first.kind]
+        where = f"--{'region' if first.kind == 'address' else 'zone'}={first.place}"
+        where = "--global" if first.place == "global" else where
+        step = f"if nobody needs it: `gcloud compute {plural} delete {first.name} {where}`"
+        fact = f"not ours, in no use, and never deleted by this tool: {_named(foreign)}"
+        findings.append(Finding(check, WARN, fact, step))
+    return findings or [Finding(check, PASS, "no unused address, no disk without a VM, no stopped instance")]
+
+
+def _named(found: Sequence[Idle]) -> str:
+    return ", ".join(f"{one.kind} {one.name} in {one.place}" for one in found)
+
+
 def clock(skew_s: float, _known: Known) -> list[Finding]:
     """Deadlines are the cloud's time; a wrong clock is corrected, a very wrong one is refused by Google."""
     if abs(skew_s) < 1:
@@ -287,6 +290,10 @@ def prices(_: None, known: Known) -> list[Finding]:
     return [Finding("prices", PASS, fact)]
 
 
+def _ask_scheduler(account: Account, known: Known) -> SchedulerAccount | None:
+    return account.scheduler() if any(item.api == "tpu" for item in known.accelerators) else None
+
+
 CHECKS: tuple[Check[Any], ...] = (
     Check("credentials", lambda account, _: account.identity(), credentials, (Unauthenticated,)),
     Check("project", lambda account, _: account.project(), project, (NotFound, PermissionDenied)),
@@ -296,9 +303,11 @@ CHECKS: tuple[Check[Any], ...] = (
     Check("permissions", lambda account, _: account.permissions(), permissions),
     Check("quotas", lambda account, known: account.quotas(known.accelerators), quotas),
     Check("kill-switch rights", lambda account, _: account.worker(), worker),
+    Check("scheduler rights", _ask_scheduler, scheduler),
     Check("credit", lambda *_: None, credit),
     Check("budget alert", lambda account, _: account.budgets(), budgets),
     Check("buckets", lambda account, _: account.buckets(), buckets),
+    Check("silent costs", lambda account, _: account.idle(), silent_costs),
     Check("clock", lambda account, _: account.clock_skew_s(), clock),
     Check("prices", lambda *_: None, prices),
 )

@@ -6,7 +6,7 @@ import fcntl
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -35,7 +35,8 @@ from orchestrator.stages.provision import provision
 from orchestrator.stages.teardown import end_attempt, end_attempts, prove_gone, teardown
 from orchestrator.stages.train import train
 
-STAGES: dict[Stage, Callable[[RunContext], None]] = {
+Stages = Mapping[Stage, Callable[[RunContext], None]]
+STAGES: Stages = {
     Stage.PROVISION: provision,
     Stage.PREPARE: prepare,
     Stage.TRAIN: train,
@@ -46,7 +47,11 @@ log = logging.getLogger("orchestrate")
 
 
 def drive_all(
-    services: Services, runs: Sequence[Run], report: Callable[[Progress], None], stop: threading.Event
+    services: Services,
+    runs: Sequence[Run],
+    report: Callable[[Progress], None],
+    stop: threading.Event,
+    stages: Stages = STAGES,
 ) -> list[Run]:
     """Take every run to its end, some side by side; returns them as they are then. Raises nothing of a run's own.
 
@@ -69,7 +74,7 @@ def drive_all(
                 ctx = RunContext(services, run.id, report, stop)
                 if _may_begin(ctx, verdicts, alone=not driven):
                     waiting.remove(run)
-                    driven[pool.submit(_drive_locked, ctx)] = run
+                    driven[pool.submit(_drive_locked, ctx, stages)] = run
             for future in wait(driven, return_when=FIRST_COMPLETED).done:
                 ended[driven.pop(future).id] = future.result()
     return [ended[run.id] for run in runs]
@@ -156,13 +161,13 @@ def run_lock(services: Services, run: Run) -> Iterator[bool]:
         os.close(descriptor)
 
 
-def _drive_locked(ctx: RunContext) -> Run:
+def _drive_locked(ctx: RunContext, stages: Stages) -> Run:
     """Drive the run, or watch while another process does, and take over should that one die."""
     while True:
         with run_lock(ctx.services, ctx.run) as mine:
             if mine:
                 try:
-                    return drive(ctx)
+                    return drive(ctx, stages)
                 except Exception as cause:
                     # Neither a bug in ours nor a full disk may leave a VM behind.
                     log.exception("run %s", ctx.run_id)
@@ -174,7 +179,7 @@ def _drive_locked(ctx: RunContext) -> Run:
         ctx.services.clock.sleep(ctx.services.pace.poll_s)
 
 
-def drive(ctx: RunContext) -> Run:
+def drive(ctx: RunContext, stages: Stages = STAGES) -> Run:
     """Take one run from the stage that the ledger names to its end."""
     ledger = ctx.services.ledger
     while (run := ctx.run).stage is not Stage.DONE:
@@ -183,7 +188,7 @@ def drive(ctx: RunContext) -> Run:
         try:
             if run.stage is Stage.PROVISION and not run.attempt:
                 _hold_first(ctx)  # for the one whose beginning another process had in hand
-            STAGES[run.stage](ctx)
+            stages[run.stage](ctx)
         except StillBilling as cause:
             _note_failure(ctx, cause)
             return ctx.run  # stays in its stage: `teardown` and `recover` go on with it

@@ -9,18 +9,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
+from orchestrator.domain import account
 from orchestrator.domain.accelerators import Accelerator
-from orchestrator.domain.account import (
-    Api,
-    Billing,
-    BucketFacts,
-    BudgetAlert,
-    GpuAllowance,
-    Permission,
-    ProjectFacts,
-    Quota,
-    WorkerAccount,
-)
 from orchestrator.domain.prices import FetchedPrices, PriceRow
 
 
@@ -306,32 +296,38 @@ class Account(Protocol):
     def identity(self) -> str:
         """Who calls, with a working token. Raises Unauthenticated."""
 
-    def project(self) -> ProjectFacts:
+    def project(self) -> account.ProjectFacts:
         """The project. Raises PermissionDenied also when it does not exist: Google does not tell the two apart."""
 
-    def billing(self) -> Billing:
+    def billing(self) -> account.Billing:
         """The billing account. That it is a free trial's no API says."""
 
-    def apis(self) -> tuple[Api, ...]:
+    def apis(self) -> tuple[account.Api, ...]:
         """The APIs that this tool calls."""
 
-    def permissions(self) -> tuple[Permission, ...]:
+    def permissions(self) -> tuple[account.Permission, ...]:
         """The permissions that its calls need."""
 
-    def gpus(self) -> GpuAllowance:
+    def gpus(self) -> account.GpuAllowance:
         """The limit of GPUs over all regions."""
 
-    def quotas(self, items: Sequence[Accelerator]) -> tuple[Quota, ...]:
+    def quotas(self, items: Sequence[Accelerator]) -> tuple[account.Quota, ...]:
         """The quota that each of these counts against."""
 
-    def budgets(self) -> tuple[BudgetAlert, ...]:
+    def budgets(self) -> tuple[account.BudgetAlert, ...]:
         """The budgets that watch this project."""
 
-    def worker(self) -> WorkerAccount:
+    def worker(self) -> account.ServiceAccount:
         """The service account that VMs run as."""
 
-    def buckets(self) -> tuple[BucketFacts, ...]:
+    def scheduler(self) -> account.SchedulerAccount:
+        """The service account in whose name Cloud Scheduler deletes TPU nodes."""
+
+    def buckets(self) -> tuple[account.BucketFacts, ...]:
         """The buckets that this tool has made."""
+
+    def idle(self) -> tuple[account.Idle, ...]:
+        """What bills in the project although nothing uses it, whoever made it."""
 
     def clock_skew_s(self) -> float:
         """Seconds by which the cloud's clock is ahead of this machine's; 0 below two seconds."""

@@ -13,7 +13,8 @@ from google.cloud.billing import budgets_v1  # noqa: F401
 from infra.gcp.clients import CALL_TIMEOUT_S, GoogleClients
 from infra.gcp.clock import skew_s
 from infra.gcp.errors import translated
-from infra.gcp.permissions import ACT_AS, APIS, PERMISSIONS, ROLES_THAT_DELETE, PermissionNeed
+from infra.gcp.idle import idle
+from infra.gcp.permissions import ACT_AS, APIS, DELETES, PERMISSIONS, ROLES_THAT_DELETE, ROLES_THAT_SIGN
 from infra.gcp.quota_names import GPUS_EVERYWHERE, GPUS_EVERYWHERE_ID, needed, quota_name
 from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.account import (
@@ -22,22 +23,26 @@ from orchestrator.domain.account import (
     BucketFacts,
     BudgetAlert,
     GpuAllowance,
+    Idle,
     Permission,
     ProjectFacts,
     Quota,
-    WorkerAccount,
+    SchedulerAccount,
+    ServiceAccount,
 )
 from orchestrator.domain.names import MANAGED
 from orchestrator.errors import CloudError, NotFound, OrchestratorError, UsageError
 
 _UNLIMITED = -1
+_IAM = "iam.googleapis.com"
 
 
 class GoogleAccount:
-    """The account behind one project."""
+    """The account behind one project. `scheduler` is in whose name Cloud Scheduler calls; None: the VMs' account."""
 
-    def __init__(self, clients: GoogleClients) -> None:
+    def __init__(self, clients: GoogleClients, scheduler: str | None = None) -> None:
         self._clients = clients
+        self._scheduler = scheduler
         self._project = f"projects/{clients.project}"
 
     def identity(self) -> str:
@@ -65,7 +70,7 @@ class GoogleAccount:
 
     def permissions(self) -> tuple[Permission, ...]:
         granted = self._granted([need.name for need in PERMISSIONS])
-        act_as = self._may_act_as()
+        act_as = self._may_act_as_worker()
         said = [(need, granted[need.name]) for need in PERMISSIONS] + [(ACT_AS, act_as)]
         return tuple(Permission(need.name, has, need.needed, need.purpose) for need, has in said)
 
@@ -116,18 +121,19 @@ class GoogleAccount:
             for one in ours
         )
 
-    def worker(self) -> WorkerAccount:
-        email = self._worker_email()
-        with translated("read who may do what in the project"):
-            policy = self._clients.projects.get_iam_policy(resource=self._project, **self._patience)
-        member = f"serviceAccount:{email}"
-        roles = tuple(sorted({binding.role for binding in policy.bindings if member in binding.members}))
-        # What a custom role holds, and what a folder or an organization grants, is not seen from here.
-        unseen = bool(self.project().parent) or any(not role.startswith("roles/") for role in roles)
-        may: dict[Literal["tpu", "gpu"], bool | None] = {}
-        for kind, enough in ROLES_THAT_DELETE.items():
-            may[kind] = True if enough.intersection(roles) else None if unseen else False
-        return WorkerAccount(email, roles, may)
+    def worker(self) -> ServiceAccount:
+        return self._service_account(self._worker_email(), self._policy(), self.project())
+
+    def scheduler(self) -> SchedulerAccount:
+        email, policy, project = self._scheduler or self._worker_email(), self._policy(), self.project()
+        agent = f"service-{project.number}@gcp-sa-cloudscheduler.iam.gserviceaccount.com"
+        signs = not ROLES_THAT_SIGN.isdisjoint(_roles(policy, agent))
+        may_sign = signs or (None if project.parent else False)
+        account = self._service_account(email, policy, project)
+        return SchedulerAccount(account, self._is_usable(email), self._may_act_as(email), agent, may_sign)
+
+    def idle(self) -> tuple[Idle, ...]:
+        return idle(self._clients)
 
     def buckets(self) -> tuple[BucketFacts, ...]:
         with translated("list buckets"):
@@ -198,19 +204,70 @@ class GoogleAccount:
             return {**self._granted(names[:half]), **self._granted(names[half:])}
         return {name: name in said.permissions for name in names}
 
-    def _may_act_as(self) -> bool | None:
-        """None when that cannot be asked: it must not hide the other permissions."""
-        need: PermissionNeed = ACT_AS
+    def _policy(self) -> Any:
+        with translated("read who may do what in the project"):
+            return self._clients.projects.get_iam_policy(resource=self._project, **self._patience)
+
+    def _service_account(self, email: str, policy: Any, project: ProjectFacts) -> ServiceAccount:
+        """What it may delete by its roles on the project; a folder's and an organization's are not seen from here."""
+        roles = _roles(policy, email)
+        held = self._held([role for role in roles if not role.startswith("roles/")])
+        unseen = bool(project.parent) or held is None
+        may: dict[Literal["tpu", "gpu"], bool | None] = {}
+        for kind, enough in ROLES_THAT_DELETE.items():
+            has = not enough.isdisjoint(roles) or DELETES[kind] in (held or ())
+            may[kind] = True if has else None if unseen else False
+        return ServiceAccount(email, roles, may)
+
+    def _held(self, custom_roles: Iterable[str]) -> set[str] | None:
+        """The permissions in these roles; None when one of them cannot be read."""
+        held: set[str] = set()
+        for role in custom_roles:
+            try:
+                with translated(f"look at the role {role}"):
+                    held.update(self._clients.get(_IAM, f"/v1/{role}").get("includedPermissions", []))
+            except OrchestratorError:
+                return None
+        return held
+
+    def _is_usable(self, email: str) -> bool | None:
+        """Whether there is that service account, and not disabled; None when nobody can say."""
         try:
-            email = self._worker_email()
-            path = f"/v1/projects/-/serviceAccounts/{email}:testIamPermissions"
-            with translated(f"ask for the right to use {email}"):
-                said = self._clients.post("iam.googleapis.com", path, {"permissions": [need.name]})
+            with translated(f"look at {email}"):
+                return not self._clients.get(_IAM, _account_path(email)).get("disabled", False)
         except NotFound:
             return False
         except OrchestratorError:
             return None
-        return need.name in said.get("permissions", [])
+
+    def _may_act_as_worker(self) -> bool | None:
+        """None when that cannot be asked: it must not hide the other permissions."""
+        try:
+            return self._may_act_as(self._worker_email())
+        except OrchestratorError:
+            return None
+
+    def _may_act_as(self, email: str) -> bool | None:
+        """Whether the caller may let something run as that service account; None when nobody can say."""
+        try:
+            with translated(f"ask for the right to use {email}"):
+                asked = {"permissions": [ACT_AS.name]}
+                said = self._clients.post(_IAM, f"{_account_path(email)}:testIamPermissions", asked)
+        except NotFound:
+            return False
+        except OrchestratorError:
+            return None
+        return ACT_AS.name in said.get("permissions", [])
+
+
+def _account_path(email: str) -> str:
+    return f"/v1/projects/-/serviceAccounts/{email}"
+
+
+def _roles(policy: Any, email: str) -> tuple[str, ...]:
+    """The roles that a service account has on the project."""
+    member = f"serviceAccount:{email}"
+    return tuple(sorted({binding.role for binding in policy.bindings if member in binding.members}))
 
 
 def _by_place(info: cloudquotas_v1.QuotaInfo) -> dict[str, float]:

@@ -132,6 +132,12 @@ class GoogleClients:
         return self._compute(compute_v1.DisksClient)
 
     @cached_property
+    def addresses(self) -> compute_v1.AddressesClient:
+        from google.cloud import compute_v1
+
+        return self._compute(compute_v1.AddressesClient)
+
+    @cached_property
     def images(self) -> compute_v1.ImagesClient:
         from google.cloud import compute_v1
 
@@ -208,12 +214,19 @@ class GoogleClients:
 
     def post(self, host: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """A call of an API that has no client here. Raises what Google's clients raise."""
+        return self._call("POST", host, path, body)
+
+    def get(self, host: str, path: str) -> dict[str, Any]:
+        """A look at what an API that has no client here shows. Raises what Google's clients raise."""
+        return self._call("GET", host, path, None)
+
+    def _call(self, verb: str, host: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
         from google.auth.transport.requests import AuthorizedSession
 
         session = AuthorizedSession(self.credentials)  # type: ignore[no-untyped-call]
         session.trust_env = not self.endpoints.anonymous
         url = f"{self.endpoints.base_url or f'https://{host}'}{path}"
-        answer = session.post(url, json=body, timeout=CALL_TIMEOUT_S)
+        answer = session.request(verb, url, json=body, timeout=CALL_TIMEOUT_S)  # type: ignore[no-untyped-call]
         if answer.status_code != HTTPStatus.OK:
             raise api.from_http_response(answer)  # type: ignore[no-untyped-call]
         said: dict[str, Any] = answer.json()

@@ -75,9 +75,16 @@ PERMISSIONS = (
         "cloudscheduler.jobs.list", "cloudscheduler.jobs.update", "cloudscheduler.jobs.run",
         "cloudscheduler.jobs.delete", "compute.projects.get",
     ),
+    PermissionNeed("compute.addresses.list", "see addresses that bill for nothing", needed=False),
 )  # fmt: skip
 ACT_AS = PermissionNeed("iam.serviceAccounts.actAs", "let VMs run as their service account")
 """Asked of that service account, as it is usually granted there."""
+
+LOOKS = (
+    "resourcemanager.projects.get", "resourcemanager.projects.getIamPolicy", "serviceusage.services.get",
+    "cloudquotas.quotas.get", "compute.regions.list", "iam.roles.get", "iam.serviceAccounts.get",
+)  # fmt: skip
+"""What `doctor` asks with besides. Budgets are the billing account's: `billing.budgets.list` is granted there."""
 
 ROLES_THAT_DELETE: dict[Literal["tpu", "gpu"], frozenset[str]] = {
     "tpu": frozenset({"roles/owner", "roles/editor", "roles/tpu.admin"}),
@@ -86,4 +93,16 @@ ROLES_THAT_DELETE: dict[Literal["tpu", "gpu"], frozenset[str]] = {
         "roles/compute.instanceAdmin.v1",
     }),
 }  # fmt: skip
-"""Predefined roles with `tpu.nodes.delete` and `compute.instances.delete`: what the VM's own timer needs."""
+"""Predefined roles with the permission below."""
+DELETES: dict[Literal["tpu", "gpu"], str] = {"tpu": "tpu.nodes.delete", "gpu": "compute.instances.delete"}
+"""What the VM's own timer needs, and of TPU nodes the scheduler's jobs."""
+WORKER = (
+    *DELETES.values(), "compute.disks.delete", "storage.buckets.get", "storage.objects.create",
+    "storage.objects.delete", "storage.objects.get", "storage.objects.list",
+)  # fmt: skip
+"""What VMs need: their end, with the boot disk that goes with an instance, and their data, results and checkpoints."""
+SCHEDULER = (DELETES["tpu"],)
+"""What the account of the jobs needs: instances have a limit of their own."""
+ROLES_THAT_SIGN = frozenset({"roles/cloudscheduler.serviceAgent", "roles/iam.serviceAccountTokenCreator"})
+"""Predefined roles with `iam.serviceAccounts.getAccessToken`. The first comes with the Cloud Scheduler API; without it
+jobs are answered with 403 (Google's page on HTTP targets with authentication)."""

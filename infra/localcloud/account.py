@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from starlette.requests import Request
 
 from infra.localcloud.errors import ApiError, forbidden, invalid
-from infra.localcloud.metadata import NUMERIC_PROJECT_ID
-from infra.localcloud.permissions import needed
+from infra.localcloud.metadata import DEFAULT_EMAIL, NUMERIC_PROJECT_ID
+from infra.localcloud.permissions import MINT, needed
 from infra.localcloud.store import Store
 from infra.localcloud.tokens import Tokens
 
@@ -29,7 +29,9 @@ _NEEDS_BILLING = frozenset({
     "cloudscheduler.jobs.create",
 })  # fmt: skip
 _SCHEDULER = frozenset(f"cloudscheduler.jobs.{verb}" for verb in ("create", "get", "list", "update", "delete"))
-USER, WORKER = "user", "worker"
+USER = "user"
+AGENT_EMAIL = f"service-{NUMERIC_PROJECT_ID}@gcp-sa-cloudscheduler.iam.gserviceaccount.com"
+"""Cloud Scheduler's own account in the project: it signs for the account that a job names."""
 
 
 @dataclass(frozen=True)
@@ -60,15 +62,18 @@ _OTHER_LIMIT = 512.0
 class Account:
     """The account behind the project. `check` is asked before every call of every service."""
 
-    def __init__(self, store: Store, tokens: Tokens) -> None:
+    def __init__(self, store: Store, tokens: Tokens, project: str) -> None:
         self._store = store
         self._tokens = tokens
+        self.service_accounts = {"worker": DEFAULT_EMAIL, "scheduler": scheduler_email(project), "agent": AGENT_EMAIL}
+        """The service accounts that there are, by the names by which permissions are taken from them."""
         self.known: frozenset[str] = frozenset()
         """Every permission that some call of this cloud needs."""
 
     def learn(self, methods: list[str]) -> None:
         """Which methods there are, so that permissions that nothing needs can be refused as Google refuses them."""
-        self.known = _SCHEDULER.union(permission for method in methods for permission in needed(method))
+        called = (permission for method in methods for permission in needed(method))
+        self.known = _SCHEDULER.union(called, (MINT,))
 
     @property
     def kind(self) -> Kind:
@@ -105,17 +110,26 @@ class Account:
         return self._store.get("disabled_services", service) is None
 
     def set_denied(self, permission: str, who: str, denied: bool) -> None:
-        """Take a permission from the user or from the VMs' service account, or give it back. Raises ApiError 400."""
-        if permission not in self.known or who not in (USER, WORKER):
+        """Take a permission from `who`, or give it back. Raises ApiError 400.
+
+        `who`: "user", a name in `service_accounts`, or the address of any service account.
+        """
+        email = self.service_accounts.get(who, who)
+        if permission not in self.known or (email != USER and "@" not in email):
             raise invalid(f"No call of this cloud needs '{permission}' of '{who}'.")
         if denied:
-            self._store.put("denied", f"{who}/{permission}", {"permission": permission})
+            self._store.put("denied", f"{email}/{permission}", {"permission": permission})
         else:
-            self._store.delete("denied", f"{who}/{permission}")
+            self._store.delete("denied", f"{email}/{permission}")
 
     def denied(self, who: str) -> set[str]:
-        """The permissions that were taken from `who`."""
-        return {body["permission"] for _, body in self._store.list("denied", f"{who}/")}
+        """The permissions that were taken from `who`, named as in `set_denied`."""
+        email = self.service_accounts.get(who, who)
+        return {body["permission"] for _, body in self._store.list("denied", f"{email}/")}
+
+    def exists(self, email: str) -> bool:
+        """Whether there is such a service account."""
+        return email in self.service_accounts.values()
 
     def granted(self, permissions: list[str]) -> list[str]:
         """Those of `permissions` that the user has. Raises ApiError 400 for one that does not exist."""
@@ -143,9 +157,14 @@ class Account:
             raise _billing_disabled(service)
 
     def _who(self, request: Request) -> str:
-        """A call with a VM's token is its service account's; a call with none, on loopback, is the user's."""
+        """Whose token it is, a VM's or a job's service account's; a call with none, on loopback, is the user's."""
         found = self._tokens.look_up(request.headers.get("authorization", "").partition(" ")[2])
-        return WORKER if found is not None and found["vm"] else USER
+        return str(found["email"]) if found is not None and found["email"].endswith(".gserviceaccount.com") else USER
+
+
+def scheduler_email(project: str) -> str:
+    """A service account with one right, made for Cloud Scheduler, as `infra/terraform` makes it."""
+    return f"orchestrate-scheduler@{project}.iam.gserviceaccount.com"
 
 
 def full_name(service: str) -> str:

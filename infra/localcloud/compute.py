@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from infra.localcloud.addresses import Addresses
 from infra.localcloud.app import answer, json_body
 from infra.localcloud.clock import CloudClock
 from infra.localcloud.compute_names import COMPUTE_URL, matching, missing
@@ -49,6 +50,7 @@ class ComputeService:
         operations: ComputeOperations,
         reference: ComputeReference,
         requests: InstanceRequests,
+        addresses: Addresses,
         vms: VmRuntime,
     ) -> None:
         self._store = store
@@ -81,6 +83,7 @@ class ComputeService:
             ("GET", "/zones/{zone}/operations/{operation}", "zoneOperations.get", self._get_operation),
             ("POST", "/zones/{zone}/operations/{operation}/wait", "zoneOperations.wait", self._wait_operation),
             *reference.table(),
+            *addresses.table(),
         ]
         self.routes = [
             Route(

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from infra.localcloud.account import USER, WORKER, Account
+from infra.localcloud.account import USER, Account
 from infra.localcloud.app import answer, json_body
 from infra.localcloud.clock import CloudClock
 from infra.localcloud.conditions import Conditions
@@ -22,7 +22,6 @@ from infra.localcloud.inventory import Inventory
 from infra.localcloud.meter import Meter
 from infra.localcloud.nodes import Nodes
 from infra.localcloud.store import Document
-from infra.localcloud.tokens import Tokens
 
 Tick = Callable[[], Awaitable[None]]
 Advance = Callable[[float], Awaitable[None]]
@@ -46,7 +45,6 @@ class ControlService:
         instances: Instances,
         inventory: Inventory,
         facts: dict[str, Any],
-        tokens: Tokens,
         tick: Tick,
         advance: Advance,
         stop: Stop,
@@ -60,7 +58,6 @@ class ControlService:
         self._instances = instances
         self._inventory = inventory
         self._facts = facts
-        self._tokens = tokens
         self._tick = tick
         self._advance_clock = advance
         self._stop = stop
@@ -78,7 +75,6 @@ class ControlService:
             ("POST", "permissions", self._set_permission),
             ("POST", "zones/unreachable", self._set_unreachable),
             ("POST", "broken", self._set_broken),
-            ("POST", "accounts", self._set_service_account),
             ("POST", "preempt", self._preempt),
             ("POST", "faults", self._plan_fault),
             ("GET", "faults", self._list_faults),
@@ -147,11 +143,11 @@ class ControlService:
         return answer({})
 
     async def _list_permissions(self, _request: Request) -> Response:
-        denied = {who: sorted(self._account.denied(who)) for who in (USER, WORKER)}
+        denied = {who: sorted(self._account.denied(who)) for who in (USER, *self._account.service_accounts)}
         return answer({"known": sorted(self._account.known), "denied": denied})
 
     async def _set_permission(self, request: Request) -> Response:
-        """`who` is "user" or "worker", the account that the VMs run as."""
+        """`who`: "user", "worker" (the default account of VMs and jobs), "scheduler", "agent", or an address."""
         body = await json_body(request)
         permission, denied = _field(body, "permission", str), _field(body, "denied", bool)
         self._account.set_denied(permission, body.get("who", USER), denied)
@@ -166,12 +162,6 @@ class ControlService:
         """`mechanism`: what stops to work, see `conditions.MECHANISMS`."""
         body = await json_body(request)
         self._conditions.set_broken(_field(body, "mechanism", str), _field(body, "broken", bool))
-        return answer({})
-
-    async def _set_service_account(self, request: Request) -> Response:
-        """A service account that is `denied` gets 403 from the TPU and Compute APIs."""
-        body = await json_body(request)
-        self._tokens.deny(_field(body, "email", str), _field(body, "denied", bool))
         return answer({})
 
     async def _preempt(self, request: Request) -> Response:

@@ -11,12 +11,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
+from infra.localcloud.account import Account
 from infra.localcloud.catalog import Catalog
 from infra.localcloud.clock import CloudClock
 from infra.localcloud.conditions import SCHEDULER, Conditions
 from infra.localcloud.cron import Cron
 from infra.localcloud.errors import RPC_CODE_OF_STATUS
 from infra.localcloud.meter import Meter
+from infra.localcloud.permissions import MINT
 from infra.localcloud.store import Document, Store
 from infra.localcloud.tokens import CLOUD_PLATFORM, Tokens
 
@@ -43,6 +45,7 @@ class Jobs:
         tokens: Tokens,
         catalog: Catalog,
         conditions: Conditions,
+        account: Account,
         meter: Meter,
         send: Send,
     ) -> None:
@@ -51,6 +54,7 @@ class Jobs:
         self._tokens = tokens
         self._catalog = catalog
         self._conditions = conditions
+        self._account = account
         self._meter = meter
         self._send = send
 
@@ -128,6 +132,8 @@ class Jobs:
         oauth = target.get("oauthToken")
         if oauth is None:
             return await self._send(target["httpMethod"], target["uri"], headers)
+        if MINT in self._account.denied("agent"):
+            return 403
         token = self._tokens.issue(oauth["serviceAccountEmail"], [oauth.get("scope") or CLOUD_PLATFORM])
         try:
             bearer = {**headers, "authorization": f"Bearer {token}"}

@@ -10,6 +10,8 @@ _RESOURCES = {"acceleratorTypes": "acceleratortypes", "runtimeVersions": "runtim
 """The TPU API's permissions are lower case; those of Compute Engine are not."""
 _BY_RULE = ("tpu", "compute", "storage", "cloudscheduler")
 ACT_AS = "iam.serviceAccounts.actAs"
+MINT = "iam.serviceAccounts.getAccessToken"
+"""What Cloud Scheduler's own account needs, to get a token of the account in whose name a job calls."""
 _SPECIAL: dict[str, tuple[str, ...]] = {
     "tpu.nodes.create": ("tpu.nodes.create", ACT_AS),
     "compute.instances.insert": (
@@ -33,6 +35,8 @@ _SPECIAL: dict[str, tuple[str, ...]] = {
     "serviceusage.services.enable": ("serviceusage.services.enable",),
     "cloudresourcemanager.projects.get": ("resourcemanager.projects.get",),
     "cloudresourcemanager.projects.getIamPolicy": ("resourcemanager.projects.getIamPolicy",),
+    "iam.serviceAccounts.get": ("iam.serviceAccounts.get",),
+    "iam.roles.get": ("iam.roles.get",),
     "storage.xml.get": ("storage.objects.get",),
     "storage.batch": (),  # each call in it is a call of its own, and is not looked at here
 }  # fmt: skip

@@ -11,14 +11,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from infra.localcloud.account import WORKER, Account
+from infra.localcloud.account import Account
 from infra.localcloud.app import answer, json_body
 from infra.localcloud.errors import invalid, not_found
 from infra.localcloud.messages import write
-from infra.localcloud.metadata import DEFAULT_EMAIL, NUMERIC_PROJECT_ID
+from infra.localcloud.metadata import NUMERIC_PROJECT_ID
 from infra.localcloud.names import permission_denied_on
+from infra.localcloud.permissions import MINT
 
 _PERMISSIONS_MAX = 100
+_SCHEDULER_ROLE = "orchestrateScheduler"
+_SCHEDULER_MAY = frozenset({"tpu.nodes.delete"})
 
 
 class ResourceManagerService:
@@ -55,8 +58,14 @@ class ResourceManagerService:
     async def _policy(self, request: Request) -> Response:
         """The VMs' account is an editor, as Google's default account was, until something is taken from it."""
         self._check_project(request)
-        role = "roles/storage.objectUser" if self._account.denied(WORKER) else "roles/editor"
-        members = {"roles/owner": "user:user@local.invalid", role: f"serviceAccount:{DEFAULT_EMAIL}"}
+        accounts, denied = self._account.service_accounts, self._account.denied
+        members = {
+            "roles/owner": "user:user@local.invalid",
+            "roles/storage.objectUser" if denied("worker") else "roles/editor": f"serviceAccount:{accounts['worker']}",
+            f"projects/{self._project}/roles/{_SCHEDULER_ROLE}": f"serviceAccount:{accounts['scheduler']}",
+        }
+        if MINT not in denied("agent"):
+            members["roles/cloudscheduler.serviceAgent"] = f"serviceAccount:{accounts['agent']}"
         bindings = [policy_pb2.Binding(role=role, members=[member]) for role, member in members.items()]
         return answer(json_format.MessageToJson(policy_pb2.Policy(version=1, bindings=bindings)))
 
@@ -71,20 +80,43 @@ class ResourceManagerService:
 
 
 class IamService:
-    """IAM v1, as far as it takes to ask whether one may let a VM run as a service account."""
+    """IAM v1, as far as it takes to ask what a service account may do, and who may use it."""
 
     hosts = ("iam.googleapis.com",)
     host_routes: tuple[Route, ...] = ()
 
     def __init__(self, account: Account) -> None:
         self._account = account
-        path = "/v1/projects/{project}/serviceAccounts/{email}:testIamPermissions"
-        self.routes = [Route(path, self._test, methods=["POST"], name="iam.serviceAccounts.testIamPermissions")]
+        path = "/v1/projects/{project}/serviceAccounts/{email}"
+        table: list[tuple[str, str, str, Any]] = [
+            ("POST", f"{path}:testIamPermissions", "serviceAccounts.testIamPermissions", self._test),
+            ("GET", path, "serviceAccounts.get", self._get),
+            ("GET", "/v1/projects/{project}/roles/{role}", "roles.get", self._role),
+        ]
+        self.routes = [Route(path, handler, methods=[verb], name=f"iam.{name}") for verb, path, name, handler in table]
 
     async def _test(self, request: Request) -> Response:
-        if not request.path_params["email"].endswith(".gserviceaccount.com"):
-            raise not_found(f"Unknown service account {request.path_params['email']}")
+        self._email(request)
         return await granted(request, self._account)
+
+    async def _get(self, request: Request) -> Response:
+        email = self._email(request)
+        project = request.path_params["project"]
+        return answer({"name": f"projects/{project}/serviceAccounts/{email}", "email": email})
+
+    async def _role(self, request: Request) -> Response:
+        """There is one custom role, the scheduler's; it lacks what was taken from its account."""
+        name = request.url.path.removeprefix("/v1/")
+        if request.path_params["role"] != _SCHEDULER_ROLE:
+            raise not_found(f"The role named {name} was not found.")
+        held = _SCHEDULER_MAY - self._account.denied("scheduler")
+        return answer({"name": name, "stage": "GA", "includedPermissions": sorted(held)})
+
+    def _email(self, request: Request) -> str:
+        email = str(request.path_params["email"])
+        if not self._account.exists(email):
+            raise not_found(f"Unknown service account {email}")
+        return email
 
 
 async def granted(request: Request, account: Account) -> Response:

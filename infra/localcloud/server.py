@@ -20,6 +20,7 @@ from starlette.routing import Route
 
 from infra.localcloud import proxy
 from infra.localcloud.account import Account
+from infra.localcloud.addresses import Addresses
 from infra.localcloud.app import CloudApp, Service, request_inside
 from infra.localcloud.billing import BillingService
 from infra.localcloud.billing_catalog import BillingCatalogService
@@ -81,7 +82,7 @@ class Cloud:
         self._store = Store(options.state / "cloud.db")
         self._clock = CloudClock(self._store)
         self._tokens = Tokens(self._store, self._clock)
-        self._account = Account(self._store, self._tokens)
+        self._account = Account(self._store, self._tokens, options.project)
         self._faults = Faults(self._store)
         self._stopping = asyncio.Event()
         self._destroy = False
@@ -155,12 +156,12 @@ class Cloud:
         self._instances = Instances(
             store, clock, catalog, conditions, self._meter, self._vms, compute_operations, disks, delays, project
         )
-        self._jobs = Jobs(store, clock, self._tokens, catalog, conditions, self._meter, self._request)
+        self._jobs = Jobs(store, clock, self._tokens, catalog, conditions, account, self._meter, self._request)
         inventory = Inventory(store, clock, self._storage.billable)
         return [
             ControlService(
                 clock, account, conditions, self._faults, self._meter, self._nodes, self._instances, inventory, facts,
-                self._tokens, self._settle, self._advance, self._stop,
+                self._settle, self._advance, self._stop,
             ),
             TpuService(
                 store, clock, self._tokens, conditions, self._nodes, tpu_operations, TpuReference(project, catalog),
@@ -168,7 +169,8 @@ class Cloud:
             ),
             ComputeService(
                 store, clock, self._tokens, conditions, self._instances, disks, compute_operations,
-                ComputeReference(project, store, catalog, conditions), InstanceRequests(clock, catalog), self._vms,
+                ComputeReference(project, store, catalog, conditions), InstanceRequests(clock, catalog),
+                Addresses(project, store, catalog), self._vms,
             ),
             SchedulerService(project, self._tokens, catalog, self._jobs),
             OAuthService(self._tokens, clock),

@@ -7,7 +7,7 @@ import secrets
 from starlette.requests import Request
 
 from infra.localcloud.clock import CloudClock
-from infra.localcloud.errors import ApiError, error_info, forbidden
+from infra.localcloud.errors import ApiError, error_info
 from infra.localcloud.store import Document, Store
 
 CLOUD_PLATFORM = "https://www.googleapis.com/auth/cloud-platform"
@@ -38,13 +38,6 @@ class Tokens:
         """Forget a token."""
         self._store.delete("tokens", token)
 
-    def deny(self, email: str, denied: bool) -> None:
-        """Take from an account the right to call the TPU and Compute APIs, or give it back."""
-        if denied:
-            self._store.put("denied_accounts", email, {"email": email})
-        else:
-            self._store.delete("denied_accounts", email)
-
     def revoke_vm(self, vm_id: str) -> None:
         """Forget the tokens of a VM that is gone."""
         for token, _ in self._store.list("tokens", f"ya29.local.{vm_id}."):
@@ -70,8 +63,6 @@ class Tokens:
         there, while through the proxy a VM calls the real host name and must bring its own token.
         """
         caller = self.caller(request, required=request.url.scheme == "https")
-        if caller is not None and self._store.get("denied_accounts", caller["email"]) is not None:
-            raise forbidden(f"{caller['email']} lacks the permission for {request.method} {request.url.path}.")
         if caller is None or any(scope in _CAN_COMPUTE for scope in caller["scopes"]):
             return
         raise ApiError(

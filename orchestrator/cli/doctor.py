@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import click
@@ -15,28 +16,38 @@ if TYPE_CHECKING:
     from orchestrator.doctor import Known
 
 EXIT_ACCOUNT = 5
+MAX_USD = Decimal(5)
 
 
 @click.command()
 @click.option("--accel", "names", type=parameters.LIST, default=(), help="Only these accelerators. Default: all.")
+@click.option("--live", "is_live", is_flag=True, help="Rent VMs for minutes and see whether everything holds.")
+@click.option("--max-usd", type=parameters.DECIMAL, help=f"With --live: it may cost this at worst. Default: {MAX_USD}.")
+@click.option("--yes", is_flag=True, help="With --live: do not ask.")
 @output.json_option
-def doctor(names: tuple[str, ...], as_json: bool) -> int:
+def doctor(names: tuple[str, ...], is_live: bool, max_usd: Decimal | None, yes: bool, as_json: bool) -> int:
     """Ask the account everything a launch needs: APIs, permissions, quotas, billing. Creates and changes nothing.
 
-    Exits with 5 when anything FAILs; a WARN does not keep a launch from running.
+    Exits with 5 when anything FAILs; a WARN does not keep a launch from running. With --live it rents, as `launch`
+    does, two VMs of each accelerator named, or of the cheapest TPU and the cheapest GPU: one is trained on and torn
+    down, one left alone until its kill switches end it.
 
     \b
     Examples:
-      orchestrate doctor
       orchestrate doctor --accel v3-8,t4
+      orchestrate doctor --live --max-usd 5
     """
     from orchestrator.bootstrap import SystemClock, connect_account
-    from orchestrator.cli import doctor_view
+    from orchestrator.cli import doctor_live, doctor_view
     from orchestrator.doctor import Verdict, examine
     from orchestrator.doctor_checks import CHECKS
 
+    if not is_live and (yes or max_usd is not None):
+        raise click.UsageError("--max-usd and --yes go with --live: without it nothing is rented")
     with output.opened(as_json=as_json) as project:
         known = _known(project, names)
+        if is_live:
+            return doctor_live.live(project, known, MAX_USD if max_usd is None else max_usd, yes=yes, as_json=as_json)
         found = examine(connect_account(project), known, CHECKS, SystemClock())
         if as_json:
             output.print_json(doctor_view.as_json(project, found))

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from orchestrator.cli import output
 from orchestrator.domain.hosts import is_host
 from orchestrator.domain.money import ZERO, usd
@@ -17,6 +19,7 @@ from orchestrator.domain.runs import Run, RunState, Stage
 from orchestrator.errors import OrchestratorError
 
 if TYPE_CHECKING:
+    from orchestrator.pipeline import Stages
     from orchestrator.stages.context import Services
 
 
@@ -54,13 +57,22 @@ def stopping() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def drive(services: Services, runs: Sequence[Run], stop: threading.Event, *, quiet: bool) -> list[Run]:
-    """Take the runs to their ends under a live display."""
+def drive(
+    services: Services, runs: Sequence[Run], stop: threading.Event, *, quiet: bool, stages: Stages | None = None
+) -> list[Run]:
+    """Take the runs to their ends under a live display; through these stages instead of the usual ones, if given."""
     from orchestrator.cli.live import live_display
-    from orchestrator.pipeline import drive_all
+    from orchestrator.pipeline import STAGES, drive_all
 
     with live_display(runs, quiet=quiet) as display:
-        return drive_all(services, runs, display.report, stop)
+        return drive_all(services, runs, display.report, stop, stages or STAGES)
+
+
+def confirmed(question: str, *, as_json: bool) -> bool:
+    """What the user answers. Raises click.UsageError where nobody can be asked."""
+    if as_json or not sys.stdin.isatty():
+        raise click.UsageError("--yes is needed where nobody can be asked")
+    return click.confirm(question, err=True)
 
 
 def run_json(services: Services, run: Run) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -41,7 +40,7 @@ def extend(run: str, hours: Decimal, yes: bool, as_json: bool) -> int:
         planned = plan_extension(run, hours, ledger=ledger, prices=prices, simulated=project.simulated, now=now)
         if not as_json:
             _show(planned)
-        if not yes and not _confirmed(as_json):
+        if not yes and not driving.confirmed("Extend?", as_json=as_json):
             return 2
         services = connect(project, stop, [planned.run])  # without a cloud to rent from nothing is admitted
         granted = admit_extension(planned, ledger, prices)
@@ -69,9 +68,3 @@ def _show(planned: Extension) -> None:
     elif credit:
         cost += f" = {held / credit:.1%} of the {usd(credit)} credit"
     output.say(f"{planned.run.id} goes on {when}, for {planned.hours} h at most, on {where}: {cost}")
-
-
-def _confirmed(as_json: bool) -> bool:
-    if as_json or not sys.stdin.isatty():
-        raise click.UsageError("--yes is needed where nobody can be asked")
-    return click.confirm("Extend?", err=True)

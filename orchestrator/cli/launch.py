@@ -98,6 +98,7 @@ def launch(
       orchestrate launch --accel v3-8,t4 --batch-size 256,512 --max-hours 0.5 --dry-run
       orchestrate launch examples/W3.toml --repeats 5
     """
+    from orchestrator.cli import driving
     from orchestrator.cli.plan_view import plan_json, show_plan
     from orchestrator.launch import LaunchFlags
 
@@ -116,7 +117,7 @@ def launch(
             if as_json:
                 output.print_json(plan_json(plan))
             return 0
-        if not yes and not _confirmed(as_json):
+        if not yes and not driving.confirmed("Launch?", as_json=as_json):
             return 2
         return _detach(project, plan, as_json=as_json) if detach else _run(project, plan, as_json=as_json)
 
@@ -147,12 +148,6 @@ def _plan(project: Project, flags: LaunchFlags) -> Plan:
             argv=sys.argv[1:],
             progress=lambda done, total: line.update(f"converting the data set: {done:,} of {total:,} samples"),
         )
-
-
-def _confirmed(as_json: bool) -> bool:
-    if as_json or not sys.stdin.isatty():
-        raise click.UsageError("--yes is needed where nobody can be asked")
-    return click.confirm("Launch?", err=True)
 
 
 def _run(project: Project, plan: Plan, *, as_json: bool) -> int:

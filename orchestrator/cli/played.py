@@ -21,8 +21,8 @@ def cloud_options(command: _Command) -> _Command:
             click.option("--account", "kind", type=click.Choice(ACCOUNTS), help="The kind of account that it plays."),
             click.option("--disable-api", "disabled", multiple=True, metavar="NAME", help="An API that is off: tpu."),
             click.option("--enable-api", "enabled", multiple=True, metavar="NAME", help="An API that is on again."),
-            click.option("--deny", "denied", multiple=True, metavar="NAME[@worker]", help="What you (or VMs) may not."),
-            click.option("--allow", "allowed", multiple=True, metavar="NAME[@worker]", help="What is allowed again."),
+            click.option("--deny", "denied", multiple=True, metavar="NAME[@WHO]", help="What you may not, or WHO."),
+            click.option("--allow", "allowed", multiple=True, metavar="NAME[@WHO]", help="What is allowed again."),
         )
     ):
         command = option(command)

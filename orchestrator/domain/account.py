@@ -83,16 +83,41 @@ class BudgetAlert:
 
 
 @dataclass(frozen=True)
-class WorkerAccount:
-    """The service account that VMs run as, its roles on the project, and what it may delete by them.
+class ServiceAccount:
+    """A service account, its roles on the project, and what it may delete by them.
 
-    `may_delete` says for `tpu` and `gpu`: True, False, or None when what decides is not seen: a custom role's content,
-    or roles of a folder or an organization above the project.
+    `may_delete` says for `tpu` and `gpu`: True, False, or None when what decides is not seen: a custom role that may
+    not be read, or roles of a folder or an organization above the project.
     """
 
     email: str
     roles: tuple[str, ...]
     may_delete: Mapping[Literal["tpu", "gpu"], bool | None]
+
+
+@dataclass(frozen=True)
+class SchedulerAccount:
+    """In whose name Cloud Scheduler deletes TPU nodes, and what that takes besides; None where nobody could say.
+
+    `usable`: the account is there and not disabled. `may_act_as`: whoever calls may make jobs that call as it. `agent`:
+    Cloud Scheduler's own account in the project, which signs for it when a job fires, if it may.
+    """
+
+    account: ServiceAccount
+    usable: bool | None
+    may_act_as: bool | None
+    agent: str
+    agent_may_sign: bool | None
+
+
+@dataclass(frozen=True)
+class Idle:
+    """An address that nothing uses, a disk without a VM, or a stopped instance, in a zone or region."""
+
+    kind: str
+    name: str
+    place: str
+    is_ours: bool
 
 
 @dataclass(frozen=True)

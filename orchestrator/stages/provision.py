@@ -46,6 +46,7 @@ def provision(ctx: RunContext) -> None:
         # attempt is settled at what it can have cost, and another follows.
         raise Preempted(f"the create of {attempt.vm} was interrupted and no VM of it is there")
     vm = _wait_until_ready(ctx)
+    ctx.note(f"{vm.ref.name} is ready")
     _confirm_switches(ctx, vm)
 
 

@@ -60,7 +60,22 @@ def test_closed_billing_a_disabled_api_and_a_missing_right(cloud: Shell) -> None
     back = ("--account", "new-project", "--enable-api", "compute", "--deny", "tpu.nodes.create")
     assert cloud("cloud", "up", *back, "--deny", "tpu.nodes.delete@worker").exit == 0
     failing = _failing(cloud("doctor", "--json"))
-    assert sorted(failing) == ["kill-switch rights", "permissions", "quotas"]
+    assert sorted(failing) == ["kill-switch rights", "permissions", "quotas", "scheduler rights"], "one account is both"
     assert "GPUS_ALL_REGIONS" in failing["quotas"]
     unknown = cloud("cloud", "up", "--deny", "tpu.nodes.paint")
     assert (unknown.exit, "tpu.nodes.paint" in unknown.stderr) == (1, True)
+
+
+def test_a_scheduler_that_may_not_delete(cloud: Shell) -> None:
+    """Doctor says so and what to do, and a launch of a TPU meets it before anything is rented; GPUs do not need it."""
+    killer = "orchestrate-scheduler@local-project.iam.gserviceaccount.com"
+    (cloud.folder / "orchestrate.toml").write_text(f'scheduler_service_account = "{killer}"')
+    assert cloud("cloud", "up", "--deny", "tpu.nodes.delete@scheduler").exit == 0
+    [(check, step)] = _failing(cloud("doctor", "--json")).items()
+    assert check == "scheduler rights"
+    assert f"--member=serviceAccount:{killer} --role=roles/tpu.admin" in step
+    assert _failing(cloud("doctor", "--accel", "t4", "--json")) == {}
+    launched = cloud("launch", "--accel", "v3-8", "--workload", "mnist-mlp", "--epochs", "1", "--yes")
+    assert launched.exit == 1, launched
+    assert f"{killer} may not delete TPU nodes" in launched.stderr
+    assert cloud("cloud", "status", "--json").json["items"] == []

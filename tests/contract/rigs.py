@@ -146,7 +146,8 @@ class CloudRig(Rig):
 
     def may_delete(self, may: bool) -> None:
         """Whether the scheduler's service account has the right."""
-        self.cloud.control("accounts", {"email": SCHEDULER_ACCOUNT, "denied": not may})
+        body = {"permission": "tpu.nodes.delete", "who": SCHEDULER_ACCOUNT, "denied": not may}
+        self.cloud.control("permissions", body)
 
     def wait(self, look: Callable[[], _Found | None]) -> _Found:
         return eventually(look)

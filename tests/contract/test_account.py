@@ -7,14 +7,15 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from google.cloud import compute_v1
 from google.cloud.billing import budgets_v1
 
 from infra.gcp.account import GoogleAccount
-from infra.gcp.permissions import ACT_AS, APIS, PERMISSIONS
+from infra.gcp.permissions import ACT_AS, APIS, LOOKS, PERMISSIONS
 from infra.gcp.storage import Buckets
 from orchestrator.domain.accelerators import accelerator, accelerators
-from orchestrator.domain.account import Billing, BudgetAlert
-from orchestrator.errors import ApiDisabled, BillingDisabled, NotFound, PermissionDenied, QuotaExceeded
+from orchestrator.domain.account import Billing, BudgetAlert, Idle
+from orchestrator.errors import ApiDisabled, BillingDisabled, NotFound, PermissionDenied, QuotaExceeded, Unavailable
 from orchestrator.ports import VmRef
 from tests.contract.cloud import LocalCloud, running
 from tests.contract.rigs import CloudRig
@@ -133,6 +134,30 @@ def test_a_missing_permission_stops_exactly_its_calls(account: GoogleAccount, cl
     assert account.worker().may_delete == {"tpu": False, "gpu": False}
 
 
+def test_what_a_scheduler_job_depends_on(account: GoogleAccount, cloud: LocalCloud) -> None:
+    """The default account, one of its own with a custom role, and each thing that can be missing."""
+    usual = account.scheduler()
+    assert usual.account == account.worker()
+    assert (usual.usable, usual.may_act_as, usual.agent_may_sign) == (True, True, True)
+    own = GoogleAccount(cloud.clients(retry_s=0.5), "orchestrate-scheduler@local-project.iam.gserviceaccount.com")
+    assert own.scheduler().account.may_delete == {"tpu": True, "gpu": False}
+    for permission, who in (
+        ("tpu.nodes.delete", "scheduler"), ("iam.serviceAccounts.actAs", "user"),
+        ("iam.serviceAccounts.getAccessToken", "agent"),
+    ):  # fmt: skip
+        cloud.control("permissions", {"permission": permission, "who": who, "denied": True})
+    found = own.scheduler()
+    assert found.account.may_delete["tpu"] is False
+    assert (found.usable, found.may_act_as, found.agent_may_sign) == (True, False, False)
+    for permission in ("iam.roles.get", "iam.serviceAccounts.get"):
+        cloud.control("permissions", {"permission": permission, "denied": True})
+    found = own.scheduler()
+    assert (found.account.may_delete["tpu"], found.usable) == (None, None), "not seen"
+    nobody = GoogleAccount(cloud.clients(retry_s=0.5), "nobody@local-project.iam.gserviceaccount.com")
+    cloud.control("permissions", {"permission": "iam.serviceAccounts.get", "denied": False})
+    assert (nobody.scheduler().usable, nobody.scheduler().account.may_delete["tpu"]) == (False, False)
+
+
 def test_the_listed_permissions_are_enough(account: GoogleAccount, cloud: LocalCloud, tmp_path: Path) -> None:
     """Everything that is not on the list is taken away, and the adapters that launch uses work all the same."""
     listed = {need.name for need in (*PERMISSIONS, ACT_AS) if need.needed}
@@ -161,6 +186,23 @@ def test_the_listed_permissions_are_enough(account: GoogleAccount, cloud: LocalC
     store.delete_bucket(name)
 
 
+def test_the_set_up_role_is_enough_for_doctor(account: GoogleAccount, cloud: LocalCloud) -> None:
+    """All that `infra/terraform` grants an operator, and nothing else: every question but the budgets' is answered."""
+    granted = {need.name for need in PERMISSIONS} | {ACT_AS.name, *LOOKS}
+    for name in set(cloud.control("permissions")["known"]) - granted:
+        cloud.control("permissions", {"permission": name, "denied": True})
+    assert account.project().active
+    assert account.billing().is_open
+    assert account.apis()
+    assert account.gpus().raisable is True
+    assert all(one.limits for one in account.quotas([accelerator("v3-8"), accelerator("t4")]))
+    assert account.worker().may_delete["tpu"] is True
+    assert account.scheduler().usable is True
+    assert account.idle() is not None
+    with pytest.raises(PermissionDenied, match=r"billing\.budgets\.list"):
+        account.budgets()
+
+
 def test_a_budget_is_net_of_credits_unless_it_says_otherwise(account: GoogleAccount, cloud: LocalCloud) -> None:
     """Google's default is the trap; a budget for another project is not ours."""
     budgets = cloud.clients().budgets
@@ -178,3 +220,23 @@ def test_a_budget_is_net_of_credits_unless_it_says_otherwise(account: GoogleAcco
     assert account.budgets() == (BudgetAlert("default", Decimal(240), False),)
     budgets.delete_budget(name=made.name)
     assert account.budgets() == ()
+
+
+def test_an_address_that_nothing_uses_is_seen(account: GoogleAccount, cloud: LocalCloud) -> None:
+    """Reserved with Google's own client; a stopped instance and its disk, ours or not, are seen the same way."""
+    assert account.idle() == ()
+    wanted = compute_v1.Address(name="forgotten")
+    cloud.clients().addresses.insert_unary(project=cloud.project, region="us-central1", address_resource=wanted)
+    assert account.idle() == (Idle("address", "forgotten", "us-central1", False),)
+    rig = CloudRig("gpu", cloud, retry_s=0.5)
+    spec = rig.spec()
+    operation = rig.provider.create(spec)
+    rig.wait(lambda: rig.provider.operation_done(spec.ref, operation))
+    cloud.clients().instances.stop_unary(project=cloud.project, zone=spec.ref.zone, instance=spec.ref.name)
+    assert rig.wait(lambda: account.idle()[1:]) == (Idle("instance", spec.ref.name, spec.ref.zone, True),)
+    rig.provider.delete(spec.ref)
+    rig.wait(lambda: rig.is_gone(spec.ref))
+    cloud.control("zones/unreachable", {"zone": "us-central1-f", "unreachable": True})
+    with pytest.raises(Unavailable):
+        account.idle()
+    cloud.control("zones/unreachable", {"zone": "us-central1-f", "unreachable": False})

@@ -92,10 +92,10 @@ def test_run_fires_now_and_its_status_says_what_was_answered(clocked: RunningClo
     client.run_job(name=made.name)
     first = attempted(clocked, "probe")
     assert first.status.code == 5
-    clocked.control("accounts", email=ACCOUNT, denied=True)
+    clocked.control("permissions", permission="tpu.nodes.delete", who=ACCOUNT, denied=True)
     client.run_job(name=made.name)
     assert attempted(clocked, "probe", first.last_attempt_time).status.code == 7
-    clocked.control("accounts", email=ACCOUNT, denied=False)
+    clocked.control("permissions", permission="tpu.nodes.delete", who=ACCOUNT, denied=False)
     client.delete_job(name=made.name)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from orchestrator import doctor_checks as checks
+from orchestrator import doctor_switches as switches
 from orchestrator.bootstrap import SystemClock
 from orchestrator.doctor import Check, Finding, Known, Verdict, examine
 from orchestrator.domain.accelerators import accelerator
@@ -20,10 +21,12 @@ from orchestrator.domain.account import (
     BucketFacts,
     BudgetAlert,
     GpuAllowance,
+    Idle,
     Permission,
     ProjectFacts,
     Quota,
-    WorkerAccount,
+    SchedulerAccount,
+    ServiceAccount,
 )
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.errors import Unauthenticated, Unavailable
@@ -124,13 +127,48 @@ def test_a_quota_that_is_short_only_warns_while_others_are_left() -> None:
 
 def test_a_vm_that_may_not_delete_itself_fails() -> None:
     """With the exact grant; what a custom role holds is not seen."""
-    able = WorkerAccount("w@x.gserviceaccount.com", ("roles/editor",), {"tpu": True, "gpu": True})
-    assert _one(checks.worker(able, BOTH))[0] is PASS
-    got, text = _one(checks.worker(replace(able, roles=(), may_delete={"tpu": False, "gpu": True}), BOTH))
+    able = ServiceAccount("w@x.gserviceaccount.com", ("roles/editor",), {"tpu": True, "gpu": True})
+    assert _one(switches.worker(able, BOTH))[0] is PASS
+    got, text = _one(switches.worker(replace(able, roles=(), may_delete={"tpu": False, "gpu": True}), BOTH))
     assert got is FAIL
     assert "--member=serviceAccount:w@x.gserviceaccount.com --role=roles/tpu.admin" in text
     custom = replace(able, roles=("projects/p/roles/mine",), may_delete={"tpu": None, "gpu": True})
-    assert _one(checks.worker(custom, BOTH))[0] is WARN
+    assert _one(switches.worker(custom, BOTH))[0] is WARN
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict", "says"),
+    [
+        ({}, PASS, "jobs may delete TPU VMs: they call as s@x.gserviceaccount.com, which has projects/p/roles/mine"),
+        ({"usable": False}, FAIL, "gcloud iam service-accounts create s --project=my-project"),
+        ({"may_act_as": False}, FAIL, "service-accounts add-iam-policy-binding s@x.gserviceaccount.com"),
+        ({"agent_may_sign": False}, FAIL, "--member=serviceAccount:agent@x --role=roles/cloudscheduler.serviceAgent"),
+        ({"account": ServiceAccount("s@x", (), {"tpu": False})}, FAIL, "--member=serviceAccount:s@x --role=roles/tpu"),
+        ({"usable": None, "may_act_as": None}, WARN, "is there; whether you may use s@x"),
+    ],
+)
+def test_what_a_scheduler_job_depends_on(changes: dict[str, Any], verdict: Verdict, says: str) -> None:
+    """One next step for each; what is not seen is no FAIL, as each launch proves it; without TPUs nothing is asked."""
+    mine = ServiceAccount("s@x.gserviceaccount.com", ("projects/p/roles/mine",), {"tpu": True, "gpu": False})
+    found = replace(SchedulerAccount(mine, True, True, "agent@x", True), **changes)
+    got, text = _one(switches.scheduler(found, TPU_ONLY))
+    assert (got, says in text) == (verdict, True), text
+    assert switches.scheduler(None, BOTH) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict", "says"),
+    [
+        ([], PASS, "no unused address"),
+        ([Idle("address", "ip", "us-west1", False)], WARN, "gcloud compute addresses delete ip --region=us-west1"),
+        ([Idle("disk", "d", "us-west1-a", False)], WARN, "never deleted by this tool: disk d in us-west1-a"),
+        ([Idle("instance", "oc-x", "us-west1-a", True)], WARN, "`orchestrate teardown --all`"),
+    ],
+)
+def test_silent_costs(found: list[Idle], verdict: Verdict, says: str) -> None:
+    """What is not ours is named with the command that ends it; we never do."""
+    got, text = _one(checks.silent_costs(found, BOTH))
+    assert (got, says in text) == (verdict, True), text
 
 
 @pytest.mark.parametrize(

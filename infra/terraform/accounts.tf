@@ -1,0 +1,147 @@
+# Three roles with exactly the permissions that infra/gcp/permissions.py names, and two service accounts: one for VMs, one
+# in whose name Cloud Scheduler deletes TPU nodes at their deadline.
+
+locals {
+  operator_permissions = [
+    "cloudquotas.quotas.get",
+    "cloudscheduler.jobs.create",
+    "cloudscheduler.jobs.delete",
+    "cloudscheduler.jobs.get",
+    "cloudscheduler.jobs.list",
+    "cloudscheduler.jobs.run",
+    "cloudscheduler.jobs.update",
+    "compute.acceleratorTypes.get",
+    "compute.addresses.list",
+    "compute.disks.create",
+    "compute.disks.delete",
+    "compute.disks.get",
+    "compute.disks.list",
+    "compute.disks.setLabels",
+    "compute.instances.create",
+    "compute.instances.delete",
+    "compute.instances.get",
+    "compute.instances.getGuestAttributes",
+    "compute.instances.list",
+    "compute.instances.setLabels",
+    "compute.instances.setMetadata",
+    "compute.instances.setServiceAccount",
+    "compute.machineTypes.get",
+    "compute.projects.get",
+    "compute.regions.list",
+    "compute.subnetworks.use",
+    "compute.subnetworks.useExternalIp",
+    "compute.zoneOperations.get",
+    "iam.roles.get",
+    "iam.serviceAccounts.get",
+    "resourcemanager.projects.get",
+    "resourcemanager.projects.getIamPolicy",
+    "serviceusage.services.get",
+    "storage.buckets.create",
+    "storage.buckets.delete",
+    "storage.buckets.get",
+    "storage.buckets.list",
+    "storage.buckets.update",
+    "storage.objects.create",
+    "storage.objects.delete",
+    "storage.objects.get",
+    "storage.objects.list",
+    "tpu.acceleratortypes.get",
+    "tpu.nodes.create",
+    "tpu.nodes.delete",
+    "tpu.nodes.get",
+    "tpu.nodes.getGuestAttributes",
+    "tpu.nodes.list",
+    "tpu.operations.get",
+    "tpu.runtimeversions.get",
+  ]
+  worker_permissions = [
+    "compute.disks.delete",
+    "compute.instances.delete",
+    "storage.buckets.get",
+    "storage.objects.create",
+    "storage.objects.delete",
+    "storage.objects.get",
+    "storage.objects.list",
+    "tpu.nodes.delete",
+  ]
+  scheduler_permissions = [
+    "tpu.nodes.delete",
+  ]
+}
+
+resource "google_project_iam_custom_role" "operator" {
+  role_id     = "orchestrateOperator"
+  title       = "orchestrate operator"
+  permissions = local.operator_permissions
+  depends_on  = [google_project_service.api]
+}
+
+resource "google_project_iam_custom_role" "worker" {
+  role_id     = "orchestrateWorker"
+  title       = "orchestrate worker"
+  permissions = local.worker_permissions
+  depends_on  = [google_project_service.api]
+}
+
+resource "google_project_iam_custom_role" "scheduler" {
+  role_id     = "orchestrateScheduler"
+  title       = "orchestrate scheduler"
+  permissions = local.scheduler_permissions
+  depends_on  = [google_project_service.api]
+}
+
+resource "google_service_account" "worker" {
+  account_id   = "orchestrate-worker"
+  display_name = "orchestrate: what VMs run as"
+  depends_on   = [google_project_service.api]
+}
+
+resource "google_service_account" "scheduler" {
+  account_id   = "orchestrate-scheduler"
+  display_name = "orchestrate: deletes TPU nodes at their deadline"
+  depends_on   = [google_project_service.api]
+}
+
+resource "google_project_iam_member" "operator" {
+  for_each = toset(var.operators)
+
+  project = var.project
+  role    = google_project_iam_custom_role.operator.id
+  member  = each.value
+}
+
+resource "google_project_iam_member" "worker" {
+  project = var.project
+  role    = google_project_iam_custom_role.worker.id
+  member  = google_service_account.worker.member
+}
+
+resource "google_project_iam_member" "scheduler" {
+  project = var.project
+  role    = google_project_iam_custom_role.scheduler.id
+  member  = google_service_account.scheduler.member
+}
+
+# Whoever makes VMs and jobs must be allowed to have them act as these accounts.
+resource "google_service_account_iam_member" "worker_users" {
+  for_each = toset(var.operators)
+
+  service_account_id = google_service_account.worker.name
+  role               = "roles/iam.serviceAccountUser"
+  member             = each.value
+}
+
+resource "google_service_account_iam_member" "scheduler_users" {
+  for_each = toset(var.operators)
+
+  service_account_id = google_service_account.scheduler.name
+  role               = "roles/iam.serviceAccountUser"
+  member             = each.value
+}
+
+# Cloud Scheduler signs for the account that a job names. Its API brings this role along; without it no job has a token.
+resource "google_project_iam_member" "scheduler_agent" {
+  project = var.project
+  role    = "roles/cloudscheduler.serviceAgent"
+  member  = "serviceAccount:service-${data.google_project.this.number}@gcp-sa-cloudscheduler.iam.gserviceaccount.com"
+}

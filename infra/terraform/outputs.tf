@@ -1,0 +1,13 @@
+output "orchestrate_toml" {
+  description = "What orchestrate.toml has to say: `terraform output -raw orchestrate_toml > orchestrate.toml`."
+  value       = <<-EOT
+    project = "${var.project}"
+    worker_service_account = "${google_service_account.worker.email}"
+    scheduler_service_account = "${google_service_account.scheduler.email}"
+  EOT
+}
+
+output "next" {
+  description = "What no API can be told."
+  value       = "`orchestrate budget set --credit ${var.credit_usd} --expires DATE`, then `orchestrate doctor`"
+}

@@ -1,0 +1,21 @@
+# One-time set-up of a Google Cloud project for `orchestrate`. docs/setup.md says how; tests/test_terraform.py holds
+# its lists equal to those of infra/gcp/permissions.py.
+
+terraform {
+  required_version = ">= 1.5"
+
+  required_providers {
+    google = {
+      source  = "hashicorp/google"
+      version = ">= 6.0, < 8.0"
+    }
+  }
+}
+
+provider "google" {
+  project = var.project
+  region  = var.region
+  # The budget API asks for a project to count its calls against.
+  user_project_override = true
+  billing_project       = var.project
+}

@@ -1,0 +1,134 @@
+"""`orchestrate doctor --live`: rent two small VMs of an accelerator for minutes, and see whether everything holds."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.cli import doctor_view, output
+from orchestrator.doctor import Finding, Known, Verdict
+from orchestrator.domain.money import usd
+from orchestrator.errors import AccountError, OrchestratorError
+
+if TYPE_CHECKING:
+    from orchestrator.bootstrap import Project
+    from orchestrator.domain.accelerators import Accelerator
+    from orchestrator.domain.account import Quota
+    from orchestrator.domain.runs import Run
+    from orchestrator.launch import Plan
+    from orchestrator.ports import Account
+
+EXIT_ACCOUNT, EXIT_STOPPED = 5, 130
+LATER = (
+    "in 24 h, when Google's billing export has them: `orchestrate budget import FILE` compares {runs} of {experiment} "
+    "with the ledger, also what a VM bills after its end and what operations, egress and scheduler jobs cost"
+)
+
+
+def live(project: Project, known: Known, max_usd: Decimal, *, yes: bool, as_json: bool) -> int:
+    """The account first; where nothing FAILs the plan, the question, and the VMs. Returns the exit code.
+
+    Raises OverCap when the worst case exceeds `max_usd`, and what `launch` raises before it rents.
+    """
+    from orchestrator.bootstrap import SystemClock, connect_account
+    from orchestrator.cli import driving
+    from orchestrator.doctor import examine
+    from orchestrator.doctor_checks import CHECKS
+    from orchestrator.live_check import plan_check
+
+    clock, account = SystemClock(), connect_account(project)
+    if not known.named:
+        known = replace(known, accelerators=_chosen(account, known), named=True)
+    now = clock.now()
+    plan = plan_check(
+        [item.name for item in known.accelerators], max_usd, ledger=project.ledger, prices=project.prices(now),
+        simulated=project.simulated, home=project.home, zones=known.zones, now=now, argv=sys.argv[1:],
+    )  # fmt: skip
+    found = examine(account, known, CHECKS, clock)
+    if any(one.verdict is Verdict.FAIL for one in found):
+        why = "nothing was rented, as something FAILs already"
+        return _conclude(project, found, why, EXIT_ACCOUNT, as_json=as_json)
+    if not as_json:
+        _show(plan)
+    if not yes and not driving.confirmed("Rent them?", as_json=as_json):
+        return 2
+    return _rent(project, plan, found, as_json=as_json)
+
+
+def _show(plan: Plan) -> None:
+    """Each VM, in the order in which they are rented, one after the other."""
+    from orchestrator.live_check import USED
+
+    for run, attempt in zip(plan.runs, plan.attempts, strict=True):
+        spec = run.spec
+        what = "trained on and torn down" if spec.repeat == USED else "left alone until its kill switches end it"
+        price = f"{usd(attempt.rate.usd_per_hour)}/h ({attempt.rate.words})"
+        until = f"at most {spec.max_hours} h + 10 min: {usd(attempt.reserved_usd)} at worst"
+        output.say(f"{spec.accelerator} in {attempt.zone}, {what}: {price}, {until}")
+    output.say(f"held for all of them, before the first: {usd(plan.worst_case_usd)} of {plan.limit[1]}")
+
+
+def _chosen(account: Account, known: Known) -> tuple[Accelerator, ...]:
+    from orchestrator.domain.accelerators import accelerators
+    from orchestrator.live_check import cheapest
+
+    quotas: Sequence[Quota] = ()
+    with suppress(OrchestratorError):  # then a launch will tell
+        quotas = account.quotas(tuple(accelerators().values()))
+    items = tuple(cheapest(known, quotas))
+    if not items:
+        raise AccountError("the quotas of this account allow no accelerator at all", "`orchestrate doctor` names them")
+    return items
+
+
+def _rent(project: Project, plan: Plan, found: Sequence[Finding], *, as_json: bool) -> int:
+    """Hold the money, drive every run to its end, and say what that has shown, after what is `found` already."""
+    from orchestrator.bootstrap import connect
+    from orchestrator.cli import driving
+    from orchestrator.domain.accelerators import accelerator
+    from orchestrator.domain.runs import RunState, Stage
+    from orchestrator.live_check import Timed, stages_of
+    from orchestrator.live_findings import findings
+
+    with driving.stopping() as stop:
+        services = connect(project, stop, plan.runs)
+        project.ledger.admit(plan.experiment, plan.runs, plan.attempts, plan.credit)
+        timed = {run.spec.accelerator: Timed() for run in plan.runs}
+        ended: dict[str, list[Run]] = {name: [] for name in timed}
+        for run in plan.runs:
+            before, of_it = ended[run.spec.accelerator], timed[run.spec.accelerator]
+            if not all(services.ledger.attempt(one.id, one.attempt).proven_at for one in before):
+                # No VM is left alone after one whose kill switches were not proven: its money is given back.
+                services.ledger.update_run(run.id, state=RunState.NOT_NEEDED, stage=Stage.TEARDOWN)
+            before += driving.drive(services, [run], stop, quiet=as_json, stages=stages_of(run, of_it))
+        for name, (used, alone) in ended.items():
+            found = [*found, *findings(services, accelerator(name), used, alone, timed[name])]
+        runs = [run for pair in ended.values() for run in pair]
+        remaining, named = driving.count_billable(services, runs)
+        code = EXIT_ACCOUNT if any(one.verdict is Verdict.FAIL for one in found) else 0
+        code = EXIT_STOPPED if stop.is_set() else code
+        code = 6 if driving.exit_code(runs, named) == 6 else code
+        later = LATER.format(runs=", ".join(run.id for run in runs), experiment=plan.experiment.id)
+        more = {
+            "experiment": plan.experiment.id,
+            "worst_case_usd": plan.worst_case_usd,
+            "runs": [driving.run_json(services, run) for run in runs],
+            "billable_remaining": remaining,
+            "may_still_bill": named,
+        }
+        if named and not as_json:
+            output.say("NOT PROVEN GONE, may still bill: " + "; ".join(named))
+        return _conclude(project, found, later, code, as_json=as_json, **more)
+
+
+def _conclude(project: Project, found: Sequence[Finding], note: str, code: int, *, as_json: bool, **more: Any) -> int:
+    if as_json:
+        output.print_json({**doctor_view.as_json(project, found), **more, "note": note})
+    else:
+        doctor_view.show(found)
+        output.say(note)
+    return code

@@ -1,0 +1,88 @@
+"""`doctor --live` through the real command: what it proves, what it says when something does not hold, what stays."""
+
+from __future__ import annotations
+
+import re
+import signal
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from orchestrator.domain.plan import KILL_SLACK_S
+from orchestrator.domain.runs import RunState, Stage
+from orchestrator.ledger import Ledger
+from tests.e2e.conftest import Orchestrate
+
+ACCEL = "v5litepod-1"
+LIVE = ("doctor", "--live", "--accel", ACCEL, "--yes", "--json")
+
+
+def _of_vms(said: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    """{check: (verdict, fact)} of what the VMs have shown."""
+    found = [one for one in said["findings"] if one["check"].startswith(f"{ACCEL} ")]
+    return {one["check"].removeprefix(f"{ACCEL} "): (one["verdict"], one["fact"]) for one in found}
+
+
+@pytest.mark.slow
+def test_everything_holds(orchestrate: Orchestrate) -> None:
+    """Every finding passes, and what is said of the deadline and the cost is what the cloud's own meter says."""
+    done = orchestrate.run(*LIVE)
+    assert done.code == 0, done
+    said = done.json
+    assert (said["simulated"], said["billable_remaining"], said["may_still_bill"]) == (True, 0, [])
+    found = _of_vms(said)
+    assert {check: verdict for check, (verdict, _) in found.items() if verdict != "PASS"} == {}, found
+    assert list(found) == [
+        "kill switches", "boot", "lists", "host key", "clock", "devices", "bucket", "teardown", "deadline", "cost",
+    ]  # fmt: skip
+    assert "scheduler-job and deadline-timer proven" in found["kill switches"][1]
+    assert said["experiment"] in said["note"]
+    assert "budget import" in said["note"]
+    ledger = Ledger(orchestrate.home / "local" / "ledger.db")
+    used, alone = sorted(ledger.attempts(), key=lambda attempt: attempt.billed_from or attempt.deadline)
+    ledger.close()
+    rows = {row["name"]: row for row in orchestrate.control("meter")["rows"] if row["kind"] == "node"}
+    metered_s = (datetime.fromisoformat(rows[alone.vm]["to"]) - alone.deadline).total_seconds()
+    matched = re.search(r"gone (\d+\.\d) s after", found["deadline"][1])
+    assert matched is not None, found
+    assert 0 < metered_s <= float(matched[1]) + 0.1 <= KILL_SLACK_S
+    assert Decimal(said["worst_case_usd"]) == used.reserved_usd + alone.reserved_usd
+    assert sum(Decimal(row["usd"]) for row in rows.values()) <= sum(Decimal(run["usd"]) for run in said["runs"])
+    assert [orchestrate.inventory(kind) for kind in ("node", "job")] == [[], []]
+
+
+def test_a_right_that_is_taken_back_between_question_and_answer(orchestrate: Orchestrate) -> None:
+    """The account looks well, the job's own request is refused: a FAIL, and neither of the two VMs is rented."""
+    orchestrate.run("cloud", "up")
+    orchestrate.control("faults", {"method": "tpu.nodes.delete", "when": "before", "http": 403})
+    done = orchestrate.run(*LIVE)
+    assert done.code == 5, done
+    found = _of_vms(done.json)
+    assert [check for check, (verdict, _) in found.items() if verdict == "FAIL"] == ["kill switches", "deadline"]
+    assert "may not delete TPU nodes" in found["kill switches"][1]
+    assert found["deadline"][1].startswith("not tried")
+    assert [run.state for run in orchestrate.runs()] == [RunState.FAILED, RunState.NOT_NEEDED]
+    assert {row["kind"] for row in orchestrate.control("meter")["rows"]} <= {"job", "operations"}, "no node, no disk"
+    assert orchestrate.inventory("job") == []
+
+
+def test_it_costs_no_more_than_is_said(orchestrate: Orchestrate) -> None:
+    """Refused with 3 before anything is written; and the flags of it go with it alone."""
+    done = orchestrate.run(*LIVE, "--max-usd", "0.10")
+    assert (done.code, done.json["error"]["code"]) == (3, "OverCap")
+    assert orchestrate.runs() == []
+    assert orchestrate.run("doctor", "--max-usd", "5").code == 2
+
+
+def test_ctrl_c_tears_down(orchestrate: Orchestrate) -> None:
+    """Once it is rented: torn down and proven gone, the second never rented, exit 130."""
+    process = orchestrate.start(*LIVE)
+    orchestrate.wait_for_run(lambda run: run.stage is Stage.PREPARE)
+    process.send_signal(signal.SIGINT)
+    done = orchestrate.finish(process)
+    assert (done.code, done.json["billable_remaining"]) == (130, 0), done
+    assert [run.state for run in orchestrate.runs()] == [RunState.STOPPED, RunState.STOPPED]
+    assert len([row for row in orchestrate.control("meter")["rows"] if row["kind"] == "node"]) == 1
+    assert orchestrate.inventory("node") == []
