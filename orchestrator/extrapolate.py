@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from orchestrator.domain.accelerators import Accelerator, accelerators
+from orchestrator.domain.accelerators import Accelerator, Provisioning, accelerators
 from orchestrator.domain.bounds import (
     TPU_DISK_GIB,
     Bound,
@@ -52,7 +52,7 @@ class ExtrapolationRequest:
     epochs: int | None
     workload: str | None
     accelerators: Sequence[str]
-    spot: bool
+    provisioning: Provisioning
     zones: Sequence[str]
 
 
@@ -244,8 +244,8 @@ def _cost(timed: Answer, job: Job, request: ExtrapolationRequest, prices: PriceB
     item = accelerators().get(timed.accelerator)
     if item is None:
         return None
-    zone = zone_candidates(item, request.zones, prices, spot=request.spot)[0]
-    parts, rates = prices.parts(item, zone, spot=request.spot), side_rates(prices, zone)
+    zone = zone_candidates(item, request.zones, prices, request.provisioning)[0]
+    parts, rates = prices.parts(item, zone, request.provisioning), side_rates(prices, zone)
     stored = timed.places[-1].needed_bytes
     spec = RunSpec(
         accelerator=item.name,

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
-from orchestrator.domain.accelerators import Accelerator, accelerator
+from orchestrator.domain.accelerators import Accelerator, Provisioning, accelerator
 from orchestrator.domain.cost import CostLine
 from orchestrator.domain.hosts import is_host
 from orchestrator.domain.money import ZERO
@@ -58,7 +58,7 @@ class LaunchFlags:
     max_usd: Decimal | None = None
     max_attempts: int = 2
     checkpoint_every: str | None = None
-    spot: bool = False
+    provisioning: Provisioning = Provisioning.ON_DEMAND
     zones: Sequence[str] = ()
     learning_rate: float | None = None
     cache: str = "auto"
@@ -144,7 +144,7 @@ def make_plan(
 
     Raises UsageError, UnknownPrice, or OverCap when the worst case does not fit (nothing is written then).
     """
-    chosen = check_accelerators(flags.accelerators, spot=flags.spot)
+    chosen = check_accelerators(flags.accelerators, flags.provisioning)
     if not chosen:
         raise UsageError("--accel: no accelerator is named", "for example --accel v3-8,t4")
     workload = find_workload(flags.workload)
@@ -182,7 +182,7 @@ def make_plan(
         max_hours=flags.max_hours,
         max_attempts=flags.max_attempts,
         checkpoint_every=checkpoint_every,
-        spot=flags.spot,
+        provisioning=flags.provisioning,
         zones=flags.zones,
         data=DataChoice(
             fingerprint=manifest.fingerprint,
@@ -249,8 +249,9 @@ def _default_batch(workload: Workload, chosen: Sequence[Accelerator], notes: lis
 def _checkpoint_every(flags: LaunchFlags, notes: list[str]) -> str | None:
     """As asked for; without a word on it after every epoch on spot VMs, which are taken back, and never on others."""
     asked = flags.checkpoint_every
-    if asked == "none" or (asked is None and not flags.spot):
-        if flags.spot and flags.max_attempts > 1:
+    spot = flags.provisioning is Provisioning.SPOT
+    if asked == "none" or (asked is None and not spot):
+        if spot and flags.max_attempts > 1:
             notes.append("no checkpoints: a VM that is taken back is followed by one that starts anew")
         return None
     try:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from orchestrator.domain.accelerators import Accelerator
+from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.account import (
     Api,
     Billing,
@@ -25,8 +25,9 @@ from orchestrator.domain.prices import FetchedPrices, PriceRow
 
 
 class VmState(StrEnum):
-    """A VM's state, the same words for nodes and instances. Everything but absence may bill."""
+    """A VM's state, the same words for nodes and instances. Everything but absence may bill, QUEUED holds quota."""
 
+    QUEUED = "queued"
     CREATING = "creating"
     READY = "ready"
     STOPPED = "stopped"
@@ -63,15 +64,21 @@ class HostKey:
 
 @dataclass(frozen=True)
 class VmSpec:
-    """What to create. `metadata` values are strings; `run_limit_s` is the server-side maximum run time, if any."""
+    """What to create. `metadata` values are strings.
+
+    `run_limit_s` is the server-side maximum run time, `run_ends_at` the server-side end, if any. What is rented as
+    flex-start waits for capacity until `queued_until`.
+    """
 
     ref: VmRef
     accelerator: Accelerator
-    spot: bool
+    provisioning: Provisioning
     labels: Mapping[str, str]
     request_id: str
     metadata: Mapping[str, str] = field(default_factory=dict)
     run_limit_s: int | None = None
+    run_ends_at: datetime | None = None
+    queued_until: datetime | None = None
 
     def with_metadata(self, **values: str) -> VmSpec:
         """A copy with more metadata; `_` in a keyword stands for `-`."""
@@ -81,7 +88,10 @@ class VmSpec:
 
 @dataclass(frozen=True)
 class Vm:
-    """A VM as the cloud shows it. `terminates_at` is the deletion time that the cloud has committed to, if any."""
+    """A VM as the cloud shows it. `terminates_at` is the deletion time that the cloud has committed to, if any.
+
+    One that is QUEUED is only asked for. `provisioning` tells flex-start from all the rest, as it ends otherwise.
+    """
 
     ref: VmRef
     state: VmState
@@ -90,11 +100,12 @@ class Vm:
     workers: tuple[Worker, ...]
     created_at: datetime | None
     terminates_at: datetime | None
+    provisioning: Provisioning = Provisioning.ON_DEMAND
 
 
 @dataclass(frozen=True)
 class Billable:
-    """Something of ours that exists and may bill: a node, an instance or a disk."""
+    """Something of ours that exists and may bill: a node, an instance, a disk; or a queued resource, which may yet."""
 
     kind: str
     ref: VmRef
@@ -107,10 +118,14 @@ class Billable:
 
 @dataclass(frozen=True)
 class Listing:
-    """A look at every zone. Absence may be concluded only when `unreachable` is empty."""
+    """A look at every zone. Absence may be concluded only when `unreachable` is empty.
+
+    `foreign` is what is not ours, is never deleted, and holds quota for nothing.
+    """
 
     found: tuple[Billable, ...]
     unreachable: tuple[str, ...]
+    foreign: tuple[Billable, ...] = ()
 
 
 class VmProvider(Protocol):
@@ -133,7 +148,7 @@ class VmProvider(Protocol):
         """
 
     def operation_done(self, ref: VmRef, operation: str) -> bool:
-        """Whether the create has ended; raises what it ended with (NoCapacity, QuotaExceeded ...) when it failed."""
+        """Whether the create has ended, queue included; raises what it ended with (NoCapacity ..) when it failed."""
 
     def get(self, ref: VmRef) -> Vm:
         """The VM as it is now. Raises NotFound when and only when the cloud says that it does not exist."""
@@ -153,8 +168,8 @@ class VmProvider(Protocol):
     def guest_attribute(self, ref: VmRef, worker: int, namespace: str, key: str) -> str | None:
         """A value that a worker published about itself; None until it has."""
 
-    def self_delete_url(self, ref: VmRef) -> str:
-        """The REST URL to which the VM itself sends DELETE to end itself."""
+    def self_delete_url(self, ref: VmRef, provisioning: Provisioning) -> str:
+        """The REST URL to which the VM itself sends DELETE to end itself, and all that was made for it."""
 
 
 @dataclass(frozen=True)
@@ -270,8 +285,8 @@ class KillSwitch(Protocol):
     slack_s: int
     """How long after the deadline the VM is gone at the latest if only this switch works."""
 
-    def covers(self, accelerator: Accelerator) -> bool:
-        """Whether this switch exists for that kind of VM."""
+    def covers(self, accelerator: Accelerator, provisioning: Provisioning) -> bool:
+        """Whether this switch exists for that kind of VM, on those terms."""
 
     def arm(self, spec: VmSpec, deadline: datetime, now: datetime) -> VmSpec:
         """Before the create: put the switch in place and return the spec that carries it. Raises KillSwitchNotArmed."""

@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from orchestrator.domain.accelerators import accelerator
 from orchestrator.domain.names import nonce
 from orchestrator.domain.plan import KILL_SLACK_S
 from orchestrator.domain.runs import AttemptState, Run, Stage
@@ -232,7 +231,7 @@ def _standing(services: Services, switch: KillSwitch) -> Sequence[StandingSwitch
     try:
         return switch.standing()
     except AccountError:
-        if any(switch.covers(accelerator(run.spec.accelerator)) for run in services.ledger.runs()):
+        if any(switch in services.switches_for(run.spec) for run in services.ledger.runs()):
             raise
         return ()
 

@@ -207,13 +207,17 @@ class GoogleClients:
         return self._rest(ProjectsClient)
 
     def post(self, host: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """A call of an API that has no client here. Raises what Google's clients raise."""
+        """A call that no client here can make. Raises what Google's clients raise."""
+        return self.call("POST", host, path, body)
+
+    def call(self, method: str, host: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The same with any method."""
         from google.auth.transport.requests import AuthorizedSession
 
         session = AuthorizedSession(self.credentials)  # type: ignore[no-untyped-call]
         session.trust_env = not self.endpoints.anonymous
         url = f"{self.endpoints.base_url or f'https://{host}'}{path}"
-        answer = session.post(url, json=body, timeout=CALL_TIMEOUT_S)
+        answer = session.request(method, url, json=body, timeout=CALL_TIMEOUT_S)  # type: ignore[no-untyped-call]
         if answer.status_code != HTTPStatus.OK:
             raise api.from_http_response(answer)  # type: ignore[no-untyped-call]
         said: dict[str, Any] = answer.json()

@@ -51,6 +51,11 @@ PERMISSIONS = (
     *_needs("create a TPU VM", "tpu.nodes.create", "tpu.operations.get"),
     *_needs("watch and find TPU VMs", "tpu.nodes.get", "tpu.nodes.list", "tpu.nodes.getGuestAttributes"),
     *_needs("delete a TPU VM", "tpu.nodes.delete"),
+    *_needs(
+        "watch, find and delete what is queued for", "tpu.queuedResources.get", "tpu.queuedResources.list",
+        "tpu.queuedResources.delete",
+    ),
+    PermissionNeed("tpu.queuedResources.create", "rent a TPU VM as flex-start", needed=False),
     *_needs("choose a GPU VM", "compute.machineTypes.get", "compute.acceleratorTypes.get"),
     *_needs(
         "create a GPU VM", "compute.instances.create", "compute.instances.setMetadata", "compute.instances.setLabels",

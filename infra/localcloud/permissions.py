@@ -12,6 +12,7 @@ _BY_RULE = ("tpu", "compute", "storage", "cloudscheduler")
 ACT_AS = "iam.serviceAccounts.actAs"
 _SPECIAL: dict[str, tuple[str, ...]] = {
     "tpu.nodes.create": ("tpu.nodes.create", ACT_AS),
+    "tpu.queuedResources.create": ("tpu.queuedResources.create", ACT_AS),
     "compute.instances.insert": (
         "compute.instances.create", "compute.instances.setMetadata", "compute.instances.setLabels",
         "compute.instances.setServiceAccount", "compute.disks.create", "compute.disks.setLabels",

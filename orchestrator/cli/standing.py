@@ -54,7 +54,7 @@ class Standing:
             "workload": run.spec.workload,
             "batch_size": run.spec.batch_size,
             "epochs": run.spec.epochs,
-            "spot": run.spec.spot,
+            "provisioning": run.spec.provisioning.value,
             "state": run.state.value,
             "stage": run.stage.value,
             "attempts": self.attempts,

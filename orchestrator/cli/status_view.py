@@ -53,7 +53,7 @@ def status_view(
 def _cells(standing: Standing) -> Iterator[str]:
     run, vm = standing.run, standing.vms[-1] if standing.vms else None
     yield f" {run.id}"
-    yield run.spec.accelerator + (" spot" if run.spec.spot else "")
+    yield run.spec.rented_as
     yield run.spec.workload
     yield run.state.value if run.stage is Stage.DONE else f"{run.state.value}: {run.stage.value}"
     yield standing.zone

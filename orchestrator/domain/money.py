@@ -20,7 +20,7 @@ class Rate:
 
     `vm_usd_per_hour` is the node or the instance with its accelerators, `extras_usd_per_hour` its disk and address.
     `as_of` is the oldest date among the prices (None: there are none), `sources` names all of them, `kind` is live when
-    every one of them is, else list; owned for what is not rented.
+    every one of them is, else list; owned for what is not rented, upper bound for flex-start of unknown price.
     """
 
     vm_usd_per_hour: Decimal

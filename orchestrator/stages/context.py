@@ -15,7 +15,7 @@ from orchestrator.domain.accelerators import Accelerator, accelerator
 from orchestrator.domain.names import bucket_of, results_prefix, work_dir
 from orchestrator.domain.plan import PARALLEL_RUNS
 from orchestrator.domain.prices import PriceBook
-from orchestrator.domain.runs import Attempt, AttemptState, Run, Stage
+from orchestrator.domain.runs import Attempt, AttemptState, Run, RunSpec, Stage
 from orchestrator.errors import NotFound, Preempted, Stopped
 from orchestrator.guard import cost_so_far
 from orchestrator.ledger import Ledger
@@ -66,9 +66,9 @@ class Services:
     pace: Pace
     parallel_runs: int = PARALLEL_RUNS
 
-    def switches_for(self, item: Accelerator) -> list[KillSwitch]:
-        """The kill switches that exist for this kind of VM."""
-        return [switch for switch in self.switches if switch.covers(item)]
+    def switches_for(self, spec: RunSpec) -> list[KillSwitch]:
+        """The kill switches that exist for the VMs of such a run."""
+        return [one for one in self.switches if one.covers(accelerator(spec.accelerator), spec.provisioning)]
 
     def run_folder(self, run: Run) -> Path:
         """Where this machine keeps a run's files."""
