@@ -102,7 +102,7 @@ class QueuedResources:
             elif state == "PROVISIONING" and node is None:
                 self._put(queued, "WAITING_FOR_RESOURCES")  # the capacity went to somebody else
             elif state == "PROVISIONING" and node and node["resource"]["state"] == "READY":
-                self._put(queued, "ACTIVE")
+                self._put({**queued, "active_at": self._clock.now()}, "ACTIVE")
             elif state == "ACTIVE":
                 self._watch(queued, node)
             elif state == "SUSPENDING" and node is None:
@@ -134,9 +134,8 @@ class QueuedResources:
             self._put(queued, "SUSPENDED")
             return
         ends_at = queued["ends_at"]
-        if ends_at is None and queued["runs_for_s"] is not None:
-            ends_at = self._clock.now() + queued["runs_for_s"]
-            queued = self._put({**queued, "ends_at": ends_at}, "ACTIVE")
+        if queued["runs_for_s"] is not None:
+            ends_at = queued["active_at"] + queued["runs_for_s"]
         if ends_at is not None and ends_at <= self._clock.now() and not self._conditions.is_broken(RUN_LIMIT):
             with self._store.atomic():
                 self._nodes.delete(node, at=ends_at)

@@ -249,6 +249,7 @@ class Cloud:
         async with self._ticking:
             self._queued.tick()
             await self._nodes.tick()
+            self._queued.tick()  # sees at once what its node has become
             await self._instances.tick()
             await self._jobs.tick()
             self._vms.reap()

@@ -72,7 +72,7 @@ def test_status_json_is_one_stable_object(filled: Shell) -> None:
         "workload": "mnist-cnn",
         "batch_size": 256,
         "epochs": 4,
-        "spot": False,
+        "provisioning": "on-demand",
         "state": "succeeded",
         "stage": "done",
         "attempts": 1,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.domain.accelerators import accelerator
+from orchestrator.domain.accelerators import Provisioning, accelerator
 from orchestrator.domain.names import MANAGED
 from orchestrator.domain.plan import attempt_labels
 from orchestrator.ports import VmRef, VmSpec
@@ -15,7 +15,7 @@ def test_stopped_vm_is_a_silent_cost(world: World) -> None:
     [run] = world.admit()
     attempt = world.ledger.attempt(run.id, 1)
     ref = VmRef(attempt.zone, attempt.vm)
-    world.tpu.create(VmSpec(ref, accelerator("v3-8"), False, attempt_labels(run, attempt), "id"))
+    world.tpu.create(VmSpec(ref, accelerator("v3-8"), Provisioning.ON_DEMAND, attempt_labels(run, attempt), "id"))
     world.clock.advance(60)
     assert silent_costs(world.services) == []
     world.tpu.preempt(ref)
