@@ -55,12 +55,7 @@ class QueuedResources:
 
     def create(self, queued: Document) -> Document:
         """Put a checked one into the queue. Returns the operation, which ends with that."""
-        now = self._clock.now()
-        with self._store.atomic():
-            operation = self._start(queued, "create")
-            made = self._put({**queued, "queued_at": now, "operation": operation["name"]}, "ACCEPTED")["resource"]
-            plain = {key: value for key, value in made.items() if key not in V2ALPHA1_ONLY}
-            return self._operations.succeed(operation["name"], plain, now, types.QueuedResource) or operation
+        return self._enqueue(queued, "create")
 
     def operation_of(self, queued: Document) -> Document:
         """The latest operation on it."""
@@ -88,9 +83,7 @@ class QueuedResources:
         """Back into the queue. Returns the operation. Raises ApiError 400 for one that is not out of it."""
         if queued["state"] not in ("SUSPENDED", "FAILED"):
             raise ApiError("FAILED_PRECONDITION", f"Queued resource {queued['name']} is {queued['state']}.")
-        operation = self._start(queued, "reset")
-        self._put({**queued, "queued_at": self._clock.now()}, "ACCEPTED")
-        return self._operations.succeed(operation["name"], None, self._clock.now()) or operation
+        return self._enqueue(queued, "reset")
 
     def tick(self) -> None:
         """Make every transition that is due."""
@@ -140,6 +133,14 @@ class QueuedResources:
             with self._store.atomic():
                 self._nodes.delete(node, at=ends_at)
                 self._put(queued, "SUSPENDING")
+
+    def _enqueue(self, queued: Document, verb: str) -> Document:
+        now = self._clock.now()
+        with self._store.atomic():
+            operation = self._start(queued, verb)
+            made = self._put({**queued, "queued_at": now, "operation": operation["name"]}, "ACCEPTED")["resource"]
+            plain = {key: value for key, value in made.items() if key not in V2ALPHA1_ONLY}
+            return self._operations.succeed(operation["name"], plain, now, types.QueuedResource) or operation
 
     def _start(self, queued: Document, verb: str) -> Document:
         return self._operations.start(queued["name"].rsplit("/queuedResources/", 1)[0], queued["name"], verb)

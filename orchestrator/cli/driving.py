@@ -90,14 +90,15 @@ def count_billable(services: Services, runs: Sequence[Run] | None = None) -> tup
     from orchestrator.recover import billable
 
     try:
-        found, unseen = billable(services)
+        look = billable(services)
     except OrchestratorError as cause:
         return None, [f"whatever could not be listed: {cause.sentence}"]
+    found, unseen = look.found, look.unreachable
     if runs is not None:
         ours = {run.id for run in runs}
-        found = [item for item in found if item.labels.get("oc-run") in ours]
+        found = tuple(item for item in found if item.labels.get("oc-run") in ours)
         places = {attempt.zone for run in runs for attempt in services.ledger.attempts(run.id)}
-        unseen = [place for place in unseen if place in places or not is_host(place)]
+        unseen = tuple(place for place in unseen if place in places or not is_host(place))
     named = [str(item) for item in found] + [f"whatever is in {zone}, which did not answer" for zone in unseen]
     return (None if unseen else len(found)), named
 
