@@ -31,6 +31,10 @@ from trainer.errors import ConfigError, RecordError
 from trainer.workloads import get_workload
 
 NO_RUN = "unknown: no run measured yet"
+NO_FLEX_START_PRICE = (
+    "no price of flex-start is known: what it costs is counted at the price on demand, which is an upper bound "
+    "(`orchestrate accelerators --refresh` looks for one)"
+)
 _RECORDS_READ = 5
 
 

@@ -19,6 +19,7 @@ from orchestrator.domain.names import new_id
 from orchestrator.domain.plan import (
     KILL_SLACK_S,
     PARALLEL_RUNS,
+    QUEUE_SHARE,
     DataChoice,
     LaunchRequest,
     check_accelerators,
@@ -30,7 +31,7 @@ from orchestrator.domain.plan import (
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Attempt, Run
 from orchestrator.errors import OverCap, UsageError
-from orchestrator.estimate import Expected, expected_of
+from orchestrator.estimate import NO_FLEX_START_PRICE, Expected, expected_of
 from orchestrator.fitting import reserved_usd, what_would_fit
 from orchestrator.guard import MoneyView, credit_for, money_view
 from orchestrator.ledger import Credit, Experiment, Ledger, command_text
@@ -155,6 +156,9 @@ def make_plan(
         raise UsageError("--learning-rate: nan is no rate", "for example 0.001; without it the workload's own is used")
     check_max_hours(flags.max_hours)
     checkpoint_every = _checkpoint_every(flags, notes)
+    if flags.provisioning is Provisioning.FLEX_START:
+        share = f"{QUEUE_SHARE:.0%} of the {flags.max_hours} h"
+        notes.append(f"flex-start: up to {share} may pass in the queue, where nothing bills")
     if flags.epochs == 1 and len(chosen) > 1:
         notes.append("one epoch has no steady state: nothing can be compared; --epochs 3 or more can")
     if simulated and len({item.is_rented for item in chosen}) > 1:
@@ -212,6 +216,8 @@ def make_plan(
         data=manifest,
         notes=notes,
     )
+    if any(attempt.rate.is_upper_bound for attempt in plan.attempts):
+        notes.append(NO_FLEX_START_PRICE)
     _check_fits(plan, prices)
     return plan
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli import output
 from orchestrator.domain.hosts import is_host
-from orchestrator.domain.money import ZERO, usd
+from orchestrator.domain.money import ZERO, at_most, usd
 from orchestrator.domain.runs import Run, RunState, Stage
 from orchestrator.errors import OrchestratorError
 
@@ -77,6 +77,7 @@ def run_json(services: Services, run: Run) -> dict[str, Any]:
         "stage": run.stage.value,
         "attempts": len(attempts),
         "usd": sum(((attempt.settled_usd or ZERO) + attempt.storage_usd for attempt in settled), ZERO),
+        "usd_is_upper_bound": any(attempt.rate.is_upper_bound for attempt in settled),
         "record": run.record,
         "error": None if run.error is None else {"code": run.error_code, "message": run.error},
     }
@@ -219,8 +220,9 @@ def _say_result(services: Services, runs: Sequence[Run], remaining: int | None, 
     else:
         output.say("teardown: NOT PROVEN, may still bill: " + "; ".join(named or ["a zone that did not answer"]))
     _say_not_needed(services, runs)
-    total = sum((run_json(services, run)["usd"] for run in runs), ZERO)
-    output.say(f"cost: {usd(total)}" + (" (simulated)" if services.simulated else ""))
+    costs = [run_json(services, run) for run in runs]
+    total, is_bound = sum((one["usd"] for one in costs), ZERO), any(one["usd_is_upper_bound"] for one in costs)
+    output.say(f"cost: {at_most(total, is_bound=is_bound)}" + (" (simulated)" if services.simulated else ""))
     recorded = [run for run in runs if run.record]
     for folder in sorted({services.run_folder(run).parent for run in recorded[FEW:]}):
         output.say(f"{len(recorded)} records, of each run in its folder under {folder}")

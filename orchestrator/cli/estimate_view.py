@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli import output
 from orchestrator.domain.money import usd
-from orchestrator.estimate import NO_RUN
+from orchestrator.estimate import NO_FLEX_START_PRICE, NO_RUN
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -76,6 +76,7 @@ def estimate_json(
                 "accelerator": one.item.name,
                 "zone": one.zone,
                 "usd_per_hour": one.rate.usd_per_hour,
+                "price_kind": one.rate.kind,
                 "worst_case_usd": one.worst_usd,
                 "of_credit": one.of_credit,
                 "of_free": one.of_free,
@@ -105,6 +106,8 @@ def show_estimates(request: EstimateRequest, found: Sequence[Estimate], money: M
         output.print_text("  " + "  ".join(cells).rstrip())
     for one in found:
         output.print_text(_sentence(one, money))
+    if any(one.rate.is_upper_bound for one in found):
+        output.print_text(NO_FLEX_START_PRICE)
     dates = sorted({f"{line.price.kind.value} {line.price.as_of}" for one in found for line in one.lines})
     output.say(
         f"worst case: on demand until {request.max_hours} h and ten minutes are over, {request.data_gib} GiB of data "

@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import cache
 
 from orchestrator.domain.accelerators import Accelerator, Provisioning
-from orchestrator.domain.money import HOURS_PER_MONTH, ZERO, Rate
+from orchestrator.domain.money import HOURS_PER_MONTH, UPPER_BOUND, ZERO, Rate
 from orchestrator.errors import RefusedByBudget, StalePrice, UnknownPrice, WrongPrice
 
 GLOBAL = "global"
@@ -34,7 +34,7 @@ class PriceKind(StrEnum):
     LIVE = "live"
     BILLED = "billed"
     OWNED = "owned"
-    UPPER_BOUND = "upper bound"
+    UPPER_BOUND = UPPER_BOUND
 
 
 @dataclass(frozen=True)

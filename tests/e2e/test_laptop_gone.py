@@ -37,7 +37,7 @@ FLEX_STEPS: Sequence[Step] = (
     ("tpu.nodes.getGuestAttributes", "before"),  # ready, the timer not proven
     ("storage.buckets.insert", "before"),  # proven: provision is over
 )
-VM_KINDS = ("node", "instance", "disk")
+VM_KINDS = ("node", "queued resource", "instance", "disk")
 
 
 @pytest.mark.slow
@@ -46,8 +46,6 @@ VM_KINDS = ("node", "instance", "disk")
     [
         ("v3-8", (), TPU_STEPS, "metadata"),  # without a metadata server the VM's timer has neither time nor token
         ("v3-8", (), TPU_STEPS, "scheduler"),
-        ("v5litepod-1", ("--flex-start",), FLEX_STEPS, "metadata"),
-        ("v5litepod-1", ("--flex-start",), FLEX_STEPS, "scheduler"),
         ("v5litepod-1", ("--flex-start",), FLEX_STEPS, "max-run-duration"),
         ("t4", (), GPU_STEPS, "metadata"),
         ("t4", (), GPU_STEPS, "max-run-duration"),
@@ -91,7 +89,8 @@ def test_the_run_duration_alone_ends_what_is_rented_as_flex_start(orchestrate: O
     orchestrate.control("clock/advance", {"seconds": (attempt.deadline - now).total_seconds() + 60})
     wait_until(lambda: not orchestrate.inventory("node"), 60)
     [row] = [row for row in orchestrate.control("meter")["rows"] if row["kind"] == "node"]
-    assert attempt.deadline <= datetime.fromisoformat(row["to"]) <= attempt.deadline + timedelta(seconds=KILL_SLACK_S)
+    late_s = (datetime.fromisoformat(row["to"]) - attempt.deadline).total_seconds()
+    assert -1 < late_s < 60  # a run duration is told in whole seconds
     [left] = wait_until(
         lambda: [one for one in orchestrate.inventory("queued resource") if one["state"] == "SUSPENDED"]
     )
