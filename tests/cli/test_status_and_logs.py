@@ -80,6 +80,7 @@ def test_status_json_is_one_stable_object(filled: Shell) -> None:
         "created_at": "2026-11-01T12:00:00+00:00",
         "vms": [],
         "usd": "1.25",
+        "usd_is_upper_bound": False,
         "record": str(filled.folder / "r-aaaaaa" / "record.json"),
         "error": None,
         "last_event": event,
