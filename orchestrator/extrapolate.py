@@ -58,7 +58,10 @@ class ExtrapolationRequest:
 
 @dataclass(frozen=True)
 class Cost:
-    """What it would cost, USD, with the interval of the time; `storage_usd` is the part for keeping the data set."""
+    """What it would cost, USD, with the interval of the time; `storage_usd` is the part for keeping the data set.
+
+    `is_bound`: the price on demand stands for one that is not known.
+    """
 
     zone: str
     usd_per_hour: Decimal
@@ -68,6 +71,7 @@ class Cost:
     storage_usd: Decimal
     of_credit: Decimal | None
     fits: bool
+    is_bound: bool
 
 
 @dataclass(frozen=True)
@@ -281,4 +285,5 @@ def _cost(timed: Answer, job: Job, request: ExtrapolationRequest, prices: PriceB
         storage_usd=storage,
         of_credit=amount / money.credit_usd if money.credit_usd else None,
         fits=high <= max(money.free_usd, ZERO),
+        is_bound=prices.rate(item, zone, request.provisioning).is_upper_bound,
     )

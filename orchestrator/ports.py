@@ -64,10 +64,9 @@ class HostKey:
 
 @dataclass(frozen=True)
 class VmSpec:
-    """What to create. `metadata` values are strings.
+    """What to create; as flex-start it waits for capacity until `queued_until`. `metadata` values are strings.
 
-    `run_limit_s` is the server-side maximum run time, `run_ends_at` the server-side end, if any. What is rented as
-    flex-start waits for capacity until `queued_until`.
+    `run_limit_s` is the server-side maximum run time, `run_ends_at` the server-side end, if any.
     """
 
     ref: VmRef
@@ -88,10 +87,7 @@ class VmSpec:
 
 @dataclass(frozen=True)
 class Vm:
-    """A VM as the cloud shows it. `terminates_at` is the deletion time that the cloud has committed to, if any.
-
-    One that is QUEUED is only asked for. `provisioning` tells flex-start from all the rest, as it ends otherwise.
-    """
+    """A VM as the cloud shows it. `terminates_at` is the deletion time that the cloud has committed to, if any."""
 
     ref: VmRef
     state: VmState
@@ -118,10 +114,7 @@ class Billable:
 
 @dataclass(frozen=True)
 class Listing:
-    """A look at every zone. Absence may be concluded only when `unreachable` is empty.
-
-    `foreign` is what is not ours, is never deleted, and holds quota for nothing.
-    """
+    """A look at every zone: absence needs an empty `unreachable`. `foreign`: not ours, and holds quota for nothing."""
 
     found: tuple[Billable, ...]
     unreachable: tuple[str, ...]
@@ -129,9 +122,8 @@ class Listing:
 
 
 class VmProvider(Protocol):
-    """A cloud service that rents VMs, or a machine lent to one attempt at a time. Raises `orchestrator.errors` only.
-
-    A failed look is an error, never "absent": only NotFound means that a VM does not exist.
+    """A cloud service that rents VMs, or a machine lent to one attempt at a time. Raises `orchestrator.errors` only:
+    a failed look is an error, never "absent"; only NotFound means that a VM does not exist.
     """
 
     def validate(self, spec: VmSpec) -> None:
@@ -200,10 +192,7 @@ class ObjectStore(Protocol):
         """
 
     def delete_bucket(self, bucket: str) -> None:
-        """Delete the bucket with all its objects, for good: soft delete is ended first, or they went on billing.
-
-        Absent is success. Raises UsageError when it lacks our label.
-        """
+        """Delete it with its objects for good, soft delete or not. Absent is success. UsageError: it is not ours."""
 
     def buckets(self) -> tuple[str, ...]:
         """Names of the project's buckets that carry our label."""
@@ -240,9 +229,8 @@ class RemoteShell(Protocol):
     """An SSH session with one worker, whose host key is pinned."""
 
     def run(self, argv: Sequence[str], *, timeout_s: float, check: bool = True) -> CommandResult:
-        """Run an argument list (quoted here, never a shell string).
-
-        Raises RemoteCommandFailed on a non-zero status when `check`, Unavailable on a broken or slow connection.
+        """Run an argument list (quoted here, never a shell string). Raises RemoteCommandFailed on a non-zero status
+        when `check`, Unavailable on a broken or slow connection.
         """
 
     def put(self, source: Path, target: str) -> None:
@@ -276,9 +264,8 @@ class StandingSwitch:
 
 
 class KillSwitch(Protocol):
-    """Something outside our process that deletes a VM at its deadline.
-
-    A server-side switch with an object of its own (a scheduler job) creates it in `arm` and removes it in `disarm`.
+    """What deletes a VM at its deadline, outside our process. One with an object of its own (a scheduler job) creates
+    it in `arm` and removes it in `disarm`.
     """
 
     name: str
@@ -305,17 +292,15 @@ class PriceSource(Protocol):
     """Where today's prices come from."""
 
     def fetch(self, wanted: Sequence[PriceRow], today: date) -> FetchedPrices:
-        """Today's price of each wanted row, as far as there is one without doubt. A wrong price is worse than none.
+        """Today's price of each wanted row, as far as there is one without doubt: a wrong one is worse than none.
 
         Raises an AccountError, Unavailable, or CloudError when nothing at all could be mapped.
         """
 
 
 class Account(Protocol):
-    """The account behind the project, to be looked at only: nothing here creates or changes anything.
-
-    Every method raises errors of `orchestrator.errors` only, and each asks for itself, so that one that cannot be
-    answered does not hide the others.
+    """The account behind the project, to be looked at only. Each method raises errors of `orchestrator.errors` only, and
+    asks for itself, so that one that cannot be answered does not hide the others.
     """
 
     def identity(self) -> str:

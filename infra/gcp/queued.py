@@ -18,7 +18,7 @@ from infra.gcp.clients import CALL_TIMEOUT_S, GoogleClients
 from infra.gcp.errors import Doing, problem_of_operation, translate, translated
 from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.names import MANAGED
-from orchestrator.errors import AccountError, NoCapacity, NotFound, UsageError
+from orchestrator.errors import AccountError, NoCapacity, NotFound, OrchestratorError, UsageError
 from orchestrator.ports import Billable, Listing, Vm, VmRef, VmSpec, VmState
 
 if TYPE_CHECKING:
@@ -106,6 +106,14 @@ class QueuedResources:
             terminates_at=None,
             provisioning=Provisioning.FLEX_START,
         )
+
+    def holds(self, ref: VmRef) -> bool:
+        """Whether one is there for sure, so that its deletion is its node's. Raises nothing: deletes fail open."""
+        try:
+            self._get(ref)
+        except OrchestratorError:
+            return False
+        return True
 
     def run_ends_at(self, ref: VmRef) -> datetime | None:
         """When Google will delete its node, read back; None when it has not committed to a time."""

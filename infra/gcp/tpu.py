@@ -88,7 +88,9 @@ class TpuNodes:
         vms.delete(
             ref, f"node {ref.name}",
             read=lambda: self._get(ref),
-            ends_anyway=lambda node: bool(node.state.name == "DELETING" or node.queued_resource),
+            ends_anyway=lambda node: bool(
+                node.state.name == "DELETING" or (node.queued_resource and self._queued.holds(ref))
+            ),
             ask=lambda: self._clients.nodes.delete_node(
                 name=self._name(ref), retry=self._clients.retry, timeout=CALL_TIMEOUT_S
             ),

@@ -83,9 +83,7 @@ def check_accelerators(chosen: Iterable[str], terms: Provisioning) -> list[Accel
     found: list[Accelerator] = []
     for name in chosen:
         item = accelerator(name.strip())
-        if terms is Provisioning.FLEX_START and item.is_rented and not item.flex_start_zones:
-            offered = ", ".join(other.name for other in accelerators().values() if other.flex_start_zones)
-            raise UsageError(f"--flex-start: {item.name} is not rented as flex-start", f"these are: {offered}")
+        _check_flex_start(item, terms)
         if item.spot_only and terms is not Provisioning.SPOT:
             raise UsageError(
                 f"--accel: {item.name} ({item.machine_type}) is not rented on demand", "add --spot to this launch"
@@ -94,6 +92,13 @@ def check_accelerators(chosen: Iterable[str], terms: Provisioning) -> list[Accel
             raise UsageError(f"--accel: {item.name} is named twice", "use --repeats to run it more than once")
         found.append(item)
     return found
+
+
+def _check_flex_start(item: Accelerator, terms: Provisioning) -> None:
+    """Raises UsageError when that is asked for and the accelerator is rented, but nowhere as flex-start."""
+    if terms is Provisioning.FLEX_START and item.is_rented and not item.flex_start_zones:
+        offered = ", ".join(other.name for other in accelerators().values() if other.flex_start_zones)
+        raise UsageError(f"--flex-start: {item.name} is not rented as flex-start", f"these are: {offered}")
 
 
 def check_max_hours(max_hours: Decimal, flag: str = "--max-hours") -> Decimal:
@@ -111,11 +116,12 @@ def zone_candidates(
 ) -> tuple[str, ...]:
     """Where to try, in order; a machine of the user's is where it is, whatever zones are wanted.
 
-    Raises UsageError when none of the wanted zones offers the accelerator, and UnknownPrice, StalePrice or WrongPrice
-    when one does but at no price that can be used.
+    Raises UsageError when none of the wanted zones offers the accelerator on these terms, and UnknownPrice, StalePrice
+    or WrongPrice when one does but at no price that can be used.
     """
     if not item.is_rented:
         return (item.name.removeprefix(PREFIX),)
+    _check_flex_start(item, terms)
     offered = prices.zones(item, terms)
     chosen = tuple(zone for zone in wanted if zone in offered) if wanted else tuple(offered[:ZONE_CANDIDATES])
     if chosen:

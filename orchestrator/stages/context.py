@@ -81,7 +81,7 @@ class Services:
 
 @dataclass(frozen=True)
 class Progress:
-    """What a run is doing now, for whoever watches. `usd` is what its VMs have cost so far."""
+    """What a run is doing now, for whoever watches. `usd` is what its VMs have cost so far; at most, if `is_bound`."""
 
     run: str
     accelerator: str
@@ -93,6 +93,7 @@ class Progress:
     loss: float | None = None
     accuracy: float | None = None
     usd: Decimal = Decimal(0)
+    is_bound: bool = False
 
 
 @dataclass(frozen=True)
@@ -218,6 +219,7 @@ class RunContext:
                 detail=detail,
                 zone=self.attempt.zone if run.attempt else "",
                 usd=self.cost_usd(),
+                is_bound=run.attempt > 0 and self.attempt.rate.is_upper_bound,
                 **{"epochs": run.spec.epochs, **more},
             )
         )
