@@ -299,7 +299,7 @@ class PriceSource(Protocol):
 
 
 class Account(Protocol):
-    """The account behind the project, to be looked at only. Each method raises errors of `orchestrator.errors` only, and
+    """The account behind the project, to be looked at only. Each method raises errors of `orchestrator.errors`, and
     asks for itself, so that one that cannot be answered does not hide the others.
     """
 
