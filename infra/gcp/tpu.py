@@ -77,8 +77,11 @@ class TpuNodes:
     def get(self, ref: VmRef) -> Vm:
         try:
             node = self._get(ref)
-        except NotFound:
-            return self._queued.vm(ref)
+        except NotFound as absent:
+            try:
+                return self._queued.vm(ref)
+            except NotFound:
+                raise absent from None
         vm = _vm(ref, node)
         if not node.queued_resource:
             return vm
