@@ -33,11 +33,11 @@ class Source:
     usd: Decimal | None = None
     usd_per_hour: Decimal | None = None
     side_usd: Decimal | None = None
-    is_bound: bool = False
     region: str | None = None
     dataset_bytes: int | None = None
     stages: tuple[StageTime, ...] = ()
     looks: int = 1
+    is_bound: bool = False
 
     @property
     def device(self) -> str:
