@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from infra.gcp.scheduler import DeleteJob, StandingJob, location_of
-from orchestrator.domain.accelerators import Accelerator
+from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.names import MANAGED
 from orchestrator.errors import AccountError, ApiDisabled, KillSwitchNotArmed, NotFound, OrchestratorError
 from orchestrator.ports import Clock, StandingSwitch, Vm, VmProvider, VmRef, VmSpec
@@ -30,8 +30,8 @@ _API_HINT = (
     "Service Account User on {account}; scheduler_service_account in orchestrate.toml names another"
 )
 _ROLE_HINT = (
-    "give {account} the role TPU Admin (or one with tpu.nodes.delete), or name another account as "
-    "scheduler_service_account in orchestrate.toml"
+    "give {account} the role TPU Admin (or one with tpu.nodes.delete and tpu.queuedResources.delete), or name another "
+    "account as scheduler_service_account in orchestrate.toml"
 )
 
 
@@ -65,7 +65,7 @@ class SchedulerJob:
         self._locations = sorted({location_of(zone) for zone in zones})
         self._poll_s = poll_s
 
-    def covers(self, accelerator: Accelerator) -> bool:
+    def covers(self, accelerator: Accelerator, provisioning: Provisioning) -> bool:
         return accelerator.api == "tpu"
 
     def arm(self, spec: VmSpec, deadline: datetime, now: datetime) -> VmSpec:
@@ -92,7 +92,7 @@ class SchedulerJob:
         latest = deadline + timedelta(seconds=_FIRST_REQUEST_S)
         return (
             standing.enabled
-            and standing.job.url == self._provider.self_delete_url(vm.ref)
+            and standing.job.url == self._provider.self_delete_url(vm.ref, vm.provisioning)
             and standing.job.schedule == schedule_from(deadline)
             and standing.next_at is not None
             and standing.next_at <= max(latest, self._clock.now() + timedelta(seconds=_FIRST_REQUEST_S))
@@ -121,7 +121,7 @@ class SchedulerJob:
         return DeleteJob(
             location=location_of(spec.ref.zone),
             name=spec.ref.name,
-            url=self._provider.self_delete_url(spec.ref),
+            url=self._provider.self_delete_url(spec.ref, spec.provisioning),
             schedule=schedule_from(deadline),
             account=account,
             description=json.dumps(mark),

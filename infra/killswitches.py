@@ -1,6 +1,6 @@
 """What deletes a VM when nobody else does? Kill switches outside our process: Google's own, and one in the VM.
 
-The third, for TPU nodes, is `infra/deletejob.py`.
+A third, for TPU nodes, is `infra/deletejob.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from importlib.resources import files
 from typing import Literal
 
-from orchestrator.domain.accelerators import Accelerator
+from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.errors import KillSwitchNotArmed
 from orchestrator.ports import StandingSwitch, Vm, VmProvider, VmRef, VmSpec
 
@@ -19,6 +19,8 @@ _RUN_LIMIT_MIN_S = 30
 _RUN_LIMIT_MAX_S = 120 * 24 * 3600
 _FIRES_LATE_S = 30
 """Google's page on limited run times: 30 s to 120 days, acted on up to 30 s late."""
+_FLEX_START_MAX = timedelta(days=7)
+"""Google's page on TPUs as flex-start."""
 
 
 class MaxRunDuration:
@@ -32,7 +34,7 @@ class MaxRunDuration:
     name = "max-run-duration"
     slack_s = 600
 
-    def covers(self, accelerator: Accelerator) -> bool:
+    def covers(self, accelerator: Accelerator, provisioning: Provisioning) -> bool:
         return accelerator.api == "gpu"
 
     def arm(self, spec: VmSpec, deadline: datetime, now: datetime) -> VmSpec:
@@ -49,6 +51,34 @@ class MaxRunDuration:
 
     def disarm(self, ref: VmRef) -> None:
         """Nothing: it is part of the instance."""
+
+    def standing(self) -> tuple[StandingSwitch, ...]:
+        return ()
+
+
+class RunDuration:
+    """The run duration of a queued resource that is rented as flex-start: Google deletes its nodes at that time.
+
+    A time, not a length: a length counts from when the queue is left, so that waiting would move the end.
+    """
+
+    name = "run-duration"
+    slack_s = 600
+    """Google says nothing of how late it acts; `terminates_at` is at the deadline itself, all of this is for acting."""
+
+    def covers(self, accelerator: Accelerator, provisioning: Provisioning) -> bool:
+        return accelerator.api == "tpu" and provisioning is Provisioning.FLEX_START
+
+    def arm(self, spec: VmSpec, deadline: datetime, now: datetime) -> VmSpec:
+        if deadline - now > _FLEX_START_MAX:
+            raise KillSwitchNotArmed(f"{self.name}: the deadline is more than 7 days away", "use a smaller --max-hours")
+        return replace(spec, run_ends_at=deadline)
+
+    def armed(self, vm: Vm, deadline: datetime) -> bool:
+        return vm.terminates_at is not None and vm.terminates_at <= deadline
+
+    def disarm(self, ref: VmRef) -> None:
+        """Nothing: it is part of the queued resource."""
 
     def standing(self) -> tuple[StandingSwitch, ...]:
         return ()
@@ -71,14 +101,14 @@ class DeadlineTimer:
         self._provider = provider
         self._api = api
 
-    def covers(self, accelerator: Accelerator) -> bool:
+    def covers(self, accelerator: Accelerator, provisioning: Provisioning) -> bool:
         return accelerator.api == self._api
 
     def arm(self, spec: VmSpec, deadline: datetime, now: datetime) -> VmSpec:
         return spec.with_metadata(
             startup_script=(files("infra.vm") / "startup.py").read_text("utf-8"),
             oc_deadline=_unix(deadline),
-            oc_delete_url=self._provider.self_delete_url(spec.ref),
+            oc_delete_url=self._provider.self_delete_url(spec.ref, spec.provisioning),
         )
 
     def armed(self, vm: Vm, deadline: datetime) -> bool:

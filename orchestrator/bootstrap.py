@@ -168,7 +168,7 @@ def connect(project: Project, stop: threading.Event | None = None, runs: Sequenc
     from infra.gcp.storage import Buckets
     from infra.gcp.tpu import TpuNodes
     from infra.host.hosts import Providers, Shells, Stores
-    from infra.killswitches import DeadlineTimer, MaxRunDuration
+    from infra.killswitches import DeadlineTimer, MaxRunDuration, RunDuration
     from infra.ssh import FabricShells
     from infra.vm import payload
     from orchestrator.ports import VmProvider
@@ -196,6 +196,7 @@ def connect(project: Project, stop: threading.Event | None = None, runs: Sequenc
         shells=Shells(FabricShells(endpoints.ssh_port), hosts),
         switches=(
             MaxRunDuration(),
+            RunDuration(),
             SchedulerJob(scheduler, vms["tpu"], clock, prices.all_zones("tpu"), pace.poll_s),
             DeadlineTimer(vms["tpu"], "tpu"),
             DeadlineTimer(vms["gpu"], "gpu"),

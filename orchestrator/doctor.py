@@ -51,7 +51,7 @@ class Known:
 
     def zones_of(self, item: Accelerator) -> list[str]:
         """Where launch would look for it: the configured zones that offer it, else all that do, cheapest first."""
-        offered = self.prices.zones(item, spot=item.spot_only)
+        offered = self.prices.zones(item, item.usual_terms)
         return [zone for zone in self.zones if zone in offered] or offered
 
     @property

@@ -275,9 +275,7 @@ def clock(skew_s: float, _known: Known) -> list[Finding]:
 def prices(_: None, known: Known) -> list[Finding]:
     """How old is the price list that caps are computed from?"""
     rates = [
-        known.prices.rate(item, zone, spot=item.spot_only)
-        for item in known.accelerators
-        for zone in known.zones_of(item)
+        known.prices.rate(item, zone, item.usual_terms) for item in known.accelerators for zone in known.zones_of(item)
     ]
     dates = [rate.as_of for rate in rates if rate.as_of is not None]
     if not dates:

@@ -13,6 +13,7 @@ from decimal import Decimal
 from math import comb
 from typing import Any
 
+from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.runs import FIRST_LOOK, Run, RunSpec, RunState, Stage
 from orchestrator.errors import OrchestratorError
@@ -67,10 +68,11 @@ def _verdicts_stand(runs: Sequence[Run], ledger: Ledger) -> bool:
 
 
 def _planned_pairings(runs: Sequence[Run]) -> int:
-    """The same settings on two accelerators; a machine of the user's is no spot VM, whatever the launch asks for."""
+    """The same settings on two accelerators; a machine of the user's is on no terms, whatever the launch asks for."""
     accelerators: dict[RunSpec, set[str]] = defaultdict(set)
     for run in runs:
-        accelerators[_alike(run.spec, accelerator="", zones=(), spot=False)].add(run.spec.accelerator)
+        alike = _alike(run.spec, accelerator="", zones=(), provisioning=Provisioning.ON_DEMAND)
+        accelerators[alike].add(run.spec.accelerator)
     return sum(comb(len(names), 2) for names in accelerators.values())
 
 

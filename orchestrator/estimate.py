@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
-from orchestrator.domain.accelerators import Accelerator, accelerator
+from orchestrator.domain.accelerators import Accelerator, Provisioning, accelerator
 from orchestrator.domain.cost import CostLine, side_lines, side_rates, total_usd, vm_lines
 from orchestrator.domain.money import ZERO, Rate, cents_up
 from orchestrator.domain.plan import (
@@ -31,6 +31,10 @@ from trainer.errors import ConfigError, RecordError
 from trainer.workloads import get_workload
 
 NO_RUN = "unknown: no run measured yet"
+NO_FLEX_START_PRICE = (
+    "no price of flex-start is known: what it costs is counted at the price on demand, which is an upper bound "
+    "(`orchestrate accelerators --refresh` looks for one)"
+)
 _RECORDS_READ = 5
 
 
@@ -42,7 +46,7 @@ class EstimateRequest:
     workload: str
     epochs: int | None
     max_hours: Decimal
-    spot: bool
+    provisioning: Provisioning
     zones: Sequence[str]
     data_gib: Decimal
 
@@ -92,7 +96,7 @@ def make_estimates(request: EstimateRequest, prices: PriceBook, ledger: Ledger, 
         workload=workload.name,
         epochs=request.epochs or workload.default_epochs,
         batch_size=workload.default_batch_size,
-        spot=request.spot,
+        provisioning=request.provisioning,
         max_hours=request.max_hours,
         zones=(),
         dataset="",
@@ -101,15 +105,15 @@ def make_estimates(request: EstimateRequest, prices: PriceBook, ledger: Ledger, 
     )
     return [
         _estimate(spec, item, request.zones, prices, ledger, money)
-        for item in check_accelerators(request.accelerators, spot=request.spot)
+        for item in check_accelerators(request.accelerators, request.provisioning)
     ]
 
 
 def _estimate(
     spec: RunSpec, item: Accelerator, wanted_zones: Sequence[str], prices: PriceBook, ledger: Ledger, money: MoneyView
 ) -> Estimate:
-    zone = zone_candidates(item, wanted_zones, prices, spot=spec.spot)[0]
-    rate = prices.rate(item, zone, spot=spec.spot)
+    zone = zone_candidates(item, wanted_zones, prices, spec.provisioning)[0]
+    rate = prices.rate(item, zone, spec.provisioning)
     lines = worst_case(spec, item, zone, prices)
     worst = cents_up(total_usd(lines))
     free = max(money.free_usd, ZERO)
@@ -149,7 +153,7 @@ def _expected(
     life_s = median(lives)
     days = 2 * scheduler_jobs(item)
     used = usage(spec, life_s, 0, days)
-    vm = vm_lines(prices.parts(item, zone, spot=spec.spot), life_s)
+    vm = vm_lines(prices.parts(item, zone, spec.provisioning), life_s)
     amount = total_usd(vm + side_lines(side_rates(prices, zone), used))
     return Expected(Decimal(life_s) / 3600, amount, basis)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from orchestrator.domain.accelerators import Accelerator, accelerators
+from orchestrator.domain.accelerators import Accelerator, Provisioning, accelerators
 from orchestrator.domain.bounds import (
     TPU_DISK_GIB,
     Bound,
@@ -52,13 +52,16 @@ class ExtrapolationRequest:
     epochs: int | None
     workload: str | None
     accelerators: Sequence[str]
-    spot: bool
+    provisioning: Provisioning
     zones: Sequence[str]
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What it would cost, USD, with the interval of the time; `storage_usd` is the part for keeping the data set."""
+    """What it would cost, USD, with the interval of the time; `storage_usd` is the part for keeping the data set.
+
+    `is_bound`: the price on demand stands for one that is not known.
+    """
 
     zone: str
     usd_per_hour: Decimal
@@ -68,6 +71,7 @@ class Cost:
     storage_usd: Decimal
     of_credit: Decimal | None
     fits: bool
+    is_bound: bool
 
 
 @dataclass(frozen=True)
@@ -244,8 +248,8 @@ def _cost(timed: Answer, job: Job, request: ExtrapolationRequest, prices: PriceB
     item = accelerators().get(timed.accelerator)
     if item is None:
         return None
-    zone = zone_candidates(item, request.zones, prices, spot=request.spot)[0]
-    parts, rates = prices.parts(item, zone, spot=request.spot), side_rates(prices, zone)
+    zone = zone_candidates(item, request.zones, prices, request.provisioning)[0]
+    parts, rates = prices.parts(item, zone, request.provisioning), side_rates(prices, zone)
     stored = timed.places[-1].needed_bytes
     spec = RunSpec(
         accelerator=item.name,
@@ -281,4 +285,5 @@ def _cost(timed: Answer, job: Job, request: ExtrapolationRequest, prices: PriceB
         storage_usd=storage,
         of_credit=amount / money.credit_usd if money.credit_usd else None,
         fits=high <= max(money.free_usd, ZERO),
+        is_bound=prices.rate(item, zone, request.provisioning).is_upper_bound,
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
 
-from orchestrator.domain.accelerators import Accelerator, accelerator, accelerators
+from orchestrator.domain.accelerators import Accelerator, Provisioning, accelerator, accelerators
 from orchestrator.domain.cost import total_usd
 from orchestrator.domain.money import ZERO, cents_up, usd
 from orchestrator.domain.plan import worst_case
@@ -41,7 +41,7 @@ def what_would_fit(runs: Sequence[Run], free_usd: Decimal, prices: PriceBook) ->
         ways.append(f"one run for {spec.max_hours} h on {smaller} would fit")
     if not ways:
         ways.append("nothing in the catalog fits into that: free some (`orchestrate budget` shows what is held)")
-    if not spec.spot:
+    if spec.provisioning is Provisioning.ON_DEMAND:
         ways.append("--spot alone would not help: it reserves the on-demand price, which spot prices may reach")
     return "; ".join(ways)
 
@@ -92,10 +92,10 @@ def _smaller(spec: RunSpec, free_usd: Decimal, prices: PriceBook) -> str:
     """The dearest accelerators of which one run would fit, for as long as was asked for."""
     fitting = []
     for item in accelerators().values():
-        if item.spot_only and not spec.spot:
+        if item.spot_only and spec.provisioning is not Provisioning.SPOT:
             continue
         try:
-            needed = reserved_usd(spec, item, prices.zones(item, spot=spec.spot)[0], prices)
+            needed = reserved_usd(spec, item, prices.zones(item, spec.provisioning)[0], prices)
         except (RefusedByBudget, IndexError):
             continue
         if needed <= free_usd and item.name != spec.accelerator:

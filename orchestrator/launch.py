@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
-from orchestrator.domain.accelerators import Accelerator, accelerator
+from orchestrator.domain.accelerators import Accelerator, Provisioning, accelerator
 from orchestrator.domain.cost import CostLine
 from orchestrator.domain.hosts import is_host
 from orchestrator.domain.money import ZERO
@@ -19,6 +19,7 @@ from orchestrator.domain.names import new_id
 from orchestrator.domain.plan import (
     KILL_SLACK_S,
     PARALLEL_RUNS,
+    QUEUE_SHARE,
     DataChoice,
     LaunchRequest,
     check_accelerators,
@@ -30,7 +31,7 @@ from orchestrator.domain.plan import (
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Attempt, Run
 from orchestrator.errors import OverCap, UsageError
-from orchestrator.estimate import Expected, expected_of
+from orchestrator.estimate import NO_FLEX_START_PRICE, Expected, expected_of
 from orchestrator.fitting import reserved_usd, what_would_fit
 from orchestrator.guard import MoneyView, credit_for, money_view
 from orchestrator.ledger import Credit, Experiment, Ledger, command_text
@@ -58,7 +59,7 @@ class LaunchFlags:
     max_usd: Decimal | None = None
     max_attempts: int = 2
     checkpoint_every: str | None = None
-    spot: bool = False
+    provisioning: Provisioning = Provisioning.ON_DEMAND
     zones: Sequence[str] = ()
     learning_rate: float | None = None
     cache: str = "auto"
@@ -144,7 +145,7 @@ def make_plan(
 
     Raises UsageError, UnknownPrice, or OverCap when the worst case does not fit (nothing is written then).
     """
-    chosen = check_accelerators(flags.accelerators, spot=flags.spot)
+    chosen = check_accelerators(flags.accelerators, flags.provisioning)
     if not chosen:
         raise UsageError("--accel: no accelerator is named", "for example --accel v3-8,t4")
     workload = find_workload(flags.workload)
@@ -155,6 +156,9 @@ def make_plan(
         raise UsageError("--learning-rate: nan is no rate", "for example 0.001; without it the workload's own is used")
     check_max_hours(flags.max_hours)
     checkpoint_every = _checkpoint_every(flags, notes)
+    if flags.provisioning is Provisioning.FLEX_START:
+        share = f"{QUEUE_SHARE:.0%} of the {flags.max_hours} h"
+        notes.append(f"flex-start: up to {share} may pass in the queue, where nothing bills")
     if flags.epochs == 1 and len(chosen) > 1:
         notes.append("one epoch has no steady state: nothing can be compared; --epochs 3 or more can")
     if simulated and len({item.is_rented for item in chosen}) > 1:
@@ -182,7 +186,7 @@ def make_plan(
         max_hours=flags.max_hours,
         max_attempts=flags.max_attempts,
         checkpoint_every=checkpoint_every,
-        spot=flags.spot,
+        provisioning=flags.provisioning,
         zones=flags.zones,
         data=DataChoice(
             fingerprint=manifest.fingerprint,
@@ -212,6 +216,8 @@ def make_plan(
         data=manifest,
         notes=notes,
     )
+    if any(attempt.rate.is_upper_bound for attempt in plan.attempts):
+        notes.append(NO_FLEX_START_PRICE)
     _check_fits(plan, prices)
     return plan
 
@@ -249,8 +255,9 @@ def _default_batch(workload: Workload, chosen: Sequence[Accelerator], notes: lis
 def _checkpoint_every(flags: LaunchFlags, notes: list[str]) -> str | None:
     """As asked for; without a word on it after every epoch on spot VMs, which are taken back, and never on others."""
     asked = flags.checkpoint_every
-    if asked == "none" or (asked is None and not flags.spot):
-        if flags.spot and flags.max_attempts > 1:
+    spot = flags.provisioning is Provisioning.SPOT
+    if asked == "none" or (asked is None and not spot):
+        if spot and flags.max_attempts > 1:
             notes.append("no checkpoints: a VM that is taken back is followed by one that starts anew")
         return None
     try:

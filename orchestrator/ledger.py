@@ -22,8 +22,8 @@ from orchestrator.domain.fields import from_json, to_json
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.runs import Attempt, AttemptState, Run, RunState, Stage
 from orchestrator.errors import CreatesFrozen, LedgerTrouble, OverCap, Stopped, UsageError
+from orchestrator.ledger_schema import FROM_VERSION_2, SCHEMA, SCHEMA_VERSION, attempt_row
 from orchestrator.ledger_schema import NANO as NANO
-from orchestrator.ledger_schema import SCHEMA, SCHEMA_VERSION, attempt_row
 from orchestrator.ledger_schema import Credit as Credit
 from orchestrator.ledger_schema import Event as Event
 from orchestrator.ledger_schema import Experiment as Experiment
@@ -56,6 +56,9 @@ class Ledger:
                     self._db.execute(statement)
                 self._db.execute("INSERT OR IGNORE INTO meta VALUES ('schema_version', ?)", (str(SCHEMA_VERSION),))
                 self._db.execute("INSERT OR IGNORE INTO meta VALUES ('ledger_id', ?)", (uuid.uuid4().hex,))
+                if self._meta("schema_version") == "2":
+                    for statement in FROM_VERSION_2.split(";"):
+                        self._db.execute(statement)
             found = int(self._meta("schema_version") or 0)
         except (sqlite3.Error, LedgerTrouble, OSError, ValueError) as cause:
             raise LedgerTrouble(

@@ -16,7 +16,7 @@ from orchestrator.domain.money import ZERO
 from orchestrator.domain.runs import Attempt, AttemptState
 
 NANO = Decimal("1e9")
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS experiments (
@@ -42,6 +42,13 @@ CREATE TABLE IF NOT EXISTS acknowledged (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, at TEXT NOT NULL, who TEXT NOT NULL, run TEXT NOT NULL,
     ledger_nano_usd INTEGER NOT NULL, billed_nano_usd INTEGER NOT NULL);
 """
+
+FROM_VERSION_2 = """
+UPDATE runs SET body = json_set(json_remove(body, '$.spec.spot'), '$.spec.provisioning',
+    CASE WHEN json_extract(body, '$.spec.spot') THEN 'spot' ELSE 'on-demand' END);
+UPDATE meta SET value='3' WHERE key='schema_version';
+"""
+"""Version 2 knew on demand and spot alone, as a yes or no."""
 
 
 @dataclass(frozen=True, kw_only=True)

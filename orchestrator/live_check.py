@@ -75,7 +75,7 @@ def cheapest(known: Known, quotas: Sequence[Quota]) -> list[Accelerator]:
             if quota is not None and quota.limits:
                 zones = fitting(quota, item, known)
             if zones:
-                rates[item.name] = min(known.prices.rate(item, zone, spot=False).usd_per_hour for zone in zones)
+                rates[item.name] = min(known.prices.rate(item, zone, item.usual_terms).usd_per_hour for zone in zones)
         found += [accelerator(name) for name in sorted(rates, key=lambda name: rates[name])[:1]]
     return found
 

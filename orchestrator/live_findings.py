@@ -23,7 +23,7 @@ _CLOCK_OFF_S = 5.0
 def findings(services: Services, item: Accelerator, used: Run, alone: Run, timed: Timed) -> list[Finding]:
     """What each of the two runs says, then the money. The check of each begins with the accelerator's name."""
     checks = [
-        *_of_used(services, item, used, timed),
+        *_of_used(services, used, timed),
         _of_alone(services, alone, timed),
         _of_cost(services, used, alone),
     ]
@@ -33,7 +33,7 @@ def findings(services: Services, item: Accelerator, used: Run, alone: Run, timed
 _Check = tuple[str, Verdict, str]
 
 
-def _of_used(services: Services, item: Accelerator, run: Run, timed: Timed) -> Iterator[_Check]:
+def _of_used(services: Services, run: Run, timed: Timed) -> Iterator[_Check]:
     attempt = services.ledger.attempt(run.id, run.attempt)
     events = [event for event in services.ledger.events(run.id) if event.attempt == attempt.number]
     asked_at = _at(events, "create asked for") or attempt.seen_at  # the answer to a create may be lost
@@ -43,7 +43,7 @@ def _of_used(services: Services, item: Accelerator, run: Run, timed: Timed) -> I
         if asked_at is None:
             return
     else:
-        names = " and ".join(switch.name for switch in services.switches_for(item))
+        names = " and ".join(switch.name for switch in services.switches_for(run.spec))
         yield "kill switches", PASS, f"{names} proven {_s(asked_at, attempt.proven_at)} after the create was answered"
     ready_at = _at(events, "is ready")
     if ready_at is not None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from orchestrator.domain.accelerators import accelerator
+from orchestrator.domain.accelerators import Provisioning, accelerator
 from orchestrator.domain.plan import latest_end, make_attempt
 from orchestrator.domain.runs import Attempt, Run, RunState, Stage
 from orchestrator.early_stop import Verdicts
@@ -98,8 +98,9 @@ def check_hosts(services: Services, runs: Sequence[Run]) -> None:
     """
     for run in {name: run for run in runs if (name := _host(run))}.values():
         item = accelerator(run.spec.accelerator)
+        spec = VmSpec(VmRef(run.spec.zones[0], ""), item, Provisioning.ON_DEMAND, {}, "")
         with suppress(HostBusy):
-            services.vms[item.service].validate(VmSpec(VmRef(run.spec.zones[0], ""), item, False, {}, ""))
+            services.vms[item.service].validate(spec)
 
 
 def _may_begin(ctx: RunContext, verdicts: Verdicts, *, alone: bool) -> bool:

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Protocol
 
 from orchestrator.domain import account
-from orchestrator.domain.accelerators import Accelerator
+from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.prices import FetchedPrices, PriceRow
 
 
 class VmState(StrEnum):
-    """A VM's state, the same words for nodes and instances. Everything but absence may bill."""
+    """A VM's state, the same words for nodes and instances. Everything but absence may bill, QUEUED holds quota."""
 
+    QUEUED = "queued"
     CREATING = "creating"
     READY = "ready"
     STOPPED = "stopped"
@@ -53,15 +54,20 @@ class HostKey:
 
 @dataclass(frozen=True)
 class VmSpec:
-    """What to create. `metadata` values are strings; `run_limit_s` is the server-side maximum run time, if any."""
+    """What to create; as flex-start it waits for capacity until `queued_until`. `metadata` values are strings.
+
+    `run_limit_s` is the server-side maximum run time, `run_ends_at` the server-side end, if any.
+    """
 
     ref: VmRef
     accelerator: Accelerator
-    spot: bool
+    provisioning: Provisioning
     labels: Mapping[str, str]
     request_id: str
     metadata: Mapping[str, str] = field(default_factory=dict)
     run_limit_s: int | None = None
+    run_ends_at: datetime | None = None
+    queued_until: datetime | None = None
 
     def with_metadata(self, **values: str) -> VmSpec:
         """A copy with more metadata; `_` in a keyword stands for `-`."""
@@ -80,11 +86,12 @@ class Vm:
     workers: tuple[Worker, ...]
     created_at: datetime | None
     terminates_at: datetime | None
+    provisioning: Provisioning = Provisioning.ON_DEMAND
 
 
 @dataclass(frozen=True)
 class Billable:
-    """Something of ours that exists and may bill: a node, an instance or a disk."""
+    """Something of ours that exists and may bill: a node, an instance, a disk; or a queued resource, which may yet."""
 
     kind: str
     ref: VmRef
@@ -97,16 +104,16 @@ class Billable:
 
 @dataclass(frozen=True)
 class Listing:
-    """A look at every zone. Absence may be concluded only when `unreachable` is empty."""
+    """A look at every zone: absence needs an empty `unreachable`. `foreign`: not ours, and holds quota for nothing."""
 
     found: tuple[Billable, ...]
     unreachable: tuple[str, ...]
+    foreign: tuple[Billable, ...] = ()
 
 
 class VmProvider(Protocol):
-    """A cloud service that rents VMs, or a machine lent to one attempt at a time. Raises `orchestrator.errors` only.
-
-    A failed look is an error, never "absent": only NotFound means that a VM does not exist.
+    """A cloud service that rents VMs, or a machine lent to one attempt at a time. Raises `orchestrator.errors` only:
+    a failed look is an error, never "absent"; only NotFound means that a VM does not exist.
     """
 
     def validate(self, spec: VmSpec) -> None:
@@ -123,7 +130,7 @@ class VmProvider(Protocol):
         """
 
     def operation_done(self, ref: VmRef, operation: str) -> bool:
-        """Whether the create has ended; raises what it ended with (NoCapacity, QuotaExceeded ...) when it failed."""
+        """Whether the create has ended, queue included; raises what it ended with (NoCapacity ..) when it failed."""
 
     def get(self, ref: VmRef) -> Vm:
         """The VM as it is now. Raises NotFound when and only when the cloud says that it does not exist."""
@@ -143,8 +150,8 @@ class VmProvider(Protocol):
     def guest_attribute(self, ref: VmRef, worker: int, namespace: str, key: str) -> str | None:
         """A value that a worker published about itself; None until it has."""
 
-    def self_delete_url(self, ref: VmRef) -> str:
-        """The REST URL to which the VM itself sends DELETE to end itself."""
+    def self_delete_url(self, ref: VmRef, provisioning: Provisioning) -> str:
+        """The REST URL to which the VM itself sends DELETE to end itself, and all that was made for it."""
 
 
 @dataclass(frozen=True)
@@ -175,10 +182,7 @@ class ObjectStore(Protocol):
         """
 
     def delete_bucket(self, bucket: str) -> None:
-        """Delete the bucket with all its objects, for good: soft delete is ended first, or they went on billing.
-
-        Absent is success. Raises UsageError when it lacks our label.
-        """
+        """Delete it with its objects for good, soft delete or not. Absent is success. UsageError: it is not ours."""
 
     def buckets(self) -> tuple[str, ...]:
         """Names of the project's buckets that carry our label."""
@@ -215,9 +219,8 @@ class RemoteShell(Protocol):
     """An SSH session with one worker, whose host key is pinned."""
 
     def run(self, argv: Sequence[str], *, timeout_s: float, check: bool = True) -> CommandResult:
-        """Run an argument list (quoted here, never a shell string).
-
-        Raises RemoteCommandFailed on a non-zero status when `check`, Unavailable on a broken or slow connection.
+        """Run an argument list (quoted here, never a shell string). Raises RemoteCommandFailed on a non-zero status
+        when `check`, Unavailable on a broken or slow connection.
         """
 
     def put(self, source: Path, target: str) -> None:
@@ -251,17 +254,16 @@ class StandingSwitch:
 
 
 class KillSwitch(Protocol):
-    """Something outside our process that deletes a VM at its deadline.
-
-    A server-side switch with an object of its own (a scheduler job) creates it in `arm` and removes it in `disarm`.
+    """What deletes a VM at its deadline, outside our process. One with an object of its own (a scheduler job) creates
+    it in `arm` and removes it in `disarm`.
     """
 
     name: str
     slack_s: int
     """How long after the deadline the VM is gone at the latest if only this switch works."""
 
-    def covers(self, accelerator: Accelerator) -> bool:
-        """Whether this switch exists for that kind of VM."""
+    def covers(self, accelerator: Accelerator, provisioning: Provisioning) -> bool:
+        """Whether this switch exists for that kind of VM, on those terms."""
 
     def arm(self, spec: VmSpec, deadline: datetime, now: datetime) -> VmSpec:
         """Before the create: put the switch in place and return the spec that carries it. Raises KillSwitchNotArmed."""
@@ -280,17 +282,15 @@ class PriceSource(Protocol):
     """Where today's prices come from."""
 
     def fetch(self, wanted: Sequence[PriceRow], today: date) -> FetchedPrices:
-        """Today's price of each wanted row, as far as there is one without doubt. A wrong price is worse than none.
+        """Today's price of each wanted row, as far as there is one without doubt: a wrong one is worse than none.
 
         Raises an AccountError, Unavailable, or CloudError when nothing at all could be mapped.
         """
 
 
 class Account(Protocol):
-    """The account behind the project, to be looked at only: nothing here creates or changes anything.
-
-    Every method raises errors of `orchestrator.errors` only, and each asks for itself, so that one that cannot be
-    answered does not hide the others.
+    """The account behind the project, to be looked at only. Each method raises errors of `orchestrator.errors`, and
+    asks for itself, so that one that cannot be answered does not hide the others.
     """
 
     def identity(self) -> str:

@@ -14,7 +14,7 @@ from orchestrator.domain.prices import PriceAge, PriceBook, PriceKind, PriceRow,
 from orchestrator.errors import UsageError
 
 FILE_NAME = "live_prices.csv"
-_COLUMNS = ("kind", "name", "region", "zones", "unit", "on_demand_usd", "spot_usd", "source", "as_of")
+_COLUMNS = ("kind", "name", "region", "zones", "unit", "on_demand_usd", "spot_usd", "flex_usd", "source", "as_of")
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,8 @@ def write_live(home: Path, rows: Sequence[PriceRow]) -> Path:
     table = csv.writer(text, lineterminator="\n")
     table.writerow(_COLUMNS)
     for row in rows:
-        amounts = ["" if usd is None else format(usd.normalize(), "f") for usd in (row.on_demand_usd, row.spot_usd)]
+        prices = (row.on_demand_usd, row.spot_usd, row.flex_usd)
+        amounts = ["" if usd is None else format(usd.normalize(), "f") for usd in prices]
         zones = ";".join(row.zones)
         table.writerow([row.kind, row.name, row.region, zones, row.unit, *amounts, row.source, row.as_of.isoformat()])
     partial = path.with_suffix(f".{os.getpid()}.partial")

@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from orchestrator.domain.accelerators import accelerator
 from orchestrator.domain.names import nonce
 from orchestrator.domain.plan import KILL_SLACK_S
 from orchestrator.domain.runs import AttemptState, Run, Stage
@@ -124,20 +123,19 @@ def teardown_all(services: Services, *, buckets: bool) -> TeardownReport:
     return result
 
 
-def billable(services: Services) -> tuple[list[Billable], list[str]]:
-    """Everything of ours that may bill now, and the zones that could not be seen."""
-    found: list[Billable] = []
-    unseen: list[str] = []
-    for api in services.vms:
-        listing = _listing(services, api)
-        found.extend(listing.found)
-        unseen.extend(listing.unreachable)
-    return found, unseen
+def billable(services: Services) -> Listing:
+    """Everything of ours that may bill now, the zones that could not be seen, and what of others holds quota."""
+    looks = [_listing(services, api) for api in services.vms]
+    return Listing(
+        found=tuple(item for look in looks for item in look.found),
+        unreachable=tuple(zone for look in looks for zone in look.unreachable),
+        foreign=tuple(item for look in looks for item in look.foreign),
+    )
 
 
 def of_others(services: Services) -> list[Billable]:
     """What carries our label and is not of this ledger: another person's or another machine's, in the same project."""
-    return [item for item in billable(services)[0] if not _is_this_ledgers(services, item)]
+    return [item for item in billable(services).found if not _is_this_ledgers(services, item)]
 
 
 def _listing(services: Services, api: str) -> Listing:
@@ -232,7 +230,7 @@ def _standing(services: Services, switch: KillSwitch) -> Sequence[StandingSwitch
     try:
         return switch.standing()
     except AccountError:
-        if any(switch.covers(accelerator(run.spec.accelerator)) for run in services.ledger.runs()):
+        if any(switch in services.switches_for(run.spec) for run in services.ledger.runs()):
             raise
         return ()
 

@@ -1,4 +1,4 @@
-"""What of ours costs money that no run shows? Stopped VMs, disks without a VM, buckets that keep deleted data."""
+"""What costs money or quota that no run shows? Stopped VMs, queued resources without one, disks, buckets."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from orchestrator.ports import Billable, BucketSettings
 from orchestrator.recover import billable
 from orchestrator.stages.context import Services
 
-_HALTED = frozenset({"STOPPED", "STOPPING", "TERMINATED", "SUSPENDED", "PREEMPTED"})
+_HALTED = frozenset({"STOPPED", "STOPPING", "TERMINATED", "SUSPENDED", "PREEMPTED", "FAILED"})
 
 
 def silent_costs(services: Services) -> list[str]:
     """A sentence for each, from a look at the cloud; what could not be seen is named too. Raises nothing."""
     try:
-        found, unseen = billable(services)
+        look = billable(services)
     except OrchestratorError as cause:
         return [f"whatever could not be listed: {cause.sentence}"]
-    sentences = [f"whatever is in {zone}, which did not answer" for zone in unseen] + _of_vms(found)
+    sentences = [f"whatever is in {zone}, which did not answer" for zone in look.unreachable] + _of_vms(look.found)
+    sentences += [f"{item} is not ours: it holds quota until its owner deletes it" for item in look.foreign]
     try:
         settings = services.store.settings()
     except OrchestratorError as cause:
@@ -29,7 +30,13 @@ def silent_costs(services: Services) -> list[str]:
 
 def _of_vms(found: Sequence[Billable]) -> list[str]:
     with_vm = {item.ref for item in found if item.kind != "disk"}
-    halted = [f"{item} is stopped, but its disk and its quota are not free" for item in found if item.state in _HALTED]
+    halted = [
+        f"{item} holds quota until it is deleted"
+        if item.kind == "queued resource"
+        else f"{item} is stopped, but its disk and its quota are not free"
+        for item in found
+        if item.state in _HALTED
+    ]
     return halted + [f"{item} belongs to no VM" for item in found if item.kind == "disk" and item.ref not in with_vm]
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
-from orchestrator.domain.money import ZERO
+from orchestrator.domain.money import UPPER_BOUND, ZERO
 from orchestrator.domain.runs import PastRun
 from orchestrator.guard import cost_so_far
 from orchestrator.ledger import NANO, Ledger
@@ -17,7 +17,10 @@ from orchestrator.ledger import NANO, Ledger
 
 @dataclass(frozen=True)
 class RunSum:
-    """A run's money, USD: `usd` is settled or used so far, `reserved_usd` what its open attempts still hold."""
+    """A run's money, USD: `usd` is settled or used so far, `reserved_usd` what its open attempts still hold.
+
+    `usd_is_upper_bound`: it was rented at a price that is not known, and that on demand counts.
+    """
 
     experiment: str
     run: str
@@ -25,6 +28,7 @@ class RunSum:
     attempts: int
     usd: Decimal
     reserved_usd: Decimal
+    usd_is_upper_bound: bool
     state: str
 
 
@@ -49,14 +53,15 @@ def run_sums(ledger: Ledger, now: datetime, newest: int | None = None) -> list[R
     """The newest runs (all: None), the latest first."""
     used = _used_so_far(ledger, now)
     rows = ledger.select(
-        f"SELECT chosen.experiment, chosen.id, json_extract(chosen.body, '$.spec.accelerator'), chosen.state, {_PARTS}"  # noqa: S608 - constants
+        f"SELECT chosen.experiment, chosen.id, json_extract(chosen.body, '$.spec.accelerator'), chosen.state, {_PARTS},"  # noqa: S608 - constants
+        f" COALESCE(MAX(instr(attempts.body, '\"{UPPER_BOUND}\"')), 0)"
         " FROM (SELECT rowid AS place, * FROM runs ORDER BY rowid DESC LIMIT ?) AS chosen"
         " LEFT JOIN attempts ON attempts.run = chosen.id GROUP BY chosen.place ORDER BY chosen.place DESC",
         (-1 if newest is None else newest,),
     )
     return [
-        RunSum(experiment, run, accelerator, count, settled / NANO + used[run], held / NANO, state)
-        for experiment, run, accelerator, state, count, *nano in rows
+        RunSum(experiment, run, accelerator, count, settled / NANO + used[run], held / NANO, bool(bound), state)
+        for experiment, run, accelerator, state, count, *nano, bound in rows
         for settled, held in [map(Decimal, nano)]
     ]
 

@@ -218,15 +218,15 @@ class GoogleClients:
 
     def get(self, host: str, path: str) -> dict[str, Any]:
         """A look at what an API that has no client here shows. Raises what Google's clients raise."""
-        return self._call("GET", host, path, None)
+        return self._call("GET", host, path)
 
-    def _call(self, verb: str, host: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
+    def _call(self, method: str, host: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         from google.auth.transport.requests import AuthorizedSession
 
         session = AuthorizedSession(self.credentials)  # type: ignore[no-untyped-call]
         session.trust_env = not self.endpoints.anonymous
         url = f"{self.endpoints.base_url or f'https://{host}'}{path}"
-        answer = session.request(verb, url, json=body, timeout=CALL_TIMEOUT_S)  # type: ignore[no-untyped-call]
+        answer = session.request(method, url, json=body, timeout=CALL_TIMEOUT_S)  # type: ignore[no-untyped-call]
         if answer.status_code != HTTPStatus.OK:
             raise api.from_http_response(answer)  # type: ignore[no-untyped-call]
         said: dict[str, Any] = answer.json()

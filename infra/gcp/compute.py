@@ -9,6 +9,7 @@ from infra.gcp import vms
 from infra.gcp.clients import CALL_TIMEOUT_S, CREATE_TIMEOUT_S, GoogleClients
 from infra.gcp.compute_messages import IMAGE_PROJECT, instance, problem_of_failed, vm
 from infra.gcp.errors import Doing, translate, translated
+from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.names import MANAGED
 from orchestrator.errors import CloudError, NotFound, Unavailable, UsageError
 from orchestrator.ports import Billable, HostKey, Listing, Vm, VmRef, VmSpec
@@ -125,7 +126,7 @@ class GpuInstances:
     def guest_attribute(self, ref: VmRef, worker: int, namespace: str, key: str) -> str | None:
         return self._attributes(ref, f"{namespace}/").get(key)
 
-    def self_delete_url(self, ref: VmRef) -> str:
+    def self_delete_url(self, ref: VmRef, provisioning: Provisioning) -> str:
         path = f"projects/{self._clients.project}/zones/{ref.zone}/instances/{ref.name}"
         return f"https://compute.googleapis.com/compute/v1/{path}"
 

@@ -8,6 +8,7 @@ from typing import Any
 from infra.gcp import vms
 from infra.gcp.clients import CLOUD_PLATFORM
 from infra.gcp.errors import Problem
+from orchestrator.domain.accelerators import Provisioning
 from orchestrator.ports import Vm, VmRef, VmSpec, VmState, Worker
 
 IMAGE_PROJECT = "deeplearning-platform-release"
@@ -69,14 +70,15 @@ def _metadata(spec: VmSpec) -> dict[str, str]:
 def _scheduling(spec: VmSpec) -> Any:
     from google.cloud import compute_v1
 
+    spot = spec.provisioning is Provisioning.SPOT
     scheduling = compute_v1.Scheduling(
         on_host_maintenance="TERMINATE",  # GPUs cannot migrate.
         automatic_restart=False,
-        provisioning_model="SPOT" if spec.spot else "STANDARD",
+        provisioning_model="SPOT" if spot else "STANDARD",
     )
     if spec.run_limit_s is not None:
         scheduling.max_run_duration = compute_v1.Duration(seconds=spec.run_limit_s)
-    if spec.spot or spec.run_limit_s is not None:
+    if spot or spec.run_limit_s is not None:
         # STOP, the default, would leave a disk that bills.
         scheduling.instance_termination_action = "DELETE"
     return scheduling

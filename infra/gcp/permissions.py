@@ -51,6 +51,11 @@ PERMISSIONS = (
     *_needs("create a TPU VM", "tpu.nodes.create", "tpu.operations.get"),
     *_needs("watch and find TPU VMs", "tpu.nodes.get", "tpu.nodes.list", "tpu.nodes.getGuestAttributes"),
     *_needs("delete a TPU VM", "tpu.nodes.delete"),
+    *_needs(
+        "watch, find and delete what is queued for", "tpu.queuedResources.get", "tpu.queuedResources.list",
+        "tpu.queuedResources.delete",
+    ),
+    PermissionNeed("tpu.queuedResources.create", "rent a TPU VM as flex-start", needed=False),
     *_needs("choose a GPU VM", "compute.machineTypes.get", "compute.acceleratorTypes.get"),
     *_needs(
         "create a GPU VM", "compute.instances.create", "compute.instances.setMetadata", "compute.instances.setLabels",
@@ -96,12 +101,14 @@ ROLES_THAT_DELETE: dict[Literal["tpu", "gpu"], frozenset[str]] = {
 """Predefined roles with the permission below."""
 DELETES: dict[Literal["tpu", "gpu"], str] = {"tpu": "tpu.nodes.delete", "gpu": "compute.instances.delete"}
 """What the VM's own timer needs, and of TPU nodes the scheduler's jobs."""
+_DELETES_QUEUED = "tpu.queuedResources.delete"
+"""What both need for TPUs that were queued for."""
 WORKER = (
-    *DELETES.values(), "compute.disks.delete", "storage.buckets.get", "storage.objects.create",
+    *DELETES.values(), _DELETES_QUEUED, "compute.disks.delete", "storage.buckets.get", "storage.objects.create",
     "storage.objects.delete", "storage.objects.get", "storage.objects.list",
 )  # fmt: skip
 """What VMs need: their end, with the boot disk that goes with an instance, and their data, results and checkpoints."""
-SCHEDULER = (DELETES["tpu"],)
+SCHEDULER = (DELETES["tpu"], _DELETES_QUEUED)
 """What the account of the jobs needs: instances have a limit of their own."""
 ROLES_THAT_SIGN = frozenset({"roles/cloudscheduler.serviceAgent", "roles/iam.serviceAccountTokenCreator"})
 """Predefined roles with `iam.serviceAccounts.getAccessToken`. The first comes with the Cloud Scheduler API; without it

@@ -1,9 +1,9 @@
 """Which SKU of the Billing Catalog is the price of what? Rules on descriptions as Google writes them; pure.
 
-A rule is anchored at both ends, because SKUs of other terms hold the same words: `DWS Defined Duration V5e`,
-`Reserved V6e TPU .. in Calendar Mode`, `Commitment v1: TpuV6e ..`, `Capacity Optimized TpuV6e ..`, `Nvidia Tesla A100
-80GB GPU` beside `Nvidia Tesla A100 GPU`, `Nvidia H100 80GB Mega GPU`, `Custom` and `Sole Tenancy` cores. The place in a
-description is a city or a continent; the region is taken from `service_regions` alone.
+A rule is anchored at both ends, because SKUs of other terms hold the same words: `DWS Defined Duration V5e`, which is
+flex-start, `Reserved V6e TPU .. in Calendar Mode`, `Commitment v1: TpuV6e ..`, `Capacity Optimized TpuV6e ..`,
+`Nvidia Tesla A100 80GB GPU` beside `Nvidia Tesla A100 GPU`, `Nvidia H100 80GB Mega GPU`, `Custom` and `Sole Tenancy`
+cores. The place in a description is a city or a continent; the region is taken from `service_regions` alone.
 
 Sources: skypilot's fetch_gcp.py, and SKU descriptions quoted in public issues and price scripts of 2025 and 2026.
 """
@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 
+from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.prices import PriceKind, PriceRow
 
 COMPUTE = "services/6F81-5844-456A"
@@ -23,9 +24,10 @@ TPU = "services/E000-3F24-B8AA"
 STORAGE = "services/95FF-2EF5-5EA1"
 SOURCE = "cloudbilling.googleapis.com"
 _HOURS_PER_MONTH = Decimal(730)
-_NONE = r"(?!)"  # there is no spot price
+_NONE = r"(?!)"  # there is no such price
 _PLACE = r" running in .+"
 _SPOT_PLACE = r" attached to Spot Preemptible VMs running in .+"
+_FLEX_START = "DWS Defined Duration "
 _OTHER_TERMS = re.compile(
     r"Reserv|Commit|Calendar|DWS|Defined Duration|Capacity Optimized|Sole Tenancy|Custom|Premium|Virtual Workstation"
     r"|vws|Licens|suspended|Early Delet|Soft Delet"
@@ -51,7 +53,7 @@ class Sku:
 
 @dataclass(frozen=True)
 class Rule:
-    """The SKU of one component: its description on demand and as spot, its unit, how many units make one of ours.
+    """The SKU of one component: its description on each of the terms, its unit, how many units make one of ours.
 
     `spot_types`: preemptible v2 to v4 TPUs are written down as OnDemand.
     """
@@ -62,6 +64,13 @@ class Rule:
     unit: str = "h"
     units: Decimal = Decimal(1)
     spot_types: tuple[str, ...] = ("Preemptible",)
+    flex_start: str = _NONE
+
+    def description(self, terms: Provisioning) -> str:
+        """What the SKU of these terms is called."""
+        if terms is Provisioning.SPOT:
+            return self.spot
+        return self.flex_start if terms is Provisioning.FLEX_START else self.on_demand
 
     def times(self, count: Decimal | int) -> Rule:
         return replace(self, units=self.units * count)
@@ -125,7 +134,8 @@ def _tpu_rules(name: str) -> list[Rule] | None:
     chips, old = _TPU_CHIPS.fullmatch(name), _OLD_TPU.fullmatch(name)
     if chips:
         stem = _TPU_CHIP_NAMES[chips[1]]
-        return [Rule(COMPUTE, stem + _PLACE, stem + _SPOT_PLACE).times(int(chips[2]))]
+        flex_start = _FLEX_START + stem.removeprefix("Tpu") + _PLACE
+        return [Rule(COMPUTE, stem + _PLACE, stem + _SPOT_PLACE, flex_start=flex_start).times(int(chips[2]))]
     if old:  # priced for 8 cores: a device of v2 and v3, and v4 as pods only
         pod = r"(?=.*\bPod\b)" if old[1] == "v4" else r"(?!.*\bPod\b)"
         stem = rf"Tpu-{old[1]}\b.*"
@@ -161,14 +171,14 @@ def _machine_rules(machine: Machine) -> list[Rule]:
     return rules
 
 
-def matches(rule: Rule, sku: Sku, *, spot: bool) -> bool:
-    """Whether the SKU is the one that the rule means, somewhere."""
-    types = rule.spot_types if spot else ("OnDemand",)
+def matches(rule: Rule, sku: Sku, terms: Provisioning) -> bool:
+    """Whether the SKU is the one that the rule means on these terms, somewhere."""
+    own_words = _FLEX_START if terms is Provisioning.FLEX_START else ""
     return (
         sku.service == rule.service
-        and sku.usage_type in types
-        and not _OTHER_TERMS.search(sku.description)
-        and re.fullmatch(rule.spot if spot else rule.on_demand, sku.description) is not None
+        and sku.usage_type in (rule.spot_types if terms is Provisioning.SPOT else ("OnDemand",))
+        and not _OTHER_TERMS.search(sku.description.removeprefix(own_words))
+        and re.fullmatch(rule.description(terms), sku.description) is not None
     )
 
 
@@ -177,17 +187,17 @@ class SkuIndex:
 
     def __init__(self, skus: Iterable[Sku], wanted: Sequence[PriceRow]) -> None:
         rules = {replace(rule, units=Decimal(1)) for row in wanted for rule in rules_for(row.kind, row.name) or ()}
-        self._found: dict[tuple[Rule, bool, str], set[Sku]] = {}
+        self._found: dict[tuple[Rule, Provisioning, str], set[Sku]] = {}
         for sku in skus:
             for rule in rules:
-                for spot in (False, True):
-                    for region in sku.regions if matches(rule, sku, spot=spot) else ():
-                        self._found.setdefault((rule, spot, region), set()).add(sku)
+                for terms in Provisioning:
+                    for region in sku.regions if matches(rule, sku, terms) else ():
+                        self._found.setdefault((rule, terms, region), set()).add(sku)
 
-    def usd(self, rule: Rule, region: str, *, spot: bool) -> Decimal | str:
+    def usd(self, rule: Rule, region: str, terms: Provisioning) -> Decimal | str:
         """USD for the rule's units, or why there is no price."""
         key = replace(rule, units=Decimal(1))
-        found = self._found.get((key, spot, region)) or self._found.get((key, spot, "global")) or set()
+        found = self._found.get((key, terms, region)) or self._found.get((key, terms, "global")) or set()
         found = {sku for sku in found if sku.usd > 0}
         if not found:
             return "no SKU"
@@ -214,13 +224,15 @@ def map_prices(wanted: Sequence[PriceRow], skus: Iterable[Sku], today: date) -> 
     for row in asked:
         rules = rules_for(row.kind, row.name) or []
         prices: list[Decimal | None] = []
-        for spot in (False, True):
-            parts = [index.usd(rule, row.region, spot=spot) for rule in rules]
+        for terms in Provisioning:
+            parts = [index.usd(rule, row.region, terms) for rule in rules]
             reasons = [part for part in parts if isinstance(part, str)]
             prices.append(None if reasons else sum((part for part in parts if isinstance(part, Decimal)), Decimal(0)))
-            if reasons and (not spot or row.spot_usd is not None):
-                unmapped.append(f"{'spot ' if spot else ''}{row.kind} {row.name} in {row.region}: {reasons[0]}")
-        if prices[0] is not None:
+            if reasons and (terms is Provisioning.ON_DEMAND or row.usd(terms) is not None):
+                unmapped.append(f"{terms.suffix} {row.kind} {row.name} in {row.region}: {reasons[0]}".strip())
+        on_demand, spot, flex_start = prices
+        if on_demand is not None:
             live = {"source": SOURCE, "as_of": today, "price_kind": PriceKind.LIVE}
-            rows.append(replace(row, on_demand_usd=prices[0], spot_usd=prices[1], **live))  # type: ignore[arg-type]
+            found = replace(row, on_demand_usd=on_demand, spot_usd=spot, flex_usd=flex_start)
+            rows.append(replace(found, **live))  # type: ignore[arg-type]
     return Mapped(tuple(rows), tuple(unmapped))

@@ -1,8 +1,9 @@
-"""How are TPU VMs rented? `VmProvider` over the Cloud TPU API (v2 nodes)."""
+"""How are TPU VMs rented? `VmProvider` over the Cloud TPU API: v2 nodes, as flex-start those of queued resources."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ from google.api_core import exceptions as api
 from infra.gcp import vms
 from infra.gcp.clients import CALL_TIMEOUT_S, CLOUD_PLATFORM, CREATE_TIMEOUT_S, GoogleClients
 from infra.gcp.errors import Doing, problem_of_operation, translate, translated
+from infra.gcp.queued import QueuedResources
+from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.names import MANAGED
 from orchestrator.errors import CloudError, NotFound, Unavailable, UsageError
 from orchestrator.ports import Billable, HostKey, Listing, Vm, VmRef, VmSpec, VmState, Worker
@@ -26,10 +29,14 @@ _STATES = {
 
 
 class TpuNodes:
-    """TPU nodes. A node that is PREEMPTED, STOPPED or TERMINATED still exists, and is listed, until it is deleted."""
+    """TPU nodes. A node that is PREEMPTED, STOPPED or TERMINATED still exists, and is listed, until it is deleted.
+
+    A queued resource has the name of its node, and is one VM with it: there while one of the two is.
+    """
 
     def __init__(self, clients: GoogleClients) -> None:
         self._clients = clients
+        self._queued = QueuedResources(clients)
 
     def validate(self, spec: VmSpec) -> None:
         parent, wanted = self._location(spec.ref.zone), spec.accelerator
@@ -48,6 +55,8 @@ class TpuNodes:
     def create(self, spec: VmSpec) -> str:
         try:
             with translated(f"create {spec.ref.name}", zone=spec.ref.zone, accelerator=spec.accelerator.name):
+                if spec.provisioning is Provisioning.FLEX_START:
+                    return self._queued.create(spec, self._node(spec))
                 started = self._clients.nodes.create_node(
                     parent=self._location(spec.ref.zone), node_id=spec.ref.name, node=self._node(spec),
                     timeout=CREATE_TIMEOUT_S,
@@ -63,20 +72,33 @@ class TpuNodes:
             )
         if found.done and found.HasField("error"):
             raise translate(problem_of_operation(found.error), Doing(f"create {ref.name}", ref.zone))
-        return bool(found.done)
+        return bool(found.done) and self._queued.left(ref)
 
     def get(self, ref: VmRef) -> Vm:
-        return _vm(ref, self._get(ref))
+        try:
+            node = self._get(ref)
+        except NotFound as absent:
+            try:
+                return self._queued.vm(ref)
+            except NotFound:
+                raise absent from None
+        vm = _vm(ref, node)
+        if not node.queued_resource:
+            return vm
+        return replace(vm, provisioning=Provisioning.FLEX_START, terminates_at=self._queued.run_ends_at(ref))
 
     def delete(self, ref: VmRef) -> None:
         vms.delete(
             ref, f"node {ref.name}",
             read=lambda: self._get(ref),
-            ends_anyway=lambda node: bool(node.state.name == "DELETING"),
+            ends_anyway=lambda node: bool(
+                node.state.name == "DELETING" or (node.queued_resource and self._queued.holds(ref))
+            ),
             ask=lambda: self._clients.nodes.delete_node(
                 name=self._name(ref), retry=self._clients.retry, timeout=CALL_TIMEOUT_S
             ),
         )  # fmt: skip
+        self._queued.delete(ref)  # with its node; none is success
 
     def list_billable(self) -> Listing:
         found: list[Billable] = []
@@ -88,7 +110,9 @@ class TpuNodes:
             for page in pager.pages:
                 found += [_billable(node) for node in page.nodes if node.labels.get(MANAGED) == "1"]
                 unreachable += [place.rsplit("/", 1)[-1] for place in page.unreachable]
-        return Listing(tuple(found), tuple(dict.fromkeys(unreachable)))
+        queued = self._queued.list()
+        lost = dict.fromkeys([*unreachable, *queued.unreachable])
+        return Listing((*found, *queued.found), tuple(lost), queued.foreign)
 
     def delete_billable(self, item: Billable) -> None:
         self.delete(item.ref)
@@ -102,8 +126,10 @@ class TpuNodes:
     def guest_attribute(self, ref: VmRef, worker: int, namespace: str, key: str) -> str | None:
         return self._attributes(ref, worker, f"{namespace}/{key}").get(key)
 
-    def self_delete_url(self, ref: VmRef) -> str:
-        return f"https://tpu.googleapis.com/v2/{self._name(ref)}"
+    def self_delete_url(self, ref: VmRef, provisioning: Provisioning) -> str:
+        queued = provisioning is Provisioning.FLEX_START
+        path = f"{self._queued.name(ref)}?force=true" if queued else self._name(ref)
+        return f"https://tpu.googleapis.com/v2/{path}"
 
     def _get(self, ref: VmRef) -> tpu_v2.Node:
         with translated(f"look at {ref.name}", zone=ref.zone):
@@ -139,7 +165,7 @@ class TpuNodes:
             labels=dict(spec.labels),
             metadata=vms.metadata(spec),
             network_config=tpu_v2.NetworkConfig(enable_external_ips=True),
-            scheduling_config=tpu_v2.SchedulingConfig(spot=spec.spot),
+            scheduling_config=tpu_v2.SchedulingConfig(spot=spec.provisioning is Provisioning.SPOT),
             # The scope is needed to write results and to delete itself; what it may do is the account's roles.
             service_account=tpu_v2.ServiceAccount(
                 email=self._clients.service_account or "", scope=[CLOUD_PLATFORM]

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from infra.host.line import HostLine
+from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.names import MANAGED
 from orchestrator.errors import AlreadyExists, HostBusy, NotFound, Unavailable, UsageError
 from orchestrator.ports import Billable, HostKey, Listing, Vm, VmRef, VmSpec, VmState, Worker
@@ -94,7 +95,7 @@ class HostMachine:
     def guest_attribute(self, ref: VmRef, worker: int, namespace: str, key: str) -> str | None:
         return None  # nobody publishes anything there
 
-    def self_delete_url(self, ref: VmRef) -> str:
+    def self_delete_url(self, ref: VmRef, provisioning: Provisioning) -> str:
         raise UsageError(f"{self._place} is not rented: it has no URL that deletes it")
 
     def _vm(self, said: dict[str, Any]) -> Vm:

@@ -25,8 +25,8 @@ SERVICES = {
     "iam.googleapis.com": "Identity and Access Management (IAM) API",
 }
 _NEEDS_BILLING = frozenset({
-    "tpu.nodes.create", "compute.instances.insert", "storage.buckets.insert", "storage.objects.insert",
-    "cloudscheduler.jobs.create",
+    "tpu.nodes.create", "tpu.queuedResources.create", "compute.instances.insert", "storage.buckets.insert",
+    "storage.objects.insert", "cloudscheduler.jobs.create",
 })  # fmt: skip
 _SCHEDULER = frozenset(f"cloudscheduler.jobs.{verb}" for verb in ("create", "get", "list", "update", "delete"))
 USER = "user"

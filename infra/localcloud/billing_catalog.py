@@ -143,6 +143,10 @@ def _tpus(region: str, rows: dict[tuple[str, str], Price]) -> Iterator[_Sku]:
         if ("tpu", name) in rows:
             texts = (f"{stem} running in {region}", f"{stem} attached to Spot Preemptible VMs running in {region}")
             yield from _on_both_terms(rows["tpu", name], _COMPUTE, "TPU", texts)
+            flex_start = rows["tpu", name].flex_start
+            if flex_start is not None and flex_start.on_demand_usd is not None:
+                text = f"DWS Defined Duration {stem.removeprefix('Tpu')} running in {region}"
+                yield _Sku(_COMPUTE, text, "TPU", "OnDemand", region, "h", (flex_start.on_demand_usd,))
     for name, pod in (("v2-8", ""), ("v3-8", ""), ("v4-8", " Pod")):
         if ("tpu", name) in rows:
             stem = f"Tpu-{name[:2]}"
@@ -252,8 +256,6 @@ def _mistakable(sku: _Sku) -> Iterator[_Sku]:
     yield other(f"Commitment v1: {text} for 1 Year", "Commit1Yr")
     yield other(f"Reserved {text} in Calendar Mode")
     if sku.group == "TPU":
-        short = text.split()[0].removeprefix("Tpu")
-        yield other(f"DWS Defined Duration {short} running in {region}")
         yield other(f"Capacity Optimized {text}")
         if "Pod" not in text and sku.service == _TPU:
             yield other(f"{text.split()[0]} Pod accelerator running in {region}")

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
+
+FLEX_START_SHARE = Decimal("0.5")
+"""DWS costs half of the price on demand: 0.60 of 1.20 for v5e, 1.35 of 2.70 for v6e (read by others in August 2026)."""
+_FLEX_START = ("v5litepod-", "v5p-", "v6e-")
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,13 @@ class Price:
         if self.zones and place != self.region:
             return False
         return self.region in ("", "global", place, place.rsplit("-", 1)[0])
+
+    @property
+    def flex_start(self) -> Price | None:
+        """The same as flex-start, where that is sold."""
+        if self.on_demand_usd is None or self.kind != "tpu" or not self.name.startswith(_FLEX_START):
+            return None
+        return replace(self, on_demand_usd=self.on_demand_usd * FLEX_START_SHARE)
 
     def usd(self, spot: bool) -> Decimal | None:
         """USD per unit; spot machines without a spot price of their own (disks, addresses) cost the normal price."""

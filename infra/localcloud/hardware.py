@@ -5,6 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+_FLEX_START_ZONES = {
+    "v5litepod": ("us-west4-a",), "v5p": ("us-east5-a",),
+    "v6e": ("us-east5-a", "us-east5-b", "europe-west4-a", "asia-northeast1-b"),
+}  # fmt: skip
 _TPU_NAME = re.compile(r"(v2|v3|v4|v5litepod|v5p|v6e)-([1-9][0-9]*)$")
 _COUNTS_CHIPS = ("v5litepod", "v6e")
 _CONFIG_TYPE = {"v2": "V2", "v3": "V3", "v4": "V4", "v5litepod": "V5LITE_POD", "v5p": "V5P", "v6e": "V6E"}
@@ -55,8 +59,12 @@ class TpuShape:
             return "2x2x1"
         return "x".join(str(2 ** ((exponent + step) // 3)) for step in range(3))
 
+    def flex_start_in(self, zone: str) -> bool:
+        """Whether it is rented as flex-start there: Google's page on it, and what others saw accepted in 2026."""
+        return zone in _FLEX_START_ZONES.get(self.generation, ())
+
     def quota(self, spot: bool) -> str:
-        """The quota metric that a slice counts against, in each zone."""
+        """The quota metric that a slice counts against, in each zone; flex-start counts as spot does."""
         return f"{_QUOTA_STEM[self.generation].format('Preemptible' if spot else '')}PerProjectPerZoneForTPUAPI"
 
 

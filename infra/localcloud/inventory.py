@@ -10,7 +10,7 @@ from infra.localcloud.store import Document, Store
 
 
 class Inventory:
-    """Nodes, instances, disks, scheduler jobs and buckets, whatever their state: what exists may bill."""
+    """Nodes, queued resources, instances, disks, scheduler jobs and buckets in any state: what exists may bill."""
 
     def __init__(self, store: Store, clock: CloudClock, buckets: Buckets) -> None:
         self._store = store
@@ -20,6 +20,10 @@ class Inventory:
     def items(self) -> list[dict[str, Any]]:
         """{kind, name, zone, state, labels, since} of each; `since` is when it was requested."""
         items = [_item("node", node, node["node_id"], "createTime") for _, node in self._store.list("nodes")]
+        for _, queued in self._store.list("queued"):
+            shown = {"state": queued["state"], "labels": queued["node"]["resource"].get("labels", {})}
+            document = {"zone": queued["zone"], "resource": {**queued["resource"], **shown}}
+            items.append(_item("queued resource", document, queued["node"]["node_id"], "createTime"))
         for _, instance in self._store.list("instances"):
             items.append(_item("instance", instance, instance["name"], "creationTimestamp"))
         for _, disk in self._store.list("disks"):

@@ -62,6 +62,15 @@ class Nodes:
         """Save a changed node."""
         self._store.put("nodes", node["name"], node)
 
+    def quota_in_use(self, metric: str, zone: str) -> int:
+        """What counts against a quota: nodes, and queued resources in any state, with or without theirs."""
+        queued = [document["node"] for _, document in self._store.list("queued")]
+        alone = [node for node in self.all() if not node["resource"].get("queuedResource")]
+        shapes = [
+            (_shape(node), node["spot"] or node.get("flex_start")) for node in (*queued, *alone) if node["zone"] == zone
+        ]
+        return sum(shape.size for shape, preemptible in shapes if shape.quota(preemptible) == metric)
+
     def create(self, node: Document) -> Document:
         """Begin to create a checked node. Returns the operation."""
         node["resource"] |= {"state": "CREATING", "id": str(4 * 10**18 + secrets.randbelow(10**18))}
@@ -71,8 +80,8 @@ class Nodes:
             self.put({**node, "vms": [], "operation": operation["name"], "next_at": next_at})
         return operation
 
-    def delete(self, node: Document) -> Document:
-        """Begin to delete a node in whatever state it is. Returns the operation."""
+    def delete(self, node: Document, at: float | None = None) -> Document:
+        """Begin to delete a node in whatever state it is, `at` a time that has passed or now. Returns the operation."""
         if node["resource"]["state"] == "DELETING":
             return self._operations.get(node["operation"])
         with self._store.atomic():
@@ -81,7 +90,8 @@ class Nodes:
                 self._operations.fail(node["operation"], cause, self._clock.now())
             operation = self._operations.start(node["name"].rsplit("/nodes/", 1)[0], node["name"], "delete")
             node["resource"]["state"] = "DELETING"
-            self.put({**node, "operation": operation["name"], "next_at": self._clock.now() + self._delays.delete_s})
+            begun = self._clock.now() if at is None else at
+            self.put({**node, "operation": operation["name"], "next_at": begun + self._delays.delete_s})
         return operation
 
     async def preempt(self, name: str, notice_s: float = 0.0) -> bool:
@@ -152,6 +162,8 @@ class Nodes:
         node["resource"] |= {"state": "READY", "health": "HEALTHY", "networkEndpoints": endpoints}
         price = self._catalog.find("tpu", node["accelerator"], node["zone"])
         assert price is not None, "checked when the node was requested"
+        if node.get("flex_start"):
+            price = price.flex_start or price
         resource, spot = f"node/{node['name']}", node["spot"]
         with self._store.atomic():
             self.put({**node, "next_at": None})

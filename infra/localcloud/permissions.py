@@ -14,6 +14,7 @@ MINT = "iam.serviceAccounts.getAccessToken"
 """What Cloud Scheduler's own account needs, to get a token of the account in whose name a job calls."""
 _SPECIAL: dict[str, tuple[str, ...]] = {
     "tpu.nodes.create": ("tpu.nodes.create", ACT_AS),
+    "tpu.queuedResources.create": ("tpu.queuedResources.create", ACT_AS),
     "compute.instances.insert": (
         "compute.instances.create", "compute.instances.setMetadata", "compute.instances.setLabels",
         "compute.instances.setServiceAccount", "compute.disks.create", "compute.disks.setLabels",

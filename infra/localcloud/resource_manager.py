@@ -21,7 +21,7 @@ from infra.localcloud.permissions import MINT
 
 _PERMISSIONS_MAX = 100
 _SCHEDULER_ROLE = "orchestrateScheduler"
-_SCHEDULER_MAY = frozenset({"tpu.nodes.delete"})
+_SCHEDULER_MAY = frozenset({"tpu.nodes.delete", "tpu.queuedResources.delete"})
 
 
 class ResourceManagerService:

@@ -43,6 +43,8 @@ from infra.localcloud.listeners import HttpServer, bind_preferring
 from infra.localcloud.meter import Meter
 from infra.localcloud.nodes import Delays, Nodes
 from infra.localcloud.oauth import OAuthService
+from infra.localcloud.queued import QueuedResources
+from infra.localcloud.queued_api import QueuedApi, QueuedRequests
 from infra.localcloud.quotas import QuotasService
 from infra.localcloud.resource_manager import IamService, ResourceManagerService
 from infra.localcloud.scheduler import SchedulerService
@@ -131,6 +133,8 @@ class Cloud:
                         f"node/{name}" if collection == "nodes" else f"{collection[:-1]}/{row['zone']}/{row['name']}"
                     )
                     self._meter.stop(resource, self._clock.now())
+            for name, _ in self._store.list("queued"):
+                self._store.delete("queued", name)
             for job in self._jobs.all():
                 self._jobs.delete(job)
         await self._vms.close()
@@ -151,6 +155,8 @@ class Cloud:
         self._storage = StorageService(store, clock, self._options.state / "storage")
         tpu_operations = TpuOperations(store, clock)
         self._nodes = Nodes(store, clock, catalog, conditions, self._meter, self._vms, tpu_operations, delays)
+        self._queued = QueuedResources(store, clock, conditions, self._nodes, tpu_operations, delays)
+        node_requests = NodeRequests(clock, catalog, conditions, self._nodes)
         compute_operations = ComputeOperations(store, clock, project)
         disks = Disks(store, clock, catalog, self._meter, project)
         self._instances = Instances(
@@ -165,7 +171,7 @@ class Cloud:
             ),
             TpuService(
                 store, clock, self._tokens, conditions, self._nodes, tpu_operations, TpuReference(project, catalog),
-                NodeRequests(clock, catalog, conditions, self._nodes),
+                node_requests, QueuedApi(project, conditions, self._queued, QueuedRequests(clock, node_requests)),
             ),
             ComputeService(
                 store, clock, self._tokens, conditions, self._instances, disks, compute_operations,
@@ -243,7 +249,9 @@ class Cloud:
     async def _tick(self) -> None:
         """Everything that is due now has happened when this returns."""
         async with self._ticking:
+            self._queued.tick()
             await self._nodes.tick()
+            self._queued.tick()  # sees at once what its node has become
             await self._instances.tick()
             await self._jobs.tick()
             self._vms.reap()

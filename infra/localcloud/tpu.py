@@ -1,4 +1,4 @@
-"""What does tpu.googleapis.com answer? Nodes and operations of the Cloud TPU API v2, and v2alpha1 where it agrees."""
+"""What does tpu.googleapis.com answer? The Cloud TPU API v2, and v2alpha1 where it agrees or flex-start needs it."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from infra.localcloud.messages import page, parse, write
 from infra.localcloud.metadata import guest_attributes_enabled
 from infra.localcloud.names import check_id, check_labels, check_metadata
 from infra.localcloud.nodes import Nodes
+from infra.localcloud.queued_api import QueuedApi
 from infra.localcloud.store import Document, Store
 from infra.localcloud.tokens import Tokens
 from infra.localcloud.tpu_operations import TpuOperations
@@ -45,6 +46,7 @@ class TpuService:
         operations: TpuOperations,
         reference: TpuReference,
         requests: NodeRequests,
+        queued: QueuedApi,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -54,7 +56,7 @@ class TpuService:
         self._operations = operations
         self._reference = reference
         self._requests = requests
-        own = self._table()
+        own = [*self._table(), *queued.table()]
         self.routes = [
             *self._versioned("v2", own),
             *self._versioned("v2alpha1", own),

@@ -35,9 +35,11 @@ class TpuOperations:
         self._store.put("tpu_operations", name, operation)
         return operation
 
-    def succeed(self, name: str, node: Document | None, at: float) -> Document | None:
-        """Done; its response is the node, or Empty. None when the operation has been deleted meanwhile."""
-        response = _EMPTY if node is None else {"@type": f"{_TYPE}.Node", **json.loads(write(types.Node, node))}
+    def succeed(self, name: str, made: Document | None, at: float, kind: Any = types.Node) -> Document | None:
+        """Done; its response is what was made, of that kind, or Empty. None when it has been deleted meanwhile."""
+        response = _EMPTY
+        if made is not None:
+            response = {"@type": f"{_TYPE}.{kind.__name__}", **json.loads(write(kind, made))}
         return self._finish(name, {"response": response}, at)
 
     def fail(self, name: str, error: ApiError, at: float) -> None:

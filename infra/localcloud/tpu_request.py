@@ -30,8 +30,8 @@ class NodeRequests:
         self._conditions = conditions
         self._nodes = nodes
 
-    def check(self, name: str, body: Document) -> Document:
-        """The document of the node `name`. Raises ApiError."""
+    def check(self, name: str, body: Document, *, spot: bool = False, flex_start: bool = False) -> Document:
+        """The document of the node `name`; a queued resource says its terms for it. Raises ApiError."""
         project, zone = name.split("/")[1], name.split("/")[3]
         accelerator, shape = self._accelerator(body, zone)
         runtime = body.get("runtimeVersion", "")
@@ -44,8 +44,13 @@ class NodeRequests:
         check_labels(body.get("labels", {}))
         check_metadata(body.get("metadata", {}))
         scheduling = body.get("schedulingConfig", {})
-        spot = bool(scheduling.get("spot") or scheduling.get("preemptible"))
-        self._check_quota(shape, zone, spot)
+        spot = bool(spot or scheduling.get("spot") or scheduling.get("preemptible"))
+        if flex_start and not shape.flex_start_in(zone):
+            raise invalid(
+                f'FLEX_START provisioning model is not supported for accelerator type "{accelerator}" in location '
+                f'"{zone}".'
+            )
+        self._check_quota(shape, zone, spot or flex_start)
         account = body.get("serviceAccount", {})
         email = account.get("email") or DEFAULT_EMAIL
         scopes = account.get("scope") or [CLOUD_PLATFORM]
@@ -75,6 +80,7 @@ class NodeRequests:
             "tags": body.get("tags", []),
             "service_account": {"email": email, "scopes": scopes},
             "spot": spot,
+            "flex_start": flex_start,
             "preempted": False,
         }
 
@@ -95,15 +101,10 @@ class NodeRequests:
             )
         return name, offered[name]
 
-    def _check_quota(self, shape: TpuShape, zone: str, spot: bool) -> None:
-        metric = shape.quota(spot)
+    def _check_quota(self, shape: TpuShape, zone: str, preemptible: bool) -> None:
+        metric = shape.quota(preemptible)
         limit = self._conditions.quota(metric, zone)
-        used = 0
-        for node in self._nodes.all():
-            other = tpu_shape(node["accelerator"])
-            if node["zone"] == zone and other is not None and other.quota(node["spot"]) == metric:
-                used += other.size
-        if used + shape.size <= limit:
+        if self._nodes.quota_in_use(metric, zone) + shape.size <= limit:
             return
         text = f"Quota '{metric}' exhausted. Limit {limit:g} in zone {zone}"
         raise ApiError(

@@ -52,6 +52,10 @@ locals {
     "tpu.nodes.getGuestAttributes",
     "tpu.nodes.list",
     "tpu.operations.get",
+    "tpu.queuedResources.create",
+    "tpu.queuedResources.delete",
+    "tpu.queuedResources.get",
+    "tpu.queuedResources.list",
     "tpu.runtimeversions.get",
   ]
   worker_permissions = [
@@ -63,9 +67,11 @@ locals {
     "storage.objects.get",
     "storage.objects.list",
     "tpu.nodes.delete",
+    "tpu.queuedResources.delete",
   ]
   scheduler_permissions = [
     "tpu.nodes.delete",
+    "tpu.queuedResources.delete",
   ]
 }
 

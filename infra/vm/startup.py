@@ -3,8 +3,8 @@
 
 Static text: what it needs it reads from the metadata server (`oc-deadline`, unix seconds; `oc-delete-url`).
 It publishes the deadline, and so counts as armed, only once it has proven that it may delete: on a TPU it is the only
-switch, and an account without that right would be told 403 for ever. The proof is to ask for the deletion of
-`<oc-delete-url>-x`, which never exists: 404 is the answer to who may, 403 to who may not.
+switch, and an account without that right would be told 403 for ever. The proof is to ask for the deletion of the name
+in `oc-delete-url` with `-x` behind it, which never exists: 404 is the answer to who may, 403 to who may not.
 Python >= 3.8, standard library only. It returns at once; a detached loop stays, one at a time, also after a reboot.
 """
 
@@ -119,7 +119,8 @@ class Timer:
     def may_delete(self) -> bool:
         """Whether the API lets this VM delete at its URL; asked until it has said so once, then no more."""
         if self.proven_url != self.delete_url:
-            code = self.ask_deletion(self.delete_url + NOBODY)
+            name, question_mark, parameters = self.delete_url.partition("?")
+            code = self.ask_deletion(name + NOBODY + question_mark + parameters)
             if code == 404:
                 self.proven_url = self.delete_url
             else:

@@ -53,6 +53,9 @@ def accelerators(region: str | None, zone: str | None, spot: bool, refresh: bool
     output.say(
         "GiB, TFLOP/s: memory and dense peak (TPU bf16, GPU fp16) of one chip or GPU; no USD/h: rented as spot only"
     )
+    flex_start = [offer.item.name for offer in found if offer.item.flex_start_zones]
+    if flex_start:
+        output.say(f"--flex-start: {', '.join(flex_start)} (--json lists their zones)")
     output.say(f"not rented, and so not listed: a machine of your own, over SSH: --accel {FORM}")
     output.say(
         "USD/h and spot: the whole VM with disk and address; price: its kind (a dated list, or live from the Billing "

@@ -14,7 +14,7 @@ import click
 
 from orchestrator.cli import output
 from orchestrator.domain.hosts import is_host
-from orchestrator.domain.money import ZERO, usd
+from orchestrator.domain.money import ZERO, at_most, usd
 from orchestrator.domain.runs import Run, RunState, Stage
 from orchestrator.errors import OrchestratorError
 
@@ -89,6 +89,7 @@ def run_json(services: Services, run: Run) -> dict[str, Any]:
         "stage": run.stage.value,
         "attempts": len(attempts),
         "usd": sum(((attempt.settled_usd or ZERO) + attempt.storage_usd for attempt in settled), ZERO),
+        "usd_is_upper_bound": any(attempt.rate.is_upper_bound for attempt in settled),
         "record": run.record,
         "error": None if run.error is None else {"code": run.error_code, "message": run.error},
     }
@@ -102,14 +103,15 @@ def count_billable(services: Services, runs: Sequence[Run] | None = None) -> tup
     from orchestrator.recover import billable
 
     try:
-        found, unseen = billable(services)
+        look = billable(services)
     except OrchestratorError as cause:
         return None, [f"whatever could not be listed: {cause.sentence}"]
+    found, unseen = look.found, look.unreachable
     if runs is not None:
         ours = {run.id for run in runs}
-        found = [item for item in found if item.labels.get("oc-run") in ours]
+        found = tuple(item for item in found if item.labels.get("oc-run") in ours)
         places = {attempt.zone for run in runs for attempt in services.ledger.attempts(run.id)}
-        unseen = [place for place in unseen if place in places or not is_host(place)]
+        unseen = tuple(place for place in unseen if place in places or not is_host(place))
     named = [str(item) for item in found] + [f"whatever is in {zone}, which did not answer" for zone in unseen]
     return (None if unseen else len(found)), named
 
@@ -230,8 +232,9 @@ def _say_result(services: Services, runs: Sequence[Run], remaining: int | None, 
     else:
         output.say("teardown: NOT PROVEN, may still bill: " + "; ".join(named or ["a zone that did not answer"]))
     _say_not_needed(services, runs)
-    total = sum((run_json(services, run)["usd"] for run in runs), ZERO)
-    output.say(f"cost: {usd(total)}" + (" (simulated)" if services.simulated else ""))
+    costs = [run_json(services, run) for run in runs]
+    total, is_bound = sum((one["usd"] for one in costs), ZERO), any(one["usd_is_upper_bound"] for one in costs)
+    output.say(f"cost: {at_most(total, is_bound=is_bound)}" + (" (simulated)" if services.simulated else ""))
     recorded = [run for run in runs if run.record]
     for folder in sorted({services.run_folder(run).parent for run in recorded[FEW:]}):
         output.say(f"{len(recorded)} records, of each run in its folder under {folder}")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 @parameters.epochs_option
 @parameters.max_hours_option
 @parameters.spot_option
+@parameters.flex_start_option
 @parameters.zones_option
 @click.option("--data-gib", type=parameters.DECIMAL, help="Size of the prepared data set in GiB.  [default: 1]")
 @parameters.images_option
@@ -38,6 +39,7 @@ def estimate(data_gib: Decimal | None, max_hours: Decimal | None, as_json: bool,
       orchestrate estimate --accel v5litepod-4,l4,a100-40 --epochs 20 --spot --json
       orchestrate estimate --images 60e9 --test-images 10e9 --from e-7k2m9x
     """
+    asked["provisioning"] = parameters.take_provisioning(asked)
     images, test_images, sweep = (asked.pop(name) for name in ("images", "test_images", "sweep"))
     with output.opened(as_json=as_json) as project:
         asked["zones"] = asked["zones"] or project.config.zones

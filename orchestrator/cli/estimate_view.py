@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli import output
 from orchestrator.domain.money import usd
-from orchestrator.estimate import NO_RUN
+from orchestrator.estimate import NO_FLEX_START_PRICE, NO_RUN
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from orchestrator.domain.accelerators import Provisioning
     from orchestrator.domain.cost import CostLine
     from orchestrator.estimate import Estimate, EstimateRequest
     from orchestrator.guard import MoneyView
@@ -65,7 +66,7 @@ def estimate_json(
         "workload": request.workload,
         "epochs": found[0].epochs,
         "max_hours": request.max_hours,
-        "spot": request.spot,
+        "provisioning": request.provisioning.value,
         "data_gib": request.data_gib,
         "simulated": simulated,
         "credit_usd": money.credit_usd,
@@ -75,6 +76,7 @@ def estimate_json(
                 "accelerator": one.item.name,
                 "zone": one.zone,
                 "usd_per_hour": one.rate.usd_per_hour,
+                "price_kind": one.rate.kind,
                 "worst_case_usd": one.worst_usd,
                 "of_credit": one.of_credit,
                 "of_free": one.of_free,
@@ -93,7 +95,7 @@ def estimate_json(
 def show_estimates(request: EstimateRequest, found: Sequence[Estimate], money: MoneyView) -> None:
     """Side by side, then a sentence for each. Plain text: loading rich would take longer than all the rest."""
     heads = ("accelerator", "zone", "USD/h", "worst case", "of credit", "of free", "hours left", "expected", "in hours")
-    rows = [heads] + [_cells(one, spot=request.spot) for one in found]
+    rows = [heads] + [_cells(one, request.provisioning) for one in found]
     widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
     output.print_text(f"one run of {request.workload}, {found[0].epochs} epochs")
     for row in rows:
@@ -104,6 +106,8 @@ def show_estimates(request: EstimateRequest, found: Sequence[Estimate], money: M
         output.print_text("  " + "  ".join(cells).rstrip())
     for one in found:
         output.print_text(_sentence(one, money))
+    if any(one.rate.is_upper_bound for one in found):
+        output.print_text(NO_FLEX_START_PRICE)
     dates = sorted({f"{line.price.kind.value} {line.price.as_of}" for one in found for line in one.lines})
     output.say(
         f"worst case: on demand until {request.max_hours} h and ten minutes are over, {request.data_gib} GiB of data "
@@ -112,10 +116,10 @@ def show_estimates(request: EstimateRequest, found: Sequence[Estimate], money: M
     )
 
 
-def _cells(one: Estimate, *, spot: bool) -> tuple[str, ...]:
+def _cells(one: Estimate, terms: Provisioning) -> tuple[str, ...]:
     expected = one.expected
     return (
-        one.item.name + (" spot" if spot and one.item.is_rented else ""),
+        one.item.name + (terms.suffix if one.item.is_rented else ""),
         one.zone,
         f"{one.rate.usd_per_hour:.3f}",
         usd(one.worst_usd),

@@ -110,6 +110,7 @@ def _answer_json(answer: Answer) -> dict[str, Any]:
         and {
             "zone": cost.zone,
             "usd_per_hour": cost.usd_per_hour,
+            "usd_is_upper_bound": cost.is_bound,
             "usd": cost.usd,
             "interval_usd": [cost.low_usd, cost.high_usd],
             "storage_usd": cost.storage_usd,
@@ -216,8 +217,9 @@ def _money(answer: Answer, money: MoneyView) -> Iterator[str]:
     stored = size_text(answer.places[-1].needed_bytes)
     more = " (if it takes no longer than this)" if answer.at_least else ""
     fit = f"fits{more} into" if cost.fits else "does NOT fit into"
+    at_most = "at most " if cost.is_bound else ""
     yield (
-        f"  cost: {_dollars(cost.usd)} at {usd(cost.usd_per_hour)}/h in {cost.zone}, of which "
+        f"  cost: {at_most}{_dollars(cost.usd)} at {usd(cost.usd_per_hour)}/h in {cost.zone}, of which "
         f"{_dollars(cost.storage_usd)} for keeping {stored} in the bucket; {fit} your credit: "
         f"{usd(money.free_usd)} of {usd(money.credit_usd)} is free"
     )

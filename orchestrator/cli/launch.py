@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     help="Epochs, or steps, between checkpoints in the bucket. Default: 1 with --spot, else none.",
 )
 @parameters.spot_option
+@parameters.flex_start_option
 @parameters.zones_option
 @click.option(
     "--early-stop/--no-early-stop",
@@ -102,11 +103,13 @@ def launch(
     from orchestrator.cli.plan_view import plan_json, show_plan
     from orchestrator.launch import LaunchFlags
 
+    provisioning = parameters.take_provisioning(typed)
     with output.opened(as_json=as_json) as project:
         if file is not None:
             _introduce(ctx, file, has_data=typed["data"] is not None, quiet=as_json)
         flags = LaunchFlags(
             **typed,
+            provisioning=provisioning,
             max_hours=project.config.max_hours if max_hours is None else max_hours,
             zones=zones or project.config.zones,
         )

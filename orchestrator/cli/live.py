@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.cli import output
-from orchestrator.domain.money import usd
+from orchestrator.domain.money import at_most
 from orchestrator.domain.runs import Run, Stage
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _cells(progress: Progress) -> list[str]:
         f"{progress.epoch}/{progress.epochs}" if progress.epoch else "",
         "" if progress.loss is None else f"{progress.loss:.4f}",
         "" if progress.accuracy is None else f"{progress.accuracy:.2%}",
-        usd(progress.usd),
+        at_most(progress.usd, is_bound=progress.is_bound),
     ]
 
 

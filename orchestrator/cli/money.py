@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrator.cli import plain
 from orchestrator.cli.text import moment
-from orchestrator.domain.money import CENT, ZERO, usd
+from orchestrator.domain.money import CENT, ZERO, at_most, usd
 from orchestrator.errors import UsageError
 from orchestrator.guard import FREE_TRIAL_DAYS, FREE_TRIAL_USD, MoneyView
 from orchestrator.ledger import Credit, Freeze
@@ -146,7 +146,8 @@ def run_lines(found: Sequence[RunSum], fits: int) -> Iterator[str]:
     names = ("run", "experiment", "accelerator", "attempts", "cost", "reserved", "state")
     rows = [
         (
-            *(run.run, run.experiment, run.accelerator, str(run.attempts), usd(run.usd)),
+            *(run.run, run.experiment, run.accelerator, str(run.attempts)),
+            at_most(run.usd, is_bound=run.usd_is_upper_bound),
             usd(run.reserved_usd) if run.reserved_usd else "",
             run.state,
         )

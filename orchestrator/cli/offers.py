@@ -6,7 +6,7 @@ import difflib
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.domain.accelerators import Accelerator, accelerators
+from orchestrator.domain.accelerators import Accelerator, Provisioning, accelerators
 from orchestrator.domain.money import Rate
 from orchestrator.domain.prices import PriceBook, catalog_prices, region_of
 from orchestrator.errors import UnknownPrice, UsageError
@@ -75,7 +75,8 @@ def check_zone(zone: str) -> None:
 def _zones(item: Accelerator, prices: PriceBook, *, spot: bool) -> tuple[ZoneOffer, ...]:
     """Cheapest first, by the price that is asked for; with `spot` only zones that have a spot price."""
     offers = [
-        ZoneOffer(name, prices.rate(item, name, spot=False), _spot(item, name, prices)) for name in prices.zones(item)
+        ZoneOffer(name, prices.rate(item, name, Provisioning.ON_DEMAND), _spot(item, name, prices))
+        for name in prices.zones(item)
     ]
     if not spot:
         return tuple(offers)
@@ -85,7 +86,7 @@ def _zones(item: Accelerator, prices: PriceBook, *, spot: bool) -> tuple[ZoneOff
 
 def _spot(item: Accelerator, zone: str, prices: PriceBook) -> Rate | None:
     try:
-        return prices.rate(item, zone, spot=True)
+        return prices.rate(item, zone, Provisioning.SPOT)
     except UnknownPrice:
         return None
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from orchestrator.domain.accelerators import Provisioning
 
 
 class _List(click.ParamType[tuple[str, ...]]):
@@ -92,6 +96,23 @@ max_hours_option = click.option(
     "--max-hours", type=DECIMAL, help="Each VM is gone after this time. Default: 1 (or the configuration)."
 )
 spot_option = click.option("--spot", is_flag=True, help="Spot VMs: cheaper, may be taken back.")
+flex_start_option = click.option(
+    "--flex-start", is_flag=True, help="TPU VMs that are queued for; Google ends them itself. Some TPUs and zones only."
+)
+
+
+def take_provisioning(typed: MutableMapping[str, Any]) -> Provisioning:
+    """The terms that `--spot` and `--flex-start` say; both flags are taken out. Raises click's UsageError for both."""
+    from orchestrator.domain.accelerators import Provisioning
+
+    spot, flex_start = typed.pop("spot"), typed.pop("flex_start")
+    if spot and flex_start:
+        raise click.UsageError("--spot and --flex-start are different terms: give one of them")
+    if flex_start:
+        return Provisioning.FLEX_START
+    return Provisioning.SPOT if spot else Provisioning.ON_DEMAND
+
+
 zones_option = click.option(
     "--zone", "zones", type=LIST, default=(), help="Zones to try, in order. Default: the cheapest."
 )

@@ -89,7 +89,7 @@ def _table(plan: Plan) -> Table:
         more = len(run.spec.zones) - 1
         worst = sum((one.reserved_usd for _, one in repeats), ZERO)
         cells = {
-            "accelerator": run.spec.accelerator + (" spot" if run.spec.spot else ""),
+            "accelerator": run.spec.rented_as,
             "workload": run.spec.workload,
             "batch": str(run.spec.batch_size),
             "samples": str(run.spec.train_samples or "all"),

@@ -27,13 +27,14 @@ class StandingVm:
 
 @dataclass(frozen=True)
 class Standing:
-    """A run at a moment. `usd` is what its VMs and its data have cost so far."""
+    """A run at a moment. `usd` is what its VMs and its data have cost so far, or at most, when it `is_bound`."""
 
     run: Run
     zone: str
     attempts: int
     vms: tuple[StandingVm, ...]
     usd: Decimal
+    is_bound: bool
     events: tuple[Event, ...]
 
     @property
@@ -54,7 +55,7 @@ class Standing:
             "workload": run.spec.workload,
             "batch_size": run.spec.batch_size,
             "epochs": run.spec.epochs,
-            "spot": run.spec.spot,
+            "provisioning": run.spec.provisioning.value,
             "state": run.state.value,
             "stage": run.stage.value,
             "attempts": self.attempts,
@@ -62,6 +63,7 @@ class Standing:
             "created_at": run.created_at,
             "vms": [asdict(vm) for vm in self.vms],
             "usd": self.usd,
+            "usd_is_upper_bound": self.is_bound,
             "record": run.record,
             "error": None if run.error is None else {"code": run.error_code, "message": run.error},
             "last_event": _event_json(self.last) if self.last else None,
@@ -90,6 +92,7 @@ def standing(ledger: Ledger, run: Run, now: datetime) -> Standing:
         attempts=len(attempts),
         vms=vms,
         usd=sum((cost_so_far(attempt, now) for attempt in attempts), ZERO),
+        is_bound=any(attempt.rate.is_upper_bound for attempt in attempts),
         events=tuple(ledger.events(run.id)),
     )
 

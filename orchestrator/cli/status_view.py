@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from orchestrator.cli import output
 from orchestrator.cli.text import moment, one_line, span
 from orchestrator.domain.hosts import is_host
-from orchestrator.domain.money import usd
+from orchestrator.domain.money import at_most
 from orchestrator.domain.runs import Stage
 
 if TYPE_CHECKING:
@@ -53,13 +53,13 @@ def status_view(
 def _cells(standing: Standing) -> Iterator[str]:
     run, vm = standing.run, standing.vms[-1] if standing.vms else None
     yield f" {run.id}"
-    yield run.spec.accelerator + (" spot" if run.spec.spot else "")
+    yield run.spec.rented_as
     yield run.spec.workload
     yield run.state.value if run.stage is Stage.DONE else f"{run.state.value}: {run.stage.value}"
     yield standing.zone
     yield span(vm.age_s) if vm and vm.age_s is not None else ""
     yield span(vm.left_s) if vm else ""
-    yield usd(standing.usd)
+    yield at_most(standing.usd, is_bound=standing.is_bound)
 
 
 def _details(standing: Standing) -> Iterator[RenderableType]:

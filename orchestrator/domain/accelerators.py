@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cache
 from typing import Literal
 
@@ -12,6 +13,19 @@ from orchestrator.domain.hosts import PREFIX, HostAddress, parse_host
 from orchestrator.errors import UsageError
 
 
+class Provisioning(StrEnum):
+    """On which terms a VM is rented: at once, taken back at any time, or queued for and then kept for a while."""
+
+    ON_DEMAND = "on-demand"
+    SPOT = "spot"
+    FLEX_START = "flex-start"
+
+    @property
+    def suffix(self) -> str:
+        """What stands behind an accelerator's name where both are shown; nothing on the usual terms."""
+        return "" if self is Provisioning.ON_DEMAND else f" {self}"
+
+
 @dataclass(frozen=True)
 class Accelerator:
     """One accelerator type, as `--accel` names it.
@@ -19,7 +33,7 @@ class Accelerator:
     `api` says through which cloud service it is rented, "host" that it is not: a machine of the user's, of which
     nothing is known before it is looked at, so that memory and peak are 0. `chips` is the number of TPU chips or GPUs,
     `replicas` how many ways a batch is split over them, `memory_gib` the memory of one chip or GPU, `peak_tflops` its
-    dense bfloat16 (TPU) or float16 (GPU) peak in 1e12 FLOP/s.
+    dense bfloat16 (TPU) or float16 (GPU) peak in 1e12 FLOP/s. `flex_start_zones`: where it is rented as flex-start.
     """
 
     name: str
@@ -36,11 +50,17 @@ class Accelerator:
     machine_type: str | None = None
     attach: str | None = None
     spot_only: bool = False
+    flex_start_zones: tuple[str, ...] = ()
 
     @property
     def is_rented(self) -> bool:
         """Whether it is made, billed and deleted; a machine of the user's is none of that."""
         return self.api != "host"
+
+    @property
+    def usual_terms(self) -> Provisioning:
+        """On demand where that is offered."""
+        return Provisioning.SPOT if self.spot_only else Provisioning.ON_DEMAND
 
     @property
     def service(self) -> str:

@@ -12,6 +12,7 @@ HOURS_PER_MONTH = Decimal(730)  # Google's month for prices per GiB-month
 MINIMUM_VM_S = 60  # Compute Engine bills a VM for one minute at least, then per second
 ZERO = Decimal(0)
 CENT = Decimal("0.01")
+UPPER_BOUND = "upper bound"
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Rate:
 
     `vm_usd_per_hour` is the node or the instance with its accelerators, `extras_usd_per_hour` its disk and address.
     `as_of` is the oldest date among the prices (None: there are none), `sources` names all of them, `kind` is live when
-    every one of them is, else list; owned for what is not rented.
+    every one of them is, else list; owned for what is not rented, upper bound for flex-start of unknown price.
     """
 
     vm_usd_per_hour: Decimal
@@ -33,6 +34,11 @@ class Rate:
     def words(self) -> str:
         """Kind and date, for people."""
         return self.kind if self.as_of is None else f"{self.kind}, {self.as_of}"
+
+    @property
+    def is_upper_bound(self) -> bool:
+        """Whether less is billed than this: the price on demand stands for one that is not known."""
+        return self.kind == UPPER_BOUND
 
     @property
     def usd_per_hour(self) -> Decimal:
@@ -50,6 +56,11 @@ def usd(amount: Decimal) -> str:
     if amount < 0:
         return "-" + usd(-amount)
     return f"${amount:.2f}" if amount >= Decimal("0.1") or amount == 0 else f"${amount:.4f}"
+
+
+def at_most(amount: Decimal, *, is_bound: bool) -> str:
+    """The amount for people, and whether it is only known to be no more."""
+    return f"at most {usd(amount)}" if is_bound else usd(amount)
 
 
 def usd_for(usd_per_hour: Decimal | None, seconds: float | None) -> Decimal | None:

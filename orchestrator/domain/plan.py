@@ -10,7 +10,7 @@ from decimal import Decimal
 from itertools import product
 
 from orchestrator.domain import names
-from orchestrator.domain.accelerators import Accelerator, accelerator
+from orchestrator.domain.accelerators import Accelerator, Provisioning, accelerator, accelerators
 from orchestrator.domain.cost import CostLine, Usage, side_lines, side_rates, total_usd, vm_lines
 from orchestrator.domain.hosts import PREFIX
 from orchestrator.domain.money import ZERO, cents_up
@@ -35,6 +35,8 @@ JOB_DAYS = 31
 """Scheduler jobs are reserved for a month: one is left behind when nobody comes back to settle."""
 PARALLEL_RUNS = 4
 """So many runs of a launch are driven at the same time."""
+QUEUE_SHARE = 0.5
+"""So much of --max-hours may pass in the queue for flex-start; the rest is left to train."""
 ZONE_CANDIDATES = 4
 """How many zones are tried before a launch gives up for want of capacity."""
 
@@ -64,7 +66,7 @@ class LaunchRequest:
     max_hours: Decimal
     max_attempts: int
     checkpoint_every: str | None
-    spot: bool
+    provisioning: Provisioning
     zones: Sequence[str]
     data: DataChoice
     learning_rate: float | None
@@ -73,12 +75,16 @@ class LaunchRequest:
     run_by_run: bool = False
 
 
-def check_accelerators(chosen: Iterable[str], *, spot: bool) -> list[Accelerator]:
-    """The accelerators of `--accel`, in order. Raises UsageError for an unknown, repeated or spot-only one."""
+def check_accelerators(chosen: Iterable[str], terms: Provisioning) -> list[Accelerator]:
+    """The accelerators of `--accel`, in order.
+
+    Raises UsageError for an unknown or repeated one, and for one that is not rented on these terms.
+    """
     found: list[Accelerator] = []
     for name in chosen:
         item = accelerator(name.strip())
-        if item.spot_only and not spot:
+        _check_flex_start(item, terms)
+        if item.spot_only and terms is not Provisioning.SPOT:
             raise UsageError(
                 f"--accel: {item.name} ({item.machine_type}) is not rented on demand", "add --spot to this launch"
             )
@@ -86,6 +92,13 @@ def check_accelerators(chosen: Iterable[str], *, spot: bool) -> list[Accelerator
             raise UsageError(f"--accel: {item.name} is named twice", "use --repeats to run it more than once")
         found.append(item)
     return found
+
+
+def _check_flex_start(item: Accelerator, terms: Provisioning) -> None:
+    """Raises UsageError when that is asked for and the accelerator is rented, but nowhere as flex-start."""
+    if terms is Provisioning.FLEX_START and item.is_rented and not item.flex_start_zones:
+        offered = ", ".join(other.name for other in accelerators().values() if other.flex_start_zones)
+        raise UsageError(f"--flex-start: {item.name} is not rented as flex-start", f"these are: {offered}")
 
 
 def check_max_hours(max_hours: Decimal, flag: str = "--max-hours") -> Decimal:
@@ -98,24 +111,27 @@ def check_max_hours(max_hours: Decimal, flag: str = "--max-hours") -> Decimal:
     return max_hours
 
 
-def zone_candidates(item: Accelerator, wanted: Sequence[str], prices: PriceBook, *, spot: bool) -> tuple[str, ...]:
+def zone_candidates(
+    item: Accelerator, wanted: Sequence[str], prices: PriceBook, terms: Provisioning
+) -> tuple[str, ...]:
     """Where to try, in order; a machine of the user's is where it is, whatever zones are wanted.
 
-    Raises UsageError when none of the wanted zones offers the accelerator, and UnknownPrice, StalePrice or WrongPrice
-    when one does but at no price that can be used.
+    Raises UsageError when none of the wanted zones offers the accelerator on these terms, and UnknownPrice, StalePrice
+    or WrongPrice when one does but at no price that can be used.
     """
     if not item.is_rented:
         return (item.name.removeprefix(PREFIX),)
-    offered = prices.zones(item, spot=spot)
+    _check_flex_start(item, terms)
+    offered = prices.zones(item, terms)
     chosen = tuple(zone for zone in wanted if zone in offered) if wanted else tuple(offered[:ZONE_CANDIDATES])
     if chosen:
         return chosen
-    for zone in prices.offered(item):
+    for zone in prices.offered(item, terms):
         if zone in wanted or not wanted:
-            prices.rate(item, zone, spot=False)
-            prices.rate(item, zone, spot=spot)  # one of the two says why
+            prices.rate(item, zone, Provisioning.ON_DEMAND)
+            prices.rate(item, zone, terms)  # one of the two says why
     raise UsageError(
-        f"--zone: {item.name} is not offered in {', '.join(wanted)}",
+        f"--zone: {item.name}{terms.suffix} is not offered in {', '.join(wanted)}",
         f"it is in {', '.join(offered[:8])}" if offered else "no zone has a known price for it",
     )
 
@@ -140,11 +156,11 @@ def make_runs(
             seed=request.seed + repeat - 1,
             train_samples=samples,
             repeat=repeat,
-            spot=request.spot and item.is_rented,
+            provisioning=request.provisioning if item.is_rented else Provisioning.ON_DEMAND,
             max_hours=request.max_hours,
             max_attempts=request.max_attempts,
             checkpoint_every=request.checkpoint_every,
-            zones=zone_candidates(item, request.zones, prices, spot=request.spot),
+            zones=zone_candidates(item, request.zones, prices, request.provisioning),
             dataset=request.data.fingerprint,
             dataset_bytes=request.data.size_bytes,
             dataset_objects=request.data.objects,
@@ -210,20 +226,26 @@ def scheduler_jobs(item: Accelerator) -> int:
 def worst_case(spec: RunSpec, item: Accelerator, zone: str, prices: PriceBook) -> list[CostLine]:
     """Everything that one attempt can cost: on demand until the latest kill, and all that it may use besides.
 
-    Spot VMs too are counted on demand: spot prices move, up to that price. What is not rented costs nothing.
+    On any terms the price on demand counts: spot prices move, up to that price. What is not rented costs nothing.
     Raises UnknownPrice, StalePrice, WrongPrice.
     """
     if not item.is_rented:
         return []
     longest_s = float(spec.max_hours) * 3600 + KILL_SLACK_S
     used = usage(spec, longest_s, RESULTS_BYTES + LOG_BYTES, JOB_DAYS * scheduler_jobs(item))
-    vm = vm_lines(prices.parts(item, zone, spot=False), longest_s)
+    vm = vm_lines(prices.parts(item, zone, Provisioning.ON_DEMAND), longest_s)
     return vm + side_lines(side_rates(prices, zone), used)
 
 
 def latest_end(spec: RunSpec, now: datetime) -> datetime:
     """When the VM of an attempt that starts now is gone at the latest."""
     return now + timedelta(hours=float(spec.max_hours), seconds=KILL_SLACK_S)
+
+
+def queued_until(run: Run, attempt: Attempt) -> datetime:
+    """Until when an attempt waits for capacity, where that is queued for; nothing bills meanwhile."""
+    hours = float(attempt.max_hours or run.spec.max_hours)
+    return attempt.deadline - timedelta(hours=hours * (1 - QUEUE_SHARE))
 
 
 def make_attempt(
@@ -247,8 +269,8 @@ def make_attempt(
         zone=zone,
         vm=name,
         nonce=names.nonce(ledger_id, name),
-        rate=prices.rate(item, zone, spot=run.spec.spot),
-        reserve_rate=prices.rate(item, zone, spot=False),
+        rate=prices.rate(item, zone, run.spec.provisioning),
+        reserve_rate=prices.rate(item, zone, Provisioning.ON_DEMAND),
         side_rates=side_rates(prices, zone),
         reserved_usd=cents_up(total_usd(worst_case(spec, item, zone, prices))),
         deadline=now + timedelta(hours=float(spec.max_hours)),

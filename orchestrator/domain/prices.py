@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from functools import cache
 
-from orchestrator.domain.accelerators import Accelerator
-from orchestrator.domain.money import HOURS_PER_MONTH, ZERO, Rate
+from orchestrator.domain.accelerators import Accelerator, Provisioning
+from orchestrator.domain.money import HOURS_PER_MONTH, UPPER_BOUND, ZERO, Rate
 from orchestrator.errors import RefusedByBudget, StalePrice, UnknownPrice, WrongPrice
 
 GLOBAL = "global"
@@ -25,12 +25,16 @@ _OTHER_TERMS = re.compile(r"reserv|commit|calendar|\bdws\b|defined duration|flex
 
 
 class PriceKind(StrEnum):
-    """What stands behind a price: a dated list, the Billing Catalog of the day, a bill; or that it is not rented."""
+    """What stands behind a price: a dated list, the Billing Catalog of the day, a bill; or that it is not rented.
+
+    An upper bound is the price on demand of what is rented for less, at a price that is not known.
+    """
 
     LIST = "list"
     LIVE = "live"
     BILLED = "billed"
     OWNED = "owned"
+    UPPER_BOUND = UPPER_BOUND
 
 
 @dataclass(frozen=True)
@@ -58,30 +62,39 @@ class PriceRow:
     source: str
     as_of: date
     price_kind: PriceKind = PriceKind.LIST
+    flex_usd: Decimal | None = None
 
     @property
     def key(self) -> tuple[str, str, str]:
         return self.kind, self.name, self.region
 
-    def price(self, spot: bool) -> Price | None:
+    def usd(self, terms: Provisioning) -> Decimal | None:
+        """USD per unit on these terms, as it is written; None when it is not known."""
+        return {
+            Provisioning.ON_DEMAND: self.on_demand_usd,
+            Provisioning.SPOT: self.spot_usd,
+            Provisioning.FLEX_START: self.flex_usd,
+        }[terms]
+
+    def price(self, terms: Provisioning) -> Price | None:
         """The price per unit on these terms, or None when it is not known. Raises WrongPrice for what cannot be one."""
-        usd = self.spot_usd if spot else self.on_demand_usd
+        usd = self.usd(terms)
         if usd is None:
             return None
-        why = self._wrong(usd, spot)
+        why = self._wrong(usd, terms)
         if why:
-            raise WrongPrice(f"{'spot ' if spot else ''}{self.kind} {self.name}", self.region, usd, why, self.source)
+            raise WrongPrice(_priced(self.kind, self.name, terms), self.region, usd, why, self.source)
         return Price(usd, self.unit, self.source, self.as_of, self.price_kind)
 
-    def _wrong(self, usd: Decimal, spot: bool) -> str:
+    def _wrong(self, usd: Decimal, terms: Provisioning) -> str:
         if not usd.is_finite() or usd <= 0:
             return "it is not more than zero"
         if usd in _SENTINELS:
             return "that figure stands for an unknown price in the lists that use it"
         if _OTHER_TERMS.search(self.source):
             return "it is the price of a reservation or a commitment"
-        if spot and self.on_demand_usd is not None and usd > self.on_demand_usd:
-            return "spot is never dearer than on demand"
+        if self.on_demand_usd is not None and usd > self.on_demand_usd:
+            return f"{terms} is never dearer than on demand"
         return ""
 
 
@@ -97,9 +110,10 @@ class PriceAge:
     spot_days: int
     tariff_days: int = 730
 
-    def check(self, kind: str, what: str, where: str, price: Price, *, spot: bool) -> None:
+    def check(self, kind: str, what: str, where: str, price: Price, terms: Provisioning) -> None:
         """Raises StalePrice when the price is older than its kind may be."""
-        days = self.tariff_days if kind in TARIFFS else self.spot_days if spot else self.list_days
+        moving = terms is Provisioning.SPOT
+        days = self.tariff_days if kind in TARIFFS else self.spot_days if moving else self.list_days
         if price.as_of < self.today - timedelta(days=days):
             raise StalePrice(what, where, price.as_of, days)
 
@@ -156,16 +170,16 @@ class PriceBook:
         """The dated list."""
         return tuple(self._rows.values())
 
-    def zones(self, accelerator: Accelerator, *, spot: bool = False) -> list[str]:
-        """Every zone that offers the accelerator at a usable price (on demand, and as spot if asked), cheapest first.
+    def zones(self, accelerator: Accelerator, terms: Provisioning = Provisioning.ON_DEMAND) -> list[str]:
+        """Every zone that offers the accelerator on these terms at a usable price (and on demand), cheapest first.
 
         Raises StalePrice when prices are known and all of them are too old.
         """
         priced, stale = [], None
-        for zone in self.offered(accelerator):
+        for zone in self.offered(accelerator, terms):
             try:
-                self.rate(accelerator, zone, spot=False)  # what is reserved, for spot too
-                priced.append((self.rate(accelerator, zone, spot=spot).usd_per_hour, zone))
+                self.rate(accelerator, zone, Provisioning.ON_DEMAND)  # what is reserved, on any terms
+                priced.append((self.rate(accelerator, zone, terms).usd_per_hour, zone))
             except StalePrice as cause:
                 stale = stale or cause
             except RefusedByBudget:
@@ -178,35 +192,37 @@ class PriceBook:
         """Every zone in which something of this kind ("tpu", "gpu") is offered, in name order."""
         return sorted({zone for row in self._rows.values() if row.kind == kind for zone in row.zones})
 
-    def offered(self, accelerator: Accelerator) -> list[str]:
+    def offered(self, accelerator: Accelerator, terms: Provisioning = Provisioning.ON_DEMAND) -> list[str]:
         """Every zone that the list names for the accelerator, whatever is known of its price there."""
         main = _main_item(accelerator)
-        return [zone for row in self._rows.values() if (row.kind, row.name) == main for zone in row.zones]
+        zones = [zone for row in self._rows.values() if (row.kind, row.name) == main for zone in row.zones]
+        if terms is Provisioning.FLEX_START:
+            return [zone for zone in zones if zone in accelerator.flex_start_zones]
+        return zones
 
-    def rate(self, accelerator: Accelerator, zone: str, *, spot: bool) -> Rate:
+    def rate(self, accelerator: Accelerator, zone: str, terms: Provisioning) -> Rate:
         """The whole hourly rate of one VM: accelerator, host, disk, external address; zero for what is not rented.
 
         Raises UnknownPrice, StalePrice or WrongPrice when any part has no usable price in that zone.
         """
         if not accelerator.is_rented:
             return NOT_RENTED
-        parts = self.parts(accelerator, zone, spot=spot)
-        is_live = all(part.price.kind is PriceKind.LIVE for part in parts)
+        parts = self.parts(accelerator, zone, terms)
         return Rate(
             vm_usd_per_hour=sum((part.usd_per_hour for part in parts if part.is_vm), ZERO),
             extras_usd_per_hour=sum((part.usd_per_hour for part in parts if not part.is_vm), ZERO),
-            kind=(PriceKind.LIVE if is_live else PriceKind.LIST).value,
+            kind=_kind_of_all({part.price.kind for part in parts}).value,
             sources=tuple(sorted({part.price.source for part in parts})),
             as_of=min(part.price.as_of for part in parts),
         )
 
-    def parts(self, accelerator: Accelerator, zone: str, *, spot: bool) -> list[RatePart]:
-        """What the rate is made of. Disk and address have one price, on demand and spot."""
+    def parts(self, accelerator: Accelerator, zone: str, terms: Provisioning) -> list[RatePart]:
+        """What the rate is made of. Disk and address have one price, on all terms."""
         if not accelerator.is_rented:
             return []
         parts = []
         for item, kind, name, count in _vm_items(accelerator):
-            price = self.in_zone(kind, name, zone, spot=spot)
+            price = self.in_zone(kind, name, zone, terms)
             parts.append(RatePart(item, name, count, price.usd * count, True, price))
         address = self.price("ipv4", "in-use", zone)
         parts.append(
@@ -217,25 +233,42 @@ class PriceBook:
             parts.append(RatePart("disk", "pd-balanced", gib, disk.usd * gib / HOURS_PER_MONTH, False, disk))
         return parts
 
-    def in_zone(self, kind: str, name: str, zone: str, *, spot: bool) -> Price:
+    def in_zone(self, kind: str, name: str, zone: str, terms: Provisioning) -> Price:
         """The price of something that only some zones of a region offer. Raises as `price` does."""
         row = self._rows.get((kind, name, region_of(zone)))
         if row is None or zone not in row.zones:
             raise UnknownPrice(f"{kind} {name}", zone)
-        return self.price(kind, name, zone, spot=spot)
+        return self.price(kind, name, zone, terms)
 
-    def price(self, kind: str, name: str, zone: str, *, spot: bool = False) -> Price:
-        """The price of one unit where `zone` is. Raises UnknownPrice, StalePrice or WrongPrice."""
-        what, where = f"{'spot ' if spot else ''}{kind} {name}", region_of(zone)
+    def price(self, kind: str, name: str, zone: str, terms: Provisioning = Provisioning.ON_DEMAND) -> Price:
+        """The price of one unit where `zone` is; of flex-start, where none is known, that on demand as an upper bound.
+
+        Raises UnknownPrice, StalePrice or WrongPrice.
+        """
+        what, where = _priced(kind, name, terms), region_of(zone)
         for rows in (self._live, self._rows):
             for region in (where, GLOBAL):
                 row = rows.get((kind, name, region))
-                found = row.price(spot) if row else None
+                found = row.price(terms) if row else None
                 if found is not None:
                     if self._age:
-                        self._age.check(kind, what, where, found, spot=spot)
+                        self._age.check(kind, what, where, found, terms)
                     return found
+        if terms is Provisioning.FLEX_START:
+            return replace(self.price(kind, name, zone), kind=PriceKind.UPPER_BOUND)
         raise UnknownPrice(what, where)
+
+
+def _priced(kind: str, name: str, terms: Provisioning) -> str:
+    """What has a price, for a sentence: `spot tpu v3-8`."""
+    return f"{terms.suffix} {kind} {name}".strip()
+
+
+def _kind_of_all(kinds: set[PriceKind]) -> PriceKind:
+    """What a sum of such prices is: a bound when one of them is, live when all of them are."""
+    if PriceKind.UPPER_BOUND in kinds:
+        return PriceKind.UPPER_BOUND
+    return PriceKind.LIVE if kinds == {PriceKind.LIVE} else PriceKind.LIST
 
 
 def _vm_items(accelerator: Accelerator) -> list[tuple[str, str, str, int]]:
@@ -271,6 +304,7 @@ def read_rows(text: str, kind: PriceKind = PriceKind.LIST) -> list[PriceRow]:
                     source=row["source"],
                     as_of=date.fromisoformat(row["as_of"]),
                     price_kind=kind,
+                    flex_usd=Decimal(flex) if (flex := row.get("flex_usd")) else None,
                 )
             )
         except (KeyError, ValueError, TypeError, AttributeError, InvalidOperation) as cause:

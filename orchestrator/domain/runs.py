@@ -7,6 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 
+from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.cost import SideRates
 from orchestrator.domain.money import Rate
 from orchestrator.errors import DeadlineReached
@@ -61,7 +62,7 @@ class RunSpec:
     seed: int = 0
     train_samples: int | None = None
     repeat: int = 1
-    spot: bool = False
+    provisioning: Provisioning = Provisioning.ON_DEMAND
     max_hours: Decimal
     max_attempts: int = 2
     checkpoint_every: str | None = None
@@ -78,6 +79,11 @@ class RunSpec:
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise ValueError(f"{name} = {value} is not more than zero")
+
+    @property
+    def rented_as(self) -> str:
+        """`v5litepod-4 flex-start`: the accelerator, and on which terms unless on demand."""
+        return self.accelerator + self.provisioning.suffix
 
 
 @dataclass(frozen=True, kw_only=True)

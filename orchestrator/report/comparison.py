@@ -58,7 +58,7 @@ def compare_sources(sources: Sequence[Source], *, force: bool = False) -> Compar
     voids = [[check.name for check in looked if check.outcome == "void"] for looked in each]
     looks = max((source.looks for source in sources), default=1)
     told = pairings(found, voids, looks)
-    notes = (*_notes(runs, usable, found), *_how_sure(told, looks))
+    notes = (*_bounds(sources), *_notes(runs, usable, found), *_how_sure(told, looks))
     return Comparison(
         verdict="; ".join(pairing.sentence for pairing in told) or notes[-1],
         simulated=any(run.simulated for run in runs),
@@ -93,6 +93,12 @@ def _refuse_void(fairness: Sequence[Check], *, force: bool) -> None:
             f"these runs cannot be compared; {'; '.join(void)}",
             "leave out the runs that do not belong, or add --force to see all of them side by side all the same",
         )
+
+
+def _bounds(sources: Sequence[Source]) -> Iterator[str]:
+    bound = [source.record.run_id for source in sources if source.is_bound]
+    if bound:
+        yield f"USD of {', '.join(bound)} are at most: flex-start at the price on demand, as its own was not known"
 
 
 def _notes(runs: Sequence[Measured], usable: Sequence[Measured], found: Sequence[Match]) -> Iterator[str]:

@@ -83,6 +83,7 @@ def _of_run(run: Run, ledger: Ledger | None) -> Source:
         usd=sum((attempt.settled_usd or ZERO for attempt in attempts), side_usd) if settled else None,
         usd_per_hour=made_by.rate.usd_per_hour if made_by else None,
         side_usd=side_usd if settled else None,
+        is_bound=any(attempt.rate.is_upper_bound for attempt in attempts),
         region=region_of(made_by.zone) if made_by else None,
         dataset_bytes=run.spec.dataset_bytes,
         stages=stage_times(ledger.events(run.id), attempts) if ledger else (),

@@ -22,8 +22,9 @@ class Source:
     """A record and what the ledger adds to it: None where it knows nothing, as for a record file from elsewhere.
 
     `usd` is what the run's VMs and data cost in all, once settled, `side_usd` the share of it that was not for VMs;
-    `usd_per_hour` the rate of the VM that trained. `region` is the VM's and, as data sets are staged beside the VM,
-    its bucket's. `looks`: how often the sweep that the run is of may look at the verdict and stop, its end included.
+    `usd_per_hour` the rate of the VM that trained. `is_bound`: they may have been less. `region` is the VM's and, as
+    data sets are staged beside the VM, its bucket's. `looks`: how often the sweep that the run is of may look at the
+    verdict and stop, its end included.
     """
 
     path: str
@@ -36,6 +37,7 @@ class Source:
     dataset_bytes: int | None = None
     stages: tuple[StageTime, ...] = ()
     looks: int = 1
+    is_bound: bool = False
 
     @property
     def device(self) -> str:

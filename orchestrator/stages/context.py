@@ -15,7 +15,7 @@ from orchestrator.domain.accelerators import Accelerator, accelerator
 from orchestrator.domain.names import bucket_of, results_prefix, work_dir
 from orchestrator.domain.plan import PARALLEL_RUNS
 from orchestrator.domain.prices import PriceBook
-from orchestrator.domain.runs import Attempt, AttemptState, Run, Stage
+from orchestrator.domain.runs import Attempt, AttemptState, Run, RunSpec, Stage
 from orchestrator.errors import NotFound, Preempted, Stopped
 from orchestrator.guard import cost_so_far
 from orchestrator.ledger import Ledger
@@ -66,9 +66,9 @@ class Services:
     pace: Pace
     parallel_runs: int = PARALLEL_RUNS
 
-    def switches_for(self, item: Accelerator) -> list[KillSwitch]:
-        """The kill switches that exist for this kind of VM."""
-        return [switch for switch in self.switches if switch.covers(item)]
+    def switches_for(self, spec: RunSpec) -> list[KillSwitch]:
+        """The kill switches that exist for the VMs of such a run."""
+        return [one for one in self.switches if one.covers(accelerator(spec.accelerator), spec.provisioning)]
 
     def run_folder(self, run: Run) -> Path:
         """Where this machine keeps a run's files."""
@@ -81,7 +81,7 @@ class Services:
 
 @dataclass(frozen=True)
 class Progress:
-    """What a run is doing now, for whoever watches. `usd` is what its VMs have cost so far."""
+    """What a run is doing now, for whoever watches. `usd` is what its VMs have cost so far; at most, if `is_bound`."""
 
     run: str
     accelerator: str
@@ -93,6 +93,7 @@ class Progress:
     loss: float | None = None
     accuracy: float | None = None
     usd: Decimal = Decimal(0)
+    is_bound: bool = False
 
 
 @dataclass(frozen=True)
@@ -218,6 +219,7 @@ class RunContext:
                 detail=detail,
                 zone=self.attempt.zone if run.attempt else "",
                 usd=self.cost_usd(),
+                is_bound=run.attempt > 0 and self.attempt.rate.is_upper_bound,
                 **{"epochs": run.spec.epochs, **more},
             )
         )

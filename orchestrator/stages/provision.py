@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.names import request_id
-from orchestrator.domain.plan import KILL_SLACK_S, attempt_labels, switches_needed
+from orchestrator.domain.plan import KILL_SLACK_S, attempt_labels, queued_until, switches_needed
 from orchestrator.domain.runs import AttemptState
 from orchestrator.errors import (
     AlreadyExists,
     CloudError,
     HostBusy,
     KillSwitchNotArmed,
+    NoCapacity,
     NotFound,
     OrchestratorError,
     Preempted,
@@ -56,15 +58,16 @@ def _spec(ctx: RunContext) -> VmSpec:
     spec = VmSpec(
         ref=ctx.ref,
         accelerator=ctx.accelerator,
-        spot=run.spec.spot,
+        provisioning=run.spec.provisioning,
         labels=attempt_labels(run, attempt),
         request_id=request_id(attempt.vm),
+        queued_until=queued_until(run, attempt) if run.spec.provisioning is Provisioning.FLEX_START else None,
     )
     return spec.with_metadata(ssh_keys=f"{SSH_USER}:{key}")
 
 
 def _armed_spec(ctx: RunContext) -> VmSpec:
-    switches = ctx.services.switches_for(ctx.accelerator)
+    switches = ctx.services.switches_for(ctx.run.spec)
     if len(switches) < switches_needed(ctx.accelerator):
         named = ", ".join(switch.name for switch in switches) or "none"
         raise KillSwitchNotArmed(f"{ctx.accelerator.name} has too few kill switches ({named}), so it is not rented")
@@ -91,7 +94,7 @@ def _arm_and_intend(ctx: RunContext) -> VmSpec:
     ctx.check_stop()
     # Another process may have ended the attempt while this one asked: then there is no reservation any more.
     ctx.update_attempt(expect=AttemptState.RESERVED, state=AttemptState.INTENDED, billed_from=ctx.now())
-    armed = ", ".join(switch.name for switch in ctx.services.switches_for(ctx.accelerator)) or "nothing, none is rented"
+    armed = ", ".join(switch.name for switch in ctx.services.switches_for(ctx.run.spec)) or "nothing, none is rented"
     ctx.note(f"intend {ctx.attempt.vm} in {ctx.attempt.zone}, deadline {deadline:%H:%M:%S} UTC, armed: {armed}")
     return spec
 
@@ -163,7 +166,11 @@ def _adopt_or_refuse(ctx: RunContext, vm: Vm) -> None:
 
 
 def _wait_until_ready(ctx: RunContext) -> Vm:
-    """Poll until READY, moving `billed_from` along while the VM surely does not bill yet."""
+    """Poll until READY, moving `billed_from` along while the VM surely does not bill yet.
+
+    Raises NoCapacity when the queue, where there is one, has not been left in time.
+    """
+    patience = queued_until(ctx.run, ctx.attempt)
 
     def look() -> Vm | None:
         ctx.check_stop()
@@ -180,19 +187,24 @@ def _wait_until_ready(ctx: RunContext) -> Vm:
             ctx.update_attempt(state=AttemptState.CREATED, seen_at=asked_at)
         if vm.state is VmState.READY:
             return vm
-        if vm.state is VmState.CREATING:
+        if vm.state in (VmState.QUEUED, VmState.CREATING):
             ctx.update_attempt(billed_from=asked_at)
             _raise_if_failed(ctx)
-            ctx.show("creating")
+            queued = vm.state is VmState.QUEUED
+            ctx.show(f"in the queue until {patience:%H:%M} UTC: {vm.raw_state}" if queued else "creating")
+            if queued and asked_at >= patience:
+                raise NoCapacity(ctx.accelerator.name, [ctx.ref.zone], f"still {vm.raw_state} at the end of the wait")
             return None
         ctx.live_vm()  # says so when it was taken back while it was created
         return None
 
-    pace = ctx.services.pace
+    pace, queue_s = ctx.services.pace, 0.0
+    if ctx.run.spec.provisioning is Provisioning.FLEX_START:
+        queue_s = max(0.0, (patience - ctx.now()).total_seconds())
     return wait_for(
         look,
         clock=ctx.services.clock,
-        timeout_s=pace.create_timeout_s,
+        timeout_s=queue_s + pace.create_timeout_s,
         poll_s=pace.poll_s,
         what=f"the creation of {ctx.attempt.vm}",
     )
@@ -217,7 +229,7 @@ def _raise_if_failed(ctx: RunContext) -> None:
 def _confirm_switches(ctx: RunContext, vm: Vm) -> None:
     """Read every kill switch back. A VM whose end is not proven is not used."""
     pace, deadline = ctx.services.pace, ctx.attempt.deadline
-    for switch in ctx.services.switches_for(ctx.accelerator):
+    for switch in ctx.services.switches_for(ctx.run.spec):
         ctx.show(f"proving kill switch: {switch.name}")
 
         def proven() -> bool | None:

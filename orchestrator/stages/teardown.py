@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from decimal import Decimal
 
-from orchestrator.domain.accelerators import accelerator
 from orchestrator.domain.cost import side_lines, total_usd
 from orchestrator.domain.hosts import is_host
 from orchestrator.domain.money import ZERO
@@ -76,7 +75,7 @@ def end_attempt(services: Services, attempt: Attempt) -> Attempt:
 
 def _disarm(services: Services, attempt: Attempt, ref: VmRef) -> None:
     """Remove the switches of a VM that is proven gone. Raises StillBilling for what stays: a job costs a little too."""
-    for switch in services.switches_for(accelerator(services.ledger.run(attempt.run).spec.accelerator)):
+    for switch in services.switches_for(services.ledger.run(attempt.run).spec):
         try:
             switch.disarm(ref)
         except OrchestratorError as cause:

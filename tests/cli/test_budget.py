@@ -121,6 +121,7 @@ def _run(experiment: str, run: str, accelerator: str, usd: str, reserved: str, s
         "attempts": 1,
         "usd": usd,
         "reserved_usd": reserved,
+        "usd_is_upper_bound": False,
         "state": state,
     }
 

@@ -112,6 +112,7 @@ def test_file_says_what_flags_say_and_flags_go_before_it(read: Any) -> None:
         ('cache = "ram"', "cache = \"ram\": 'ram' is not one of", "--cache"),
         ("max_hours = -1", "max_hours = -1: '-1' is not an amount", "--max-hours"),
         ('spot = "yes"', 'spot = "yes": is neither true nor false', "--spot"),
+        ("flex_start = 1", "flex_start = 1: is neither true nor false", "--flex-start"),
         ("workload = true", "workload = true: is not what the flag takes", "--workload"),
         ("[accel]\nx = 1", "accel = {'x': 1}: is not what the flag takes", "--accel"),
         ("about = 3", "about = 3: is no text", "correct"),

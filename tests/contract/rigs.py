@@ -7,16 +7,16 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypeVar
 
 from infra.deletejob import Scheduler
 from infra.gcp.compute import GpuInstances
 from infra.gcp.scheduler import SchedulerJobs
 from infra.gcp.tpu import TpuNodes
-from orchestrator.domain.accelerators import accelerator
+from orchestrator.domain.accelerators import Provisioning, accelerator
 from orchestrator.domain.names import MANAGED, request_id
-from orchestrator.errors import NotFound
+from orchestrator.errors import NotFound, Unavailable
 from orchestrator.ports import Clock, Vm, VmProvider, VmRef, VmSpec, VmState
 from tests.contract.cloud import LocalCloud, eventually
 from tests.fakes import FakeClock, FakeScheduler, FakeVmProvider
@@ -24,6 +24,10 @@ from tests.fakes import FakeClock, FakeScheduler, FakeVmProvider
 _numbers = itertools.count(1)
 _Found = TypeVar("_Found")
 Api = Literal["tpu", "gpu"]
+Kind = Literal["tpu", "gpu", "flex"]
+
+
+QUEUE_S = 600.0
 
 
 class Rig(ABC):
@@ -33,19 +37,46 @@ class Rig(ABC):
     scheduler: Scheduler
     clock: Clock
     api: Api
-    zone = "us-central1-a"
+    flex: bool
+    zone: str
 
-    def spec(self, zone: str = "", *, spot: bool = False, labels: dict[str, str] | None = None) -> VmSpec:
-        """A spec with a name of its own."""
+    def __init__(self, kind: Kind) -> None:
+        self.flex = kind == "flex"
+        self.api = "tpu" if kind == "flex" else kind
+        self.zone = "us-east5-a" if self.flex else "us-central1-a"
+
+    def spec(
+        self,
+        zone: str = "",
+        *,
+        provisioning: Provisioning = Provisioning.ON_DEMAND,
+        labels: dict[str, str] | None = None,
+    ) -> VmSpec:
+        """A spec with a name of its own; all of flex-start where that is tried."""
         name = f"oc-x-{self.api}{next(_numbers)}-a1-0000"
-        wanted = accelerator("v3-8" if self.api == "tpu" else "t4")
+        wanted = accelerator("v6e-1" if self.flex else "v3-8" if self.api == "tpu" else "t4")
         marked = {MANAGED: "1", "oc-run": "r-contract"} if labels is None else labels
-        return VmSpec(VmRef(zone or self.zone, name), wanted, spot, marked, request_id(name))
+        terms = Provisioning.FLEX_START if self.flex else provisioning
+        until = self.now() + timedelta(seconds=QUEUE_S) if self.flex else None
+        return VmSpec(VmRef(zone or self.zone, name), wanted, terms, marked, request_id(name), queued_until=until)
 
     def ready(self, spec: VmSpec) -> Vm:
         """Create and wait until READY."""
         self.provider.create(spec)
         return self.wait(lambda: vm if (vm := self.provider.get(spec.ref)).state is VmState.READY else None)
+
+    def clear(self) -> None:
+        """Delete what is left; what is just being made cannot be deleted everywhere."""
+
+        def asked() -> bool:
+            try:
+                for item in self.provider.list_billable().found:
+                    self.provider.delete_billable(item)
+            except Unavailable:
+                return False
+            return True
+
+        self.wait(asked)
 
     def is_gone(self, ref: VmRef) -> bool:
         try:
@@ -63,7 +94,7 @@ class Rig(ABC):
     @abstractmethod
     def preempt(self, ref: VmRef) -> None: ...
     @abstractmethod
-    def no_capacity(self, zone: str) -> None: ...
+    def no_capacity(self, zone: str, *, available: bool = False) -> None: ...
     @abstractmethod
     def no_quota(self, zone: str) -> None: ...
     @abstractmethod
@@ -77,11 +108,11 @@ class Rig(ABC):
 class FakeRig(Rig):
     """On the fake, whose time passes by itself."""
 
-    def __init__(self, api: Api) -> None:
-        self.api = api
+    def __init__(self, kind: Kind) -> None:
+        super().__init__(kind)
         self.clock = FakeClock()
         self.scheduler = self.fake_scheduler = FakeScheduler(self.clock)
-        self.provider = self.fake = FakeVmProvider(self.clock, api=api, scheduler=self.scheduler)
+        self.provider = self.fake = FakeVmProvider(self.clock, api=self.api, scheduler=self.scheduler)
 
     def may_delete(self, may: bool) -> None:
         """Whether the scheduler's service account has the right."""
@@ -104,8 +135,8 @@ class FakeRig(Rig):
     def preempt(self, ref: VmRef) -> None:
         self.fake.preempt(ref)
 
-    def no_capacity(self, zone: str) -> None:
-        self.fake.capacity[zone] = False
+    def no_capacity(self, zone: str, *, available: bool = False) -> None:
+        self.fake.capacity[zone] = available
 
     def no_quota(self, zone: str) -> None:
         self.fake.quotas[zone] = 0
@@ -127,6 +158,10 @@ _METHODS = {
     "gpu": {
         "create": "compute.instances.insert", "get": "compute.instances.get", "delete": "compute.instances.delete",
     },
+    "flex": {
+        "create": "tpu.queuedResources.create", "get": "tpu.queuedResources.get",
+        "delete": "tpu.queuedResources.delete",
+    },
 }  # fmt: skip
 
 
@@ -136,11 +171,11 @@ SCHEDULER_ACCOUNT = "killer@local-project.iam.gserviceaccount.com"
 class CloudRig(Rig):
     """On the local cloud, whose time is real but can be advanced."""
 
-    def __init__(self, api: Api, cloud: LocalCloud, retry_s: float) -> None:
-        self.api = api
+    def __init__(self, kind: Kind, cloud: LocalCloud, retry_s: float) -> None:
+        super().__init__(kind)
         self.cloud = cloud
         clients = cloud.clients(retry_s)
-        self.provider = TpuNodes(clients) if api == "tpu" else GpuInstances(clients)
+        self.provider = TpuNodes(clients) if self.api == "tpu" else GpuInstances(clients)
         self.scheduler = SchedulerJobs(clients, SCHEDULER_ACCOUNT)
         self.clock = _CloudClock(self)
 
@@ -161,18 +196,20 @@ class CloudRig(Rig):
     def preempt(self, ref: VmRef) -> None:
         self.cloud.control("preempt", {"name": ref.name})
 
-    def no_capacity(self, zone: str) -> None:
-        self.cloud.control("capacity", {"zone": zone, "accelerator": "*", "available": False})
+    def no_capacity(self, zone: str, *, available: bool = False) -> None:
+        self.cloud.control("capacity", {"zone": zone, "accelerator": "*", "available": available})
 
     def no_quota(self, zone: str) -> None:
         name, place = ("TPUV3PerProjectPerZoneForTPUAPI", zone) if self.api == "tpu" else ("NVIDIA_T4_GPUS", zone[:-2])
+        if self.flex:
+            name = "TPUV6EPreemptiblePerProjectPerZoneForTPUAPI"
         self.cloud.control("quotas", {"name": name, "region": place, "limit": 0})
 
     def unreachable(self, zone: str, unreachable: bool) -> None:
         self.cloud.control("zones/unreachable", {"zone": zone, "unreachable": unreachable})
 
     def fault(self, method: str, when: Literal["before", "after"], times: int = 1) -> None:
-        self.cloud.fault(_METHODS[self.api][method], when, times=times)
+        self.cloud.fault(_METHODS["flex" if self.flex else self.api][method], when, times=times)
 
     def faults_counted(self) -> Any:
         return self.cloud.faults_counted()

@@ -98,8 +98,8 @@ def test_a_closed_billing_account_creates_nothing(account: GoogleAccount, cloud:
     """Reads and deletes go on, so that what is there can be ended."""
     cloud.control("account", {"kind": "closed-billing"})
     assert account.billing().is_open is False
-    for api in ("tpu", "gpu"):
-        rig = CloudRig(api, cloud, retry_s=0.5)  # type: ignore[arg-type]
+    for kind in ("tpu", "gpu", "flex"):
+        rig = CloudRig(kind, cloud, retry_s=0.5)  # type: ignore[arg-type]
         with pytest.raises(BillingDisabled):
             rig.provider.create(rig.spec())
         assert rig.provider.list_billable().found == ()
@@ -160,21 +160,20 @@ def test_what_a_scheduler_job_depends_on(account: GoogleAccount, cloud: LocalClo
 
 def test_the_listed_permissions_are_enough(account: GoogleAccount, cloud: LocalCloud, tmp_path: Path) -> None:
     """Everything that is not on the list is taken away, and the adapters that launch uses work all the same."""
-    listed = {need.name for need in (*PERMISSIONS, ACT_AS) if need.needed}
+    listed = {need.name for need in (*PERMISSIONS, ACT_AS)}
     known = set(cloud.control("permissions")["known"])
     assert listed <= known, "each is needed by some call"
     for name in known - listed:
         cloud.control("permissions", {"permission": name, "denied": True})
-    for api in ("tpu", "gpu"):
-        rig = CloudRig(api, cloud, retry_s=0.5)  # type: ignore[arg-type]
+    for kind in ("tpu", "gpu", "flex"):
+        rig = CloudRig(kind, cloud, retry_s=0.5)  # type: ignore[arg-type]
         spec = rig.spec()
         rig.provider.validate(spec)
         operation = rig.provider.create(spec)
         rig.wait(lambda: rig.provider.operation_done(spec.ref, operation))  # noqa: B023
         assert rig.provider.get(spec.ref).workers
         rig.provider.host_keys(spec.ref)
-        for item in rig.provider.list_billable().found:
-            rig.provider.delete_billable(item)
+        rig.clear()
         rig.wait(lambda: rig.is_gone(spec.ref))  # noqa: B023
     store, name = Buckets(cloud.clients()), f"{cloud.project}-orchestrate-us-central1"
     (tmp_path / "x").write_text("x")

@@ -16,6 +16,7 @@ from infra.gcp.clients import Endpoints, GoogleClients
 from infra.gcp.compute import GpuInstances
 from infra.gcp.tpu import TpuNodes
 from infra.killswitches import MaxRunDuration
+from orchestrator.domain.accelerators import Provisioning
 from orchestrator.errors import Unauthenticated, Unavailable, UsageError
 from orchestrator.ports import VmRef, VmState
 from tests.contract.cloud import ROOT, LocalCloud
@@ -78,7 +79,7 @@ def test_a_delete_that_is_refused_for_now_is_asked_again(api: Api, http: int, lo
 def test_an_instance_ends_with_everything_that_bills(local_cloud: LocalCloud) -> None:
     """Auto-delete disk with labels, DELETE as the action, no restart, keys from its own metadata alone."""
     rig = CloudRig("gpu", local_cloud, retry_s=5)
-    spec = MaxRunDuration().arm(rig.spec(spot=True), rig.now() + timedelta(hours=1), rig.now())
+    spec = MaxRunDuration().arm(rig.spec(provisioning=Provisioning.SPOT), rig.now() + timedelta(hours=1), rig.now())
     rig.ready(spec)
     made: compute_v1.Instance = local_cloud.clients().instances.get(
         project=local_cloud.project, zone=spec.ref.zone, instance=spec.ref.name
@@ -99,7 +100,7 @@ def test_an_instance_ends_with_everything_that_bills(local_cloud: LocalCloud) ->
 def test_a_node_asks_for_what_the_spec_says(local_cloud: LocalCloud) -> None:
     """Spot, type, version, external address, and the scope with which it can delete itself."""
     rig = CloudRig("tpu", local_cloud, retry_s=5)
-    spec = rig.spec(spot=True)
+    spec = rig.spec(provisioning=Provisioning.SPOT)
     rig.ready(spec)
     name = f"projects/{local_cloud.project}/locations/{spec.ref.zone}/nodes/{spec.ref.name}"
     node = local_cloud.clients().nodes.get_node(name=name)
@@ -115,7 +116,7 @@ def test_a_vm_is_ended_by_its_own_timer_with_its_own_token(local_cloud: LocalClo
     rig = CloudRig("tpu", local_cloud, retry_s=5)
     ref = rig.spec().ref
     path = f"projects/{local_cloud.project}/locations/{ref.zone}/nodes/{ref.name}"
-    assert rig.provider.self_delete_url(ref) == f"https://tpu.googleapis.com/v2/{path}"
+    assert rig.provider.self_delete_url(ref, Provisioning.ON_DEMAND) == f"https://tpu.googleapis.com/v2/{path}"
 
 
 def test_a_stopped_instance_still_exists(local_cloud: LocalCloud) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from infra.host.hosts import Hosts, Providers, Shells, Stores
 from infra.host.machines import GRACE_S, HostMachine
-from orchestrator.domain.accelerators import accelerator
+from orchestrator.domain.accelerators import Provisioning, accelerator
 from orchestrator.domain.names import MANAGED, request_id
 from orchestrator.errors import (
     AlreadyExists,
@@ -51,7 +51,8 @@ def _spec(machine: Loopback, lasts_s: float = 600) -> VmSpec:
     name = f"oc-x-h{next(_numbers)}-a1-0000"
     until = str(int(time.time() + lasts_s))
     labels = {MANAGED: "1", "oc-run": "r-contract", "oc-deadline": until, "oc-nonce": "n"}
-    return VmSpec(VmRef(machine.place, name), accelerator(f"host:{machine.place}"), False, labels, request_id(name))
+    item = accelerator(f"host:{machine.place}")
+    return VmSpec(VmRef(machine.place, name), item, Provisioning.ON_DEMAND, labels, request_id(name))
 
 
 def _ready(provider: HostMachine, ref: VmRef) -> Vm:

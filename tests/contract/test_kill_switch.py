@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infra.deletejob import SchedulerJob, schedule_from
-from infra.killswitches import DeadlineTimer, MaxRunDuration
+from infra.killswitches import DeadlineTimer, MaxRunDuration, RunDuration
 from infra.localcloud.cron import Cron
-from orchestrator.domain.accelerators import accelerator
+from orchestrator.domain.accelerators import Provisioning, accelerator
 from orchestrator.errors import KillSwitchNotArmed
 from orchestrator.ports import KillSwitch, VmSpec
 from tests.contract.cloud import LocalCloud
@@ -23,33 +23,35 @@ LIFE_S = 3600
 
 @pytest.fixture(
     params=[
-        "fake-tpu-timer", "fake-tpu-job", "fake-gpu-limit",
+        "fake-tpu-timer", "fake-tpu-job", "fake-gpu-limit", "fake-flex-job", "fake-flex-duration",
         "cloud-tpu-timer", "cloud-tpu-job", "cloud-gpu-timer", "cloud-gpu-limit",
+        "cloud-flex-timer", "cloud-flex-job", "cloud-flex-duration",
     ]
 )  # fmt: skip
 def armed(request: pytest.FixtureRequest) -> Iterator[tuple[Rig, KillSwitch]]:
     """A rig and the one switch that is tried on it, alone."""
-    kind, api, which = request.param.split("-")
+    where, kind, which = request.param.split("-")
     rig: Rig
-    if kind == "fake":
-        rig = FakeRig(api)
+    if where == "fake":
+        rig = FakeRig(kind)
     else:
         cloud: LocalCloud = request.getfixturevalue("local_cloud")
-        rig = CloudRig(api, cloud, retry_s=5)
+        rig = CloudRig(kind, cloud, retry_s=5)
     yield rig, _switch(rig, which)
-    for item in rig.provider.list_billable().found:
-        rig.provider.delete_billable(item)
+    rig.clear()
 
 
 def _switch(rig: Rig, which: str) -> KillSwitch:
     if which == "job":
         return SchedulerJob(rig.scheduler, rig.provider, rig.clock, [rig.zone], poll_s=0.05)
+    if which == "duration":
+        return RunDuration()
     return MaxRunDuration() if which == "limit" else DeadlineTimer(rig.provider, rig.api)
 
 
 def _armed_spec(rig: Rig, switch: KillSwitch) -> VmSpec:
     spec = rig.spec()
-    assert switch.covers(spec.accelerator)
+    assert switch.covers(spec.accelerator, spec.provisioning)
     return switch.arm(spec, rig.now() + timedelta(seconds=LIFE_S), rig.now())
 
 
@@ -64,7 +66,9 @@ def test_the_vm_is_gone_soon_after_its_deadline(armed: tuple[Rig, KillSwitch]) -
     assert rig.provider.get(spec.ref).state is vm.state
     late_s = 240 if isinstance(switch, SchedulerJob) else 5
     rig.advance((deadline - rig.now()).total_seconds() + late_s)
-    rig.wait(lambda: rig.is_gone(spec.ref))
+    there = lambda: [one.state for one in rig.provider.list_billable().found if one.ref == spec.ref]  # noqa: E731
+    rig.wait(lambda: there() in ([], ["SUSPENDED"]))
+    assert rig.is_gone(spec.ref) == (not isinstance(switch, RunDuration))  # its place in the queue stays
     assert rig.now() <= deadline + timedelta(seconds=switch.slack_s)
     switch.disarm(spec.ref)
     assert switch.standing() == ()
@@ -170,12 +174,22 @@ def test_the_run_limit_is_within_what_compute_engine_takes() -> None:
 
 
 def test_each_switch_covers_what_exists_for_it() -> None:
-    """TPU nodes have no run limit of Google's; every kind of VM has its timer."""
+    """TPU nodes have a run limit of Google's as flex-start alone; every kind of VM has its timer."""
     rig = FakeRig("tpu")
-    tpu, gpu = accelerator("v3-8"), accelerator("t4")
-    assert [MaxRunDuration().covers(kind) for kind in (tpu, gpu)] == [False, True]
-    assert [DeadlineTimer(rig.provider, "tpu").covers(kind) for kind in (tpu, gpu)] == [True, False]
-    assert [DeadlineTimer(rig.provider, "gpu").covers(kind) for kind in (tpu, gpu)] == [False, True]
+    on_demand, flex = Provisioning.ON_DEMAND, Provisioning.FLEX_START
+    kinds = ((accelerator("v6e-1"), on_demand), (accelerator("v6e-1"), flex), (accelerator("t4"), on_demand))
+    assert [MaxRunDuration().covers(*kind) for kind in kinds] == [False, False, True]
+    assert [RunDuration().covers(*kind) for kind in kinds] == [False, True, False]
+    assert [DeadlineTimer(rig.provider, "tpu").covers(*kind) for kind in kinds] == [True, True, False]
+    assert [DeadlineTimer(rig.provider, "gpu").covers(*kind) for kind in kinds] == [False, False, True]
+
+
+def test_a_run_as_flex_start_ends_within_a_week() -> None:
+    """At the deadline itself, which waiting in the queue does not move."""
+    rig, now = FakeRig("flex"), datetime(2026, 11, 21, tzinfo=UTC)
+    assert RunDuration().arm(rig.spec(), now + timedelta(days=7), now).run_ends_at == now + timedelta(days=7)
+    with pytest.raises(KillSwitchNotArmed, match="7 days"):
+        RunDuration().arm(rig.spec(), now + timedelta(days=7, seconds=1), now)
 
 
 def test_the_script_is_static_and_its_parameters_are_metadata() -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from infra.gcp.compute import GpuInstances
 from infra.gcp.tpu import TpuNodes
-from orchestrator.domain.accelerators import Accelerator
+from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.runs import AttemptState, Run, RunState
 from orchestrator.guard import money_view
 from orchestrator.ledger import Credit
@@ -75,7 +75,7 @@ class NoSwitch:
 
     name, slack_s = "none", 0
 
-    def covers(self, accelerator: Accelerator) -> bool:
+    def covers(self, accelerator: Accelerator, provisioning: Provisioning) -> bool:
         return True
 
     def arm(self, spec: VmSpec, deadline: datetime, now: datetime) -> VmSpec:
@@ -168,7 +168,7 @@ def test_ledger_agrees_with_the_meter_over_fifty_mixed_runs(world: MeteredWorld)
     credit = Credit(amount_usd=Decimal(10_000), stated_at=world.clock.now(), spent_before_usd=Decimal("12.34"))
     world.ledger.set_credit(credit)
     flags: dict[str, Any] = {"repeats": REPEATS, "max_hours": Decimal(4), "max_attempts": 3}
-    runs = world.admit(ACCELERATORS, **flags) + world.admit(ACCELERATORS, spot=True, **flags)
+    runs = world.admit(ACCELERATORS, **flags) + world.admit(ACCELERATORS, provisioning=Provisioning.SPOT, **flags)
     assert len(runs) == 50
     driven = [_drive(world, number, run) for number, run in enumerate(runs)]
     rows = world.metered()

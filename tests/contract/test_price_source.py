@@ -9,6 +9,7 @@ import pytest
 from google.api_core.exceptions import NotFound
 
 from infra.gcp.price_catalog import BillingCatalog
+from orchestrator.domain.accelerators import accelerators
 from orchestrator.domain.prices import PriceKind, catalog_rows
 from orchestrator.errors import Unavailable
 from orchestrator.price_store import changes, read_live, write_live
@@ -29,6 +30,9 @@ def test_refresh_finds_every_price_and_they_are_those_of_the_list(local_cloud: L
     kept = read_live(tmp_path)
     assert kept == list(fetched.rows)
     assert {row.price_kind for row in kept} == {PriceKind.LIVE}
+    as_flex_start = {row.name: row for row in kept if row.flex_usd is not None}
+    assert set(as_flex_start) == {name for name, item in accelerators().items() if item.flex_start_zones}
+    assert {row.flex_usd * 2 == row.on_demand_usd for row in as_flex_start.values()} == {True}
     assert changes(catalog_rows(), kept) == []
 
 

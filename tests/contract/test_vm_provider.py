@@ -4,31 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
+from urllib.parse import urlsplit
 
 import pytest
 
-from orchestrator.domain.accelerators import accelerator
-from orchestrator.errors import AlreadyExists, NoCapacity, NotFound, QuotaExceeded, Unavailable, UsageError
+from orchestrator.domain.accelerators import Provisioning, accelerator
+from orchestrator.errors import (
+    AlreadyExists,
+    NoCapacity,
+    NotFound,
+    QuotaExceeded,
+    Unavailable,
+    UsageError,
+)
 from orchestrator.ports import VmSpec, VmState
 from tests.contract.cloud import LocalCloud
-from tests.contract.rigs import CloudRig, FakeRig, Rig
+from tests.contract.rigs import QUEUE_S, CloudRig, FakeRig, Rig
 
-OTHER_ZONES = {"tpu": ("europe-west4-a", "us-central1-f"), "gpu": ("europe-west4-a", "us-east1-c")}
+OTHER_ZONES = {"v3-8": ("europe-west4-a", "us-central1-f"), "t4": ("europe-west4-a", "us-east1-c"),
+               "v6e-1": ("europe-west4-a", "asia-northeast1-b")}  # fmt: skip
 
 
-@pytest.fixture(params=["fake-tpu", "fake-gpu", "cloud-tpu", "cloud-gpu"])
+@pytest.fixture(params=["fake-tpu", "fake-gpu", "fake-flex", "cloud-tpu", "cloud-gpu", "cloud-flex"])
 def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
     """A provider under test; what a test left is deleted."""
-    kind, api = request.param.split("-")
+    where, kind = request.param.split("-")
     made: Rig
-    if kind == "fake":
-        made = FakeRig(api)
+    if where == "fake":
+        made = FakeRig(kind)
     else:
         cloud: LocalCloud = request.getfixturevalue("local_cloud")
-        made = CloudRig(api, cloud, retry_s=0.4)
+        made = CloudRig(kind, cloud, retry_s=0.4)
     yield made
-    for item in made.provider.list_billable().found:
-        made.provider.delete_billable(item)
+    made.clear()
 
 
 def test_a_vm_that_was_never_created_is_not_found(rig: Rig) -> None:
@@ -41,7 +50,7 @@ def test_create_returns_before_the_vm_is_ready_and_its_operation_ends(rig: Rig) 
     """The caller polls; the VM shows labels, workers with addresses, and when it was created."""
     spec = rig.spec()
     operation = rig.provider.create(spec)
-    assert rig.provider.get(spec.ref).state is VmState.CREATING
+    assert rig.provider.get(spec.ref).state in (VmState.QUEUED, VmState.CREATING)
     rig.wait(lambda: rig.provider.operation_done(spec.ref, operation))
     vm = rig.wait(lambda: vm if (vm := rig.provider.get(spec.ref)).state is VmState.READY else None)
     assert (vm.ref, vm.labels) == (spec.ref, spec.labels)
@@ -80,23 +89,28 @@ def test_a_create_that_fails_before_the_effect_leaves_nothing(rig: Rig) -> None:
 
 def _create_and_wait(rig: Rig, spec: VmSpec) -> None:
     operation = rig.provider.create(spec)
+    if rig.flex:
+        rig.advance(QUEUE_S)
     rig.wait(lambda: rig.provider.operation_done(spec.ref, operation))
 
 
 def test_no_capacity_is_told_apart_from_quota(rig: Rig) -> None:
     """A stock-out names the zone; nothing exists afterwards."""
-    zone = OTHER_ZONES[rig.api][0]
+    zone = OTHER_ZONES[rig.spec().accelerator.name][0]
     rig.no_capacity(zone)
     spec = rig.spec(zone)
     with pytest.raises(NoCapacity) as caught:
         _create_and_wait(rig, spec)
     assert caught.value.zones == (zone,)
+    if rig.flex:  # it stays in the queue, with its quota, and is nothing else any more
+        assert [item.state for item in rig.provider.list_billable().found if item.ref == spec.ref] == ["FAILED"]
+        rig.provider.delete(spec.ref)
     rig.wait(lambda: rig.is_gone(spec.ref))
 
 
 def test_quota_is_told_apart_from_no_capacity(rig: Rig) -> None:
     """Both are code 8 in the TPU API; a quota names itself and its limit."""
-    zone = OTHER_ZONES[rig.api][1]
+    zone = OTHER_ZONES[rig.spec().accelerator.name][1]
     rig.no_quota(zone)
     with pytest.raises(QuotaExceeded) as caught:
         _create_and_wait(rig, rig.spec(zone))
@@ -191,7 +205,9 @@ def test_a_zone_that_cannot_be_reached_is_named_and_nothing_in_it_is_absent(rig:
 
 def test_a_preempted_spot_vm_is_seen_as_lost_and_can_be_deleted(rig: Rig) -> None:
     """A node stays PREEMPTED until it is deleted; an instance with action DELETE goes by itself."""
-    spec = rig.spec(spot=True)
+    if rig.flex:
+        pytest.skip("flex-start is not taken back")
+    spec = rig.spec(provisioning=Provisioning.SPOT)
     rig.ready(spec)
     rig.preempt(spec.ref)
     lost = (VmState.PREEMPTED, VmState.STOPPED, VmState.DELETING)
@@ -220,6 +236,68 @@ def test_a_guest_attribute_that_was_not_published_is_none(rig: Rig) -> None:
 def test_the_self_delete_url_names_the_vm(rig: Rig) -> None:
     """It is known before the create, as the kill switch is armed before."""
     spec = rig.spec()
-    url = rig.provider.self_delete_url(spec.ref)
-    assert url.startswith("https://")
-    assert url.endswith(f"/{spec.ref.name}")
+    url = urlsplit(rig.provider.self_delete_url(spec.ref, spec.provisioning))
+    assert url.scheme == "https"
+    assert url.path.endswith(f"/{spec.ref.name}")
+
+
+@pytest.fixture(params=["fake", "cloud"])
+def flex(request: pytest.FixtureRequest) -> Iterator[FakeRig | CloudRig]:
+    """A provider asked for flex-start alone."""
+    made = FakeRig("flex") if request.param == "fake" else CloudRig("flex", request.getfixturevalue("local_cloud"), 0.4)
+    yield made
+    made.clear()
+
+
+def test_what_is_queued_for_waits_until_there_is_capacity(flex: FakeRig | CloudRig) -> None:
+    """It is nothing but a place in the queue until then, and can be given up at any time."""
+    flex.no_capacity("us-east5-b")
+    spec, other = flex.spec("us-east5-b"), flex.spec("us-east5-b")
+    operation = flex.provider.create(spec)
+    flex.provider.create(other)
+    flex.wait(lambda: flex.provider.get(spec.ref).raw_state in ("WAITING_FOR_RESOURCES", "QUEUED"))
+    assert flex.provider.get(spec.ref).state is VmState.QUEUED
+    assert not flex.provider.operation_done(spec.ref, operation)
+    flex.provider.delete(other.ref)
+    flex.wait(lambda: flex.is_gone(other.ref))
+    flex.no_capacity("us-east5-b", available=True)
+    vm = flex.wait(lambda: vm if (vm := flex.provider.get(spec.ref)).state is VmState.READY else None)
+    assert vm.provisioning is Provisioning.FLEX_START
+    assert flex.provider.operation_done(spec.ref, operation)
+
+
+def test_when_its_run_is_over_only_the_place_in_the_queue_is_left(flex: FakeRig | CloudRig) -> None:
+    """The VM is gone for good; what holds the quota is seen, and goes by a delete."""
+    spec = replace(flex.spec(), run_ends_at=flex.now() + timedelta(hours=1))
+    foreign = replace(flex.spec(labels={"owner": "somebody"}), run_ends_at=spec.run_ends_at)
+    for one in (spec, foreign):
+        flex.ready(one)
+    flex.advance(3610)
+    flex.wait(lambda: {flex.provider.get(one.ref).raw_state for one in (spec, foreign)} == {"SUSPENDED"})
+    assert flex.provider.get(spec.ref).state is VmState.PREEMPTED
+    listing = flex.provider.list_billable()
+    shown = [(item.kind, item.state) for item in listing.found if item.ref == spec.ref]
+    assert shown == [("queued resource", "SUSPENDED")]
+    assert [item.ref for item in listing.foreign] == [foreign.ref]
+    flex.provider.delete(spec.ref)
+    flex.wait(lambda: flex.is_gone(spec.ref))
+    with pytest.raises(UsageError):
+        flex.provider.delete(foreign.ref)
+
+
+def test_flex_start_is_refused_where_it_is_not_sold(local_cloud: LocalCloud) -> None:
+    """Whatever quota and capacity there are."""
+    rig = CloudRig("flex", local_cloud, 0.4)
+    with pytest.raises(UsageError, match="FLEX_START provisioning model is not supported"):
+        rig.provider.create(rig.spec("us-central1-b"))
+
+
+def test_a_node_goes_also_when_queued_resources_cannot_be_asked_for(local_cloud: LocalCloud) -> None:
+    """What bills is deleted first: deletes fail open."""
+    rig = CloudRig("tpu", local_cloud, 0.4)
+    spec = rig.spec()
+    rig.ready(spec)
+    local_cloud.fault("tpu.queuedResources.get", "before", http=403)
+    with local_cloud.faults_counted():
+        rig.provider.delete(spec.ref)
+    rig.wait(lambda: rig.is_gone(spec.ref))

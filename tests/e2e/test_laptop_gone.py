@@ -30,26 +30,34 @@ GPU_STEPS: Sequence[Step] = (
     ("compute.instances.getGuestAttributes", "before"),
     ("storage.buckets.insert", "before"),
 )
-VM_KINDS = ("node", "instance", "disk")
+FLEX_STEPS: Sequence[Step] = (
+    ("tpu.queuedResources.create", "before"),  # intended
+    ("tpu.queuedResources.create", "after"),  # queued, the answer lost
+    ("tpu.nodes.get", "before"),  # queued, the operation written down
+    ("tpu.nodes.getGuestAttributes", "before"),  # ready, the timer not proven
+    ("storage.buckets.insert", "before"),  # proven: provision is over
+)
+VM_KINDS = ("node", "queued resource", "instance", "disk")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("accelerator", "steps", "broken"),
+    ("accelerator", "flags", "steps", "broken"),
     [
-        ("v3-8", TPU_STEPS, "metadata"),  # without a metadata server the VM's timer has neither time nor token
-        ("v3-8", TPU_STEPS, "scheduler"),
-        ("t4", GPU_STEPS, "metadata"),
-        ("t4", GPU_STEPS, "max-run-duration"),
+        ("v3-8", (), TPU_STEPS, "metadata"),  # without a metadata server the VM's timer has neither time nor token
+        ("v3-8", (), TPU_STEPS, "scheduler"),
+        ("v5litepod-1", ("--flex-start",), FLEX_STEPS, "max-run-duration"),
+        ("t4", (), GPU_STEPS, "metadata"),
+        ("t4", (), GPU_STEPS, "max-run-duration"),
     ],
 )
 def test_everything_is_gone_ten_minutes_after_the_deadline(
-    orchestrate: Orchestrate, accelerator: str, steps: Sequence[Step], broken: str
+    orchestrate: Orchestrate, accelerator: str, flags: Sequence[str], steps: Sequence[Step], broken: str
 ) -> None:
     """One run is cut off at each step; nobody comes back; the cloud's own meter says when each VM ended."""
     orchestrate.run("cloud", "up")
     for start in range(0, len(steps), PARALLEL_RUNS):
-        _strand(orchestrate, accelerator, steps[start : start + PARALLEL_RUNS])
+        _strand(orchestrate, accelerator, steps[start : start + PARALLEL_RUNS], *flags)
     attempts = {attempt.vm: attempt for attempt in _attempts(orchestrate)}
     assert len(attempts) == len(steps)
     orchestrate.control("broken", {"mechanism": broken, "broken": True})
@@ -69,11 +77,34 @@ def test_everything_is_gone_ten_minutes_after_the_deadline(
     assert orchestrate.inventory("job") == []
 
 
-def _strand(orchestrate: Orchestrate, accelerator: str, steps: Sequence[Step]) -> None:
+@pytest.mark.slow
+def test_the_run_duration_alone_ends_what_is_rented_as_flex_start(orchestrate: Orchestrate) -> None:
+    """Neither scheduler nor timer works, and nobody comes back in time: what is left holds quota until `recover`."""
+    orchestrate.run("cloud", "up")
+    _strand(orchestrate, "v5litepod-1", FLEX_STEPS[-1:], "--flex-start", "--max-attempts", "1")
+    [attempt] = _attempts(orchestrate)
+    for mechanism in ("metadata", "scheduler"):
+        orchestrate.control("broken", {"mechanism": mechanism, "broken": True})
+    now = datetime.fromisoformat(orchestrate.control("status")["clock"])
+    orchestrate.control("clock/advance", {"seconds": (attempt.deadline - now).total_seconds() + 60})
+    wait_until(lambda: not orchestrate.inventory("node"), 60)
+    [row] = [row for row in orchestrate.control("meter")["rows"] if row["kind"] == "node"]
+    late_s = (datetime.fromisoformat(row["to"]) - attempt.deadline).total_seconds()
+    assert -1 < late_s < 60  # a run duration is told in whole seconds
+    [left] = wait_until(
+        lambda: [one for one in orchestrate.inventory("queued resource") if one["state"] == "SUSPENDED"]
+    )
+    assert left["name"] == attempt.vm
+    recovered = orchestrate.run("recover", "--json")
+    assert recovered.json["billable_remaining"] == 0, recovered.err
+    assert orchestrate.inventory("queued resource") == orchestrate.inventory("job") == []
+
+
+def _strand(orchestrate: Orchestrate, accelerator: str, steps: Sequence[Step], *flags: str) -> None:
     """`kill -9` of a launch whose runs all wait for an answer, each to another one of these calls."""
     for method, when in steps:
         orchestrate.control("faults", {"method": method, "when": when, "silent": True})
-    launched = orchestrate.start("launch", "--accel", accelerator, "--repeats", str(len(steps)), *QUICK)
+    launched = orchestrate.start("launch", "--accel", accelerator, *flags, "--repeats", str(len(steps)), *QUICK)
 
     def reached() -> bool:
         assert launched.poll() is None, launched.communicate()

@@ -8,7 +8,9 @@ from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 
-from tests.e2e.conftest import Orchestrate
+import pytest
+
+from tests.e2e.conftest import QUICK, Orchestrate
 from trainer.record import load_record
 
 _LINE = re.compile(r"^(\S+Z) epoch (\d+)/\d+ (start|trained)")
@@ -47,6 +49,27 @@ def test_launch_trains_brings_the_record_home_and_proves_teardown(orchestrate: O
     _assert_log_agrees_with_record(Path(run["record"]))
     _assert_budget_adds_up(orchestrate)
     _assert_no_secret_in_records(orchestrate)
+
+
+@pytest.mark.slow
+def test_a_run_as_flex_start_is_queued_for_and_costs_no_more_than_it_says(orchestrate: Orchestrate) -> None:
+    """At the price on demand until a refresh has found that of flex-start; then at that, as the meter bills it."""
+    launch = ("launch", "--accel", "v5litepod-1", "--flex-start", *QUICK)
+    told = orchestrate.run(*launch, "--dry-run").json
+    assert (told["runs"][0]["price_kind"], told["runs"][0]["zones"]) == ("upper bound", ["us-west4-a"])
+    done = orchestrate.run(*launch)
+    assert (done.code, done.json["billable_remaining"]) == (0, 0), done.err
+    [run] = done.json["runs"]
+    assert (run["state"], run["usd_is_upper_bound"]) == ("succeeded", True)
+    assert load_record(Path(run["record"])).status == "succeeded"
+    assert orchestrate.inventory("queued resource") == orchestrate.inventory("node") == []
+    [row] = [row for row in orchestrate.control("meter")["rows"] if row["kind"] == "node"]
+    assert Decimal(row["usd_per_unit"]) == Decimal("0.6")
+    proven = orchestrate.run("status", run["run"]).out
+    assert all(name in proven for name in ("run-duration", "scheduler-job", "deadline-timer", "v5litepod-1 flex-start"))
+    assert orchestrate.run("accelerators", "--refresh", "--json").code == 0
+    [told] = orchestrate.run(*launch, "--dry-run").json["runs"]
+    assert (Decimal(told["usd_per_hour"]), told["price_kind"]) == (Decimal("0.605"), "live")
 
 
 def _assert_meter_agrees(orchestrate: Orchestrate, usd: Decimal) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Literal, Protocol
 
+from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.names import MANAGED
 from orchestrator.errors import AlreadyExists, NoCapacity, NotFound, QuotaExceeded, Unavailable, UsageError
 from orchestrator.ports import Billable, HostKey, Listing, Vm, VmRef, VmSpec, VmState, Worker
@@ -13,6 +14,7 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.faults import Faults
 from tests.fakes.scheduler import FakeScheduler
 
+NEVER = datetime.max.replace(tzinfo=UTC)
 HOST_KEY = "AAAAC3NzaC1lZDI1NTE5AAAAIKq8Lr2kM0v8pGJfQ6nX4bq0m1W2y3Z4a5B6c7D8e9F0"
 
 
@@ -25,7 +27,11 @@ class Bill(Protocol):
 
 @dataclass
 class _Machine:
-    """A VM in the fake; `gone_at` is when its deletion ends, whoever asked for it."""
+    """A VM in the fake; `gone_at` is when its deletion ends, whoever asked for it.
+
+    A queued one is ready NEVER while there is no capacity for it, and `ended` once its wait or its run is over: it is
+    only there then, until it is deleted.
+    """
 
     spec: VmSpec
     address: str
@@ -35,6 +41,7 @@ class _Machine:
     deleting: bool = False
     gone_at: datetime | None = None
     bills: bool = False
+    ended: str = ""
     published: dict[str, str] = field(default_factory=dict)
 
 
@@ -100,6 +107,8 @@ class FakeVmProvider:
     def preempt(self, ref: VmRef) -> None:
         """Take a VM back. A node stays, PREEMPTED, until it is deleted; an instance goes, as its action is DELETE."""
         machine = self._machine(ref)
+        if machine.spec.provisioning is Provisioning.FLEX_START:
+            return  # kept until its run is over
         machine.preempted = True
         if self._bill and machine.bills:
             machine.bills = False
@@ -108,9 +117,9 @@ class FakeVmProvider:
             self._begin_delete(machine, self._clock.now())
 
     def alive(self) -> tuple[VmRef, ...]:
-        """Everything that exists, whatever can be reached: what the real bill would be made of."""
+        """Everything that may bill, whatever can be reached: what the real bill would be made of."""
         self._tick()
-        return tuple(self._machines)
+        return tuple(ref for ref, machine in self._machines.items() if not machine.ended)
 
     # VmProvider
 
@@ -130,7 +139,11 @@ class FakeVmProvider:
             if operation not in self._operations:
                 raise NotFound(f"{operation} does not exist")
             _, failure, ends_at = self._operations[operation]
-            done = self._clock.now() >= ends_at
+            self._tick()
+            machine = self._machines.get(ref)
+            if machine is not None and machine.ended == "FAILED":
+                raise NoCapacity(machine.spec.accelerator.name, [ref.zone])
+            done = self._clock.now() >= ends_at and not (machine and machine.ready_at == NEVER)
             if done and failure is not None:
                 raise failure
             return done
@@ -155,12 +168,19 @@ class FakeVmProvider:
         with self._faults.met("list_billable"):
             self._tick()
             kind = "node" if self._api == "tpu" else "instance"
-            found = tuple(
-                Billable(kind, ref, self._vm(machine).raw_state, dict(machine.spec.labels))
+            queued = "queued resource"
+            there = [
+                Billable(
+                    queued if machine.spec.provisioning is Provisioning.FLEX_START else kind,
+                    ref, self._vm(machine).raw_state, dict(machine.spec.labels),
+                )
                 for ref, machine in sorted(self._machines.items(), key=lambda item: (item[0].zone, item[0].name))
-                if machine.spec.labels.get(MANAGED) == "1" and ref.zone not in self.unreachable
-            )
-            return Listing(found, tuple(sorted(self.unreachable)))
+                if ref.zone not in self.unreachable
+            ]  # fmt: skip
+            ours = tuple(item for item in there if item.labels.get(MANAGED) == "1")
+            ended = [item for item in there if item.kind == queued and item.state in ("SUSPENDED", "FAILED")]
+            foreign = tuple(item for item in ended if item not in ours)
+            return Listing(ours, tuple(sorted(self.unreachable)), foreign)
 
     def delete_billable(self, item: Billable) -> None:
         self.delete(item.ref)
@@ -178,8 +198,8 @@ class FakeVmProvider:
                 return machine.spec.metadata.get("oc-deadline")
             return machine.published.get(f"{worker}/{namespace}/{key}")
 
-    def self_delete_url(self, ref: VmRef) -> str:
-        return f"https://fake.googleapis.com/{ref.zone}/{ref.name}"
+    def self_delete_url(self, ref: VmRef, provisioning: Provisioning) -> str:
+        return f"https://fake.googleapis.com/{ref.zone}/{provisioning.suffix.strip()}/{ref.name}"
 
     # What happens by itself
 
@@ -194,6 +214,12 @@ class FakeVmProvider:
         ready_at = now + timedelta(seconds=self.create_s)
         operation = f"operation-{len(self._operations) + 1}"
         failure = None
+        if spec.provisioning is Provisioning.FLEX_START:
+            queued = not self.capacity.get(spec.ref.zone, True)
+            ready_at = NEVER if queued else ready_at + timedelta(seconds=self.create_s)
+            self._machines[spec.ref] = _Machine(spec, f"10.1.0.{len(self._operations) % 250 + 1}", now, ready_at)
+            self._operations[operation] = (spec.ref, None, now + timedelta(seconds=self.create_s))
+            return operation
         if not self.capacity.get(spec.ref.zone, True):
             failure = NoCapacity(spec.accelerator.name, [spec.ref.zone])
         else:
@@ -206,6 +232,7 @@ class FakeVmProvider:
         """Everything that was due has happened at the time it was due."""
         now = self._clock.now()
         for ref, machine in list(self._machines.items()):
+            self._leave_queue(machine, now)
             lives = machine.gone_at is None or machine.ready_at < machine.gone_at
             if self._bill and lives and machine.ready_at <= now and not (machine.bills or machine.preempted):
                 machine.bills = True
@@ -213,6 +240,7 @@ class FakeVmProvider:
             end = self._own_end(machine)
             if end is not None and end <= now and not machine.deleting:
                 self._begin_delete(machine, end)
+            self._suspend(machine, now)
             if machine.gone_at is not None and machine.gone_at <= now:
                 del self._machines[ref]
                 if self._bill and machine.bills:
@@ -220,18 +248,43 @@ class FakeVmProvider:
                 if self._metering:
                     self.meter[ref.name] = max(0.0, (machine.gone_at - machine.ready_at).total_seconds())
 
+    def _leave_queue(self, machine: _Machine, now: datetime) -> None:
+        """There is capacity, or the wait is over."""
+        spec = machine.spec
+        if machine.ready_at < NEVER or machine.ended:
+            return
+        if spec.queued_until is not None and spec.queued_until <= now:
+            machine.ended = "FAILED"
+        elif self.capacity.get(spec.ref.zone, True):
+            machine.ready_at = now + timedelta(seconds=self.create_s)
+
+    def _suspend(self, machine: _Machine, now: datetime) -> None:
+        """Its run is over: it has no VM any more."""
+        if machine.spec.provisioning is not Provisioning.FLEX_START or machine.ready_at > now or machine.ended:
+            return
+        limit = self._terminates_at(machine)
+        if limit is not None and limit + timedelta(seconds=self.delete_s) <= min(now, machine.gone_at or now):
+            machine.ended = "SUSPENDED"
+            if self._bill and machine.bills:
+                machine.bills = False
+                self._bill.ended(machine.spec.ref, limit + timedelta(seconds=self.delete_s))
+
     def _own_end(self, machine: _Machine) -> datetime | None:
-        """When the VM's own timer or the cloud's limit ends it."""
-        ends = [limit] if (limit := self._terminates_at(machine)) else []
+        """When the VM's own timer or the cloud's limit ends it, or a job all that is there of it."""
+        limit = self._terminates_at(machine)
+        ends = [limit] if limit and machine.spec.provisioning is not Provisioning.FLEX_START else []
         deadline = machine.spec.metadata.get("oc-deadline")
-        if self.timers and deadline and not machine.preempted:
+        if self.timers and deadline and not (machine.preempted or machine.ended or machine.ready_at == NEVER):
             ends.append(max(machine.ready_at, datetime.fromtimestamp(int(deadline), machine.ready_at.tzinfo)))
         if self._scheduler is not None:
-            fired = self._scheduler.first_firing(self.self_delete_url(machine.spec.ref), machine.created_at)
+            url = self.self_delete_url(machine.spec.ref, machine.spec.provisioning)
+            fired = self._scheduler.first_firing(url, machine.created_at)
             ends += [fired] if fired else []
         return min(ends, default=None)
 
     def _terminates_at(self, machine: _Machine) -> datetime | None:
+        if self.run_limits and machine.spec.run_ends_at is not None:
+            return machine.spec.run_ends_at
         if not self.run_limits or machine.spec.run_limit_s is None:
             return None
         return machine.ready_at + timedelta(seconds=machine.spec.run_limit_s)
@@ -241,7 +294,7 @@ class FakeVmProvider:
         machine.gone_at = at + timedelta(seconds=self.delete_s)
 
     def _booted(self, machine: _Machine) -> bool:
-        return self._clock.now() >= machine.ready_at and not machine.preempted
+        return self._clock.now() >= machine.ready_at and not (machine.preempted or machine.ended)
 
     def _machine(self, ref: VmRef) -> _Machine:
         self._tick()
@@ -252,7 +305,9 @@ class FakeVmProvider:
     def _vm(self, machine: _Machine) -> Vm:
         ready = self._clock.now() >= machine.ready_at
         state = VmState.READY if ready else VmState.CREATING
-        if machine.preempted:
+        if machine.ready_at == NEVER:
+            state = VmState.QUEUED
+        if machine.preempted or machine.ended == "SUSPENDED":
             state = VmState.PREEMPTED
         if machine.deleting:
             state = VmState.DELETING
@@ -260,7 +315,9 @@ class FakeVmProvider:
         workers = tuple(Worker(i, machine.address, machine.address) for i in range(count))
         limit = self._terminates_at(machine) if ready else None
         spec = replace(machine.spec)
-        return Vm(spec.ref, state, state.name, dict(spec.labels), workers, machine.created_at, limit)
+        raw = machine.ended or state.name
+        terms = spec.provisioning
+        return Vm(spec.ref, state, raw, dict(spec.labels), workers, machine.created_at, limit, terms)
 
     def _reach(self, zone: str) -> None:
         if zone in self.unreachable:

@@ -15,6 +15,7 @@ from infra.localcloud.meter import Meter
 from infra.localcloud.store import Store
 from infra.localcloud.tokens import Tokens
 from orchestrator.bootstrap import prices_file
+from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.plan import BUCKET_LIFETIME_DAYS
 from orchestrator.ports import VmRef, VmSpec
@@ -74,8 +75,11 @@ class CampaignBill:
         for kind, price_kind, name, quantity in parts:
             price = catalog().find(price_kind, name or "", zone)
             assert price is not None, f"{price_kind} {name} in {zone}"
+            spot = spec.provisioning is Provisioning.SPOT
+            if spec.provisioning is Provisioning.FLEX_START and kind == "node":
+                price = price.flex_start or price
             self._meter.start(
-                kind, spec.ref.name, zone, price, quantity, resource=spec.ref.name, at=at.timestamp(), spot=spec.spot
+                kind, spec.ref.name, zone, price, quantity, resource=spec.ref.name, at=at.timestamp(), spot=spot
             )
 
     def ended(self, ref: VmRef, at: datetime) -> None:

@@ -15,7 +15,7 @@ from decimal import Decimal
 from functools import cache
 from pathlib import Path
 
-from orchestrator.domain.accelerators import Accelerator, accelerators
+from orchestrator.domain.accelerators import Accelerator, Provisioning, accelerators
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.names import new_id
 from orchestrator.domain.plan import KILL_SLACK_S, DataChoice, LaunchRequest, kept_bytes, make_attempt, make_runs
@@ -110,10 +110,10 @@ class CampaignWorld(World):
 
 
 @cache
-def _offers(spot: bool) -> list[tuple[Accelerator, list[str]]]:
-    """What can be rented, and where."""
-    found = [(item, catalog_prices().zones(item, spot=spot)) for item in accelerators().values()]
-    return [(item, zones) for item, zones in found if zones and (spot or not item.spot_only)]
+def _offers(terms: Provisioning) -> list[tuple[Accelerator, list[str]]]:
+    """What can be rented on these terms, and where."""
+    found = [(item, catalog_prices().zones(item, terms)) for item in accelerators().values()]
+    return [(item, zones) for item, zones in found if zones and (terms is Provisioning.SPOT or not item.spot_only)]
 
 
 class Campaign:
@@ -153,7 +153,7 @@ class Campaign:
             world.tpu.timers = world.gpu.timers = False
 
         def stop_limits() -> None:
-            world.gpu.run_limits = False
+            world.tpu.run_limits = world.gpu.run_limits = False
 
         if rng.random() < 0.5:
             at = world.clock.now() + timedelta(seconds=rng.uniform(0, 4 * 3600))
@@ -183,8 +183,8 @@ class Campaign:
     def _admit(self) -> Run | None:
         """A launch as a user would ask for it: its hours are an estimate of what the training takes, good or bad."""
         rng, world = self.rng, self.world
-        spot = rng.random() < 0.2
-        item, offered = rng.choice(_offers(spot))
+        [terms] = rng.choices(tuple(Provisioning), (70, 20, 10))
+        item, offered = rng.choice(_offers(terms))
         hours = Decimal(rng.randint(25, 600)) / 100
         zones = offered[: rng.randint(1, 3)]
         for zone in zones:
@@ -193,7 +193,7 @@ class Campaign:
         request = LaunchRequest(
             accelerators=[item], workload="mnist-cnn", epochs=3, batch_sizes=[256], data_sizes=[None], repeats=1,
             seed=0, max_hours=hours, max_attempts=rng.randint(1, 3), checkpoint_every=rng.choice((None, "1epochs")),
-            spot=spot, zones=tuple(zones), data=self.data, learning_rate=None, cache="auto",
+            provisioning=terms, zones=tuple(zones), data=self.data, learning_rate=None, cache="auto",
         )  # fmt: skip
         now = world.clock.now()
         cap = Decimal(rng.randint(100, 5000)) / 100 if rng.random() < 0.3 else None
@@ -257,7 +257,7 @@ class Campaign:
         for provider in (self.world.tpu, self.world.gpu):
             provider.alive()  # what switches have deleted meanwhile is noticed when somebody looks, and metered then
         for attempt in ledger.attempts():
-            if attempt.seen_at and attempt.vm not in self.kept:  # whatever it needs and makes lies in its bucket now
+            if attempt.proven_at and attempt.vm not in self.kept:  # now its data goes to its bucket, later its results
                 self.kept.add(attempt.vm)
                 self.world.bill.keep(region_of(attempt.zone), kept_bytes(ledger.run(attempt.run).spec))
         held, metered = ledger.committed_usd(), self.world.bill.usd()
@@ -296,5 +296,6 @@ class Campaign:
         self.outcome.vms += metered > 0
         run = self.world.ledger.run(attempt.run)
         did = run.attempt == attempt.number or (attempt.gone_at and attempt.gone_at >= stop_at(attempt))
-        if metered and did and attempt.max_hours is None and not run.spec.spot and run.error_code in DID_ITS_WORK:
+        usual = attempt.max_hours is None and run.spec.provisioning is Provisioning.ON_DEMAND
+        if metered and did and usual and run.error_code in DID_ITS_WORK:
             self.outcome.unused.append(float(1 - used / attempt.reserved_usd))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.domain.accelerators import accelerator
+from orchestrator.domain.accelerators import Provisioning, accelerator
 from orchestrator.domain.plan import CHECKPOINT_BYTES, kept_bytes
 from orchestrator.domain.runs import RunState
 from orchestrator.errors import UsageError
@@ -19,7 +19,7 @@ from tests.unit.world import World
 @pytest.mark.parametrize("goodbye", [False, True], ids=["at once", "after its trainer ended well"])
 def test_preempted_run_goes_on_in_a_new_attempt(world: World, goodbye: bool) -> None:
     """The VM is taken back during training; a second one goes on from its checkpoint, and both are paid for."""
-    [run] = world.admit(spot=True)
+    [run] = world.admit(provisioning=Provisioning.SPOT)
     answer = world.trainer.answer
     jobs: list[dict[str, object]] = []
 
@@ -58,7 +58,7 @@ def _flag(job: dict[str, object], name: str, file: str = "") -> tuple[str, str]:
 def test_trainer_that_a_signal_ended_on_a_living_vm_has_failed(world: World) -> None:
     """Nobody took the VM back and nobody stopped the run: no second VM is rented."""
     world.trainer.rc = -9
-    run = world.launch(spot=True)
+    run = world.launch(provisioning=Provisioning.SPOT)
     assert run.error_code == "TrainingFailed"
     assert len(world.ledger.attempts(run.id)) == 1
     _assert_clean(world, run)
@@ -72,7 +72,7 @@ def test_checkpoints_are_on_for_spot_or_as_asked_for(
     world: World, asked: str | None, spot: bool, every: str | None
 ) -> None:
     """The plan says so, and holds the room that they take in the bucket."""
-    plan = world.plan(checkpoint_every=asked, spot=spot)
+    plan = world.plan(checkpoint_every=asked, provisioning=Provisioning.SPOT if spot else Provisioning.ON_DEMAND)
     assert plan.runs[0].spec.checkpoint_every == every
     assert any("checkpoint" in note for note in plan.notes) == (spot or every is not None)
     spec = plan.runs[0].spec

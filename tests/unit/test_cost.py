@@ -10,7 +10,7 @@ import pytest
 
 from infra.gcp.sku_mapping import rules_for
 from orchestrator.config import Config
-from orchestrator.domain.accelerators import accelerator
+from orchestrator.domain.accelerators import Provisioning, accelerator
 from orchestrator.domain.cost import CostLine, side_rates, total_usd
 from orchestrator.domain.plan import worst_case, zone_candidates
 from orchestrator.domain.prices import PriceAge, PriceBook, PriceKind, PriceRow, catalog_prices, catalog_rows
@@ -65,8 +65,8 @@ def test_settled_cost_is_within_the_reservation_and_counts_what_was_fetched(worl
 def test_every_price_of_the_catalog_can_be_one() -> None:
     """No zero, no sentinel, no reservation, no spot price above the one on demand."""
     for row in catalog_rows():
-        assert row.price(spot=False) is not None
-        row.price(spot=True)
+        assert row.price(terms=Provisioning.ON_DEMAND) is not None
+        row.price(terms=Provisioning.SPOT)
 
 
 @pytest.mark.parametrize(
@@ -87,23 +87,23 @@ def test_a_price_of_a_wrong_kind_is_refused(changes: dict[str, object]) -> None:
     """With exit 3 and the figure, and its zones are not offered."""
     prices = book(**changes)
     with pytest.raises(WrongPrice, match="v3-8 in us-central1") as refused:
-        prices.rate(accelerator("v3-8"), ZONE, spot=False)
+        prices.rate(accelerator("v3-8"), ZONE, terms=Provisioning.ON_DEMAND)
     assert (refused.value.exit_code, "--refresh" in refused.value.hint) == (3, True)
     assert ZONE not in prices.zones(accelerator("v3-8"))
     with pytest.raises(RefusedByBudget):
-        zone_candidates(accelerator("v3-8"), [ZONE], prices, spot=False)
+        zone_candidates(accelerator("v3-8"), [ZONE], prices, terms=Provisioning.ON_DEMAND)
 
 
 def test_a_spot_price_above_the_one_on_demand_is_refused() -> None:
     """It cannot be one."""
     with pytest.raises(WrongPrice, match="spot"):
-        book(spot_usd=Decimal(9)).rate(accelerator("v3-8"), ZONE, spot=True)
+        book(spot_usd=Decimal(9)).rate(accelerator("v3-8"), ZONE, terms=Provisioning.SPOT)
 
 
 def test_a_zone_without_a_spot_price_is_refused_by_the_budget_not_as_usage() -> None:
     """us-east1-d has a v3-8 and no spot price: exit 3; Mars has none at all."""
     with pytest.raises(UnknownPrice, match="spot tpu v3-8"):
-        zone_candidates(accelerator("v3-8"), ["us-east1-d"], catalog_prices(), spot=True)
+        zone_candidates(accelerator("v3-8"), ["us-east1-d"], catalog_prices(), terms=Provisioning.SPOT)
 
 
 def aged(today: date, *live: PriceRow) -> PriceBook:
@@ -113,15 +113,15 @@ def aged(today: date, *live: PriceRow) -> PriceBook:
 def test_a_price_too_old_is_refused_until_it_is_refreshed() -> None:
     """July's list prices hold in November and not in February; its spot prices do not hold in November."""
     item = accelerator("v3-8")
-    assert aged(TODAY).rate(item, ZONE, spot=False).as_of == date(2026, 7, 16)
+    assert aged(TODAY).rate(item, ZONE, terms=Provisioning.ON_DEMAND).as_of == date(2026, 7, 16)
     with pytest.raises(StalePrice, match="2026-07-16") as refused:
-        aged(TODAY).zones(item, spot=True)
+        aged(TODAY).zones(item, terms=Provisioning.SPOT)
     assert "--refresh" in refused.value.hint
     with pytest.raises(StalePrice):
         aged(TODAY + timedelta(days=90)).zones(item)
     row = next(row for row in catalog_rows() if row.key == ("tpu", "v3-8", "us-central1"))
     live = dataclasses.replace(row, spot_usd=Decimal(3), as_of=TODAY, price_kind=PriceKind.LIVE, source="live")
-    spot = aged(TODAY, live).rate(item, ZONE, spot=True)
+    spot = aged(TODAY, live).rate(item, ZONE, terms=Provisioning.SPOT)
     assert spot.vm_usd_per_hour == 3
     assert (spot.kind, spot.as_of) == ("list", date(2026, 7, 30))  # its address is still the list's
 
@@ -132,7 +132,7 @@ def test_a_refresh_renews_all_that_a_launch_needs() -> None:
     mapped = [row for row in catalog_rows() if rules_for(row.kind, row.name)]
     live = [dataclasses.replace(row, as_of=later, price_kind=PriceKind.LIVE, source="live") for row in mapped]
     for name in ("v3-8", "t4", "a100-80"):
-        zone = aged(later, *live).zones(accelerator(name), spot=True)[0]
+        zone = aged(later, *live).zones(accelerator(name), terms=Provisioning.SPOT)[0]
         assert side_rates(aged(later, *live), zone).egress.kind is PriceKind.LIST
     with pytest.raises(StalePrice):
         side_rates(aged(date(2029, 1, 1), *live), ZONE)
@@ -143,8 +143,8 @@ def test_live_prices_come_first_and_lend_nothing_they_do_not_have() -> None:
     row = next(row for row in catalog_rows() if row.key == ("tpu", "v3-8", "us-central1"))
     live = dataclasses.replace(row, on_demand_usd=Decimal("8.25"), spot_usd=None, price_kind=PriceKind.LIVE)
     prices = PriceBook(catalog_rows(), [live, dataclasses.replace(live, region="mars-west1")])
-    assert prices.rate(accelerator("v3-8"), ZONE, spot=False).vm_usd_per_hour == Decimal("8.25")
-    assert prices.rate(accelerator("v3-8"), ZONE, spot=True).vm_usd_per_hour == Decimal("2.04")
+    assert prices.rate(accelerator("v3-8"), ZONE, terms=Provisioning.ON_DEMAND).vm_usd_per_hour == Decimal("8.25")
+    assert prices.rate(accelerator("v3-8"), ZONE, terms=Provisioning.SPOT).vm_usd_per_hour == Decimal("2.04")
     assert not [zone for zone in prices.zones(accelerator("v3-8")) if zone.startswith("mars")]
 
 
@@ -175,7 +175,7 @@ def test_what_would_fit_really_fits_and_a_hundredth_more_does_not(world: World) 
 
 def test_what_would_fit_says_so_when_nothing_does(world: World) -> None:
     """And still names a next step."""
-    runs = world.plan("v3-8", spot=True).runs
+    runs = world.plan("v3-8", provisioning=Provisioning.SPOT).runs
     assert what_would_fit(runs, Decimal("0.01"), catalog_prices()).startswith("nothing in the catalog fits")
 
 

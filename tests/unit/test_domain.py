@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from orchestrator.domain import names
-from orchestrator.domain.accelerators import accelerator, accelerators
+from orchestrator.domain.accelerators import Provisioning, accelerator, accelerators
 from orchestrator.domain.cost import side_lines, total_usd
 from orchestrator.domain.money import Rate, cents_up, usd
 from orchestrator.domain.plan import JOB_DAYS, LOG_BYTES, RESULTS_BYTES, attempt_labels, make_attempt, usage
@@ -25,7 +25,7 @@ def test_every_accelerator_has_a_price_with_source_and_date(name: str) -> None:
     """Somewhere it can be rented, at a positive price that says where it comes from."""
     zones = catalog_prices().zones(accelerator(name))
     assert zones
-    rate = catalog_prices().rate(accelerator(name), zones[0], spot=False)
+    rate = catalog_prices().rate(accelerator(name), zones[0], terms=Provisioning.ON_DEMAND)
     assert rate.usd_per_hour > 0
     assert rate.sources
     assert rate.as_of.year == 2026
@@ -42,29 +42,29 @@ def test_catalog_has_no_orphans() -> None:
 def test_rates_of_known_anchors() -> None:
     """v3-8 8.00, T4 0.35 on n1-standard-4 0.19, plus disk and address."""
     prices = catalog_prices()
-    tpu = prices.rate(accelerator("v3-8"), "us-central1-a", spot=False)
+    tpu = prices.rate(accelerator("v3-8"), "us-central1-a", terms=Provisioning.ON_DEMAND)
     assert (tpu.vm_usd_per_hour, tpu.extras_usd_per_hour) == (Decimal(8), Decimal("0.005"))
-    t4 = prices.rate(accelerator("t4"), "us-central1-a", spot=False)
+    t4 = prices.rate(accelerator("t4"), "us-central1-a", terms=Provisioning.ON_DEMAND)
     assert t4.vm_usd_per_hour == Decimal("0.35") + Decimal("0.189999")
     assert t4.extras_usd_per_hour == Decimal("0.005") + Decimal("0.1") * 100 / 730
-    two = prices.rate(accelerator("t4x2"), "us-central1-a", spot=False)
+    two = prices.rate(accelerator("t4x2"), "us-central1-a", terms=Provisioning.ON_DEMAND)
     assert two.vm_usd_per_hour == Decimal("0.35") * 2 + Decimal("0.379998")
-    assert prices.rate(accelerator("v3-8"), "us-central1-a", spot=True).vm_usd_per_hour == Decimal("2.04")
+    assert prices.rate(accelerator("v3-8"), "us-central1-a", terms=Provisioning.SPOT).vm_usd_per_hour == Decimal("2.04")
 
 
 def test_unknown_price_is_refused_never_zero() -> None:
     """No row, no spot price, a zone outside the row, a missing address price: all refusals."""
     prices = catalog_prices()
     with pytest.raises(UnknownPrice):
-        prices.rate(accelerator("v3-8"), "us-west4-a", spot=False)
+        prices.rate(accelerator("v3-8"), "us-west4-a", terms=Provisioning.ON_DEMAND)
     with pytest.raises(UnknownPrice, match="spot"):
-        prices.rate(accelerator("v3-8"), "us-east1-d", spot=True)
+        prices.rate(accelerator("v3-8"), "us-east1-d", terms=Provisioning.SPOT)
     with pytest.raises(UnknownPrice):
-        prices.rate(accelerator("v3-8"), "us-central1-c", spot=False)
+        prices.rate(accelerator("v3-8"), "us-central1-c", terms=Provisioning.ON_DEMAND)
     header = "kind,name,region,zones,unit,on_demand_usd,spot_usd,source,as_of\n"
     lone = PriceBook(read_rows(header + "tpu,v3-8,us-x1,us-x1-a,hour,8,2,test,2026-01-01\n"))
     with pytest.raises(UnknownPrice, match="ipv4"):
-        lone.rate(accelerator("v3-8"), "us-x1-a", spot=False)
+        lone.rate(accelerator("v3-8"), "us-x1-a", terms=Provisioning.ON_DEMAND)
     assert lone.zones(accelerator("v3-8")) == []
 
 
@@ -77,7 +77,7 @@ def test_wrong_accelerator_offers_the_nearest() -> None:
 
 def test_reservation_bounds_the_bill_to_the_last_kill(world: World) -> None:
     """On-demand price for the whole time and ten minutes more, plus all that is used besides, for spot too."""
-    [run] = world.admit("v3-8", spot=True, max_hours=Decimal(2))
+    [run] = world.admit("v3-8", provisioning=Provisioning.SPOT, max_hours=Decimal(2))
     attempt = world.ledger.attempt(run.id, 1)
     longest = attempt.reserve_rate.cost_usd(2 * 3600 + 600)
     assert attempt.rate.vm_usd_per_hour == Decimal("2.04")

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.claims import claim_about
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.errors import UsageError
@@ -95,7 +96,8 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 def ask(ledger: Ledger, sources: list[Source], images: float, **asked: Any) -> Extrapolation:
     """What `estimate --images .. --from ..` computes, with $300 of credit."""
     flags: dict[str, Any] = {
-        "test_images": None, "epochs": 3, "workload": None, "accelerators": (), "spot": False, "zones": ()
+        "test_images": None, "epochs": 3, "workload": None, "accelerators": (), "zones": (),
+        "provisioning": Provisioning.ON_DEMAND,
     }  # fmt: skip
     request = ExtrapolationRequest(images=int(images), **{**flags, **asked})
     money = money_view(ledger, Credit(amount_usd=Decimal(300), stated_at=NOW), NOW)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.plan import KILL_SLACK_S
 from orchestrator.domain.runs import AttemptState, RunState, Stage
 from orchestrator.errors import NotFound, PermissionDenied, UsageError
@@ -247,7 +248,7 @@ def test_closed_terminal_does_not_end_a_run(world: World) -> None:
 
 def test_vm_taken_back_while_it_is_installed_gets_a_new_attempt(world: World) -> None:
     """Preemption is preemption in every stage."""
-    [run] = world.admit("t4", spot=True)
+    [run] = world.admit("t4", provisioning=Provisioning.SPOT)
     taken: list[VmRef] = []
 
     def installing(_argv: Sequence[str]) -> CommandResult:

@@ -11,7 +11,7 @@ import pytest
 
 from infra.host.known import known_keys
 from orchestrator.cli.driving import count_billable
-from orchestrator.domain.accelerators import accelerator
+from orchestrator.domain.accelerators import Provisioning, accelerator
 from orchestrator.domain.hosts import HostAddress, parse_host
 from orchestrator.domain.names import bucket_of, work_dir
 from orchestrator.errors import HostKeyRejected, UsageError
@@ -65,13 +65,13 @@ def test_anything_else_is_refused_with_the_reason_and_the_form(text: str, why: s
 def test_a_run_on_a_host_costs_nothing_and_needs_no_money(tmp_path: Path) -> None:
     """Exactly $0 is reserved, also with creates frozen; what is rented beside it is priced as ever."""
     world = World(tmp_path)
-    plan = world.plan("host:me@box,t4", spot=True)
+    plan = world.plan("host:me@box,t4", provisioning=Provisioning.SPOT)
     host, vm = plan.attempts
     assert (host.zone, host.api, host.rate.words) == ("me@box", "host:me@box", "owned")
     assert (host.reserved_usd, host.rate.usd_per_hour, plan.lines[0]) == (Decimal(0), Decimal(0), [])
-    assert world.services.prices.parts(accelerator("host:me@box"), "me@box", spot=False) == []
+    assert world.services.prices.parts(accelerator("host:me@box"), "me@box", Provisioning.ON_DEMAND) == []
     assert plan.worst_case_usd == vm.reserved_usd > 0
-    assert [run.spec.spot for run in plan.runs] == [False, True]
+    assert [run.spec.provisioning for run in plan.runs] == [Provisioning.ON_DEMAND, Provisioning.SPOT]
     assert must_stop(replace(host, billed_from=world.clock.now()), world.clock.now()) is None
     world.ledger.set_frozen(Freeze(at=world.clock.now(), reason="more was billed"))
     world.admit("host:me@box")

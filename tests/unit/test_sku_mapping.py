@@ -55,6 +55,28 @@ def test_tpu_chips_are_counted_and_other_terms_are_not_taken() -> None:
     assert mapped("tpu", "v6e-1", *NEAR_V6E).rows == ()
 
 
+def test_flex_start_is_called_by_its_scheduler_and_nothing_near_it_is_taken() -> None:
+    """Without the prefix Tpu, on demand by its usage type; a row that has no such SKU keeps none."""
+    near = (
+        sku("DWS Calendar Mode V6e running in Columbus", "1.10"),
+        sku("Reserved DWS Defined Duration V6e running in Columbus", "1.11"),
+        sku("DWS Defined Duration V6e running in Columbus in Calendar Mode", "1.12"),
+        sku("Commitment v1: DWS Defined Duration V6e running in Columbus for 1 Year", "1.13", "Commit1Yr"),
+        sku("DWS Defined Duration V6e running in Columbus", "1.14", "Preemptible"),
+        sku("DWS Defined Duration V6e running in Columbus", "1.15", service=TPU),
+        sku("DWS Defined Duration TpuV6e running in Columbus", "1.16"),
+        sku("DWS Defined Duration V6e attached to Spot Preemptible VMs running in Columbus", "1.17"),
+        sku("DWS Defined Duration V5e running in Columbus", "0.60"),
+        sku("TpuV6e running in Columbus", "2.70"),
+    )
+    [without] = mapped("tpu", "v6e-4", *near).rows
+    assert (without.on_demand_usd, without.flex_usd) == (Decimal("10.80"), None)
+    [found] = mapped("tpu", "v6e-4", *near, sku("DWS Defined Duration V6e running in Columbus", "1.35")).rows
+    assert (found.on_demand_usd, found.flex_usd) == (Decimal("10.80"), Decimal("5.40"))
+    [old] = mapped("tpu", "v3-8", sku("Tpu-v3 accelerator running in Columbus", "8", service=TPU), *near).rows
+    assert old.flex_usd is None
+
+
 def test_old_tpus_are_devices_or_pods_and_their_preemptible_says_on_demand() -> None:
     """v2 and v3 of eight cores are devices, v4 are always pods; a pod's price is another."""
     skus = [

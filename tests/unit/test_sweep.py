@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.runs import AttemptState, Run, RunState, Stage
 from orchestrator.early_stop import Verdicts, spared_usd
 from orchestrator.errors import OverCap, UsageError
@@ -205,12 +206,13 @@ def test_round_of_which_no_run_left_a_record_decides_nothing(world: World) -> No
 
 def test_machine_of_the_users_is_paired_with_spot_vms(world: World) -> None:
     """It is no spot VM itself; the verdict is looked for all the same."""
-    runs = world.admit("host:me@box,t4", repeats=3, spot=True)
-    assert [run.spec.spot for run in runs[:2]] == [False, True]
+    runs = world.admit("host:me@box,t4", repeats=3, provisioning=Provisioning.SPOT)
+    assert [run.spec.provisioning for run in runs[:2]] == [Provisioning.ON_DEMAND, Provisioning.SPOT]
     for run in runs:
         if run.spec.repeat < 3:
-            steady_s = (1.0 if run.spec.spot else 3.0) + run.spec.repeat / 100
-            kind = "gpu" if run.spec.spot else "cpu"
+            rented = run.spec.provisioning is Provisioning.SPOT
+            steady_s = (1.0 if rented else 3.0) + run.spec.repeat / 100
+            kind = "gpu" if rented else "cpu"
             made = make_record(run.id, kind=kind, count=1, epoch_s=(9.0, *[steady_s] * 3), seed=run.spec.seed)
             path = write_record(world.home / run.id / "record.json", made)
             world.ledger.update_run(run.id, state=RunState.SUCCEEDED, stage=Stage.DONE, record=str(path))

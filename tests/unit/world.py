@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.deletejob import SchedulerJob
-from infra.killswitches import DeadlineTimer, MaxRunDuration
+from infra.killswitches import DeadlineTimer, MaxRunDuration, RunDuration
 from orchestrator.domain.accelerators import accelerator
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.runs import Run
@@ -155,6 +155,7 @@ class World:
             shells=self.shells,
             switches=(
                 MaxRunDuration(),
+                RunDuration(),
                 SchedulerJob(self.scheduler, self.tpu, self.clock, catalog_prices().all_zones("tpu")),
                 DeadlineTimer(self.tpu, "tpu"),
                 DeadlineTimer(self.gpu, "gpu"),

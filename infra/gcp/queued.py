@@ -1,0 +1,188 @@
+"""How is a TPU VM rented that is waited for, and kept for a limited time? Queued resources with a node of their name.
+
+Google's client (google-cloud-tpu 1.28.0) lacks `provisioningModel` and `runDuration`, so the create, and the look at
+what Google has committed to, are plain REST of v2alpha1; everything else goes through the client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from google.protobuf import json_format
+
+from infra.gcp import vms
+from infra.gcp.clients import CALL_TIMEOUT_S, GoogleClients
+from infra.gcp.errors import Doing, problem_of_operation, translate, translated
+from orchestrator.domain.accelerators import Provisioning
+from orchestrator.domain.names import MANAGED
+from orchestrator.errors import AccountError, NoCapacity, NotFound, OrchestratorError, UsageError
+from orchestrator.ports import Billable, Listing, Vm, VmRef, VmSpec, VmState
+
+if TYPE_CHECKING:
+    from google.cloud import tpu_v2
+    from google.rpc.status_pb2 import Status
+
+_HOST = "tpu.googleapis.com"
+_KIND = "queued resource"
+_STATES = {
+    "CREATING": VmState.QUEUED, "ACCEPTED": VmState.QUEUED, "WAITING_FOR_RESOURCES": VmState.QUEUED,
+    "FAILED": VmState.QUEUED, "PROVISIONING": VmState.CREATING, "ACTIVE": VmState.CREATING,
+    "SUSPENDING": VmState.PREEMPTED, "SUSPENDED": VmState.PREEMPTED, "DELETING": VmState.DELETING,
+}  # fmt: skip
+"""Of one whose node is not there. A FAILED one stays in the queue, and nothing comes of it any more."""
+_WAITING = frozenset({"CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "PROVISIONING"})
+_HOLDS_QUOTA_FOR_NOTHING = frozenset({"SUSPENDED", "FAILED"})
+
+
+@dataclass(frozen=True)
+class _Queued:
+    """What is read of a queued resource; its labels are those of its node."""
+
+    ref: VmRef
+    state: str
+    labels: Mapping[str, str]
+    created_at: datetime | None
+    error: Status
+
+    @property
+    def billable(self) -> Billable:
+        return Billable(_KIND, self.ref, self.state, self.labels)
+
+
+class QueuedResources:
+    """Queued resources of the TPU API. One that is SUSPENDED or FAILED holds its quota until it is deleted."""
+
+    def __init__(self, clients: GoogleClients) -> None:
+        self._clients = clients
+
+    def name(self, ref: VmRef) -> str:
+        """The full name of the one that is called like its node."""
+        return f"{self._location(ref.zone)}/queuedResources/{ref.name}"
+
+    def create(self, spec: VmSpec, node: tpu_v2.Node) -> str:
+        """Ask for the node as flex-start and return the operation's name. Raises what Google's clients raise."""
+        parent = self._location(spec.ref.zone)
+        asked_for = json_format.MessageToDict(type(node).pb(node))
+        body = {
+            "tpu": {"nodeSpec": [{"parent": parent, "nodeId": spec.ref.name, "node": asked_for}]},
+            "provisioningModel": "FLEX_START",
+        }
+        if spec.queued_until is not None:
+            body["queueingPolicy"] = {"validUntilTime": _rfc3339(spec.queued_until)}
+        if spec.run_ends_at is not None:
+            body["runDuration"] = {"terminationTime": _rfc3339(spec.run_ends_at)}
+        query = f"queuedResourceId={spec.ref.name}&requestId={spec.request_id}"
+        return str(self._clients.post(_HOST, f"/v2alpha1/{parent}/queuedResources?{query}", body)["name"])
+
+    def left(self, ref: VmRef) -> bool:
+        """Whether the queue has been left, by a node or for good; so has one that is not there.
+
+        Raises NoCapacity, QuotaExceeded or another error when nothing will come of it.
+        """
+        try:
+            found = self._get(ref)
+        except NotFound:
+            return True
+        if found.state == "FAILED":
+            cause = translate(problem_of_operation(found.error), Doing(f"create {ref.name}", ref.zone))
+            if isinstance(cause, NoCapacity | AccountError | UsageError):
+                raise cause
+            raise NoCapacity("such accelerator", [ref.zone], cause.sentence)
+        return found.state not in _WAITING
+
+    def vm(self, ref: VmRef) -> Vm:
+        """The VM whose node is not there. Raises NotFound when its queued resource is not either."""
+        found = self._get(ref)
+        return Vm(
+            ref=ref,
+            state=_STATES.get(found.state, VmState.UNKNOWN),
+            raw_state=found.state,
+            labels=found.labels,
+            workers=(),
+            created_at=found.created_at,
+            terminates_at=None,
+            provisioning=Provisioning.FLEX_START,
+        )
+
+    def holds(self, ref: VmRef) -> bool:
+        """Whether one is there for sure, so that its deletion is its node's. Raises nothing: deletes fail open."""
+        try:
+            self._get(ref)
+        except OrchestratorError:
+            return False
+        return True
+
+    def run_ends_at(self, ref: VmRef) -> datetime | None:
+        """When Google will delete its node, read back; None when it has not committed to a time."""
+        try:
+            with translated(f"look at the run duration of {ref.name}"):
+                found = self._clients.get(_HOST, f"/v2alpha1/{self.name(ref)}")
+        except NotFound:
+            return None
+        text = found.get("runDuration", {}).get("terminationTime")
+        return datetime.fromisoformat(text).astimezone(UTC) if text else None
+
+    def delete(self, ref: VmRef) -> None:
+        """Ask for its deletion, and its node's with it; absent is success. Raises UsageError for what is not ours.
+
+        While it is PROVISIONING Google refuses, which is Unavailable: to be asked again.
+        """
+        from google.cloud import tpu_v2
+
+        request = tpu_v2.DeleteQueuedResourceRequest(name=self.name(ref), force=True)
+        vms.delete(
+            ref, f"{_KIND} {ref.name}",
+            read=lambda: self._get(ref),
+            ends_anyway=lambda found: bool(found.state == "DELETING"),
+            ask=lambda: self._clients.nodes.delete_queued_resource(
+                request, retry=self._clients.retry, timeout=CALL_TIMEOUT_S
+            ),
+        )  # fmt: skip
+
+    def list(self) -> Listing:
+        """Ours in all zones, and those of others that hold quota for nothing."""
+        found: list[_Queued] = []
+        unreachable: list[str] = []
+        with translated("list queued resources in all zones"):
+            pager = self._clients.nodes.list_queued_resources(
+                parent=self._location("-"), retry=self._clients.retry, timeout=CALL_TIMEOUT_S
+            )
+            for page in pager.pages:
+                found += [_read(resource) for resource in page.queued_resources]
+                unreachable += [place.rsplit("/", 1)[-1] for place in page.unreachable]
+        ours = [one for one in found if one.labels.get(MANAGED) == "1"]
+        foreign = [one.billable for one in found if one not in ours and one.state in _HOLDS_QUOTA_FOR_NOTHING]
+        return Listing(tuple(one.billable for one in ours), tuple(unreachable), tuple(foreign))
+
+    def _get(self, ref: VmRef) -> _Queued:
+        with translated(f"look at the queued resource {ref.name}", zone=ref.zone):
+            return _read(
+                self._clients.nodes.get_queued_resource(
+                    name=self.name(ref), retry=self._clients.retry, timeout=CALL_TIMEOUT_S
+                )
+            )
+
+    def _location(self, zone: str) -> str:
+        return f"projects/{self._clients.project}/locations/{zone}"
+
+
+def _read(resource: tpu_v2.QueuedResource) -> _Queued:
+    # projects/P/locations/ZONE/queuedResources/NAME
+    parts = resource.name.split("/")
+    labels = [dict(wanted.node.labels) for wanted in resource.tpu.node_spec]
+    created = resource.create_time
+    return _Queued(
+        ref=VmRef(parts[3], parts[5]),
+        state=resource.state.state.name,
+        labels=labels[0] if labels else {},
+        created_at=datetime.fromtimestamp(created.timestamp(), UTC) if "create_time" in resource else None,
+        error=resource.state.failed_data.error,
+    )
+
+
+def _rfc3339(moment: datetime) -> str:
+    """In whole seconds: what is read back is not later than what was meant."""
+    return moment.astimezone(UTC).replace(microsecond=0).isoformat().replace("+00:00", "Z")
