@@ -108,19 +108,21 @@ class QueuedResources:
         )
 
     def holds(self, ref: VmRef) -> bool:
-        """Whether one is there for sure, so that its deletion is its node's. Raises nothing: deletes fail open."""
+        """Whether one of ours is surely there: its deletion is its node's. Raises nothing, as deletes fail open."""
         try:
-            self._get(ref)
+            return self._get(ref).labels.get(MANAGED) == "1"
         except OrchestratorError:
             return False
-        return True
 
     def run_ends_at(self, ref: VmRef) -> datetime | None:
-        """When Google will delete its node, read back; None when it has not committed to a time."""
+        """When Google will delete its node, read back; None when it has not committed to a time, or does not say.
+
+        Raises nothing: the node is seen all the same, and a switch without a time is not taken for armed.
+        """
         try:
             with translated(f"look at the run duration of {ref.name}"):
                 found = self._clients.get(_HOST, f"/v2alpha1/{self.name(ref)}")
-        except NotFound:
+        except OrchestratorError:
             return None
         text = found.get("runDuration", {}).get("terminationTime")
         return datetime.fromisoformat(text).astimezone(UTC) if text else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from infra.gcp.errors import Doing, problem_of_operation, translate, translated
 from infra.gcp.queued import QueuedResources
 from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.names import MANAGED
-from orchestrator.errors import CloudError, NotFound, Unavailable, UsageError
+from orchestrator.errors import CloudError, NotFound, OrchestratorError, Unavailable, UsageError
 from orchestrator.ports import Billable, HostKey, Listing, Vm, VmRef, VmSpec, VmState, Worker
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class TpuNodes:
                 raise UsageError(
                     f"{spec.ref.zone} has no {name}", "`orchestrate accelerators` lists where each can be had"
                 ) from cause
+        with suppress(NotFound):  # without the right to look there, nothing rented here could ever be proven gone
+            self._queued.vm(spec.ref)
 
     def create(self, spec: VmSpec) -> str:
         try:
@@ -110,7 +113,10 @@ class TpuNodes:
             for page in pager.pages:
                 found += [_billable(node) for node in page.nodes if node.labels.get(MANAGED) == "1"]
                 unreachable += [place.rsplit("/", 1)[-1] for place in page.unreachable]
-        queued = self._queued.list()
+        try:
+            queued = self._queued.list()
+        except OrchestratorError as cause:  # the nodes are seen all the same, and can be deleted
+            queued = Listing((), (f"the list of queued resources ({cause.sentence})",))
         lost = dict.fromkeys([*unreachable, *queued.unreachable])
         return Listing((*found, *queued.found), tuple(lost), queued.foreign)
 

@@ -13,6 +13,7 @@ from orchestrator.domain.names import request_id
 from orchestrator.domain.plan import KILL_SLACK_S, attempt_labels, queued_until, switches_needed
 from orchestrator.domain.runs import AttemptState
 from orchestrator.errors import (
+    AccountError,
     AlreadyExists,
     CloudError,
     HostBusy,
@@ -21,6 +22,7 @@ from orchestrator.errors import (
     NotFound,
     OrchestratorError,
     Preempted,
+    QuotaExceeded,
     Unavailable,
 )
 from orchestrator.guard import credit_for
@@ -115,9 +117,11 @@ def _create(ctx: RunContext, spec: VmSpec) -> None:
     """Ask for the VM; when the answer is lost, look before asking once more.
 
     The name is the same each time, so a second request cannot make a second VM; if the first failed for a lasting
-    reason, the second answer says so.
+    reason, the second answer says so. A refusal is one only where no answer was lost before it: what that request
+    asked for may be what the second one finds no quota for.
     """
     ctx.show("asking for the VM")
+    answer_lost = False
     for tries_left in reversed(range(CREATE_TRIES)):
         try:
             operation = ctx.provider.create(spec)
@@ -125,13 +129,15 @@ def _create(ctx: RunContext, spec: VmSpec) -> None:
             _adopt_or_refuse(ctx, ctx.provider.get(ctx.ref))
             return
         except Unavailable as cause:
+            answer_lost = True
             ctx.note(f"the answer to the create was lost: {cause.sentence}")
             if _appears(ctx):
                 return
             if not tries_left:
                 raise
         except OrchestratorError:
-            ctx.update_attempt(state=AttemptState.REFUSED)
+            if not answer_lost:
+                ctx.update_attempt(state=AttemptState.REFUSED)
             raise
         else:
             ctx.update_attempt(operation=operation)
@@ -211,7 +217,10 @@ def _wait_until_ready(ctx: RunContext) -> Vm:
 
 
 def _raise_if_failed(ctx: RunContext) -> None:
-    """Raise what the create operation ended with, if it failed."""
+    """Raise what the create operation ended with, if it failed.
+
+    An account's trouble may be ours in asking: then nobody knows how the create ended, and the VM may come to be.
+    """
     attempt = ctx.attempt
     if attempt.operation:
         try:
@@ -221,7 +230,8 @@ def _raise_if_failed(ctx: RunContext) -> None:
         except Unavailable:
             raise
         except OrchestratorError as cause:
-            ctx.update_attempt(state=AttemptState.REFUSED)  # a VM whose creation failed never ran and costs nothing
+            if isinstance(cause, QuotaExceeded) or not isinstance(cause, AccountError):
+                ctx.update_attempt(state=AttemptState.REFUSED)  # a VM whose creation failed never ran and costs nothing
             ctx.note(f"the create failed: {cause.sentence}")
             raise
 

@@ -17,7 +17,7 @@ from infra.gcp.compute import GpuInstances
 from infra.gcp.tpu import TpuNodes
 from infra.killswitches import MaxRunDuration
 from orchestrator.domain.accelerators import Provisioning
-from orchestrator.errors import Unauthenticated, Unavailable, UsageError
+from orchestrator.errors import PermissionDenied, Unauthenticated, Unavailable, UsageError
 from orchestrator.ports import VmRef, VmState
 from tests.contract.cloud import ROOT, LocalCloud
 from tests.contract.rigs import CloudRig
@@ -74,6 +74,28 @@ def test_a_delete_that_is_refused_for_now_is_asked_again(api: Api, http: int, lo
         rig.provider.delete(spec.ref)
     rig.provider.delete(spec.ref)
     rig.wait(lambda: rig.is_gone(spec.ref))
+
+
+def test_nodes_are_seen_though_queued_resources_are_not(local_cloud: LocalCloud) -> None:
+    """The list is incomplete then, which proves nothing, but what it shows can be deleted."""
+    rig = CloudRig("tpu", local_cloud, retry_s=5)
+    spec = rig.spec()
+    rig.ready(spec)
+    local_cloud.fault("tpu.queuedResources.list", "before", http=403)
+    with local_cloud.faults_counted():
+        listing = rig.provider.list_billable()
+    assert spec.ref in [item.ref for item in listing.found]
+    [unseen] = listing.unreachable
+    assert unseen.startswith("the list of queued resources (")
+    rig.provider.delete(spec.ref)
+
+
+def test_no_tpu_is_rented_whose_end_could_not_be_proven(local_cloud: LocalCloud) -> None:
+    """Absence is proven in both tables, so an account that may not look into one of them rents nothing."""
+    rig = CloudRig("tpu", local_cloud, retry_s=5)
+    local_cloud.fault("tpu.queuedResources.get", "before", http=403)
+    with local_cloud.faults_counted(), pytest.raises(PermissionDenied):
+        rig.provider.validate(rig.spec())
 
 
 def test_an_instance_ends_with_everything_that_bills(local_cloud: LocalCloud) -> None:

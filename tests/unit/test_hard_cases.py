@@ -14,7 +14,7 @@ import pytest
 from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.plan import KILL_SLACK_S
 from orchestrator.domain.runs import AttemptState, RunState, Stage
-from orchestrator.errors import NotFound, PermissionDenied, UsageError
+from orchestrator.errors import NotFound, PermissionDenied, QuotaExceeded, Unauthenticated, Unavailable, UsageError
 from orchestrator.guard import cost_so_far
 from orchestrator.ledger import Credit
 from orchestrator.pipeline import drive_all
@@ -60,6 +60,41 @@ def test_accepted_create_is_not_gone_before_it_is_visible(world: World) -> None:
     run = world.launch()
     assert (run.error_code, world.alive) == ("Stopped", 0)
     assert world.ledger.settled_usd() >= world.metered_usd(run)
+
+
+class LoginExpires(SeenLate):
+    """Nobody may ask how the create went; the VM comes all the same."""
+
+    def operation_done(self, ref: VmRef, operation: str) -> bool:
+        raise Unauthenticated("the login has expired")
+
+
+def test_a_create_that_could_not_be_asked_about_is_not_taken_for_refused(world: World) -> None:
+    """What may have lived is never booked at $0."""
+    world.tpu = LoginExpires(world.clock, api="tpu")
+    run = world.launch()
+    assert (run.error_code, world.alive) == ("Unauthenticated", 0)
+    assert world.ledger.settled_usd() >= world.metered_usd(run) > 0
+
+
+class LostThenNoQuota(SeenLate):
+    """The first create is accepted and its answer lost; the second finds the quota used: by the first."""
+
+    late_s = 50.0
+
+    def create(self, spec: VmSpec) -> str:
+        if self.calls("create"):
+            raise QuotaExceeded("the quota is used up")
+        super().create(spec)
+        raise Unavailable("the connection broke")
+
+
+def test_a_refusal_after_a_lost_answer_is_not_taken_for_one(world: World) -> None:
+    """The VM of the lost answer is waited for, ended and paid for."""
+    world.tpu = LostThenNoQuota(world.clock, api="tpu")
+    run = world.launch()
+    assert (run.error_code, world.alive) == ("QuotaExceeded", 0)
+    assert world.ledger.settled_usd() >= world.metered_usd(run) > 0
 
 
 class Denied(FakeVmProvider):
