@@ -190,12 +190,16 @@ class _Used:
     def _looking_for_it(self, ctx: RunContext) -> Iterator[None]:
         """Beside the stage: complete lists, until one shows the VM."""
         ref, pace, over = ctx.ref, ctx.services.pace, threading.Event()
+        self._timed.listed_at = self._timed.unlisted_at = None  # what was seen of an attempt before says nothing of it
 
         def listed() -> bool | None:
             if over.is_set():
                 raise Stopped("nobody looks any more")
             asked_at = ctx.now()
-            if any(item.ref == ref for item in complete_list(ctx.provider)):
+            is_there = any(item.ref == ref for item in complete_list(ctx.provider))
+            if over.is_set():
+                raise Stopped("the answer came too late")
+            if is_there:
                 self._timed.listed_at = ctx.now()
                 return True
             self._timed.unlisted_at = asked_at

@@ -69,6 +69,22 @@ def test_kill_switches_that_do_not_fire_are_a_fail_and_the_vm_is_torn_down(world
     assert attempt.settled_usd is not None
 
 
+def test_a_vm_that_never_was_is_in_no_list_and_what_was_seen_of_another_says_nothing(world: World) -> None:
+    """A stock-out is told once, as what it is; a list that nobody could read is no list that lacked the VM."""
+    plan = _plan(world, "t4", simulated=True)
+    world.ledger.admit(plan.experiment, plan.runs, plan.attempts, plan.credit)
+    used, alone = plan.runs
+    world.gpu.capacity = dict.fromkeys(used.spec.zones, False)
+    timed = Timed(listed_at=used.created_at)
+    [done] = drive_all(world.services, [used], lambda _: None, world.stop, stages_of(used, timed))
+    assert timed.listed_at is None
+    checks = {one.check for one in findings(world.services, accelerator("t4"), done, alone, timed)}
+    assert ("t4 rent" in checks, "t4 lists" in checks) == (True, False)
+    world.ledger.update_attempt(used.id, done.attempt, seen_at=used.created_at)
+    told = {one.check: one for one in findings(world.services, accelerator("t4"), done, alone, Timed())}
+    assert (told["t4 lists"].verdict, "still lacked" in told["t4 lists"].fact) == (Verdict.WARN, False)
+
+
 def test_more_than_the_cap_is_refused_and_nothing_is_written(world: World) -> None:
     """The worst case of all VMs counts; the free credit bounds it too."""
     plan = _plan(world, "t4", simulated=True)
