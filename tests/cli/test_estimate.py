@@ -114,8 +114,8 @@ def test_a_stale_price_refuses_with_the_refresh_as_next_step(run_cli: Shell) -> 
 
 
 def test_refresh_keeps_live_prices_and_a_failing_one_loses_none(run_cli: Shell) -> None:
-    """The local cloud's catalog says what the list says, and the price of flex-start, which the list does not know; then
-    live prices are shown, and survive a refresh offline.
+    """The local cloud's catalog says what the list says, and prices of flex-start besides; then live prices are shown,
+    and survive a refresh offline.
     """
     try:
         done = run_cli("accelerators", "--refresh", "--json")
