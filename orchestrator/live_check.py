@@ -24,7 +24,16 @@ from orchestrator.domain.money import ZERO
 from orchestrator.domain.plan import KILL_SLACK_S, make_attempt, worst_case
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Run, Stage
-from orchestrator.errors import CloudError, DeadlineReached, NotFound, OrchestratorError, OverCap, Stopped, Unavailable
+from orchestrator.errors import (
+    CloudError,
+    DeadlineReached,
+    NotFound,
+    OrchestratorError,
+    OverCap,
+    Stopped,
+    Unavailable,
+    UsageError,
+)
 from orchestrator.launch import LaunchFlags, Plan, make_plan
 from orchestrator.ledger import Ledger
 from orchestrator.pipeline import STAGES, Stages
@@ -95,6 +104,12 @@ def plan_check(
     """A launch of two runs of each accelerator, the second shorter. Raises UsageError, UnknownPrice, or OverCap when
     the worst case of all of them exceeds `max_usd` or the free credit.
     """
+    for item in map(accelerator, names):
+        if item.spot_only:
+            raise UsageError(
+                f"--accel: {item.name} ({item.machine_type}) is not rented on demand, and the check rents nothing else",
+                "name another one, or none for the cheapest (`orchestrate accelerators`)",
+            )
     hours = _SIMULATED_HOURS if simulated else _HOURS
     flags = LaunchFlags(
         names, WORKLOAD, epochs=EPOCHS, batch_sizes=(BATCH,), data_sizes=(SAMPLES,), repeats=len(hours),

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 # In one thread, here: doctor asks from many at once, which these packages do not take while they are being imported.
-from google.cloud import billing_v1, cloudquotas_v1, compute_v1, resourcemanager_v3, service_usage_v1, storage  # noqa: F401
+from google.cloud import billing_v1, cloudquotas_v1, compute_v1, resourcemanager_v3, service_usage_v1, storage, tpu_v2  # noqa: F401
 from google.cloud.billing import budgets_v1  # noqa: F401
 
 from infra.gcp.clients import CALL_TIMEOUT_S, GoogleClients

@@ -116,7 +116,9 @@ class SchedulerAccount:
 
 @dataclass(frozen=True)
 class Idle:
-    """An address that nothing uses, a disk without a VM, or a stopped instance, in a zone or region."""
+    """An address that nothing uses, a disk without a VM, a stopped instance, or a queued resource without a node, in a
+    zone or region.
+    """
 
     kind: str
     name: str

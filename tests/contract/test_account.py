@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -241,3 +243,15 @@ def test_an_address_that_nothing_uses_is_seen(account: GoogleAccount, cloud: Loc
     with pytest.raises(Unavailable):
         account.idle()
     cloud.control("zones/unreachable", {"zone": "us-central1-f", "unreachable": False})
+
+
+def test_what_is_left_in_a_queue_is_seen(account: GoogleAccount, cloud: LocalCloud) -> None:
+    """It waited in vain; one that still waits is in use."""
+    rig = CloudRig("flex", cloud, retry_s=0.5)
+    rig.no_capacity("us-east5-b")
+    waits, spec = rig.spec("us-east5-b"), rig.spec("us-east5-b")
+    for one in (waits, replace(spec, queued_until=rig.now() + timedelta(seconds=2))):
+        rig.provider.create(one)
+    left = rig.wait(lambda: [one for one in account.idle() if one.kind == "queued resource"])
+    assert left == [Idle("queued resource", spec.ref.name, "us-east5-b", True)]
+    rig.clear()

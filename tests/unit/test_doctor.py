@@ -174,6 +174,14 @@ def test_what_a_scheduler_job_depends_on(changes: dict[str, Any], verdict: Verdi
         ([], PASS, "no unused address"),
         ([Idle("address", "ip", "us-west1", False)], WARN, "gcloud compute addresses delete ip --region=us-west1"),
         ([Idle("disk", "d", "us-west1-a", False)], WARN, "never deleted by this tool: disk d in us-west1-a"),
+        ([Idle("disk", "d", "us-west1", False)], WARN, "gcloud compute disks delete d --region=us-west1"),
+        ([Idle("disk", "d", "us-west1-a", False)], WARN, "gcloud compute disks delete d --zone=us-west1-a"),
+        ([Idle("address", "ip", "global", False)], WARN, "gcloud compute addresses delete ip --global"),
+        (
+            [Idle("queued resource", "q", "us-west4-a", False)],
+            WARN,
+            "q in us-west4-a (holds quota until it is deleted)",
+        ),
         ([Idle("instance", "oc-x", "us-west1-a", True)], WARN, "`orchestrate teardown --all`"),
     ],
 )

@@ -14,7 +14,7 @@ from orchestrator.domain.account import Quota
 from orchestrator.domain.plan import KILL_SLACK_S
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.runs import Run, RunState
-from orchestrator.errors import OverCap
+from orchestrator.errors import OverCap, UsageError
 from orchestrator.launch import Plan
 from orchestrator.live_check import LEFT_ALONE, USED, Timed, cheapest, plan_check, stages_of
 from orchestrator.live_findings import findings
@@ -95,6 +95,13 @@ def test_more_than_the_cap_is_refused_and_nothing_is_written(world: World) -> No
         _plan(world, "t4", simulated=True, max_usd=just_less)
     assert "--max-usd" in caught.value.hint
     assert world.ledger.runs() == []
+
+
+def test_what_is_rented_as_spot_alone_is_refused_by_what_doctor_can_do(world: World) -> None:
+    """It has no flag --spot to advise."""
+    with pytest.raises(UsageError, match=r"h100 .* is not rented on demand") as caught:
+        _plan(world, "h100")
+    assert "--spot" not in caught.value.hint
 
 
 def test_the_cheapest_that_a_quota_allows() -> None:
