@@ -248,17 +248,26 @@ def silent_costs(found: Sequence[Idle], _known: Known) -> list[Finding]:
     foreign = [one for one in found if not one.is_ours]
     if foreign:
         first = foreign[0]
-        plural = {"address": "addresses", "disk": "disks", "instance": "instances"}[first.kind]
-        where = f"--{'region' if first.kind == 'address' else 'zone'}={first.place}"
-        where = "--global" if first.place == "global" else where
-        step = f"if nobody needs it: `gcloud compute {plural} delete {first.name} {where}`"
+        is_zone = region_of(first.place).count("-") == 1  # us-central1-a; disks may be of a region too
+        where = "--global" if first.place == "global" else f"--{'zone' if is_zone else 'region'}={first.place}"
+        step = f"if nobody needs it: `gcloud compute {_IN_GCLOUD[first.kind]} delete {first.name} {where}`"
         fact = f"not ours, in no use, and never deleted by this tool: {_named(foreign)}"
         findings.append(Finding(check, WARN, fact, step))
-    return findings or [Finding(check, PASS, "no unused address, no disk without a VM, no stopped instance")]
+    nothing = "no unused address, no disk without a VM, no stopped instance, nothing left in a queue"
+    return findings or [Finding(check, PASS, nothing)]
+
+
+_IN_GCLOUD = {
+    "address": "addresses", "disk": "disks", "instance": "instances", "queued resource": "tpus queued-resources",
+}  # fmt: skip
 
 
 def _named(found: Sequence[Idle]) -> str:
-    return ", ".join(f"{one.kind} {one.name} in {one.place}" for one in found)
+    held = "holds quota until it is deleted"
+    return ", ".join(
+        f"{one.kind} {one.name} in {one.place}" + (f" ({held})" if one.kind == "queued resource" else "")
+        for one in found
+    )
 
 
 def clock(skew_s: float, _known: Known) -> list[Finding]:

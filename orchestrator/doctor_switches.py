@@ -24,6 +24,8 @@ def worker(found: ServiceAccount, known: Known) -> list[Finding]:
         elif not may:
             fact = f"{found.email}, which VMs run as, has {held} on the project and so may not delete {title} VMs"
             findings.append(Finding(check, FAIL, fact, _grant(known, found.email, _ROLES[kind])))
+        elif kind == "tpu":
+            findings += _of_queued(check, found, known)
     return findings or [Finding(check, PASS, f"VMs may delete themselves: {found.email} has {', '.join(found.roles)}")]
 
 
@@ -38,7 +40,6 @@ def scheduler(found: SchedulerAccount | None, known: Known) -> list[Finding]:
         f"`gcloud iam service-accounts add-iam-policy-binding {email} --member=user:YOU "
         "--role=roles/iam.serviceAccountUser`"
     )
-    agent_role = _grant(known, found.agent, _AGENT_ROLE)
     asked: list[tuple[bool | None, str, str, str]] = [
         (found.usable, f"{email} is there", f"{email}, as which jobs call, is not there or disabled", create),
         (
@@ -48,19 +49,32 @@ def scheduler(found: SchedulerAccount | None, known: Known) -> list[Finding]:
             _grant(known, email, _ROLES["tpu"]),
         ),
         (found.may_act_as, f"you may use {email}", f"you may not make jobs that call as {email}", use),
-        (
-            found.agent_may_sign,
-            f"{found.agent} may sign for it",
-            f"{found.agent} may not sign for {email}, so a job's request would carry no token",
-            agent_role,
-        ),
     ]
     findings = [Finding(check, FAIL, fact, step) for may, _, fact, step in asked if may is False]
     unseen = [what for may, what, _, _ in asked if may is None]
+    proof = "each launch of a TPU proves it by a test request, or rents none"
     if unseen:
-        fact = f"not seen from here: whether {'; whether '.join(unseen)}"
-        findings.append(Finding(check, WARN, fact, "each launch of a TPU proves it by a test request, or rents none"))
+        findings.append(Finding(check, WARN, f"not seen from here: whether {'; whether '.join(unseen)}", proof))
+    if not found.agent_signs:
+        fact = (
+            f"no role on the project lets {found.agent} sign for {email}; unless another does, a job's request "
+            "carries no token"
+        )
+        findings.append(Finding(check, WARN, fact, f"{proof}; to be sure: {_grant(known, found.agent, _AGENT_ROLE)}"))
+    if found.account.may_delete.get("tpu"):
+        findings += _of_queued(check, found.account, known)
     return findings or [Finding(check, PASS, f"jobs may delete TPU VMs: they call as {email}, which has {held}")]
+
+
+def _of_queued(check: str, found: ServiceAccount, known: Known) -> list[Finding]:
+    """Of an account that may delete TPU nodes, by a custom role perhaps no more than these."""
+    if found.may_delete.get("queued") or not any(item.flex_start_zones for item in known.accelerators):
+        return []
+    fact = (
+        f"{found.email} ({', '.join(found.roles)}) may delete TPU nodes, but lacks `tpu.queuedResources.delete`, which "
+        "`launch --flex-start` needs too: there a TPU is refused once it has booted"
+    )
+    return [Finding(check, WARN, fact, "add it to its custom role, or launch without --flex-start")]
 
 
 def _grant(known: Known, email: str, role: str) -> str:

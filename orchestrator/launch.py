@@ -19,11 +19,11 @@ from orchestrator.domain.names import new_id
 from orchestrator.domain.plan import (
     KILL_SLACK_S,
     PARALLEL_RUNS,
-    QUEUE_SHARE,
     DataChoice,
     LaunchRequest,
     check_accelerators,
     check_max_hours,
+    flex_start_note,
     make_attempt,
     make_runs,
     worst_case,
@@ -156,9 +156,8 @@ def make_plan(
         raise UsageError("--learning-rate: nan is no rate", "for example 0.001; without it the workload's own is used")
     check_max_hours(flags.max_hours)
     checkpoint_every = _checkpoint_every(flags, notes)
-    if flags.provisioning is Provisioning.FLEX_START:
-        share = f"{QUEUE_SHARE:.0%} of the {flags.max_hours} h"
-        notes.append(f"flex-start: up to {share} may pass in the queue, where nothing bills")
+    if flags.provisioning is Provisioning.FLEX_START and any(item.is_rented for item in chosen):
+        notes.append(flex_start_note(flags.max_hours, simulated=simulated))
     if flags.epochs == 1 and len(chosen) > 1:
         notes.append("one epoch has no steady state: nothing can be compared; --epochs 3 or more can")
     if simulated and len({item.is_rented for item in chosen}) > 1:

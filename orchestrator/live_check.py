@@ -24,7 +24,16 @@ from orchestrator.domain.money import ZERO
 from orchestrator.domain.plan import KILL_SLACK_S, make_attempt, worst_case
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Run, Stage
-from orchestrator.errors import CloudError, DeadlineReached, NotFound, OrchestratorError, OverCap, Stopped, Unavailable
+from orchestrator.errors import (
+    CloudError,
+    DeadlineReached,
+    NotFound,
+    OrchestratorError,
+    OverCap,
+    Stopped,
+    Unavailable,
+    UsageError,
+)
 from orchestrator.launch import LaunchFlags, Plan, make_plan
 from orchestrator.ledger import Ledger
 from orchestrator.pipeline import STAGES, Stages
@@ -95,6 +104,12 @@ def plan_check(
     """A launch of two runs of each accelerator, the second shorter. Raises UsageError, UnknownPrice, or OverCap when
     the worst case of all of them exceeds `max_usd` or the free credit.
     """
+    for item in map(accelerator, names):
+        if item.spot_only:
+            raise UsageError(
+                f"--accel: {item.name} ({item.machine_type}) is not rented on demand, and the check rents nothing else",
+                "name another one, or none for the cheapest (`orchestrate accelerators`)",
+            )
     hours = _SIMULATED_HOURS if simulated else _HOURS
     flags = LaunchFlags(
         names, WORKLOAD, epochs=EPOCHS, batch_sizes=(BATCH,), data_sizes=(SAMPLES,), repeats=len(hours),
@@ -190,12 +205,16 @@ class _Used:
     def _looking_for_it(self, ctx: RunContext) -> Iterator[None]:
         """Beside the stage: complete lists, until one shows the VM."""
         ref, pace, over = ctx.ref, ctx.services.pace, threading.Event()
+        self._timed.listed_at = self._timed.unlisted_at = None  # what was seen of an attempt before says nothing of it
 
         def listed() -> bool | None:
             if over.is_set():
                 raise Stopped("nobody looks any more")
             asked_at = ctx.now()
-            if any(item.ref == ref for item in complete_list(ctx.provider)):
+            is_there = any(item.ref == ref for item in complete_list(ctx.provider))
+            if over.is_set():
+                raise Stopped("the answer came too late")
+            if is_there:
                 self._timed.listed_at = ctx.now()
                 return True
             self._timed.unlisted_at = asked_at

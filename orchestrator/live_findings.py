@@ -49,7 +49,8 @@ def _of_used(services: Services, run: Run, timed: Timed) -> Iterator[_Check]:
     if ready_at is not None:
         ssh = f", SSH after {_s(asked_at, timed.ssh_at)}" if timed.ssh_at else ""
         yield "boot", PASS, f"ready {_s(asked_at, ready_at)} after the create was answered{ssh}"
-    yield _of_listing(services, timed, asked_at)
+    if attempt.seen_at is not None:
+        yield _of_listing(services, timed, asked_at)
     if attempt.proven_at is not None:
         yield from _of_work(services, run, attempt, timed, events, why)
     if run.stage is Stage.DONE:
@@ -84,6 +85,8 @@ def _of_work(
 def _of_listing(services: Services, timed: Timed, asked_at: datetime) -> _Check:
     """A list that lags behind more than teardown waits could hide a VM: that is what FAIL means here."""
     patience_s, check = services.pace.late_create_s, "lists"
+    if timed.listed_at is None and timed.unlisted_at is None:
+        return check, WARN, "no complete list was answered while the VM was made"
     lacked_s = (timed.unlisted_at - asked_at).total_seconds() if timed.unlisted_at else 0.0
     if lacked_s > patience_s or timed.listed_at is None:
         return (

@@ -74,7 +74,7 @@ def write_live(home: Path, rows: Sequence[PriceRow]) -> Path:
 
 
 def changes(dated: Iterable[PriceRow], live: Iterable[PriceRow]) -> list[PriceChange]:
-    """What differs, in the order of the live rows. What only one of the two knows is a difference where spot is."""
+    """What differs, in the order of the live rows. What only one of the two knows is a difference, as of spot."""
     known = {row.key: row for row in dated}
     found = []
     for new in live:
@@ -82,6 +82,7 @@ def changes(dated: Iterable[PriceRow], live: Iterable[PriceRow]) -> list[PriceCh
         for label, before, now in (
             ("", old.on_demand_usd if old else None, new.on_demand_usd),
             (" spot", old.spot_usd if old else None, new.spot_usd),
+            (" flex-start", old.flex_usd if old else None, new.flex_usd),
         ):
             # Google's figures have nine decimals, the list's six.
             if (before is None) != (now is None) or (before and now and abs(now / before - 1) > Decimal("0.00001")):

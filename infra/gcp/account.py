@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any
 
 # In one thread, here: doctor asks from many at once, which these packages do not take while they are being imported.
-from google.cloud import billing_v1, cloudquotas_v1, compute_v1, resourcemanager_v3, service_usage_v1, storage  # noqa: F401
+from google.cloud import billing_v1, cloudquotas_v1, compute_v1, resourcemanager_v3, service_usage_v1, storage, tpu_v2  # noqa: F401
 from google.cloud.billing import budgets_v1  # noqa: F401
 
 from infra.gcp.clients import CALL_TIMEOUT_S, GoogleClients
@@ -22,6 +22,7 @@ from orchestrator.domain.account import (
     Billing,
     BucketFacts,
     BudgetAlert,
+    Deleted,
     GpuAllowance,
     Idle,
     Permission,
@@ -127,10 +128,9 @@ class GoogleAccount:
     def scheduler(self) -> SchedulerAccount:
         email, policy, project = self._scheduler or self._worker_email(), self._policy(), self.project()
         agent = f"service-{project.number}@gcp-sa-cloudscheduler.iam.gserviceaccount.com"
-        signs = not ROLES_THAT_SIGN.isdisjoint(_roles(policy, agent))
-        may_sign = signs or (None if project.parent else False)
+        agent_signs = not ROLES_THAT_SIGN.isdisjoint(_roles(policy, agent))
         account = self._service_account(email, policy, project)
-        return SchedulerAccount(account, self._is_usable(email), self._may_act_as(email), agent, may_sign)
+        return SchedulerAccount(account, self._is_usable(email), self._may_act_as(email), agent, agent_signs)
 
     def idle(self) -> tuple[Idle, ...]:
         return idle(self._clients)
@@ -213,7 +213,7 @@ class GoogleAccount:
         roles = _roles(policy, email)
         held = self._held([role for role in roles if not role.startswith("roles/")])
         unseen = bool(project.parent) or held is None
-        may: dict[Literal["tpu", "gpu"], bool | None] = {}
+        may: dict[Deleted, bool | None] = {}
         for kind, enough in ROLES_THAT_DELETE.items():
             has = not enough.isdisjoint(roles) or DELETES[kind] in (held or ())
             may[kind] = True if has else None if unseen else False

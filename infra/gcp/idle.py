@@ -1,4 +1,4 @@
-"""What in the project bills although nothing uses it? Static addresses, disks and stopped instances, whoever's."""
+"""What in the project bills, or holds quota, although nothing uses it? Addresses, disks, stopped VMs, whoever's."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 
 from infra.gcp.clients import CALL_TIMEOUT_S, GoogleClients
 from infra.gcp.errors import translated
+from infra.gcp.queued import QueuedResources
 from orchestrator.domain.account import Idle
 from orchestrator.domain.names import MANAGED
-from orchestrator.errors import Unavailable
+from orchestrator.errors import ApiDisabled, Unavailable
 
 
 def idle(clients: GoogleClients) -> tuple[Idle, ...]:
@@ -24,7 +25,21 @@ def idle(clients: GoogleClients) -> tuple[Idle, ...]:
             clients, "instance", clients.instances.aggregated_list,
             lambda one: one.status in ("TERMINATED", "STOPPED", "SUSPENDED"),
         ),
+        *_queued(clients),
     )  # fmt: skip
+
+
+def _queued(clients: GoogleClients) -> Iterator[Idle]:
+    """Queued resources that hold quota for nothing; none where the TPU API is off."""
+    try:
+        look = QueuedResources(clients).list()
+    except ApiDisabled:
+        return
+    if look.unreachable:
+        raise Unavailable("no answer from " + ", ".join(look.unreachable))
+    for one in (*look.found, *look.foreign):
+        if one.state in ("SUSPENDED", "FAILED"):
+            yield Idle(one.kind, one.ref.name, one.ref.zone, one.labels.get(MANAGED) == "1")
 
 
 def _of_kind(clients: GoogleClients, kind: str, ask: Any, is_idle: Callable[[Any], bool]) -> Iterator[Idle]:

@@ -7,7 +7,8 @@ lets the adapters work.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+
+from orchestrator.domain.account import Deleted
 
 
 @dataclass(frozen=True)
@@ -87,28 +88,31 @@ ACT_AS = PermissionNeed("iam.serviceAccounts.actAs", "let VMs run as their servi
 
 LOOKS = (
     "resourcemanager.projects.get", "resourcemanager.projects.getIamPolicy", "serviceusage.services.get",
-    "cloudquotas.quotas.get", "compute.regions.list", "iam.roles.get", "iam.serviceAccounts.get",
+    "serviceusage.services.use", "cloudquotas.quotas.get", "compute.regions.list", "iam.roles.get",
+    "iam.serviceAccounts.get",
 )  # fmt: skip
-"""What `doctor` asks with besides. Budgets are the billing account's: `billing.budgets.list` is granted there."""
+"""What `doctor` asks with besides; `use` is for a user's credentials that name the project as theirs for quota. Budgets
+are the billing account's: `billing.budgets.list` is granted there."""
 
-ROLES_THAT_DELETE: dict[Literal["tpu", "gpu"], frozenset[str]] = {
-    "tpu": frozenset({"roles/owner", "roles/editor", "roles/tpu.admin"}),
+_TPU_ROLES = frozenset({"roles/owner", "roles/editor", "roles/tpu.admin"})
+ROLES_THAT_DELETE: dict[Deleted, frozenset[str]] = {
+    "tpu": _TPU_ROLES, "queued": _TPU_ROLES,
     "gpu": frozenset({
         "roles/owner", "roles/editor", "roles/compute.admin", "roles/compute.instanceAdmin",
         "roles/compute.instanceAdmin.v1",
     }),
 }  # fmt: skip
 """Predefined roles with the permission below."""
-DELETES: dict[Literal["tpu", "gpu"], str] = {"tpu": "tpu.nodes.delete", "gpu": "compute.instances.delete"}
-"""What the VM's own timer needs, and of TPU nodes the scheduler's jobs."""
-_DELETES_QUEUED = "tpu.queuedResources.delete"
-"""What both need for TPUs that were queued for."""
+DELETES: dict[Deleted, str] = {
+    "tpu": "tpu.nodes.delete", "queued": "tpu.queuedResources.delete", "gpu": "compute.instances.delete",
+}  # fmt: skip
+"""What the VM's own timer needs, and of TPUs the scheduler's jobs; `queued`: of TPUs that were queued for."""
 WORKER = (
-    *DELETES.values(), _DELETES_QUEUED, "compute.disks.delete", "storage.buckets.get", "storage.objects.create",
+    *DELETES.values(), "compute.disks.delete", "storage.buckets.get", "storage.objects.create",
     "storage.objects.delete", "storage.objects.get", "storage.objects.list",
 )  # fmt: skip
 """What VMs need: their end, with the boot disk that goes with an instance, and their data, results and checkpoints."""
-SCHEDULER = (DELETES["tpu"], _DELETES_QUEUED)
+SCHEDULER = (DELETES["tpu"], DELETES["queued"])
 """What the account of the jobs needs: instances have a limit of their own."""
 ROLES_THAT_SIGN = frozenset({"roles/cloudscheduler.serviceAgent", "roles/iam.serviceAccountTokenCreator"})
 """Predefined roles with `iam.serviceAccounts.getAccessToken`. The first comes with the Cloud Scheduler API; without it

@@ -36,6 +36,7 @@ locals {
     "resourcemanager.projects.get",
     "resourcemanager.projects.getIamPolicy",
     "serviceusage.services.get",
+    "serviceusage.services.use",
     "storage.buckets.create",
     "storage.buckets.delete",
     "storage.buckets.get",

@@ -1,6 +1,6 @@
 # A third look from outside, without code of ours: a workflow that deletes what carries our label and is past its
 # deadline by more than any kill switch needs. It does not replace them, and it was never deployed (docs/limits.md).
-# A TPU that was queued for goes with its queued resource only, which this leaves to its run duration and its job.
+# A TPU node that was queued for goes with its queued resource only: its run duration and its job end it, this does not.
 
 resource "google_service_account" "janitor" {
   count = var.janitor ? 1 : 0

@@ -102,10 +102,19 @@ flex_start_option = click.option(
 
 
 def take_provisioning(typed: MutableMapping[str, Any]) -> Provisioning:
-    """The terms that `--spot` and `--flex-start` say; both flags are taken out. Raises click's UsageError for both."""
+    """The terms that `--spot` and `--flex-start` say; both flags are taken out. Raises click's UsageError for both.
+
+    One that was typed goes before the other in an experiment file.
+    """
+    from click.core import ParameterSource
+
     from orchestrator.domain.accelerators import Provisioning
 
+    source = click.get_current_context().get_parameter_source
+    is_typed = {name: source(name) is ParameterSource.COMMANDLINE for name in ("spot", "flex_start")}
     spot, flex_start = typed.pop("spot"), typed.pop("flex_start")
+    if spot and flex_start and any(is_typed.values()):
+        spot, flex_start = is_typed["spot"], is_typed["flex_start"]
     if spot and flex_start:
         raise click.UsageError("--spot and --flex-start are different terms: give one of them")
     if flex_start:

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
+Deleted = Literal["tpu", "queued", "gpu"]
+"""What a kill switch deletes: a TPU node, one with its queued resource, an instance."""
+
 
 @dataclass(frozen=True)
 class ProjectFacts:
@@ -86,13 +89,13 @@ class BudgetAlert:
 class ServiceAccount:
     """A service account, its roles on the project, and what it may delete by them.
 
-    `may_delete` says for `tpu` and `gpu`: True, False, or None when what decides is not seen: a custom role that may
-    not be read, or roles of a folder or an organization above the project.
+    `may_delete` says for `tpu`, `gpu` and TPUs that were `queued` for: True, False, or None when what decides is not
+    seen: a custom role that may not be read, or roles of a folder or an organization above the project.
     """
 
     email: str
     roles: tuple[str, ...]
-    may_delete: Mapping[Literal["tpu", "gpu"], bool | None]
+    may_delete: Mapping[Deleted, bool | None]
 
 
 @dataclass(frozen=True)
@@ -100,19 +103,22 @@ class SchedulerAccount:
     """In whose name Cloud Scheduler deletes TPU nodes, and what that takes besides; None where nobody could say.
 
     `usable`: the account is there and not disabled. `may_act_as`: whoever calls may make jobs that call as it. `agent`:
-    Cloud Scheduler's own account in the project, which signs for it when a job fires, if it may.
+    Cloud Scheduler's own account in the project, which signs for it when a job fires; `agent_signs`: by a role on the
+    project. Without one it still may, by a custom role or one on the account itself, which are not looked at.
     """
 
     account: ServiceAccount
     usable: bool | None
     may_act_as: bool | None
     agent: str
-    agent_may_sign: bool | None
+    agent_signs: bool
 
 
 @dataclass(frozen=True)
 class Idle:
-    """An address that nothing uses, a disk without a VM, or a stopped instance, in a zone or region."""
+    """An address that nothing uses, a disk without a VM, a stopped instance, or a queued resource without a node, in a
+    zone or region.
+    """
 
     kind: str
     name: str

@@ -37,6 +37,8 @@ PARALLEL_RUNS = 4
 """So many runs of a launch are driven at the same time."""
 QUEUE_SHARE = 0.5
 """So much of --max-hours may pass in the queue for flex-start; the rest is left to train."""
+QUEUE_HOURS_MIN = Decimal("0.1")
+"""As flex-start less is refused: the share counts from before kill switches are armed, which may take 90 s."""
 ZONE_CANDIDATES = 4
 """How many zones are tried before a launch gives up for want of capacity."""
 
@@ -109,6 +111,17 @@ def check_max_hours(max_hours: Decimal, flag: str = "--max-hours") -> Decimal:
             "a kill switch needs half a minute at least, and no VM is rented for more than a week",
         )
     return max_hours
+
+
+def flex_start_note(max_hours: Decimal, *, simulated: bool) -> str:
+    """What whoever launches as flex-start should know. Raises UsageError when no time would be left to wait in."""
+    if max_hours < QUEUE_HOURS_MIN and not simulated:  # nobody waits for minutes on the local cloud
+        raise UsageError(
+            f"--max-hours: {max_hours} is too little for --flex-start: {QUEUE_SHARE:.0%} of it is for the queue, and "
+            "arming the kill switches takes up to 90 s of that",
+            f"give {QUEUE_HOURS_MIN} at least, better hours",
+        )
+    return f"flex-start: up to {QUEUE_SHARE:.0%} of the {max_hours} h may pass in the queue, where nothing bills"
 
 
 def zone_candidates(

@@ -114,11 +114,14 @@ def test_a_stale_price_refuses_with_the_refresh_as_next_step(run_cli: Shell) -> 
 
 
 def test_refresh_keeps_live_prices_and_a_failing_one_loses_none(run_cli: Shell) -> None:
-    """The local cloud's catalog says what the list says; then live prices are shown, and survive a refresh offline."""
+    """The local cloud's catalog says what the list says, and prices of flex-start besides; then live prices are shown,
+    and survive a refresh offline.
+    """
     try:
         done = run_cli("accelerators", "--refresh", "--json")
         assert done.exit == 0, done.stderr
-        assert (done.json["refresh"]["changed"], done.json["refresh"]["unmapped"]) == ([], [])
+        assert done.json["refresh"]["unmapped"] == []
+        assert {one["item"].rpartition(" ")[2] for one in done.json["refresh"]["changed"]} == {"flex-start"}
         zones = [zone for item in done.json["accelerators"] for zone in item["zones"]]
         assert {zone["price_kind"] for zone in zones} == {"live"}
         assert {zone["as_of"] for zone in zones} == {datetime.now(UTC).date().isoformat()}

@@ -10,6 +10,7 @@ import click
 import pytest
 
 from orchestrator.cli.launch import launch
+from orchestrator.cli.parameters import take_provisioning
 from orchestrator.cli.reproduce import EXAMPLES
 from orchestrator.errors import UsageError
 from tests.cli.conftest import LOCAL, Shell
@@ -126,6 +127,22 @@ def test_wrong_file_is_refused_with_key_value_and_fix(read: Any, text: str, says
         read(text)
     assert says in refused.value.sentence
     assert hint in refused.value.hint
+
+
+def test_terms_that_were_typed_go_before_those_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though they are two flags; two that are typed, or two in a file, contradict each other."""
+    monkeypatch.chdir(tmp_path)
+
+    def terms(said: str, *flags: str) -> str:
+        Path("terms.toml").write_text(f'accel = "v5litepod-4"\n{said}')
+        with launch.make_context("launch", ["terms.toml", *flags]) as ctx:
+            return str(take_provisioning(ctx.params))
+
+    assert terms("spot = true", "--flex-start") == terms("flex_start = true") == "flex-start"
+    assert terms("flex_start = true", "--spot") == terms("spot = true") == "spot"
+    for said, flags in (("", ["--spot", "--flex-start"]), ("spot = true\nflex_start = true", [])):
+        with pytest.raises(click.UsageError, match="give one of them"):
+            terms(said, *flags)
 
 
 def test_file_that_is_not_there_and_missing_accelerator(read: Any, tmp_path: Path) -> None:

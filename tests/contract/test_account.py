@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -52,7 +54,7 @@ def test_an_account_in_order(account: GoogleAccount) -> None:
     assert {one.name for one in account.permissions() if not one.granted} == set()
     assert (account.gpus().limit, account.gpus().raisable) == (16, True)
     worker = account.worker()
-    assert (worker.roles, worker.may_delete) == (("roles/editor",), {"tpu": True, "gpu": True})
+    assert (worker.roles, worker.may_delete) == (("roles/editor",), {"tpu": True, "queued": True, "gpu": True})
     assert account.clock_skew_s() == 0
 
 
@@ -131,16 +133,18 @@ def test_a_missing_permission_stops_exactly_its_calls(account: GoogleAccount, cl
     assert [one.name for one in account.permissions() if not one.granted] == ["tpu.nodes.list"]
     assert account.worker().may_delete["tpu"] is True
     cloud.control("permissions", {"permission": "tpu.nodes.delete", "who": "worker", "denied": True})
-    assert account.worker().may_delete == {"tpu": False, "gpu": False}
+    assert set(account.worker().may_delete.values()) == {False}
 
 
 def test_what_a_scheduler_job_depends_on(account: GoogleAccount, cloud: LocalCloud) -> None:
     """The default account, one of its own with a custom role, and each thing that can be missing."""
     usual = account.scheduler()
     assert usual.account == account.worker()
-    assert (usual.usable, usual.may_act_as, usual.agent_may_sign) == (True, True, True)
+    assert (usual.usable, usual.may_act_as, usual.agent_signs) == (True, True, True)
     own = GoogleAccount(cloud.clients(retry_s=0.5), "orchestrate-scheduler@local-project.iam.gserviceaccount.com")
-    assert own.scheduler().account.may_delete == {"tpu": True, "gpu": False}
+    assert own.scheduler().account.may_delete == {"tpu": True, "queued": True, "gpu": False}
+    cloud.control("permissions", {"permission": "tpu.queuedResources.delete", "who": "scheduler", "denied": True})
+    assert own.scheduler().account.may_delete == {"tpu": True, "queued": False, "gpu": False}
     for permission, who in (
         ("tpu.nodes.delete", "scheduler"), ("iam.serviceAccounts.actAs", "user"),
         ("iam.serviceAccounts.getAccessToken", "agent"),
@@ -148,7 +152,7 @@ def test_what_a_scheduler_job_depends_on(account: GoogleAccount, cloud: LocalClo
         cloud.control("permissions", {"permission": permission, "who": who, "denied": True})
     found = own.scheduler()
     assert found.account.may_delete["tpu"] is False
-    assert (found.usable, found.may_act_as, found.agent_may_sign) == (True, False, False)
+    assert (found.usable, found.may_act_as, found.agent_signs) == (True, False, False)
     for permission in ("iam.roles.get", "iam.serviceAccounts.get"):
         cloud.control("permissions", {"permission": permission, "denied": True})
     found = own.scheduler()
@@ -239,3 +243,15 @@ def test_an_address_that_nothing_uses_is_seen(account: GoogleAccount, cloud: Loc
     with pytest.raises(Unavailable):
         account.idle()
     cloud.control("zones/unreachable", {"zone": "us-central1-f", "unreachable": False})
+
+
+def test_what_is_left_in_a_queue_is_seen(account: GoogleAccount, cloud: LocalCloud) -> None:
+    """It waited in vain; one that still waits is in use."""
+    rig = CloudRig("flex", cloud, retry_s=0.5)
+    rig.no_capacity("us-east5-b")
+    waits, spec = rig.spec("us-east5-b"), rig.spec("us-east5-b")
+    for one in (waits, replace(spec, queued_until=rig.now() + timedelta(seconds=2))):
+        rig.provider.create(one)
+    left = rig.wait(lambda: [one for one in account.idle() if one.kind == "queued resource"])
+    assert left == [Idle("queued resource", spec.ref.name, "us-east5-b", True)]
+    rig.clear()

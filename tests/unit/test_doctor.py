@@ -136,13 +136,25 @@ def test_a_vm_that_may_not_delete_itself_fails() -> None:
     assert _one(switches.worker(custom, BOTH))[0] is WARN
 
 
+def test_what_may_delete_nodes_alone_is_not_enough_for_flex_start() -> None:
+    """A custom role may have the one right and not the other; said where something is asked for that is queued for."""
+    nodes_alone = ServiceAccount("w@x", ("projects/p/roles/mine",), {"tpu": True, "queued": False, "gpu": True})
+    wide = replace(BOTH, accelerators=(accelerator("v5litepod-4"),))
+    asked = SchedulerAccount(nodes_alone, True, True, "agent@x", True)
+    for got, text in (_one(switches.worker(nodes_alone, wide)), _one(switches.scheduler(asked, wide))):
+        assert (got, "`launch --flex-start` needs too" in text) == (WARN, True), text
+    assert [one.verdict for one in switches.worker(nodes_alone, BOTH)] == [PASS], "none of them can be queued for"
+    both = replace(nodes_alone, may_delete={"tpu": True, "queued": True})
+    assert _one(switches.worker(both, wide))[0] is PASS
+
+
 @pytest.mark.parametrize(
     ("changes", "verdict", "says"),
     [
         ({}, PASS, "jobs may delete TPU VMs: they call as s@x.gserviceaccount.com, which has projects/p/roles/mine"),
         ({"usable": False}, FAIL, "gcloud iam service-accounts create s --project=my-project"),
         ({"may_act_as": False}, FAIL, "service-accounts add-iam-policy-binding s@x.gserviceaccount.com"),
-        ({"agent_may_sign": False}, FAIL, "--member=serviceAccount:agent@x --role=roles/cloudscheduler.serviceAgent"),
+        ({"agent_signs": False}, WARN, "--member=serviceAccount:agent@x --role=roles/cloudscheduler.serviceAgent"),
         ({"account": ServiceAccount("s@x", (), {"tpu": False})}, FAIL, "--member=serviceAccount:s@x --role=roles/tpu"),
         ({"usable": None, "may_act_as": None}, WARN, "is there; whether you may use s@x"),
     ],
@@ -162,6 +174,14 @@ def test_what_a_scheduler_job_depends_on(changes: dict[str, Any], verdict: Verdi
         ([], PASS, "no unused address"),
         ([Idle("address", "ip", "us-west1", False)], WARN, "gcloud compute addresses delete ip --region=us-west1"),
         ([Idle("disk", "d", "us-west1-a", False)], WARN, "never deleted by this tool: disk d in us-west1-a"),
+        ([Idle("disk", "d", "us-west1", False)], WARN, "gcloud compute disks delete d --region=us-west1"),
+        ([Idle("disk", "d", "us-west1-a", False)], WARN, "gcloud compute disks delete d --zone=us-west1-a"),
+        ([Idle("address", "ip", "global", False)], WARN, "gcloud compute addresses delete ip --global"),
+        (
+            [Idle("queued resource", "q", "us-west4-a", False)],
+            WARN,
+            "q in us-west4-a (holds quota until it is deleted)",
+        ),
         ([Idle("instance", "oc-x", "us-west1-a", True)], WARN, "`orchestrate teardown --all`"),
     ],
 )

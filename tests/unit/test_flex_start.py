@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.domain.accelerators import Provisioning, accelerator
 from orchestrator.domain.fields import to_json
-from orchestrator.domain.plan import QUEUE_SHARE
+from orchestrator.domain.plan import QUEUE_SHARE, flex_start_note
 from orchestrator.domain.prices import PriceBook, PriceKind, catalog_prices
 from orchestrator.domain.runs import RunState
 from orchestrator.errors import UsageError, WrongPrice
@@ -70,6 +70,19 @@ def test_a_lost_answer_does_not_queue_twice(world: World) -> None:
     run = world.launch("v5litepod-4", provisioning=FLEX)
     assert (run.state, len(world.ledger.attempts(run.id)), held(world)) == (RunState.SUCCEEDED, 1, [])
     assert world.tpu.pending_faults == []
+
+
+def test_minutes_leave_no_time_to_queue_for() -> None:
+    """At Google; the local cloud's queue is shorter than anybody's patience."""
+    with pytest.raises(UsageError, match=r"0\.09 is too little for --flex-start"):
+        flex_start_note(Decimal("0.09"), simulated=False)
+    assert "50% of the 0.1 h" in flex_start_note(Decimal("0.1"), simulated=False)
+    assert flex_start_note(Decimal("0.02"), simulated=True)
+
+
+def test_a_machine_of_your_own_is_queued_for_nowhere(world: World) -> None:
+    """What is not rented has no terms."""
+    assert [note for note in world.plan("host:me@localhost", provisioning=FLEX).notes if "queue" in note] == []
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from orchestrator.domain.account import Quota
 from orchestrator.domain.plan import KILL_SLACK_S
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.runs import Run, RunState
-from orchestrator.errors import OverCap
+from orchestrator.errors import OverCap, UsageError
 from orchestrator.launch import Plan
 from orchestrator.live_check import LEFT_ALONE, USED, Timed, cheapest, plan_check, stages_of
 from orchestrator.live_findings import findings
@@ -69,6 +69,22 @@ def test_kill_switches_that_do_not_fire_are_a_fail_and_the_vm_is_torn_down(world
     assert attempt.settled_usd is not None
 
 
+def test_a_vm_that_never_was_is_in_no_list_and_what_was_seen_of_another_says_nothing(world: World) -> None:
+    """A stock-out is told once, as what it is; a list that nobody could read is no list that lacked the VM."""
+    plan = _plan(world, "t4", simulated=True)
+    world.ledger.admit(plan.experiment, plan.runs, plan.attempts, plan.credit)
+    used, alone = plan.runs
+    world.gpu.capacity = dict.fromkeys(used.spec.zones, False)
+    timed = Timed(listed_at=used.created_at)
+    [done] = drive_all(world.services, [used], lambda _: None, world.stop, stages_of(used, timed))
+    assert timed.listed_at is None
+    checks = {one.check for one in findings(world.services, accelerator("t4"), done, alone, timed)}
+    assert ("t4 rent" in checks, "t4 lists" in checks) == (True, False)
+    world.ledger.update_attempt(used.id, done.attempt, seen_at=used.created_at)
+    told = {one.check: one for one in findings(world.services, accelerator("t4"), done, alone, Timed())}
+    assert (told["t4 lists"].verdict, "still lacked" in told["t4 lists"].fact) == (Verdict.WARN, False)
+
+
 def test_more_than_the_cap_is_refused_and_nothing_is_written(world: World) -> None:
     """The worst case of all VMs counts; the free credit bounds it too."""
     plan = _plan(world, "t4", simulated=True)
@@ -79,6 +95,13 @@ def test_more_than_the_cap_is_refused_and_nothing_is_written(world: World) -> No
         _plan(world, "t4", simulated=True, max_usd=just_less)
     assert "--max-usd" in caught.value.hint
     assert world.ledger.runs() == []
+
+
+def test_what_is_rented_as_spot_alone_is_refused_by_what_doctor_can_do(world: World) -> None:
+    """It has no flag --spot to advise."""
+    with pytest.raises(UsageError, match=r"h100 .* is not rented on demand") as caught:
+        _plan(world, "h100")
+    assert "--spot" not in caught.value.hint
 
 
 def test_the_cheapest_that_a_quota_allows() -> None:

@@ -59,6 +59,7 @@ def test_the_janitor_comes_after_every_kill_switch() -> None:
     janitor = (FOLDER / "janitor.yaml").read_text()
     assert f'"oc-deadline"), "99999999999")) + {KILL_SLACK_S} > sys.now()' in janitor
     assert f'"{MANAGED}"), "") != "1"' in janitor
+    assert '(node, "queuedResource"), "") != ""' in janitor
 
 
 @pytest.mark.skipif(shutil.which("terraform") is None, reason="terraform is not installed")
