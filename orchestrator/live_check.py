@@ -113,7 +113,7 @@ def plan_check(
     hours = _SIMULATED_HOURS if simulated else _HOURS
     flags = LaunchFlags(
         names, WORKLOAD, epochs=EPOCHS, batch_sizes=(BATCH,), data_sizes=(SAMPLES,), repeats=len(hours),
-        max_hours=min(hours.values()), max_usd=max_usd, max_attempts=1, zones=zones, early_stop=False,
+        max_hours=min(hours.values()), max_attempts=1, zones=zones, early_stop=False,
     )  # fmt: skip
     try:
         plan = make_plan(flags, ledger=ledger, prices=prices, simulated=simulated, home=home, now=now, argv=argv)
@@ -122,6 +122,7 @@ def plan_check(
         places = [(run, accelerator(run.spec.accelerator), run.spec.zones[0]) for run in runs]
         plan = replace(
             plan,
+            experiment=replace(plan.experiment, max_usd=max_usd),  # only now: the runs planned above were shorter
             runs=runs,
             attempts=[make_attempt(run, 1, zone, now, prices, ledger.id) for run, _, zone in places],
             lines=[worst_case(run.spec, item, zone, prices) for run, item, zone in places],

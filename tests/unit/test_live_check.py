@@ -94,6 +94,9 @@ def test_more_than_the_cap_is_refused_and_nothing_is_written(world: World) -> No
     with pytest.raises(OverCap) as caught:
         _plan(world, "t4", simulated=True, max_usd=just_less)
     assert "--max-usd" in caught.value.hint
+    with pytest.raises(OverCap) as caught:
+        _plan(world, "t4", simulated=True, max_usd="0.01")
+    assert caught.value.needed_usd == plan.worst_case_usd  # what to give, whatever was given
     assert world.ledger.runs() == []
 
 
