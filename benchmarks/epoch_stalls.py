@@ -27,7 +27,7 @@ STALL_S = 0.020
 def stalls_s(epochs: Sequence[Epoch]) -> list[float]:
     """Return how long each epoch ended late, or idled longer than usual though there was a CPU."""
     idle_s = _beyond_usual([epoch.idle_cpu_s for epoch in epochs])
-    taken_s = _beyond_usual([(epoch.cpu_wait_s or 0.0) + (epoch.cpu_steal_s or 0.0) for epoch in epochs])
+    taken_s = _beyond_usual([epoch.cpu_taken_s for epoch in epochs])
     return [epoch.teardown_s + idle - taken for epoch, idle, taken in zip(epochs, idle_s, taken_s, strict=True)]
 
 

@@ -248,6 +248,11 @@ class Epoch(Section):
     test_loss: float
     test_accuracy: float = Field(ge=0, le=1)
 
+    @property
+    def cpu_taken_s(self) -> float:
+        """What a busy machine and a busy hypervisor took together, as far as they tell."""
+        return (self.cpu_wait_s or 0.0) + (self.cpu_steal_s or 0.0)
+
 
 class Steps(Section):
     """Time per step over `n` blocks of `block_steps` steps, waiting for the device once a block.

@@ -212,6 +212,10 @@ class GoogleClients:
 
         return self._rest(ProjectsClient)
 
+    def location(self, place: str) -> str:
+        """The full name of a zone or region of the project, as the APIs of TPUs and of Cloud Scheduler have it."""
+        return f"projects/{self.project}/locations/{place}"
+
     def post(self, host: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """A call of an API that has no client here. Raises what Google's clients raise."""
         return self._call("POST", host, path, body)

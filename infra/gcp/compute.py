@@ -96,13 +96,8 @@ class GpuInstances:
                     request(project=self._clients.project, filter=f"labels.{MANAGED}=1"),
                     retry=self._clients.retry, timeout=CALL_TIMEOUT_S,
                 )  # fmt: skip
-                page: Any
-                for page in pager.pages:
-                    unreachable += [place.rsplit("/", 1)[-1] for place in page.unreachables]
-                    for scope, content in page.items.items():
-                        found += _billables(kind, scope, getattr(content, f"{kind}s"))
-                        if content.warning.code not in ("", "NO_RESULTS_ON_PAGE"):
-                            unreachable.append(scope.rsplit("/", 1)[-1])
+                for place, items in vms.scopes(pager, f"{kind}s", unreachable):
+                    found += _billables(kind, place, items)
         return Listing(tuple(found), tuple(dict.fromkeys(unreachable)))
 
     def delete_billable(self, item: Billable) -> None:
@@ -174,8 +169,7 @@ class GpuInstances:
             raise UsageError(otherwise, "`orchestrate accelerators` lists where each can be had") from cause
 
 
-def _billables(kind: str, scope: str, found: Any) -> list[Billable]:
-    """Ours among the resources of one scope, `zones/Z`; the label is looked at again, whatever the filter did."""
-    zone = scope.rsplit("/", 1)[-1]
+def _billables(kind: str, zone: str, found: Any) -> list[Billable]:
+    """Ours among the resources of one zone; the label is looked at again, whatever the filter did."""
     ours = [item for item in found if item.labels.get(MANAGED) == "1"]
     return [Billable(kind, VmRef(zone, item.name), item.status, dict(item.labels)) for item in ours]

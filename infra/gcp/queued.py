@@ -34,7 +34,7 @@ _STATES = {
 }  # fmt: skip
 """Of one whose node is not there. A FAILED one stays in the queue, and nothing comes of it any more."""
 _WAITING = frozenset({"CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "PROVISIONING"})
-_HOLDS_QUOTA_FOR_NOTHING = frozenset({"SUSPENDED", "FAILED"})
+HOLDS_QUOTA_FOR_NOTHING = frozenset({"SUSPENDED", "FAILED"})
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,11 @@ class QueuedResources:
 
     def name(self, ref: VmRef) -> str:
         """The full name of the one that is called like its node."""
-        return f"{self._location(ref.zone)}/queuedResources/{ref.name}"
+        return f"{self._clients.location(ref.zone)}/queuedResources/{ref.name}"
 
     def create(self, spec: VmSpec, node: tpu_v2.Node) -> str:
         """Ask for the node as flex-start and return the operation's name. Raises what Google's clients raise."""
-        parent = self._location(spec.ref.zone)
+        parent = self._clients.location(spec.ref.zone)
         asked_for = json_format.MessageToDict(type(node).pb(node))
         body = {
             "tpu": {"nodeSpec": [{"parent": parent, "nodeId": spec.ref.name, "node": asked_for}]},
@@ -150,13 +150,13 @@ class QueuedResources:
         unreachable: list[str] = []
         with translated("list queued resources in all zones"):
             pager = self._clients.nodes.list_queued_resources(
-                parent=self._location("-"), retry=self._clients.retry, timeout=CALL_TIMEOUT_S
+                parent=self._clients.location("-"), retry=self._clients.retry, timeout=CALL_TIMEOUT_S
             )
             for page in pager.pages:
                 found += [_read(resource) for resource in page.queued_resources]
-                unreachable += [place.rsplit("/", 1)[-1] for place in page.unreachable]
+                unreachable += vms.places(page.unreachable)
         ours = [one for one in found if one.labels.get(MANAGED) == "1"]
-        foreign = [one.billable for one in found if one not in ours and one.state in _HOLDS_QUOTA_FOR_NOTHING]
+        foreign = [one.billable for one in found if one not in ours and one.state in HOLDS_QUOTA_FOR_NOTHING]
         return Listing(tuple(one.billable for one in ours), tuple(unreachable), tuple(foreign))
 
     def _get(self, ref: VmRef) -> _Queued:
@@ -167,20 +167,16 @@ class QueuedResources:
                 )
             )
 
-    def _location(self, zone: str) -> str:
-        return f"projects/{self._clients.project}/locations/{zone}"
-
 
 def _read(resource: tpu_v2.QueuedResource) -> _Queued:
     # projects/P/locations/ZONE/queuedResources/NAME
     parts = resource.name.split("/")
     labels = [dict(wanted.node.labels) for wanted in resource.tpu.node_spec]
-    created = resource.create_time
     return _Queued(
         ref=VmRef(parts[3], parts[5]),
         state=resource.state.state.name,
         labels=labels[0] if labels else {},
-        created_at=datetime.fromtimestamp(created.timestamp(), UTC) if "create_time" in resource else None,
+        created_at=vms.created_at(resource),
         error=resource.state.failed_data.error,
     )
 

@@ -83,7 +83,9 @@ class SchedulerJobs:
         message = self._message(job)
         try:
             with translated(f"create job {job.name}"):
-                self._clients.jobs.create_job(parent=self._parent(job.location), job=message, timeout=CALL_TIMEOUT_S)
+                self._clients.jobs.create_job(
+                    parent=self._clients.location(job.location), job=message, timeout=CALL_TIMEOUT_S
+                )
         except AlreadyExists:
             with translated(f"change job {job.name}"):
                 self._clients.jobs.update_job(job=message, retry=self._clients.retry, timeout=CALL_TIMEOUT_S)
@@ -118,7 +120,7 @@ class SchedulerJobs:
         with translated(f"list jobs in {location}"):
             found = list(
                 self._clients.jobs.list_jobs(
-                    parent=self._parent(location), retry=self._clients.retry, timeout=CALL_TIMEOUT_S
+                    parent=self._clients.location(location), retry=self._clients.retry, timeout=CALL_TIMEOUT_S
                 )
             )
         return [_standing(job) for job in found if job.http_target.http_method == scheduler_v1.HttpMethod.DELETE]
@@ -139,11 +141,8 @@ class SchedulerJobs:
             ),
         )
 
-    def _parent(self, location: str) -> str:
-        return f"projects/{self._clients.project}/locations/{location}"
-
     def _name(self, location: str, name: str) -> str:
-        return f"{self._parent(location)}/jobs/{name}"
+        return f"{self._clients.location(location)}/jobs/{name}"
 
 
 def _standing(job: scheduler_v1.Job) -> StandingJob:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from google.api_core import exceptions as api
@@ -40,7 +39,7 @@ class TpuNodes:
         self._queued = QueuedResources(clients)
 
     def validate(self, spec: VmSpec) -> None:
-        parent, wanted = self._location(spec.ref.zone), spec.accelerator
+        parent, wanted = self._clients.location(spec.ref.zone), spec.accelerator
         for kind, name, ask in (
             ("acceleratorTypes", wanted.name, self._clients.nodes.get_accelerator_type),
             ("runtimeVersions", wanted.image, self._clients.nodes.get_runtime_version),
@@ -61,7 +60,7 @@ class TpuNodes:
                 if spec.provisioning is Provisioning.FLEX_START:
                     return self._queued.create(spec, self._node(spec))
                 started = self._clients.nodes.create_node(
-                    parent=self._location(spec.ref.zone), node_id=spec.ref.name, node=self._node(spec),
+                    parent=self._clients.location(spec.ref.zone), node_id=spec.ref.name, node=self._node(spec),
                     timeout=CREATE_TIMEOUT_S,
                 )  # fmt: skip
                 return str(started.operation.name)
@@ -108,11 +107,11 @@ class TpuNodes:
         unreachable: list[str] = []
         with translated("list nodes in all zones"):
             pager = self._clients.nodes.list_nodes(
-                parent=self._location("-"), retry=self._clients.retry, timeout=CALL_TIMEOUT_S
+                parent=self._clients.location("-"), retry=self._clients.retry, timeout=CALL_TIMEOUT_S
             )
             for page in pager.pages:
                 found += [_billable(node) for node in page.nodes if node.labels.get(MANAGED) == "1"]
-                unreachable += [place.rsplit("/", 1)[-1] for place in page.unreachable]
+                unreachable += vms.places(page.unreachable)
         try:
             queued = self._queued.list()
         except OrchestratorError as cause:  # the nodes are seen all the same, and can be deleted
@@ -178,11 +177,8 @@ class TpuNodes:
             ),
         )  # fmt: skip
 
-    def _location(self, zone: str) -> str:
-        return f"projects/{self._clients.project}/locations/{zone}"
-
     def _name(self, ref: VmRef) -> str:
-        return f"{self._location(ref.zone)}/nodes/{ref.name}"
+        return f"{self._clients.location(ref.zone)}/nodes/{ref.name}"
 
 
 def _vm(ref: VmRef, node: tpu_v2.Node) -> Vm:
@@ -195,7 +191,7 @@ def _vm(ref: VmRef, node: tpu_v2.Node) -> Vm:
             Worker(index, endpoint.access_config.external_ip or endpoint.ip_address, endpoint.ip_address)
             for index, endpoint in enumerate(node.network_endpoints)
         ),
-        created_at=datetime.fromtimestamp(node.create_time.timestamp(), UTC) if "create_time" in node else None,
+        created_at=vms.created_at(node),
         terminates_at=None,
     )
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from infra.gcp.errors import translated
@@ -52,6 +53,27 @@ def delete(
         # 400 and 409: another operation holds it, a delete is under way, a disk is still attached. Nothing in a
         # delete can be wrong by itself, so it is never the user's mistake: the caller asks again.
         raise Unavailable(cause.sentence) from cause
+
+
+def places(paths: Iterable[str]) -> list[str]:
+    """The zones or regions that full names end with."""
+    return [path.rsplit("/", 1)[-1] for path in paths]
+
+
+def scopes(pager: Any, field: str, unreachable: list[str]) -> Iterator[tuple[str, Any]]:
+    """What each place of an aggregated list of Compute Engine has in `field`; silent places go to `unreachable`."""
+    for page in pager.pages:
+        unreachable += places(page.unreachables)
+        for scope, content in page.items.items():
+            [place] = places([scope])
+            yield place, getattr(content, field)
+            if content.warning.code not in ("", "NO_RESULTS_ON_PAGE"):
+                unreachable.append(place)
+
+
+def created_at(found: Any) -> datetime | None:
+    """When a node or a queued resource was made; None when it does not say."""
+    return datetime.fromtimestamp(found.create_time.timestamp(), UTC) if "create_time" in found else None
 
 
 def _refuse_foreign(labels: Mapping[str, str], what: str) -> None:

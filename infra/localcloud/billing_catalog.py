@@ -143,10 +143,10 @@ def _tpus(region: str, rows: dict[tuple[str, str], Price]) -> Iterator[_Sku]:
         if ("tpu", name) in rows:
             texts = (f"{stem} running in {region}", f"{stem} attached to Spot Preemptible VMs running in {region}")
             yield from _on_both_terms(rows["tpu", name], _COMPUTE, "TPU", texts)
-            flex_start = rows["tpu", name].flex_start
-            if flex_start is not None and flex_start.on_demand_usd is not None:
+            flex_start_usd = rows["tpu", name].flex_start.on_demand_usd
+            if flex_start_usd is not None:
                 text = f"DWS Defined Duration {stem.removeprefix('Tpu')} running in {region}"
-                yield _Sku(_COMPUTE, text, "TPU", "OnDemand", region, "h", (flex_start.on_demand_usd,))
+                yield _Sku(_COMPUTE, text, "TPU", "OnDemand", region, "h", (flex_start_usd,))
     for name, pod in (("v2-8", ""), ("v3-8", ""), ("v4-8", " Pod")):
         if ("tpu", name) in rows:
             stem = f"Tpu-{name[:2]}"

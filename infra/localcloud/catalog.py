@@ -10,7 +10,6 @@ from pathlib import Path
 
 FLEX_START_SHARE = Decimal("0.5")
 """DWS costs half of the price on demand: 0.60 of 1.20 for v5e, 1.35 of 2.70 for v6e (read by others in August 2026)."""
-_FLEX_START = ("v5litepod-", "v5p-", "v6e-")
 
 
 @dataclass(frozen=True)
@@ -34,11 +33,10 @@ class Price:
         return self.region in ("", "global", place, place.rsplit("-", 1)[0])
 
     @property
-    def flex_start(self) -> Price | None:
-        """The same as flex-start, where that is sold."""
-        if self.on_demand_usd is None or self.kind != "tpu" or not self.name.startswith(_FLEX_START):
-            return None
-        return replace(self, on_demand_usd=self.on_demand_usd * FLEX_START_SHARE)
+    def flex_start(self) -> Price:
+        """The same as flex-start; where that is sold says `TpuShape.flex_start_in`."""
+        usd = self.on_demand_usd
+        return replace(self, on_demand_usd=None if usd is None else usd * FLEX_START_SHARE)
 
     def usd(self, spot: bool) -> Decimal | None:
         """USD per unit; spot machines without a spot price of their own (disks, addresses) cost the normal price."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from infra.localcloud.errors import ApiError, invalid
-from infra.localcloud.store import Store
+from infra.localcloud.store import Document, Store
 
 if TYPE_CHECKING:
     from infra.localcloud.account import Account
@@ -58,6 +59,12 @@ class Conditions:
     def unreachable(self) -> list[str]:
         """The zones that cannot be reached, in name order."""
         return [zone for zone, _ in self._store.list("unreachable")]
+
+    def seen(self, zone: str, documents: Iterable[Document]) -> tuple[list[Document], list[str]]:
+        """Those in `zone`, or with "-" in every zone that answers; and the zones that do not."""
+        lost = self.unreachable() if zone == "-" else []
+        wanted = (one for one in documents if one["zone"] == zone or (zone == "-" and one["zone"] not in lost))
+        return list(wanted), lost
 
     def set_broken(self, mechanism: str, broken: bool) -> None:
         """Break one of MECHANISMS, or mend it. Raises ApiError 400 for another name."""

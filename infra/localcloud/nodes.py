@@ -163,7 +163,7 @@ class Nodes:
         price = self._catalog.find("tpu", node["accelerator"], node["zone"])
         assert price is not None, "checked when the node was requested"
         if node.get("flex_start"):
-            price = price.flex_start or price
+            price = price.flex_start
         resource, spot = f"node/{node['name']}", node["spot"]
         with self._store.atomic():
             self.put({**node, "next_at": None})

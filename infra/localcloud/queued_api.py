@@ -129,8 +129,7 @@ class QueuedApi:
     async def _list(self, request: Request) -> Response:
         """One zone, or `locations/-`: then zones that cannot be reached are named, and what is in them is missing."""
         zone, query = request.path_params["zone"], request.query_params
-        lost = self._conditions.unreachable() if zone == "-" else []
-        there = [one for one in self._queued.all() if one["zone"] == zone or (zone == "-" and one["zone"] not in lost)]
+        there, lost = self._conditions.seen(zone, self._queued.all())
         shown, token = page(there, query.get("pageSize", ""), query.get("pageToken", ""))
         body = {
             "queuedResources": [json.loads(_shown(one["resource"], request)) for one in shown],

@@ -119,10 +119,7 @@ class TpuService:
     async def _list(self, request: Request) -> Response:
         """One zone, or `locations/-`: then zones that cannot be reached are named, and their nodes are missing."""
         project, zone = request.path_params["project"], request.path_params["zone"]
-        lost = self._conditions.unreachable() if zone == "-" else []
-        nodes = [
-            node for node in self._nodes.all() if node["zone"] == zone or (zone == "-" and node["zone"] not in lost)
-        ]
+        nodes, lost = self._conditions.seen(zone, self._nodes.all())
         query = request.query_params
         shown, token = page(nodes, query.get("pageSize", ""), query.get("pageToken", ""))
         body = {

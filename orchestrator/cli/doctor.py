@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli import output, parameters
+from orchestrator.errors import AccountError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from orchestrator.bootstrap import Project
     from orchestrator.doctor import Known
 
-EXIT_ACCOUNT = 5
 MAX_USD = Decimal(5)
 
 
@@ -53,7 +53,7 @@ def doctor(names: tuple[str, ...], is_live: bool, max_usd: Decimal | None, yes: 
             output.print_json(doctor_view.as_json(project, found))
         else:
             doctor_view.show(found)
-        return EXIT_ACCOUNT if any(one.verdict is Verdict.FAIL for one in found) else 0
+        return AccountError.exit_code if any(one.verdict is Verdict.FAIL for one in found) else 0
 
 
 def _known(project: Project, names: Sequence[str]) -> Known:

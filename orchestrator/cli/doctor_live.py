@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from orchestrator.launch import Plan
     from orchestrator.ports import Account
 
-EXIT_ACCOUNT, EXIT_STOPPED = 5, 130
+EXIT_STOPPED = 130
 LATER = (
     "in 24 h, when Google's billing export has them: `orchestrate budget import FILE` compares {runs} of {experiment} "
     "with the ledger, also what a VM bills after its end and what operations, egress and scheduler jobs cost"
@@ -51,7 +51,7 @@ def live(project: Project, known: Known, max_usd: Decimal, *, yes: bool, as_json
     found = examine(account, known, CHECKS, clock)
     if any(one.verdict is Verdict.FAIL for one in found):
         why = "nothing was rented, as something FAILs already"
-        return _conclude(project, found, why, EXIT_ACCOUNT, as_json=as_json)
+        return _conclude(project, found, why, AccountError.exit_code, as_json=as_json)
     if not as_json:
         _show(plan)
     if not yes and not driving.confirmed("Rent them?", as_json=as_json):
@@ -109,7 +109,7 @@ def _rent(project: Project, plan: Plan, found: Sequence[Finding], *, as_json: bo
             found = [*found, *findings(services, accelerator(name), used, alone, timed[name])]
         runs = [run for pair in ended.values() for run in pair]
         remaining, named = driving.count_billable(services, runs)
-        code = EXIT_ACCOUNT if any(one.verdict is Verdict.FAIL for one in found) else 0
+        code = AccountError.exit_code if any(one.verdict is Verdict.FAIL for one in found) else 0
         code = EXIT_STOPPED if stop.is_set() else code
         code = 6 if driving.exit_code(runs, named) == 6 else code
         later = LATER.format(runs=", ".join(run.id for run in runs), experiment=plan.experiment.id)

@@ -255,8 +255,10 @@ def latest_end(spec: RunSpec, now: datetime) -> datetime:
     return now + timedelta(hours=float(spec.max_hours), seconds=KILL_SLACK_S)
 
 
-def queued_until(run: Run, attempt: Attempt) -> datetime:
-    """Until when an attempt waits for capacity, where that is queued for; nothing bills meanwhile."""
+def queued_until(run: Run, attempt: Attempt) -> datetime | None:
+    """Until when an attempt waits for capacity, None where that is not queued for; nothing bills meanwhile."""
+    if run.spec.provisioning is not Provisioning.FLEX_START:
+        return None
     hours = float(attempt.max_hours or run.spec.max_hours)
     return attempt.deadline - timedelta(hours=hours * (1 - QUEUE_SHARE))
 

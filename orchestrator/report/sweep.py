@@ -77,7 +77,7 @@ def measurements(sources: Sequence[Source]) -> Measurements:
 
 def _busy(records: Sequence[Record]) -> list[str]:
     """Whether other programs, or other machines on the same hardware, took so much that the times say little."""
-    waits = [sum((epoch.cpu_wait_s or 0.0) + (epoch.cpu_steal_s or 0.0) for epoch in each.epochs) for each in records]
+    waits = [sum(epoch.cpu_taken_s for epoch in each.epochs) for each in records]
     walls = [sum(epoch.wall_s for epoch in each.epochs) * each.host.cores for each in records]
     share = sum(waits) / sum(walls) if sum(walls) else 0.0
     if share < _BUSY_SHARE:

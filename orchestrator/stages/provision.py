@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.names import request_id
 from orchestrator.domain.plan import KILL_SLACK_S, attempt_labels, queued_until, switches_needed
 from orchestrator.domain.runs import AttemptState
@@ -63,7 +62,7 @@ def _spec(ctx: RunContext) -> VmSpec:
         provisioning=run.spec.provisioning,
         labels=attempt_labels(run, attempt),
         request_id=request_id(attempt.vm),
-        queued_until=queued_until(run, attempt) if run.spec.provisioning is Provisioning.FLEX_START else None,
+        queued_until=queued_until(run, attempt),
     )
     return spec.with_metadata(ssh_keys=f"{SSH_USER}:{key}")
 
@@ -196,17 +195,18 @@ def _wait_until_ready(ctx: RunContext) -> Vm:
         if vm.state in (VmState.QUEUED, VmState.CREATING):
             ctx.update_attempt(billed_from=asked_at)
             _raise_if_failed(ctx)
-            queued = vm.state is VmState.QUEUED
-            ctx.show(f"in the queue until {patience:%H:%M} UTC: {vm.raw_state}" if queued else "creating")
-            if queued and asked_at >= patience:
+            if patience is None or vm.state is VmState.CREATING:
+                ctx.show("creating")
+                return None
+            ctx.show(f"in the queue until {patience:%H:%M} UTC: {vm.raw_state}")
+            if asked_at >= patience:
                 raise NoCapacity(ctx.accelerator.name, [ctx.ref.zone], f"still {vm.raw_state} at the end of the wait")
             return None
         ctx.live_vm()  # says so when it was taken back while it was created
         return None
 
-    pace, queue_s = ctx.services.pace, 0.0
-    if ctx.run.spec.provisioning is Provisioning.FLEX_START:
-        queue_s = max(0.0, (patience - ctx.now()).total_seconds())
+    pace = ctx.services.pace
+    queue_s = max(0.0, (patience - ctx.now()).total_seconds()) if patience else 0.0
     return wait_for(
         look,
         clock=ctx.services.clock,

@@ -77,7 +77,7 @@ class CampaignBill:
             assert price is not None, f"{price_kind} {name} in {zone}"
             spot = spec.provisioning is Provisioning.SPOT
             if spec.provisioning is Provisioning.FLEX_START and kind == "node":
-                price = price.flex_start or price
+                price = price.flex_start
             self._meter.start(
                 kind, spec.ref.name, zone, price, quantity, resource=spec.ref.name, at=at.timestamp(), spot=spot
             )
