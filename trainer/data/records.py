@@ -30,21 +30,25 @@ class _Malformed(Exception):
 
 @dataclass(frozen=True)
 class ShardIndex:
-    """Where in a shard's bytes each sample lies; the same for as long as the shard has the same sha256."""
+    """Where in a shard's bytes each sample lies; the same for as long as the shard has the same sha256.
+
+    Arrays, not lists of tuples: Python's garbage collector counts those, and so many new ones make it walk over all
+    that the process holds, which is a pause of 0.2 s once TensorFlow is imported.
+    """
 
     path: str
-    payloads: list[tuple[int, int]]  # of each sample: start and end in the file
-    images: list[list[tuple[int, int]]]  # of each sample and frame: start and end in the payload
-    labels: list[int]
+    payloads: NDArray[np.int64]  # [samples, 2]: start and end in the file
+    images: NDArray[np.int64]  # [samples, images per sample, 2]: start and end in the payload
+    labels: NDArray[np.int32]  # [samples]
 
     def images_of(self, buffer: Buffer, record: int) -> list[memoryview]:
         """Return the image or the frames of one sample, its checksum verified. Raises DataError."""
-        start, end = self.payloads[record]
+        start, end = self.payloads[record].tolist()
         payload = buffer[start:end]
         if _CRC.unpack(buffer[end : end + 4])[0] != masked_crc(payload):
             raise DataError(self.path, f"is damaged: the checksum of record {record} is wrong", _FIX)
         view = memoryview(payload)
-        return [view[first:last] for first, last in self.images[record]]
+        return [view[first:last] for first, last in self.images[record].tolist()]
 
 
 def masked_crc(data: bytes) -> int:
@@ -55,8 +59,8 @@ def masked_crc(data: bytes) -> int:
 
 def index_shard(buffer: Buffer, shard: Shard, path: str, images_per_sample: int, classes: int) -> ShardIndex:
     """Walk over the records of a shard. Raises DataError when it is not what the manifest says."""
-    payloads: list[tuple[int, int]] = []
-    images: list[list[tuple[int, int]]] = []
+    payloads: list[int] = []
+    images: list[int] = []
     labels: list[int] = []
     tails = {label_entry(label): label for label in range(classes)}
     position, size_bytes = 0, len(buffer)
@@ -75,13 +79,19 @@ def index_shard(buffer: Buffer, shard: Shard, path: str, images_per_sample: int,
         if len(spans) != images_per_sample or not 0 <= label < classes:
             problem = f"record {len(labels)} has {len(spans)} images and label {label}"
             raise DataError(path, f"{problem}, where {images_per_sample} and less than {classes} are due", _FIX)
-        payloads.append((start, end))
-        images.append(spans)
+        payloads += (start, end)
+        for span in spans:
+            images += span
         labels.append(label)
         position = end + _CRC.size
     if len(labels) != shard.samples:
         raise DataError(path, f"holds {len(labels)} samples where the manifest says {shard.samples}", _FIX)
-    return ShardIndex(path, payloads, images, labels)
+    return ShardIndex(
+        path,
+        np.array(payloads, np.int64).reshape(-1, 2),
+        np.array(images, np.int64).reshape(-1, images_per_sample, 2),
+        np.array(labels, np.int32),
+    )
 
 
 def uniform_records(

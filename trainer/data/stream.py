@@ -273,7 +273,7 @@ class _Epoch(Iterator[Batch]):
         except BadSample as error:
             fix = "prepare or upload the data set again"
             raise DataError(loaded.index.path, f"record {record} {error}", fix) from error
-        return loaded.index.labels[record]
+        return int(loaded.index.labels[record])
 
     def _wait_for(self, load: Future[_Loaded]) -> _Loaded:
         if load.done():

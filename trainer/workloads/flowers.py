@@ -20,16 +20,15 @@ def build_model(image_shape: tuple[int, ...], classes: int) -> Any:
     """
     from keras import Input, Sequential, layers
 
+    from trainer.layers import PooledConv2D
+
     return Sequential(
         [
             Input(image_shape),
             layers.Rescaling(2.0, offset=-1.0),
-            layers.Conv2D(32, 5, strides=2, padding="same", activation="relu"),
-            layers.MaxPool2D(2),
-            layers.Conv2D(64, 3, padding="same", activation="relu"),
-            layers.MaxPool2D(2),
-            layers.Conv2D(128, 3, padding="same", activation="relu"),
-            layers.MaxPool2D(2),
+            PooledConv2D(32, 5, strides=2),
+            PooledConv2D(64, 3),
+            PooledConv2D(128, 3),
             layers.Conv2D(256, 3, padding="same", activation="relu"),
             layers.GlobalAveragePooling2D(),
             layers.Dropout(0.2),

@@ -11,14 +11,14 @@ def build_model(image_shape: tuple[int, ...], classes: int) -> Any:
     """Return the CNN: float32 images [batch, *image_shape] in 0..1 to float32 probabilities [batch, classes]."""
     from keras import Input, Sequential, layers
 
+    from trainer.layers import PooledConv2D
+
     return Sequential(
         [
             Input(image_shape),
-            layers.Conv2D(64, 2, padding="same", activation="relu"),
-            layers.MaxPool2D(2),
+            PooledConv2D(64, 2),
             layers.Dropout(0.3),
-            layers.Conv2D(32, 2, padding="same", activation="relu"),
-            layers.MaxPool2D(2),
+            PooledConv2D(32, 2),
             layers.Dropout(0.3),
             layers.Flatten(),
             layers.Dense(256, activation="relu"),

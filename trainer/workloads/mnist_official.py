@@ -16,13 +16,13 @@ def build_model(image_shape: tuple[int, ...], classes: int) -> Any:
     """Return the CNN: float32 images [batch, *image_shape] in 0..1 to float32 probabilities [batch, classes]."""
     from keras import Input, Sequential, layers
 
+    from trainer.layers import PooledConv2D
+
     return Sequential(
         [
             Input(image_shape),
-            layers.Conv2D(32, 5, padding="same", activation="relu"),
-            layers.MaxPool2D(2, padding="same"),
-            layers.Conv2D(32, 5, padding="same", activation="relu"),
-            layers.MaxPool2D(2, padding="same"),
+            PooledConv2D(32, 5),
+            PooledConv2D(32, 5),
             layers.Flatten(),
             layers.Dense(1024, activation="relu"),
             layers.Dropout(0.4),

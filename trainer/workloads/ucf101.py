@@ -20,16 +20,16 @@ def build_model(image_shape: tuple[int, ...], classes: int) -> Any:
     """Return the model: float32 clips [batch, frames, height, width, 3] in 0..1 to float32 logits [batch, classes]."""
     from keras import Input, Model, Sequential, layers, ops
 
+    from trainer.layers import PooledConv2D
+
     frames, *frame_shape = image_shape
     features = 128
     cnn = Sequential(
         [
             Input(frame_shape),
             layers.Rescaling(2.0, offset=-1.0),
-            layers.Conv2D(32, 5, strides=2, padding="same", activation="relu"),
-            layers.MaxPool2D(2),
-            layers.Conv2D(64, 3, padding="same", activation="relu"),
-            layers.MaxPool2D(2),
+            PooledConv2D(32, 5, strides=2),
+            PooledConv2D(64, 3),
             layers.Conv2D(features, 3, padding="same", activation="relu"),
             layers.GlobalAveragePooling2D(),
         ]
