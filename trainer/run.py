@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import tempfile
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -107,6 +108,11 @@ class _Run:
             training, testing = self._place(devices, model, dataset)
             checkpoints, position = self._restore(model, dataset)
             self._compile(training, testing, model)
+            # Walking over all that TensorFlow holds takes the garbage collector 0.2 s, which would be in some epoch.
+            with self._spend("warm_up"):
+                gc.collect()
+                gc.freeze()
+            stack.callback(gc.unfreeze)
             from trainer.loop import EpochLoop
 
             parts = (self._config, self._recorder, self._progress, self._flusher, checkpoints, position)
