@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import cv2
@@ -15,6 +16,9 @@ _PNG_START, _PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"
 
 # Whoever decodes many images has a thread for each core already; OpenCV's own would only get in their way.
 cv2.setNumThreads(1)
+
+
+_scratch = threading.local()
 
 
 class BadImage(Exception):
@@ -38,30 +42,45 @@ def check_whole(data: bytes) -> None:
 
 
 def decode_resized(data: Any, out: Pixels) -> None:
-    """Decode a JPEG or PNG of any size and stretch it, bilinear, into `out`, uint8 RGB [height, width, 3]."""
+    """Decode a JPEG or PNG of any size and stretch it, bilinear, into `out`, uint8 RGB [height, width, 3].
+
+    Raises BadImage.
+    """
     height, width = out.shape[:2]
-    pixels = decode(data, height, width)
+    is_jpeg = bytes(data[:2]) == _JPEG_START
+    pixels = _decode_jpeg(data, height, width) if is_jpeg else _decode_with_opencv(data)
     if pixels.shape == out.shape:
         out[:] = pixels
     else:
         cv2.resize(pixels, (width, height), dst=out, interpolation=cv2.INTER_LINEAR)
 
 
-def decode(data: Any, least_height: int, least_width: int) -> Pixels:
-    """Return uint8 RGB [h, w, 3] of a JPEG or PNG. Raises BadImage.
+def _decode_jpeg(data: Any, least_height: int, least_width: int) -> Pixels:
+    """Return uint8 RGB [h, w, 3] of a JPEG, in this thread's scratch memory: it is gone with the thread's next.
 
     A JPEG at least twice as large as needed is decoded at a half, a quarter or an eighth of its size: that is faster,
     and a better picture than leaving out pixels. (Sizes in between are slower to decode than the whole.)
     """
-    if bytes(data[:2]) != _JPEG_START:
-        return _decode_with_opencv(data)
     try:
-        pixels: Pixels = simplejpeg.decode_jpeg(data, min_height=least_height, min_width=least_width, min_factor=2)
+        height, width, *_ = simplejpeg.decode_jpeg_header(data)
+        less = next((n for n in (8, 4, 2) if height >= n * least_height and width >= n * least_width), 1)
+        scratch = _scratch_bytes(-(-height // less) * -(-width // less) * 3)
+        pixels: Pixels = simplejpeg.decode_jpeg(
+            data, min_height=least_height, min_width=least_width, min_factor=2, buffer=scratch
+        )
     except ValueError as error:
         if "colorspace" in str(error).lower():  # CMYK, which libjpeg-turbo does not turn into RGB
             return _decode_with_opencv(data)
         raise BadImage(f"cannot be decoded ({error})") from error
     return pixels
+
+
+def _scratch_bytes(size_bytes: int) -> NDArray[np.uint8]:
+    """Return memory of this thread, used again and again: fresh memory for each photo takes 7 % of its time."""
+    held: NDArray[np.uint8] | None = getattr(_scratch, "held", None)
+    if held is None or len(held) < size_bytes:
+        held = _scratch.held = np.empty(size_bytes, np.uint8)
+    return held
 
 
 def decode_exact(data: Any, out: Pixels) -> None:
