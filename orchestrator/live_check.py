@@ -79,10 +79,10 @@ def cheapest(known: Known, quotas: Sequence[Quota]) -> list[Accelerator]:
     for kind in ("tpu", "gpu"):
         rates = {}
         for item in accelerators().values():
-            zones = known.zones_of(item) if item.api == kind and not item.spot_only else []
+            if item.api != kind or item.spot_only:
+                continue
             quota = limits.get(item.name)
-            if quota is not None and quota.limits:
-                zones = fitting(quota, item, known)
+            zones = fitting(quota, item, known) if quota is not None and quota.limits else known.zones_of(item)
             if zones:
                 rates[item.name] = min(known.prices.rate(item, zone, item.usual_terms).usd_per_hour for zone in zones)
         found += [accelerator(name) for name in sorted(rates, key=lambda name: rates[name])[:1]]

@@ -69,7 +69,8 @@ def _show(plan: Plan) -> None:
         price = f"{usd(attempt.rate.usd_per_hour)}/h ({attempt.rate.words})"
         until = f"at most {spec.max_hours} h + 10 min: {usd(attempt.reserved_usd)} at worst"
         output.say(f"{spec.accelerator} in {attempt.zone}, {what}: {price}, {until}")
-    output.say(f"held for all of them, before the first: {usd(plan.worst_case_usd)} of {plan.limit[1]}")
+    free_usd, limit = plan.limit
+    output.say(f"held for all of them, before the first: {usd(plan.worst_case_usd)} of {usd(free_usd)} ({limit})")
 
 
 def _chosen(account: Account, known: Known) -> tuple[Accelerator, ...]:

@@ -34,6 +34,20 @@ def test_an_account_in_order_passes(cloud: Shell) -> None:
     assert "      next: `gcloud billing budgets create" in done.stdout
 
 
+def test_a_live_check_takes_the_cheapest_tpu_and_gpu_and_none_where_something_fails(cloud: Shell) -> None:
+    """The plan names two VMs of each; a closed account is told so, and nothing is rented."""
+    planned = cloud("doctor", "--live")
+    assert (planned.exit, "--yes is needed" in planned.stderr) == (2, True), planned
+    lines = [line for line in planned.stderr.splitlines() if ": $" in line]
+    assert [line.split()[0] for line in lines[:4]] == ["v5litepod-1", "v5litepod-1", "t4", "t4"]
+    assert lines[4].endswith("of $5.00 (--max-usd)")
+    assert cloud("cloud", "up", "--account", "closed-billing").exit == 0
+    refused = cloud("doctor", "--live", "--yes", "--json")
+    assert refused.json["note"] == "nothing was rented, as something FAILs already"
+    assert sorted(_failing(refused)) == ["billing"]
+    assert cloud("cloud", "status", "--json").json["items"] == []
+
+
 def test_a_free_trial_fails_for_gpus_and_not_for_tpus(cloud: Shell) -> None:
     """A launch of a GPU ends with 5 and the same advice; nothing is left behind."""
     assert cloud("cloud", "up", "--account", "free-trial").exit == 0

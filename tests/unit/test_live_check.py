@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 
 from orchestrator.doctor import Finding, Known, Verdict
-from orchestrator.domain.accelerators import accelerator
+from orchestrator.domain.accelerators import accelerator, accelerators
 from orchestrator.domain.account import Quota
 from orchestrator.domain.plan import KILL_SLACK_S
 from orchestrator.domain.prices import catalog_prices
@@ -117,3 +117,5 @@ def test_the_cheapest_that_a_quota_allows() -> None:
     assert [one.api for one in others] == ["tpu", "gpu"]
     assert not {one.name for one in others} & {tpu.name, gpu.name}
     assert cheapest(known, [replace(one, limits={}) for one in none]) == [tpu, gpu]
+    ample = [Quota(one.name, "Q", 1, dict.fromkeys(known.zones_of(one), 16.0)) for one in accelerators().values()]
+    assert cheapest(known, ample) == [tpu, gpu]
