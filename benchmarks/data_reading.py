@@ -10,6 +10,9 @@ gives uint8, which the device turns into floats; the others give float32, as the
 The ratios that are wanted are against ImageDataGenerator as it is quickest: no augmentation. With the augmentation of
 Keras' own tutorial it is several times slower; that is printed, from a few batches an epoch, if SciPy is there, and
 nothing is judged by it, since ours augments nothing.
+
+"alone" is what this machine can do at best: the same bytes, in memory already, decoded (and originals resized) by as
+many threads as there are cores, without anything else.
 """
 
 from __future__ import annotations
@@ -19,17 +22,25 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
 from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+import numpy as np
+
 from benchmarks.photo_folder import Measure, copy_photos
-from benchmarks.rounds import Wanted, alternate, print_probes, print_ratios, print_table
+from benchmarks.rounds import Wanted, alternate, print_probes, print_ratios, print_table, ratios
+from trainer.data.decode import decoder
+from trainer.data.files import open_bytes
 from trainer.data.options import PrepareOptions
 from trainer.data.prepare import PreparedDataset, prepare_dataset
 from trainer.data.read import Stream, open_split
+from trainer.data.records import index_shard
 
 SIDE, BATCH = 224, 64
 GENERATOR, DATASET = "ImageDataGenerator", "image_dataset_from_directory"
@@ -37,6 +48,7 @@ AUGMENTED, AUGMENTED_BATCHES = "ImageDataGenerator with augmentation", 5
 # From "Building powerful image classification models using very little data", the Keras blog, 2016.
 AUGMENTATION = {"shear_range": 0.2, "zoom_range": 0.2, "horizontal_flip": True, "rescale": 1 / 255}
 RESIZED, ORIGINAL, CACHED = "shards resized once", "shards of original files", "cache in memory, later epochs"
+RESIZED_ALONE, ORIGINAL_ALONE = "decoding alone, resized", "decoding and resizing alone, originals"
 WANTED = (
     Wanted(RESIZED, GENERATOR, 8.0, more_is_better=True),
     Wanted(RESIZED, DATASET, 2.0, more_is_better=True),
@@ -72,6 +84,29 @@ def _epoch(stream: Stream, epoch: int, start_s: float) -> float:
     with stream.batches(BATCH, seed=1, epoch=epoch, drop_remainder=False) as batches:
         samples = sum(len(batch.labels) for batch in batches)
         return samples / (time.perf_counter() - start_s)
+
+
+def _decoding_alone(data: PreparedDataset) -> Measure:
+    samples: list[memoryview] = []
+    for shard in data.manifest.split("train").shards:
+        path = str(data.directory / shard.name)
+        buffer = open_bytes(path, shard.bytes)
+        index = index_shard(buffer, shard, path, 1, data.manifest.classes)
+        samples += [index.images_of(buffer, record)[0] for record in range(shard.samples)]
+    decode, threads = decoder(data.manifest.encoding), os.cpu_count() or 1
+
+    def share(own: Sequence[memoryview]) -> None:
+        out = np.empty((BATCH, *data.manifest.image_shape), np.uint8)
+        for number, sample in enumerate(own):
+            decode([sample], out[number % BATCH])
+
+    def measure() -> float:
+        with ThreadPoolExecutor(threads) as pool:
+            start_s = time.perf_counter()
+            list(pool.map(share, [samples[first::threads] for first in range(threads)]))
+            return len(samples) / (time.perf_counter() - start_s)
+
+    return measure
 
 
 def _keras_generator(folder: Path, most_batches: int | None = None, **augmentation: Any) -> Measure:
@@ -130,6 +165,8 @@ def main() -> int:
             RESIZED: _first_epoch(resized),
             ORIGINAL: _first_epoch(original),
             CACHED: _later_epochs(resized),
+            RESIZED_ALONE: _decoding_alone(resized),
+            ORIGINAL_ALONE: _decoding_alone(original),
         }
         if find_spec("scipy"):
             ways[AUGMENTED] = _keras_generator(folder, AUGMENTED_BATCHES, **AUGMENTATION)
@@ -138,6 +175,10 @@ def main() -> int:
     print(f"{flags.samples} photos at {SIDE}x{SIDE}, batch {BATCH}, {os.cpu_count()} cores; files in the page cache")
     print_table("img/s", measured, {})
     reached = print_ratios(measured, WANTED)
+    for ours, alone in ((RESIZED, RESIZED_ALONE), (ORIGINAL, ORIGINAL_ALONE)):
+        share = median(ratios(measured[ours], measured[alone]))
+        best = median(ratios(measured[alone], measured[GENERATOR]))
+        print(f"{ours}: {share:.2f} of {alone}, which is {best:.2f} times {GENERATOR}")
     print_probes(probes_ms)
     return 0 if reached else 1
 
