@@ -14,7 +14,7 @@ demo: $(STAMP)  ## rent a TPU VM and a GPU VM on the embedded local cloud, train
 	ORCHESTRATE_HOME=$(DEMO) $(BIN)/orchestrate budget
 
 test: $(STAMP)  ## the whole suite, slow tests included
-	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m "not timing"
+	$(BIN)/python -m pytest -n 2 --dist loadscope -m "not timing"
 	$(BIN)/python -m pytest -m timing
 
 test-vm: $(STAMP)  ## the trainer with the TensorFlow that VMs get, which is older than the lock's; x86_64 Linux
