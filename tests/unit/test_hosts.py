@@ -146,7 +146,8 @@ def test_the_key_is_found_where_openssh_wrote_it(tmp_path: Path, key: str, host:
     file.write_text(f"other,{host.known_as} {key}\n")
     if hashed:
         subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(file)], check=True, capture_output=True)
-        assert host.known_as not in file.read_text()
+        # By its start: a random hash or key may have "box" in it, as one run in a thousand had.
+        assert all(line.startswith("|1|") for line in file.read_text().splitlines())
     file.write_text(f"# comment\n\ndamaged\n|1|x|y {key}\n{file.read_text()}\n@cert-authority * {key}\n")
     [found] = known_keys(host, (tmp_path / "absent", file))
     assert f"{found.algorithm} {found.base64}" == key
