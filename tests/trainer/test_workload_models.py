@@ -102,13 +102,16 @@ print(flops_per_sample(tf.function(unknown).get_concrete_function(data), 4, step
 """
 
 
+def _printed_by(script: str) -> list[str]:
+    environ = trainer_environment(TF_CPP_MIN_LOG_LEVEL="3")
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, env=environ, check=True, timeout=120, capture_output=True, text=True)
+    return done.stdout.splitlines()
+
+
 def test_models_take_shape_and_classes_from_the_data() -> None:
     """Every workload, for seven classes; mnist-official has the parameters and optimizer of TensorFlow's example."""
-    environ = trainer_environment(TF_CPP_MIN_LOG_LEVEL="3")
-    done = subprocess.run(
-        [sys.executable, "-c", BUILDS], env=environ, check=True, timeout=120, capture_output=True, text=True
-    )
-    made = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()}
+    made = {line.split()[0]: line.split()[1:] for line in _printed_by(BUILDS)}
     assert sorted(made) == NAMES
     assert [optimizer for _, *optimizer in made.values()].count(["Adam", "0.001"]) == len(NAMES) - 1
     official = (25 * 1 + 1) * 32 + (25 * 32 + 1) * 32 + (7 * 7 * 32 + 1) * 1024 + (1024 + 1) * 7
@@ -120,23 +123,15 @@ def test_a_convolution_that_pools_first_gives_what_keras_two_layers_give() -> No
 
     (Keras' two layers add up four times as many bfloat16 numbers for a bias, and miss float32's by a quarter here.)
     """
-    environ = trainer_environment(TF_CPP_MIN_LOG_LEVEL="3")
-    done = subprocess.run(
-        [sys.executable, "-c", POOLED], env=environ, check=True, timeout=120, capture_output=True, text=True
-    )
     shape = "(16, 8)"
-    assert done.stdout.splitlines() == [
+    assert _printed_by(POOLED) == [
         f"{precision} {shape} {shape} True True True True" for precision in ("float32", "mixed_bfloat16")
     ]
 
 
 def test_operations_of_recurrent_layers_are_those_of_all_time_steps() -> None:
     """2 FLOP for each weight forward, for its gradient and for its input, but the sequence itself; 7 steps, 5 to 6."""
-    environ = trainer_environment(TF_CPP_MIN_LOG_LEVEL="3")
-    done = subprocess.run(
-        [sys.executable, "-c", COUNTS], env=environ, check=True, timeout=120, capture_output=True, text=True
-    )
-    gru, lstm, unknown = done.stdout.splitlines()
+    gru, lstm, unknown = _printed_by(COUNTS)
     for line, gates in ((gru, 3), (lstm, 4)):
         of_input, of_state, dense = 7 * 5 * gates * 6, 7 * 6 * gates * 6, 6 * 3
         assert line.split() == ["True", str(6 * (of_input + of_state + dense) - 2 * of_input)]

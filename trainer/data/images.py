@@ -13,12 +13,10 @@ from numpy.typing import NDArray
 Pixels = NDArray[np.uint8]
 _JPEG_START, _JPEG_END = b"\xff\xd8", b"\xff\xd9"
 _PNG_START, _PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"
+_scratch = threading.local()
 
 # Whoever decodes many images has a thread for each core already; OpenCV's own would only get in their way.
 cv2.setNumThreads(1)
-
-
-_scratch = threading.local()
 
 
 class BadImage(Exception):
@@ -76,7 +74,7 @@ def _decode_jpeg(data: Any, least_height: int, least_width: int) -> Pixels:
 
 
 def _scratch_bytes(size_bytes: int) -> NDArray[np.uint8]:
-    """Return memory of this thread, used again and again: fresh memory for each photo takes 7 % of its time."""
+    """Return memory of this thread, used again and again: fresh memory for each photo takes 2 to 8 % of its time."""
     held: NDArray[np.uint8] | None = getattr(_scratch, "held", None)
     if held is None or len(held) < size_bytes:
         held = _scratch.held = np.empty(size_bytes, np.uint8)

@@ -43,10 +43,13 @@ class KnownTime:
         """Sleep."""
         start_s = time.perf_counter()
         time.sleep(seconds)
-        lasted_s = time.perf_counter() - start_s
+        self.write(time.perf_counter() - start_s)
+
+    def write(self, number: float) -> None:
+        """Write a line, where there is a file for it."""
         if self.file is not None:
             with self.file.open("a") as file:
-                file.write(f"{lasted_s}\n")
+                file.write(f"{number}\n")
 
 
 @dataclass
