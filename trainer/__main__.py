@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from trainer.config import Config, make_config
 from trainer.errors import Interrupted, TrainerError
 from trainer.flags import parser, with_underscores
-from trainer.interrupt import catch_signals
+from trainer.interrupt import catch_signals, stop_if_requested
 from trainer.log import answer, complain
 from trainer.workloads import list_workloads
 
@@ -58,6 +58,7 @@ def _probe(config: Config) -> None:
     from trainer.strategy import open_devices
 
     found = open_devices(config, stand_in, role).description
+    stop_if_requested()
     facts = {
         "python": platform.python_version(),
         "tensorflow": tf.__version__,

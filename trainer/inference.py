@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from trainer import interrupt
 from trainer.loop import compiled
 from trainer.model import Model
 from trainer.percentiles import percentile
@@ -59,6 +60,7 @@ def measure_inference(
     functions: list[CompiledFunction] = []
     durations_s: dict[int, list[float]] = {}
     for batch in dict.fromkeys((*LATENCY_BATCHES, per_replica_batch)):
+        interrupt.stop_if_requested()
         call = partial(predictor.infer, some_images(test, batch))
         functions.append(compiled(f"infer@{batch}", call))
         call()

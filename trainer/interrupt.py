@@ -1,4 +1,9 @@
-"""When may a signal end the run? At once, except where a step has been trained and not been counted yet."""
+"""When may a signal end the run? Where the code says so: never inside TensorFlow, never between a step and its count.
+
+TensorFlow's C code calls back into Python, and does not always look whether that raised: an exception that a signal's
+handler throws there can be lost, or end the process with a segmentation fault and without a record. So the handler only
+takes note, and the run asks at points of its own choice.
+"""
 
 from __future__ import annotations
 
@@ -13,41 +18,47 @@ from trainer.errors import Interrupted
 
 @dataclass
 class _State:
-    deferrals: int = 0
     pending: int | None = None
+    raises: bool = False
 
 
 _STATE = _State()  # signals belong to the process, and so does what is known about them
 
 
 def catch_signals() -> None:
-    """Make SIGTERM and SIGINT raise Interrupted, once; a second signal must not cut off the writing of the record."""
+    """Take note of SIGTERM and SIGINT, once; a second signal must not cut off the writing of the record."""
     _STATE.pending = None
     for caught in (signal.SIGTERM, signal.SIGINT):
         signal.signal(caught, _on_signal)
 
 
+def requested() -> bool:
+    """True when a signal waits to be answered: what lasts long asks this and ends early."""
+    return _STATE.pending is not None
+
+
+def stop_if_requested() -> None:
+    """Raise Interrupted when a signal waits, once. Called where weights and counts agree."""
+    number, _STATE.pending = _STATE.pending, None
+    if number is not None:
+        raise Interrupted(number)
+
+
 @contextmanager
-def deferred() -> Iterator[None]:
-    """Hold Interrupted back until the block has ended normally, so that weights and counts agree when it comes."""
-    _STATE.deferrals += 1
+def at_once() -> Iterator[None]:
+    """Let a signal raise Interrupted wherever it comes: for what lasts long and keeps out of TensorFlow's graphs."""
+    stop_if_requested()
+    _STATE.raises = True
     try:
         yield
     finally:
-        _STATE.deferrals -= 1
-    if requested() and _STATE.deferrals == 0:
-        raise Interrupted(_STATE.pending or 0)
-
-
-def requested() -> bool:
-    """True when a signal waits for the end of a deferred block: what lasts long asks this and ends early."""
-    return _STATE.pending is not None
+        _STATE.raises = False
+    stop_if_requested()  # what the handler raised may have been swallowed
 
 
 def _on_signal(number: int, _frame: FrameType | None) -> None:
     for caught in (signal.SIGTERM, signal.SIGINT):
         signal.signal(caught, signal.SIG_IGN)
-    if _STATE.deferrals:
-        _STATE.pending = number
-        return
-    raise Interrupted(number)
+    _STATE.pending = number
+    if _STATE.raises:
+        raise Interrupted(number)

@@ -43,6 +43,7 @@ def warm_up(training: Training, testing: Testing, model: Model, recorder: Record
     with recorder.accounts.spend("warm_up"):
         before = model.snapshot()
         recorder.functions.append(compiled("train", training.warm_up_step()))
+        interrupt.stop_if_requested()
         recorder.functions.append(compiled("evaluate", testing.warm_up_step()))
         model.restore(before)
 
@@ -182,15 +183,15 @@ class EpochLoop:
         waited_s = checkpoint_s = 0.0
         done = self.position.step
         while done < steps:
-            with interrupt.deferred():
-                result = train(done, min(size, steps - done, self._steps_to_checkpoint(number, done)))
-                recorder.accounts.add_steps(result.steps, result.wall_s)
-                recorder.accounts.add("input_wait", result.input_wait_s)
-                if result.steps:
-                    recorder.blocks.append(Block(number, done, result.steps, result.wall_s, result.input_wait_s))
-                waited_s += result.input_wait_s
-                done += result.steps
-                self.position = Position(number, done, result.loss_total)
+            result = train(done, min(size, steps - done, self._steps_to_checkpoint(number, done)))
+            recorder.accounts.add_steps(result.steps, result.wall_s)
+            recorder.accounts.add("input_wait", result.input_wait_s)
+            if result.steps:
+                recorder.blocks.append(Block(number, done, result.steps, result.wall_s, result.input_wait_s))
+            waited_s += result.input_wait_s
+            done += result.steps
+            self.position = Position(number, done, result.loss_total)
+            interrupt.stop_if_requested()
             loss = result.loss_total / max(done, 1)
             self._refuse_divergence(loss, f"the training loss of epoch {number}")
             self.progress.step(done, loss)
@@ -216,8 +217,8 @@ class EpochLoop:
     def _checkpoint(self) -> float:
         """Write a checkpoint of this moment; return the seconds it took."""
         start_s = time.perf_counter()
-        with interrupt.deferred():
-            self._write_checkpoint(self.model.snapshot())
+        self._write_checkpoint(self.model.snapshot())
+        interrupt.stop_if_requested()
         return time.perf_counter() - start_s
 
     def _last_checkpoint(self) -> None:
@@ -251,6 +252,7 @@ class EpochLoop:
         """Evaluate after an epoch and return all that is known about it."""
         start_s = time.perf_counter()
         result = self.testing.evaluate()
+        interrupt.stop_if_requested()
         eval_s = time.perf_counter() - start_s
         self.recorder.accounts.add("evaluation", eval_s)
         self._refuse_divergence(result.loss, f"the test loss after epoch {trained.number}")

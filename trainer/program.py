@@ -77,7 +77,7 @@ class Testing(Protocol):
         """Return a function that evaluates one batch and waits for it."""
 
     def evaluate(self) -> Evaluation:
-        """Evaluate every test sample once. Waits for the device."""
+        """Evaluate every test sample once, fewer when a signal waits. Waits for the device."""
 
     def bytes_read(self) -> int:
         """Return the bytes read from files so far."""

@@ -8,6 +8,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainer import interrupt
 from trainer.checkpoint import Checkpoints, Position
 from trainer.config import Config, per_replica_batch
 from trainer.environment import (
@@ -106,6 +107,7 @@ class _Run:
             stack.callback(dataset.close)
             model = self._build(devices, found)
             training, testing = self._place(devices, model, dataset)
+            interrupt.stop_if_requested()
             checkpoints, position = self._restore(model, dataset)
             self._compile(training, testing, model)
             # Walking over all that TensorFlow holds takes the garbage collector 0.2 s, which would be in some epoch.
@@ -113,6 +115,7 @@ class _Run:
                 gc.collect()
                 gc.freeze()
             stack.callback(gc.unfreeze)
+            interrupt.stop_if_requested()
             from trainer.loop import EpochLoop
 
             parts = (self._config, self._recorder, self._progress, self._flusher, checkpoints, position)
@@ -146,7 +149,7 @@ class _Run:
 
     def _load(self, scratch: Path) -> tuple[Found, Dataset]:
         self._progress.phase("loading")
-        with self._spend("data_load"):
+        with interrupt.at_once(), self._spend("data_load"):
             from trainer.dataset import find_dataset
 
             found = find_dataset(self._config, scratch, self._recorder.ram_bytes)

@@ -227,7 +227,7 @@ class StreamedTesting:
         return step
 
     def evaluate(self) -> Evaluation:
-        """Evaluate every sample of the source."""
+        """Evaluate every sample of the source, unless a signal waits."""
         self._totals.assign(tf.zeros((2,)))
         opened = self._source.batches(
             self._batch * self._devices.replicas,
@@ -241,7 +241,7 @@ class StreamedTesting:
         with opened as batches:
             feed = _Feed(batches, self._place)
             try:
-                while (placed := feed.take(lambda: None)[0]) is not None:
+                while not interrupt.requested() and (placed := feed.take(lambda: None)[0]) is not None:
                     self._score(*placed)
             finally:
                 feed.close()

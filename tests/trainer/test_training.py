@@ -20,6 +20,7 @@ from orchestrator.ledger import IN_MEMORY, Ledger
 from orchestrator.report.answer import make_answer
 from orchestrator.report.gather import sources_named
 from orchestrator.report.table import all_sheets
+from tests.trainer.plugins import stopped
 from tests.trainer.process import Trainer, trainer_command, trainer_environment
 from trainer.data.prepare import PreparedDataset
 from trainer.record import Progress, Record, load_record
@@ -276,6 +277,13 @@ def test_sigterm_leaves_an_interrupted_record(tmp_path: Path) -> None:
     assert (record.status, record.error) == ("interrupted", "stopped by signal 15")
     assert len(record.epochs) >= 2
     assert json.loads((tmp_path / "progress.json").read_text())["phase"] == "interrupted"
+
+
+def test_signal_never_cuts_into_tensorflow(trainer: Trainer, tmp_path: Path) -> None:
+    """TensorFlow's C code is not made for it (a segmentation fault, no record): the run ends when that has returned."""
+    finished = trainer("--workload", stopped.__file__, "--model_dir", tmp_path)
+    assert (finished.returncode, stopped.WENT_ON in finished.stdout) == (143, True), finished.stderr
+    assert load_record(tmp_path / "record.json").status == "interrupted"
 
 
 def free_ports(count: int) -> list[int]:
