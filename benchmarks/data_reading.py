@@ -92,7 +92,7 @@ def _decoding_alone(data: PreparedDataset) -> Measure:
         path = str(data.directory / shard.name)
         buffer = open_bytes(path, shard.bytes)
         index = index_shard(buffer, shard, path, 1, data.manifest.classes)
-        samples += [index.images_of(buffer, record)[0] for record in range(shard.samples)]
+        samples += [index.sample(buffer, record)[0][0] for record in range(shard.samples)]
     decode, threads = decoder(data.manifest.encoding), os.cpu_count() or 1
 
     def share(own: Sequence[memoryview]) -> None:

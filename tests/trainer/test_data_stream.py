@@ -177,10 +177,12 @@ def test_threads_outlive_epochs_and_leaving_early_is_quick(photos: PreparedDatas
 def test_damage_is_raised_in_the_consumer_by_name(photos: PreparedDataset, tmp_path: Path, cache: CacheName) -> None:
     """A flipped byte, a shard cut short and a missing shard are three sentences, each with the shard's path."""
     shard = photos.manifest.splits.train.shards[1]
+    second = 16 + int.from_bytes((photos.directory / shard.name).read_bytes()[:8], "little")
     for name, change, problem in (
         ("flipped", lambda raw: raw[:-100] + bytes([raw[-100] ^ 1]) + raw[-99:], "is damaged: the checksum of record"),
         ("short", lambda raw: raw[:-1], f"has {shard.bytes - 1} bytes where the manifest says {shard.bytes}"),
         ("header", lambda raw: b"\xff" + raw[1:], "record 0 has no sound header"),
+        ("length", lambda raw: raw[:second] + bytes([raw[second] ^ 1]) + raw[second + 1 :], "record 1 has no sound"),
         ("gone", None, "is missing though the manifest lists it"),
     ):
         folder = tmp_path / name

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import google_crc32c
@@ -17,11 +19,10 @@ from trainer.errors import DataError
 
 _FIX = "prepare or upload the data set again"
 _HEADER = struct.Struct("<QI")  # length of the payload, masked crc of the length
-_CRC = struct.Struct("<I")
+_LENGTH, _CRC = struct.Struct("<Q"), struct.Struct("<I")
 _VARINT, _LENGTH_DELIMITED = 0, 2
 _IMAGE_ENTRY = b"\x0a\x05image\x12"
 _LONGEST_HEAD = 24  # two tags and lengths come before it
-_LONGEST_HEADS = 64  # and three more lengths after it
 
 
 class _Malformed(Exception):
@@ -30,25 +31,35 @@ class _Malformed(Exception):
 
 @dataclass(frozen=True)
 class ShardIndex:
-    """Where in a shard's bytes each sample lies; the same for as long as the shard has the same sha256.
+    """Where in a shard's bytes its records begin; the same for as long as the shard has the same sha256.
 
-    Arrays, not lists of tuples: Python's garbage collector counts those, and so many new ones make it walk over all
-    that the process holds, which is a pause of 0.2 s once TensorFlow is imported.
+    What a record holds is found when it is decoded, by many threads: the first batch waits for the index alone.
     """
 
     path: str
-    payloads: NDArray[np.int64]  # [samples, 2]: start and end in the file
-    images: NDArray[np.int64]  # [samples, images per sample, 2]: start and end in the payload
-    labels: NDArray[np.int32]  # [samples]
+    starts: array[int]  # of the records in the file, and the file's end
+    images_per_sample: int
+    labels: Mapping[bytes, int]  # by how our own writer ends an example of this label
 
-    def images_of(self, buffer: Buffer, record: int) -> list[memoryview]:
-        """Return the image or the frames of one sample, its checksum verified. Raises DataError."""
-        start, end = self.payloads[record].tolist()
+    def sample(self, buffer: Buffer, record: int) -> tuple[list[memoryview], int]:
+        """Return the image or the frames of one sample, and its label, its checksum verified. Raises DataError.
+
+        The header's own checksum needs no look: with a wrong length there, that of the payload would be wrong too.
+        """
+        start, end = self.starts[record] + _HEADER.size, self.starts[record + 1] - _CRC.size
         payload = buffer[start:end]
-        if _CRC.unpack(buffer[end : end + 4])[0] != masked_crc(payload):
+        if _CRC.unpack_from(buffer, end)[0] != masked_crc(payload):
             raise DataError(self.path, f"is damaged: the checksum of record {record} is wrong", _FIX)
+        try:
+            spans, label = _parse_own_layout(payload, self.labels) or parse_example(payload)
+        except (_Malformed, IndexError) as error:
+            raise DataError(self.path, f"record {record} is no sample {{image, label}} ({error})", _FIX) from error
+        if len(spans) != self.images_per_sample or not 0 <= label < len(self.labels):
+            problem = f"record {record} has {len(spans)} images and label {label}"
+            due = f"where {self.images_per_sample} and less than {len(self.labels)} are due"
+            raise DataError(self.path, f"{problem}, {due}", _FIX)
         view = memoryview(payload)
-        return [view[first:last] for first, last in self.images[record].tolist()]
+        return [view[first:last] for first, last in spans], label
 
 
 def masked_crc(data: bytes) -> int:
@@ -58,40 +69,29 @@ def masked_crc(data: bytes) -> int:
 
 
 def index_shard(buffer: Buffer, shard: Shard, path: str, images_per_sample: int, classes: int) -> ShardIndex:
-    """Walk over the records of a shard. Raises DataError when it is not what the manifest says."""
-    payloads: list[int] = []
-    images: list[int] = []
-    labels: list[int] = []
-    tails = {label_entry(label): label for label in range(classes)}
-    position, size_bytes = 0, len(buffer)
-    while position < size_bytes:
-        header = buffer[position : position + _HEADER.size]
-        start = position + _HEADER.size
-        if len(header) < _HEADER.size or _HEADER.unpack(header)[1] != masked_crc(header[:8]):
-            raise DataError(path, f"is damaged: record {len(labels)} has no sound header", _FIX)
-        end = start + _HEADER.unpack(header)[0]
-        if end + _CRC.size > size_bytes:
-            raise DataError(path, f"is truncated: record {len(labels)} goes on after its end", _FIX)
-        try:
-            spans, label = _parse_own_layout(buffer, start, end, tails) or parse_example(buffer[start:end])
-        except (_Malformed, IndexError) as error:
-            raise DataError(path, f"record {len(labels)} is no sample {{image, label}} ({error})", _FIX) from error
-        if len(spans) != images_per_sample or not 0 <= label < classes:
-            problem = f"record {len(labels)} has {len(spans)} images and label {label}"
-            raise DataError(path, f"{problem}, where {images_per_sample} and less than {classes} are due", _FIX)
-        payloads += (start, end)
-        for span in spans:
-            images += span
-        labels.append(label)
-        position = end + _CRC.size
-    if len(labels) != shard.samples:
-        raise DataError(path, f"holds {len(labels)} samples where the manifest says {shard.samples}", _FIX)
-    return ShardIndex(
-        path,
-        np.array(payloads, np.int64).reshape(-1, 2),
-        np.array(images, np.int64).reshape(-1, images_per_sample, 2),
-        np.array(labels, np.int32),
-    )
+    """Find the records of a shard. Raises DataError when they are not as many as the manifest says, or end elsewhere.
+
+    The starts are an array, no list of tuples: Python's garbage collector counts those, and so many new ones make it
+    walk over all that the process holds, which is a pause of 0.2 s once TensorFlow is imported.
+    """
+    starts, position = array("q", (0,)), 0
+    with suppress(struct.error, OverflowError):  # the end comes within a header, or the length is nonsense
+        while position < len(buffer):
+            position += _LENGTH.unpack_from(buffer, position)[0] + _HEADER.size + _CRC.size
+            starts.append(position)
+    if position != len(buffer) or len(starts) != shard.samples + 1:
+        raise DataError(path, _what_is_unsound(buffer, starts, shard), _FIX)
+    return ShardIndex(path, starts, images_per_sample, {label_entry(label): label for label in range(classes)})
+
+
+def _what_is_unsound(buffer: Buffer, starts: Sequence[int], shard: Shard) -> str:
+    for record, start in enumerate(starts):
+        header = buffer[start : start + _HEADER.size]
+        if header and (len(header) < _HEADER.size or _HEADER.unpack(header)[1] != masked_crc(header[:8])):
+            return f"is damaged: record {record} has no sound header"
+    if starts[-1] > len(buffer):
+        return f"is truncated: record {len(starts) - 2} goes on after its end"
+    return f"holds {len(starts) - 1} samples where the manifest says {shard.samples}"
 
 
 def uniform_records(
@@ -128,22 +128,19 @@ def check_uniform(buffer: Buffer, shard: Shard, path: str) -> None:
             raise DataError(path, f"is damaged: the checksum of record {record} is wrong", _FIX)
 
 
-def _parse_own_layout(
-    buffer: Buffer, start: int, end: int, tails: Mapping[bytes, int]
-) -> tuple[list[tuple[int, int]], int] | None:
-    """Return what `parse_example` does, of one image as our own writer lays it out, copying no image; or None."""
-    head = buffer[start : min(end, start + _LONGEST_HEADS)]
-    position = head.find(_IMAGE_ENTRY, 0, _LONGEST_HEAD)
+def _parse_own_layout(payload: bytes, labels: Mapping[bytes, int]) -> tuple[list[tuple[int, int]], int] | None:
+    """Return what `parse_example` does, of one image as our own writer lays it out; or None."""
+    position = payload.find(_IMAGE_ENTRY, 0, _LONGEST_HEAD)
     if position < 0:
         return None
     position += len(_IMAGE_ENTRY)
     for tag in (0x0A, 0x0A, None):  # value: bytes_list, its one value; each a length, then the next one's tag
-        size_bytes, position = _read_varint(head, position)
+        size_bytes, position = _read_varint(payload, position)
         if tag is not None:
-            if head[position] != tag:
+            if payload[position] != tag:
                 return None
             position += 1
-    label = tails.get(buffer[start + position + size_bytes : end])
+    label = labels.get(payload[position + size_bytes :])
     return None if label is None else ([(position, position + size_bytes)], label)
 
 

@@ -268,12 +268,13 @@ class _Epoch(Iterator[Batch]):
         loaded = self._loaded.get(shard)
         if loaded is None:
             loaded = self._loaded[shard] = self._wait_for(self._loads[shard])
+        sample, label = loaded.index.sample(loaded.buffer, record)
         try:
-            self._stream.decode(loaded.index.images_of(loaded.buffer, record), out)
+            self._stream.decode(sample, out)
         except BadSample as error:
             fix = "prepare or upload the data set again"
             raise DataError(loaded.index.path, f"record {record} {error}", fix) from error
-        return int(loaded.index.labels[record])
+        return label
 
     def _wait_for(self, load: Future[_Loaded]) -> _Loaded:
         if load.done():
