@@ -139,11 +139,12 @@ def of_others(services: Services) -> list[Billable]:
 
 
 def _listing(services: Services, api: str) -> Listing:
-    """A look at everything of one service. Where its API is not enabled and was never used, nothing of it can be."""
+    """A look at everything of one service. Where its API is off and no attempt is open, nothing of it can be."""
     try:
         return services.vms[api].list_billable()
     except ApiDisabled:
-        if any(attempt.api == api for attempt in services.ledger.attempts()):
+        settled = AttemptState.SETTLED  # proven gone when that could be looked at, or never created
+        if any(attempt.api == api and attempt.state is not settled for attempt in services.ledger.attempts()):
             raise
         return Listing((), ())
 

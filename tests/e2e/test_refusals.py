@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from infra.localcloud import client
-from tests.e2e.conftest import QUICK, Finished, Orchestrate
+from orchestrator.domain.runs import RunState, Stage
+from tests.e2e.conftest import QUICK, Finished, Orchestrate, kill_hard
 
 
 def _assert_refused(done: Finished, code: int, *texts: str) -> None:
@@ -93,3 +94,23 @@ def test_home_that_cannot_be_made_is_a_clear_error(orchestrate: Orchestrate, tmp
     (tmp_path / "file").write_text("")
     orchestrate.environment["ORCHESTRATE_HOME"] = str(tmp_path / "file" / "home")
     _assert_refused(orchestrate.run("launch", "--accel", "v3-8", "--yes", "--json"), 2, "ORCHESTRATE_HOME")
+
+
+def test_disabled_api_is_an_account_error_until_something_may_bill_behind_it(orchestrate: Orchestrate) -> None:
+    """Exit 5 with the command that enables it, and a teardown that is proven; 6 once a VM cannot be looked for."""
+    assert orchestrate.run("cloud", "up", "--disable-api", "tpu").code == 0
+    off = orchestrate.run("launch", "--accel", "v3-8", *QUICK)
+    assert (off.code, off.json["runs"][0]["error"]["code"]) == (5, "ApiDisabled"), off.err
+    assert "gcloud services enable tpu.googleapis.com" in off.out
+    assert orchestrate.run("teardown", "--all", "--yes").code == 0
+
+    orchestrate.control("services", {"name": "tpu", "enabled": True})
+    launched = orchestrate.start("launch", "--accel", "v3-8", *QUICK)
+    orchestrate.wait_for_run(lambda run: run.state is RunState.ACTIVE and run.stage is Stage.PREPARE)
+    kill_hard(launched)
+    orchestrate.control("services", {"name": "tpu", "enabled": False})
+    unseen = orchestrate.run("teardown", "--all", "--yes")
+    assert (unseen.code, "NOT PROVEN" in unseen.out + unseen.err) == (6, True)
+    orchestrate.control("services", {"name": "tpu", "enabled": True})
+    assert orchestrate.run("teardown", "--all", "--yes").code == 0
+    assert orchestrate.inventory("node") == []
