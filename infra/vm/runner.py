@@ -28,9 +28,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from uploads import Bucket, Folder, artifacts_in, within  # type: ignore[import-not-found]  # lies beside this file on the VM
+if TYPE_CHECKING:
+    from uploads import Bucket, Folder  # type: ignore[import-not-found]  # lies beside this file on the VM
 
 SCHEMA_VERSION = 1
 GRACE_S = 20
@@ -272,6 +273,8 @@ def signal_group(group: int, number: int) -> None:
 
 def upload(job: Job, bucket: Bucket | Folder) -> None:
     """Everything, and the manifest last: who sees it may trust that all it names is there."""
+    from uploads import artifacts_in, within
+
     open(job.at("train.log"), "ab").close()
     found, left_out = artifacts_in(job.artifacts)
     found, too_big = within(found + [(name, job.at(name)) for name in ("train.log", "rc.json")], job.results_bytes)
@@ -289,6 +292,8 @@ def upload(job: Job, bucket: Bucket | Folder) -> None:
 
 def destination(job: Job) -> Bucket | Folder:
     """Where what the job leaves is brought."""
+    from uploads import Bucket, Folder  # it loads much, and `status` is asked again and again
+
     if os.path.isabs(job.bucket):
         return Folder(job.bucket, job.prefix)
     return Bucket(job.storage_url, job.bucket, job.prefix)
