@@ -7,7 +7,9 @@ takes note, and the run asks at points of its own choice.
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,8 +41,9 @@ def requested() -> bool:
 
 def stop_if_requested() -> None:
     """Raise Interrupted when a signal waits, once. Called where weights and counts agree."""
-    number, _STATE.pending = _STATE.pending, None
+    number = _STATE.pending
     if number is not None:
+        _STATE.pending = None
         raise Interrupted(number)
 
 
@@ -62,3 +65,4 @@ def _on_signal(number: int, _frame: FrameType | None) -> None:
     _STATE.pending = number
     if _STATE.raises:
         raise Interrupted(number)
+    os.write(sys.stderr.fileno(), b"trainer: stopping\n")  # a print of the main thread may be what was interrupted
