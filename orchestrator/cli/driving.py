@@ -225,10 +225,9 @@ def _say_result(services: Services, runs: Sequence[Run], remaining: int | None, 
             output.say(f"teardown: {begun} attempt(s) on your own machines: no process and no folder is left")
         if rented or not on_hosts:
             vms = sum(attempt.seen_at is not None for attempt in rented)
-            output.say(
-                f"teardown: {vms} VM(s) proven gone (NOT_FOUND by name, absent from a complete "
-                "list of all zones); nothing that was rented here bills for a VM or a disk any more"
-            )
+            proof = f"{vms} VM(s) proven gone (NOT_FOUND by name, absent from a complete list of all zones)"
+            gone = proof if vms else "no VM came to be"
+            output.say(f"teardown: {gone}; nothing that was rented here bills for a VM or a disk any more")
     else:
         output.say("teardown: NOT PROVEN, may still bill: " + "; ".join(named or ["a zone that did not answer"]))
     _say_not_needed(services, runs)
