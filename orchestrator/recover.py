@@ -143,8 +143,8 @@ def _listing(services: Services, api: str) -> Listing:
     try:
         return services.vms[api].list_billable()
     except ApiDisabled:
-        settled = AttemptState.SETTLED  # proven gone when that could be looked at, or never created
-        if any(attempt.api == api and attempt.state is not settled for attempt in services.ledger.attempts()):
+        # A settled one was proven gone when that could be looked at, or never created.
+        if any(attempt.api == api for attempt in services.ledger.attempts(unsettled=True)):
             raise
         return Listing((), ())
 

@@ -50,6 +50,8 @@ class _Feed:
         Raises what the source raised.
         """
         waited_s = 0.0
+        if interrupt.requested():
+            return None, waited_s
         try:
             item = self._ready.get_nowait()
         except queue.Empty:
@@ -163,7 +165,7 @@ class StreamedTraining:
     def _block(self, feed: _Feed, first: int, count: int) -> BlockResult:
         start_s = time.perf_counter()
         waited_s, done = 0.0, 0
-        while done < count and not interrupt.requested():
+        while done < count:
             placed, step_waited_s = feed.take(self._last_step)
             waited_s += step_waited_s
             if placed is None:
@@ -241,7 +243,7 @@ class StreamedTesting:
         with opened as batches:
             feed = _Feed(batches, self._place)
             try:
-                while not interrupt.requested() and (placed := feed.take(lambda: None)[0]) is not None:
+                while (placed := feed.take(lambda: None)[0]) is not None:
                     self._score(*placed)
             finally:
                 feed.close()

@@ -31,7 +31,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from uploads import Bucket, Folder  # type: ignore[import-not-found]  # lies beside this file on the VM
+    from uploads import Destination  # type: ignore[import-not-found]  # lies beside this file on the VM
 
 SCHEMA_VERSION = 1
 GRACE_S = 20
@@ -203,7 +203,7 @@ def stop(job: Job) -> dict[str, Any]:
     return {"stopping": True, "first": True}
 
 
-def heartbeat(job: Job, bucket: Bucket | Folder, over: threading.Event) -> None:
+def heartbeat(job: Job, bucket: Destination, over: threading.Event) -> None:
     """Until `over` is set: status.json and train.log to the bucket at each interval. Failures are of no account."""
     while not over.wait(job.interval_s):
         try:
@@ -271,7 +271,7 @@ def signal_group(group: int, number: int) -> None:
         os.killpg(group, number)
 
 
-def upload(job: Job, bucket: Bucket | Folder) -> None:
+def upload(job: Job, bucket: Destination) -> None:
     """Everything, and the manifest last: who sees it may trust that all it names is there."""
     from uploads import artifacts_in, within
 
@@ -290,7 +290,7 @@ def upload(job: Job, bucket: Bucket | Folder) -> None:
     write_durably(job.at("uploaded"), {"at": time.time()})
 
 
-def destination(job: Job) -> Bucket | Folder:
+def destination(job: Job) -> Destination:
     """Where what the job leaves is brought."""
     from uploads import Bucket, Folder  # it loads much, and `status` is asked again and again
 

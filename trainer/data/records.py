@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from trainer.data.files import Buffer
 from trainer.data.manifest import Shard
-from trainer.data.tfrecord import label_entry
+from trainer.data.tfrecord import label_entry, masked
 from trainer.errors import DataError
 
 _FIX = "prepare or upload the data set again"
 _HEADER = struct.Struct("<QI")  # length of the payload, masked crc of the length
-_LENGTH, _CRC = struct.Struct("<Q"), struct.Struct("<I")
+_CRC = struct.Struct("<I")
 _VARINT, _LENGTH_DELIMITED = 0, 2
 _IMAGE_ENTRY = b"\x0a\x05image\x12"
 _LONGEST_HEAD = 24  # two tags and lengths come before it
@@ -47,9 +47,7 @@ class ShardIndex:
         The header's own checksum needs no look: with a wrong length there, that of the payload would be wrong too.
         """
         start, end = self.starts[record] + _HEADER.size, self.starts[record + 1] - _CRC.size
-        payload = buffer[start:end]
-        if _CRC.unpack_from(buffer, end)[0] != masked_crc(payload):
-            raise DataError(self.path, f"is damaged: the checksum of record {record} is wrong", _FIX)
+        payload = _sound_payload(buffer, start, end, record, self.path)
         try:
             spans, label = _parse_own_layout(payload, self.labels) or parse_example(payload)
         except (_Malformed, IndexError) as error:
@@ -62,10 +60,12 @@ class ShardIndex:
         return [view[first:last] for first, last in spans], label
 
 
-def masked_crc(data: bytes) -> int:
-    """Return the checksum that a TFRecord carries."""
-    crc: int = google_crc32c.value(data)
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+def _sound_payload(buffer: Buffer, start: int, end: int, record: int, path: str) -> bytes:
+    """Return a record's payload. Raises DataError when it is not that of the checksum after it."""
+    payload = buffer[start:end]
+    if _CRC.unpack_from(buffer, end)[0] != masked(google_crc32c.value(payload)):
+        raise DataError(path, f"is damaged: the checksum of record {record} is wrong", _FIX)
+    return payload
 
 
 def index_shard(buffer: Buffer, shard: Shard, path: str, images_per_sample: int, classes: int) -> ShardIndex:
@@ -77,7 +77,7 @@ def index_shard(buffer: Buffer, shard: Shard, path: str, images_per_sample: int,
     starts, position = array("q", (0,)), 0
     with suppress(struct.error, OverflowError):  # the end comes within a header, or the length is nonsense
         while position < len(buffer):
-            position += _LENGTH.unpack_from(buffer, position)[0] + _HEADER.size + _CRC.size
+            position += _HEADER.unpack_from(buffer, position)[0] + _HEADER.size + _CRC.size
             starts.append(position)
     if position != len(buffer) or len(starts) != shard.samples + 1:
         raise DataError(path, _what_is_unsound(buffer, starts, shard), _FIX)
@@ -87,7 +87,9 @@ def index_shard(buffer: Buffer, shard: Shard, path: str, images_per_sample: int,
 def _what_is_unsound(buffer: Buffer, starts: Sequence[int], shard: Shard) -> str:
     for record, start in enumerate(starts):
         header = buffer[start : start + _HEADER.size]
-        if header and (len(header) < _HEADER.size or _HEADER.unpack(header)[1] != masked_crc(header[:8])):
+        if not header:
+            continue  # where the file ends, or beyond
+        if len(header) < _HEADER.size or _HEADER.unpack(header)[1] != masked(google_crc32c.value(header[:8])):
             return f"is damaged: record {record} has no sound header"
     if starts[-1] > len(buffer):
         return f"is truncated: record {len(starts) - 2} goes on after its end"
@@ -123,9 +125,7 @@ def check_uniform(buffer: Buffer, shard: Shard, path: str) -> None:
     """Verify the checksum of every record of a shard of equal records. Raises DataError."""
     step = len(buffer) // shard.samples
     for record in range(shard.samples):
-        start, end = record * step + _HEADER.size, (record + 1) * step - _CRC.size
-        if _CRC.unpack_from(buffer[end : end + _CRC.size])[0] != masked_crc(buffer[start:end]):
-            raise DataError(path, f"is damaged: the checksum of record {record} is wrong", _FIX)
+        _sound_payload(buffer, record * step + _HEADER.size, (record + 1) * step - _CRC.size, record, path)
 
 
 def _parse_own_layout(payload: bytes, labels: Mapping[bytes, int]) -> tuple[list[tuple[int, int]], int] | None:

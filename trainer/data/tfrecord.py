@@ -73,8 +73,9 @@ def _example_parts(image: bytes | Sequence[bytes], label: int) -> list[bytes]:
     return [head, *values, tail]
 
 
-def _masked(crc: int) -> bytes:
-    return _CRC.pack(((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+def masked(crc: int) -> int:
+    """Return a crc32c as a TFRecord carries it."""
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def frame(payload: Sequence[bytes]) -> list[bytes]:
@@ -83,7 +84,7 @@ def frame(payload: Sequence[bytes]) -> list[bytes]:
     crc = 0
     for piece in payload:
         crc = google_crc32c.extend(crc, piece)
-    return [length, _masked(google_crc32c.value(length)), *payload, _masked(crc)]
+    return [length, _CRC.pack(masked(google_crc32c.value(length))), *payload, _CRC.pack(masked(crc))]
 
 
 Examples = Iterable[tuple[bytes | Sequence[bytes], int]]  # (image or frames, label)

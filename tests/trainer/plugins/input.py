@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -142,6 +142,20 @@ def make_input(
         name="bars", source="plugin", note="made by the tests", location="memory", bytes_read=0, fingerprint="bars"
     )
     return Dataset(part(samples, 1), part(TEST_SAMPLES, 0), SHAPE, CLASSES, description)
+
+
+def while_traced(do: Callable[[bool], object]) -> Any:
+    """Return a layer that changes nothing and calls `do(training)` whenever TensorFlow traces it."""
+    import tensorflow as tf
+    from keras import layers
+
+    class Traced(layers.Layer):  # type: ignore[misc]
+        def call(self, inputs: Any, training: bool = False) -> Any:
+            if tf.inside_function():
+                do(training)
+            return inputs
+
+    return Traced()
 
 
 def make_workload(name: str, layer: Any = None) -> Workload:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
-from tests.trainer.plugins.input import make_input, make_workload
+from tests.trainer.plugins.input import make_input, make_workload, while_traced
 from trainer.config import Config
 from trainer.source import Dataset
 
@@ -13,20 +12,11 @@ TRAIN_S = 8.0
 EVALUATE_S = 0.5
 
 
-def _sleeping_layer() -> Any:
-    import tensorflow as tf
-    from keras import layers
-
-    class Sleeping(layers.Layer):  # type: ignore[misc]
-        def call(self, inputs: Any, training: bool = False) -> Any:
-            if tf.inside_function():
-                time.sleep(TRAIN_S if training else EVALUATE_S)
-            return inputs
-
-    return Sleeping()
+def _sleep(training: bool) -> None:
+    time.sleep(TRAIN_S if training else EVALUATE_S)
 
 
-WORKLOAD = make_workload("slow-compile", _sleeping_layer)
+WORKLOAD = make_workload("slow-compile", lambda: while_traced(_sleep))
 
 
 def open_data(_config: Config) -> Dataset:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import signal
-from typing import Any
 
-from tests.trainer.plugins.input import make_input, make_workload
+from tests.trainer.plugins.input import make_input, make_workload, while_traced
 from trainer.config import Config
 from trainer.log import answer
 from trainer.source import Dataset
@@ -13,21 +12,13 @@ from trainer.source import Dataset
 WENT_ON = "the layer was traced to its end"
 
 
-def _stopped_layer() -> Any:
-    import tensorflow as tf
-    from keras import layers
-
-    class Stopped(layers.Layer):  # type: ignore[misc]
-        def call(self, inputs: Any, training: bool = False) -> Any:
-            if training and tf.inside_function():
-                signal.raise_signal(signal.SIGTERM)
-                answer(WENT_ON)
-            return inputs
-
-    return Stopped()
+def _stop(training: bool) -> None:
+    if training:
+        signal.raise_signal(signal.SIGTERM)
+        answer(WENT_ON)
 
 
-WORKLOAD = make_workload("stopped", _stopped_layer)
+WORKLOAD = make_workload("stopped", lambda: while_traced(_stop))
 
 
 def open_data(_config: Config) -> Dataset:
