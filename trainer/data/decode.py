@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -28,7 +29,7 @@ def decoder(encoding: Encoding) -> Decode:
         from trainer.data.images import BadImage, decode_exact, decode_resized
     except ImportError as error:
         raise DataError("photos and clips", f"cannot be decoded here ({error})", "pip install simplejpeg") from error
-    decode_one = decode_exact if encoding == "jpeg" else decode_resized
+    decode_one = decode_exact if encoding == "jpeg" else partial(decode_resized, quick=True)
 
     def decode_images(images: Sequence[memoryview], out: Pixels) -> None:
         try:

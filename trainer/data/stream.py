@@ -195,7 +195,7 @@ class _Epoch(Iterator[Batch]):
         if not self._pending or self._stop.is_set():
             raise StopIteration
         batch, tasks = self._pending.popleft()
-        for task in tasks:
+        for task in reversed(tasks):  # the last first: with it the others are done, and this thread is woken once
             task.result()
         self._delivered += 1
         for _, last_step, number in self._uses[: self._next_use]:
