@@ -32,7 +32,7 @@ class Comparison(BaseModel):
 
 
 def compare_sources(sources: Sequence[Source], *, force: bool = False) -> Comparison:
-    """Put records side by side. Raises UsageError without any, or when a void check makes it mean nothing (`force`).
+    """Put records side by side. Raises UsageError without any, or when void checks leave nothing to say (not `force`d).
 
     A sweep may stop when every pairing of it is "faster" here: the sources' `looks` pay for having looked before.
     """
@@ -54,8 +54,10 @@ def compare_sources(sources: Sequence[Source], *, force: bool = False) -> Compar
     ]
     fairness = merged(titles, each) if found else checks_of_unpaired(usable or runs)
     fairness = (simulated_or_real(runs), *fairness[1:])
-    _refuse_void(fairness, force=force)
     voids = [[check.name for check in looked if check.outcome == "void"] for looked in each]
+    is_mixed = fairness[0].outcome == "void"  # real runs beside simulated ones
+    if not force and (is_mixed or all(voids)):  # one void pairing among sound ones is marked, and refuses nothing
+        _refuse_void(fairness)
     looks = max((source.looks for source in sources), default=1)
     told = pairings(found, voids, looks)
     notes = (*_bounds(sources), *_notes(runs, usable, found), *_how_sure(told, looks))
@@ -86,9 +88,9 @@ def each_once(runs: Sequence[Measured]) -> list[Measured]:
     return list({(run.run, run.started_at): run for run in reversed(runs)}.values())[::-1]
 
 
-def _refuse_void(fairness: Sequence[Check], *, force: bool) -> None:
+def _refuse_void(fairness: Sequence[Check]) -> None:
     void = [f"{check.name}: {check.detail}" for check in fairness if check.outcome == "void"]
-    if void and not force:
+    if void:
         raise UsageError(
             f"these runs cannot be compared; {'; '.join(void)}",
             "leave out the runs that do not belong, or add --force to see all of them side by side all the same",

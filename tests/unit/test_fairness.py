@@ -98,6 +98,25 @@ def test_a_void_pairing_is_no_verdict_however_clear() -> None:
     assert pair.verdict == "observation"
 
 
+def test_one_void_cell_refuses_no_sweep() -> None:
+    """At batch 512 one accelerator learned nothing: said of that cell, with no verdict; the others have theirs."""
+    runs = [
+        source(f"r-{name}-{batch}-{seed}", name, batch=batch, seed=seed, epoch_s=(9, steady_s, steady_s))
+        for batch in (256, 512)
+        for name, seconds in (("t4", (4.0, 4.1)), ("v3-8", (2.0, 2.1)))
+        for seed, steady_s in enumerate(seconds)
+    ]
+    unlearned = [scored(run, 0.1, 10_000) for run in runs[-2:]]
+    runs = [*runs[:-2], *unlearned]
+    found = compare_sources(runs)
+    assert [(pair.global_batch, pair.verdict) for pair in found.pairings] == [(256, "faster"), (512, "observation")]
+    assert found.pairings[1].sentence.startswith("void (test accuracy): mnist-cnn, global batch 512: ")
+    [line] = [check for check in found.fairness if check.outcome == "void"]
+    assert line.detail.startswith("mnist-cnn, global batch 512, t4 and v3-8: ")
+    with pytest.raises(UsageError, match="test accuracy: t4"):
+        compare_sources(runs[4:])
+
+
 def test_a_smaller_data_set_is_no_match_and_an_unknown_one_is_not_void() -> None:
     """An epoch of half the samples is another epoch."""
     one, other = source("r-a", "t4"), changed(source("r-b", "v3-8"), "parameters", train_samples=512)
