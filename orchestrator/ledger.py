@@ -10,7 +10,7 @@ import os
 import sqlite3
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -22,7 +22,7 @@ from orchestrator.domain.fields import from_json, to_json
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.runs import Attempt, AttemptState, Run, RunState, Stage
 from orchestrator.errors import CreatesFrozen, LedgerTrouble, OverCap, Stopped, UsageError
-from orchestrator.ledger_schema import FROM_VERSION_2, SCHEMA, SCHEMA_VERSION, attempt_row
+from orchestrator.ledger_schema import FROM_VERSION_2, SCHEMA, SCHEMA_VERSION, attempt_row, experiment_row
 from orchestrator.ledger_schema import NANO as NANO
 from orchestrator.ledger_schema import Credit as Credit
 from orchestrator.ledger_schema import Event as Event
@@ -33,6 +33,8 @@ from orchestrator.ledger_schema import command_text as command_text
 IN_MEMORY = Path(":memory:")
 """A ledger for when none can be kept: deletes wait for no disk."""
 _Kept = TypeVar("_Kept")
+Changes = Mapping[str, Any]
+"""New values of a run's or an attempt's fields."""
 MakeAttempt = Callable[[int], Attempt]
 """Makes an attempt of the number that is the next one in the moment when its money is held."""
 
@@ -176,22 +178,21 @@ class Ledger:
     def admit(self, experiment: Experiment, runs: Sequence[Run], attempts: Sequence[Attempt], credit: Credit) -> None:
         """Write a launch down and hold its worst case, all or nothing. Raises OverCap and writes nothing."""
         with self._transaction() as db:
-            db.execute(
-                "INSERT INTO experiments VALUES (?,?,?,?)",
-                (
-                    experiment.id,
-                    experiment.created_at.isoformat(),
-                    None if experiment.max_usd is None else str(experiment.max_usd),
-                    experiment.command,
-                ),
-            )
+            db.execute("INSERT INTO experiments VALUES (?,?,?,?)", experiment_row(experiment))
             for run in runs:
                 db.execute("INSERT INTO runs VALUES (?,?,?,?)", (run.id, run.experiment, run.state, to_json(run)))
             self._hold(db, experiment, attempts, credit)
 
-    def admit_attempt(self, run_id: str, make: MakeAttempt, credit: Credit, **changes: Any) -> Run:
-        """Hold the worst case of a further attempt, or the first, and make it the run's current one. Raises OverCap."""
+    def admit_attempt(
+        self, run_id: str, make: MakeAttempt, credit: Credit, settled: Changes | None = None, **changes: Any
+    ) -> Run:
+        """Hold the worst case of a further attempt, or the first, and make it the run's current one. Raises OverCap.
+
+        `settled`: the fields that settle the present one, in the same moment: nobody else takes what it gives back.
+        """
         with self._transaction() as db:
+            if settled:
+                self._change_attempt(db, self.attempt(run_id, self.run(run_id).attempt), settled)
             attempt = self._hold_next(db, run_id, make, credit)
             return self._change_run(db, run_id, {"attempt": attempt.number, "stage": Stage.PROVISION, **changes})
 
@@ -286,7 +287,7 @@ class Ledger:
         with self._transaction() as db:
             return self._change_run(db, run_id, changes)
 
-    def _change_run(self, db: sqlite3.Connection, run_id: str, changes: dict[str, Any]) -> Run:
+    def _change_run(self, db: sqlite3.Connection, run_id: str, changes: Changes) -> Run:
         run = replace(self.run(run_id), **changes)
         db.execute("UPDATE runs SET state=?, body=? WHERE id=?", (run.state, to_json(run), run_id))
         return run
@@ -324,12 +325,11 @@ class Ledger:
             before = self.attempt(run_id, number)
             if expect is not None and before.state is not expect:
                 raise Stopped(f"attempt {number} of run {run_id} was {before.state} by another orchestrate process")
-            attempt = replace(before, **changes)
-            _, _, state, committed, body = attempt_row(attempt)
-            db.execute(
-                "UPDATE attempts SET state=?, committed_nano_usd=?, body=? WHERE run=? AND number=?",
-                (state, committed, body, run_id, number),
-            )
+            return self._change_attempt(db, before, changes)
+
+    def _change_attempt(self, db: sqlite3.Connection, before: Attempt, changes: Changes) -> Attempt:
+        attempt = replace(before, **changes)
+        db.execute("INSERT OR REPLACE INTO attempts VALUES (?,?,?,?,?)", attempt_row(attempt))
         return attempt
 
     # Events

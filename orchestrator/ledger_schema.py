@@ -99,6 +99,12 @@ def attempt_row(attempt: Attempt) -> tuple[str, int, str, int, str]:
     return attempt.run, attempt.number, attempt.state.value, nano, to_json(attempt)
 
 
+def experiment_row(experiment: Experiment) -> tuple[str, str, str | None, str]:
+    """An experiment as its table holds it."""
+    cap = None if experiment.max_usd is None else str(experiment.max_usd)
+    return experiment.id, experiment.created_at.isoformat(), cap, experiment.command
+
+
 def command_text(argv: Sequence[str]) -> str:
     """How the launch was asked for, as JSON, for the record of the experiment."""
     return json.dumps(list(argv))

@@ -32,7 +32,7 @@ from orchestrator.stages.collect import collect
 from orchestrator.stages.context import Progress, RunContext, Services
 from orchestrator.stages.prepare import prepare
 from orchestrator.stages.provision import provision
-from orchestrator.stages.teardown import end_attempt, end_attempts, prove_gone, teardown
+from orchestrator.stages.teardown import end_attempts, prove_ended, prove_gone, teardown
 from orchestrator.stages.train import train
 
 Stages = Mapping[Stage, Callable[[RunContext], None]]
@@ -273,7 +273,7 @@ def _try_again(ctx: RunContext, cause: Preempted) -> None:
 
 
 def _new_attempt(ctx: RunContext, zone: str, **changes: int) -> None:
-    """End the old attempt, then hold money for a new one under the next number. Failures end the run."""
+    """End the old attempt; its money goes to a new one under the next number. Failures end the run."""
     services, run, hours = ctx.services, ctx.run, ctx.attempt.max_hours
 
     def make(number: int) -> Attempt:
@@ -281,9 +281,9 @@ def _new_attempt(ctx: RunContext, zone: str, **changes: int) -> None:
 
     try:
         ctx.check_stop()
-        end_attempt(services, ctx.attempt)
+        settled = prove_ended(services, ctx.attempt)
         credit = credit_for([ctx.accelerator], services.ledger, simulated=services.simulated, now=ctx.now())
-        services.ledger.admit_attempt(run.id, make, credit, **changes)
+        services.ledger.admit_attempt(run.id, make, credit, settled, **changes)
     except OrchestratorError as cause:
         _fail(ctx, cause)
 

@@ -13,6 +13,7 @@ from orchestrator.domain.plan import side_usage
 from orchestrator.domain.runs import Attempt, AttemptState, Run
 from orchestrator.errors import AccountError, NotFound, OrchestratorError, StillBilling, Stopped, Unavailable
 from orchestrator.guard import cost_so_far
+from orchestrator.ledger import Changes
 from orchestrator.ports import Billable, VmProvider, VmRef, VmState
 from orchestrator.stages.context import RunContext, Services
 from orchestrator.waiting import wait_for
@@ -38,7 +39,12 @@ def end_attempts(services: Services, run: Run, but: Attempt | None = None) -> No
 
 
 def end_attempt(services: Services, attempt: Attempt) -> Attempt:
-    """Delete the attempt's VM, prove it gone, disarm its switches, settle its cost. Safe to repeat.
+    """End the attempt as `prove_ended` does, and settle its cost. Safe to repeat. Raises StillBilling."""
+    return services.ledger.update_attempt(attempt.run, attempt.number, **prove_ended(services, attempt))
+
+
+def prove_ended(services: Services, attempt: Attempt) -> Changes:
+    """Delete the attempt's VM, prove it gone, disarm its switches; returns the fields that settle it in the ledger.
 
     Settled last: whoever dies on the way leaves an open attempt, and what still stands (a job) is paid and found.
 
@@ -55,11 +61,11 @@ def end_attempt(services: Services, attempt: Attempt) -> Attempt:
             attempt = services.ledger.attempt(attempt.run, attempt.number)  # its intent was written just now
         else:
             _disarm(services, attempt, ref)
-            return _settle(services, attempt, ZERO)
+            return _settled(services, attempt, ZERO)
     provider = services.vms[attempt.api]
     if attempt.state is AttemptState.SETTLED and _is_absent(provider, ref):
         _disarm(services, attempt, ref)  # again: who ended it may have been faster than our arming
-        return attempt
+        return {}
     if attempt.state is not AttemptState.REFUSED:
         with suppress(OrchestratorError):  # a delete waits for no ledger; the tombstone only tells other processes
             services.ledger.update_attempt(attempt.run, attempt.number, state=AttemptState.DELETING)
@@ -70,7 +76,7 @@ def end_attempt(services: Services, attempt: Attempt) -> Attempt:
         raise StillBilling([f"{what} {ref.name} in {ref.zone}: {cause.sentence}"]) from cause
     _disarm(services, attempt, ref)
     ended = services.ledger.attempt(attempt.run, attempt.number)
-    return _settle(services, ended, cost_so_far(ended, services.clock.now()))
+    return _settled(services, ended, cost_so_far(ended, services.clock.now()))
 
 
 def _disarm(services: Services, attempt: Attempt, ref: VmRef) -> None:
@@ -180,16 +186,14 @@ def _looks_gone(provider: VmProvider, ref: VmRef) -> bool:
     return False
 
 
-def _settle(services: Services, attempt: Attempt, vm_usd: Decimal) -> Attempt:
+def _settled(services: Services, attempt: Attempt, vm_usd: Decimal) -> Changes:
     """What the VM cost, and what was used besides, at the prices that were reserved."""
     now, run = services.clock.now(), services.ledger.run(attempt.run)
     log = services.log_path(run, attempt.number)
     used = side_usage(run, attempt, now, log.stat().st_size if log.exists() else 0)
-    return services.ledger.update_attempt(
-        attempt.run,
-        attempt.number,
-        state=AttemptState.SETTLED,
-        gone_at=now,
-        settled_usd=vm_usd,
-        storage_usd=total_usd(side_lines(attempt.side_rates, used)),
-    )
+    return {
+        "state": AttemptState.SETTLED,
+        "gone_at": now,
+        "settled_usd": vm_usd,
+        "storage_usd": total_usd(side_lines(attempt.side_rates, used)),
+    }

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from decimal import Decimal
 
 from orchestrator.domain.runs import AttemptState, Run, RunState, Stage
 from orchestrator.errors import NotFound, Unavailable
+from orchestrator.ledger import Credit, Ledger
 from orchestrator.ports import CommandResult, Vm, VmRef, VmSpec
 from orchestrator.recover import recover, teardown_runs
-from tests.fakes import FakeVmProvider
+from tests.fakes import FakeClock, FakeVmProvider
 from tests.unit.world import World
 
 
@@ -126,3 +129,46 @@ def test_recover_rents_nothing(world: World) -> None:
     _, report = recover(world.services, world.progress.append, world.stop)
     assert (report.unproven, world.tpu.calls("create"), world.ledger.committed_usd()) == ([], 0, 0)
     _assert_ended(world, world.ledger.run(run.id), "Stopped")
+
+
+class LookingClock(FakeClock):
+    """Another process looks at what is held whenever somebody asks for the time."""
+
+    look: Callable[[], object] | None = None
+
+    def now(self) -> datetime:
+        if self.look is not None:
+            self.look()
+        return super().now()
+
+
+def test_money_of_an_attempt_goes_to_the_next_one_and_nobody_takes_it_in_between(world: World) -> None:
+    """The first zone has no VM: until the second has begun, no other process sees a cent of it free."""
+    world.clock = LookingClock()
+    world._build()
+    world._teach()
+    [run] = world.admit()
+    other, held = Ledger(world.home / "ledger.db"), list[Decimal]()
+    needed_usd = other.committed_usd()
+
+    def look() -> None:
+        if other.run(run.id).stage is Stage.PROVISION:
+            held.append(other.committed_usd())
+
+    world.clock.look = look
+    world.tpu.capacity[run.spec.zones[0]] = False
+    [after] = world.drive([run])
+    other.close()
+    assert (after.state, len(world.ledger.attempts(run.id))) == (RunState.SUCCEEDED, 2)
+    assert len(held) > 10
+    assert min(held) == needed_usd
+
+
+def test_an_attempt_that_nothing_can_follow_is_settled_all_the_same(world: World) -> None:
+    """What its scheduler job cost leaves too little for the next zone: refused, proven gone, and nothing stays held."""
+    [run] = world.admit()
+    world.ledger.set_credit(Credit(amount_usd=world.ledger.committed_usd(), stated_at=world.clock.now()))
+    world.tpu.capacity[run.spec.zones[0]] = False
+    [after] = world.drive([run])
+    _assert_ended(world, after, "OverCap")
+    assert world.ledger.settled_usd() == world.ledger.committed_usd() < Decimal("0.01")
