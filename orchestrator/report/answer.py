@@ -61,20 +61,25 @@ def make_answer(sources: Sequence[Source], *, force: bool = False, target_accura
     workloads = {run.workload for run in found.runs}
     return Answer(
         **{name: getattr(found, name) for name in Comparison.model_fields if name != "runs"},
-        runs=tuple(with_targets(found.runs, target_accuracy)),
-        target=DEFAULT_TARGET if target_accuracy is None else f"{target_accuracy:.2%}, as asked for",
+        runs=tuple(with_targets(found, target_accuracy)),
+        target=_default_target(found) if target_accuracy is None else f"{target_accuracy:.2%}, as asked for",
         groups=tuple(_groups(found.runs)),
         published=tuple(each for each in published_results() if each.workload in workloads),
     )
 
 
-def with_targets(runs: Sequence[Measured], asked: float | None) -> Iterable[Measured]:
+def _default_target(found: Comparison) -> str:
+    but = f"; not counted: {', '.join(found.apart)}, whose accuracy makes their pairings void" if found.apart else ""
+    return DEFAULT_TARGET + but
+
+
+def with_targets(found: Comparison, asked: float | None) -> Iterable[Measured]:
     """Each run with the first epoch after which it had reached the target; without one asked for by DEFAULT_TARGET."""
     lowest: dict[str, float] = {}
-    for run in runs:
-        if run.status == "succeeded" and run.accuracy is not None:
+    for run in found.runs:
+        if run.status == "succeeded" and run.accuracy is not None and run.name not in found.apart:
             lowest[run.workload] = min(run.accuracy, lowest.get(run.workload, 1.0))
-    for run in runs:
+    for run in found.runs:
         target = lowest.get(run.workload) if asked is None else asked
         if target is None:
             yield run

@@ -75,7 +75,8 @@ def ratio_plot(scene: Scene, pairings: Sequence[Pairing]) -> Iterator[Plot]:
 def _pair_label(pair: Pairing, scene: Scene) -> str:
     batch = "" if pair.global_batch is None else f", batch {pair.global_batch}"
     samples = f", {pair.train_samples:,} samples" if scene.looks.several_samples and pair.train_samples else ""
-    return f"{scene.looks.name(pair.faster)} over {scene.looks.name(pair.slower)}{batch}{samples}"
+    void = " (void)" if pair.verdict == "void" else ""
+    return f"{scene.looks.name(pair.faster)} over {scene.looks.name(pair.slower)}{batch}{samples}{void}"
 
 
 def speed_bars(scene: Scene) -> Iterator[Plot]:

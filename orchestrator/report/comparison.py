@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from orchestrator.domain.statistics import outliers
 from orchestrator.errors import UsageError
-from orchestrator.report.fairness import Check, checks, checks_of_unpaired, merged, simulated_or_real
+from orchestrator.report.fairness import ACCURACY, Check, checks, checks_of_unpaired, merged, simulated_or_real
 from orchestrator.report.matching import Match, matches
 from orchestrator.report.measured import Measured, Source, measured
 from orchestrator.report.pairing import SIMULATED, Pairing, epoch_usd
@@ -19,7 +19,10 @@ __all__ = ["SIMULATED", "Check", "Comparison", "Pairing", "compare_sources", "ep
 
 
 class Comparison(BaseModel):
-    """Runs side by side: `verdict` is the answer in words, `fairness` everything that was looked at before it."""
+    """Runs side by side: `verdict` is the answer in words, `fairness` everything that was looked at before it.
+
+    `apart` names the runs whose accuracy is too far from those they are paired with: it sets no target for others.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -29,6 +32,7 @@ class Comparison(BaseModel):
     pairings: tuple[Pairing, ...]
     fairness: tuple[Check, ...]
     notes: tuple[str, ...]
+    apart: tuple[str, ...]
 
 
 def compare_sources(sources: Sequence[Source], *, force: bool = False) -> Comparison:
@@ -68,6 +72,7 @@ def compare_sources(sources: Sequence[Source], *, force: bool = False) -> Compar
         pairings=told,
         fairness=fairness,
         notes=notes,
+        apart=_apart(found, voids),
     )
 
 
@@ -86,6 +91,11 @@ def _side_by_side(runs: Sequence[Measured]) -> tuple[Measured, ...]:
 def each_once(runs: Sequence[Measured]) -> list[Measured]:
     """Each training once, however often its record was handed in: a copy is no repeat."""
     return list({(run.run, run.started_at): run for run in reversed(runs)}.values())[::-1]
+
+
+def _apart(found: Sequence[Match], voids: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    kept = {run.name for match, void in zip(found, voids, strict=True) if ACCURACY not in void for run in match.runs}
+    return tuple(dict.fromkeys(run.name for match in found for run in match.runs if run.name not in kept))
 
 
 def _refuse_void(fairness: Sequence[Check]) -> None:

@@ -17,7 +17,7 @@ Sides = Mapping[str, Sequence[Measured]]
 """Runs by accelerator; where there is one accelerator only, by their own names."""
 
 Found = tuple[Outcome, str]
-DEVICE = "device really used"
+DEVICE, ACCURACY = "device really used", "test accuracy"
 
 ACCURACY_BAND = 0.02
 ACCURACY_VOID = 0.05
@@ -29,8 +29,8 @@ _MANY = 6
 class Check(BaseModel):
     """One thing that ought to be the same: whether it was, and with which values.
 
-    `void` makes the comparison mean nothing: it is refused unless forced; `differs` is said and leaves it standing;
-    `unknown`: the records do not tell.
+    `void` makes a pairing mean nothing: it has no verdict, and a report in which all are void is refused unless forced;
+    `differs` is said and leaves it standing; `unknown`: the records do not tell.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -64,14 +64,21 @@ def simulated_or_real(runs: Sequence[Measured]) -> Check:
 
 
 def merged(titles: Sequence[str], each: Sequence[Sequence[Check]]) -> tuple[Check, ...]:
-    """One line a check for a report of several titled pairings: its gravest outcome, and which pairings have it."""
+    """One line a check for a report of several titled pairings: its gravest outcome, then the others that are not same.
+
+    Each is said with the pairings that have it, where not all of them have the same.
+    """
     lines = []
     for alike in zip(*each, strict=True):
-        outcome = max((check.outcome for check in alike), key=_GRAVITY.index)
-        of_it = [(title, check.detail) for title, check in zip(titles, alike, strict=True) if check.outcome == outcome]
-        details = list(dict.fromkeys(detail for _, detail in of_it))
-        if outcome != "same" and (len(of_it) < len(titles) or len(details) > 1):
-            details = [f"{title}: {detail}" for title, detail in of_it]
+        found = sorted(zip(titles, alike, strict=True), key=lambda one: -_GRAVITY.index(one[1].outcome))
+        outcome = found[0][1].outcome
+        details = list(dict.fromkeys(check.detail for _, check in found))
+        if outcome != "same" and len({(check.outcome, check.detail) for _, check in found}) > 1:
+            details = [
+                f"{title}: {check.detail}" if check.outcome == outcome else f"{check.outcome}: {title}: {check.detail}"
+                for title, check in found
+                if check.outcome != "same"
+            ]
         lines.append(Check(name=alike[0].name, outcome=outcome, detail="; ".join(details)))
     return tuple(lines)
 
@@ -83,7 +90,7 @@ def _checks(sides: Sides) -> tuple[Check, ...]:
         "data set": _held(sides, "data_fingerprint", "void"),
         "training samples": _held(sides, "train_samples", "void"),
         DEVICE: _device(sides),
-        "test accuracy": _accuracy(sides),
+        ACCURACY: _accuracy(sides),
         "global batch": _held(sides, "global_batch", "differs"),
         "precision": _held(sides, "precision", "differs"),
         "TensorFlow": _held(sides, "tensorflow", "differs"),

@@ -11,7 +11,7 @@ from orchestrator.domain.money import usd
 from orchestrator.domain.statistics import MOST_REPEATS, Interval
 
 SIMULATED = "simulated: speeds mean nothing"
-Verdict = Literal["faster", "inconclusive", "observation"]
+Verdict = Literal["faster", "inconclusive", "observation", "void"]
 
 
 class Pairing(BaseModel):
@@ -19,8 +19,8 @@ class Pairing(BaseModel):
 
     `interval` holds the ratio with 95 % confidence, `epoch_usd_interval` that of what an epoch costs on them, slower /
     faster as well: below 1 the faster one is dearer. `verdict`: "faster" when the ratio is not 1, false in 5 % of
-    reports at most; "inconclusive" when it may be 1; "observation" for lack of repeats, or when fairness calls the
-    pairing void, whatever the interval. `more_repeats` on each side would probably decide an inconclusive one, at
+    reports at most; "inconclusive" when it may be 1; "observation" for lack of repeats; "void" when fairness calls the
+    pairing so, whatever the interval. `more_repeats` on each side would probably decide an inconclusive one, at
     `more_usd` for all of them; None where it is not known. `global_batch`, `train_samples`: None when not the same.
     """
 
@@ -49,7 +49,7 @@ class Pairing(BaseModel):
 
 def sentence(pair: Pairing, *, cost_is_sure: bool, among: int) -> str:
     """The verdict in words that claim no more than was measured. `among`: how many comparisons the report has."""
-    if pair.verdict == "observation":
+    if pair.verdict in ("observation", "void"):
         return _observation(pair)
     if pair.verdict == "inconclusive":
         return _inconclusive(pair, among) + _cost(pair, "; ", cost_is_sure)

@@ -30,7 +30,9 @@ def pairings(matches: Sequence[Match], voids: Sequence[Sequence[str]], looks: in
     told = []
     for match, (slow, fast), tests, sure, void in zip(matches, ordered, family, found, voids, strict=True):
         pair = _observed(match, slow, fast, tests, error)
-        if pair.interval is not None and not void:
+        if void:
+            pair = pair.model_copy(update={"verdict": "void"})
+        elif pair.interval is not None:
             pair = pair.model_copy(update=_judged(slow, fast, tests[0], sure[0], error / left_open))
         said = f"{title(match, sizes=sizes)}: {sentence(pair, cost_is_sure=sure[-1], among=len(family))}"
         if void:

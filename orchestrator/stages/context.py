@@ -168,7 +168,7 @@ class RunContext:
         if self.stop.is_set() or self.run.stop_requested:
             raise Stopped(f"run {self.run_id} was stopped by the user")
         if self._is_torn_down():
-            raise Stopped(f"run {self.run_id} was torn down by another orchestrate process")
+            raise Stopped(f"the end of {self.run_id} had begun, in another orchestrate process or one that was killed")
 
     def patience_s(self, timeout_s: float) -> float:
         """How long to wait for something: not long any more once the run is to stop."""

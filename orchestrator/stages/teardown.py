@@ -40,11 +40,14 @@ def end_attempts(services: Services, run: Run, but: Attempt | None = None) -> No
 
 def end_attempt(services: Services, attempt: Attempt) -> Attempt:
     """End the attempt as `prove_ended` does, and settle its cost. Safe to repeat. Raises StillBilling."""
-    return services.ledger.update_attempt(attempt.run, attempt.number, **prove_ended(services, attempt))
+    settled = prove_ended(services, attempt)
+    return services.ledger.update_attempt(attempt.run, attempt.number, **settled) if settled else attempt
 
 
 def prove_ended(services: Services, attempt: Attempt) -> Changes:
     """Delete the attempt's VM, prove it gone, disarm its switches; returns the fields that settle it in the ledger.
+
+    None are left to change when another process has settled it.
 
     Settled last: whoever dies on the way leaves an open attempt, and what still stands (a job) is paid and found.
 
@@ -76,6 +79,8 @@ def prove_ended(services: Services, attempt: Attempt) -> Changes:
         raise StillBilling([f"{what} {ref.name} in {ref.zone}: {cause.sentence}"]) from cause
     _disarm(services, attempt, ref)
     ended = services.ledger.attempt(attempt.run, attempt.number)
+    if ended.state is AttemptState.SETTLED:
+        return {}
     return _settled(services, ended, cost_so_far(ended, services.clock.now()))
 
 

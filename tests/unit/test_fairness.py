@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import UsageError
+from orchestrator.report.answer import make_answer
 from orchestrator.report.comparison import Check, compare_sources
 from orchestrator.report.measured import Source
+from orchestrator.report.page import render_page
 from tests.records import make_record
 from tests.unit.test_report import repeats, source
 
@@ -89,32 +91,40 @@ def test_what_makes_it_void_is_refused_and_shown_if_forced(name: str, change: di
 
 
 def test_a_void_pairing_is_no_verdict_however_clear() -> None:
-    """Its interval is shown, its verdict is an observation."""
+    """Its interval is shown, its verdict is "void"."""
     [pair] = compare_sources(
         [*repeats("t4", 4.0, 4.1), *repeats("v3-8", 2.0, 2.1, fingerprint="b" * 64)], force=True
     ).pairings
     assert pair.interval is not None
     assert pair.interval[0] > 1
-    assert pair.verdict == "observation"
+    assert pair.verdict == "void"
 
 
 def test_one_void_cell_refuses_no_sweep() -> None:
-    """At batch 512 one accelerator learned nothing: said of that cell, with no verdict; the others have theirs."""
+    """At batch 512 one accelerator learned nothing: said of that cell, with no verdict; the other has its own.
+
+    And what is said of the other for the same reason (it learned 4 points less) is not hidden by it.
+    """
     runs = [
         source(f"r-{name}-{batch}-{seed}", name, batch=batch, seed=seed, epoch_s=(9, steady_s, steady_s))
         for batch in (256, 512)
         for name, seconds in (("t4", (4.0, 4.1)), ("v3-8", (2.0, 2.1)))
         for seed, steady_s in enumerate(seconds)
     ]
-    unlearned = [scored(run, 0.1, 10_000) for run in runs[-2:]]
-    runs = [*runs[:-2], *unlearned]
+    accuracies = (0.97, 0.97, 0.93, 0.93, 0.97, 0.97, 0.1, 0.1)
+    runs = [scored(run, accuracy, 10_000) for run, accuracy in zip(runs, accuracies, strict=True)]
     found = compare_sources(runs)
-    assert [(pair.global_batch, pair.verdict) for pair in found.pairings] == [(256, "faster"), (512, "observation")]
+    assert [(pair.global_batch, pair.verdict) for pair in found.pairings] == [(256, "faster"), (512, "void")]
     assert found.pairings[1].sentence.startswith("void (test accuracy): mnist-cnn, global batch 512: ")
     [line] = [check for check in found.fairness if check.outcome == "void"]
-    assert line.detail.startswith("mnist-cnn, global batch 512, t4 and v3-8: ")
+    assert line.detail.startswith("mnist-cnn, global batch 512, t4 and v3-8: t4 97.00%, v3-8 10.00%: ")
+    assert "; differs: mnist-cnn, global batch 256, t4 and v3-8: t4 97.00%, v3-8 93.00%: " in line.detail
     with pytest.raises(UsageError, match="test accuracy: t4"):
         compare_sources(runs[4:])
+    answer = make_answer(runs)
+    assert {run.target_accuracy for run in answer.runs} == {0.93}  # what the failed cell reached is no target
+    assert "not counted: r-t4-512-0, r-t4-512-1, r-v3-8-512-0, r-v3-8-512-1" in answer.target
+    assert "v3-8 over t4, batch 512 (void): 1.98 [" in render_page(answer, "0.1.0")
 
 
 def test_a_smaller_data_set_is_no_match_and_an_unknown_one_is_not_void() -> None:

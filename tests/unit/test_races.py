@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from decimal import Decimal
 
-from orchestrator.domain.runs import AttemptState, Run, RunState, Stage
+from orchestrator.domain.runs import Attempt, AttemptState, Run, RunState, Stage
 from orchestrator.errors import NotFound, Unavailable
 from orchestrator.ledger import Credit, Ledger
-from orchestrator.ports import CommandResult, Vm, VmRef, VmSpec
+from orchestrator.ports import CommandResult, Listing, Vm, VmRef, VmSpec
 from orchestrator.recover import recover, teardown_runs
+from orchestrator.stages.teardown import end_attempt
 from tests.fakes import FakeClock, FakeVmProvider
 from tests.unit.world import World
 
@@ -172,3 +173,24 @@ def test_an_attempt_that_nothing_can_follow_is_settled_all_the_same(world: World
     [after] = world.drive([run])
     _assert_ended(world, after, "OverCap")
     assert world.ledger.settled_usd() == world.ledger.committed_usd() < Decimal("0.01")
+
+
+def test_an_attempt_that_two_processes_end_is_paid_once(world: World) -> None:
+    """`teardown` elsewhere settles it while its launch proves it gone: what was downloaded counts no second time."""
+    settled: list[Attempt] = []
+
+    class EndedElsewhere(FakeVmProvider):
+        def list_billable(self) -> Listing:
+            [attempt] = world.ledger.attempts(run.id)
+            if not settled and attempt.state is AttemptState.DELETING and not self.alive():
+                world.ledger.update_attempt(run.id, 1, fetched_bytes=10 * 10**9)
+                settled.append(attempt)  # first, since the other looks, too
+                settled.append(end_attempt(world.services, world.ledger.attempt(run.id, 1)))
+            return super().list_billable()
+
+    world.tpu = EndedElsewhere(world.clock, api="tpu")
+    [run] = world.admit()
+    [after] = world.drive([run])
+    assert after.state is RunState.SUCCEEDED
+    assert world.ledger.attempts(run.id) == settled[1:]
+    assert settled[1].storage_usd > 1

@@ -43,7 +43,7 @@ def decode_resized(data: Any, out: Pixels, *, quick: bool = False) -> None:
     """Decode a JPEG or PNG of any size and stretch it, bilinear, into `out`, uint8 RGB [height, width, 3].
 
     `quick` is for photos that are resized again in every epoch: libjpeg's quick transform, and colour repeated where it
-    has half the resolution. That takes 0.91 of the time for 1.2 dB of about 39 (docs/data.md). Raises BadImage.
+    has half the resolution. That takes 0.92 of the time for 1.2 dB of about 39 (docs/data.md). Raises BadImage.
     """
     height, width = out.shape[:2]
     is_jpeg = bytes(data[:2]) == _JPEG_START
