@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal
+from decimal import ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli import output
@@ -105,9 +105,9 @@ def show_estimates(request: EstimateRequest, found: Sequence[Estimate], money: M
         ]
         output.print_text("  " + "  ".join(cells).rstrip())
     for one in found:
-        output.print_text(_sentence(one, money))
+        output.print_sentence(_sentence(one, money))
     if any(one.rate.is_upper_bound for one in found):
-        output.print_text(NO_FLEX_START_PRICE)
+        output.print_sentence(NO_FLEX_START_PRICE)
     dates = sorted({f"{line.price.kind.value} {line.price.as_of}" for one in found for line in one.lines})
     output.say(
         f"worst case: on demand until {request.max_hours} h and ten minutes are over, {request.data_gib} GiB of data "
@@ -125,7 +125,7 @@ def _cells(one: Estimate, terms: Provisioning) -> tuple[str, ...]:
         usd(one.worst_usd),
         _share(one.of_credit),
         _share(one.of_free),
-        "-" if one.hours_left is None else f"{one.hours_left:.0f}",
+        "-" if one.hours_left is None else _hours(one.hours_left),
         usd(expected.usd) if expected else "unknown",
         f"{expected.hours:.2f}" if expected else "unknown",
     )
@@ -135,7 +135,7 @@ def _sentence(one: Estimate, money: MoneyView) -> str:
     """`v3-8: at most $9.48 = 3.2 % of your credit; 37 h of this left; expected ...`."""
     share = f" = {_share(one.of_credit)} of your {usd(money.credit_usd)} credit" if one.of_credit is not None else ""
     parts = [f"{one.item.name}: at most {usd(one.worst_usd)}{share}"]
-    parts.append("not rented" if one.hours_left is None else f"{one.hours_left:.0f} h of this left")
+    parts.append("not rented" if one.hours_left is None else f"{_hours(one.hours_left)} h of this left")
     if not one.fits:
         parts.append(f"does NOT fit into the {usd(money.free_usd)} that is free")
     if one.expected:
@@ -143,6 +143,11 @@ def _sentence(one: Estimate, money: MoneyView) -> str:
     else:
         parts.append(f"expected: {NO_RUN}")
     return "; ".join(parts)
+
+
+def _hours(left: Decimal) -> str:
+    """What is left is never rounded up: `36`, below ten hours `3.6`."""
+    return str(left.quantize(Decimal("0.1") if left < 10 else Decimal(1), ROUND_FLOOR))
 
 
 def _share(share: Decimal | None) -> str:

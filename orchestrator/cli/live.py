@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -13,10 +13,16 @@ from orchestrator.domain.money import at_most
 from orchestrator.domain.runs import Run, Stage
 
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
     from rich.table import Table
 
     from orchestrator.stages.context import Progress
 
+COLUMNS = ("run", "accel", "workload", "steps", "stage", "now", "epoch", "loss", "accuracy", "cost")
+GIVES_WAY = ("workload", "loss", "steps", "accuracy", "epoch", "accel", "now")
+"""What a narrow terminal does without, one after the other. `logs` and `teardown` need the run, who waits the stage."""
+BROKEN, BROKEN_TO = ("accel", "now"), 19
+"""These columns may be broken into lines of so many characters; in any other a cell has one line."""
 STAGE_NAMES = [stage.value for stage in Stage if stage is not Stage.DONE]
 
 
@@ -41,30 +47,54 @@ class LiveDisplay:
                 self._lines[progress.run] = step
                 output.say(line)
 
-    def __rich__(self) -> Table:
-        table = output.table(
-            "", ["run", "accelerator", "stages", "now", "epoch", "loss", "accuracy", "cost"], right=["cost"]
-        )
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """As many columns as say something and have room; nothing in them is cut."""
         with self._lock:
-            for run, progress in self._latest.items():
-                if progress is None:
-                    table.add_row(run, self._names[run], "", "waiting", "", "", "", "")
-                else:
-                    table.add_row(run, self._names[run], _stages(progress.stage), progress.detail, *_cells(progress))
-        return table
+            rows = [self._row(run, progress) for run, progress in self._latest.items()]
+        columns = {name: [row[number] for row in rows] for number, name in enumerate(COLUMNS)}
+        columns = {name: cells for name, cells in columns.items() if any(cells)}
+        for name in GIVES_WAY:
+            if _room(columns) <= options.max_width:
+                break
+            columns.pop(name, None)
+        yield _table(columns)
+
+    def _row(self, run: str, progress: Progress | None) -> tuple[str, ...]:
+        accelerator, workload = self._names[run]
+        if progress is None:
+            return run, accelerator, workload, "", "", "waiting", "", "", "", ""
+        steps, stage = _steps(progress.stage), progress.stage.value
+        return run, accelerator, workload, steps, stage, progress.detail, *_cells(progress)
 
 
-def _name(run: Run, among: Sequence[Run]) -> str:
-    """What tells it apart: the accelerator and the workload; in a sweep also batch, samples and repeat."""
+def _room(columns: Mapping[str, Sequence[str]]) -> int:
+    widths = {name: max(len(text) for text in (name, *cells)) for name, cells in columns.items()}
+    needed = [min(width, BROKEN_TO) if name in BROKEN else width for name, width in widths.items()]
+    return sum(needed) + 2 * (len(needed) - 1)
+
+
+def _table(columns: Mapping[str, Sequence[str]]) -> Table:
+    table = output.table("", list(columns), right=["cost"])
+    table.show_edge = table.pad_edge = False
+    table.collapse_padding = True  # two blanks between columns: what `_room` counts
+    for column in table.columns:
+        column.no_wrap, column.overflow = column.header not in BROKEN, "fold"
+    for row in zip(*columns.values(), strict=True):
+        table.add_row(*row)
+    return table
+
+
+def _name(run: Run, among: Sequence[Run]) -> tuple[str, str]:
+    """What tells it apart: the accelerator, in a sweep with batch, samples and repeat; and the workload."""
     spec, specs = run.spec, [each.spec for each in among]
-    parts = [spec.accelerator, spec.workload]
+    parts = [spec.accelerator]
     if len({each.batch_size for each in specs}) > 1:
         parts.append(f"b{spec.batch_size}")
     if len({each.train_samples for each in specs}) > 1:
         parts.append(f"n{spec.train_samples or 'all'}")
     if len({each.repeat for each in specs}) > 1:
         parts.append(f"#{spec.repeat}")
-    return " ".join(parts)
+    return " ".join(parts), spec.workload
 
 
 def _with_last_figures(progress: Progress, before: Progress | None) -> Progress:
@@ -79,11 +109,10 @@ def _with_last_figures(progress: Progress, before: Progress | None) -> Progress:
     )
 
 
-def _stages(stage: Stage) -> str:
+def _steps(stage: Stage) -> str:
     """A mark for each stage: done, now, to come."""
     position = STAGE_NAMES.index(stage.value) if stage is not Stage.DONE else len(STAGE_NAMES)
-    marks = "●" * position + ("◐" if position < len(STAGE_NAMES) else "") + "○" * (len(STAGE_NAMES) - position - 1)
-    return f"{marks} {stage.value}"
+    return "●" * position + ("◐" if position < len(STAGE_NAMES) else "") + "○" * (len(STAGE_NAMES) - position - 1)
 
 
 def _cells(progress: Progress) -> list[str]:

@@ -11,7 +11,7 @@ from datetime import datetime
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from orchestrator.bootstrap import Project
+
+HEADING = "bold"
+"""The style of a row that names the rows below it."""
 
 json_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object on stdout instead of text."
@@ -45,12 +48,23 @@ def opened(*, as_json: bool, without_ledger: bool = False) -> Iterator[Project]:
 
 
 def say(text: str) -> None:
-    """A message for people, on stderr. Without a terminal the library for terminals is not even loaded."""
+    """A message for people, on stderr; it does not take the library for terminals to be loaded."""
     if "rich.console" not in sys.modules:  # then nothing is displayed live above which it would have to go
-        click.echo(text, err=True)
+        click.echo(_between_words(text, sys.stderr), err=True)
         return
     console = stderr()
-    console.print(text, highlight=False, soft_wrap=not console.is_terminal, markup=False)
+    console.print(_between_words(text, console.file), highlight=False, soft_wrap=True, markup=False)
+
+
+def _between_words(text: str, stream: IO[str]) -> str:
+    """The text; on a terminal its lines end between words, and a word that is longer, as a path, is left whole."""
+    if not stream.isatty():
+        return text
+    from textwrap import TextWrapper
+
+    width = os.get_terminal_size(stream.fileno()).columns or 80
+    wrapper = TextWrapper(width, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(wrapper.fill(line) for line in text.splitlines())
 
 
 def print_json(value: Any) -> None:
@@ -83,25 +97,32 @@ def fitted(table: Table, console: Console) -> RenderableType:
 
 
 def _stacked(table: Table) -> Iterator[Text]:
+    """A line for each cell that says something, below its row's; a heading has no names of columns before it."""
     from rich.text import Text
 
     if table.title:
         yield Text(str(table.title), style="bold")
     names = [str(column.header) for column in table.columns]
     width = max(len(name) for name in names)
-    for row in zip(*(column.cells for column in table.columns), strict=True):
-        for number, (name, cell) in enumerate(zip(names, row, strict=True)):
+    for row, *cells in zip(table.rows, *(column.cells for column in table.columns), strict=True):
+        if row.style == HEADING:
+            yield Text("  ".join(str(cell) for cell in cells if str(cell)), style=HEADING)
+            continue
+        for number, (name, cell) in enumerate(zip(names, cells, strict=True)):
             mark = "-" if number == 0 else " "
-            value = cell if isinstance(cell, Text) else Text(str(cell))
-            if not value.plain.strip():
-                continue
-            yield Text(f"{mark} {name:<{width}}  ").append_text(value)
+            if value := str(cell).strip():
+                yield Text(f"{mark} {name:<{width}}  {value}")
 
 
 def print_text(text: str) -> None:
     """A line of data on stdout, never wrapped or coloured."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
+
+
+def print_sentence(text: str) -> None:
+    """The same, where a terminal may break it between words."""
+    print_text(_between_words(text, sys.stdout))
 
 
 def table(title: str, columns: Sequence[str], right: Sequence[str] = ()) -> Table:
@@ -140,6 +161,6 @@ def print_error(exit_code: int, code: str, sentence: str, hint: str, *, as_json:
     """An error: the sentence and the next step."""
     if as_json:
         print_json({"error": {"code": code, "message": sentence, "hint": hint, "exit_code": exit_code}})
-    click.echo(f"error: {sentence}", err=True)
+    click.echo(_between_words(f"error: {sentence}", sys.stderr), err=True)
     if hint:
         click.echo(f"  next: {hint}", err=True)

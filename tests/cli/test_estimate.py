@@ -13,6 +13,7 @@ from orchestrator.ledger import Ledger
 from tests.cli.conftest import Shell
 from tests.cli.filled import DAY, fill
 from tests.cli.test_help_and_start import HEAVY, PROBE
+from tests.cli.test_status_and_logs import on_terminal
 
 GOOGLE = {"ORCHESTRATE_PROJECT": "my-project-1"}
 
@@ -44,6 +45,25 @@ def test_estimate_says_it_in_a_sentence(run_cli: Shell) -> None:
     assert (
         "v3-8: at most $9.48 = 3.2 % of your $300.00 credit; 37 h of this left; expected: unknown: no run measured yet"
     ) in done.stdout.splitlines()
+
+
+@pytest.mark.parametrize(("credit", "left"), [("294.15", "36"), ("80.05", "10"), ("80", "9.9"), ("8", "0.9")])
+def test_hours_left_are_never_rounded_up(run_cli: Shell, credit: str, left: str) -> None:
+    """At $8.005 an hour: 36.7 h are 36, and less than ten have one decimal."""
+    assert run_cli("budget", "set", "--credit", credit).exit == 0
+    row, sentence = run_cli("estimate", "--accel", "v3-8", "--max-hours", "0.1").stdout.splitlines()[2:4]
+    assert f"; {left} h of this left;" in sentence
+    assert row.split()[-3] == left
+
+
+def test_estimate_on_a_terminal_breaks_sentences_between_words(run_cli: Shell) -> None:
+    """What is one line in a pipe."""
+    piped = run_cli("estimate", "--accel", "v3-8")
+    lines = on_terminal(run_cli, "estimate", "--accel", "v3-8")
+    begin = next(number for number, line in enumerate(lines) if line.startswith("v3-8: "))
+    assert max(len(line) for line in lines[begin:]) <= 80
+    said = [*piped.stdout.splitlines()[3:], *piped.stderr.splitlines()[-1:]]
+    assert " ".join(lines[begin:]) == " ".join(said)
 
 
 def test_estimate_expects_what_own_runs_took(run_cli: Shell) -> None:
