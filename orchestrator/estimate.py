@@ -140,12 +140,14 @@ def expected_of(spec: RunSpec, prices: PriceBook, ledger: Ledger) -> Expected | 
 def _expected(
     spec: RunSpec, item: Accelerator, zone: str, prices: PriceBook, past: Sequence[PastRun]
 ) -> Expected | None:
+    past = _alike(spec, past)
+    size = f" of {past[0].train_samples:,} samples" if past and past[0].train_samples else ""
     lives = [run.lived_s for run in past if run.epochs == spec.epochs]
-    basis = f"{len(lives)} run(s) of yours with {spec.epochs} epochs"
+    basis = f"{len(lives)} run(s) of yours with {spec.epochs} epochs{size}"
     if not lives:
         scaled = [_with_epochs(run, spec.epochs) for run in past[:_RECORDS_READ] if run.record]
         lives = [life for life in scaled if life is not None]
-        basis = f"{len(lives)} run(s) of yours, their steady epoch times the {spec.epochs} epochs asked for"
+        basis = f"{len(lives)} run(s) of yours, their steady epoch{size} times the {spec.epochs} epochs asked for"
     if not lives:
         return None
     from statistics import median  # loads much, for nothing where nobody has run anything
@@ -156,6 +158,12 @@ def _expected(
     vm = vm_lines(prices.parts(item, zone, spec.provisioning), life_s)
     amount = total_usd(vm + side_lines(side_rates(prices, zone), used))
     return Expected(Decimal(life_s) / 3600, amount, basis)
+
+
+def _alike(spec: RunSpec, past: Sequence[PastRun]) -> Sequence[PastRun]:
+    """Those that trained on the same data, and as much of it; where no data are named, on what the latest did."""
+    data = (spec.dataset, spec.train_samples) if spec.dataset or not past else (past[0].dataset, past[0].train_samples)
+    return [run for run in past if (run.dataset, run.train_samples) == data]
 
 
 def _with_epochs(run: PastRun, epochs: int) -> float | None:

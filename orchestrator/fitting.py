@@ -40,7 +40,8 @@ def what_would_fit(runs: Sequence[Run], free_usd: Decimal, prices: PriceBook) ->
     if smaller:
         ways.append(f"one run for {spec.max_hours} h on {smaller} would fit")
     if not ways:
-        ways.append("nothing in the catalog fits into that: free some (`orchestrate budget` shows what is held)")
+        more = "raise --max-usd, or free some of the credit (`orchestrate budget` shows what is held)"
+        ways.append(f"nothing in the catalog fits into that: {more}")
     if spec.provisioning is Provisioning.ON_DEMAND:
         ways.append("--spot alone would not help: it reserves the on-demand price, which spot prices may reach")
     return "; ".join(ways)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +26,7 @@ from orchestrator.errors import (
 )
 from orchestrator.guard import credit_for
 from orchestrator.ports import VmRef, VmSpec
+from orchestrator.run_lock import run_lock
 from orchestrator.stages.collect import collect
 from orchestrator.stages.context import Progress, RunContext, Services
 from orchestrator.stages.prepare import prepare
@@ -109,7 +108,7 @@ def _may_begin(ctx: RunContext, verdicts: Verdicts, *, alone: bool) -> bool:
     False: its worst case does not fit, and runs are driven that may leave something when they are settled.
     """
     try:
-        with run_lock(ctx.services, ctx.run) as mine:
+        with run_lock(ctx.services.run_folder(ctx.run)) as mine:
             run = ctx.run
             if not mine or run.state is not RunState.PLANNED or run.stage is not Stage.PROVISION:
                 return True  # it is in hand already, here or in another process
@@ -145,27 +144,10 @@ def _hold_first(ctx: RunContext) -> None:
     services.ledger.admit_attempt(run.id, make, credit)
 
 
-@contextmanager
-def run_lock(services: Services, run: Run) -> Iterator[bool]:
-    """Whether this process is the one that drives the run; the lock ends with the process, however it ends."""
-    folder = services.run_folder(run)
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
-    finally:
-        os.close(descriptor)
-
-
 def _drive_locked(ctx: RunContext, stages: Stages) -> Run:
     """Drive the run, or watch while another process does, and take over should that one die."""
     while True:
-        with run_lock(ctx.services, ctx.run) as mine:
+        with run_lock(ctx.services.run_folder(ctx.run)) as mine:
             if mine:
                 try:
                     return drive(ctx, stages)

@@ -12,8 +12,9 @@ from orchestrator.domain.names import nonce
 from orchestrator.domain.plan import KILL_SLACK_S
 from orchestrator.domain.runs import AttemptState, Run, Stage
 from orchestrator.errors import AccountError, ApiDisabled, OrchestratorError, StillBilling, Unavailable
-from orchestrator.pipeline import already_stopped, drive_all, run_lock
+from orchestrator.pipeline import already_stopped, drive_all
 from orchestrator.ports import Billable, KillSwitch, Listing, StandingSwitch, VmProvider
+from orchestrator.run_lock import run_lock
 from orchestrator.stages.context import Progress, Services
 from orchestrator.stages.teardown import complete_list, end_attempt, is_gone
 from orchestrator.waiting import wait_for
@@ -92,7 +93,7 @@ def _await_driver(services: Services, run: Run) -> None:
     """Another process that drives the run is given the time to bring its record home; then it is not waited for."""
 
     def ended() -> bool | None:
-        with run_lock(services, run) as free:
+        with run_lock(services.run_folder(run)) as free:
             return free or services.ledger.run(run.id).stage is Stage.DONE or None
 
     with suppress(Unavailable):

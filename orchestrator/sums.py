@@ -108,7 +108,8 @@ def past_runs(ledger: Ledger, workload: str, accelerator: str, limit: int = 20) 
     """
     rows = ledger.select(
         "SELECT json_extract(runs.body, '$.spec.epochs'), json_extract(attempts.body, '$.billed_from'),"
-        " json_extract(attempts.body, '$.gone_at'), json_extract(runs.body, '$.record')"
+        " json_extract(attempts.body, '$.gone_at'), json_extract(runs.body, '$.record'),"
+        " json_extract(runs.body, '$.spec.dataset'), json_extract(runs.body, '$.spec.train_samples')"
         " FROM runs CROSS JOIN attempts ON run=runs.id AND number=json_extract(runs.body, '$.attempt')"
         " WHERE runs.state='succeeded' AND attempts.state='settled'"
         # Ten thousand bodies are not parsed for the few that are meant.
@@ -120,8 +121,9 @@ def past_runs(ledger: Ledger, workload: str, accelerator: str, limit: int = 20) 
         " ORDER BY runs.rowid DESC LIMIT ?5",
         (workload, accelerator, json.dumps(workload), json.dumps(accelerator), limit),
     )
+    time = datetime.fromisoformat
     return [
-        PastRun(epochs, (datetime.fromisoformat(gone) - datetime.fromisoformat(began)).total_seconds(), record or "")
-        for epochs, began, gone, record in rows
+        PastRun(dataset, samples, epochs, (time(gone) - time(began)).total_seconds(), record or "")
+        for epochs, began, gone, record, dataset, samples in rows
         if began and gone
     ]

@@ -19,14 +19,16 @@ def skew_s(endpoints: Endpoints) -> float:
 
     Raises Unavailable when the cloud does not answer.
     """
+    url = endpoints.base_url or "https://storage.googleapis.com"
     session = requests.Session()
     session.trust_env = not endpoints.anonymous  # the local cloud is on this machine: no proxy in between
     before = datetime.now(timezone.utc)
     try:
-        answer = session.head(endpoints.base_url or "https://storage.googleapis.com", timeout=CALL_TIMEOUT_S)
+        answer = session.head(url, timeout=CALL_TIMEOUT_S)
         said = parsedate_to_datetime(answer.headers["Date"])
     except (requests.RequestException, KeyError, ValueError) as cause:
-        raise Unavailable(f"the cloud does not say what time it is: {cause}", "look at the network") from cause
+        hint = f"look at the network: is {url} reached from here?"
+        raise Unavailable(f"the cloud does not say what time it is ({type(cause).__name__})", hint) from cause
     after = datetime.now(timezone.utc)
     difference_s = (said - (before + (after - before) / 2)).total_seconds()
     return difference_s if abs(difference_s) >= RESOLUTION_S else 0.0

@@ -59,6 +59,14 @@ def ensure_up(state: Path, prices: Path, project: str) -> dict[str, Any]:
     raise LocalCloudError(f"the local cloud did not start: {tail.strip() or 'no answer'}")
 
 
+def _message(answer: str) -> str:
+    """What Google's form of an error says; the text itself where it is none."""
+    try:
+        return str(json.loads(answer)["error"]["message"])
+    except (ValueError, TypeError, KeyError):
+        return answer[:300]
+
+
 def control(cloud: dict[str, Any], what: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
     """Call the control API; a `body` makes it a POST. Raises LocalCloudError."""
     request = urllib.request.Request(
@@ -70,7 +78,7 @@ def control(cloud: dict[str, Any], what: str, body: dict[str, Any] | None = None
         with _direct.open(request, timeout=30) as answer:
             said: dict[str, Any] = json.load(answer)
     except urllib.error.HTTPError as cause:
-        raise LocalCloudError(f"{what}: {cause.read().decode('utf-8', 'replace')[:300]}") from cause
+        raise LocalCloudError(f"{what}: {_message(cause.read().decode('utf-8', 'replace'))}") from cause
     except (OSError, ValueError) as cause:
         raise LocalCloudError(f"{what}: no answer from the local cloud ({cause})") from cause
     return said

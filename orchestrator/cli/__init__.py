@@ -5,6 +5,7 @@ Command modules import nothing but click and each other's helpers at the top: `o
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
@@ -82,14 +83,22 @@ def main() -> int:
         click.echo("interrupted; what was launched goes on: `orchestrate status`, `attach` or `teardown`", err=True)
         return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has left, as `| head` does
+        _drop_stdout()  # the reader has left, as `| head` does
         return 0
     except OrchestratorError as cause:
         return _failed(cause.exit_code, cause.code, cause.sentence, cause.hint)
     except Exception as cause:
+        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+            _drop_stdout()  # it may be what is full: nothing more is written there
+            hint = "free some disk space; what was launched goes on: `orchestrate status`, `attach` or `teardown`"
+            return _failed(1, "DiskFull", f"what was to be written could not be: {cause.strerror}", hint)
         logging.getLogger("orchestrate").exception("unexpected")
         bug = UnexpectedError(cause)
         return _failed(bug.exit_code, bug.code, bug.sentence, bug.hint)
+
+
+def _drop_stdout() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _usage_hint(cause: click.ClickException) -> str:

@@ -103,6 +103,9 @@ def set_credit(
             _print_json(project, NEWEST_JSON)
         else:
             _print(project, NEWEST)
+        taken_usd = stated.spent_before_usd + project.ledger.billed_more_usd() + project.ledger.committed_usd()
+        if taken_usd > stated.amount_usd:
+            output.say(f"note: ${taken_usd:.2f} is spent or held already, more than this credit: nothing new is rented")
 
 
 budget.add_command(import_export)

@@ -16,9 +16,10 @@ from orchestrator.cli import output
 from orchestrator.domain.hosts import is_host
 from orchestrator.domain.money import ZERO, at_most, usd
 from orchestrator.domain.runs import Run, RunState, Stage
-from orchestrator.errors import OrchestratorError
+from orchestrator.errors import OrchestratorError, StillBilling, Unavailable
 
 if TYPE_CHECKING:
+    from orchestrator.bootstrap import Project
     from orchestrator.pipeline import Stages
     from orchestrator.stages.context import Services
 
@@ -95,6 +96,19 @@ def run_json(services: Services, run: Run) -> dict[str, Any]:
     }
 
 
+def connect_to_end(project: Project, runs: Sequence[Run], stop: threading.Event | None = None) -> Services:
+    """Services that end these runs, or everything. Raises StillBilling where no cloud answers: that proves nothing."""
+    from orchestrator.bootstrap import connect
+
+    try:
+        return connect(project, stop, runs)
+    except Unavailable as cause:
+        ids = {run.id for run in runs}
+        alive = [one for one in project.ledger.attempts(unsettled=True) if one.billed_from]
+        named = [f"{one.vm} in {one.zone}" for one in alive if not ids or one.run in ids]
+        raise StillBilling([*named, f"whatever could not be listed: {cause.sentence}"]) from cause
+
+
 def count_billable(services: Services, runs: Sequence[Run] | None = None) -> tuple[int | None, list[str]]:
     """How many things may bill now (None: not everything could be seen), and which: of these runs, or of all.
 
@@ -166,6 +180,7 @@ def conclude(
                 output.say(f"no comparison: {cause.sentence}")  # what may still bill is to be said in any case
         if runs or not elsewhere:
             _say_result(services, runs, remaining, named)
+        say_others(services, (*runs, *elsewhere))
         for run in elsewhere:
             how = f"`orchestrate teardown {run.id}` ends it"
             output.say(f"{run.id} goes on: another orchestrate process drives it; {how}")
@@ -173,10 +188,10 @@ def conclude(
 
 
 def _is_driven_elsewhere(services: Services, run: Run) -> bool:
-    from orchestrator.pipeline import run_lock
+    from orchestrator.run_lock import run_lock
 
     if run.stage is not Stage.DONE:
-        with suppress(OSError), run_lock(services, run) as nobody_drives:  # what may bill is said on a full disk, too
+        with suppress(OSError), run_lock(services.run_folder(run)) as nobody_drives:  # a full disk keeps no word back
             return not nobody_drives
     return False
 
@@ -208,6 +223,18 @@ def _say_not_needed(services: Services, runs: Sequence[Run]) -> None:
     )
 
 
+def _named(runs: Sequence[Run]) -> str:
+    return ", ".join(run.id for run in runs) if len(runs) <= FEW else f"these {len(runs)} runs"
+
+
+def say_others(services: Services, runs: Sequence[Run]) -> None:
+    """What was proven is proven of these runs: name those besides that are not over."""
+    ids = {run.id for run in runs}
+    others = [run for run in services.ledger.runs() if run.stage is not Stage.DONE and run.id not in ids]
+    if others:
+        output.say(f"not over: {_named(others)} (`orchestrate status`)")
+
+
 def _say_result(services: Services, runs: Sequence[Run], remaining: int | None, named: Sequence[str]) -> None:
     """The failures, the teardown proof, and where the records lie."""
     stopped = [run for run in runs if run.state is RunState.STOPPED]
@@ -223,11 +250,13 @@ def _say_result(services: Services, runs: Sequence[Run], remaining: int | None, 
         if on_hosts:
             begun = sum(attempt.seen_at is not None for attempt in on_hosts)
             output.say(f"teardown: {begun} attempt(s) on your own machines: no process and no folder is left")
-        if rented or not on_hosts:
+        if rented or (runs and not on_hosts):
             vms = sum(attempt.seen_at is not None for attempt in rented)
             proof = f"{vms} VM(s) proven gone (NOT_FOUND by name, absent from a complete list of all zones)"
             gone = proof if vms else "no VM came to be"
-            output.say(f"teardown: {gone}; nothing that was rented here bills for a VM or a disk any more")
+            output.say(
+                f"teardown: {gone}; nothing that was rented for {_named(runs)} bills for a VM or a disk any more"
+            )
     else:
         output.say("teardown: NOT PROVEN, may still bill: " + "; ".join(named or ["a zone that did not answer"]))
     _say_not_needed(services, runs)

@@ -32,7 +32,7 @@ def extend(run: str, hours: Decimal, yes: bool, as_json: bool) -> int:
     from orchestrator.cli import driving
     from orchestrator.domain.runs import RunState
     from orchestrator.extend import admit_extension, plan_extension
-    from orchestrator.pipeline import run_lock
+    from orchestrator.run_lock import run_lock
 
     with output.opened(as_json=as_json) as project, driving.stopping() as stop:
         now = SystemClock().now()
@@ -44,7 +44,7 @@ def extend(run: str, hours: Decimal, yes: bool, as_json: bool) -> int:
             return 2
         services = connect(project, stop, [planned.run])  # without a cloud to rent from nothing is admitted
         granted = admit_extension(planned, ledger, prices)
-        with run_lock(services, planned.run) as nobody_drives:
+        with run_lock(services.run_folder(planned.run)) as nobody_drives:
             pass
         if nobody_drives and planned.run.state is not RunState.PLANNED:  # else its launch, or `attach`, begins it
             driven = driving.drive(services, [ledger.run(run)], stop, quiet=as_json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -57,6 +58,10 @@ def _written(folder: Path, project: str, zones: tuple[str, ...]) -> Path:
             file.write(text)
     except FileExistsError as cause:
         raise UsageError(f"{path} is there already", "edit it; `orchestrate budget set` states the credit") from cause
+    except OSError as cause:
+        with suppress(OSError):
+            path.unlink()  # half of it, on a full disk
+        raise UsageError(f"{path} cannot be written: {cause.strerror}", "go to a folder that takes files") from cause
     try:
         load_config(folder, {})
     except UsageError:

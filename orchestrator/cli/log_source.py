@@ -8,6 +8,7 @@ from orchestrator.domain.hosts import is_host
 from orchestrator.domain.names import bucket_of, results_prefix
 from orchestrator.domain.runs import Run
 from orchestrator.errors import NotFound
+from orchestrator.run_lock import run_folder
 
 if TYPE_CHECKING:
     from orchestrator.bootstrap import Project
@@ -25,7 +26,7 @@ class LogSource:
 
     def read(self, run: Run) -> bytes:
         """The log of the run's latest attempt as far as it is known. Raises NotFound, Unavailable."""
-        folder = self._project.home / "experiments" / run.experiment / run.id
+        folder = run_folder(self._project.home, run.experiment, run.id)
         copies = (folder / f"train-a{run.attempt}.log", folder / f"a{run.attempt}" / LOG_NAME)
         found = [path.read_bytes() for path in copies if path.exists()]
         return max(found, key=len) if found else self._from_bucket(run)

@@ -105,6 +105,17 @@ def _table(plan: Plan) -> Table:
     return table
 
 
+def _too_short(plan: Plan) -> Iterator[str]:
+    """Where the deadline is expected to end a training before it is done."""
+    longest: dict[str, Decimal] = {}
+    for run, expected in zip(plan.runs, plan.expected, strict=True):
+        if expected is not None and expected.hours > run.spec.max_hours:
+            longest[run.spec.accelerator] = max(expected.hours, longest.get(run.spec.accelerator, expected.hours))
+    for name, hours in longest.items():
+        limit = plan.runs[0].spec.max_hours
+        yield f"too short: {name} is expected to take {hours:.2f} h, and --max-hours {limit:f} would end it before"
+
+
 def _money(plan: Plan) -> Iterator[str]:
     """In which order, what is held when, what to expect, and what it costs at most."""
     count = len(plan.runs)
@@ -124,7 +135,9 @@ def _money(plan: Plan) -> Iterator[str]:
         unknown = dict.fromkeys(
             run.spec.accelerator for run, one in zip(plan.runs, plan.expected, strict=True) if one is None
         )
-        yield f"expected: unknown, as no run of {plan.runs[0].spec.workload} on {', '.join(unknown)} was measured yet"
+        what = f"{plan.runs[0].spec.workload} on {', '.join(unknown)} with these data"
+        yield f"expected: unknown, as no run of {what} was measured yet"
+    yield from _too_short(plan)
     if plan.run_by_run:
         yield (
             f"held run by run: at most {usd(plan.held_usd)} at once; a run that does not fit when its turn comes waits "

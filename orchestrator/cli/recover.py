@@ -20,14 +20,13 @@ def recover(as_json: bool) -> int:
       orchestrate recover
     """
     from orchestrator import recover as reconcile
-    from orchestrator.bootstrap import connect
     from orchestrator.cli import driving
     from orchestrator.cli.live import live_display
     from orchestrator.domain.runs import Stage
     from orchestrator.silent import silent_costs
 
     with output.opened(as_json=as_json) as project, driving.stopping() as stop:
-        services = connect(project, stop, project.ledger.runs())
+        services = driving.connect_to_end(project, project.ledger.runs(), stop)
         unfinished = [run for run in project.ledger.runs() if run.stage is not Stage.DONE]
         with live_display(unfinished, quiet=as_json or not unfinished) as display:
             driven, ended = reconcile.recover(services, display.report, stop)

@@ -30,7 +30,7 @@ def status(runs: tuple[str, ...], watch: bool, as_json: bool) -> None:
     """
     if watch and as_json:
         raise click.UsageError("--watch does not go with --json; ask again as often as you like")
-    from orchestrator.cli.status_view import local_cloud_missing
+    from orchestrator.cli.status_view import local_cloud_missing, say_undriven
 
     with output.opened(as_json=as_json) as project:
         if as_json:
@@ -40,6 +40,7 @@ def status(runs: tuple[str, ...], watch: bool, as_json: bool) -> None:
             _watch(project, runs)
         output.stdout().print(_view(project, runs))
         local_cloud_missing(project)
+        say_undriven(project)
 
 
 def _view(project: Project, runs: tuple[str, ...]) -> RenderableType:

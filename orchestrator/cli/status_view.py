@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from orchestrator.cli import output
 from orchestrator.cli.text import moment, one_line, span
 from orchestrator.domain.hosts import is_host
 from orchestrator.domain.money import at_most
-from orchestrator.domain.runs import Stage
+from orchestrator.domain.runs import RunState, Stage
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -37,7 +38,7 @@ def status_view(
     table = output.table("", (*COLUMNS, "last event") if wide else COLUMNS, ("VM age", "left", "cost"))
     below: list[RenderableType] = []
     for experiment, runs in experiments:
-        table.add_row(Text(experiment.id, style="bold"), "", "", f"{experiment.created_at:%m-%d %H:%M} UTC")
+        table.add_row(experiment.id, "", "", f"{experiment.created_at:%m-%d %H:%M} UTC", style=output.HEADING)
         for run in runs:
             last = f"{run.last.at:%H:%M:%S} {run.last.stage}: {one_line(run.last.message)}" if run.last else ""
             cells = [Text(cell) for cell in _cells(run)]
@@ -68,7 +69,7 @@ def _details(standing: Standing) -> Iterator[RenderableType]:
 
     table: Table = output.table(f"events of {standing.run.id} (UTC)", ("time", "attempt", "stage", "message"))
     for event in standing.events:
-        table.add_row(moment(event.at), str(event.attempt), event.stage, Text(one_line(event.message)))
+        table.add_row(moment(event.at), str(event.attempt), event.stage, Text(one_line(event.message), overflow="fold"))
     yield table
     for vm in standing.vms:
         how = "ended there" if is_host(vm.zone) else "deleted by its kill switches"
@@ -76,7 +77,7 @@ def _details(standing: Standing) -> Iterator[RenderableType]:
     if standing.run.error:
         yield Text(f"{standing.run.error_code}: {one_line(standing.run.error)}")
     if standing.run.record:
-        yield Text(f"record: {standing.run.record}", no_wrap=True, overflow="ignore")
+        yield Text(f"record: {standing.run.record}", overflow="fold")
 
 
 def local_cloud_missing(project: Project) -> None:
@@ -87,3 +88,16 @@ def local_cloud_missing(project: Project) -> None:
         left = [attempt.vm for attempt in project.ledger.attempts(unsettled=True) if attempt.billed_from]
         unproven = f", and not proven gone: {', '.join(left)}; `orchestrate recover` goes on with them"
         output.say("the local cloud does not run" + (unproven if left else ": no local VM lives"))
+
+
+def say_undriven(project: Project) -> None:
+    """Name what has money held, was begun, and has no process at it: that was killed, or its machine was."""
+    from orchestrator.run_lock import run_folder, run_lock
+
+    for run_id in dict.fromkeys(attempt.run for attempt in project.ledger.attempts(unsettled=True)):
+        run = project.ledger.run(run_id)
+        if run.state is RunState.ACTIVE:
+            with suppress(OSError), run_lock(run_folder(project.home, run.experiment, run.id)) as nobody_drives:
+                if nobody_drives:
+                    go_on = f"`orchestrate attach {run.id}` goes on with it, `orchestrate teardown {run.id}` ends it"
+                    output.say(f"{run.id}: no orchestrate process drives it; {go_on}")

@@ -23,7 +23,7 @@ def teardown(runs: tuple[str, ...], everything: bool, buckets: bool, yes: bool, 
     """Delete the VMs of runs (or everything) and prove them gone.
 
     Gone means: NOT_FOUND by name, and absent from a complete list of all zones. Exits with 6 and names what could not
-    be proven. Results are kept: buckets stay unless --buckets is given.
+    be proven, of the runs named or, with --all, of everything. Results are kept: buckets stay without --buckets.
 
     \b
     Examples:
@@ -39,13 +39,12 @@ def teardown(runs: tuple[str, ...], everything: bool, buckets: bool, yes: bool, 
             raise click.UsageError("--yes is needed where nobody can be asked")
         click.confirm("Delete the buckets with all data sets and results?", abort=True, err=True)
     from orchestrator import recover
-    from orchestrator.bootstrap import connect
     from orchestrator.cli import driving
     from orchestrator.silent import silent_costs
 
     with output.opened(as_json=as_json, without_ledger=everything) as project:
         chosen = [project.ledger.run(run) for run in runs]
-        services = connect(project, runs=chosen)
+        services = driving.connect_to_end(project, chosen)
         if everything and not yes:
             _ask_about_others([str(item) for item in recover.of_others(services)], as_json=as_json)
         if everything:
@@ -68,7 +67,9 @@ def teardown(runs: tuple[str, ...], everything: bool, buckets: bool, yes: bool, 
                 }
             )
         else:
-            _say(report, unproven)
+            _say(report, unproven, "" if everything else f" of {', '.join(runs)}")
+            if not everything:
+                driving.say_others(services, chosen)
             for sentence in silent:
                 output.say(f"silent cost: {sentence}")
         return 6 if unproven else 0
@@ -84,7 +85,8 @@ def _ask_about_others(others: list[str], *, as_json: bool) -> None:
     click.confirm(f"Not launched from here, and --all ends it too: {named}. Go on?", abort=True, err=True)
 
 
-def _say(report: TeardownReport, unproven: list[str]) -> None:
+def _say(report: TeardownReport, unproven: list[str], of_runs: str) -> None:
+    """`of_runs`: what was looked at, when it was not everything."""
     for name in report.ended:
         output.say(f"proven gone: {name}")
     for name in unproven:
@@ -96,4 +98,4 @@ def _say(report: TeardownReport, unproven: list[str]) -> None:
     for name in report.buckets:
         output.say(f"kept: gs://{name} (data sets and results; objects are deleted after 30 days, or with --buckets)")
     if not unproven:
-        output.print_text("0 billable: every VM and disk of ours is proven gone")
+        output.print_text(f"0 billable{of_runs}: every VM and disk of {'theirs' if of_runs else 'ours'} is proven gone")

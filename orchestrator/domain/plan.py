@@ -143,9 +143,10 @@ def zone_candidates(
         if zone in wanted or not wanted:
             prices.rate(item, zone, Provisioning.ON_DEMAND)
             prices.rate(item, zone, terms)  # one of the two says why
+    more = f" and {len(offered) - 8} more (`orchestrate accelerators`)" if len(offered) > 8 else ""
     raise UsageError(
-        f"--zone: {item.name}{terms.suffix} is not offered in {', '.join(wanted)}",
-        f"it is in {', '.join(offered[:8])}" if offered else "no zone has a known price for it",
+        f"--zone (or zones in orchestrate.toml): {item.name}{terms.suffix} is not offered in {', '.join(wanted)}",
+        f"it is in {', '.join(offered[:8])}{more}" if offered else "no zone has a known price for it",
     )
 
 

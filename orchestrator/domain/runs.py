@@ -123,8 +123,13 @@ class Run:
 
 @dataclass(frozen=True)
 class PastRun:
-    """A run that succeeded: how long its VM lived, for how many epochs, and where its record lies ("": nowhere)."""
+    """A run that succeeded: how long its VM lived, for how many epochs, and where its record lies ("": nowhere).
 
+    `dataset` is its fingerprint, `train_samples` how many of it were trained on, None for all.
+    """
+
+    dataset: str
+    train_samples: int | None
     epochs: int
     lived_s: float
     record: str

@@ -14,6 +14,8 @@ def check_place(path: Path, flag: str) -> None:
         raise UsageError(f"{flag}: the folder {path.parent} does not exist", "make it, or name another one")
     if path.is_dir():
         raise UsageError(f"{flag}: {path} is a folder", "name a file in it")
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{flag}: {path} is a device or a pipe, which a file would replace", "name a file")
 
 
 def write_whole(path: Path, text: str, flag: str) -> None:

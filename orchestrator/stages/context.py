@@ -20,6 +20,7 @@ from orchestrator.errors import NotFound, Preempted, Stopped
 from orchestrator.guard import cost_so_far
 from orchestrator.ledger import Ledger
 from orchestrator.ports import Clock, KillSwitch, ObjectStore, ShellFactory, Vm, VmProvider, VmRef, VmState
+from orchestrator.run_lock import run_folder
 
 SSH_USER = "orchestrate"
 STOPPING_PATIENCE_S = 30.0
@@ -72,7 +73,7 @@ class Services:
 
     def run_folder(self, run: Run) -> Path:
         """Where this machine keeps a run's files."""
-        return self.home / "experiments" / run.experiment / run.id
+        return run_folder(self.home, run.experiment, run.id)
 
     def log_path(self, run: Run, attempt: int) -> Path:
         """The copy of the trainer's log on this machine; it grows while the run is followed."""

@@ -27,6 +27,7 @@ from orchestrator.stages.prepare import open_shell
 from orchestrator.waiting import wait_for
 
 _COMMAND_TIMEOUT_S = 60.0
+_STARTED = "trainer started"
 _ENDED_BY_A_SIGNAL = (143, -15, -9)
 """SIGTERM that the trainer answered, and signals that it could not."""
 BUCKET_POLL_S = 4.0
@@ -120,7 +121,9 @@ class _Follower:
                 _must_not_be_late(ctx)
                 raise
             return ended
-        ctx.note("trainer started")
+        known = ((event.attempt, event.message) for event in ctx.services.ledger.events(ctx.run_id))
+        if (ctx.attempt.number, _STARTED) not in known:  # else another process had begun to follow it
+            ctx.note(_STARTED)
         silent = 0
         while True:
             status = self._status()

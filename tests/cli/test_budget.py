@@ -126,6 +126,29 @@ def _run(experiment: str, run: str, accelerator: str, usd: str, reserved: str, s
     }
 
 
+def test_a_credit_below_what_is_held_is_said(run_cli: Shell) -> None:
+    """It may be true, and is taken; nothing more is rented then."""
+    run_cli("budget", "set", "--credit", "300", "--spent", "12.50")
+    done = run_cli("budget", "set", "--credit", "300", "--spent", "12.50")
+    assert (done.exit, "note: " in done.stderr) == (0, False)
+    ledger = run_cli.ledger()
+    fill(ledger, run_cli.folder)
+    ledger.close()
+    done = run_cli("budget", "set", "--credit", "13", "--spent", "12.50")
+    assert done.exit == 0
+    assert "is spent or held already, more than this credit: nothing new is rented" in done.stderr
+
+
+def test_output_that_finds_no_room_is_an_error_and_no_bug(run_cli: Shell) -> None:
+    """A sentence, no traceback, exit 1; with --json, too."""
+    for words in ("budget", "budget --json", "accelerators", "status"):
+        told = f"import os; os.dup2(os.open('/dev/full', os.O_WRONLY), 1); import sys; sys.argv[1:] = {words.split()};"
+        done = run_cli(program=("-c", f"{told} from orchestrator.cli import main; sys.exit(main())"))
+        assert done.exit == 1, words
+        assert "error: what was to be written could not be: No space left on device" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
 def test_a_real_project_without_a_stated_credit_is_told_to_state_one(run_cli: Shell) -> None:
     """No API tells what is left of a credit, so nothing is guessed."""
     done = run_cli("budget", ORCHESTRATE_PROJECT="my-project-1")

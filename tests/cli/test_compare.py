@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,7 @@ def test_json_has_every_figure_of_every_run(run_cli: Shell) -> None:
         "pairings",
         "fairness",
         "notes",
+        "apart",
         "target",
         "groups",
         "published",
@@ -159,6 +161,7 @@ def test_page_and_tables_are_written_whole_and_named(run_cli: Shell) -> None:
         (("tpu", "bad.json", "--html", "old.html"), "bad.json: its schema_version is 9"),
         (("tpu", "--html", "nowhere/page.html"), "--html: the folder nowhere does not exist"),
         (("tpu", "--html", "tpu"), "--html: tpu is a folder"),
+        (("tpu", "--html", "pipe"), "--html: pipe is a device or a pipe, which a file would replace"),
         (("tpu", "--csv", "nowhere/tables"), "--csv: the folder nowhere/tables cannot be made"),
         (("tpu", "--target-accuracy", "97", "--html", "old.html"), "--target-accuracy: 97 is no share"),
     ],
@@ -169,6 +172,7 @@ def test_what_cannot_be_written_leaves_everything_as_it_was(
     """Exit 2, no new file, the page of last time untouched."""
     (records / "bad.json").write_text('{"schema_version": 9}')
     (records / "old.html").write_text("last time")
+    os.mkfifo(records / "pipe")
     before = sorted(records.rglob("*"))
     done = run_cli("compare", *args)
     assert (done.exit, done.stdout) == (2, "")

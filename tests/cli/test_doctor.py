@@ -77,7 +77,8 @@ def test_closed_billing_a_disabled_api_and_a_missing_right(cloud: Shell) -> None
     assert sorted(failing) == ["kill-switch rights", "permissions", "quotas", "scheduler rights"], "one account is both"
     assert "GPUS_ALL_REGIONS" in failing["quotas"]
     unknown = cloud("cloud", "up", "--deny", "tpu.nodes.paint")
-    assert (unknown.exit, "tpu.nodes.paint" in unknown.stderr) == (1, True)
+    said = "permissions: No call of this cloud needs 'tpu.nodes.paint' of 'user'."
+    assert (unknown.exit, f"error: {said}\n" in unknown.stderr) == (1, True)
 
 
 def test_a_scheduler_that_may_not_delete(cloud: Shell) -> None:

@@ -65,7 +65,7 @@ def test_whole_plan_of_a_file(run_cli: Shell) -> None:
         "order: 12 runs, one repeat of everything before the next, the cheapest first, at most 4 side by side",
         "early stop: 4 of them, from repeat 3 on, are not rented once the verdict of every pairing stands "
         "(--no-early-stop rents them all)",
-        "expected: unknown, as no run of mnist-cnn on t4, v3-8 was measured yet",
+        "expected: unknown, as no run of mnist-cnn on t4, v3-8 with these data was measured yet",
         "held: the worst case of all runs, before the first begins",
         "at most $14.52 = 4.8% of the $300.00 credit, of which $300.00 is free; "
         "each VM is deleted by its kill switches after 0.1 h",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 from tests.cli.conftest import Shell
 
 
@@ -16,6 +19,15 @@ def test_init_writes_the_configuration_and_states_the_credit(run_cli: Shell) -> 
     assert (again.exit, "is there already" in again.stderr) == (2, True)
     money = run_cli("budget", "--json").json
     assert (money["credit_usd"], money["spent_usd"], money["simulated"]) == ("300", "12.5", False)
+
+
+def test_init_in_a_folder_that_takes_no_files_says_so(run_cli: Shell) -> None:
+    """It names the file and the way out, and states no credit."""
+    done = replace(run_cli, folder=Path("/proc"))("init", "--project", "my-project-1", "--credit", "300")
+    assert (done.exit, done.stdout) == (2, "")
+    assert "error: /proc/orchestrate.toml cannot be written: " in done.stderr
+    assert "next: go to a folder that takes files" in done.stderr
+    assert not run_cli.home.exists()
 
 
 def test_init_leaves_no_file_that_cannot_be_read(run_cli: Shell) -> None:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import subprocess
+import sys
+import termios
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import LOCAL, Done, Shell
-from tests.cli.filled import fill
+from orchestrator.domain.runs import Stage
+from tests.cli.conftest import LOCAL, ROOT, Done, Shell
+from tests.cli.filled import DAY, fill
 
 NOT_RUNNING = "the local cloud does not run: no local VM lives\n"
 
@@ -19,6 +26,29 @@ def filled(run_cli: Shell) -> Shell:
     fill(ledger, run_cli.folder)
     ledger.close()
     return run_cli
+
+
+def on_terminal(shell: Shell, *args: str, columns: int = 80) -> list[str]:
+    """The lines that `orchestrate ARGS` writes to a terminal so wide; one that is longer the terminal itself breaks."""
+    ours, its = pty.openpty()
+    termios.tcsetwinsize(its, (40, columns))
+    environ = {"PATH": os.defpath, "HOME": str(shell.folder), "PYTHONPATH": str(ROOT), "LC_ALL": "C.UTF-8"}
+    command = subprocess.Popen(
+        [sys.executable, "-m", "orchestrator", *args],
+        cwd=shell.folder,
+        env={**environ, "ORCHESTRATE_HOME": str(shell.home), "TERM": "dumb"},
+        stdin=its,
+        stdout=its,
+        stderr=its,
+    )
+    os.close(its)
+    said = b""
+    with suppress(OSError):  # so Linux says that nobody has it open any more
+        while part := os.read(ours, 4096):
+            said += part
+    os.close(ours)
+    assert command.wait(60) == 0, said
+    return said.decode().splitlines()
 
 
 def _lines(text: str) -> list[str]:
@@ -59,6 +89,47 @@ def test_status_of_a_run_tells_its_events_and_its_error(filled: Shell) -> None:
         "TrainingFailed: the trainer ended with status 1: loss is nan",
     ]
     assert "r-aaaaaa" not in done.stdout
+
+
+def test_status_on_a_narrow_terminal_is_a_list_below_headings(filled: Shell) -> None:
+    """An experiment is named with its time; what is beside a name of a column is what it says."""
+    lines = on_terminal(filled, "status")
+    begin = lines.index("e-000001  11-01 12:00 UTC")
+    assert lines[begin + 1 : begin + 7] == [
+        "- run          r-aaaaaa",
+        "  accelerator  v3-8",
+        "  workload     mnist-cnn",
+        "  state        succeeded",
+        "  zone         us-central1-a",
+        "  cost         $1.25",
+    ]
+    assert all("UTC" not in line for line in lines if line.lstrip(" -").startswith(("run", "state")))
+
+
+def test_path_of_a_record_or_in_an_event_is_never_cut(filled: Shell) -> None:
+    """However narrow the terminal is, and beyond it too."""
+    record = str(filled.folder / "r-aaaaaa" / "record.json")
+    for columns in (40, 80):
+        assert f"record:{record}" in "".join(on_terminal(filled, "status", "r-aaaaaa", columns=columns)).replace(
+            " ", ""
+        )
+    ledger = filled.ledger()
+    ledger.update_run("r-aaaaaa", record=f"/{'deep/' * 40}record.json")
+    ledger.log(DAY, "r-aaaaaa", 1, Stage.DONE, f"see operations/{'1234567890' * 20}")
+    ledger.close()
+    piped = "".join(filled("status", "r-aaaaaa").stdout.split())
+    assert f"record:/{'deep/' * 40}record.json" in piped
+    assert f"operations/{'1234567890' * 20}" in piped
+
+
+def test_sentences_end_between_words_on_a_terminal_alone(run_cli: Shell) -> None:
+    """Piped, a sentence is one line; a path that is wider than the terminal is left whole."""
+    lines = on_terminal(run_cli, "status", columns=60)
+    assert lines[:2] == [
+        "cloud: local (simulated, costs nothing; set `project` in",
+        "orchestrate.toml for Google Cloud)",
+    ]
+    assert run_cli("status").stderr == LOCAL + NOT_RUNNING
 
 
 def test_status_json_is_one_stable_object(filled: Shell) -> None:

@@ -98,6 +98,14 @@ class Orchestrate:
         finally:
             ledger.close()
 
+    def events(self, run_id: str) -> list[str]:
+        """What the ledger says happened to a run, oldest first."""
+        ledger = Ledger(self.home / "local" / "ledger.db")
+        try:
+            return [event.message for event in ledger.events(run_id)]
+        finally:
+            ledger.close()
+
     def wait_for_run(self, condition: Callable[[Run], bool], timeout_s: float = 90) -> Run:
         """Watch the ledger until a run meets the condition."""
         return wait_until(lambda: next((run for run in self.runs() if condition(run)), None), timeout_s)

@@ -28,6 +28,9 @@ def test_run_finishes_after_the_command_is_killed(orchestrate: Orchestrate, stag
     launched = orchestrate.start("launch", "--accel", "t4", *QUICK)
     run = orchestrate.wait_for_run(lambda run: run.state is RunState.ACTIVE and run.stage is stage)
     kill_hard(launched)
+    if stage is not Stage.TEARDOWN:  # whose money may be settled by now
+        said = f"{run.id}: no orchestrate process drives it; `orchestrate attach {run.id}` goes on with it"
+        assert said in orchestrate.run("status").err
     verb = ("attach", run.id) if stage in (Stage.PROVISION, Stage.TRAIN) else ("recover",)
     recovered = orchestrate.run(*verb, "--json")
     assert recovered.code == 0, recovered.err
@@ -36,6 +39,7 @@ def test_run_finishes_after_the_command_is_killed(orchestrate: Orchestrate, stag
     assert (after.state, after.stage) == (RunState.SUCCEEDED, Stage.DONE)
     assert after.record is not None
     assert load_record(Path(after.record)).status == "succeeded"
+    assert orchestrate.events(run.id).count("trainer started") == 1
     torn_down = orchestrate.run("teardown", "--all", "--yes", "--json")
     assert (torn_down.code, torn_down.json["billable_remaining"]) == (0, 0)
     for kind in ("instance", "disk", "node"):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from datetime import date, timedelta
 from decimal import Decimal
 
 import pytest
 
 from infra.gcp.sku_mapping import rules_for
+from orchestrator.cli.plan_view import _money
 from orchestrator.config import Config
 from orchestrator.domain.accelerators import Provisioning, accelerator
 from orchestrator.domain.cost import CostLine, side_rates, total_usd
@@ -177,6 +179,26 @@ def test_what_would_fit_says_so_when_nothing_does(world: World) -> None:
     """And still names a next step."""
     runs = world.plan("v3-8", provisioning=Provisioning.SPOT).runs
     assert what_would_fit(runs, Decimal("0.01"), catalog_prices()).startswith("nothing in the catalog fits")
+
+
+def test_what_was_measured_with_other_data_is_not_expected(world: World) -> None:
+    """Half the samples take half the time: neither more nor less data is counted; another batch size is."""
+    world.launch("t4", data_sizes=(2000,))
+    same, less, whole = (world.plan("t4", data_sizes=sizes).expected[0] for sizes in ((2000,), (1000,), ()))
+    assert (less, whole) == (None, None)
+    assert same is not None
+    assert same.basis.startswith("1 run(s) of yours with ")
+    assert same.basis.endswith(" epochs of 2,000 samples")
+
+
+def test_a_plan_says_which_training_its_deadline_would_end(world: World) -> None:
+    """As far as earlier runs tell."""
+    world.trainer.train_s = 1800
+    world.launch("t4", max_hours=Decimal(2))
+    short, long = (list(_money(world.plan("t4", max_hours=hours))) for hours in (Decimal("0.25"), Decimal(2)))
+    [said] = [line for line in short if line.startswith("too short: ")]
+    assert re.fullmatch(r"too short: t4 is expected to take 0\.5\d h, and --max-hours 0\.25 would end it before", said)
+    assert not [line for line in long if line.startswith("too short: ")]
 
 
 def test_breakdown_adds_up_to_the_reservation(world: World) -> None:
