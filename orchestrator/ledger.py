@@ -6,7 +6,6 @@ and two processes cannot both take the last dollar. Money is summed by SQLite as
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import threading
 import uuid
@@ -22,7 +21,15 @@ from orchestrator.domain.fields import from_json, to_json
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.runs import Attempt, AttemptState, Run, RunState, Stage
 from orchestrator.errors import CreatesFrozen, LedgerTrouble, OverCap, Stopped, UsageError
-from orchestrator.ledger_schema import FROM_VERSION_2, SCHEMA, SCHEMA_VERSION, attempt_row, experiment_row
+from orchestrator.ledger_schema import (
+    FROM_VERSION_2,
+    SCHEMA,
+    SCHEMA_VERSION,
+    attempt_row,
+    experiment_row,
+    open_database,
+)
+from orchestrator.ledger_schema import IN_MEMORY as IN_MEMORY
 from orchestrator.ledger_schema import NANO as NANO
 from orchestrator.ledger_schema import Credit as Credit
 from orchestrator.ledger_schema import Event as Event
@@ -30,8 +37,6 @@ from orchestrator.ledger_schema import Experiment as Experiment
 from orchestrator.ledger_schema import Freeze as Freeze
 from orchestrator.ledger_schema import command_text as command_text
 
-IN_MEMORY = Path(":memory:")
-"""A ledger for when none can be kept: deletes wait for no disk."""
 _Kept = TypeVar("_Kept")
 Changes = Mapping[str, Any]
 """New values of a run's or an attempt's fields."""
@@ -47,12 +52,7 @@ class Ledger:
         self._lock = threading.RLock()
         self.path = path
         try:
-            if path != IN_MEMORY:
-                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-            self._db = sqlite3.connect(path, timeout=60, check_same_thread=False, isolation_level=None)
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=FULL")
+            self._db = open_database(path)
             with self._transaction():
                 for statement in SCHEMA.split(";"):
                     self._db.execute(statement)

@@ -1,20 +1,27 @@
-"""Which tables has the ledger, and what is in them besides runs and attempts?
+"""How is the ledger's file opened, which tables has it, and what is in them besides runs and attempts?
 
 Money is whole nano-dollars, so that SQLite can sum it.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import sqlite3
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import ROUND_UP, Decimal
+from pathlib import Path
 
 from orchestrator.domain.fields import to_json
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.runs import Attempt, AttemptState
 
+IN_MEMORY = Path(":memory:")
+"""A ledger for when none can be kept: deletes wait for no disk."""
 NANO = Decimal("1e9")
 SCHEMA_VERSION = 3
 SCHEMA = """
@@ -89,6 +96,32 @@ class Event:
     attempt: int
     stage: str
     message: str
+
+
+def open_database(path: Path) -> sqlite3.Connection:
+    """A connection whose transactions are on disk when they end; the file is made if there is none.
+
+    Two processes that make it at the same time would not wait for each other, whatever their patience: SQLite has none
+    when it changes the journal. So one opens it after the other. Raises sqlite3.Error, OSError.
+    """
+    if path == IN_MEMORY:
+        return _connected(path)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a file system that knows no such locks
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        return _connected(path)
+    finally:
+        os.close(folder)
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    database = sqlite3.connect(path, timeout=60, check_same_thread=False, isolation_level=None)
+    database.execute("PRAGMA journal_mode=WAL")
+    database.execute("PRAGMA synchronous=FULL")
+    return database
 
 
 def attempt_row(attempt: Attempt) -> tuple[str, int, str, int, str]:
