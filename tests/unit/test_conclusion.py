@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
+from orchestrator.cli import output
 from orchestrator.cli.driving import conclude
 from tests.unit.world import World
+
+
+@pytest.fixture(autouse=True)
+def own_consoles() -> Iterator[None]:
+    """A process has one for each stream, and keeps it; pytest gives each test other streams."""
+    _forget()
+    yield
+    _forget()
+
+
+def _forget() -> None:
+    output.stdout.cache_clear()
+    output.stderr.cache_clear()
 
 
 def test_the_proof_is_of_the_runs_named_and_others_are_named_too(
