@@ -130,28 +130,6 @@ def test_shards_are_byte_identical_to_tensorflows(kind: str, photos: Path, tmp_p
     assert (tmp_path / "copy").read_bytes() == shard.read_bytes()
 
 
-TENSORFLOW_DECODES = """
-import sys, numpy as np, tensorflow as tf
-images = []
-for raw in tf.data.TFRecordDataset(sys.argv[2:]).as_numpy_iterator():
-    images += tf.train.Example.FromString(raw).features.feature["image"].bytes_list.value
-np.save(sys.argv[1], [tf.io.decode_jpeg(image) for image in images])
-"""
-
-
-@pytest.mark.parametrize("kind", ["photos", "clips"])
-def test_pixels_are_those_that_tensorflow_decodes(kind: str, photos: Path, tmp_path: Path) -> None:
-    """A model sees from our shards what TensorFlow's own reader would show it, bit by bit."""
-    source = photos if kind == "photos" else write_clips(tmp_path / "clips")
-    prepared = prepare_dataset(source, kind, tmp_path / "out", options=SMALL)
-    split, directory = prepared.manifest.splits.train, prepared.directory
-    program = [sys.executable, "-c", TENSORFLOW_DECODES, str(tmp_path / "pixels.npy")]
-    shards = [str(directory / shard.name) for shard in split.shards]
-    subprocess.run([*program, *shards], env=trainer_environment(TF_CPP_MIN_LOG_LEVEL="3"), check=True, timeout=120)
-    ours = read_samples(str(directory), prepared.manifest, split).images
-    assert (ours.reshape(-1, 24, 24, 3) == np.load(tmp_path / "pixels.npy")).all()
-
-
 def test_interrupted_conversion_goes_on_from_its_whole_shards(tmp_path: Path) -> None:
     """Whole shards are kept, a damaged one is written anew, and the result is that of an undisturbed conversion."""
     source, out = write_photos(tmp_path / "photos", classes=2, each=120), tmp_path / "out"

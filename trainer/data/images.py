@@ -42,8 +42,9 @@ def check_whole(data: bytes) -> None:
 def decode_resized(data: Any, out: Pixels, *, quick: bool = False) -> None:
     """Decode a JPEG or PNG of any size and stretch it, bilinear, into `out`, uint8 RGB [height, width, 3].
 
-    `quick` is for photos that are resized again in every epoch: libjpeg's quick transform, and colour repeated where it
-    has half the resolution. That takes 0.92 of the time for 1.2 dB of about 39 (docs/data.md). Raises BadImage.
+    `quick` is for photos that are resized again in every epoch: libjpeg's quick transform, colour repeated where it has
+    half the resolution, and Intel's resizing where OpenCV has it, which may differ by one of 255 levels (docs/data.md).
+    Raises BadImage.
     """
     height, width = out.shape[:2]
     is_jpeg = bytes(data[:2]) == _JPEG_START
@@ -51,7 +52,9 @@ def decode_resized(data: Any, out: Pixels, *, quick: bool = False) -> None:
     if pixels.shape == out.shape:
         out[:] = pixels
     else:
+        cv2.ipp.setUseIPP_NotExact(quick)  # for this thread alone
         cv2.resize(pixels, (width, height), dst=out, interpolation=cv2.INTER_LINEAR)
+        cv2.ipp.setUseIPP_NotExact(False)
 
 
 def _decode_jpeg(data: Any, least_height: int, least_width: int, quick: bool) -> Pixels:
