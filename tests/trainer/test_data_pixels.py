@@ -41,7 +41,7 @@ def test_pixels_are_those_that_tensorflow_decodes(kind: str, tmp_path: Path) -> 
 
 
 def test_quick_resizing_differs_by_one_level_and_leaves_the_exact_one_as_it_was() -> None:
-    """Originals may be resized by Intel's library when read; what is converted is the same on every CPU."""
+    """Originals may be resized by Intel's library when they are read; conversion gives OpenCV's own pixels."""
     rng = np.random.default_rng(7)
     for height, width in ((213, 320), (333, 500), (40, 56), (223, 225), (3, 7)):
         noise = rng.integers(0, 256, (height, width, 3), np.uint8)
