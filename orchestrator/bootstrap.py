@@ -16,7 +16,7 @@ from orchestrator.domain.accelerators import accelerator
 from orchestrator.domain.hosts import PREFIX
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Run
-from orchestrator.errors import CloudError, LedgerTrouble
+from orchestrator.errors import CloudError, LedgerTrouble, UsageError
 from orchestrator.ledger import IN_MEMORY, Ledger
 from orchestrator.price_store import project_book
 
@@ -118,11 +118,13 @@ def local_cloud(project: Project, *, start: bool) -> dict[str, Any] | None:
 
 
 def ask_local_cloud(cloud: dict[str, Any], what: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Call the control API of a running local cloud; a `body` makes it a POST. Raises CloudError."""
+    """Call the control API of a running local cloud; a `body` makes it a POST. Raises CloudError, UsageError."""
     from infra.localcloud import client
 
     try:
         return client.control(cloud, what, body)
+    except client.RefusedByLocalCloud as cause:
+        raise UsageError(str(cause), "`orchestrate cloud up --help` says what it takes") from cause
     except client.LocalCloudError as cause:
         raise CloudError(str(cause), "`orchestrate cloud status` says whether it runs") from cause
 

@@ -129,7 +129,9 @@ def load_record(source: str | Path | bytes) -> Record:
         return Record.model_validate_json(raw)
     except ValidationError as error:
         first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"]) or "JSON"
+        field = ".".join(str(part) for part in first["loc"])
+        if field in ("", "schema_version"):
+            raise RecordError(f"{name}: is no whole record.json of the trainer ({first['msg']})") from error
         raise RecordError(f"{name}: damaged at {field} ({first['msg']}); fetch the run's artifacts again") from error
 
 

@@ -9,6 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,10 @@ _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 class LocalCloudError(Exception):
     """The local cloud could not be started or asked; the text says why."""
+
+
+class RefusedByLocalCloud(LocalCloudError):
+    """What it was told is wrong; nothing was changed."""
 
 
 def find(state: Path) -> dict[str, Any] | None:
@@ -78,7 +83,8 @@ def control(cloud: dict[str, Any], what: str, body: dict[str, Any] | None = None
         with _direct.open(request, timeout=30) as answer:
             said: dict[str, Any] = json.load(answer)
     except urllib.error.HTTPError as cause:
-        raise LocalCloudError(f"{what}: {_message(cause.read().decode('utf-8', 'replace'))}") from cause
+        error = RefusedByLocalCloud if cause.code == HTTPStatus.BAD_REQUEST else LocalCloudError
+        raise error(f"{what}: {_message(cause.read().decode('utf-8', 'replace'))}") from cause
     except (OSError, ValueError) as cause:
         raise LocalCloudError(f"{what}: no answer from the local cloud ({cause})") from cause
     return said

@@ -21,6 +21,7 @@ from infra.localcloud.instances import Instances
 from infra.localcloud.inventory import Inventory
 from infra.localcloud.meter import Meter
 from infra.localcloud.nodes import Nodes
+from infra.localcloud.quotas import QuotasService
 from infra.localcloud.store import Document
 
 Tick = Callable[[], Awaitable[None]]
@@ -39,6 +40,7 @@ class ControlService:
         clock: CloudClock,
         account: Account,
         conditions: Conditions,
+        quotas: QuotasService,
         faults: Faults,
         meter: Meter,
         nodes: Nodes,
@@ -52,6 +54,7 @@ class ControlService:
         self._clock = clock
         self._account = account
         self._conditions = conditions
+        self._quotas = quotas
         self._faults = faults
         self._meter = meter
         self._nodes = nodes
@@ -129,8 +132,9 @@ class ControlService:
 
     async def _set_quota(self, request: Request) -> Response:
         body = await json_body(request)
-        place = body.get("region") or body.get("zone") or ""
-        self._conditions.set_quota(_field(body, "name", str), place, _field(body, "limit", float))
+        name, place = _field(body, "name", str), body.get("region") or body.get("zone") or ""
+        self._quotas.check(name, place)
+        self._conditions.set_quota(name, place, _field(body, "limit", float))
         return answer({})
 
     async def _set_account(self, request: Request) -> Response:

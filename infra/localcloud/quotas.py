@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -10,7 +12,7 @@ from infra.localcloud.account import Account, full_name
 from infra.localcloud.app import answer
 from infra.localcloud.catalog import Catalog
 from infra.localcloud.conditions import Conditions
-from infra.localcloud.errors import not_found
+from infra.localcloud.errors import invalid, not_found
 from infra.localcloud.hardware import gpu_quota, machine_shape, tpu_shape
 from infra.localcloud.messages import page, write
 from infra.localcloud.metadata import NUMERIC_PROJECT_ID
@@ -19,6 +21,7 @@ from infra.localcloud.store import Document
 
 _PARENT = "/v1/projects/{project}/locations/global/services/{service}/quotaInfos"
 TPU, COMPUTE = "tpu.googleapis.com", "compute.googleapis.com"
+GPUS_EVERYWHERE = "GPUS_ALL_REGIONS"
 
 
 class QuotasService:
@@ -58,23 +61,42 @@ class QuotasService:
             raise permission_denied_on(f"projects/{project}")
         return self._tpu() if service == TPU else self._compute() if service == COMPUTE else []
 
-    def _tpu(self) -> list[Document]:
+    def check(self, metric: str, place: str) -> None:
+        """Raises ApiError 400 for a quota that is not here, or not in `place`: a zone, a region, "" for all."""
+        places = {GPUS_EVERYWHERE: set[str](), **self._zones(), **self._regions()}
+        if metric not in places:
+            near = difflib.get_close_matches(metric, places, n=1, cutoff=0.4)
+            raise invalid(f"this cloud has no quota {metric!r}" + (f"; did you mean {near[0]}?" if near else ""))
+        if place and place not in places[metric]:
+            where = ", ".join(sorted(places[metric])) or "no place of its own, it is one for all"
+            raise invalid(f"the quota {metric} is not in {place!r}; it has {where}")
+
+    def _zones(self) -> dict[str, set[str]]:
+        """Where each quota of TPUs is."""
         zones: dict[str, set[str]] = {}
         for zone in self._catalog.zones:
             shapes = [tpu_shape(name) for name in self._catalog.names("tpu", zone)]
             for metric in {shape.quota(spot) for shape in shapes if shape for spot in (False, True)}:
                 zones.setdefault(metric, set()).add(zone)
-        return [self._info(TPU, metric, metric, "zone", sorted(places)) for metric, places in sorted(zones.items())]
+        return zones
 
-    def _compute(self) -> list[Document]:
+    def _regions(self) -> dict[str, set[str]]:
+        """Where each quota of GPUs is."""
         regions: dict[str, set[str]] = {}
         for zone in self._catalog.zones:
             shapes = [machine_shape(name) for name in self._catalog.names("machine", zone)]
             for gpu in {*self._catalog.names("gpu", zone), *(shape.gpu for shape in shapes if shape and shape.gpu)}:
                 for spot in (False, True):
                     regions.setdefault(gpu_quota(gpu, spot), set()).add(zone.rsplit("-", 1)[0])
-        infos = [self._info(COMPUTE, "GPUS-ALL-REGIONS-per-project", "GPUS_ALL_REGIONS", "", [""])]
-        for metric, places in sorted(regions.items()):
+        return regions
+
+    def _tpu(self) -> list[Document]:
+        zones = sorted(self._zones().items())
+        return [self._info(TPU, metric, metric, "zone", sorted(places)) for metric, places in zones]
+
+    def _compute(self) -> list[Document]:
+        infos = [self._info(COMPUTE, "GPUS-ALL-REGIONS-per-project", GPUS_EVERYWHERE, "", [""])]
+        for metric, places in sorted(self._regions().items()):
             quota_id = f"{metric.replace('_', '-')}-per-project-region"
             infos.append(self._info(COMPUTE, quota_id, metric, "region", sorted(places)))
         return infos

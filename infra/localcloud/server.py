@@ -164,10 +164,11 @@ class Cloud:
         )
         self._jobs = Jobs(store, clock, self._tokens, catalog, conditions, account, self._meter, self._request)
         inventory = Inventory(store, clock, self._storage.billable)
+        quotas = QuotasService(project, account, catalog, conditions)
         return [
             ControlService(
-                clock, account, conditions, self._faults, self._meter, self._nodes, self._instances, inventory, facts,
-                self._settle, self._advance, self._stop,
+                clock, account, conditions, quotas, self._faults, self._meter, self._nodes, self._instances, inventory,
+                facts, self._settle, self._advance, self._stop,
             ),
             TpuService(
                 store, clock, self._tokens, conditions, self._nodes, tpu_operations, TpuReference(project, catalog),
@@ -183,7 +184,7 @@ class Cloud:
             BillingService(project, account),
             BillingCatalogService(catalog),
             BudgetsService(store),
-            QuotasService(project, account, catalog, conditions),
+            quotas,
             ServiceUsageService(project, account),
             ResourceManagerService(project, account),
             IamService(account),

@@ -23,7 +23,9 @@ _DATE = click.DateTime(["%Y-%m-%d"])
 
 
 @click.group(invoke_without_command=True)
-@click.option("--runs", "newest", type=click.IntRange(min=1), metavar="N", help="The newest N runs and experiments.")
+@click.option(
+    "--runs", "newest", type=parameters.WholeNumber(min=1), metavar="N", help="The newest N runs and experiments."
+)
 @click.option("--all", "everything", is_flag=True, help=f"All runs and experiments, not the newest {NEWEST} of each.")
 @click.option("--watch", is_flag=True, help="Show it again and again until Ctrl-C.")
 @output.json_option

@@ -56,6 +56,8 @@ def read_file(path: Path) -> ExperimentFile:
             raise UsageError(f"{path}: {name} = {_shown(value)}: is no text in quotes", "correct the file")
     if not isinstance(local, dict):
         raise UsageError(f"{path}: {LOCAL} = {_shown(local)}: is no table", f"write [{LOCAL}] above its keys")
+    if not read and not local:
+        raise UsageError(f"{path}: says nothing", 'write its flags as keys, as `accel = ["v3-8", "t4"]`')
     return ExperimentFile(path, texts["about"], texts["needs_data"], read, local)
 
 
@@ -139,4 +141,4 @@ def _shown(value: Any) -> str:
 
 
 def _hint(option: click.Option) -> str:
-    return f"as the flag {option.opts[0]}: {option.help}"
+    return f"write what the flag {option.opts[0]} takes (`orchestrate launch --help`)"

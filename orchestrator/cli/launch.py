@@ -34,8 +34,10 @@ if TYPE_CHECKING:
     "--batch-size", "batch_sizes", type=parameters.INTS, default=(), help="Global batch; N or N,M,... for a sweep."
 )
 @click.option("--data-size", "data_sizes", type=parameters.INTS, default=(), help="Training samples; N or N,M,...")
-@click.option("--repeats", type=click.IntRange(1, 20), default=1, show_default=True, help="Runs of each combination.")
-@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True)
+@click.option(
+    "--repeats", type=parameters.WholeNumber(1, 20), default=1, show_default=True, help="Runs of each combination."
+)
+@click.option("--seed", type=parameters.WholeNumber(0, 2**31 - 1), default=0, show_default=True)
 @click.option(
     "--learning-rate",
     type=click.FloatRange(0, 10, min_open=True),
@@ -45,7 +47,9 @@ if TYPE_CHECKING:
     "--data", type=click.Path(path_type=Path), help="Folder of idx files, photos or clips by class. Default: a sample."
 )
 @click.option(
-    "--image-size", type=click.IntRange(8, 4096), help="Side of photos and clips, in pixels. Default: the workload's."
+    "--image-size",
+    type=parameters.WholeNumber(8, 4096),
+    help="Side of photos and clips, in pixels. Default: the workload's.",
 )
 @click.option(
     "--cache",
@@ -57,7 +61,11 @@ if TYPE_CHECKING:
 @parameters.max_hours_option
 @click.option("--max-usd", type=parameters.DECIMAL, help="Cap for this launch, beside the credit.")
 @click.option(
-    "--max-attempts", type=click.IntRange(1, 10), default=2, show_default=True, help="VMs per run, if preempted."
+    "--max-attempts",
+    type=parameters.WholeNumber(1, 10),
+    default=2,
+    show_default=True,
+    help="VMs per run, if preempted.",
 )
 @click.option(
     "--checkpoint-every",

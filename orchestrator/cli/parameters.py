@@ -75,6 +75,12 @@ class _Count(click.ParamType[int]):
         return int(count)
 
 
+class WholeNumber(click.IntRange):
+    """A whole number within bounds; what is none is said to be none, not "no range"."""
+
+    name = "integer"
+
+
 LIST = _List()
 INTS = _Ints()
 DECIMAL = _Decimal()
@@ -91,7 +97,7 @@ accel_option = click.option(
 workload_option = click.option(
     "--workload", default="mnist-cnn", show_default=True, help="What to train (`orchestrate workloads`)."
 )
-epochs_option = click.option("--epochs", type=click.IntRange(1, 1_000_000), help="Default: the workload's own.")
+epochs_option = click.option("--epochs", type=WholeNumber(1, 1_000_000), help="Default: the workload's own.")
 max_hours_option = click.option(
     "--max-hours", type=DECIMAL, help="Each VM is gone after this time. Default: 1 (or the configuration)."
 )

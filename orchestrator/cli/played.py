@@ -38,7 +38,7 @@ def play(
     denied: Sequence[str],
     allowed: Sequence[str],
 ) -> None:
-    """Tell a running local cloud. Raises CloudError for an API or permission that it does not know."""
+    """Tell a running local cloud. Raises UsageError for an API or permission that it does not know, CloudError."""
     from orchestrator.bootstrap import ask_local_cloud
 
     if kind is not None:

@@ -78,7 +78,12 @@ def test_closed_billing_a_disabled_api_and_a_missing_right(cloud: Shell) -> None
     assert "GPUS_ALL_REGIONS" in failing["quotas"]
     unknown = cloud("cloud", "up", "--deny", "tpu.nodes.paint")
     said = "permissions: No call of this cloud needs 'tpu.nodes.paint' of 'user'."
-    assert (unknown.exit, f"error: {said}\n" in unknown.stderr) == (1, True)
+    assert (unknown.exit, f"error: {said}\n" in unknown.stderr) == (2, True)
+    typo = cloud("cloud", "up", "--quota", "GPU_ALL_REGIONS=0")
+    said = "quotas: this cloud has no quota 'GPU_ALL_REGIONS'; did you mean GPUS_ALL_REGIONS?"
+    assert (typo.exit, f"error: {said}\n" in typo.stderr) == (2, True)
+    nowhere = cloud("cloud", "up", "--quota", "NVIDIA_T4_GPUS@mars=0")
+    assert (nowhere.exit, "the quota NVIDIA_T4_GPUS is not in 'mars'; it has asia-east1" in nowhere.stderr) == (2, True)
 
 
 def test_a_scheduler_that_may_not_delete(cloud: Shell) -> None:

@@ -137,11 +137,11 @@ def test_unreadable_records_are_refused_by_name(
 
 
 def test_missing_and_cut_off_records_are_refused(recorder: Recorder, tmp_path: Path) -> None:
-    """Half a file is damaged; no file cannot be read."""
+    """Half a file is not whole; no file cannot be read."""
     with pytest.raises(RecordError, match="cannot be read"):
         load_record(tmp_path / "record.json")
     text = recorder.snapshot("running").to_json()
-    with pytest.raises(RecordError, match="damaged at JSON"):
+    with pytest.raises(RecordError, match="is no whole record"):
         load_record(text[: len(text) // 2].encode())
 
 
