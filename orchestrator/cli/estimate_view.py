@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from decimal import ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from orchestrator.estimate import Estimate, EstimateRequest
     from orchestrator.guard import MoneyView
 
+_LEAST_COLUMNS = 5  # what a narrow terminal loses after these is in the sentences below the table
 _UNITS = {"hour": "h", "gib_month": "GiB-month", "gib": "GiB", "thousand": "thousand", "month": "month"}
 
 
@@ -97,11 +99,14 @@ def show_estimates(request: EstimateRequest, found: Sequence[Estimate], money: M
     heads = ("accelerator", "zone", "USD/h", "worst case", "of credit", "of free", "hours left", "expected", "in hours")
     rows = [heads] + [_cells(one, request.provisioning) for one in found]
     widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
+    room = output.width_of(sys.stdout)
+    while room is not None and len(widths) > _LEAST_COLUMNS and sum(widths) + 2 * len(widths) > room:
+        widths.pop()
     output.print_text(f"one run of {request.workload}, {found[0].epochs} epochs")
     for row in rows:
         cells = [
             cell.ljust(width) if n < 2 else cell.rjust(width)
-            for n, (cell, width) in enumerate(zip(row, widths, strict=True))
+            for n, (cell, width) in enumerate(zip(row, widths, strict=False))
         ]
         output.print_text("  " + "  ".join(cells).rstrip())
     for one in found:

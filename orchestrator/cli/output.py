@@ -58,13 +58,18 @@ def say(text: str) -> None:
 
 def _between_words(text: str, stream: IO[str]) -> str:
     """The text; on a terminal its lines end between words, and a word that is longer, as a path, is left whole."""
-    if not stream.isatty():
+    width = width_of(stream)
+    if width is None:
         return text
     from textwrap import TextWrapper
 
-    width = os.get_terminal_size(stream.fileno()).columns or 80
     wrapper = TextWrapper(width, break_long_words=False, break_on_hyphens=False)
     return "\n".join(wrapper.fill(line) for line in text.splitlines())
+
+
+def width_of(stream: IO[str]) -> int | None:
+    """How many characters a line of the terminal has; None where it is no terminal."""
+    return os.get_terminal_size(stream.fileno()).columns or 80 if stream.isatty() else None
 
 
 def print_json(value: Any) -> None:

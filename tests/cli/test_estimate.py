@@ -57,11 +57,13 @@ def test_hours_left_are_never_rounded_up(run_cli: Shell, credit: str, left: str)
 
 
 def test_estimate_on_a_terminal_breaks_sentences_between_words(run_cli: Shell) -> None:
-    """What is one line in a pipe."""
+    """What is one line in a pipe; the table has as many columns as there is room for."""
     piped = run_cli("estimate", "--accel", "v3-8")
     lines = on_terminal(run_cli, "estimate", "--accel", "v3-8")
     begin = next(number for number, line in enumerate(lines) if line.startswith("v3-8: "))
-    assert max(len(line) for line in lines[begin:]) <= 80
+    assert max(map(len, lines)) <= 80
+    heads = " ".join(lines[begin - 2].split())
+    assert heads == "accelerator zone USD/h worst case of credit of free hours left"
     said = [*piped.stdout.splitlines()[3:], *piped.stderr.splitlines()[-1:]]
     assert " ".join(lines[begin:]) == " ".join(said)
 
