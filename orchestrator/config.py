@@ -62,7 +62,7 @@ def load_config(folder: Path, environ: Mapping[str, str]) -> Config:
         import tomllib
 
         try:
-            values = tomllib.loads(path.read_text("utf-8"), parse_float=Decimal)
+            values = tomllib.loads(path.read_text("utf-8-sig"), parse_float=Decimal)
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as cause:
             raise UsageError(f"{path} cannot be read: {cause}", "correct the file, or move it away") from cause
     if environ.get("ORCHESTRATE_PROJECT"):

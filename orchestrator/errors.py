@@ -70,11 +70,14 @@ class RefusedByBudget(OrchestratorError):
 
 
 class OverCap(RefusedByBudget):
-    """The worst case of a launch does not fit into what is free. `hint`: what would; else where to look for it."""
+    """The worst case of a launch, or of one more VM, does not fit into what is free.
+
+    `hint`: what would; else where to look for it.
+    """
 
     def __init__(self, needed_usd: Decimal, free_usd: Decimal, limit: str, hint: str = "") -> None:
         super().__init__(
-            f"the worst case of this launch is ${needed_usd:.2f}, but only ${free_usd:.2f} of {limit} is free",
+            f"the worst case is ${needed_usd:.2f}, but only ${free_usd:.2f} of {limit} is free",
             hint
             or "a smaller --max-hours or accelerator may fit (`orchestrate estimate`); `orchestrate budget` shows what "
             "is held, and what is settled becomes free again",

@@ -24,8 +24,8 @@ def reserved_usd(spec: RunSpec, item: Accelerator, zone: str, prices: PriceBook)
     return cents_up(total_usd(worst_case(spec, item, zone, prices)))
 
 
-def what_would_fit(runs: Sequence[Run], free_usd: Decimal, prices: PriceBook) -> str:
-    """The ways to make a launch of these runs fit, each as a flag with its figure."""
+def what_would_fit(runs: Sequence[Run], free_usd: Decimal, limit: str, prices: PriceBook) -> str:
+    """The ways to make a launch of these runs fit into what is free of `limit`, each as a flag with its figure."""
     spec = runs[0].spec
     ways = []
     hours = hours_that_fit(runs, free_usd, prices)
@@ -36,12 +36,18 @@ def what_would_fit(runs: Sequence[Run], free_usd: Decimal, prices: PriceBook) ->
         ways.append(f"{few} of the {len(runs)} runs would fit")
     if len(runs) == _fitting_alone(runs, free_usd, prices) > 1:
         ways.append("--run-by-run would begin: it holds money for each run when its turn comes, while there is some")
-    smaller = _smaller(spec, free_usd, prices)
+    one_each = _one_on_each(spec, prices)
+    smaller = [(needed, one) for needed, one in one_each if needed <= free_usd][:3]
     if smaller:
-        ways.append(f"one run for {spec.max_hours} h on {smaller} would fit")
+        named = ", ".join(f"{one.accelerator} ({usd(needed)})" for needed, one in smaller)
+        ways.append(f"one run for {spec.max_hours} h on {named} would fit")
+    elif one_each:
+        cheapest = replace(runs[0], spec=one_each[-1][1])
+        hours = hours_that_fit([cheapest], free_usd, prices)
+        if hours is not None:
+            ways.append(f"one run for {hours} h on {cheapest.spec.accelerator} would fit")
     if not ways:
-        more = "raise --max-usd, or free some of the credit (`orchestrate budget` shows what is held)"
-        ways.append(f"nothing in the catalog fits into that: {more}")
+        ways.append(f"nothing in the catalog fits into that: {_more(limit)}")
     if spec.provisioning is Provisioning.ON_DEMAND:
         ways.append("--spot alone would not help: it reserves the on-demand price, which spot prices may reach")
     return "; ".join(ways)
@@ -89,16 +95,20 @@ def _fitting_alone(runs: Sequence[Run], free_usd: Decimal, prices: PriceBook) ->
     )
 
 
-def _smaller(spec: RunSpec, free_usd: Decimal, prices: PriceBook) -> str:
-    """The dearest accelerators of which one run would fit, for as long as was asked for."""
-    fitting = []
+def _more(limit: str) -> str:
+    """How there would be more of it."""
+    return "raise --max-usd" if limit == "--max-usd" else "`orchestrate budget` shows what is spent and what is held"
+
+
+def _one_on_each(spec: RunSpec, prices: PriceBook) -> list[tuple[Decimal, RunSpec]]:
+    """What one such run would hold on every other accelerator, the dearest first."""
+    found = []
     for item in accelerators().values():
-        if item.spot_only and spec.provisioning is not Provisioning.SPOT:
+        if item.name == spec.accelerator or (item.spot_only and spec.provisioning is not Provisioning.SPOT):
             continue
         try:
-            needed = reserved_usd(spec, item, prices.zones(item, spec.provisioning)[0], prices)
+            zone = prices.zones(item, spec.provisioning)[0]
+            found.append((reserved_usd(spec, item, zone, prices), replace(spec, accelerator=item.name, zones=(zone,))))
         except (RefusedByBudget, IndexError):
             continue
-        if needed <= free_usd and item.name != spec.accelerator:
-            fitting.append((needed, item.name))
-    return ", ".join(f"{name} ({usd(needed)})" for needed, name in sorted(fitting, reverse=True)[:3])
+    return sorted(found, key=lambda one: (one[0], one[1].accelerator), reverse=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 
 from orchestrator.domain.accelerators import Accelerator
@@ -15,6 +15,7 @@ from orchestrator.ledger import Credit, Ledger
 
 FREE_TRIAL_USD = Decimal(300)
 FREE_TRIAL_DAYS = 90
+"""The first one counted. It ends on "day 90", at an hour that no page of Google's names: the day after is not used."""
 COLLECT_MARGIN_S = 180.0
 """How long before its deadline a run is stopped, so that its record comes home before the kill switches fire."""
 
@@ -56,7 +57,7 @@ def credit_or_refuse(ledger: Ledger, *, simulated: bool, now: datetime, until: d
         raise UsageError(
             f"the credit expired on {credit.expires}", "state another with `orchestrate budget set --credit ..`"
         )
-    if credit.expires and until and until.date() > credit.expires:
+    if credit.expires and until and until > _end_of(credit.expires):
         raise UsageError(
             f"the credit expires on {credit.expires}; this could last until {until:%Y-%m-%d %H:%M} UTC",
             "use a smaller --max-hours",
@@ -143,8 +144,13 @@ def _ends_at(credit: Credit, left: Decimal, burn: Decimal, now: datetime) -> dat
         hours = min(max(left, ZERO) / burn, Decimal(24 * 36500))
         ends.append(now + timedelta(hours=float(hours)))
     if credit.expires:
-        ends.append(datetime(credit.expires.year, credit.expires.month, credit.expires.day, tzinfo=now.tzinfo))
+        ends.append(_end_of(credit.expires))
     return min(ends, default=None)
+
+
+def _end_of(day: date) -> datetime:
+    """When a credit ends whose last day this is: at midnight UTC, which in Google's time zone, Pacific, is earlier."""
+    return datetime.combine(day, time(), timezone.utc) + timedelta(days=1)
 
 
 def stop_at(attempt: Attempt) -> datetime:

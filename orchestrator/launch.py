@@ -89,8 +89,14 @@ class Plan:
 
     @property
     def worst_case_usd(self) -> Decimal:
-        """What all the runs could cost together."""
+        """What all the runs could cost together, with one VM each."""
         return sum((attempt.reserved_usd for attempt in self.attempts), ZERO)
+
+    @property
+    def all_vms_usd(self) -> Decimal:
+        """The same with every VM that may follow one that was taken back, as far as there is money for them."""
+        pairs = zip(self.runs, self.attempts, strict=True)
+        return min(sum((run.spec.max_attempts * one.reserved_usd for run, one in pairs), ZERO), self.limit[0])
 
     @property
     def held_usd(self) -> Decimal:
@@ -345,4 +351,4 @@ def _check_fits(plan: Plan, prices: PriceBook) -> None:
     free, limit = plan.limit
     if needed > free:
         runs = [run for run in plan.runs if run.spec.repeat == 1][-1:] if plan.run_by_run else plan.runs
-        raise OverCap(needed, max(free, ZERO), limit, what_would_fit(runs, max(free, ZERO), prices))
+        raise OverCap(needed, max(free, ZERO), limit, what_would_fit(runs, max(free, ZERO), limit, prices))

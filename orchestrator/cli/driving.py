@@ -130,15 +130,15 @@ def count_billable(services: Services, runs: Sequence[Run] | None = None) -> tup
     return (None if unseen else len(found)), named
 
 
-_UNSUCCESSFUL = (RunState.FAILED, RunState.STOPPED)
+UNSUCCESSFUL = (RunState.FAILED, RunState.STOPPED)
 
 
-def exit_code(runs: Sequence[Run], named: Sequence[str]) -> int:
+def exit_code(runs: Sequence[Run], named: Sequence[str], unsuccessful: Sequence[RunState] = UNSUCCESSFUL) -> int:
     """6 when something may still bill, else the own code of the first run that failed or was stopped, else 0."""
     unfinished = any(run.stage is not Stage.DONE for run in runs)
     if unfinished or named:
         return 6
-    return next((run.exit_code or 1 for run in runs if run.state in _UNSUCCESSFUL), 0)
+    return next((run.exit_code or 1 for run in runs if run.state in unsuccessful), 0)
 
 
 def conclude(
@@ -148,6 +148,7 @@ def conclude(
     as_json: bool,
     experiment: str | None = None,
     unproven: Sequence[str] = (),
+    unsuccessful: Sequence[RunState] = UNSUCCESSFUL,
 ) -> int:
     """Print how the runs ended, what they cost and what may still bill; returns the exit code.
 
@@ -184,7 +185,7 @@ def conclude(
         for run in elsewhere:
             how = f"`orchestrate teardown {run.id}` ends it"
             output.say(f"{run.id} goes on: another orchestrate process drives it; {how}")
-    return exit_code(runs, named) or (130 if elsewhere else 0)
+    return exit_code(runs, named, unsuccessful) or (130 if elsewhere else 0)
 
 
 def _is_driven_elsewhere(services: Services, run: Run) -> bool:

@@ -40,7 +40,7 @@ def read_file(path: Path) -> ExperimentFile:
     import tomllib
 
     try:
-        read = tomllib.loads(path.read_text("utf-8"), parse_float=Decimal)
+        read = tomllib.loads(path.read_text("utf-8-sig"), parse_float=Decimal)
     except FileNotFoundError as cause:
         raise UsageError(
             f"{path}: there is no such file", "`orchestrate reproduce` launches the published ones by name, as W3"

@@ -42,7 +42,7 @@ def checked_credit(
 def free_trial_credit(started: date | None, spent: Decimal | None, before: Credit | None, now: datetime) -> Credit:
     """Google's free trial, begun on `started` (None: today). Raises UsageError when it has not begun or is over."""
     first = started or now.date()
-    last = first + timedelta(days=FREE_TRIAL_DAYS)
+    last = first + timedelta(days=FREE_TRIAL_DAYS - 1)
     if first > now.date():
         raise UsageError(f"--started: {first} is in the future")
     if last < now.date():
@@ -97,7 +97,8 @@ def budget_lines(view: MoneyView, now: datetime, *, simulated: bool) -> Iterator
     yield _share("reserved", view.reserved_usd, view, "yellow")
     yield _share("free", view.free_usd, view, "green")
     yield _line("burn rate", usd(view.burn_usd_per_hour), "an hour")
-    why = "at that rate, or by expiry" if view.burn_usd_per_hour else "by expiry"
+    ways = (("at that rate", view.burn_usd_per_hour), ("by expiry", view.expires))
+    why = ", or ".join(way for way, may_be in ways if may_be)
     end = "none in sight" if view.ends_at is None else f"{moment(view.ends_at)} UTC, {why}"
     yield f"projected end  {end}"
 

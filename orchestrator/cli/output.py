@@ -168,4 +168,4 @@ def print_error(exit_code: int, code: str, sentence: str, hint: str, *, as_json:
         print_json({"error": {"code": code, "message": sentence, "hint": hint, "exit_code": exit_code}})
     click.echo(_between_words(f"error: {sentence}", sys.stderr), err=True)
     if hint:
-        click.echo(f"  next: {hint}", err=True)
+        click.echo(_between_words(f"  next: {hint}", sys.stderr), err=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli import output
+from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.hosts import is_host
 from orchestrator.domain.money import ZERO, usd
 from orchestrator.domain.plan import PARALLEL_RUNS
@@ -21,13 +22,17 @@ if TYPE_CHECKING:
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
-    """`--dry-run --json`. `expected_usd` and `expected_hours` null: not every run of it was measured before."""
+    """`--dry-run --json`. `expected_usd` and `expected_hours` null: not every run of it was measured before.
+
+    `worst_case_usd` is with one VM for each run, `all_vms_usd` with those that follow VMs that were taken back, too.
+    """
     from orchestrator.cli.estimate_view import lines_json
 
     whole = plan.all_expected
     return {
         "experiment": None,
         "worst_case_usd": plan.worst_case_usd,
+        "all_vms_usd": plan.all_vms_usd,
         "held_usd": plan.held_usd,
         "run_by_run": plan.run_by_run,
         "expected_usd": whole and whole.usd,
@@ -68,6 +73,11 @@ def show_plan(plan: Plan, *, items: bool) -> None:
     used = sorted({run.spec.train_samples for run in plan.runs if run.spec.train_samples is not None})
     part = f" (trained on the first {' / '.join(map(str, used))})" if used else ""
     output.say(f"data: {data.name}, {samples}{part}; {data.source_note}")
+    there = data.splits.train.samples
+    sizes = sorted({(run.spec.train_samples or there, run.spec.batch_size) for run in plan.runs})
+    cut = [f"{size - size % batch} of {size} at batch {batch}" for size, batch in sizes if size % batch]
+    if cut:
+        output.say(f"whole batches only: an epoch trains {', '.join(cut)}")
     for note in plan.notes:
         output.say(f"note: {note}")
     for sentence in _money(plan):
@@ -153,8 +163,27 @@ def _money(plan: Plan) -> Iterator[str]:
             f"{usd(plan.credit.amount_usd)} credit, of which {usd(plan.money.free_usd)} is free; "
             f"each VM is deleted by its kill switches after {hours} h"
         )
+        yield from _taken_back(plan)
     if True in places:
         yield f"your own machines cost nothing here; what runs there is ended there after {hours} h at the latest"
+
+
+def _taken_back(plan: Plan) -> Iterator[str]:
+    """What it comes to where VMs are taken back, and whether there is money for those that follow."""
+    spec, (limit_usd, limit) = plan.runs[0].spec, plan.limit
+    if spec.max_attempts == 1:
+        return
+    least = "" if plan.all_vms_usd < limit_usd else f", which is all of {limit} that is free"
+    yield (
+        "that is with one VM for each run; one that is taken back is followed by another, up to "
+        f"{spec.max_attempts} for each run, held anew: at most {usd(plan.all_vms_usd)} in all{least}"
+    )
+    dearest = max(attempt.reserved_usd for attempt in plan.attempts)
+    if spec.provisioning is Provisioning.SPOT and limit_usd - plan.held_usd < dearest:
+        yield (
+            f"little room: what a VM that is taken back has cost may be missing of {limit} when the next one is to be "
+            "held; then its run ends there (a smaller --max-hours leaves room)"
+        )
 
 
 def _share(amount: Decimal, plan: Plan) -> str:

@@ -12,8 +12,8 @@ from orchestrator.cli import output
 def recover(as_json: bool) -> int:
     """Finish what a crash interrupted and end what is left over.
 
-    Unfinished runs go on from their stage; VMs of this ledger that belong to no run any more are deleted and proven
-    gone. Exits with 6 when something may still bill.
+    Unfinished runs that have a VM go on from their stage, those that have none are stopped; VMs of this ledger that
+    belong to no run any more are deleted and proven gone. Exits with 6 when something may still bill.
 
     \b
     Example:
@@ -22,7 +22,7 @@ def recover(as_json: bool) -> int:
     from orchestrator import recover as reconcile
     from orchestrator.cli import driving
     from orchestrator.cli.live import live_display
-    from orchestrator.domain.runs import Stage
+    from orchestrator.domain.runs import RunState, Stage
     from orchestrator.silent import silent_costs
 
     with output.opened(as_json=as_json) as project, driving.stopping() as stop:
@@ -38,4 +38,6 @@ def recover(as_json: bool) -> int:
                 output.say(f"ended a left-over: {name}")
             if not driven:
                 output.say("nothing to recover: every run is done")
-        return driving.conclude(services, driven, as_json=as_json, unproven=ended.unproven)
+        # To stop a run that has no VM is what it is for; only Ctrl-C makes it a failure.
+        failed = driving.UNSUCCESSFUL if stop.is_set() else (RunState.FAILED,)
+        return driving.conclude(services, driven, as_json=as_json, unproven=ended.unproven, unsuccessful=failed)

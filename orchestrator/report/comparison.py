@@ -62,7 +62,8 @@ def compare_sources(sources: Sequence[Source], *, force: bool = False) -> Compar
     is_mixed = fairness[0].outcome == "void"  # real runs beside simulated ones
     if not force and (is_mixed or all(voids)):  # one void pairing among sound ones is marked, and refuses nothing
         _refuse_void(fairness)
-    looks = max((source.looks for source in sources), default=1)
+    compared = {run.run for run in usable}
+    looks = max((source.looks for source in sources if source.record.run_id in compared), default=1)
     told = pairings(found, voids, looks)
     notes = (*_bounds(sources), *_notes(runs, usable, found), *_how_sure(told, looks))
     return Comparison(

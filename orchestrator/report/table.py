@@ -152,7 +152,8 @@ _SPEEDS: Cells = {
     "predict/s": lambda run: _count(run.inference_samples_per_s),
 }
 _SPEEDS_LEGEND = (
-    "p50 p90 p99: time per step, over blocks of steps; µs/sample: steady epoch / its samples; a chip: samples/s of one",
+    "p50 p90 p99: time per step, over blocks of steps; µs/sample: steady epoch / samples of its whole batches",
+    "a chip: samples/s of one",
     "M/USD: million training samples a dollar; MFU: model FLOP/s as share of the peak; predict: latency of one image",
 )
 _RESULTS: Cells = {

@@ -46,7 +46,7 @@ def test_budget_set_states_the_credit_and_shows_it(run_cli: Shell) -> None:
         "reserved_usd": "0",
         "free_usd": "87.5",
         "burn_usd_per_hour": "0",
-        "ends_at": "2090-01-31T00:00:00+00:00",
+        "ends_at": "2090-02-01T00:00:00+00:00",
         "frozen": None,
         "simulated": True,
         "runs_in_all": 0,
@@ -180,12 +180,12 @@ def test_ten_thousand_runs_are_summed_and_not_read(run_cli: Shell) -> None:
 
 
 def test_free_trial_is_300_dollars_for_90_days(run_cli: Shell) -> None:
-    """From the stated day on; what was spent before is kept as with --credit."""
+    """The stated day is the first; what was spent before is kept as with --credit."""
     said = run_cli("budget", "set", "--free-trial", "--spent", "1", "--json").json
-    assert (said["credit_usd"], said["spent_usd"], said["days_left"]) == ("300", "1", 90)
+    assert (said["credit_usd"], said["spent_usd"], said["days_left"]) == ("300", "1", 89)
     done = run_cli("budget", "set", "--free-trial", "--started", "2020-01-01")
     assert (done.exit, done.stdout) == (2, "")
-    assert "error: --started: the trial of 2020-01-01 ended on 2020-03-31" in done.stderr
+    assert "error: --started: the trial of 2020-01-01 ended on 2020-03-30" in done.stderr
 
 
 def test_import_shows_the_drift_and_freezes_until_acknowledged(run_cli: Shell, tmp_path: Path) -> None:

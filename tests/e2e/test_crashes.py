@@ -48,6 +48,20 @@ def test_run_finishes_after_the_command_is_killed(orchestrate: Orchestrate, stag
 
 
 @pytest.mark.slow
+def test_recover_succeeds_when_it_stops_a_run_that_had_no_vm(orchestrate: Orchestrate) -> None:
+    """That is what it is for: exit 0, nobody was interrupted."""
+    orchestrate.run("cloud", "up")
+    orchestrate.control("faults", {"method": "compute.instances.insert", "when": "before", "silent": True})
+    launched = orchestrate.start("launch", "--accel", "t4", *QUICK)
+    wait_until(lambda: bool(orchestrate.control("faults")["faults"][0]["hit"]), 60)
+    kill_hard(launched)
+    recovered = orchestrate.run("recover", "--json")
+    assert (recovered.code, recovered.json["billable_remaining"]) == (0, 0), recovered.err
+    [after] = orchestrate.runs()
+    assert (after.state, after.stage) == (RunState.STOPPED, Stage.DONE)
+
+
+@pytest.mark.slow
 def test_vm_deletes_itself_when_nobody_comes_back(orchestrate: Orchestrate) -> None:
     """The command is killed while it trains, for ever; at the deadline both VMs end by themselves."""
     launched = orchestrate.start(

@@ -178,7 +178,16 @@ def test_what_would_fit_really_fits_and_a_hundredth_more_does_not(world: World) 
 def test_what_would_fit_says_so_when_nothing_does(world: World) -> None:
     """And still names a next step."""
     runs = world.plan("v3-8", provisioning=Provisioning.SPOT).runs
-    assert what_would_fit(runs, Decimal("0.01"), catalog_prices()).startswith("nothing in the catalog fits")
+    hint = what_would_fit(runs, Decimal("0.01"), "the $300.00 credit", catalog_prices())
+    assert hint.startswith("nothing in the catalog fits into that: `orchestrate budget` shows")
+
+
+def test_fewer_hours_on_the_cheapest_accelerator_are_named_when_nothing_fits_for_as_long(world: World) -> None:
+    """And they fit."""
+    with pytest.raises(OverCap) as refused:
+        world.plan("v3-8", max_usd=Decimal("0.5"))
+    hours, name = refused.value.hint.removeprefix("one run for ").split(" would fit")[0].split(" h on ")
+    assert world.plan(name, max_usd=Decimal("0.5"), max_hours=Decimal(hours)).worst_case_usd <= Decimal("0.5")
 
 
 def test_what_was_measured_with_other_data_is_not_expected(world: World) -> None:

@@ -15,7 +15,7 @@ from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.plan import KILL_SLACK_S
 from orchestrator.domain.runs import AttemptState, RunState, Stage
 from orchestrator.errors import NotFound, PermissionDenied, QuotaExceeded, Unauthenticated, Unavailable, UsageError
-from orchestrator.guard import cost_so_far
+from orchestrator.guard import cost_so_far, credit_or_refuse, money_view
 from orchestrator.ledger import Credit
 from orchestrator.pipeline import drive_all
 from orchestrator.ports import CommandResult, Listing, Vm, VmRef, VmSpec
@@ -210,10 +210,16 @@ def test_vm_with_proven_switches_costs_no_more_than_its_reservation(world: World
 
 
 def test_launch_that_could_outlast_the_credit_is_refused(world: World) -> None:
-    """After its expiry the card is billed: what may still run then is not started."""
-    today = world.clock.now().date()
-    world.ledger.set_credit(Credit(amount_usd=Decimal(300), expires=today, stated_at=world.clock.now()))
+    """After its expiry the card is billed: what may still run then is not started. `budget` names the same moment."""
+    now = world.clock.now()
+    credit = Credit(amount_usd=Decimal(300), expires=now.date(), stated_at=now)
+    world.ledger.set_credit(credit)
     world.plan(max_hours=Decimal(10))
+    midnight = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
+    assert money_view(world.ledger, credit, now).ends_at == midnight
+    credit_or_refuse(world.ledger, simulated=True, now=now, until=midnight)
+    with pytest.raises(UsageError, match="expires"):
+        credit_or_refuse(world.ledger, simulated=True, now=now, until=midnight + timedelta(seconds=1))
     with pytest.raises(UsageError, match="expires"):
         world.plan(max_hours=Decimal(24))
 

@@ -105,6 +105,13 @@ def test_an_inconclusive_one_says_how_many_more_repeats_and_dollars() -> None:
     )
 
 
+def test_a_sweep_that_did_not_get_far_widens_no_interval() -> None:
+    """Its looks are not paid for by others: none of its runs is in the comparison."""
+    close = [*repeats("t4", 2.0, 2.1, 2.2), *repeats("v3-8", 1.9, 2.0, 2.1)]
+    failed = replace(source("r-c", "t4", status="interrupted"), looks=3)
+    assert compared(*close, failed).pairings == compared(*close).pairings
+
+
 def test_repeats_that_are_copies_count_once() -> None:
     """The same record under two paths is one run; and repeats without any scatter prove nothing."""
     run, other = source("r-a", "t4", epoch_s=(9, 4, 4)), source("r-b", "v3-8", epoch_s=(9, 2, 2))
