@@ -115,8 +115,8 @@ def show_estimates(request: EstimateRequest, found: Sequence[Estimate], money: M
         output.print_sentence(NO_FLEX_START_PRICE)
     dates = sorted({f"{line.price.kind.value} {line.price.as_of}" for one in found for line in one.lines})
     output.say(
-        f"worst case: one VM on demand until {request.max_hours} h and ten minutes are over, {request.data_gib} GiB of data "
-        "and the results kept for 30 days, operations, egress, scheduler jobs; prices: "
+        f"worst case: one VM on demand until {request.max_hours} h and ten minutes are over, {request.data_gib} GiB of "
+        "data and the results kept for 30 days, operations, egress, scheduler jobs; prices: "
         f"{', '.join(dates) or 'none'} (--json lists every item with its price)"
     )
 

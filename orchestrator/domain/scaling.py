@@ -122,7 +122,7 @@ def fit_line(points: Sequence[Point], least_samples: int = 1) -> Line:
         raise UsageError(
             f"the runs differ too much ({line.noise:.0%} of their time) to tell a line from a curve: a bend of "
             f"{bend:.0%} at {line.largest:,} samples would go unseen",
-            f"measure on a quiet machine, larger sizes and more repeats: {_sizes(line.largest)} --repeats 4",
+            f"measure on a quiet machine, larger sizes and more repeats: {_sizes(line.largest, 4)}",
         )
     return replace(line, unseen_bend=bend)
 
@@ -165,7 +165,7 @@ def _check_enough(points: Sequence[Point], least_samples: int) -> None:
     first = max(max(runs_of, default=1000) // 4, least_samples)
     raise UsageError(
         f"a line needs {LEAST_SIZES} data sizes with {LEAST_REPEATS} runs of each at least; measured: {there}",
-        f"launch the same with {_sizes(first)} --repeats {LEAST_REPEATS + 1}",
+        f"launch the same with {_sizes(first, LEAST_REPEATS + 1)}",
     )
 
 
@@ -188,7 +188,7 @@ def _check_shape(points: Sequence[Point], line: Line, weights: Sequence[float], 
             f"time does not grow along a straight line with the data: {worst:,} samples took {abs(off[worst]):.1%} "
             f"{'more' if off[worst] > 0 else 'less'} than the line says, which the scatter of repeats does not explain "
             f"(lack of fit p = {lack_of_fit:.2g}, curvature p = {curved:.2g})",
-            f"measure where it has become straight, beyond the largest size: {_sizes(line.largest)} --repeats 3; "
+            f"measure where it has become straight, beyond the largest size: {_sizes(line.largest, 3)}; "
             "a step may be a memory limit: `compare` shows input wait and memory",
         )
 
@@ -210,7 +210,7 @@ def _check_signs(points: Sequence[Point], line: Line) -> None:
         raise UsageError(
             f"the time per sample is not known: it lies between {low * 1e6:.3g} and {high * 1e6:.3g} µs, so the data "
             f"sizes measured (up to {line.largest:,}) hardly show in the time",
-            f"measure larger sizes, farther apart, and more repeats: {_sizes(3 * line.largest)} --repeats 4",
+            f"measure larger sizes, farther apart, and more repeats: {_sizes(3 * line.largest, 4)}",
         )
     fixed = line.at(0)
     if fixed.seconds + _t(line.freedom, 1 - REFUSAL_LEVEL) * math.sqrt(fixed.variance) < -TOLERANCE * points[0].seconds:
@@ -221,7 +221,7 @@ def _faster_than_data(points: Sequence[Point]) -> UsageError:
     largest = max(point.samples for point in points)
     return UsageError(
         "time grows faster than the data: the line would need less than no time for no samples",
-        f"measure larger sizes, where it may have become straight: {_sizes(largest)} --repeats 3",
+        f"measure larger sizes, where it may have become straight: {_sizes(largest, 3)}",
     )
 
 
@@ -274,5 +274,5 @@ def _dot(*columns: Sequence[float]) -> float:
     return math.fsum(math.prod(row) for row in zip(*columns, strict=True))
 
 
-def _sizes(first: int) -> str:
-    return f"--data-size {first},{2 * first},{4 * first}"
+def _sizes(first: int, repeats: int) -> str:
+    return f"--data-size {first},{2 * first},{4 * first} --repeats {repeats} (of data with as many samples)"
