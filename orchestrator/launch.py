@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -34,12 +33,11 @@ from orchestrator.errors import OverCap, UsageError
 from orchestrator.estimate import NO_FLEX_START_PRICE, Expected, expected_of
 from orchestrator.fitting import reserved_usd, what_would_fit
 from orchestrator.guard import MoneyView, credit_for, money_view
+from orchestrator.launch_data import check_sizes, prepare_data
 from orchestrator.ledger import Credit, Experiment, Ledger, command_text
 from trainer.config import read_interval
 from trainer.data.manifest import DatasetManifest
-from trainer.data.options import PrepareOptions
-from trainer.data.prepare import prepare_dataset
-from trainer.errors import ConfigError, DataError
+from trainer.errors import ConfigError
 from trainer.workloads import Workload, get_workload
 
 
@@ -173,13 +171,13 @@ def make_plan(
     latest = now + timedelta(seconds=float(flags.max_hours) * 3600 + KILL_SLACK_S)
     credit = credit_for(chosen, ledger, simulated=simulated, now=now, until=latest)
     options = replace(workload.prepare, image_size=flags.image_size or workload.prepare.image_size)
-    manifest, directory = _prepare_data(flags.data, workload, options, home, progress)
+    manifest, directory = prepare_data(flags.data, workload, options, home, progress)
     if manifest.image_size != (flags.image_size or manifest.image_size):
         raise UsageError(
             f"--image-size: {flags.image_size}, but {manifest.name} has images of {manifest.image_size} pixels already",
             "leave the flag out, or give a folder of photos or clips that are not converted yet",
         )
-    _check_sizes(flags.data_sizes, batch_sizes, manifest)
+    check_sizes(flags.data_sizes, batch_sizes, manifest)
     request = LaunchRequest(
         accelerators=chosen,
         workload=workload.name,
@@ -285,61 +283,6 @@ def _check_batches(batch_sizes: Sequence[int], chosen: Sequence[Accelerator]) ->
                     f"--batch-size: {batch} does not split evenly over the {item.replicas} replicas of {item.name}",
                     f"the global batch must be a multiple of {step} here, for example {near}",
                 )
-
-
-_DATA_HINTS = {
-    "mnist": "give a folder with MNIST's four idx files or with TFRecord shards, or none for the packaged sample",
-    "photos": "give a folder of photos, FOLDER/CLASS/*.jpg or FOLDER/train/CLASS/*.jpg with FOLDER/val/CLASS/*.jpg",
-    "clips": "give a folder of clips, FOLDER/CLASS/*.avi or FOLDER/train/CLASS/*.avi with FOLDER/val/CLASS/*.avi",
-}
-
-
-def _prepare_data(
-    source: Path | None,
-    workload: Workload,
-    options: PrepareOptions,
-    home: Path,
-    progress: Callable[[int, int], None] | None,
-) -> tuple[DatasetManifest, Path]:
-    """Convert or verify the data set on this machine. Raises UsageError."""
-    kind = workload.data_kind
-    if source is not None and str(source) in ("", "."):
-        raise UsageError("--data: no folder is named", "name it, or leave the flag out for the packaged sample")
-    if source is None and kind != "mnist":
-        raise UsageError(
-            f"--data: {workload.name} trains on {kind}, and no sample of {kind} is packaged", _DATA_HINTS[kind]
-        )
-    out = home / "datasets" / _dataset_folder(source, kind, options)
-    try:
-        prepared = prepare_dataset(source, kind, out, progress, options)
-    except DataError as cause:
-        flag = "" if source is None else "--data: "
-        raise UsageError(f"{flag}{cause}", _DATA_HINTS[kind]) from cause
-    return prepared.manifest, prepared.directory
-
-
-def _dataset_folder(source: Path | None, kind: str, options: PrepareOptions) -> str:
-    """One folder for each source and way of converting it: two launches must not overwrite each other's shards."""
-    if source is None:
-        return f"{kind}-sample"
-    name = source.resolve().name
-    told_apart = f"{source.resolve()} {options.deciding()}"
-    return f"{kind}-{name}-{hashlib.sha256(told_apart.encode()).hexdigest()[:8]}"
-
-
-def _check_sizes(sizes: Sequence[int], batch_sizes: Sequence[int], manifest: DatasetManifest) -> None:
-    there = manifest.splits.train.samples
-    for size in sizes or (there,):
-        if size > there:
-            raise UsageError(
-                f"--data-size: {size} is more than the {there} training samples of this data set",
-                "give a larger data set with --data",
-            )
-        if size < max(batch_sizes):
-            raise UsageError(
-                f"--batch-size: {max(batch_sizes)} is more than the {size} training samples of a run",
-                "a step needs a whole batch: use a smaller batch or more data",
-            )
 
 
 def _check_fits(plan: Plan, prices: PriceBook) -> None:

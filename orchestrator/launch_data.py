@@ -1,0 +1,68 @@
+"""On which data does a launch train? Converted or verified on this machine, once, before anything is rented."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from orchestrator.errors import UsageError
+from trainer.data.manifest import DatasetManifest
+from trainer.data.options import PrepareOptions
+from trainer.data.prepare import prepare_dataset
+from trainer.errors import DataError
+from trainer.workloads import Workload
+
+_DATA_HINTS = {
+    "mnist": "give a folder with MNIST's four idx files or with TFRecord shards, or none for the packaged sample",
+    "photos": "give a folder of photos, FOLDER/CLASS/*.jpg or FOLDER/train/CLASS/*.jpg with FOLDER/val/CLASS/*.jpg",
+    "clips": "give a folder of clips, FOLDER/CLASS/*.avi or FOLDER/train/CLASS/*.avi with FOLDER/val/CLASS/*.avi",
+}
+
+
+def prepare_data(
+    source: Path | None,
+    workload: Workload,
+    options: PrepareOptions,
+    home: Path,
+    progress: Callable[[int, int], None] | None,
+) -> tuple[DatasetManifest, Path]:
+    """Convert or verify the data set on this machine. Raises UsageError."""
+    kind = workload.data_kind
+    if source is not None and str(source) in ("", "."):
+        raise UsageError("--data: no folder is named", "name it, or leave the flag out for the packaged sample")
+    if source is None and kind != "mnist":
+        raise UsageError(
+            f"--data: {workload.name} trains on {kind}, and no sample of {kind} is packaged", _DATA_HINTS[kind]
+        )
+    out = home / "datasets" / _dataset_folder(source, kind, options)
+    try:
+        prepared = prepare_dataset(source, kind, out, progress, options)
+    except DataError as cause:
+        flag = "" if source is None else "--data: "
+        raise UsageError(f"{flag}{cause}", _DATA_HINTS[kind]) from cause
+    return prepared.manifest, prepared.directory
+
+
+def _dataset_folder(source: Path | None, kind: str, options: PrepareOptions) -> str:
+    """One folder for each source and way of converting it: two launches must not overwrite each other's shards."""
+    if source is None:
+        return f"{kind}-sample"
+    name = source.resolve().name
+    told_apart = f"{source.resolve()} {options.deciding()}"
+    return f"{kind}-{name}-{hashlib.sha256(told_apart.encode()).hexdigest()[:8]}"
+
+
+def check_sizes(sizes: Sequence[int], batch_sizes: Sequence[int], manifest: DatasetManifest) -> None:
+    there = manifest.splits.train.samples
+    for size in sizes or (there,):
+        if size > there:
+            raise UsageError(
+                f"--data-size: {size} is more than the {there} training samples of this data set",
+                "give a larger data set with --data",
+            )
+        if size < max(batch_sizes):
+            raise UsageError(
+                f"--batch-size: {max(batch_sizes)} is more than the {size} training samples of a run",
+                "a step needs a whole batch: use a smaller batch or more data",
+            )
