@@ -88,6 +88,14 @@ def test_a_plan_says_what_vms_that_follow_may_cost(run_cli: Shell) -> None:
     assert capped[-1].startswith("little room: what a VM that is taken back has cost may be missing of --max-usd")
 
 
+def test_a_plan_says_what_an_epoch_trains_where_that_is_less(run_cli: Shell) -> None:
+    """Only whole batches are trained; where all are whole nothing is said."""
+    plan = ("launch", "--accel", "t4", "--batch-size", "64", "--dry-run", "--data-size")
+    said = "whole batches only: an epoch trains 256 of 300 at batch 64, 576 of 600 at batch 64\n"
+    assert said in run_cli(*plan, "300,600,640").stderr
+    assert "whole batches" not in run_cli(*plan, "640").stderr
+
+
 def test_a_file_from_windows_may_begin_with_its_mark(run_cli: Shell) -> None:
     """Notepad writes a byte order mark."""
     (run_cli.folder / "it.toml").write_bytes(b"\xef\xbb\xbf" + SWEEP.encode())
