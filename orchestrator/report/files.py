@@ -10,6 +10,8 @@ from orchestrator.errors import UsageError
 
 def check_place(path: Path, flag: str) -> None:
     """Raises UsageError naming `flag` when no file can be at `path`: better before the work than after it."""
+    if str(path) == "-":
+        raise UsageError(f"{flag}: - is no file, and it is not written to standard output", "name a file")
     if not path.parent.is_dir():
         raise UsageError(f"{flag}: the folder {path.parent} does not exist", "make it, or name another one")
     if path.is_dir():

@@ -161,6 +161,7 @@ def test_page_and_tables_are_written_whole_and_named(run_cli: Shell) -> None:
         (("tpu", "bad.json", "--html", "old.html"), "bad.json: its schema_version is 9"),
         (("tpu", "--html", "nowhere/page.html"), "--html: the folder nowhere does not exist"),
         (("tpu", "--html", "tpu"), "--html: tpu is a folder"),
+        (("tpu", "--html", "-"), "--html: - is no file, and it is not written to standard output"),
         (("tpu", "--html", "pipe"), "--html: pipe is a device or a pipe, which a file would replace"),
         (("tpu", "--csv", "nowhere/tables"), "--csv: the folder nowhere/tables cannot be made"),
         (("tpu", "--target-accuracy", "97", "--html", "old.html"), "--target-accuracy: 97 is no share"),
