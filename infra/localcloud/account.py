@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from starlette.requests import Request
 
 from infra.localcloud.errors import ApiError, forbidden, invalid
+from infra.localcloud.hardware import GPUS_EVERYWHERE
 from infra.localcloud.metadata import DEFAULT_EMAIL, NUMERIC_PROJECT_ID
 from infra.localcloud.permissions import MINT, needed
 from infra.localcloud.store import Store
@@ -88,12 +89,12 @@ class Account:
 
     def limit(self, metric: str, setting: float | None) -> float:
         """The limit of a quota: the one that was set, else the account's own."""
-        is_gpu = metric.endswith("_GPUS") or metric == "GPUS_ALL_REGIONS"
+        is_gpu = metric.endswith("_GPUS") or metric == GPUS_EVERYWHERE
         if is_gpu and not self.kind.has_gpus:
             return 0.0
         if setting is not None:
             return setting
-        if metric == "GPUS_ALL_REGIONS":
+        if metric == GPUS_EVERYWHERE:
             return self.kind.gpus_everywhere
         return self.kind.gpus_in_region if is_gpu else _OTHER_LIMIT
 

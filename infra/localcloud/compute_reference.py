@@ -14,7 +14,7 @@ from infra.localcloud.catalog import Catalog
 from infra.localcloud.compute_names import COMPUTE_URL, last, matching, missing
 from infra.localcloud.conditions import Conditions
 from infra.localcloud.errors import ApiError
-from infra.localcloud.hardware import GPU_NAMES, IMAGES, gpu_quota, machine_shape
+from infra.localcloud.hardware import GPU_NAMES, GPUS_EVERYWHERE, IMAGES, gpu_quota, machine_shape
 from infra.localcloud.instances import metadata_resource
 from infra.localcloud.messages import page, parse, write
 from infra.localcloud.metadata import DEFAULT_EMAIL, NUMERIC_PROJECT_ID
@@ -69,7 +69,7 @@ class ComputeReference:
         body = {
             "kind": "compute#project", "name": self.project, "id": NUMERIC_PROJECT_ID, "selfLink": self._url,
             "defaultServiceAccount": DEFAULT_EMAIL, "commonInstanceMetadata": metadata_resource(items),
-            "quotas": [{"metric": "GPUS_ALL_REGIONS", **self._usage("GPUS_ALL_REGIONS", "")}],
+            "quotas": [{"metric": GPUS_EVERYWHERE, **self._usage(GPUS_EVERYWHERE, "")}],
         }  # fmt: skip
         return answer(write(types.Project, body))
 

@@ -148,6 +148,10 @@ def n1_counts(gpu: str) -> list[int]:
     return sorted(_N1_CPUS_MAX.get(gpu, {}))
 
 
+GPUS_EVERYWHERE = "GPUS_ALL_REGIONS"
+"""The quota metric of all GPUs together, which is of no region."""
+
+
 def gpu_quota(gpu: str, spot: bool) -> str:
     """The regional quota metric of a GPU, as in `regions.get`."""
     metric = _GPU_QUOTA.get(gpu) or f"{gpu.replace('nvidia-tesla-', 'nvidia-').replace('-', '_').upper()}_GPUS"

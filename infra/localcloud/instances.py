@@ -16,7 +16,7 @@ from infra.localcloud.compute_names import COMPUTE_URL
 from infra.localcloud.compute_operations import ComputeOperations, failed, quota_error, stock_out_error
 from infra.localcloud.conditions import RUN_LIMIT, Conditions
 from infra.localcloud.disks import Disks
-from infra.localcloud.hardware import gpu_quota
+from infra.localcloud.hardware import GPUS_EVERYWHERE, gpu_quota
 from infra.localcloud.instance_view import vm_spec, with_disks, with_network
 from infra.localcloud.meter import Meter
 from infra.localcloud.nodes import Delays
@@ -242,7 +242,7 @@ class Instances:
             for other in others
             if other["zone"].rsplit("-", 1)[0] == region and gpu_quota(other["gpu"], other["spot"]) == metric
         )
-        for name, place, used in (("GPUS_ALL_REGIONS", "", everywhere), (metric, region, here)):
+        for name, place, used in ((GPUS_EVERYWHERE, "", everywhere), (metric, region, here)):
             limit = self._conditions.quota(name, place)
             if used + instance["gpu_count"] > limit:
                 return quota_error(name, limit, place)

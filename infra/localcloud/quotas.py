@@ -13,7 +13,7 @@ from infra.localcloud.app import answer
 from infra.localcloud.catalog import Catalog
 from infra.localcloud.conditions import Conditions
 from infra.localcloud.errors import invalid, not_found
-from infra.localcloud.hardware import gpu_quota, machine_shape, tpu_shape
+from infra.localcloud.hardware import GPUS_EVERYWHERE, gpu_quota, machine_shape, tpu_shape
 from infra.localcloud.messages import page, write
 from infra.localcloud.metadata import NUMERIC_PROJECT_ID
 from infra.localcloud.names import permission_denied_on
@@ -21,7 +21,6 @@ from infra.localcloud.store import Document
 
 _PARENT = "/v1/projects/{project}/locations/global/services/{service}/quotaInfos"
 TPU, COMPUTE = "tpu.googleapis.com", "compute.googleapis.com"
-GPUS_EVERYWHERE = "GPUS_ALL_REGIONS"
 
 
 class QuotasService:

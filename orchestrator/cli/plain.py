@@ -9,13 +9,15 @@ from decimal import Decimal
 
 import click
 
+from orchestrator.cli import output
+
 BAR_WIDTH = 30
 WIDTH_OF_NO_TERMINAL = 160
 
 
 def width() -> int:
     """Columns of the terminal; without one, enough not to break lines."""
-    return os.get_terminal_size(sys.stdout.fileno()).columns if sys.stdout.isatty() else WIDTH_OF_NO_TERMINAL
+    return output.width_of(sys.stdout) or WIDTH_OF_NO_TERMINAL
 
 
 def coloured(text: str, colour: str) -> str:
