@@ -108,6 +108,14 @@ def _waits_for_a_key(connection: fabric.Connection) -> bool:
     return transport is not None and transport.is_active() and not transport.is_authenticated()
 
 
+class _QuietlyKilled(fabric.runners.Remote):  # type: ignore[misc] # Fabric has no types
+    """A command whose time is up just as its connection breaks: the timer's thread has nobody to tell that to."""
+
+    def kill(self) -> None:
+        with contextlib.suppress(EOFError, OSError, paramiko.SSHException):
+            super().kill()
+
+
 class FabricShell:
     """One open session."""
 
@@ -174,7 +182,8 @@ class HostSession(FabricShell):
 
 def _connection(address: str, port: int, user: str, keys: Mapping[str, object]) -> fabric.Connection:
     """A connection that reads nobody's ~/.ssh/config or ~/.fabric.yaml, and no keys but those that `keys` says."""
-    config = fabric.Config(ssh_config=paramiko.SSHConfig(), lazy=True)
+    runners = {"runners": {"remote": _QuietlyKilled}}
+    config = fabric.Config(overrides=runners, ssh_config=paramiko.SSHConfig(), lazy=True)
     return fabric.Connection(
         address,
         user=user,

@@ -118,6 +118,17 @@ def test_a_closed_session_is_unavailable(door: Door) -> None:
         shell.run(["true"], timeout_s=20)
 
 
+def test_a_deadline_that_meets_a_broken_connection_raises_nothing(cloud_door: Door) -> None:
+    """Fabric's timer ends the command from a thread of its own, whose error nobody could catch."""
+    shell = cloud_door.open()
+    assert isinstance(shell, FabricShell)
+    runner = shell.connection.config.runners.remote(context=shell.connection)
+    runner.channel = shell.connection.create_session()
+    shell.connection.transport.sock.close()
+    runner.kill()
+    shell.close()
+
+
 def test_another_host_key_is_rejected(door: Door, tmp_path: Path) -> None:
     """The machine that answers is not the VM that was created."""
     _, public = _key_pair(tmp_path)
