@@ -50,16 +50,16 @@ class _Rig:
     """One run, set up as `trainer.run` does it, whose epochs can be trained with and without being measured."""
 
     def __init__(self, folder: str, count: int) -> None:
-        from trainer.checkpoint import Checkpoints, Position
         from trainer.data.read import Samples
-        from trainer.flush import Flusher
-        from trainer.loop import EpochLoop, steps_per_call, warm_up
-        from trainer.model import Model
+        from trainer.engines.tensorflow.checkpoint import Checkpoints, Position
+        from trainer.engines.tensorflow.model import Model
+        from trainer.engines.tensorflow.resident import ResidentTesting, ResidentTraining
+        from trainer.engines.tensorflow.strategy import open_devices
         from trainer.output import OutputDir
-        from trainer.program import ResidentTesting, ResidentTraining
-        from trainer.progress import ProgressReporter
-        from trainer.recorder import Recorder
-        from trainer.strategy import open_devices
+        from trainer.record.autosave import Flusher
+        from trainer.record.progress import ProgressReporter
+        from trainer.record.recorder import Recorder
+        from trainer.timing.loop import EpochLoop, steps_per_call, warm_up
 
         config = make_config(workload="mnist-mlp", train_epochs=10**6, model_dir=folder)
         devices, random = open_devices(config, None, WorkerRole()), np.random.default_rng(0)

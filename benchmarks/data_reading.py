@@ -41,7 +41,7 @@ from trainer.data.files import open_bytes
 from trainer.data.options import PrepareOptions
 from trainer.data.prepare import PreparedDataset, prepare_dataset
 from trainer.data.read import Stream, open_split
-from trainer.data.records import index_shard
+from trainer.data.tfrecord_index import index_shard
 
 SIDE, BATCH = 224, 64
 GENERATOR, DATASET = "ImageDataGenerator", "image_dataset_from_directory"

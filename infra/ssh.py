@@ -19,7 +19,7 @@ import fabric
 import invoke
 import paramiko
 
-from orchestrator.domain.hosts import HostAddress
+from orchestrator.domain.host_address import HostAddress
 from orchestrator.errors import HostKeyRejected, NotFound, RemoteCommandFailed, Unauthenticated, Unavailable
 from orchestrator.ports import CommandResult, HostKey, RemoteShell, Worker
 

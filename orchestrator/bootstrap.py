@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.config import LOCAL_PROJECT, Config, load_config, project_home, state_home
 from orchestrator.domain.accelerators import accelerator
-from orchestrator.domain.hosts import PREFIX
+from orchestrator.domain.host_address import PREFIX
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Run
 from orchestrator.errors import CloudError, LedgerTrouble, UsageError
-from orchestrator.ledger import IN_MEMORY, Ledger
-from orchestrator.price_store import project_book
+from orchestrator.ledger.ledger import IN_MEMORY, Ledger
+from orchestrator.money.prices import project_book
 
 if TYPE_CHECKING:
     from infra.gcp.clients import GoogleClients
     from infra.host.hosts import Hosts
     from orchestrator.ports import Account, Clock, PriceSource
-    from orchestrator.stages.context import Services
+    from orchestrator.running.stages.context import Services
 
 
 class SystemClock:
@@ -163,18 +163,18 @@ def connect(project: Project, stop: threading.Event | None = None, runs: Sequenc
     """
     if runs and not any(accelerator(run.spec.accelerator).is_rented for run in runs):
         return _on_hosts_alone(project, SystemClock(stop))
-    from infra.deletejob import SchedulerJob
     from infra.gcp.clock import skew_s
     from infra.gcp.compute import GpuInstances
     from infra.gcp.scheduler import SchedulerJobs
     from infra.gcp.storage import Buckets
     from infra.gcp.tpu import TpuNodes
     from infra.host.hosts import Providers, Shells, Stores
-    from infra.killswitches import DeadlineTimer, MaxRunDuration, RunDuration
+    from infra.killswitches.scheduler_job import SchedulerJob
+    from infra.killswitches.switches import DeadlineTimer, MaxRunDuration, RunDuration
     from infra.ssh import FabricShells
     from infra.vm import payload
     from orchestrator.ports import VmProvider
-    from orchestrator.stages.context import Pace, Payload, Services
+    from orchestrator.running.stages.context import Pace, Payload, Services
 
     clients = google_clients(project)
     endpoints, pace = clients.endpoints, Pace()
@@ -211,7 +211,7 @@ def connect(project: Project, stop: threading.Event | None = None, runs: Sequenc
 def _on_hosts_alone(project: Project, clock: Clock) -> Services:
     from infra.host.hosts import Providers
     from infra.vm import payload
-    from orchestrator.stages.context import Pace, Payload, Services
+    from orchestrator.running.stages.context import Pace, Payload, Services
 
     hosts = _hosts(project, clock)
     return Services(
@@ -232,7 +232,7 @@ def _on_hosts_alone(project: Project, clock: Clock) -> Services:
 
 def _hosts(project: Project, clock: Clock) -> Hosts:
     from infra.host.hosts import Hosts
-    from infra.host.known import SYSTEM_WIDE
+    from infra.host.known_hosts import SYSTEM_WIDE
 
     return Hosts((Path.home() / ".ssh" / "known_hosts", SYSTEM_WIDE), project.config.ssh_key, clock.now)
 

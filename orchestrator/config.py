@@ -10,7 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from orchestrator.domain.fields import field_value
+from orchestrator.domain.dataclass_json import field_value
 from orchestrator.domain.prices import PriceAge
 from orchestrator.errors import UsageError
 

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from trainer.record import (
+from trainer.record.record import (
     Accounted,
     Compute,
     Data,

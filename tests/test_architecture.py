@@ -42,7 +42,7 @@ def test_only_bootstrap_and_clients_know_the_local_cloud() -> None:
     for path in FILES:
         parts = path.relative_to(ROOT).parts
         in_question = parts[:2] in {
-            ("orchestrator", "stages"),
+            ("orchestrator", "running"),
             ("orchestrator", "domain"),
             ("infra", "gcp"),
             ("infra", "vm"),
@@ -55,5 +55,7 @@ def test_commands_are_short() -> None:
     """A command is a file of at most 80 lines, launch's plan, teardown's proof and budget's two commands aside."""
     from orchestrator.cli import COMMANDS
 
-    long = {name for name in COMMANDS if len((ROOT / f"orchestrator/cli/{name}.py").read_text().splitlines()) > 80}
+    long = {
+        name for name in COMMANDS if len((ROOT / f"orchestrator/cli/commands/{name}.py").read_text().splitlines()) > 80
+    }
     assert long <= {"launch", "teardown", "budget"}

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trainer.config import Config as Config
-    from trainer.record import Record as Record
-    from trainer.record import load_record as load_record
+    from trainer.record.record import Record as Record
+    from trainer.record.record import load_record as load_record
     from trainer.run import train as train
 
 __version__ = "0.1.0"
 __all__ = ["Config", "Record", "load_record", "train", "__version__"]
 
-_HOMES = {"Config": "config", "Record": "record", "load_record": "record", "train": "run"}
+_HOMES = {"Config": "config", "Record": "record.record", "load_record": "record.record", "train": "run"}
 
 
 def __getattr__(name: str) -> Any:

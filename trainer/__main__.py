@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from trainer.config import Config, make_config
 from trainer.errors import Interrupted, TrainerError
 from trainer.flags import parser, with_underscores
-from trainer.interrupt import catch_signals, stop_if_requested
 from trainer.log import answer, complain
+from trainer.signals import catch_signals, stop_if_requested
 from trainer.workloads import list_workloads
 
 
@@ -55,7 +55,7 @@ def _probe(config: Config) -> None:
     import keras
     import tensorflow as tf
 
-    from trainer.strategy import open_devices
+    from trainer.engines.tensorflow.strategy import open_devices
 
     found = open_devices(config, stand_in, role).description
     stop_if_requested()

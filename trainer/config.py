@@ -9,8 +9,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from trainer.errors import ConfigError
-from trainer.plugins import find_workload
 from trainer.workloads import Workload
+from trainer.workloads.plugins import find_workload
 
 StrategyName = Literal["tpu", "mirrored", "multiworker", "one-device", "default"]
 STRATEGIES: tuple[StrategyName, ...] = ("tpu", "mirrored", "multiworker", "one-device", "default")

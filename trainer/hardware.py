@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trainer.config import PrecisionName
-from trainer.sections import Precision
+from trainer.record.schema import Precision
 
 # Per GPU: what TensorFlow calls it -> TFLOP/s by precision. None: the GPU has no units for it.
 _GPU_TFLOPS: tuple[tuple[str, dict[str, float | None]], ...] = (

@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 import trainer
-from trainer.record import Host, Software, reason_unless
+from trainer.record.record import Host, Software, reason_unless
 
 
 def describe_host() -> Host:

@@ -8,9 +8,10 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainer import interrupt
-from trainer.checkpoint import Checkpoints, Position
+from trainer import signals
 from trainer.config import Config, per_replica_batch
+from trainer.data.source import Dataset, count_of, is_resident
+from trainer.engines.tensorflow.checkpoint import Checkpoints, Position
 from trainer.environment import (
     StandIn,
     WorkerRole,
@@ -20,21 +21,20 @@ from trainer.environment import (
     read_worker_role,
 )
 from trainer.errors import DataError, Interrupted, OutputFailed, TrainerError, TrainingFailed, first_line
-from trainer.flush import Flusher
 from trainer.hardware import choose_precision, peak_of
 from trainer.log import log
 from trainer.machine import host_peak_bytes
 from trainer.output import OutputDir, is_remote
-from trainer.progress import ProgressReporter
-from trainer.record import Record, Status
-from trainer.recorder import Recorder
-from trainer.source import Dataset, count_of, is_resident
+from trainer.record.autosave import Flusher
+from trainer.record.progress import ProgressReporter
+from trainer.record.record import Record, Status
+from trainer.record.recorder import Recorder
 
 if TYPE_CHECKING:
-    from trainer.dataset import Found
-    from trainer.model import Model
-    from trainer.program import Testing, Training
-    from trainer.strategy import Devices
+    from trainer.data.dataset import Found
+    from trainer.engines.tensorflow.model import Model
+    from trainer.engines.tensorflow.resident import Testing, Training
+    from trainer.engines.tensorflow.strategy import Devices
 
 
 def train(config: Config) -> Record:
@@ -107,7 +107,7 @@ class _Run:
             stack.callback(dataset.close)
             model = self._build(devices, found)
             training, testing = self._place(devices, model, dataset)
-            interrupt.stop_if_requested()
+            signals.stop_if_requested()
             checkpoints, position = self._restore(model, dataset)
             self._compile(training, testing, model)
             # Walking over all that TensorFlow holds takes the garbage collector 0.2 s, which would be in some epoch.
@@ -115,8 +115,8 @@ class _Run:
                 gc.collect()
                 gc.freeze()
             stack.callback(gc.unfreeze)
-            interrupt.stop_if_requested()
-            from trainer.loop import EpochLoop
+            signals.stop_if_requested()
+            from trainer.timing.loop import EpochLoop
 
             parts = (self._config, self._recorder, self._progress, self._flusher, checkpoints, position)
             EpochLoop(training, testing, model, *parts).run()
@@ -127,7 +127,7 @@ class _Run:
         recorder = self._recorder
         recorder.host_before_bytes = host_peak_bytes()
         with self._spend("setup"):
-            from trainer.strategy import open_devices
+            from trainer.engines.tensorflow.strategy import open_devices
 
             devices = open_devices(self._config, self._stand_in, self._role)
             recorder.device = found = devices.description
@@ -149,8 +149,8 @@ class _Run:
 
     def _load(self, scratch: Path) -> tuple[Found, Dataset]:
         self._progress.phase("loading")
-        with interrupt.at_once(), self._spend("data_load"):
-            from trainer.dataset import find_dataset
+        with signals.at_once(), self._spend("data_load"):
+            from trainer.data.dataset import find_dataset
 
             found = find_dataset(self._config, scratch, self._recorder.ram_bytes)
             dataset = found.open()
@@ -163,8 +163,8 @@ class _Run:
     def _build(self, devices: Devices, found: Found) -> Model:
         config, recorder = self._config, self._recorder
         with self._spend("setup"):
-            from trainer.model import Model
-            from trainer.strategy import chooses_xla
+            from trainer.engines.tensorflow.model import Model
+            from trainer.engines.tensorflow.strategy import chooses_xla
 
             model = Model(
                 devices,
@@ -186,8 +186,8 @@ class _Run:
         training: Training
         testing: Testing
         with self._spend("data_load"):
-            from trainer.program import ResidentTesting, ResidentTraining
-            from trainer.streaming import StreamedTesting, StreamedTraining
+            from trainer.engines.tensorflow.resident import ResidentTesting, ResidentTraining
+            from trainer.engines.tensorflow.streaming import StreamedTesting, StreamedTraining
 
             if is_resident(dataset.train):
                 training = ResidentTraining(devices, model, dataset.train, batch, seed, xla)
@@ -238,8 +238,8 @@ class _Run:
         return checkpoints, position
 
     def _compile(self, training: Training, testing: Testing, model: Model) -> None:
-        from trainer.flops import flops_per_sample
-        from trainer.loop import steps_per_call, warm_up
+        from trainer.engines.tensorflow.flops import flops_per_sample
+        from trainer.timing.loop import steps_per_call, warm_up
 
         self._progress.phase("compiling")
         recorder = self._recorder
@@ -255,9 +255,9 @@ class _Run:
 
     def _measure(self, devices: Devices, model: Model, dataset: Dataset, training: Training, testing: Testing) -> None:
         """Measure what is left when training is over: a trace, inference, memory."""
-        from trainer.inference import Predictor, measure_inference
-        from trainer.strategy import device_peak_bytes
-        from trainer.trace import trace_steps
+        from trainer.engines.tensorflow.strategy import device_peak_bytes
+        from trainer.engines.tensorflow.trace import trace_steps
+        from trainer.timing.inference import Predictor, measure_inference
 
         recorder, config = self._recorder, self._config
         if config.profile:

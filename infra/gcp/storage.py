@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from google.api_core import exceptions as api
 
-from infra.files import complete_or_absent, crc32c_of
+from infra.downloads import complete_or_absent, crc32c_of
 from infra.gcp.clients import CALL_TIMEOUT_S, GoogleClients
 from infra.gcp.errors import translated
 from orchestrator.domain.names import MANAGED

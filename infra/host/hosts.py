@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from infra.host.line import HostLine
-from infra.host.machines import HostMachine
+from infra.host.connection import HostLine
+from infra.host.provider import HostMachine
 from infra.host.store import HostStore
-from orchestrator.domain.hosts import PREFIX, is_host, parse_host
+from orchestrator.domain.host_address import PREFIX, is_host, parse_host
 from orchestrator.ports import (
     BucketSettings,
     HostKey,

@@ -8,8 +8,8 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from infra.files import complete_or_absent, crc32c_of
-from infra.host.line import HostLine
+from infra.downloads import complete_or_absent, crc32c_of
+from infra.host.connection import HostLine
 from orchestrator.errors import BadArtifact, NotFound, Unavailable, UsageError
 from orchestrator.ports import BucketSettings, StoredObject
 

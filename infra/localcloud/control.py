@@ -11,18 +11,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from infra.localcloud.account import USER, Account
-from infra.localcloud.app import answer, json_body
+from infra.localcloud.account.account import USER, Account
+from infra.localcloud.account.quotas import QuotasService
 from infra.localcloud.clock import CloudClock
-from infra.localcloud.conditions import Conditions
-from infra.localcloud.errors import invalid, not_found
+from infra.localcloud.compute.lifecycle import Instances
 from infra.localcloud.faults import Faults
-from infra.localcloud.instances import Instances
-from infra.localcloud.inventory import Inventory
-from infra.localcloud.meter import Meter
-from infra.localcloud.nodes import Nodes
-from infra.localcloud.quotas import QuotasService
+from infra.localcloud.http.app import answer, json_body
+from infra.localcloud.http.errors import invalid, not_found
+from infra.localcloud.metering.inventory import Inventory
+from infra.localcloud.metering.meter import Meter
+from infra.localcloud.outages import Conditions
 from infra.localcloud.store import Document
+from infra.localcloud.tpu.lifecycle import Nodes
 
 Tick = Callable[[], Awaitable[None]]
 Advance = Callable[[float], Awaitable[None]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from infra.localcloud.errors import HTTP_OF_STATUS, ApiError, NoAnswer, invalid
+from infra.localcloud.http.errors import HTTP_OF_STATUS, ApiError, NoAnswer, invalid
 from infra.localcloud.store import Document, Store
 
 _STATUS_OF_HTTP = {

@@ -18,45 +18,45 @@ from typing import Any
 from starlette.requests import Request
 from starlette.routing import Route
 
-from infra.localcloud import proxy
-from infra.localcloud.account import Account
-from infra.localcloud.addresses import Addresses
-from infra.localcloud.app import CloudApp, Service, request_inside
-from infra.localcloud.billing import BillingService
-from infra.localcloud.billing_catalog import BillingCatalogService
-from infra.localcloud.budgets import BudgetsService
-from infra.localcloud.catalog import Catalog
-from infra.localcloud.certs import Certificates, ensure_certificates
+from infra.localcloud.account.account import Account
+from infra.localcloud.account.billing import BillingService
+from infra.localcloud.account.billing_catalog import BillingCatalogService
+from infra.localcloud.account.budgets import BudgetsService
+from infra.localcloud.account.oauth import OAuthService
+from infra.localcloud.account.quotas import QuotasService
+from infra.localcloud.account.resource_manager import IamService, ResourceManagerService
+from infra.localcloud.account.service_usage import ServiceUsageService
+from infra.localcloud.account.tokens import Tokens
 from infra.localcloud.clock import CloudClock
-from infra.localcloud.compute import ComputeService
-from infra.localcloud.compute_operations import ComputeOperations
-from infra.localcloud.compute_reference import ComputeReference
-from infra.localcloud.conditions import Conditions
+from infra.localcloud.compute.addresses import Addresses
+from infra.localcloud.compute.api import ComputeService
+from infra.localcloud.compute.disks import Disks
+from infra.localcloud.compute.lifecycle import Instances
+from infra.localcloud.compute.operations import ComputeOperations
+from infra.localcloud.compute.reference import ComputeReference
+from infra.localcloud.compute.request import InstanceRequests
 from infra.localcloud.control import ControlService
-from infra.localcloud.disks import Disks
 from infra.localcloud.faults import Faults
-from infra.localcloud.instance_request import InstanceRequests
-from infra.localcloud.instances import Instances
-from infra.localcloud.inventory import Inventory
-from infra.localcloud.jobs import Jobs
-from infra.localcloud.listeners import HttpServer, bind_preferring
-from infra.localcloud.meter import Meter
-from infra.localcloud.nodes import Delays, Nodes
-from infra.localcloud.oauth import OAuthService
-from infra.localcloud.queued import QueuedResources
-from infra.localcloud.queued_api import QueuedApi, QueuedRequests
-from infra.localcloud.quotas import QuotasService
-from infra.localcloud.resource_manager import IamService, ResourceManagerService
-from infra.localcloud.scheduler import SchedulerService
-from infra.localcloud.service_usage import ServiceUsageService
+from infra.localcloud.http import proxy
+from infra.localcloud.http.app import CloudApp, Service, request_inside
+from infra.localcloud.http.certs import Certificates, ensure_certificates
+from infra.localcloud.http.listeners import HttpServer, bind_preferring
+from infra.localcloud.metering.catalog import Catalog
+from infra.localcloud.metering.inventory import Inventory
+from infra.localcloud.metering.meter import Meter
+from infra.localcloud.outages import Conditions
+from infra.localcloud.scheduler.api import SchedulerService
+from infra.localcloud.scheduler.jobs import Jobs
 from infra.localcloud.storage import StorageService
 from infra.localcloud.store import Store
-from infra.localcloud.tokens import Tokens
-from infra.localcloud.tpu import TpuService
-from infra.localcloud.tpu_operations import TpuOperations
-from infra.localcloud.tpu_reference import TpuReference
-from infra.localcloud.tpu_request import NodeRequests
-from infra.localcloud.vm import CloudAccess, VmRuntime
+from infra.localcloud.tpu.api import TpuService
+from infra.localcloud.tpu.lifecycle import Delays, Nodes
+from infra.localcloud.tpu.operations import TpuOperations
+from infra.localcloud.tpu.queued import QueuedResources
+from infra.localcloud.tpu.queued_api import QueuedApi, QueuedRequests
+from infra.localcloud.tpu.reference import TpuReference
+from infra.localcloud.tpu.request import NodeRequests
+from infra.localcloud.vm.vm import CloudAccess, VmRuntime
 
 log = logging.getLogger("localcloud")
 _TICK_S = 0.1

@@ -1,4 +1,4 @@
-# One-time set-up of a Google Cloud project for `orchestrate`. docs/setup.md says how; tests/unit/test_terraform.py holds
+# One-time set-up of a Google Cloud project for `orchestrate`. docs/setup.md says how; tests/infra/test_terraform.py holds
 # its lists equal to those of infra/gcp/permissions.py.
 
 terraform {

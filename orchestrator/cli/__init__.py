@@ -43,7 +43,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(import_module(f"orchestrator.cli.{cmd_name}"), cmd_name)
+        command: click.Command = getattr(import_module(f"orchestrator.cli.commands.{cmd_name}"), cmd_name)
         return command
 
 

@@ -9,8 +9,9 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.cli import doctor_view, output
-from orchestrator.doctor import Finding, Known, Verdict
+from orchestrator.cli import output
+from orchestrator.cli.views import findings
+from orchestrator.doctor.diagnosis import Finding, Known, Verdict
 from orchestrator.domain.money import usd
 from orchestrator.errors import AccountError, OrchestratorError
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.domain.accelerators import Accelerator
     from orchestrator.domain.account import Quota
     from orchestrator.domain.runs import Run
-    from orchestrator.launch import Plan
+    from orchestrator.planning.launch import Plan
     from orchestrator.ports import Account
 
 EXIT_STOPPED = 130
@@ -35,10 +36,10 @@ def live(project: Project, known: Known, max_usd: Decimal, *, yes: bool, as_json
     Raises OverCap when the worst case exceeds `max_usd`, and what `launch` raises before it rents.
     """
     from orchestrator.bootstrap import SystemClock, connect_account
-    from orchestrator.cli import driving
-    from orchestrator.doctor import examine
-    from orchestrator.doctor_checks import CHECKS
-    from orchestrator.live_check import plan_check
+    from orchestrator.cli import run_driver
+    from orchestrator.doctor.checks import CHECKS
+    from orchestrator.doctor.diagnosis import examine
+    from orchestrator.doctor.live import plan_check
 
     clock, account = SystemClock(), connect_account(project)
     if not known.named:
@@ -54,14 +55,14 @@ def live(project: Project, known: Known, max_usd: Decimal, *, yes: bool, as_json
         return _conclude(project, found, why, AccountError.exit_code, as_json=as_json)
     if not as_json:
         _show(plan)
-    if not yes and not driving.confirmed("Rent them?", as_json=as_json):
+    if not yes and not run_driver.confirmed("Rent them?", as_json=as_json):
         return 2
     return _rent(project, plan, found, as_json=as_json)
 
 
 def _show(plan: Plan) -> None:
     """Each VM, in the order in which they are rented, one after the other."""
-    from orchestrator.live_check import USED
+    from orchestrator.doctor.live import USED
 
     for run, attempt in zip(plan.runs, plan.attempts, strict=True):
         spec = run.spec
@@ -74,8 +75,8 @@ def _show(plan: Plan) -> None:
 
 
 def _chosen(account: Account, known: Known) -> tuple[Accelerator, ...]:
+    from orchestrator.doctor.live import cheapest
     from orchestrator.domain.accelerators import accelerators
-    from orchestrator.live_check import cheapest
 
     quotas: Sequence[Quota] = ()
     with suppress(OrchestratorError):  # then a launch will tell
@@ -89,13 +90,13 @@ def _chosen(account: Account, known: Known) -> tuple[Accelerator, ...]:
 def _rent(project: Project, plan: Plan, found: Sequence[Finding], *, as_json: bool) -> int:
     """Hold the money, drive every run to its end, and say what that has shown, after what is `found` already."""
     from orchestrator.bootstrap import connect
-    from orchestrator.cli import driving
+    from orchestrator.cli import run_driver
+    from orchestrator.doctor.live import Timed, stages_of
+    from orchestrator.doctor.live_findings import findings
     from orchestrator.domain.accelerators import accelerator
     from orchestrator.domain.runs import RunState, Stage
-    from orchestrator.live_check import Timed, stages_of
-    from orchestrator.live_findings import findings
 
-    with driving.stopping() as stop:
+    with run_driver.stopping() as stop:
         services = connect(project, stop, plan.runs)
         project.ledger.admit(plan.experiment, plan.runs, plan.attempts, plan.credit)
         timed = {run.spec.accelerator: Timed() for run in plan.runs}
@@ -105,19 +106,19 @@ def _rent(project: Project, plan: Plan, found: Sequence[Finding], *, as_json: bo
             if not all(services.ledger.attempt(one.id, one.attempt).proven_at for one in before):
                 # No VM is left alone after one whose kill switches were not proven: its money is given back.
                 services.ledger.update_run(run.id, state=RunState.NOT_NEEDED, stage=Stage.TEARDOWN)
-            before += driving.drive(services, [run], stop, quiet=as_json, stages=stages_of(run, of_it))
+            before += run_driver.drive(services, [run], stop, quiet=as_json, stages=stages_of(run, of_it))
         for name, (used, alone) in ended.items():
             found = [*found, *findings(services, accelerator(name), used, alone, timed[name])]
         runs = [run for pair in ended.values() for run in pair]
-        remaining, named = driving.count_billable(services, runs)
+        remaining, named = run_driver.count_billable(services, runs)
         code = AccountError.exit_code if any(one.verdict is Verdict.FAIL for one in found) else 0
         code = EXIT_STOPPED if stop.is_set() else code
-        code = 6 if driving.exit_code(runs, named) == 6 else code
+        code = 6 if run_driver.exit_code(runs, named) == 6 else code
         later = LATER.format(runs=", ".join(run.id for run in runs), experiment=plan.experiment.id)
         more = {
             "experiment": plan.experiment.id,
             "worst_case_usd": plan.worst_case_usd,
-            "runs": [driving.run_json(services, run) for run in runs],
+            "runs": [run_driver.run_json(services, run) for run in runs],
             "billable_remaining": remaining,
             "may_still_bill": named,
         }
@@ -128,8 +129,8 @@ def _rent(project: Project, plan: Plan, found: Sequence[Finding], *, as_json: bo
 
 def _conclude(project: Project, found: Sequence[Finding], note: str, code: int, *, as_json: bool, **more: Any) -> int:
     if as_json:
-        output.print_json({**doctor_view.as_json(project, found), **more, "note": note})
+        output.print_json({**findings.as_json(project, found), **more, "note": note})
     else:
-        doctor_view.show(found)
+        findings.show(found)
         output.say(note)
     return code

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.domain.hosts import is_host
+from orchestrator.domain.host_address import is_host
 from orchestrator.domain.names import bucket_of, results_prefix
 from orchestrator.domain.runs import Run
 from orchestrator.errors import NotFound
-from orchestrator.run_lock import run_folder
+from orchestrator.running.lock import run_folder
 
 if TYPE_CHECKING:
     from orchestrator.bootstrap import Project

@@ -8,8 +8,8 @@ from functools import cache
 from typing import Literal
 
 from orchestrator.catalog import read_toml
-from orchestrator.domain.fields import from_values
-from orchestrator.domain.hosts import PREFIX, HostAddress, parse_host
+from orchestrator.domain.dataclass_json import from_values
+from orchestrator.domain.host_address import PREFIX, HostAddress, parse_host
 from orchestrator.errors import UsageError
 
 

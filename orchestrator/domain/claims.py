@@ -7,7 +7,7 @@ from functools import cache
 from pydantic import BaseModel, ConfigDict
 
 from orchestrator.catalog import read_toml
-from orchestrator.domain.bounds import size_text
+from orchestrator.domain.bottlenecks import size_text
 
 
 class Claim(BaseModel):

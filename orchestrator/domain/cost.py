@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 
-from orchestrator.domain.hosts import is_host
+from orchestrator.domain.host_address import is_host
 from orchestrator.domain.money import HOURS_PER_MONTH, MINIMUM_VM_S, SECONDS_PER_HOUR, ZERO
 from orchestrator.domain.prices import Price, PriceBook, PriceKind, RatePart
 

@@ -7,7 +7,7 @@ import re
 import uuid
 from datetime import datetime
 
-from orchestrator.domain.hosts import is_host
+from orchestrator.domain.host_address import is_host
 from orchestrator.domain.prices import region_of
 
 MANAGED = "oc-managed"

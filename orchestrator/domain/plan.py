@@ -12,7 +12,7 @@ from itertools import product
 from orchestrator.domain import names
 from orchestrator.domain.accelerators import Accelerator, Provisioning, accelerator, accelerators
 from orchestrator.domain.cost import CostLine, Usage, side_lines, side_rates, total_usd, vm_lines
-from orchestrator.domain.hosts import PREFIX
+from orchestrator.domain.host_address import PREFIX
 from orchestrator.domain.money import ZERO, cents_up
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import FIRST_LOOK, Attempt, AttemptState, Run, RunSpec, RunState, Stage

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.domain.runs import Stage
-from orchestrator.report.measured import Measured
+from orchestrator.report.run_metrics import Measured
 
 
 @dataclass(frozen=True)

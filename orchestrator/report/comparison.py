@@ -11,8 +11,8 @@ from orchestrator.domain.statistics import outliers
 from orchestrator.errors import UsageError
 from orchestrator.report.fairness import ACCURACY, Check, checks, checks_of_unpaired, merged, simulated_or_real
 from orchestrator.report.matching import Match, matches
-from orchestrator.report.measured import Measured, Source, measured
-from orchestrator.report.pairing import SIMULATED, Pairing, epoch_usd
+from orchestrator.report.pair_summary import SIMULATED, Pairing, epoch_usd
+from orchestrator.report.run_metrics import Measured, Source, measured
 from orchestrator.report.verdict import pairings, title
 
 __all__ = ["SIMULATED", "Check", "Comparison", "Pairing", "compare_sources", "epoch_usd"]

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import UsageError
-from orchestrator.report.answer import Answer
-from orchestrator.report.files import write_whole
+from orchestrator.report.atomic_write import write_whole
+from orchestrator.report.report import Answer
 
 _BEGINS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _NESTED = {"stages", "curve"}

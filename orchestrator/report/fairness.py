@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from orchestrator.domain.accelerators import accelerators
 from orchestrator.report.matching import Match
-from orchestrator.report.measured import Measured
+from orchestrator.report.run_metrics import Measured
 
 Outcome = Literal["same", "differs", "void", "unknown"]
 Sides = Mapping[str, Sequence[Measured]]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from orchestrator.report.measured import Measured
+from orchestrator.report.run_metrics import Measured
 
 _ALIKE = ("data_fingerprint", "train_samples", "global_batch")
 """Besides the workload. Where two accelerators share no value of one of these, it is left out, and fairness says so."""

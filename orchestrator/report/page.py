@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from orchestrator.report.answer import Answer
-from orchestrator.report.bars import first_epochs, ratio_plot, speed_bars, target_bars, time_parts
-from orchestrator.report.lines import curves, scaling, sweep
-from orchestrator.report.scene import Scene, scenes
-from orchestrator.report.svg import Plot
-from orchestrator.report.table import all_sheets
+from orchestrator.report.plots.bar_plots import first_epochs, ratio_plot, speed_bars, target_bars, time_parts
+from orchestrator.report.plots.line_plots import curves, scaling, sweep
+from orchestrator.report.plots.plot_data import Scene, scenes
+from orchestrator.report.plots.svg import Plot
+from orchestrator.report.report import Answer
+from orchestrator.report.tables import all_sheets
 
 MOST_WORKLOADS = 4
 """More than this in one page are in its tables only."""

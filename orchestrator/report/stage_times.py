@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from orchestrator.domain.money import ZERO, usd_for
 from orchestrator.domain.runs import Attempt, Stage
-from orchestrator.ledger import Event
+from orchestrator.ledger.ledger import Event
 
 _ENDS = {f"{stage} done": stage for stage in Stage}
 

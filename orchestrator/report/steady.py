@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from orchestrator.domain.statistics import LEAST_EPOCHS, leading_drift, level_shift, outliers
-from trainer.record import Epoch, Record
+from trainer.record.record import Epoch, Record
 
 
 @dataclass(frozen=True)

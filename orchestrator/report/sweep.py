@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TypeVar
 
-from orchestrator.domain.bounds import Sample
+from orchestrator.domain.bottlenecks import Sample
 from orchestrator.domain.scaling import Point, Term, mean_term
 from orchestrator.errors import UsageError
-from orchestrator.ledger import Ledger
-from orchestrator.report.measured import Source
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.report.run_metrics import Source
 from orchestrator.report.steady import steady_part
 from trainer.errors import ConfigError
-from trainer.record import Record
+from trainer.record.record import Record
 from trainer.workloads import Workload, get_workload
 
 _LABEL_BYTES = 4

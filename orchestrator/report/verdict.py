@@ -15,8 +15,8 @@ from orchestrator.domain.statistics import (
     ratio_interval,
 )
 from orchestrator.report.matching import Match
-from orchestrator.report.measured import Measured
-from orchestrator.report.pairing import SIMULATED, Pairing, sentence
+from orchestrator.report.pair_summary import SIMULATED, Pairing, sentence
+from orchestrator.report.run_metrics import Measured
 
 
 def pairings(matches: Sequence[Match], voids: Sequence[Sequence[str]], looks: int) -> tuple[Pairing, ...]:

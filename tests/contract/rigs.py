@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypeVar
 
-from infra.deletejob import Scheduler
 from infra.gcp.compute import GpuInstances
 from infra.gcp.scheduler import SchedulerJobs
 from infra.gcp.tpu import TpuNodes
+from infra.killswitches.scheduler_job import Scheduler
 from orchestrator.domain.accelerators import Provisioning, accelerator
 from orchestrator.domain.names import MANAGED, request_id
 from orchestrator.errors import NotFound, Unavailable

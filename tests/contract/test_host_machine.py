@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from infra.host.hosts import Hosts, Providers, Shells, Stores
-from infra.host.machines import GRACE_S, HostMachine
+from infra.host.provider import GRACE_S, HostMachine
 from orchestrator.domain.accelerators import Provisioning, accelerator
 from orchestrator.domain.names import MANAGED, request_id
 from orchestrator.errors import (
@@ -184,7 +184,7 @@ def test_a_machine_that_shows_another_key_gets_nothing(machine: Loopback, tmp_pa
 
 def test_a_key_that_is_not_let_in_says_so_at_once(machine: Loopback, tmp_path: Path) -> None:
     """No waiting, no password prompt."""
-    from orchestrator.stages.keys import ensure_key
+    from orchestrator.running.stages.ssh_keys import ensure_key
 
     ensure_key(tmp_path / "stranger", "stranger")
     line = Hosts((machine.known_hosts,), tmp_path / "stranger", lambda: datetime.now(UTC)).line(machine.place)

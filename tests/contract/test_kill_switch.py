@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infra.deletejob import SchedulerJob, schedule_from
-from infra.killswitches import DeadlineTimer, MaxRunDuration, RunDuration
-from infra.localcloud.cron import Cron
+from infra.killswitches.scheduler_job import SchedulerJob, schedule_from
+from infra.killswitches.switches import DeadlineTimer, MaxRunDuration, RunDuration
+from infra.localcloud.scheduler.cron import Cron
 from orchestrator.domain.accelerators import Provisioning, accelerator
 from orchestrator.errors import KillSwitchNotArmed
 from orchestrator.ports import KillSwitch, VmSpec

@@ -17,7 +17,7 @@ import pytest
 
 from infra.localcloud import client
 from orchestrator.domain.runs import Run
-from orchestrator.ledger import Ledger
+from orchestrator.ledger.ledger import Ledger
 
 ROOT = Path(__file__).parents[2]
 QUICK = ("--workload", "mnist-mlp", "--data-size", "1000", "--batch-size", "200", "--epochs", "1", "--yes", "--json")

@@ -13,7 +13,7 @@ import pytest
 
 from orchestrator.domain.runs import RunState, Stage
 from tests.e2e.conftest import QUICK, Orchestrate, kill_hard, wait_until
-from trainer.record import Record, load_record
+from trainer.record.record import Record, load_record
 
 STAGES = [stage for stage in Stage if stage is not Stage.DONE]
 

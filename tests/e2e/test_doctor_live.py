@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.domain.plan import KILL_SLACK_S
 from orchestrator.domain.runs import RunState, Stage
-from orchestrator.ledger import Ledger
+from orchestrator.ledger.ledger import Ledger
 from tests.e2e.conftest import Orchestrate
 
 ACCEL = "v5litepod-1"

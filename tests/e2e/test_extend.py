@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator.domain.runs import Stage
-from orchestrator.guard import stop_at
-from orchestrator.ledger import Ledger
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.money.guard import stop_at
 from tests.e2e.conftest import Orchestrate, kill_hard, wait_until
-from trainer.record import load_record
+from trainer.record.record import load_record
 
 
 @pytest.mark.slow

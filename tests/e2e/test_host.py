@@ -13,7 +13,7 @@ from infra.localcloud import client
 from orchestrator.domain.runs import RunState, Stage
 from tests.e2e.conftest import QUICK, Orchestrate, kill_hard
 from tests.loopback import Loopback, loopback
-from trainer.record import load_record
+from trainer.record.record import load_record
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import QUICK, Orchestrate
-from trainer.record import load_record
+from trainer.record.record import load_record
 
 _LINE = re.compile(r"^(\S+Z) epoch (\d+)/\d+ (start|trained)")
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from orchestrator.domain.runs import RunState, Stage
-from orchestrator.ledger import Ledger
+from orchestrator.ledger.ledger import Ledger
 from tests.e2e.conftest import Orchestrate, kill_hard
 
 SWEEP = """\

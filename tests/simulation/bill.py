@@ -9,11 +9,11 @@ from functools import cache
 from pathlib import Path
 from typing import cast
 
-from infra.localcloud.catalog import Catalog
+from infra.localcloud.account.tokens import Tokens
 from infra.localcloud.clock import CloudClock
-from infra.localcloud.meter import Meter
+from infra.localcloud.metering.catalog import Catalog
+from infra.localcloud.metering.meter import Meter
 from infra.localcloud.store import Store
-from infra.localcloud.tokens import Tokens
 from orchestrator.bootstrap import prices_file
 from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.money import ZERO

@@ -22,18 +22,18 @@ from orchestrator.domain.plan import KILL_SLACK_S, DataChoice, LaunchRequest, ke
 from orchestrator.domain.prices import catalog_prices, region_of
 from orchestrator.domain.runs import Attempt, AttemptState, Run
 from orchestrator.errors import OverCap, UsageError
-from orchestrator.extend import admit_extension, plan_extension
-from orchestrator.guard import stop_at
-from orchestrator.ledger import Credit, Experiment
+from orchestrator.ledger.ledger import Credit, Experiment
+from orchestrator.money.guard import stop_at
+from orchestrator.planning.extend import admit_extension, plan_extension
 from orchestrator.ports import CommandResult
-from orchestrator.recover import recover, teardown_all
-from orchestrator.stages.context import Pace, Services
+from orchestrator.running.recover import recover, teardown_all
+from orchestrator.running.stages.context import Pace, Services
 from tests.fakes import FakeObjectStore, FakeShells, FakeVmProvider
 from tests.fakes.faults import Faults
 from tests.fakes.scheduler import FakeScheduler
+from tests.fakes.world import FakeTrainer, World
 from tests.simulation.bill import CampaignBill
 from tests.simulation.events import Death, EventClock, Fate, MortalLedger
-from tests.unit.world import FakeTrainer, World
 
 METHODS = ("create", "get", "delete", "list_billable", "operation_done", "guest_attribute", "host_keys")
 LOOKS_S = 30.0

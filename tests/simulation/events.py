@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from itertools import count
 from sqlite3 import Connection
 
-from orchestrator.ledger import IN_MEMORY, Ledger
+from orchestrator.ledger.ledger import IN_MEMORY, Ledger
 from tests.fakes import FakeClock
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.process import Trainer
-from trainer.record import load_record
+from trainer.record.record import load_record
 from trainer.workloads import list_workloads
 
 

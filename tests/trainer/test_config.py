@@ -208,7 +208,7 @@ def test_workloads_are_those_that_were_published() -> None:
 def test_what_the_orchestrator_imports_needs_no_tensorflow() -> None:
     """Records, configs, data preparation and the list of workloads come without TensorFlow, Keras and NumPy."""
     program = (
-        "import sys, trainer, trainer.record, trainer.config, trainer.data.prepare, trainer.workloads as w\n"
+        "import sys, trainer, trainer.record.record, trainer.config, trainer.data.prepare, trainer.workloads as w\n"
         "w.list_workloads(); from trainer import Config\n"
         "sys.exit(bool({'tensorflow', 'keras', 'numpy'} & set(sys.modules)))"
     )

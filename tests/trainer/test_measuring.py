@@ -14,8 +14,8 @@ from benchmarks.epoch_stalls import STALL_S, stalled
 from tests.trainer.plugins import slow_compile, slow_input, slow_step
 from tests.trainer.process import ROOT, trainer_environment
 from trainer.data.prepare import PreparedDataset
-from trainer.record import CompiledFunction, Record, load_record
-from trainer.sections import Accounted
+from trainer.record.record import CompiledFunction, Record, load_record
+from trainer.record.schema import Accounted
 
 pytestmark = [pytest.mark.slow, pytest.mark.timing]  # one process trains twelve small runs, with sleeps that are known
 PLUGINS = ROOT / "tests/trainer/plugins"
@@ -32,7 +32,7 @@ def plugin(name: str, **values: object) -> dict[str, object]:
 
 def run_many(folder: Path, runs: dict[str, dict[str, object]]) -> Runs:
     """Train them all in one process and return their records."""
-    command = [sys.executable, "-m", "tests.trainer.many", str(folder)]
+    command = [sys.executable, "-m", "tests.trainer.batch_training", str(folder)]
     finished = subprocess.run(
         command,
         input=json.dumps(runs),

@@ -14,11 +14,11 @@ from tests.records import make_record
 from tests.trainer.process import ROOT
 from trainer.config import make_config
 from trainer.errors import RecordError
-from trainer.flush import Flusher
 from trainer.output import OutputDir
-from trainer.percentiles import percentile
-from trainer.record import Memory, Record, json_schema, load_record
-from trainer.recorder import Block, Recorder
+from trainer.record.autosave import Flusher
+from trainer.record.record import Memory, Record, json_schema, load_record
+from trainer.record.recorder import Block, Recorder
+from trainer.timing.percentiles import percentile
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_utilisation_is_operations_over_the_peak(recorder: Recorder) -> None:
 
 
 def test_schema_in_the_documentation_is_the_one_in_the_code() -> None:
-    """docs/record.md is regenerated with `python -m trainer.record --schema`."""
+    """docs/record.md is regenerated with `python -m trainer.record.record --schema`."""
     text = (ROOT / "docs/record.md").read_text()
     assert json.loads(text.partition("```json\n")[2].partition("\n```")[0]) == json.loads(json_schema())
 

@@ -18,10 +18,10 @@ import pytest
 
 from tests.trainer.plugins.slow_step import STEP_S
 from tests.trainer.process import ROOT, Trainer, trainer_command, trainer_environment
-from trainer.checkpoint import Checkpoints, Position
+from trainer.engines.tensorflow.checkpoint import Checkpoints, Position
 from trainer.errors import ConfigError, DataError, OutputFailed
 from trainer.output import OutputDir
-from trainer.record import Record, load_record
+from trainer.record.record import Record, load_record
 
 TINY = ROOT / "tests/trainer/plugins/tiny.py"
 SLOW_STEP = ROOT / "tests/trainer/plugins/slow_step.py"

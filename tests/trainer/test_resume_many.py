@@ -13,7 +13,7 @@ from tests.trainer.process import trainer_command, trainer_environment
 from tests.trainer.test_resume import weights_in
 from tests.trainer.test_training import free_ports
 from trainer.data.prepare import PreparedDataset
-from trainer.record import load_record
+from trainer.record.record import load_record
 
 EPOCHS, EPOCH_STEPS = 3, 20
 

@@ -16,14 +16,14 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import UsageError
-from orchestrator.ledger import IN_MEMORY, Ledger
-from orchestrator.report.answer import make_answer
-from orchestrator.report.gather import sources_named
-from orchestrator.report.table import all_sheets
+from orchestrator.ledger.ledger import IN_MEMORY, Ledger
+from orchestrator.report.report import make_answer
+from orchestrator.report.sources import sources_named
+from orchestrator.report.tables import all_sheets
 from tests.trainer.plugins import stopped
 from tests.trainer.process import Trainer, trainer_command, trainer_environment
 from trainer.data.prepare import PreparedDataset
-from trainer.record import Progress, Record, load_record
+from trainer.record.record import Progress, Record, load_record
 
 SAME_RUN = ("--workload", "mnist-mlp", "--train_epochs", "3", "--batch_size", "200", "--seed", "7")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.pictures import write_clips, write_photos
+from tests.trainer.data.pictures import write_clips, write_photos
 from tests.trainer.process import Trainer, trainer_environment
-from trainer.record import load_record
+from trainer.record.record import load_record
 from trainer.workloads import get_workload, list_workloads
 
 NAMES = ["cats-vs-dogs", "flowers", "mnist-cnn", "mnist-mlp", "mnist-official", "ucf101"]

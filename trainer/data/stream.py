@@ -20,8 +20,8 @@ from trainer.data.cache import Cache, Pixels, Recycler
 from trainer.data.decode import BadSample, Decode
 from trainer.data.files import Buffer, is_remote, open_bytes
 from trainer.data.manifest import DatasetManifest, Shard, Split
-from trainer.data.order import WINDOW_BYTES, stream_order
-from trainer.data.records import ShardIndex, index_shard
+from trainer.data.shuffle import WINDOW_BYTES, stream_order
+from trainer.data.tfrecord_index import ShardIndex, index_shard
 from trainer.errors import DataError
 
 _IMAGES_PER_TASK = 16  # a few milliseconds: large enough to be worth handing over

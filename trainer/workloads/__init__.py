@@ -15,7 +15,11 @@ __all__ = ["Published", "Workload", "get_workload", "list_workloads"]
 @cache
 def list_workloads() -> tuple[Workload, ...]:
     """Return all workloads by name; imports no TensorFlow."""
-    modules = [import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__) if found.name != "base"]
+    modules = [
+        import_module(f"{__name__}.{found.name}")
+        for found in iter_modules(__path__)
+        if found.name not in ("base", "layers", "plugins")
+    ]
     return tuple(sorted((module.WORKLOAD for module in modules), key=lambda workload: workload.name))
 
 

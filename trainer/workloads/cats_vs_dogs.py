@@ -21,7 +21,7 @@ def build_model(image_shape: tuple[int, ...], classes: int) -> Any:
     """
     from keras import Input, Sequential, layers
 
-    from trainer.layers import PooledConv2D
+    from trainer.workloads.layers import PooledConv2D
 
     return Sequential(
         [

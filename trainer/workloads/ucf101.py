@@ -20,7 +20,7 @@ def build_model(image_shape: tuple[int, ...], classes: int) -> Any:
     """Return the model: float32 clips [batch, frames, height, width, 3] in 0..1 to float32 logits [batch, classes]."""
     from keras import Input, Model, Sequential, layers, ops
 
-    from trainer.layers import PooledConv2D
+    from trainer.workloads.layers import PooledConv2D
 
     frames, *frame_shape = image_shape
     features = 128

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Router
 from starlette.types import Message, Scope
 
-from infra.localcloud.errors import ApiError, invalid, not_found
+from infra.localcloud.http.errors import ApiError, invalid, not_found
 from infra.localcloud.storage.routing import route
 
 _MOST_CALLS = 1000

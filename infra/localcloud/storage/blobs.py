@@ -20,7 +20,7 @@ from typing import BinaryIO
 
 import google_crc32c
 
-from infra.localcloud.errors import invalid
+from infra.localcloud.http.errors import invalid
 
 READ_BYTES = 1 << 20
 

@@ -6,13 +6,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from infra.localcloud.app import answer, json_body
 from infra.localcloud.clock import CloudClock
-from infra.localcloud.errors import invalid, precondition_failed
+from infra.localcloud.http.app import answer, json_body
+from infra.localcloud.http.errors import invalid, precondition_failed
 from infra.localcloud.storage import names
-from infra.localcloud.storage.catalog import Catalog
-from infra.localcloud.storage.conditions import Conditions
+from infra.localcloud.storage.metadata_store import Catalog
 from infra.localcloud.storage.model import Bucket
+from infra.localcloud.storage.preconditions import Conditions
 from infra.localcloud.storage.problems import required
 from infra.localcloud.storage.resources import base_url, bucket_resource
 from infra.localcloud.storage.routing import after_token, page_size, page_token, route

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from infra.localcloud.clock import CloudClock
-from infra.localcloud.storage.catalog import Catalog
+from infra.localcloud.storage.metadata_store import Catalog
 from infra.localcloud.storage.model import Bucket, StoredObject
 from infra.localcloud.store import Document
 

@@ -13,11 +13,11 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute
 
-from infra.localcloud.errors import ApiError
+from infra.localcloud.http.errors import ApiError
 from infra.localcloud.storage.blobs import READ_BYTES, Blobs, read
-from infra.localcloud.storage.catalog import Catalog
-from infra.localcloud.storage.conditions import integer
+from infra.localcloud.storage.metadata_store import Catalog
 from infra.localcloud.storage.model import StoredObject
+from infra.localcloud.storage.preconditions import integer
 from infra.localcloud.storage.problems import as_xml, bad_range
 from infra.localcloud.storage.routing import route
 

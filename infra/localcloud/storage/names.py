@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from infra.localcloud.errors import invalid
+from infra.localcloud.http.errors import invalid
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]*[a-z0-9]")
 _IP_ADDRESS = re.compile(r"\d{1,3}(\.\d{1,3}){3}")

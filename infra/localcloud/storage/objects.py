@@ -6,13 +6,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from infra.localcloud.app import answer, json_body
 from infra.localcloud.clock import CloudClock
-from infra.localcloud.storage.catalog import Catalog
-from infra.localcloud.storage.conditions import Conditions, flag, integer
+from infra.localcloud.http.app import answer, json_body
 from infra.localcloud.storage.listing import Listing, Page, page_of
 from infra.localcloud.storage.media import Media
+from infra.localcloud.storage.metadata_store import Catalog
 from infra.localcloud.storage.model import Bucket, SoftDeleted, StoredObject
+from infra.localcloud.storage.preconditions import Conditions, flag, integer
 from infra.localcloud.storage.problems import no_such_object, required, unsupported
 from infra.localcloud.storage.resources import base_url, object_resource, soft_deleted_resource
 from infra.localcloud.storage.routing import after_token, page_size, page_token, route

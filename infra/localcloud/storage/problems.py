@@ -6,7 +6,7 @@ from xml.sax.saxutils import escape
 
 from starlette.responses import Response
 
-from infra.localcloud.errors import ApiError, invalid
+from infra.localcloud.http.errors import ApiError, invalid
 
 _XML_CODE_OF_HTTP = {
     400: "InvalidArgument",

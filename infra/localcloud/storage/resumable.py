@@ -18,13 +18,13 @@ from io import RawIOBase
 from starlette.requests import Request
 from starlette.responses import Response
 
-from infra.localcloud.app import answer, json_body
 from infra.localcloud.clock import CloudClock
-from infra.localcloud.errors import ApiError, invalid
+from infra.localcloud.http.app import answer, json_body
+from infra.localcloud.http.errors import ApiError, invalid
 from infra.localcloud.storage.blobs import Blobs, expected_from_header
-from infra.localcloud.storage.catalog import Catalog
-from infra.localcloud.storage.conditions import Conditions
+from infra.localcloud.storage.metadata_store import Catalog
 from infra.localcloud.storage.model import Session
+from infra.localcloud.storage.preconditions import Conditions
 from infra.localcloud.storage.problems import client_closed, no_such_upload
 from infra.localcloud.storage.resources import base_url, object_resource
 from infra.localcloud.storage.routing import with_headers

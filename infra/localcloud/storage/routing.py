@@ -18,8 +18,8 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import Scope
 
-from infra.localcloud.errors import ApiError, invalid
-from infra.localcloud.storage.conditions import integer
+from infra.localcloud.http.errors import ApiError, invalid
+from infra.localcloud.storage.preconditions import integer
 
 Handler = Callable[[Request], Awaitable[Response]]
 _LONGEST_PAGE = 1000

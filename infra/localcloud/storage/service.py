@@ -11,13 +11,13 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from infra.localcloud.clock import CloudClock
-from infra.localcloud.errors import invalid
+from infra.localcloud.http.errors import invalid
 from infra.localcloud.storage.batch import Batch
 from infra.localcloud.storage.blobs import Blobs
 from infra.localcloud.storage.buckets import BucketMethods
-from infra.localcloud.storage.catalog import Catalog
 from infra.localcloud.storage.housekeeping import Housekeeper
 from infra.localcloud.storage.media import Media
+from infra.localcloud.storage.metadata_store import Catalog
 from infra.localcloud.storage.objects import ObjectMethods
 from infra.localcloud.storage.resumable import Resumable
 from infra.localcloud.storage.routing import route

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from infra.localcloud.errors import invalid
+from infra.localcloud.http.errors import invalid
 from infra.localcloud.storage import names
 from infra.localcloud.storage.problems import unsupported
 from infra.localcloud.store import Document

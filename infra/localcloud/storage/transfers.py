@@ -8,14 +8,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from infra.localcloud.app import answer, json_body
 from infra.localcloud.clock import CloudClock
-from infra.localcloud.errors import invalid
+from infra.localcloud.http.app import answer, json_body
+from infra.localcloud.http.errors import invalid
 from infra.localcloud.storage.blobs import Blobs, Sealed
-from infra.localcloud.storage.catalog import Catalog
-from infra.localcloud.storage.conditions import Conditions, flag, integer
+from infra.localcloud.storage.metadata_store import Catalog
 from infra.localcloud.storage.model import Bucket, StoredObject
 from infra.localcloud.storage.names import check_object_name
+from infra.localcloud.storage.preconditions import Conditions, flag, integer
 from infra.localcloud.storage.problems import required
 from infra.localcloud.storage.resources import base_url, object_resource
 from infra.localcloud.storage.routing import route

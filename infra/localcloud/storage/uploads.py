@@ -12,13 +12,13 @@ from pathlib import Path
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from infra.localcloud.app import answer
 from infra.localcloud.clock import CloudClock
-from infra.localcloud.errors import invalid
+from infra.localcloud.http.app import answer
+from infra.localcloud.http.errors import invalid
 from infra.localcloud.storage.blobs import Blobs, expected_from_header
-from infra.localcloud.storage.catalog import Catalog
-from infra.localcloud.storage.conditions import Conditions
+from infra.localcloud.storage.metadata_store import Catalog
 from infra.localcloud.storage.names import check_object_name
+from infra.localcloud.storage.preconditions import Conditions
 from infra.localcloud.storage.problems import client_closed
 from infra.localcloud.storage.resources import base_url, object_resource
 from infra.localcloud.storage.settings import object_settings

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer.data.order import epoch_order
-from trainer.record import Data
-from trainer.source import Dataset
+from trainer.data.shuffle import epoch_order
+from trainer.data.source import Dataset
+from trainer.record.record import Data
 from trainer.workloads import Published, Workload
 
 SHAPE = (8, 8, 1)

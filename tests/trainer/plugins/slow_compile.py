@@ -6,7 +6,7 @@ import time
 
 from tests.trainer.plugins.input import make_input, make_workload, while_traced
 from trainer.config import Config
-from trainer.source import Dataset
+from trainer.data.source import Dataset
 
 TRAIN_S = 8.0
 EVALUATE_S = 0.5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.trainer.plugins.input import KnownTime, make_input, make_workload
 from trainer.config import Config
-from trainer.source import Dataset
+from trainer.data.source import Dataset
 
 BATCH_S = 0.3
 END_S = 0.03

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.trainer.plugins.input import KnownTime, make_input, make_workload
 from trainer.config import Config
-from trainer.source import Dataset
+from trainer.data.source import Dataset
 
 STEP_S = 0.3
 KNOWN = KnownTime()

@@ -6,8 +6,8 @@ import signal
 
 from tests.trainer.plugins.input import make_input, make_workload, while_traced
 from trainer.config import Config
+from trainer.data.source import Dataset
 from trainer.log import answer
-from trainer.source import Dataset
 
 WENT_ON = "the layer was traced to its end"
 

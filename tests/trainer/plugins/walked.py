@@ -6,7 +6,7 @@ import gc
 
 from tests.trainer.plugins.input import KnownTime, make_input, make_workload
 from trainer.config import Config
-from trainer.source import Dataset
+from trainer.data.source import Dataset
 
 WORKLOAD = make_workload("walked")
 

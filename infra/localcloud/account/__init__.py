@@ -1,0 +1,1 @@
+"""The account of the local cloud: identity, permissions, quotas, billing."""

@@ -1,0 +1,1 @@
+"""The Compute Engine API of the local cloud: instances, disks, addresses."""

@@ -1,0 +1,196 @@
+"""May this instance be created? Google's checks of an instances.insert body, with its errors."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from infra.localcloud.clock import CloudClock
+from infra.localcloud.compute.names import last, missing, no_such_value, part_after
+from infra.localcloud.hardware import IMAGES, MachineShape, machine_shape, n1_counts, n1_cpus_max
+from infra.localcloud.http.errors import invalid
+from infra.localcloud.http.names import check_id, check_labels, check_metadata
+from infra.localcloud.metering.catalog import Catalog
+from infra.localcloud.store import Document
+from infra.localcloud.vm.metadata import DEFAULT_EMAIL
+
+RUN_S_MIN, RUN_S_MAX = 30, 120 * 86400
+_OUTPUT_ONLY = (
+    "id",
+    "status",
+    "statusMessage",
+    "creationTimestamp",
+    "selfLink",
+    "resourceStatus",
+    "cpuPlatform",
+    "kind",
+)
+
+
+class InstanceRequests:
+    """Turns an insert body into an instance document, or raises the error that Google answers at once."""
+
+    def __init__(self, clock: CloudClock, catalog: Catalog) -> None:
+        self._clock = clock
+        self._catalog = catalog
+
+    def check(self, zone: str, body: Document) -> Document:
+        """The document of the instance. Raises ApiError."""
+        name = body.get("name", "")
+        check_id("resource.name", name)
+        check_labels(body.get("labels", {}))
+        metadata = {item["key"]: item.get("value", "") for item in body.get("metadata", {}).get("items", [])}
+        check_metadata(metadata)
+        machine_type, shape = self._machine(body, zone)
+        gpu, gpu_count = self._gpus(body, zone, machine_type, shape)
+        scheduling = dict(body.get("scheduling", {}))
+        self._check_scheduling(scheduling, gpu)
+        if not body.get("networkInterfaces"):
+            raise invalid(
+                "Invalid value for field 'resource.networkInterfaces': ''. At least one network interface is required."
+            )
+        accounts = body.get("serviceAccounts", [])
+        account = accounts[0] if accounts else {"email": "", "scopes": []}
+        if account.get("email") == "default":
+            account["email"] = DEFAULT_EMAIL
+        spot = scheduling.get("provisioningModel") == "SPOT" or bool(scheduling.get("preemptible"))
+        return {
+            "name": name,
+            "zone": zone,
+            "machine_type": machine_type,
+            "gpu": gpu,
+            "gpu_count": gpu_count,
+            "bundled_gpu": bool(shape.gpu),
+            "resource": {key: value for key, value in body.items() if key not in _OUTPUT_ONLY},
+            "disks": [
+                self._disk(disk, zone, f"{name}-{index}" if index else name)
+                for index, disk in enumerate(self._with_boot(body))
+            ],
+            "metadata": metadata,
+            "tags": body.get("tags", {}).get("items", []),
+            "service_account": {"email": account.get("email", ""), "scopes": account.get("scopes", [])},
+            "spot": spot,
+            "preempted": False,
+            "action": scheduling.get("instanceTerminationAction", "STOP"),
+            "max_run_s": float(scheduling.get("maxRunDuration", {}).get("seconds", 0)),
+            "ends_at": _seconds(scheduling.get("terminationTime", "")),
+        }
+
+    def _machine(self, body: Document, zone: str) -> tuple[str, MachineShape]:
+        url = body.get("machineType", "")
+        name = last(url)
+        shape = machine_shape(name)
+        if part_after(url, "zones") != zone or shape is None or self._catalog.find("machine", name, zone) is None:
+            raise no_such_value("resource.machineType", url)
+        return name, shape
+
+    def _gpus(self, body: Document, zone: str, machine_type: str, shape: MachineShape) -> tuple[str, int]:
+        """GPUs are part of the machine type, or attached to an N1 machine that is small enough for them."""
+        attached: list[dict[str, Any]] = body.get("guestAccelerators", [])
+        if not attached:
+            return shape.gpu, shape.gpu_count
+        if len(attached) > 1:
+            raise invalid("Invalid value for field 'resource.guestAccelerators': only one accelerator type is allowed.")
+        url, count = attached[0].get("acceleratorType", ""), int(attached[0].get("acceleratorCount", 0))
+        gpu = last(url)
+        if shape.gpu == gpu and shape.gpu_count == count:
+            return gpu, count  # Saying what the machine type has anyway is allowed.
+        if part_after(url, "zones") != zone or self._catalog.find("gpu", gpu, zone) is None:
+            raise no_such_value("resource.guestAccelerators[0].acceleratorType", url)
+        if not machine_type.startswith("n1-"):
+            raise invalid(f"[{machine_type}, {gpu}] features are not compatible for creating instance.", "badRequest")
+        cpus_max = n1_cpus_max(gpu, count)
+        if cpus_max is None:
+            counts = ", ".join(str(number) for number in n1_counts(gpu))
+            raise invalid(
+                f"Number of accelerator cards attached to an instance must be one of [{counts}].", "badRequest"
+            )
+        if shape.cpus > cpus_max:
+            raise invalid(
+                f"The number of vCPUs of {machine_type} exceeds the {cpus_max} allowed with {count} {gpu}.",
+                "badRequest",
+            )
+        return gpu, count
+
+    def _check_scheduling(self, scheduling: dict[str, Any], gpu: str) -> None:
+        spot = scheduling.get("provisioningModel") == "SPOT" or scheduling.get("preemptible")
+        if gpu and not spot and scheduling.get("onHostMaintenance") != "TERMINATE":
+            raise invalid("Instances with guest accelerators do not support live migration.", "badRequest")
+        if spot and scheduling.get("automaticRestart"):
+            raise invalid("Scheduling must have automatic restart be false when preemptible is true.", "badRequest")
+        run, end = scheduling.get("maxRunDuration"), scheduling.get("terminationTime")
+        action = scheduling.get("instanceTerminationAction", "")
+        if action not in ("", "STOP", "DELETE"):
+            raise no_such_value("resource.scheduling.instanceTerminationAction", action)
+        if run and end:
+            raise invalid("Only one of maxRunDuration and terminationTime can be set.")
+        if (run or end) and not action:
+            raise invalid("instanceTerminationAction must be specified with maxRunDuration or terminationTime.")
+        if action and not (run or end or spot):
+            raise invalid("instanceTerminationAction needs SPOT, maxRunDuration or terminationTime.")
+        seconds = float(run.get("seconds", 0)) if run else _seconds(end) - self._clock.now() if end else RUN_S_MIN
+        if not RUN_S_MIN <= seconds <= RUN_S_MAX:
+            raise invalid(
+                f"Invalid value for field 'resource.scheduling.maxRunDuration': '{seconds:.0f}s'. It must be between "
+                "30 seconds and 120 days."
+            )
+
+    def _with_boot(self, body: Document) -> list[dict[str, Any]]:
+        disks: list[dict[str, Any]] = body.get("disks", [])
+        if sum(1 for disk in disks if disk.get("boot")) != 1:
+            raise invalid(
+                "Invalid value for field 'resource.disks': ''. Exactly one boot disk is required.", "required"
+            )
+        return disks
+
+    def _disk(self, disk: dict[str, Any], zone: str, default_name: str) -> Document:
+        """A new disk from an image; {source} for one that exists."""
+        if disk.get("source"):
+            return {
+                "source": last(disk["source"]),
+                "boot": bool(disk.get("boot")),
+                "auto_delete": bool(disk.get("autoDelete")),
+            }
+        params = disk.get("initializeParams", {})
+        image, image_gib = "", 10
+        if disk.get("boot"):
+            image, image_gib = find_image(params.get("sourceImage", ""))
+        # Google's default is pd-standard; where the price list does not have it, the next dearer one that it has.
+        default = "pd-standard" if self._catalog.find("disk", "pd-standard", zone) else "pd-balanced"
+        kind = last(params.get("diskType", "") or default)
+        if self._catalog.find("disk", kind, zone) is None:
+            raise no_such_value("resource.disks[0].initializeParams.diskType", params.get("diskType", kind))
+        size_gib = int(params.get("diskSizeGb") or disk.get("diskSizeGb") or image_gib)
+        if size_gib < image_gib:
+            raise invalid(f"Requested disk size cannot be smaller than the image size ({image_gib} GB)")
+        check_labels(params.get("labels", {}))
+        return {
+            "name": params.get("diskName") or default_name,
+            "type": kind,
+            "size_gib": size_gib,
+            "image": image,
+            "labels": params.get("labels", {}),
+            "boot": bool(disk.get("boot")),
+            "auto_delete": bool(disk.get("autoDelete")),
+        }
+
+
+def find_image(url: str) -> tuple[str, int]:
+    """(path `projects/P/global/images/I`, size in GiB) of an image or family URL. Raises ApiError 404 or 400."""
+    project, wanted = part_after(url, "projects"), last(url)
+    if not project or "/images/" not in url:
+        raise no_such_value("resource.disks[0].initializeParams.sourceImage", url)
+    for (owner, family), (image, size_gib) in IMAGES.items():
+        if owner == project and wanted == (family if "/images/family/" in url else image):
+            return f"projects/{owner}/global/images/{image}", size_gib
+    kind = "images/family" if "/images/family/" in url else "images"
+    raise missing(f"projects/{project}/global/{kind}/{wanted}")
+
+
+def _seconds(rfc3339: str) -> float:
+    if not rfc3339:
+        return 0.0
+    try:
+        return datetime.fromisoformat(rfc3339.replace("Z", "+00:00")).timestamp()
+    except ValueError as cause:
+        raise invalid(f"Invalid value for field 'resource.scheduling.terminationTime': '{rfc3339}'.") from cause

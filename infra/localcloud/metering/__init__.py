@@ -1,0 +1,1 @@
+"""What the local cloud would bill, and the prices it bills by."""

@@ -1,0 +1,142 @@
+"""What would all this cost? One meter per billable thing, from the moment it bills to the moment it is gone.
+
+Compute and TPU time is billed by the second, rounded up, with a minimum of one minute; disks and addresses by the
+second; a scheduler job by the calendar day (UTC), at a thirty-first of its month. A bucket's bytes are integrated: at
+each tick the bytes stored then count for the time since the tick before. Operations and egress: `traffic.py`.
+A gib_month is 730 hours, as in Google's price list. Money is Decimal and never rounded until it is shown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from typing import Any, Protocol
+
+from infra.localcloud.account.tokens import Tokens
+from infra.localcloud.clock import CloudClock
+from infra.localcloud.metering.catalog import Catalog, Price
+from infra.localcloud.metering.traffic import Traffic
+from infra.localcloud.store import Document, Store
+
+_SECONDS_OF_UNIT = {"hour": 3600, "gib_hour": 3600, "gib_month": 730 * 3600, "month": 730 * 3600}
+_DAY_S = 86400
+_DAYS_OF_JOB_MONTH = 31
+_GIB = 1024**3
+MINIMUM_S = 60
+
+
+class Bucket(Protocol):
+    """What is read of a bucket, as in storage's `BilledBucket`. `bytes` is all that bills, deleted data too."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def location(self) -> str: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def labels(self) -> dict[str, str]: ...
+    @property
+    def created_at(self) -> float: ...
+    @property
+    def live(self) -> bool: ...
+
+
+Buckets = Callable[[], Iterable[Bucket]]
+
+
+class Meter:
+    """Meter documents, one per billable part of a resource. Those of deleted resources stay for ever."""
+
+    def __init__(self, store: Store, clock: CloudClock, catalog: Catalog, tokens: Tokens) -> None:
+        self.traffic = Traffic(store, clock, catalog, tokens)
+        self._store = store
+        self._clock = clock
+        self._catalog = catalog
+
+    def start(
+        self,
+        kind: str,
+        name: str,
+        zone: str,
+        price: Price,
+        quantity: int,
+        *,
+        resource: str,
+        at: float,
+        spot: bool = False,
+    ) -> None:
+        """Begin to bill `quantity` (machines, GPUs, GiB) of `price`. `kind` is node, instance, disk, ipv4 or job."""
+        number = self._store.next_number("meter")
+        usd = price.usd(spot)
+        if usd is None:
+            raise ValueError(f"meter: {price.kind} {price.name} has no price in {zone}")
+        row = {
+            "id": number, "kind": kind, "name": name, "zone": zone, "resource": resource, "sku": price.name,
+            "sku_kind": price.kind, "spot": spot, "quantity": quantity, "usd_per_unit": str(usd), "unit": price.unit,
+            "minimum_s": MINIMUM_S if kind in ("node", "instance") else 0, "from": at, "to": None,
+        }  # fmt: skip
+        self._store.put("meter", f"{number:08d}", row)
+
+    def stop(self, resource: str, at: float) -> None:
+        """Everything that bills for `resource` ends at `at`."""
+        for name, row in self._store.list("meter"):
+            if row["resource"] == resource and row["to"] is None:
+                self._store.put("meter", name, {**row, "to": max(at, row["from"])})
+
+    def measure_storage(self, buckets: Buckets) -> None:
+        """Count the bytes that are stored now for the time since the last call."""
+        now = self._clock.now()
+        seen = set()
+        for bucket in buckets():
+            name = f"{bucket.name}@{bucket.created_at}"  # A new bucket may have an old one's name.
+            seen.add(name)
+            row = self._store.get("storage_meter", name) or self._storage_row(bucket)
+            row["byte_seconds"] += bucket.bytes * max(0.0, now - row["at"])
+            self._store.put("storage_meter", name, {**row, "at": now})
+        for name, row in self._store.list("storage_meter"):
+            if row["to"] is None and name not in seen:
+                self._store.put("storage_meter", name, {**row, "to": now})
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Every meter, oldest first: kind, name, zone, sku, seconds, usd (Decimal) and from/to as RFC 3339."""
+        rows = [row for _, row in self._store.list("meter")] + [row for _, row in self._store.list("storage_meter")]
+        return [self._shown(row) for row in sorted(rows, key=lambda row: row["from"])] + self.traffic.rows()
+
+    def _storage_row(self, bucket: Bucket) -> Document:
+        price = self._catalog.find("storage", "standard", bucket.location.lower())
+        if price is None:  # A multi-region: the dearest region stands in, so that the meter never reads too little.
+            known = [self._catalog.find("storage", "standard", region) for region in self._catalog.regions]
+            price = max((row for row in known if row), key=lambda row: row.usd(False) or 0, default=None)
+        usd, unit = (price.usd(False), price.unit) if price else (Decimal(0), "gib_month")
+        return {
+            "kind": "bucket", "name": bucket.name, "zone": bucket.location, "resource": f"bucket/{bucket.name}",
+            "sku": "standard", "sku_kind": "storage", "spot": False, "usd_per_unit": str(usd), "unit": unit,
+            "byte_seconds": 0.0,
+            "from": bucket.created_at, "to": None, "at": bucket.created_at,
+        }  # fmt: skip
+
+    def _shown(self, row: Document) -> dict[str, Any]:
+        end = self._clock.now() if row["to"] is None else row["to"]
+        unit_s = _SECONDS_OF_UNIT[row["unit"]]
+        if row["unit"] == "month":
+            seconds = math.ceil(end - row["from"])
+            days = int(end // _DAY_S) - int(row["from"] // _DAY_S) + 1
+            usd = Decimal(row["usd_per_unit"]) * row["quantity"] * days / _DAYS_OF_JOB_MONTH
+        elif "byte_seconds" in row:
+            seconds = math.ceil(end - row["from"])
+            usd = Decimal(row["usd_per_unit"]) * Decimal(row["byte_seconds"]) / _GIB / unit_s
+        else:
+            seconds = max(math.ceil(round(end - row["from"], 6)), row["minimum_s"])
+            usd = Decimal(row["usd_per_unit"]) * row["quantity"] * seconds / unit_s
+        shown = {key: row[key] for key in ("kind", "name", "zone", "resource", "sku", "sku_kind", "spot", "unit")}
+        return {
+            **shown,
+            "usd_per_unit": row["usd_per_unit"],
+            "quantity": row.get("quantity", 1),
+            "from": self._clock.rfc3339(row["from"]),
+            "to": None if row["to"] is None else self._clock.rfc3339(row["to"]),
+            "seconds": seconds,
+            "usd": usd,
+        }

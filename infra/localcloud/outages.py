@@ -1,0 +1,85 @@
+"""What is wrong with this cloud right now? Stock-outs, quota limits, unreachable zones, dead kill switches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from infra.localcloud.http.errors import ApiError, invalid
+from infra.localcloud.store import Document, Store
+
+if TYPE_CHECKING:
+    from infra.localcloud.account.account import Account
+
+SCHEDULER, METADATA, RUN_LIMIT = "scheduler", "metadata", "max-run-duration"
+MECHANISMS = (SCHEDULER, METADATA, RUN_LIMIT)
+"""What can be broken: jobs that do not fire on schedule, VMs without a metadata server, run limits not kept."""
+
+
+class Conditions:
+    """Capacity per (zone, accelerator), quota limits per (metric, region or zone), and zones that cannot be reached."""
+
+    def __init__(self, store: Store, account: Account) -> None:
+        self._store = store
+        self._account = account
+
+    def set_capacity(self, zone: str, accelerator: str, available: bool | int) -> None:
+        """`available`: True, False, or how many VMs or nodes of it can exist at the same time in the zone."""
+        body = {"zone": zone, "accelerator": accelerator, "available": available}
+        self._store.put("capacity", f"{zone}/{accelerator}", body)
+
+    def has_capacity(self, zone: str, accelerator: str, in_use: int) -> bool:
+        """Whether one more can be had; the setting of the accelerator itself wins over that of "*"."""
+        for name in (accelerator, "*"):
+            setting = self._store.get("capacity", f"{zone}/{name}")
+            if setting is not None:
+                available: bool | int = setting["available"]
+                return available if isinstance(available, bool) else in_use < available
+        return True
+
+    def set_quota(self, metric: str, place: str, limit: float) -> None:
+        """`place`: a region, a zone, or "" for every place that has no limit of its own."""
+        self._store.put("quotas", f"{metric}/{place}", {"name": metric, "place": place, "limit": limit})
+
+    def quota(self, metric: str, place: str = "") -> float:
+        """The limit that holds in `place`."""
+        for name in (place, ""):
+            setting = self._store.get("quotas", f"{metric}/{name}")
+            if setting is not None:
+                return self._account.limit(metric, float(setting["limit"]))
+        return self._account.limit(metric, None)
+
+    def set_unreachable(self, zone: str, unreachable: bool) -> None:
+        """While a zone is unreachable its calls answer 503 and lists over all zones are partial and say so."""
+        if unreachable:
+            self._store.put("unreachable", zone, {"zone": zone})
+        else:
+            self._store.delete("unreachable", zone)
+
+    def unreachable(self) -> list[str]:
+        """The zones that cannot be reached, in name order."""
+        return [zone for zone, _ in self._store.list("unreachable")]
+
+    def seen(self, zone: str, documents: Iterable[Document]) -> tuple[list[Document], list[str]]:
+        """Those in `zone`, or with "-" in every zone that answers; and the zones that do not."""
+        lost = self.unreachable() if zone == "-" else []
+        wanted = (one for one in documents if one["zone"] == zone or (zone == "-" and one["zone"] not in lost))
+        return list(wanted), lost
+
+    def set_broken(self, mechanism: str, broken: bool) -> None:
+        """Break one of MECHANISMS, or mend it. Raises ApiError 400 for another name."""
+        if mechanism not in MECHANISMS:
+            raise invalid(f"mechanism must be one of {', '.join(MECHANISMS)}: {mechanism!r}")
+        if broken:
+            self._store.put("broken", mechanism, {"mechanism": mechanism})
+        else:
+            self._store.delete("broken", mechanism)
+
+    def is_broken(self, mechanism: str) -> bool:
+        """Whether it does not work now."""
+        return self._store.get("broken", mechanism) is not None
+
+    def check_reachable(self, zone: str) -> None:
+        """Raises ApiError 503 when the zone cannot be reached."""
+        if self._store.get("unreachable", zone) is not None:
+            raise ApiError("UNAVAILABLE", f"The zone {zone} is currently unreachable.", reason="backendError")

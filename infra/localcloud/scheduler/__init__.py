@@ -1,0 +1,1 @@
+"""The Cloud Scheduler API of the local cloud."""

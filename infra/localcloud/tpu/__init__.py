@@ -1,0 +1,1 @@
+"""The Cloud TPU API of the local cloud: nodes and queued resources."""

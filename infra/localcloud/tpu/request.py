@@ -1,0 +1,121 @@
+"""May this node be created? Google's checks of a CreateNode request, in its order, with its errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from infra.localcloud.account.tokens import CLOUD_PLATFORM
+from infra.localcloud.clock import CloudClock
+from infra.localcloud.hardware import RUNTIME_VERSIONS, TpuShape, tpu_shape
+from infra.localcloud.http.errors import ApiError, error_info, invalid
+from infra.localcloud.http.names import check_labels, check_metadata
+from infra.localcloud.metering.catalog import Catalog
+from infra.localcloud.outages import Conditions
+from infra.localcloud.store import Document
+from infra.localcloud.tpu.lifecycle import Nodes
+from infra.localcloud.vm.metadata import DEFAULT_EMAIL
+
+_OUTPUT_ONLY = (
+    "state", "healthDescription", "createTime", "networkEndpoints", "health", "id", "apiVersion", "symptoms",
+    "queuedResource", "multisliceNode",
+)  # fmt: skip
+
+
+class NodeRequests:
+    """Turns a CreateNode body into a node document, or raises the error that Google answers."""
+
+    def __init__(self, clock: CloudClock, catalog: Catalog, conditions: Conditions, nodes: Nodes) -> None:
+        self._clock = clock
+        self._catalog = catalog
+        self._conditions = conditions
+        self._nodes = nodes
+
+    def check(self, name: str, body: Document, *, spot: bool = False, flex_start: bool = False) -> Document:
+        """The document of the node `name`; a queued resource says its terms for it. Raises ApiError."""
+        project, zone = name.split("/")[1], name.split("/")[3]
+        accelerator, shape = self._accelerator(body, zone)
+        runtime = body.get("runtimeVersion", "")
+        if not runtime:
+            raise invalid("Missing required field 'runtime_version'.")
+        if runtime not in RUNTIME_VERSIONS:
+            raise invalid(f"runtime version '{runtime}' could not be found in zone '{zone}'.")
+        if body.get("networkConfig") and body.get("networkConfigs"):
+            raise invalid("network_config and network_configs cannot both be set.")
+        check_labels(body.get("labels", {}))
+        check_metadata(body.get("metadata", {}))
+        scheduling = body.get("schedulingConfig", {})
+        spot = bool(spot or scheduling.get("spot") or scheduling.get("preemptible"))
+        if flex_start and not shape.flex_start_in(zone):
+            raise invalid(
+                f'FLEX_START provisioning model is not supported for accelerator type "{accelerator}" in location '
+                f'"{zone}".'
+            )
+        self._check_quota(shape, zone, spot or flex_start)
+        account = body.get("serviceAccount", {})
+        email = account.get("email") or DEFAULT_EMAIL
+        scopes = account.get("scope") or [CLOUD_PLATFORM]
+        network = {
+            "network": f"projects/{project}/global/networks/default",
+            "subnetwork": f"projects/{project}/regions/{zone.rsplit('-', 1)[0]}/subnetworks/default",
+            **body.get("networkConfig", {}),
+        }
+        resource = {key: value for key, value in body.items() if key not in _OUTPUT_ONLY}
+        resource |= {
+            "name": name,
+            "acceleratorType": accelerator,
+            "acceleratorConfig": {"type": shape.config_type, "topology": shape.topology},
+            "createTime": self._clock.rfc3339(),
+            "networkConfig": network,
+            "serviceAccount": {"email": email, "scope": scopes},
+            "schedulingConfig": scheduling,
+            "apiVersion": "V2",
+        }
+        return {
+            "name": name,
+            "node_id": name.rsplit("/", 1)[1],
+            "zone": zone,
+            "accelerator": accelerator,
+            "resource": resource,
+            "metadata": body.get("metadata", {}),
+            "tags": body.get("tags", []),
+            "service_account": {"email": email, "scopes": scopes},
+            "spot": spot,
+            "flex_start": flex_start,
+            "preempted": False,
+        }
+
+    def _accelerator(self, body: Document, zone: str) -> tuple[str, TpuShape]:
+        """By type name, or by generation and topology; v2-8 is the API's default."""
+        config: dict[str, Any] = body.get("acceleratorConfig", {})
+        offered = {name: shape for name in self._catalog.names("tpu", zone) if (shape := tpu_shape(name))}
+        if config:
+            wanted = (config.get("type", ""), config.get("topology", ""))
+            found = [name for name, shape in offered.items() if (shape.config_type, shape.topology) == wanted]
+            name = found[0] if found else "-".join(wanted)
+        else:
+            name = body.get("acceleratorType") or "v2-8"
+        if name not in offered:
+            raise invalid(
+                f'accelerator configuration "{name}" could not be found in the zonal accelerator configurations of '
+                f'zone "{zone}".'
+            )
+        return name, offered[name]
+
+    def _check_quota(self, shape: TpuShape, zone: str, preemptible: bool) -> None:
+        metric = shape.quota(preemptible)
+        limit = self._conditions.quota(metric, zone)
+        if self._nodes.quota_in_use(metric, zone) + shape.size <= limit:
+            return
+        text = f"Quota '{metric}' exhausted. Limit {limit:g} in zone {zone}"
+        raise ApiError(
+            "RESOURCE_EXHAUSTED",
+            text,
+            reason="rateLimitExceeded",
+            details=[
+                {
+                    "@type": "type.googleapis.com/google.rpc.QuotaFailure",
+                    "violations": [{"subject": f"zone:{zone}", "description": text}],
+                },
+                error_info("RESOURCE_QUOTA_EXCEEDED", quota_limit=metric, zone=zone, quota_limit_value=f"{limit:g}"),
+            ],
+        )

@@ -1,0 +1,186 @@
+"""What does a VM learn about itself? Its metadata server, http://$GCE_METADATA_HOST/computeMetadata/v1/."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from infra.localcloud.account.tokens import TOKEN_LIFETIME_S, Tokens
+from infra.localcloud.clock import CloudClock
+from infra.localcloud.outages import METADATA
+from infra.localcloud.store import Document, Store
+
+NUMERIC_PROJECT_ID = "123456789012"
+DEFAULT_EMAIL = f"{NUMERIC_PROJECT_ID}-compute@developer.gserviceaccount.com"
+_ROOT = "/computeMetadata/v1"
+_GUEST = "instance/guest-attributes/"
+_VALUE_BYTES_MAX = 256 * 1024
+
+
+class MetadataApp:
+    """The metadata server of one VM, an ASGI application. It reads the store at each request: changes show at once."""
+
+    def __init__(self, vm_id: str, project: str, store: Store, clock: CloudClock, tokens: Tokens) -> None:
+        self._vm_id = vm_id
+        self._project = project
+        self._store = store
+        self._clock = clock
+        self._tokens = tokens
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        request = Request(scope, receive)
+        response = await self._answer(request)
+        response.headers["Metadata-Flavor"] = "Google"
+        response.headers["Server"] = "Metadata Server for VM"
+        response.headers["Date"] = self._clock.http_date()
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        path = request.url.path
+        if self._store.get("broken", METADATA) is not None:
+            return PlainTextResponse("Service Unavailable\n", 503)
+        if path in ("/", ""):
+            return PlainTextResponse("computeMetadata/\n", media_type="application/text")
+        if request.headers.get("metadata-flavor") != "Google" or "x-forwarded-for" in request.headers:
+            return PlainTextResponse("Missing Metadata-Flavor:Google header.\n", 403)
+        vm = self._store.get("vms", self._vm_id)
+        if vm is None or not path.startswith(_ROOT):
+            return PlainTextResponse("Not Found\n", 404)
+        owner = self._store.get(*vm["owner"]) or {}
+        path = path.removeprefix(_ROOT).lstrip("/")
+        if path.startswith(_GUEST) and request.method in ("PUT", "DELETE"):
+            return await self._change_guest(vm, owner, path.removeprefix(_GUEST), request)
+        if request.method != "GET":
+            return PlainTextResponse("Method Not Allowed\n", 405)
+        account = service_account(owner)
+        for name in ("default", account["email"]):
+            if path == f"instance/service-accounts/{name}/token":
+                return self._token(account)
+        return _look_up(self._tree(vm, owner, account), path, request)
+
+    def _token(self, account: Document) -> Response:
+        if not account["email"]:
+            return PlainTextResponse("Not Found\n", 404)
+        token = self._tokens.issue(account["email"], account["scopes"], self._vm_id)
+        body = {"access_token": token, "expires_in": TOKEN_LIFETIME_S - 1, "token_type": "Bearer"}
+        return JSONResponse(body, headers={"Cache-Control": "no-store"})
+
+    async def _change_guest(self, vm: Document, owner: Document, key: str, request: Request) -> Response:
+        if not guest_attributes_enabled(vm, owner):
+            return PlainTextResponse("Guest attributes endpoint access is disabled.\n", 403)
+        namespace, _, name = key.partition("/")
+        value = (await request.body()).decode(errors="replace")
+        if not namespace or not name or "/" in name or len(value) > _VALUE_BYTES_MAX:
+            return PlainTextResponse("Guest attributes are NAMESPACE/KEY, 256 KB at most.\n", 400)
+        vm = self._store.get("vms", self._vm_id) or vm  # It may have changed while the body arrived.
+        if request.method == "PUT":
+            vm["guest"][key] = value
+        else:
+            vm["guest"].pop(key, None)
+        self._store.put("vms", self._vm_id, vm)
+        return PlainTextResponse("")
+
+    def _tree(self, vm: Document, owner: Document, account: Document) -> dict[str, Any]:
+        number = f"projects/{NUMERIC_PROJECT_ID}"
+        accounts: dict[str, Any] = {}
+        if account["email"]:
+            entry = {"aliases": ["default"], "email": account["email"], "scopes": account["scopes"]}
+            accounts = {"default": entry, account["email"]: entry}
+        guest: dict[str, dict[str, str]] = {}
+        if guest_attributes_enabled(vm, owner):
+            for key, value in vm["guest"].items():
+                namespace, name = key.split("/", 1)
+                guest.setdefault(namespace, {})[name] = value
+        shared = (self._store.get("project", "metadata") or {}).get("items", {})
+        external = vm["address"] if vm["external_ip"] else ""
+        return {
+            "instance": {
+                "attributes": {**owner.get("metadata", {}), **vm["attributes"]},
+                "guest-attributes": guest,
+                "hostname": f"{vm['hostname']}.{vm['zone']}.c.{self._project}.internal",
+                "id": vm["id"],
+                "image": vm["image"],
+                "machine-type": f"{number}/machineTypes/{vm['machine_type']}",
+                "maintenance-event": "NONE",
+                "name": vm["hostname"],
+                "network-interfaces": [
+                    {
+                        "access-configs": [{"external-ip": external, "type": "ONE_TO_ONE_NAT"}],
+                        "ip": vm["address"],
+                        "network": f"{number}/networks/default",
+                    }
+                ],
+                "preempted": "TRUE" if owner.get("preempted") else "FALSE",
+                "scheduling": {"preemptible": "TRUE" if owner.get("spot") else "FALSE"},
+                "service-accounts": accounts,
+                "tags": json.dumps(owner.get("tags", [])),
+                "zone": f"{number}/zones/{vm['zone']}",
+            },
+            "project": {
+                "attributes": dict(shared),
+                "numeric-project-id": NUMERIC_PROJECT_ID,
+                "project-id": self._project,
+            },
+        }
+
+
+def service_account(owner: Document) -> Document:
+    """{email, scopes} that the VM acts as; email "" when it has none."""
+    found: Document = owner.get("service_account") or {"email": "", "scopes": []}
+    return found
+
+
+def guest_attributes_enabled(vm: Document, owner: Document) -> bool:
+    """Compute Engine needs `enable-guest-attributes=TRUE`; TPU VMs have it unless it is switched off."""
+    default = "TRUE" if vm["owner"][0] == "nodes" else "FALSE"
+    value: str = owner.get("metadata", {}).get("enable-guest-attributes", default)
+    return value.upper() == "TRUE"
+
+
+def _look_up(tree: dict[str, Any], path: str, request: Request) -> Response:
+    """A value, a directory listing (`name/` for directories), or with ?recursive=true the JSON of everything below."""
+    value: Any = tree
+    for part in [part for part in path.split("/") if part]:
+        if isinstance(value, list):
+            value = dict(enumerate(value)).get(int(part)) if part.isdigit() else None
+        else:
+            value = value.get(part) if isinstance(value, dict) else None
+        if value is None:
+            return PlainTextResponse("Not Found\n", 404)
+    is_directory = isinstance(value, dict) or (isinstance(value, list) and any(isinstance(x, dict) for x in value))
+    if is_directory and request.query_params.get("recursive", "").lower() == "true":
+        verbatim = "attributes" in path
+        return JSONResponse(value if verbatim else _camel(value))
+    if is_directory and path and not path.endswith("/"):
+        return RedirectResponse(f"{request.url.path}/", 301)
+    if is_directory:
+        entries = value.items() if isinstance(value, dict) else enumerate(value)
+        lines = [
+            f"{key}/" if isinstance(entry, dict | list) and key != "scopes" else str(key) for key, entry in entries
+        ]
+        return PlainTextResponse("".join(f"{line}\n" for line in lines), media_type="application/text")
+    if request.query_params.get("alt") == "json":
+        return JSONResponse(value)
+    text = "".join(f"{line}\n" for line in value) if isinstance(value, list) else value
+    return PlainTextResponse(text, media_type="application/text")
+
+
+def _camel(value: Any) -> Any:
+    """The keys as Google writes them in JSON; the names of attributes are the user's and stay."""
+    if isinstance(value, list):
+        return [_camel(entry) for entry in value]
+    if not isinstance(value, dict):
+        return value
+    camel = {}
+    for key, entry in value.items():
+        first, *rest = str(key).split("-")
+        keep = "attributes" in str(key)
+        name = key if "@" in str(key) else first + "".join(word.capitalize() for word in rest)
+        camel[name] = entry if keep else _camel(entry)
+    return camel

@@ -1,0 +1,236 @@
+"""What is a VM here? A folder, an address with SSH and metadata servers on it, and processes that really run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import shutil
+import subprocess
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import asyncssh
+
+from infra.localcloud.account.tokens import Tokens
+from infra.localcloud.clock import CloudClock
+from infra.localcloud.http.listeners import HttpServer, bind
+from infra.localcloud.store import Document, Store
+from infra.localcloud.vm import processes
+from infra.localcloud.vm.metadata import MetadataApp
+from infra.localcloud.vm.ssh import SshDoor
+
+log = logging.getLogger("localcloud")
+_ADDRESSES = 250 * 250
+
+
+@dataclass(frozen=True)
+class VmSpec:
+    """What a VM is made from. `owner` is (collection, name) of its node or instance document in the store."""
+
+    owner: tuple[str, str]
+    worker: int
+    hostname: str
+    zone: str
+    machine_type: str
+    image: str
+    stand_in: str
+    external_ip: bool
+    attributes: dict[str, str]
+
+
+@dataclass(frozen=True)
+class CloudAccess:
+    """How a VM reaches the cloud's APIs: what its processes get in their environment."""
+
+    project: str
+    proxy_url: str
+    ca_pem: Path
+    ssh_port: int
+    metadata_port: int
+
+
+class VmRuntime:
+    """Creates, boots, halts and destroys VMs. Documents say what should run; a restarted cloud brings it back."""
+
+    def __init__(self, store: Store, clock: CloudClock, tokens: Tokens, folder: Path, access: CloudAccess) -> None:
+        self._store = store
+        self._clock = clock
+        self._tokens = tokens
+        self._folder = folder
+        self._access = access
+        self._doors: dict[str, tuple[SshDoor, HttpServer]] = {}
+        self._scripts: dict[str, subprocess.Popen[bytes]] = {}
+
+    def create(self, spec: VmSpec) -> str:
+        """Give a VM an id and an address; nothing runs yet."""
+        vm_id = str(4 * 10**18 + secrets.randbelow(10**18))
+        vm = {**asdict(spec), "id": vm_id, "address": self._next_address(), "running": False, "guest": {}}
+        self._store.put("vms", vm_id, vm)
+        return vm_id
+
+    def get(self, vm_id: str) -> Document:
+        """The VM's document. Raises KeyError when it is gone."""
+        vm = self._store.get("vms", vm_id)
+        if vm is None:
+            raise KeyError(vm_id)
+        return vm
+
+    def count(self) -> int:
+        """How many VMs exist, running or not."""
+        return len(self._store.list("vms"))
+
+    def startup_log(self, vm_id: str) -> str:
+        """What the startup script has printed."""
+        path = self._folder / vm_id / "startup.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    async def boot(self, vm_id: str) -> None:
+        """Bring it up: SSH and metadata answer, host keys are published, the startup script runs. Once per start."""
+        vm = self.get(vm_id)
+        if vm["running"]:
+            return
+        folder = self._folder / vm_id
+        processes.make_folder(folder)
+        keys = _host_keys(folder)
+        vm["guest"] = {**vm["guest"], **{f"hostkeys/{name}": value for name, value in keys.items()}}
+        vm["running"] = True
+        self._store.put("vms", vm_id, vm)
+        await self._open(vm)
+        self._start_script(vm)
+
+    async def resume(self) -> None:
+        """After a restart of the cloud: the VMs' processes are still there, their doors are opened again.
+
+        What a crash left half done is finished: VMs that nobody owns go, those of stopped machines are halted.
+        """
+        for vm_id, vm in self._store.list("vms"):
+            owner = self._store.get(*vm["owner"])
+            if owner is None or vm_id not in (*owner.get("vms", []), owner.get("vm")):
+                await self.destroy(vm_id)
+            elif {owner["resource"].get("state"), owner["resource"].get("status")} & {"PREEMPTED", "TERMINATED"}:
+                await self.halt(vm_id)
+            elif vm["running"]:
+                try:
+                    await self._open(vm)
+                except OSError:  # The others can be reached; this one can still be deleted.
+                    log.exception("vm %s cannot be reached", vm_id)
+
+    async def halt(self, vm_id: str) -> None:
+        """Power off: connections close and every process ends; the disk stays."""
+        vm = self.get(vm_id)
+        await self._close(vm_id)
+        ended = await asyncio.to_thread(processes.end_all, vm_id)
+        log.info("vm %s halted, %d processes ended", vm_id, ended)
+        self._tokens.revoke_vm(vm_id)
+        self._store.put("vms", vm_id, {**vm, "running": False})
+
+    async def destroy(self, vm_id: str) -> None:
+        """Halt it and forget it, disk included. No error when it is gone already."""
+        if self._store.get("vms", vm_id) is None:
+            return
+        await self.halt(vm_id)
+        await asyncio.to_thread(shutil.rmtree, self._folder / vm_id, ignore_errors=True)
+        self._store.delete("vms", vm_id)
+
+    def reap(self) -> None:
+        """Note the exit status of startup scripts that have ended."""
+        for vm_id, child in list(self._scripts.items()):
+            code = child.poll()
+            if code is None:
+                continue
+            del self._scripts[vm_id]
+            path = self._folder / vm_id / "startup.log"
+            if path.exists():
+                with path.open("a") as output:
+                    output.write(f"startup-script exit status {code}\n")
+
+    async def close(self) -> None:
+        """The cloud stops, the VMs' processes go on."""
+        for vm_id in list(self._doors):
+            await self._close(vm_id)
+
+    def environment(self, vm: Document, user: str) -> dict[str, str]:
+        """What every process of the VM sees."""
+        ca_pem, proxy = str(self._access.ca_pem), self._access.proxy_url
+        direct = f"localhost,127.0.0.1,{vm['address']},127.0.0.0/8,metadata.google.internal,169.254.169.254"
+        cloud = {
+            "GCE_METADATA_HOST": f"{vm['address']}:{self._access.metadata_port}",
+            "https_proxy": proxy,
+            "HTTPS_PROXY": proxy,
+            "no_proxy": direct,
+            "NO_PROXY": direct,
+            "CURL_CA_BUNDLE": ca_pem,
+            "SSL_CERT_FILE": ca_pem,
+            "REQUESTS_CA_BUNDLE": ca_pem,
+        }
+        if vm["stand_in"]:
+            cloud["TRAINER_STAND_IN"] = vm["stand_in"]
+        return processes.environment(self._folder / vm["id"], vm["id"], user, cloud)
+
+    async def _open(self, vm: Document) -> None:
+        metadata = MetadataApp(vm["id"], self._access.project, self._store, self._clock, self._tokens)
+        server = HttpServer(metadata, bind(vm["address"], self._access.metadata_port))
+        await server.start()
+        door = SshDoor(vm["id"], self._folder / vm["id"], self._store, self._clock, self.environment)
+        await door.open(vm["address"], self._access.ssh_port)
+        self._doors[vm["id"]] = (door, server)
+
+    async def _close(self, vm_id: str) -> None:
+        opened = self._doors.pop(vm_id, None)
+        if opened is not None:
+            door, server = opened
+            await door.close()
+            await server.stop()
+
+    def _start_script(self, vm: Document) -> None:
+        """Run `startup-script`. Its output goes to a file and it gets no pipe of ours: it outlives the cloud's process.
+
+        A plain Popen, since asyncio kills its children when the loop ends.
+        """
+        owner = self._store.get(*vm["owner"]) or {}
+        script = owner.get("metadata", {}).get("startup-script", "")
+        if not script:
+            return
+        folder = self._folder / vm["id"]
+        path = folder / "startup-script"
+        path.write_text(script)
+        path.chmod(0o755)
+        argv = [str(path)] if script.startswith("#!") else [processes.SHELL, str(path)]
+        with (folder / "startup.log").open("ab") as output:
+            try:
+                child = subprocess.Popen(
+                    argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                    env=self.environment(vm, "root"), cwd=folder / "home", start_new_session=True,
+                )  # fmt: skip
+            except OSError as cause:  # A shebang that names nothing: the VM runs all the same, as at Google.
+                output.write(f"startup-script cannot be started: {cause}\n".encode())
+                return
+        self._scripts[vm["id"]] = child
+
+    def _next_address(self) -> str:
+        """127.77.x.y, free in this cloud. Clouds side by side start at different places, so they seldom meet."""
+        base = self._store.get("counters", "address_base")
+        if base is None:
+            base = {"number": secrets.randbelow(_ADDRESSES)}
+            self._store.put("counters", "address_base", base)
+        taken = {vm["address"] for _, vm in self._store.list("vms")}
+        while True:
+            number = (base["number"] + self._store.next_number("addresses")) % _ADDRESSES
+            address = f"127.77.{number // 250}.{number % 250 + 2}"
+            if address not in taken:
+                return address
+
+
+def _host_keys(folder: Path) -> dict[str, str]:
+    """Make the host keys at the first boot. Returns {algorithm: base64 public key}, as guest attributes show them."""
+    published = {}
+    for algorithm in ("ssh-ed25519", "ecdsa-sha2-nistp256"):
+        path = folder / f"host_{algorithm}"
+        if not path.exists():
+            key = asyncssh.generate_private_key(algorithm)
+            key.write_private_key(path)
+            path.chmod(0o600)
+        words = asyncssh.read_private_key(path).export_public_key().decode().split()
+        published[algorithm] = words[1]
+    return published

@@ -1,0 +1,1 @@
+"""The commands, one file each; each is imported when it is called."""

@@ -1,0 +1,79 @@
+"""`orchestrate accelerators`: what can be rented, where, at what price?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from orchestrator.cli import output
+from orchestrator.domain.host_address import FORM
+
+if TYPE_CHECKING:
+    from orchestrator.cli.views.offers import Offer
+
+COLUMNS = ("name", "title", "replicas", "GiB", "TFLOP/s", "cheapest zone", "zones", "USD/h", "spot", "price")
+FIGURES = ("replicas", "GiB", "TFLOP/s", "zones", "USD/h", "spot")
+
+
+@click.command()
+@click.option("--region", help="Only offers in this region, as us-central1.")
+@click.option("--zone", help="Only offers in this zone, as us-central1-a.")
+@click.option("--spot", is_flag=True, help="Only spot offers, the cheapest spot price first.")
+@click.option("--refresh", is_flag=True, help="Fetch today's prices from the Billing Catalog first, show what changed.")
+@output.json_option
+def accelerators(region: str | None, zone: str | None, spot: bool, refresh: bool, as_json: bool) -> None:
+    """List accelerator types with memory and peak of one chip, and the cheapest zone with the whole VM's price.
+
+    \b
+    Examples:
+      orchestrate accelerators
+      orchestrate accelerators --region us-central1 --spot
+      orchestrate accelerators --refresh
+    """
+    from orchestrator.bootstrap import SystemClock
+    from orchestrator.cli.views.offers import found_offers
+
+    with output.opened(as_json=as_json, without_ledger=True) as project:
+        refreshed = None
+        if refresh:
+            from orchestrator.cli.price_refresh import refresh_prices
+
+            refreshed = refresh_prices(project, as_json=as_json)
+        found = found_offers(project.prices(SystemClock().now()).of_any_age, region=region, zone=zone, spot=spot)
+    if as_json:
+        listed = {"accelerators": [offer.to_json() for offer in found]}
+        output.print_json(listed if refreshed is None else {**listed, "refresh": refreshed})
+        return
+    table = output.table("", COLUMNS, FIGURES)
+    for offer in found:
+        table.add_row(*_cells(offer))
+    output.print_table(table)
+    sources = sorted({name for offer in found for name in offer.sources})
+    output.say(
+        "GiB, TFLOP/s: memory and dense peak (TPU bf16, GPU fp16) of one chip or GPU; no USD/h: rented as spot only"
+    )
+    flex_start = [offer.item.name for offer in found if offer.item.flex_start_zones]
+    if flex_start:
+        output.say(f"--flex-start: {', '.join(flex_start)} (--json lists their zones)")
+    output.say(f"not rented, and so not listed: a machine of your own, over SSH: --accel {FORM}")
+    output.say(
+        "USD/h and spot: the whole VM with disk and address; price: its kind (a dated list, or live from the Billing "
+        f"Catalog) and date; from {'; '.join(sources)}"
+    )
+
+
+def _cells(offer: Offer) -> list[str]:
+    item, best = offer.item, offer.zones[0]
+    return [
+        item.name,
+        item.title.replace("NVIDIA ", ""),
+        str(item.replicas),
+        str(item.memory_gib),
+        f"{item.peak_tflops:g}",
+        best.zone,
+        str(len(offer.zones)),
+        "-" if item.spot_only else f"{best.on_demand.usd_per_hour:.3f}",
+        "-" if best.spot is None else f"{best.spot.usd_per_hour:.3f}",
+        f"{best.on_demand.kind} {best.on_demand.as_of}",
+    ]

@@ -1,0 +1,35 @@
+"""`orchestrate attach`: go on with runs after a crash, a closed laptop, or --detach."""
+
+from __future__ import annotations
+
+import click
+
+from orchestrator.cli import output
+
+
+@click.command()
+@click.argument("runs", nargs=-1, metavar="[RUN..]")
+@output.json_option
+def attach(runs: tuple[str, ...], as_json: bool) -> int:
+    """Follow runs to their end from whatever stage the ledger says. Default: all unfinished runs.
+
+    Ctrl-C stops the runs that this command has taken up, as in `launch`. Those that another orchestrate process drives,
+    as after `launch --detach`, are only watched, and go on.
+
+    \b
+    Example:
+      orchestrate attach r-7k2m9x
+    """
+    from orchestrator.bootstrap import connect
+    from orchestrator.cli import run_driver
+    from orchestrator.domain.runs import Stage
+
+    with output.opened(as_json=as_json) as project, run_driver.stopping() as stop:
+        chosen = [project.ledger.run(run) for run in runs] or [
+            run for run in project.ledger.runs() if run.stage is not Stage.DONE
+        ]
+        if not chosen and not as_json:
+            output.say("nothing to attach to: every run is done")
+        services = connect(project, stop, chosen)
+        driven = run_driver.drive(services, chosen, stop, quiet=as_json) if chosen else []
+        return run_driver.conclude(services, driven, as_json=as_json)

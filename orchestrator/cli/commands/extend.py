@@ -1,0 +1,70 @@
+"""`orchestrate extend`: more time for a run that will not be done by its deadline."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+import click
+
+from orchestrator.cli import options, output
+
+if TYPE_CHECKING:
+    from orchestrator.planning.extend import Extension
+
+
+@click.command()
+@click.argument("run", metavar="RUN")
+@click.option("--hours", type=options.DECIMAL, required=True, help="How many hours more, from the present deadline.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@output.json_option
+def extend(run: str, hours: Decimal, yes: bool, as_json: bool) -> int:
+    """Hold money for one more VM, on which the run goes on from its last checkpoint when its deadline has ended it.
+
+    The deadline of a VM is never moved. A run that its deadline has ended already goes on at once, and so does one that
+    no other orchestrate process drives: this one follows it to its end then. One that has not begun waits for its turn.
+
+    \b
+    Example:
+      orchestrate extend r-7k2m9x --hours 2
+    """
+    from orchestrator.bootstrap import SystemClock, connect
+    from orchestrator.cli import run_driver
+    from orchestrator.domain.runs import RunState
+    from orchestrator.planning.extend import admit_extension, plan_extension
+    from orchestrator.running.lock import run_lock
+
+    with output.opened(as_json=as_json) as project, run_driver.stopping() as stop:
+        now = SystemClock().now()
+        prices, ledger = project.prices(now), project.ledger
+        planned = plan_extension(run, hours, ledger=ledger, prices=prices, simulated=project.simulated, now=now)
+        if not as_json:
+            _show(planned)
+        if not yes and not run_driver.confirmed("Extend?", as_json=as_json):
+            return 2
+        services = connect(project, stop, [planned.run])  # without a cloud to rent from nothing is admitted
+        granted = admit_extension(planned, ledger, prices)
+        with run_lock(services.run_folder(planned.run)) as nobody_drives:
+            pass
+        if nobody_drives and planned.run.state is not RunState.PLANNED:  # else its launch, or `attach`, begins it
+            driven = run_driver.drive(services, [ledger.run(run)], stop, quiet=as_json)
+            return run_driver.conclude(services, driven, as_json=as_json)
+        if as_json:
+            output.print_json({"run": run, "attempt": granted.number, "hours": hours, "usd": granted.reserved_usd})
+        else:
+            output.say(f"granted; the orchestrate process that drives {run}, or `attach`, goes on with it")
+        return 0
+
+
+def _show(planned: Extension) -> None:
+    from orchestrator.domain.host_address import is_host
+    from orchestrator.domain.money import usd
+
+    when = "at once" if planned.begins_after is None else f"at its deadline, {planned.begins_after:%Y-%m-%d %H:%M} UTC"
+    held, credit, name = planned.attempt.reserved_usd, planned.credit.amount_usd, planned.run.spec.accelerator
+    where, cost = f"another {name} in {planned.attempt.zone}", f"at most {usd(held)}"
+    if is_host(planned.attempt.zone):
+        where, cost = name, "not rented"
+    elif credit:
+        cost += f" = {held / credit:.1%} of the {usd(credit)} credit"
+    output.say(f"{planned.run.id} goes on {when}, for {planned.hours} h at most, on {where}: {cost}")

@@ -1,0 +1,75 @@
+"""`orchestrate fetch`: are the artifacts of a run here, whole and verified?"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchestrator.cli import output
+
+if TYPE_CHECKING:
+    from orchestrator.bootstrap import Project
+    from orchestrator.running.stages.context import RunContext
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@output.json_option
+def fetch(runs: tuple[str, ...], as_json: bool) -> None:
+    """Bring the artifacts of runs from the bucket, each checked against the manifest; print where they lie.
+
+    \b
+    Example:
+      orchestrate fetch r-7k2m9x
+    """
+    with output.opened(as_json=as_json) as project:
+        _check(project, runs)
+        found = [_fetch(ctx, quiet=as_json) for ctx in _contexts(project, runs, quiet=as_json)]
+    if as_json:
+        output.print_json({"runs": found})
+    for one in () if as_json else found:
+        output.print_text(str(one["folder"]))
+
+
+def _check(project: Project, runs: tuple[str, ...]) -> None:
+    """Before any cloud is asked: the runs are known, and a VM of theirs was seen. Raises UsageError, NotFound."""
+    for run_id in runs:
+        run = project.ledger.run(run_id)
+        if not run.attempt or project.ledger.attempt(run.id, run.attempt).seen_at is None:
+            raise _nothing(run_id, f"no VM of its attempt {run.attempt} has been seen")
+
+
+def _contexts(project: Project, runs: tuple[str, ...], *, quiet: bool) -> list[RunContext]:
+    from orchestrator.bootstrap import connect
+    from orchestrator.running.stages.context import Progress, RunContext
+
+    def report(progress: Progress) -> None:
+        if not quiet:
+            output.say(f"{progress.run} {progress.accelerator}: {progress.detail}")
+
+    services = connect(project, runs=[project.ledger.run(run_id) for run_id in runs])
+    return [RunContext(services, run_id, report, threading.Event()) for run_id in dict.fromkeys(runs)]
+
+
+def _fetch(ctx: RunContext, *, quiet: bool) -> dict[str, Any]:
+    from orchestrator.running.stages.collect import pull, read_manifest
+
+    manifest = read_manifest(ctx)
+    if manifest is None:
+        raise _nothing(ctx.run_id, f"there is no manifest in {ctx.services.store.url(ctx.bucket)}/{ctx.results}")
+    record = pull(ctx, manifest)
+    if record is not None:
+        ctx.services.ledger.update_run(ctx.run_id, record=str(record))
+    folder: Path = ctx.folder / f"a{manifest.attempt}"
+    if not quiet:
+        output.say(f"{ctx.run_id}: {len(manifest.files)} files verified" + ("" if record else ", no record among them"))
+    return {"run": ctx.run_id, "folder": folder, "files": len(manifest.files), "record": record}
+
+
+def _nothing(run_id: str, why: str) -> Exception:
+    from orchestrator.errors import NotFound
+
+    return NotFound(f"run {run_id} has no artifacts yet: {why}", f"`orchestrate status {run_id}` says how it stands")

@@ -1,0 +1,70 @@
+"""`orchestrate init`: which project, which zones, and how much credit?"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import click
+
+from orchestrator.cli import options, output
+
+
+@click.command()
+@click.option("--project", required=True, help="The Google Cloud project's id.")
+@click.option("--zone", "zones", type=options.LIST, default=(), help="Zones in order of preference. Default: any.")
+@click.option("--credit", type=options.DECIMAL, required=True, help="The whole credit in USD, as 300.")
+@click.option("--expires", type=click.DateTime(["%Y-%m-%d"]), metavar="DATE", help="Its last day, as 2027-01-31.")
+@click.option("--spent", type=options.DECIMAL, help="USD of it spent already.")
+@output.json_option
+def init(project: str, zones: tuple[str, ...], credit: Decimal, as_json: bool, **told: Any) -> None:
+    """Write orchestrate.toml here and state the credit. A file that is there is left alone.
+
+    \b
+    Example:
+      orchestrate init --project my-project --zone us-central1-a,us-central1-b --credit 300 --expires 2027-01-31
+    """
+    from orchestrator.bootstrap import SystemClock
+    from orchestrator.cli.views.budget import checked_credit
+    from orchestrator.cli.views.offers import check_zone
+
+    for zone in zones:
+        check_zone(zone)
+    expires: datetime | None = told["expires"]
+    stated = checked_credit(credit, expires and expires.date(), told["spent"], None, SystemClock().now())
+    path = _written(Path.cwd(), project, zones)
+    with output.opened(as_json=as_json) as opened:
+        opened.ledger.set_credit(stated)
+    if as_json:
+        output.print_json({"file": str(path), "project": project, "credit_usd": stated.amount_usd})
+    else:
+        output.print_text(str(path))
+        output.say("next: `orchestrate doctor` asks whether this account can do it")
+
+
+def _written(folder: Path, project: str, zones: tuple[str, ...]) -> Path:
+    """The new configuration, which can be read. Raises UsageError, and then there is none."""
+    from orchestrator.config import FILE_NAME, load_config
+    from orchestrator.errors import UsageError
+
+    path = folder / FILE_NAME
+    listed = ", ".join(f'"{zone}"' for zone in zones)
+    text = f'project = "{project}"\n' + (f"zones = [{listed}]\n" if zones else "")
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as cause:
+        raise UsageError(f"{path} is there already", "edit it; `orchestrate budget set` states the credit") from cause
+    except OSError as cause:
+        with suppress(OSError):
+            path.unlink()  # half of it, on a full disk
+        raise UsageError(f"{path} cannot be written: {cause.strerror}", "go to a folder that takes files") from cause
+    try:
+        load_config(folder, {})
+    except UsageError:
+        path.unlink()
+        raise
+    return path

@@ -1,0 +1,201 @@
+"""`orchestrate launch`: the main job."""
+
+from __future__ import annotations
+
+import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchestrator.cli import options, output
+from orchestrator.cli.experiment_file import ExperimentFile, reductions, take_from_file
+from orchestrator.errors import UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.bootstrap import Project
+    from orchestrator.planning.launch import LaunchFlags, Plan
+
+
+@click.command()
+@click.argument(
+    "file",
+    required=False,
+    is_eager=True,
+    callback=take_from_file,
+    metavar="[FILE.toml]",
+    type=click.Path(path_type=Path, dir_okay=False),
+)
+@options.accel_option
+@options.workload_option
+@options.epochs_option
+@click.option(
+    "--batch-size", "batch_sizes", type=options.INTS, default=(), help="Global batch; N or N,M,... for a sweep."
+)
+@click.option("--data-size", "data_sizes", type=options.INTS, default=(), help="Training samples; N or N,M,...")
+@click.option(
+    "--repeats", type=options.WholeNumber(1, 20), default=1, show_default=True, help="Runs of each combination."
+)
+@click.option("--seed", type=options.WholeNumber(0, 2**31 - 1), default=0, show_default=True)
+@click.option(
+    "--learning-rate",
+    type=click.FloatRange(0, 10, min_open=True),
+    help="Used as it is for any batch. Default: the workload's own.",
+)
+@click.option(
+    "--data", type=click.Path(path_type=Path), help="Folder of idx files, photos or clips by class. Default: a sample."
+)
+@click.option(
+    "--image-size",
+    type=options.WholeNumber(8, 4096),
+    help="Side of photos and clips, in pixels. Default: the workload's.",
+)
+@click.option(
+    "--cache",
+    type=click.Choice(("auto", "device", "memory", "disk", "none")),
+    default="auto",
+    show_default=True,
+    help="Where samples are kept; none: streamed from the bucket in every epoch.",
+)
+@options.max_hours_option
+@click.option("--max-usd", type=options.DECIMAL, help="Cap for this launch, beside the credit.")
+@click.option(
+    "--max-attempts",
+    type=options.WholeNumber(1, 10),
+    default=2,
+    show_default=True,
+    help="VMs per run, if preempted.",
+)
+@click.option(
+    "--checkpoint-every",
+    metavar="N[steps]|none",
+    help="Epochs, or steps, between checkpoints in the bucket. Default: 1 with --spot, else none.",
+)
+@options.spot_option
+@options.flex_start_option
+@options.zones_option
+@click.option(
+    "--early-stop/--no-early-stop",
+    default=True,
+    show_default=True,
+    help="With repeats: rent no further ones once the verdict of every pairing stands.",
+)
+@click.option("--run-by-run", is_flag=True, help="Hold money for each run when its turn comes, not for all at once.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--detach", is_flag=True, help="Return at once; `attach` follows, `status` and `logs` look.")
+@click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
+@output.json_option
+@click.pass_context
+def launch(
+    ctx: click.Context,
+    /,
+    file: ExperimentFile | None,
+    as_json: bool,
+    yes: bool,
+    dry_run: bool,
+    detach: bool,
+    max_hours: Decimal | None,
+    zones: tuple[str, ...],
+    **typed: Any,
+) -> int:
+    """Rent, train, collect, tear down, compare. A file says what flags say; flags go before it.
+
+    \b
+    Examples:
+      orchestrate launch --accel v3-8 --workload mnist-mlp --epochs 2 --yes
+      orchestrate launch --accel v3-8,t4 --batch-size 256,512 --max-hours 0.5 --dry-run
+      orchestrate launch examples/W3.toml --repeats 5
+    """
+    from orchestrator.cli import run_driver
+    from orchestrator.cli.views.plan import plan_json, show_plan
+    from orchestrator.planning.launch import LaunchFlags
+
+    provisioning = options.take_provisioning(typed)
+    with output.opened(as_json=as_json) as project:
+        if file is not None:
+            _introduce(ctx, file, has_data=typed["data"] is not None, quiet=as_json)
+        flags = LaunchFlags(
+            **typed,
+            provisioning=provisioning,
+            max_hours=project.config.max_hours if max_hours is None else max_hours,
+            zones=zones or project.config.zones,
+        )
+        plan = _plan(project, flags)
+        if not as_json:
+            show_plan(plan, items=dry_run)
+        if dry_run:
+            if as_json:
+                output.print_json(plan_json(plan))
+            return 0
+        if not yes and not run_driver.confirmed("Launch?", as_json=as_json):
+            return 2
+        return _detach(project, plan, as_json=as_json) if detach else _run(project, plan, as_json=as_json)
+
+
+def _introduce(ctx: click.Context, file: ExperimentFile, *, has_data: bool, quiet: bool) -> None:
+    """Say what the file is about and what is smaller on the local cloud. Raises UsageError without its data."""
+    if file.needs_data and not has_data:
+        raise UsageError(f"--data: {file.path.name} needs a data set of yours", file.needs_data)
+    smaller = reductions(ctx, file)
+    for line in () if quiet else (file.about, smaller and f"reduced on the local cloud: {'; '.join(smaller)}"):
+        if line:
+            output.say(f"{file.path.name}: {line}")
+
+
+def _plan(project: Project, flags: LaunchFlags) -> Plan:
+    from orchestrator.bootstrap import SystemClock
+    from orchestrator.planning.launch import make_plan
+
+    now = SystemClock().now()
+    with output.stderr().status("reading the data set") as line:  # silent without a terminal
+        return make_plan(
+            flags,
+            ledger=project.ledger,
+            prices=project.prices(now),
+            simulated=project.simulated,
+            home=project.home,
+            now=now,
+            argv=sys.argv[1:],
+            progress=lambda done, total: line.update(f"converting the data set: {done:,} of {total:,} samples"),
+        )
+
+
+def _run(project: Project, plan: Plan, *, as_json: bool) -> int:
+    from orchestrator.bootstrap import connect
+    from orchestrator.cli import run_driver
+    from orchestrator.running.pipeline import check_hosts
+
+    with run_driver.stopping() as stop:
+        services = connect(project, stop, plan.runs)
+        check_hosts(services, plan.runs)
+        project.ledger.admit(plan.experiment, plan.runs, plan.admitted, plan.credit)
+        runs = run_driver.drive(services, plan.runs, stop, quiet=as_json)
+        return run_driver.conclude(services, runs, as_json=as_json, experiment=plan.experiment.id)
+
+
+def _detach(project: Project, plan: Plan, *, as_json: bool) -> int:
+    """Admit the launch and leave the driving to an `attach` of its own, which outlives this terminal."""
+    import subprocess
+
+    from orchestrator.bootstrap import connect
+    from orchestrator.running.pipeline import check_hosts
+
+    check_hosts(connect(project, runs=plan.runs), plan.runs)  # without anything to train on nothing is admitted
+    project.ledger.admit(plan.experiment, plan.runs, plan.admitted, plan.credit)
+    names = [run.id for run in plan.runs]
+    log_path = project.home / "experiments" / plan.experiment.id / "attach.log"
+    log_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with log_path.open("wb") as log:
+        subprocess.Popen(
+            [sys.executable, "-m", "orchestrator", "attach", *names],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    if as_json:
+        output.print_json({"experiment": plan.experiment.id, "runs": [{"run": name} for name in names]})
+    else:
+        output.say(f"launched {', '.join(names)}; `orchestrate status` and `orchestrate logs -f {names[0]}` look at it")
+    return 0

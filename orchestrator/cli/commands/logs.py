@@ -1,0 +1,77 @@
+"""`orchestrate logs`: what does the trainer of a run say?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from orchestrator.cli import output
+
+if TYPE_CHECKING:
+    from orchestrator.bootstrap import Project
+
+POLL_S = 1.0
+
+
+@click.command()
+@click.argument("run", metavar="RUN")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the run is done or Ctrl-C.")
+@output.json_option
+def logs(run: str, follow: bool, as_json: bool) -> None:
+    """Print the trainer's log of a run's latest attempt, without control characters.
+
+    It is read from this machine, or else from the bucket.
+
+    \b
+    Examples:
+      orchestrate logs r-7k2m9x
+      orchestrate logs -f r-7k2m9x
+    """
+    from orchestrator.cli.log_source import LogSource
+    from orchestrator.cli.views.text import plain
+
+    if follow and as_json:
+        raise click.UsageError("--follow does not go with --json")
+    with output.opened(as_json=as_json) as project:
+        if follow:
+            _follow(project, run)
+            return
+        asked = project.ledger.run(run)
+        log = plain(LogSource(project).read(asked).decode("utf-8", "replace"))
+        if as_json:
+            output.print_json({"run": run, "attempt": asked.attempt, "log": log})
+        elif log:
+            output.print_text(log.removesuffix("\n"))
+
+
+def _follow(project: Project, run_id: str) -> None:
+    """Print whole lines as they come; a new attempt begins a new log."""
+    from orchestrator.bootstrap import SystemClock
+    from orchestrator.cli.log_source import LogSource
+    from orchestrator.cli.views.text import plain
+    from orchestrator.domain.runs import Stage
+    from orchestrator.errors import NotFound, Unavailable
+
+    shown, attempt, clock, source = 0, 0, SystemClock(), LogSource(project)
+    while True:
+        run = project.ledger.run(run_id)
+        if run.attempt != attempt:
+            shown, attempt = 0, run.attempt
+            output.say(f"log of {run_id}, attempt {attempt}")
+        done = run.stage is Stage.DONE
+        try:
+            text = source.read(run)
+        except (NotFound, Unavailable) as cause:
+            if done:
+                raise
+            text = b""
+            if isinstance(cause, Unavailable):
+                output.say(f"{cause.sentence}; trying again")
+        end = len(text) if done else text.rfind(b"\n") + 1
+        if end > shown:
+            output.print_text(plain(text[shown:end].decode("utf-8", "replace")).removesuffix("\n"))
+            shown = end
+        if done:
+            return
+        clock.sleep(POLL_S)

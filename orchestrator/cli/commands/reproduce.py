@@ -1,0 +1,49 @@
+"""`orchestrate reproduce`: the published experiments again, each with one command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from orchestrator.cli import output
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    epilog="Every flag of `launch` goes after the name, before what the file says: --yes, --dry-run, --repeats 5 ...",
+)
+@click.argument("name", required=False)
+@click.argument("flags", nargs=-1, type=click.UNPROCESSED, metavar="[FLAGS OF LAUNCH]...")
+@output.json_option
+def reproduce(name: str | None, flags: tuple[str, ...], as_json: bool) -> int:
+    """Launch a published experiment; without a name: list them. At reduced size on the local cloud.
+
+    \b
+    Examples:
+      orchestrate reproduce
+      orchestrate reproduce W3 --dry-run
+      orchestrate reproduce W1 --data ./dogs-vs-cats --yes
+    """
+    from orchestrator.cli.experiment_file import read_file
+    from orchestrator.errors import UsageError
+
+    files = {path.stem: path for path in sorted(EXAMPLES.glob("*.toml"))}
+    if name is None:
+        about = {known: read_file(path).about for known, path in files.items()}
+        if as_json:
+            output.print_json({"experiments": [{"name": known, "about": text} for known, text in about.items()]})
+        for known, text in () if as_json else about.items():
+            output.print_text(f"{known:<4} {text}")
+        return 0
+    path = next((path for known, path in files.items() if known.lower() == name.lower()), None)
+    if path is None:
+        first = "the name goes before the flags; " if name.startswith("-") else ""
+        raise UsageError(f"no published experiment is called {name!r}", f"{first}there are {', '.join(files)}")
+    from orchestrator.cli.commands.launch import launch
+
+    words = [str(path), *flags, *(["--json"] if as_json else [])]
+    ended: int = launch.main(words, prog_name=f"orchestrate reproduce {path.stem}", standalone_mode=False)
+    return ended

@@ -1,0 +1,80 @@
+"""`orchestrate status`: what runs, where, since when, at what cost?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from orchestrator.cli import output
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from orchestrator.bootstrap import Project
+
+WATCH_INTERVAL_S = 2.0
+
+
+@click.command()
+@click.argument("runs", nargs=-1, metavar="[RUN]...")
+@click.option("--watch", is_flag=True, help="Show it again and again until Ctrl-C.")
+@output.json_option
+def status(runs: tuple[str, ...], watch: bool, as_json: bool) -> None:
+    """Show experiments and runs, the unfinished first; with RUN also what happened to it. Times are UTC.
+
+    \b
+    Examples:
+      orchestrate status --watch
+      orchestrate status r-7k2m9x
+    """
+    if watch and as_json:
+        raise click.UsageError("--watch does not go with --json; ask again as often as you like")
+    from orchestrator.cli.views.status import local_cloud_missing, say_undriven
+
+    with output.opened(as_json=as_json) as project:
+        if as_json:
+            _print_json(project, runs)
+            return
+        if watch:
+            _watch(project, runs)
+        output.stdout().print(_view(project, runs))
+        local_cloud_missing(project)
+        say_undriven(project)
+
+
+def _view(project: Project, runs: tuple[str, ...]) -> RenderableType:
+    from orchestrator.bootstrap import SystemClock
+    from orchestrator.cli.views.run_status import experiments_with_runs
+    from orchestrator.cli.views.status import status_view
+
+    now, width = SystemClock().now(), output.stdout().width
+    return status_view(experiments_with_runs(project.ledger, set(runs), now), width, events=bool(runs))
+
+
+def _watch(project: Project, runs: tuple[str, ...]) -> None:
+    from rich.live import Live
+
+    from orchestrator.bootstrap import SystemClock
+
+    console = output.stdout()
+    while not console.is_terminal:  # plain tables, one below the other, and not so many of them
+        console.print(_view(project, runs))
+        SystemClock().sleep(WATCH_INTERVAL_S * 5)
+    with Live(_view(project, runs), console=console, auto_refresh=False) as live:
+        while True:
+            SystemClock().sleep(WATCH_INTERVAL_S)
+            live.update(_view(project, runs), refresh=True)
+
+
+def _print_json(project: Project, runs: tuple[str, ...]) -> None:
+    from orchestrator.bootstrap import SystemClock, local_cloud
+    from orchestrator.cli.views.run_status import experiments_with_runs
+
+    found = experiments_with_runs(project.ledger, set(runs), SystemClock().now())
+    listed = [
+        {"id": one.id, "created_at": one.created_at, "runs": [run.to_json(with_events=bool(runs)) for run in its]}
+        for one, its in found
+    ]
+    running = local_cloud(project, start=False) is not None if project.simulated else None
+    output.print_json({"simulated": project.simulated, "local_cloud_running": running, "experiments": listed})

@@ -1,0 +1,1 @@
+"""How results look on a terminal, as plain lines, and as JSON."""

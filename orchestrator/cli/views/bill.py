@@ -1,0 +1,92 @@
+"""How is a billing export against the ledger shown? A line for each run, the totals, and what is to be known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from orchestrator.cli.views import text_charts
+from orchestrator.cli.views.budget import exact
+from orchestrator.domain.money import CENT, ZERO, usd
+from orchestrator.ledger.ledger import Credit, Freeze
+from orchestrator.money.bills import LAG, Comparison, Coverage, Drift
+
+NEWEST = 10
+_NOTES = {Coverage.WHOLE: "", Coverage.PARTIAL: "more may come", Coverage.OPEN: "not settled yet"}
+
+
+def comparison_json(found: Comparison, frozen: Freeze | None) -> dict[str, Any]:
+    """All of it; `kind` says that these figures were billed, not reckoned from list prices. Drift is a part of 1."""
+    return {
+        "kind": "billed",
+        "rows": found.rows,
+        "usage_starts": found.starts,
+        "usage_ends": found.ends,
+        "gross_usd": exact(found.gross_usd),
+        "credits_usd": exact(found.credits_usd),
+        "net_usd": exact(found.gross_usd + found.credits_usd),
+        "runs": [{"run": item.run, **_drift_json(item)} for item in found.runs],
+        "total": _drift_json(found.total),
+        "buckets": _drift_json(found.shared),
+        "not_ours_usd": exact(found.others_usd),
+        "frozen": None if frozen is None else {"at": frozen.at, "reason": frozen.reason},
+    }
+
+
+def _drift_json(item: Drift) -> dict[str, Any]:
+    return {
+        "ledger_usd": exact(item.counted_usd),
+        "billed_usd": exact(item.billed_usd),
+        "drift": None if item.ratio is None else exact(round(item.ratio, 6)),
+        "coverage": item.coverage.value,
+        "over": item.is_over,
+        "under": item.is_under,
+    }
+
+
+def comparison_lines(found: Comparison, fits: int, *, everything: bool) -> Iterator[str]:
+    """Gross, credits and net; then the runs, those that drift first; then what is not a run's."""
+    yield f"usage from {found.starts:%Y-%m-%d %H:%M} to {found.ends:%Y-%m-%d %H:%M} UTC"
+    net = found.gross_usd + found.credits_usd
+    yield f"billed, gross {usd(found.gross_usd)}; credits {usd(found.credits_usd)}; net {usd(net)}"
+    yield ""
+    drifting = [item for item in found.runs if item.is_over or item.is_under]
+    newest = [item for item in reversed(found.runs) if item not in drifting]
+    shown = [*drifting, *newest] if everything else [*drifting, *newest][: max(NEWEST, len(drifting))]
+    rows = [_cells(item.run, item) for item in shown]
+    whole = [item for item in found.runs if item.coverage is Coverage.WHOLE]
+    rows.append(_cells(f"all {len(whole)} whole runs", found.total))
+    if found.shared.billed_usd:
+        rows.append(_cells("buckets of ours", found.shared))
+    rows.append(("not ours", "", usd(found.others_usd), "", "eats the same credit"))
+    names = ("run", "ledger", "billed", "drift", "")
+    yield from text_charts.columns("the ledger against the bill", names, rows, names[1:4], fits)
+    if len(shown) < len(found.runs):
+        yield f"{len(shown)} of {len(found.runs)} runs; --all shows all"
+
+
+def _cells(name: str, item: Drift) -> tuple[str, ...]:
+    mark = "OVER" if item.is_over else "under" if item.is_under else ""
+    ratio = "" if item.ratio is None or item.coverage is Coverage.OPEN else f"{item.ratio:+.1%}"
+    note = _NOTES[item.coverage] if item.run != "" else "storage is counted for 30 days at once"
+    return name, usd(item.counted_usd), usd(item.billed_usd), ratio, "; ".join(filter(None, (mark, note)))
+
+
+def warnings(found: Comparison, credit: Credit | None) -> Iterator[str]:
+    """What a user is to know about these figures."""
+    if any(item.coverage is Coverage.PARTIAL for item in found.runs):
+        hours = int(LAG.total_seconds() // 3600)
+        yield f"note: rows of the last {hours} h may still come; import again then"
+    under = [item for item in found.runs if item.is_under]
+    if under:
+        less = sum((item.counted_usd - item.billed_usd for item in under), ZERO)
+        yield (
+            f"note: {len(under)} run(s) were billed more than 2 % below the ledger ({usd(less)} in all): it counts "
+            "from the last look before a VM ran to the proof that it is gone, so that it never counts too little"
+        )
+    stated = ZERO if credit is None else credit.spent_before_usd
+    if found.others_usd > stated + CENT:
+        yield (
+            f"warning: {usd(found.others_usd)} was billed for what is not of this ledger, but {usd(stated)} is stated "
+            "as spent before or outside this tool: state it with `orchestrate budget set --credit .. --spent ..`"
+        )

@@ -1,0 +1,169 @@
+"""How is the budget shown and stated? Figures and bars for people, one object for programs, the check of a credit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from orchestrator.cli.views import text_charts
+from orchestrator.cli.views.text import moment
+from orchestrator.domain.money import CENT, ZERO, at_most, usd
+from orchestrator.errors import UsageError
+from orchestrator.ledger.ledger import Credit, Freeze
+from orchestrator.money.cost_totals import ExperimentSum, RunSum
+from orchestrator.money.guard import FREE_TRIAL_DAYS, FREE_TRIAL_USD, MoneyView
+
+MAX_CREDIT_USD = Decimal(10_000_000)
+
+
+def checked_credit(
+    amount: Decimal, expires: date | None, spent: Decimal | None, before: Credit | None, now: datetime
+) -> Credit:
+    """A statement of the credit that can be true; what is not given stays as before. Raises UsageError."""
+    starts = None
+    if before is not None:
+        if expires is None or expires == before.expires:
+            starts, expires = before.starts, before.expires
+        spent = before.spent_before_usd if spent is None else spent
+    spent = spent or ZERO
+    for flag, value in (("--credit", amount), ("--spent", spent)):
+        if value > MAX_CREDIT_USD or value != value.quantize(CENT):
+            raise UsageError(f"{flag}: {value} is not an amount in whole cents up to {MAX_CREDIT_USD}")
+    if spent > amount:
+        raise UsageError(f"--spent: {usd(spent)} is more than the credit of {usd(amount)}")
+    if expires is not None and expires < now.date():
+        raise UsageError(f"--expires: {expires} is in the past", "an expired credit pays for nothing")
+    return Credit(amount_usd=amount, starts=starts, expires=expires, spent_before_usd=spent, stated_at=now)
+
+
+def free_trial_credit(started: date | None, spent: Decimal | None, before: Credit | None, now: datetime) -> Credit:
+    """Google's free trial, begun on `started` (None: today). Raises UsageError when it has not begun or is over."""
+    first = started or now.date()
+    last = first + timedelta(days=FREE_TRIAL_DAYS - 1)
+    if first > now.date():
+        raise UsageError(f"--started: {first} is in the future")
+    if last < now.date():
+        raise UsageError(f"--started: the trial of {first} ended on {last}", "an expired credit pays for nothing")
+    stated = checked_credit(FREE_TRIAL_USD, last, spent, before, now)
+    return replace(stated, starts=first)
+
+
+def money_json(view: MoneyView, now: datetime, frozen: Freeze | None) -> dict[str, Any]:
+    """spent_usd + reserved_usd + free_usd = credit_usd, exactly; accruing_usd is a part of reserved_usd.
+
+    spent_usd = spent_before_usd + billed_more_usd + what the runs' settled attempts cost.
+    """
+    return {
+        "credit_usd": exact(view.credit_usd),
+        "expires": view.expires,
+        "days_left": days_left(view, now),
+        "spent_usd": exact(view.spent_usd),
+        "spent_before_usd": exact(view.spent_before_usd),
+        "billed_more_usd": exact(view.billed_more_usd),
+        "accruing_usd": exact(view.accruing_usd),
+        "reserved_usd": exact(view.reserved_usd),
+        "free_usd": exact(view.free_usd),
+        "burn_usd_per_hour": exact(view.burn_usd_per_hour),
+        "ends_at": view.ends_at,
+        "frozen": None if frozen is None else {"at": frozen.at, "reason": frozen.reason},
+    }
+
+
+def run_json(run: RunSum) -> dict[str, Any]:
+    """One run's money; usd is what it has cost so far, reserved_usd what its open attempts hold."""
+    return {**asdict(run), "usd": exact(run.usd), "reserved_usd": exact(run.reserved_usd)}
+
+
+def experiment_json(one: ExperimentSum) -> dict[str, Any]:
+    """One launch's money."""
+    return {**asdict(one), "usd": exact(one.usd), "reserved_usd": exact(one.reserved_usd)}
+
+
+def budget_lines(view: MoneyView, now: datetime, *, simulated: bool) -> Iterator[str]:
+    """The credit, how it is divided, and when it ends: a bar for each part."""
+    yield _line("credit", usd(view.credit_usd), "(simulated dollars)" if simulated else "")
+    yield _days_line(view, now)
+    yield _share("spent", view.spent_usd, view, "red")
+    for what, amount in (
+        ("before or outside this tool", view.spent_before_usd),
+        ("billed beyond the ledger", view.billed_more_usd),
+    ):
+        if amount and amount != view.spent_usd:
+            yield _line("", usd(amount), f"of it {what}")
+    yield _share("accruing now", view.accruing_usd, view, "magenta")
+    yield _share("reserved", view.reserved_usd, view, "yellow")
+    yield _share("free", view.free_usd, view, "green")
+    yield _line("burn rate", usd(view.burn_usd_per_hour), "an hour")
+    ways = (("at that rate", view.burn_usd_per_hour), ("by expiry", view.expires))
+    why = ", or ".join(way for way, may_be in ways if may_be)
+    end = "none in sight" if view.ends_at is None else f"{moment(view.ends_at)} UTC, {why}"
+    yield f"projected end  {end}"
+
+
+def _line(name: str, figure: str, rest: str) -> str:
+    return f"{name:<14}{figure:>12}  {rest}".rstrip()
+
+
+def _share(name: str, amount: Decimal, view: MoneyView, colour: str) -> str:
+    share = f"{amount / view.credit_usd:7.1%}" if view.credit_usd else ""
+    return _line(name, usd(amount), f"{text_charts.bar(amount, view.credit_usd, colour)}{share}")
+
+
+def _days_line(view: MoneyView, now: datetime) -> str:
+    days = days_left(view, now)
+    if view.expires is None or days is None:
+        return _line("days left", "", "no expiry stated")
+    if now.date() > view.expires:
+        return _line("days left", "0", f"EXPIRED on {view.expires}: nothing can be launched")
+    whole = max((view.expires - view.starts).days, days, 1)
+    return _line(
+        "days left", str(days), f"{text_charts.bar(Decimal(days), Decimal(whole), 'blue')}  until {view.expires}"
+    )
+
+
+def frozen_lines(frozen: Freeze) -> Iterator[str]:
+    """Why nothing can be launched, and how that ends."""
+    yield text_charts.coloured(f"FROZEN since {moment(frozen.at)} UTC: {frozen.reason}", "red")
+    yield "  next: `orchestrate budget import FILE` shows it run by run; `orchestrate budget acknowledge` goes on"
+
+
+def experiment_lines(found: Sequence[ExperimentSum], fits: int) -> Iterator[str]:
+    """Cost per experiment."""
+    names = ("experiment", "created (UTC)", "runs", "cost", "reserved", "cap")
+    rows = [
+        (
+            *(one.experiment, one.created_at[:16].replace("T", " "), str(one.runs), usd(one.usd)),
+            usd(one.reserved_usd) if one.reserved_usd else "",
+            "" if one.max_usd is None else usd(one.max_usd),
+        )
+        for one in found
+    ]
+    return text_charts.columns("cost per experiment", names, rows, ("runs", "cost", "reserved", "cap"), fits)
+
+
+def run_lines(found: Sequence[RunSum], fits: int) -> Iterator[str]:
+    """Cost per run."""
+    names = ("run", "experiment", "accelerator", "attempts", "cost", "reserved", "state")
+    rows = [
+        (
+            *(run.run, run.experiment, run.accelerator, str(run.attempts)),
+            at_most(run.usd, is_bound=run.usd_is_upper_bound),
+            usd(run.reserved_usd) if run.reserved_usd else "",
+            run.state,
+        )
+        for run in found
+    ]
+    return text_charts.columns("cost per run", names, rows, ("attempts", "cost", "reserved"), fits)
+
+
+def days_left(view: MoneyView, now: datetime) -> int | None:
+    """Whole days until the credit's last one, None when none is stated."""
+    return None if view.expires is None else max(0, (view.expires - now.date()).days)
+
+
+def exact(amount: Decimal) -> str:
+    """All digits that count, and no zeros behind them: the same amount is always the same text."""
+    return format(amount.normalize(), "f")

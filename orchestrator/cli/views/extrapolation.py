@@ -1,0 +1,254 @@
+"""How is an extrapolation asked for and shown? A plain table and sentences for people, one object for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchestrator.cli import output
+from orchestrator.domain.bottlenecks import UPLOAD_BYTES_PER_S, size_text
+from orchestrator.domain.host_address import PREFIX
+from orchestrator.domain.money import usd
+from orchestrator.domain.plan import MAX_HOURS_LIMIT
+from orchestrator.domain.scaling import CONFIDENCE
+from orchestrator.report.comparison import SIMULATED
+
+if TYPE_CHECKING:
+    from orchestrator.bootstrap import Project
+    from orchestrator.domain.claims import Claim
+    from orchestrator.money.guard import MoneyView
+    from orchestrator.planning.extrapolate import Answer, Extrapolation
+
+
+def extrapolate_and_show(
+    project: Project,
+    sweep: Sequence[str],
+    images: int | None,
+    test_images: int | None,
+    asked: Mapping[str, Any],
+    *,
+    as_json: bool,
+) -> None:
+    """Answer `estimate --images N --from ..`. Raises click's UsageError for one without the other."""
+    if not sweep:
+        raise click.UsageError("--images and --test-images need --from: a measured sweep to extrapolate from")
+    if not images:
+        raise click.UsageError("--from needs --images: how many training samples to extrapolate to")
+    from orchestrator.bootstrap import SystemClock
+    from orchestrator.money.guard import credit_or_refuse, money_view
+    from orchestrator.planning.extrapolate import ExtrapolationRequest, extrapolate
+    from orchestrator.report.sources import sources_named
+
+    now = SystemClock().now()
+    credit = credit_or_refuse(project.ledger, simulated=project.simulated, now=now)
+    money = money_view(project.ledger, credit, now)
+    found = extrapolate(
+        ExtrapolationRequest(images=images, test_images=test_images, **asked),
+        sources_named(sweep, project.ledger),
+        project.ledger,
+        project.prices(now),
+        money,
+    )
+    if as_json:
+        output.print_json(extrapolation_json(found, money))
+        return
+    for line in text(found, money):
+        output.print_text(line)
+
+
+def extrapolation_json(found: Extrapolation, money: MoneyView) -> dict[str, Any]:
+    """Seconds, bytes, USD; intervals are [low, high]; shares are of 1."""
+    return {
+        "workload": found.workload,
+        "images": found.job.images,
+        "test_images": found.job.test_images,
+        "epochs": found.job.epochs,
+        "confidence": CONFIDENCE,
+        "simulated": found.simulated,
+        "credit_usd": money.credit_usd,
+        "free_usd": money.free_usd,
+        "answers": [_answer_json(answer) for answer in found.answers],
+        "refused": [
+            {"accelerator": each.accelerator, "reason": each.reason, "next": each.hint} for each in found.refused
+        ],
+        "published_claim": found.claim
+        and {"claimed": found.claim.claimed, "quotient_h": found.claim.quotient, "faults": list(found.claim.faults)},
+        "notes": list(found.notes),
+    }
+
+
+def _answer_json(answer: Answer) -> dict[str, Any]:
+    line, cost = answer.line, answer.cost
+    return {
+        "accelerator": answer.accelerator,
+        "global_batch": answer.global_batch,
+        "runs": answer.runs,
+        "sizes": list(answer.sizes),
+        "factor": answer.factor,
+        "epoch_fixed_s": line.fixed_s,
+        "sample_s": line.sample_s,
+        "sample_interval_s": list(line.sample_interval_s),
+        "noise": line.noise,
+        "unseen_bend": line.unseen_bend,
+        "seconds": answer.seconds,
+        "interval_s": list(answer.interval_s),
+        "law_interval_s": list(answer.law_interval_s),
+        "at_least": list(answer.at_least),
+        "binds": answer.binds,
+        "slowest": answer.slowest,
+        "lacks": answer.lacks or None,
+        "peak_s": answer.peak_s,
+        "bounds": [{"name": each.name, "seconds": each.seconds, "basis": each.basis} for each in answer.bounds],
+        "places": [
+            {"name": each.name, "needed_bytes": each.needed_bytes, "there_bytes": each.there_bytes, "fits": each.fits}
+            for each in answer.places
+        ],
+        "cost": cost
+        and {
+            "zone": cost.zone,
+            "usd_per_hour": cost.usd_per_hour,
+            "usd_is_upper_bound": cost.is_bound,
+            "usd": cost.usd,
+            "interval_usd": [cost.low_usd, cost.high_usd],
+            "storage_usd": cost.storage_usd,
+            "of_credit": cost.of_credit,
+            "fits": cost.fits,
+        },
+    }
+
+
+def text(found: Extrapolation, money: MoneyView) -> Iterator[str]:
+    """The lines that people read."""
+    job = found.job
+    mark = f" ({SIMULATED})" if found.simulated else ""
+    yield (
+        f"one run of {found.workload} on {job.images:,} training and {job.test_images:,} test samples, "
+        f"{job.epochs} epochs{mark}"
+    )
+    yield from _table(found.answers)
+    for answer in found.answers:
+        yield from _sentences(answer, money)
+    for each in found.refused:
+        yield f"{each.accelerator}: refused: {each.reason}"
+        yield f"  next: {each.hint}"
+    for note in found.notes:
+        yield f"note: {note}"
+    if found.claim:
+        yield from _claim(found.claim, found.answers)
+    yield (
+        f"interval: {CONFIDENCE:.0%}, for the time of one run, if the line goes on as measured; nothing beyond the "
+        "largest size was seen"
+    )
+    stored = max((answer.places[-1].needed_bytes for answer in found.answers), default=0.0)
+    yield (
+        f"not in it: {size_text(stored)} on the way to the bucket, where they are taken to lie already; on a line of "
+        f"1 Gbit/s that is {_duration(stored / UPLOAD_BYTES_PER_S)}"
+    )
+    if found.simulated:
+        yield "simulated: measured on the local cloud, whose devices are CPUs; speeds, times and costs mean nothing"
+
+
+_HEADS = ("accelerator", "runs", "hours", "interval", "USD", "interval", "of credit", "binds")
+
+
+def _table(answers: Sequence[Answer]) -> Iterator[str]:
+    rows = [_HEADS, *(_cells(answer) for answer in answers)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADS))]
+    for row in rows:
+        cells = [
+            cell.ljust(width) if n in (0, len(_HEADS) - 1) else cell.rjust(width)
+            for n, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  " + "  ".join(cells).rstrip()
+
+
+def _cells(answer: Answer) -> tuple[str, ...]:
+    cost = answer.cost
+    more = " or more" if answer.at_least else ""
+    money = ("unknown", "-", "-")
+    if cost:
+        share = "-" if cost.of_credit is None else f"{cost.of_credit:,.{0 if cost.of_credit > 1 else 1}%}"
+        money = (_dollars(cost.usd), f"{_dollars(cost.low_usd)} to {_dollars(cost.high_usd)}{more}", share)
+    return (
+        answer.accelerator,
+        str(answer.runs),
+        _hours(answer.seconds),
+        " to ".join(_hours(each) for each in answer.interval_s) + more,
+        *money,
+        answer.binds,
+    )
+
+
+def _sentences(answer: Answer, money: MoneyView) -> Iterator[str]:
+    line = answer.line
+    name, low_high = answer.accelerator, " to ".join(f"{each * 1e6:.3g}" for each in line.sample_interval_s)
+    yield (
+        f"{name}: from {answer.runs} runs of {len(answer.sizes)} sizes up to {line.largest:,} samples, to "
+        f"{_times(answer.factor)} as many: {line.sample_s * 1e6:.3g} µs a sample ({low_high}); runs differ by "
+        f"{line.noise:.1%}, and a bend of up to {line.unseen_bend:.1%} at the largest size would have gone unseen"
+    )
+    for bound in answer.bounds:
+        yield f"  {bound.name}: {_duration(bound.seconds)}: {bound.basis}"
+    if answer.peak_s is not None:
+        yield f"  at the device's peak FLOP/s the training alone would take {_duration(answer.peak_s)}"
+    too_small = [place for place in answer.places if not place.fits]
+    if too_small:
+        listed = ", ".join(f"{each.name} ({size_text(each.there_bytes or 0.0)})" for each in too_small)
+        yield f"  memory: {size_text(answer.places[-1].needed_bytes)} of samples; too small: {listed}"
+    if answer.lacks:
+        yield f"  binds: memory: it cannot run as it is: {answer.lacks}; if it could, {answer.slowest} would bind"
+    else:
+        yield f"  binds: {answer.slowest}"
+    for reason in answer.at_least:
+        yield f"  or more: {reason}"
+    yield from _money(answer, money)
+
+
+def _money(answer: Answer, money: MoneyView) -> Iterator[str]:
+    cost = answer.cost
+    if cost is None:
+        rented = not answer.accelerator.startswith(PREFIX)
+        unknown = f"unknown: the catalog has no price of {answer.accelerator}"
+        yield f"  cost: {unknown if rented else '$0.00 (not rented)'}"
+        return
+    stored = size_text(answer.places[-1].needed_bytes)
+    more = " (if it takes no longer than this)" if answer.at_least else ""
+    fit = f"fits{more} into" if cost.fits else "does NOT fit into"
+    at_most = "at most " if cost.is_bound else ""
+    yield (
+        f"  cost: {at_most}{_dollars(cost.usd)} at {usd(cost.usd_per_hour)}/h in {cost.zone}, of which "
+        f"{_dollars(cost.storage_usd)} for keeping {stored} in the bucket; {fit} your credit: "
+        f"{usd(money.free_usd)} of {usd(money.credit_usd)} is free"
+    )
+    if answer.interval_s[1] > float(MAX_HOURS_LIMIT) * 3600:
+        yield f"  longer than the {MAX_HOURS_LIMIT} h for which a VM is rented here: several runs with checkpoints"
+
+
+def _claim(claim: Claim, answers: Sequence[Answer]) -> Iterator[str]:
+    yield f'published, by hand, for {claim.images:,} images and {claim.epochs} epochs: "{claim.claimed}". Wrong:'
+    for number, fault in enumerate(claim.faults, start=1):
+        yield f"  {number}. {fault}"
+    ours = "; ".join(f"{each.accelerator} {_duration(each.seconds)}" for each in answers)
+    yield f"  here, for what was asked above: {ours}"
+
+
+def _dollars(amount: Decimal) -> str:
+    return f"${amount:,.0f}" if amount >= 1000 else usd(amount)
+
+
+def _times(factor: float) -> str:
+    return f"{factor:,.0f} times" if factor >= 10 else f"{factor:.2g} times"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{_hours(seconds)} h"
+
+
+def _hours(seconds: float) -> str:
+    hours = seconds / 3600
+    return f"{hours:,.0f}" if hours >= 100 else f"{hours:.3g}"

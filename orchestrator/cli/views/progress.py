@@ -1,0 +1,146 @@
+"""What is shown while runs last: one live display for all of them; plain lines without a terminal."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from orchestrator.cli import output
+from orchestrator.domain.money import at_most
+from orchestrator.domain.runs import Run, Stage
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.table import Table
+
+    from orchestrator.running.stages.context import Progress
+
+COLUMNS = ("run", "accel", "workload", "steps", "stage", "now", "epoch", "loss", "accuracy", "cost")
+GIVES_WAY = ("workload", "loss", "steps", "accuracy", "epoch", "accel", "now")
+"""What a narrow terminal does without, one after the other. `logs` and `teardown` need the run, who waits the stage."""
+BROKEN, BROKEN_TO = ("accel", "now"), 19
+"""These columns may be broken into lines of so many characters; in any other a cell has one line."""
+STAGE_NAMES = [stage.value for stage in Stage if stage is not Stage.DONE]
+
+
+class LiveDisplay:
+    """Collects the latest progress of every run; called from the runs' threads."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self._lock = threading.Lock()
+        self._latest: dict[str, Progress | None] = {run.id: None for run in runs}
+        self._names = {run.id: _name(run, runs) for run in runs}
+        self._lines: dict[str, str] = {}
+        self.live = False
+
+    def report(self, progress: Progress) -> None:
+        """Take in what a run does now; without a terminal, print a line when it is another step."""
+        with self._lock:
+            progress = _with_last_figures(progress, self._latest.get(progress.run))
+            self._latest[progress.run] = progress
+            line = f"{progress.run} {progress.accelerator}: {progress.stage}: {progress.detail}{_figures(progress)}"
+            step = f"{progress.stage} {progress.detail} {progress.epoch}"
+            if not self.live and self._lines.get(progress.run) != step:
+                self._lines[progress.run] = step
+                output.say(line)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """As many columns as say something and have room; nothing in them is cut."""
+        with self._lock:
+            rows = [self._row(run, progress) for run, progress in self._latest.items()]
+        columns = {name: [row[number] for row in rows] for number, name in enumerate(COLUMNS)}
+        columns = {name: cells for name, cells in columns.items() if any(cells)}
+        for name in GIVES_WAY:
+            if _room(columns) <= options.max_width:
+                break
+            columns.pop(name, None)
+        yield _table(columns)
+
+    def _row(self, run: str, progress: Progress | None) -> tuple[str, ...]:
+        accelerator, workload = self._names[run]
+        if progress is None:
+            return run, accelerator, workload, "", "", "waiting", "", "", "", ""
+        steps, stage = _steps(progress.stage), progress.stage.value
+        return run, accelerator, workload, steps, stage, progress.detail, *_cells(progress)
+
+
+def _room(columns: Mapping[str, Sequence[str]]) -> int:
+    widths = {name: max(len(text) for text in (name, *cells)) for name, cells in columns.items()}
+    needed = [min(width, BROKEN_TO) if name in BROKEN else width for name, width in widths.items()]
+    return sum(needed) + 2 * (len(needed) - 1)
+
+
+def _table(columns: Mapping[str, Sequence[str]]) -> Table:
+    table = output.table("", list(columns), right=["cost"])
+    table.show_edge = table.pad_edge = False
+    table.collapse_padding = True  # two blanks between columns: what `_room` counts
+    for column in table.columns:
+        column.no_wrap, column.overflow = column.header not in BROKEN, "fold"
+    for row in zip(*columns.values(), strict=True):
+        table.add_row(*row)
+    return table
+
+
+def _name(run: Run, among: Sequence[Run]) -> tuple[str, str]:
+    """What tells it apart: the accelerator, in a sweep with batch, samples and repeat; and the workload."""
+    spec, specs = run.spec, [each.spec for each in among]
+    parts = [spec.accelerator]
+    if len({each.batch_size for each in specs}) > 1:
+        parts.append(f"b{spec.batch_size}")
+    if len({each.train_samples for each in specs}) > 1:
+        parts.append(f"n{spec.train_samples or 'all'}")
+    if len({each.repeat for each in specs}) > 1:
+        parts.append(f"#{spec.repeat}")
+    return " ".join(parts), spec.workload
+
+
+def _with_last_figures(progress: Progress, before: Progress | None) -> Progress:
+    """Epoch, loss and accuracy stay on the screen while the run goes through stages that have none."""
+    if before is None:
+        return progress
+    return replace(
+        progress,
+        epoch=progress.epoch or before.epoch,
+        loss=before.loss if progress.loss is None else progress.loss,
+        accuracy=before.accuracy if progress.accuracy is None else progress.accuracy,
+    )
+
+
+def _steps(stage: Stage) -> str:
+    """A mark for each stage: done, now, to come."""
+    position = STAGE_NAMES.index(stage.value) if stage is not Stage.DONE else len(STAGE_NAMES)
+    return "●" * position + ("◐" if position < len(STAGE_NAMES) else "") + "○" * (len(STAGE_NAMES) - position - 1)
+
+
+def _cells(progress: Progress) -> list[str]:
+    return [
+        f"{progress.epoch}/{progress.epochs}" if progress.epoch else "",
+        "" if progress.loss is None else f"{progress.loss:.4f}",
+        "" if progress.accuracy is None else f"{progress.accuracy:.2%}",
+        at_most(progress.usd, is_bound=progress.is_bound),
+    ]
+
+
+def _figures(progress: Progress) -> str:
+    epoch, loss, accuracy, cost = _cells(progress)
+    named = [("epoch", epoch), ("loss", loss), ("accuracy", accuracy), ("cost", cost)]
+    return "".join(f", {name} {value}" for name, value in named if value)
+
+
+@contextmanager
+def live_display(runs: Sequence[Run], *, quiet: bool) -> Iterator[LiveDisplay]:
+    """Show the runs until the block ends: a live table on a terminal, lines otherwise, nothing when `quiet`."""
+    from rich.live import Live
+
+    display = LiveDisplay(runs)
+    console = output.stderr()
+    if quiet or not console.is_terminal:
+        display.live = quiet
+        yield display
+        return
+    display.live = True
+    with Live(display, console=console, refresh_per_second=4):
+        yield display

@@ -1,0 +1,113 @@
+"""How does each run stand now? What `status` shows, from the ledger alone."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from orchestrator.domain.money import ZERO
+from orchestrator.domain.runs import AttemptState, Run, RunState
+from orchestrator.ledger.ledger import Event, Experiment, Ledger
+from orchestrator.money.guard import cost_so_far
+
+
+@dataclass(frozen=True)
+class StandingVm:
+    """A VM that may exist: asked for and not proven gone. `left_s` is the time to its deadline, negative when late."""
+
+    name: str
+    zone: str
+    state: str
+    age_s: float | None
+    deadline: datetime
+    left_s: float
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A run at a moment. `usd` is what its VMs and its data have cost so far, or at most, when it `is_bound`."""
+
+    run: Run
+    zone: str
+    attempts: int
+    vms: tuple[StandingVm, ...]
+    usd: Decimal
+    is_bound: bool
+    events: tuple[Event, ...]
+
+    @property
+    def unfinished(self) -> bool:
+        return self.run.state in (RunState.PLANNED, RunState.ACTIVE) or bool(self.vms)
+
+    @property
+    def last(self) -> Event | None:
+        return self.events[-1] if self.events else None
+
+    def to_json(self, *, with_events: bool) -> dict[str, Any]:
+        """As `--json` shows it; the keys that `launch --json` has too mean the same there."""
+        run = self.run
+        shown: dict[str, Any] = {
+            "run": run.id,
+            "experiment": run.experiment,
+            "accelerator": run.spec.accelerator,
+            "workload": run.spec.workload,
+            "batch_size": run.spec.batch_size,
+            "epochs": run.spec.epochs,
+            "provisioning": run.spec.provisioning.value,
+            "state": run.state.value,
+            "stage": run.stage.value,
+            "attempts": self.attempts,
+            "zone": self.zone,
+            "created_at": run.created_at,
+            "vms": [asdict(vm) for vm in self.vms],
+            "usd": self.usd,
+            "usd_is_upper_bound": self.is_bound,
+            "record": run.record,
+            "error": None if run.error is None else {"code": run.error_code, "message": run.error},
+            "last_event": _event_json(self.last) if self.last else None,
+        }
+        return {**shown, "events": [_event_json(event) for event in self.events]} if with_events else shown
+
+
+def standing(ledger: Ledger, run: Run, now: datetime) -> Standing:
+    """The run as it stands at `now`."""
+    attempts = ledger.attempts(run.id)
+    vms = tuple(
+        StandingVm(
+            name=attempt.vm,
+            zone=attempt.zone,
+            state=attempt.state.value,
+            age_s=(now - attempt.billed_from).total_seconds() if attempt.billed_from and attempt.seen_at else None,
+            deadline=attempt.deadline,
+            left_s=(attempt.deadline - now).total_seconds(),
+        )
+        for attempt in attempts
+        if attempt.state not in (AttemptState.RESERVED, AttemptState.SETTLED)
+    )
+    return Standing(
+        run=run,
+        zone=next((attempt.zone for attempt in attempts if attempt.number == run.attempt), ""),
+        attempts=len(attempts),
+        vms=vms,
+        usd=sum((cost_so_far(attempt, now) for attempt in attempts), ZERO),
+        is_bound=any(attempt.rate.is_upper_bound for attempt in attempts),
+        events=tuple(ledger.events(run.id)),
+    )
+
+
+def experiments_with_runs(ledger: Ledger, only: set[str], now: datetime) -> list[tuple[Experiment, list[Standing]]]:
+    """Those with unfinished runs first, then the newest; with `only`, just those runs. Raises UsageError: unknown."""
+    for run_id in sorted(only):
+        ledger.run(run_id)
+    found = []
+    for experiment in reversed(ledger.experiments()):
+        runs = [standing(ledger, run, now) for run in ledger.runs(experiment.id) if not only or run.id in only]
+        if runs:
+            found.append((experiment, runs))
+    return sorted(found, key=lambda pair: not any(run.unfinished for run in pair[1]))
+
+
+def _event_json(event: Event) -> dict[str, Any]:
+    return {"at": event.at, "attempt": event.attempt, "stage": event.stage, "message": event.message}

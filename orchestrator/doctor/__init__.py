@@ -1,0 +1,1 @@
+"""Checks of the account, and the live check of the cloud."""

@@ -1,0 +1,123 @@
+"""Can this account do what launch asks of it? Questions to the `Account` port, all at once, and what answers mean."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
+
+from orchestrator.domain.accelerators import Accelerator
+from orchestrator.domain.prices import PriceBook, region_of
+from orchestrator.errors import OrchestratorError, Unavailable, UnexpectedError
+from orchestrator.ledger.ledger import Credit
+from orchestrator.ports import Account, Clock
+
+ANSWER_WITHIN_S = 25.0
+"""All questions are asked at once; a call that fails for a moment is tried again for 15 s."""
+
+
+class Verdict(StrEnum):
+    """PASS: fine. WARN: launch goes on, or nobody could say. FAIL: launch would be refused or fail."""
+
+    PASS = "PASS"  # noqa: S105 - no password
+    WARN = "WARN"
+    FAIL = "FAIL"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fact about the account, what it means, and the one thing to do about it."""
+
+    check: str
+    verdict: Verdict
+    fact: str
+    next_step: str = ""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What this machine knows by itself. `named`: the accelerators were asked for, not just all of the catalog."""
+
+    project: str
+    accelerators: tuple[Accelerator, ...]
+    named: bool
+    zones: tuple[str, ...]
+    prices: PriceBook
+    credit: Credit | None
+    today: date
+
+    def zones_of(self, item: Accelerator) -> list[str]:
+        """Where launch would look for it: the configured zones that offer it, else all that do, cheapest first."""
+        offered = self.prices.zones(item, item.usual_terms)
+        return [zone for zone in self.zones if zone in offered] or offered
+
+    @property
+    def regions(self) -> set[str]:
+        """The regions of all those zones."""
+        return {region_of(zone) for item in self.accelerators for zone in self.zones_of(item)}
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Check(Generic[T]):
+    """A question and what its answer means. An error in `failing` is a FAIL; any other is "could not be asked"."""
+
+    name: str
+    ask: Callable[[Account, Known], T]
+    judge: Callable[[T, Known], Sequence[Finding]]
+    failing: tuple[type[OrchestratorError], ...] = ()
+
+    def of_error(self, error: OrchestratorError) -> Finding:
+        """What it means that nobody answered."""
+        if isinstance(error, self.failing):
+            return Finding(self.name, Verdict.FAIL, error.sentence, error.hint)
+        return Finding(self.name, Verdict.WARN, f"could not be asked: {error.sentence}", error.hint)
+
+
+def examine(
+    account: Account, known: Known, checks: Sequence[Check[Any]], clock: Clock, within_s: float = ANSWER_WITHIN_S
+) -> list[Finding]:
+    """Ask everything at the same time and judge it in order. Never raises: what cannot be asked is a finding too.
+
+    `within_s` seconds are waited for all answers together; a question that hangs is left behind, and ends with the
+    process.
+    """
+    asked = [_Asked(check, account, known) for check in checks]
+    until = clock.monotonic() + within_s
+    for one in asked:
+        one.start()
+    for one in asked:
+        one.join(max(0.0, until - clock.monotonic()))
+    return [finding for one in asked for finding in one.findings(known, within_s)]
+
+
+class _Asked(threading.Thread):
+    """One question, in a thread that does not keep the process alive."""
+
+    def __init__(self, check: Check[Any], account: Account, known: Known) -> None:
+        super().__init__(name=f"doctor {check.name}", daemon=True)
+        self._check = check
+        self._account = account
+        self._known = known
+        self._answer: Any = None
+        self._error: OrchestratorError | None = None
+
+    def run(self) -> None:
+        try:
+            self._answer = self._check.ask(self._account, self._known)
+        except OrchestratorError as cause:
+            self._error = cause
+        except Exception as cause:  # The border of a thread: a bug in one question must not lose the others.
+            self._error = UnexpectedError(cause)
+
+    def findings(self, known: Known, within_s: float) -> Sequence[Finding]:
+        if self.is_alive():
+            return [self._check.of_error(Unavailable(f"no answer within {within_s:.0f} s", "look at the network"))]
+        if self._error is not None:
+            return [self._check.of_error(self._error)]
+        return self._check.judge(self._answer, known)

@@ -1,0 +1,81 @@
+"""May the kill switches delete? What the rights of two service accounts, of VMs and of jobs, mean for a launch."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from orchestrator.doctor.diagnosis import Finding, Known, Verdict
+from orchestrator.domain.account import SchedulerAccount, ServiceAccount
+
+PASS, WARN, FAIL = Verdict.PASS, Verdict.WARN, Verdict.FAIL
+_ROLES = {"tpu": "roles/tpu.admin", "gpu": "roles/compute.instanceAdmin.v1"}
+_AGENT_ROLE = "roles/cloudscheduler.serviceAgent"
+
+
+def worker(found: ServiceAccount, known: Known) -> list[Finding]:
+    """May a VM delete itself? Without that right it is not used: the run ends before it has begun."""
+    check, findings = "kill-switch rights", []
+    kinds: set[Literal["tpu", "gpu"]] = {item.api for item in known.accelerators if item.api != "host"}
+    for kind in sorted(kinds, reverse=True):
+        may, title, held = found.may_delete.get(kind), kind.upper(), ", ".join(found.roles) or "no role"
+        if may is None:
+            fact = f"{found.email} has {held}: whether that may delete {title} VMs is not seen from here"
+            findings.append(Finding(check, WARN, fact, "each VM proves it when it starts, or is not used"))
+        elif not may:
+            fact = f"{found.email}, which VMs run as, has {held} on the project and so may not delete {title} VMs"
+            findings.append(Finding(check, FAIL, fact, _grant(known, found.email, _ROLES[kind])))
+        elif kind == "tpu":
+            findings += _of_queued(check, found, known)
+    return findings or [Finding(check, PASS, f"VMs may delete themselves: {found.email} has {', '.join(found.roles)}")]
+
+
+def scheduler(found: SchedulerAccount | None, known: Known) -> list[Finding]:
+    """May a Cloud Scheduler job delete a TPU VM? Without that right no TPU is rented. `found` None: none is wanted."""
+    if found is None:
+        return []
+    check, email = "scheduler rights", found.account.email
+    held = ", ".join(found.account.roles) or "no role"
+    create = f"`gcloud iam service-accounts create {email.partition('@')[0]} --project={known.project}`"
+    use = (
+        f"`gcloud iam service-accounts add-iam-policy-binding {email} --member=user:YOU "
+        "--role=roles/iam.serviceAccountUser`"
+    )
+    asked: list[tuple[bool | None, str, str, str]] = [
+        (found.usable, f"{email} is there", f"{email}, as which jobs call, is not there or disabled", create),
+        (
+            found.account.may_delete.get("tpu"),
+            f"{email} ({held}) may delete TPU VMs",
+            f"{email}, as which jobs call, has {held} on the project and so may not delete TPU VMs",
+            _grant(known, email, _ROLES["tpu"]),
+        ),
+        (found.may_act_as, f"you may use {email}", f"you may not make jobs that call as {email}", use),
+    ]
+    findings = [Finding(check, FAIL, fact, step) for may, _, fact, step in asked if may is False]
+    unseen = [what for may, what, _, _ in asked if may is None]
+    proof = "each launch of a TPU proves it by a test request, or rents none"
+    if unseen:
+        findings.append(Finding(check, WARN, f"not seen from here: whether {'; whether '.join(unseen)}", proof))
+    if not found.agent_signs:
+        fact = (
+            f"no role on the project lets {found.agent} sign for {email}; unless another does, a job's request "
+            "carries no token"
+        )
+        findings.append(Finding(check, WARN, fact, f"{proof}; to be sure: {_grant(known, found.agent, _AGENT_ROLE)}"))
+    if found.account.may_delete.get("tpu"):
+        findings += _of_queued(check, found.account, known)
+    return findings or [Finding(check, PASS, f"jobs may delete TPU VMs: they call as {email}, which has {held}")]
+
+
+def _of_queued(check: str, found: ServiceAccount, known: Known) -> list[Finding]:
+    """Of an account that may delete TPU nodes, by a custom role perhaps no more than these."""
+    if found.may_delete.get("queued") or not any(item.flex_start_zones for item in known.accelerators):
+        return []
+    fact = (
+        f"{found.email} ({', '.join(found.roles)}) may delete TPU nodes, but lacks `tpu.queuedResources.delete`, which "
+        "`launch --flex-start` needs too: there a TPU is refused once it has booted"
+    )
+    return [Finding(check, WARN, fact, "add it to its custom role, or launch without --flex-start")]
+
+
+def _grant(known: Known, email: str, role: str) -> str:
+    return f"`gcloud projects add-iam-policy-binding {known.project} --member=serviceAccount:{email} --role={role}`"

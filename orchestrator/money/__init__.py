@@ -1,0 +1,1 @@
+"""What may be spent, what was spent, and at which prices."""

@@ -1,0 +1,249 @@
+"""What was billed, and how far is the ledger off? Keeps the rows of billing exports and compares them, run by run.
+
+A billing export lags: rows of the last hours are missing, so a run that is billed less than the ledger holds may only
+be billed late, while one that is billed more is so whatever is still to come. Hence only the latter freezes creates.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from enum import StrEnum
+
+from orchestrator.domain.billing_export import BilledRow
+from orchestrator.domain.money import CENT, ZERO, usd
+from orchestrator.domain.runs import Attempt, AttemptState
+from orchestrator.errors import UsageError
+from orchestrator.ledger.ledger import NANO, Freeze, Ledger
+
+MAX_DRIFT = Decimal("0.02")
+HOUR = timedelta(hours=1)
+LAG = timedelta(hours=24)
+"""Google: typically some hours, up to a day, without a promise (facts on the billing export's latency)."""
+
+
+class Coverage(StrEnum):
+    """How much of a run's usage the imported rows can hold."""
+
+    WHOLE = "whole"
+    PARTIAL = "partial"  # outside the rows' time, or so near to their end that more may come
+    OPEN = "open"  # the run is not settled: it still costs
+
+
+@dataclass(frozen=True)
+class Drift:
+    """One run's VMs (or, as run "", the buckets that all runs share): what the ledger counts and what was billed.
+
+    `counted_usd` is the ledger's cost, or what was billed when somebody acknowledged it. `billed_usd` is gross.
+    """
+
+    run: str
+    coverage: Coverage
+    counted_usd: Decimal
+    billed_usd: Decimal
+
+    @property
+    def ratio(self) -> Decimal | None:
+        """How much more was billed than counted, as a part of the latter; None when that says nothing."""
+        return (self.billed_usd - self.counted_usd) / self.counted_usd if self.counted_usd else None
+
+    @property
+    def is_over(self) -> bool:
+        """Billed more than 2 % and more than a cent above what is counted: no lag explains that."""
+        more = self.billed_usd - self.counted_usd
+        return self.coverage is not Coverage.OPEN and more > max(CENT, self.counted_usd * MAX_DRIFT)
+
+    @property
+    def is_under(self) -> bool:
+        """Billed more than 2 % and more than a cent below, although nothing more is to come."""
+        less = self.counted_usd - self.billed_usd
+        return self.coverage is Coverage.WHOLE and less > max(CENT, self.counted_usd * MAX_DRIFT)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All imported rows against the ledger. `others_usd` was billed for what is not ours: it eats the same credit."""
+
+    runs: tuple[Drift, ...]
+    shared: Drift
+    others_usd: Decimal
+    gross_usd: Decimal
+    credits_usd: Decimal
+    rows: int
+    starts: datetime
+    ends: datetime
+
+    @property
+    def total(self) -> Drift:
+        """All settled runs whose usage the rows hold wholly."""
+        return _sum([item for item in self.runs if item.coverage is Coverage.WHOLE], Coverage.WHOLE)
+
+    @property
+    def known(self) -> Drift:
+        """All settled runs, also those of which more may come, and the shared buckets: at least this was billed."""
+        closed = [item for item in self.runs if item.coverage is not Coverage.OPEN]
+        return _sum([*closed, self.shared], Coverage.PARTIAL)
+
+    @property
+    def over(self) -> list[Drift]:
+        """What freezes creates: single runs, the buckets, or many small excesses together (as run "total")."""
+        single = [item for item in (*self.runs, self.shared) if item.is_over]
+        return single or ([self.known] if self.known.is_over else [])
+
+
+class Bills:
+    """The billed part of a ledger."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def add(self, rows: Sequence[BilledRow], *, replace: bool = False) -> int:
+        """Keep the rows that are not there yet (all or nothing) and return how many; `replace` forgets older ones.
+
+        Raises UsageError for a standard export where a detailed one was imported, or the reverse: rows of both say the
+        same cost twice.
+        """
+        detailed = any(row.resource for row in rows)
+        first, last = min(row.starts for row in rows), max(row.ends for row in rows)
+        with self._ledger.transaction() as db:
+            if replace:
+                db.execute("DELETE FROM billed")
+            other = db.execute(
+                "SELECT COUNT(*) FROM billed WHERE detailed != ? AND starts < ? AND ends > ?",
+                (detailed, last.isoformat(), first.isoformat()),
+            ).fetchone()[0]
+            if other:
+                kinds = ("detailed", "standard") if detailed else ("standard", "detailed")
+                raise UsageError(
+                    f"this is a {kinds[0]} export, and a {kinds[1]} one of the same time was imported before: both "
+                    "together would count each cost twice",
+                    "import always the same table, or forget the earlier rows with --replace",
+                )
+            before = db.total_changes
+            db.executemany(
+                "INSERT OR IGNORE INTO billed VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                [_stored(row, detailed=detailed) for row in rows],
+            )
+            return db.total_changes - before
+
+    def compare(self, now: datetime) -> Comparison | None:
+        """The rows against the ledger as both are now; None when nothing was ever imported."""
+        [(rows, starts, ends, gross, credits_)] = self._ledger.select(
+            "SELECT COUNT(*), MIN(starts), MAX(ends), SUM(cost_nano_usd), SUM(credits_nano_usd) FROM billed"
+        )
+        if not rows:
+            return None
+        first, last = datetime.fromisoformat(starts), datetime.fromisoformat(ends)
+        billed: dict[str | None, Decimal] = defaultdict(lambda: ZERO)
+        shared = others = ZERO
+        attempts: dict[str, list[Attempt]] = defaultdict(list)
+        for attempt in self._ledger.attempts():
+            attempts[attempt.run].append(attempt)
+        for run, managed, nano in self._ledger.select(
+            "SELECT run, managed, SUM(cost_nano_usd) FROM billed GROUP BY run, managed"
+        ):
+            if run in attempts:
+                billed[run] += Decimal(nano) / NANO
+            elif managed and run is None:
+                shared += Decimal(nano) / NANO
+            else:
+                others += Decimal(nano) / NANO  # also the runs of another person's or machine's ledger
+        accepted = self._accepted()
+        drifts = [
+            Drift(run, coverage, max(_counted(of_run), accepted.get(run, ZERO)), billed[run])
+            for run, of_run in attempts.items()
+            if (coverage := _coverage(of_run, first, min(last + HOUR, now - LAG))) is Coverage.WHOLE or run in billed
+        ]
+        kept = sum((attempt.storage_usd for of_run in attempts.values() for attempt in of_run), ZERO)
+        return Comparison(
+            runs=tuple(drifts),
+            shared=Drift("", Coverage.PARTIAL, max(kept, accepted.get("", ZERO)), shared),
+            others_usd=others,
+            gross_usd=Decimal(gross) / NANO,
+            credits_usd=Decimal(credits_) / NANO,
+            rows=rows,
+            starts=first,
+            ends=last,
+        )
+
+    def freeze_if_over(self, found: Comparison, now: datetime) -> Freeze | None:
+        """Freeze creates when more was billed than the ledger counts; a freeze stays until it is acknowledged."""
+        if found.over:
+            named = "; ".join(f"{item.run or 'buckets'}: {_excess(item)}" for item in found.over[:3])
+            more = f" and {len(found.over) - 3} more" if len(found.over) > 3 else ""
+            self._ledger.set_frozen(Freeze(at=now, reason=f"billed above the ledger: {named}{more}"))
+        return self._ledger.frozen()
+
+    def acknowledge(self, found: Comparison | None, who: str, now: datetime) -> Decimal:
+        """Count what was billed from now on, note who said so, and end the freeze. Returns what is counted anew."""
+        before = self._ledger.billed_more_usd()
+        closed = [] if found is None else [found.shared, *(i for i in found.runs if i.coverage is not Coverage.OPEN)]
+        more = [item for item in closed if item.billed_usd > item.counted_usd]
+        costs = {item.run: self._cost(item) for item in more}
+        with self._ledger.transaction() as db:
+            db.executemany(
+                "INSERT INTO acknowledged (at, who, run, ledger_nano_usd, billed_nano_usd) VALUES (?,?,?,?,?)",
+                [(now.isoformat(), who, i.run, _nano(costs[i.run]), _nano(i.billed_usd)) for i in more],
+            )
+        self._ledger.set_frozen(None)
+        return self._ledger.billed_more_usd() - before
+
+    def acknowledgements(self) -> list[tuple[str, str, str, Decimal, Decimal]]:
+        """(when, who, run, the ledger's USD, the billed USD) of each, oldest first; run "" is the buckets."""
+        return [
+            (at, who, run, Decimal(ledger) / NANO, Decimal(billed) / NANO)
+            for at, who, run, ledger, billed in self._ledger.select(
+                "SELECT at, who, run, ledger_nano_usd, billed_nano_usd FROM acknowledged ORDER BY seq"
+            )
+        ]
+
+    def _accepted(self) -> dict[str, Decimal]:
+        return {run: billed for _, _, run, _, billed in self.acknowledgements()}
+
+    def _cost(self, item: Drift) -> Decimal:
+        """The ledger's own figure, without what was acknowledged."""
+        attempts = self._ledger.attempts(item.run) if item.run else self._ledger.attempts()
+        return _counted(attempts) if item.run else sum((attempt.storage_usd for attempt in attempts), ZERO)
+
+
+def _counted(attempts: Sequence[Attempt]) -> Decimal:
+    """What the ledger counts for a run's VMs; what lies in buckets is billed without the run's label."""
+    return sum((attempt.settled_usd or ZERO for attempt in attempts), ZERO)
+
+
+def _coverage(attempts: Sequence[Attempt], starts: datetime, ends: datetime) -> Coverage:
+    """Whether rows from `starts` to `ends` hold all usage of these attempts; those that cost nothing do not count.
+
+    Rows are of whole hours or of exact times: an hour more or less at both ends is none.
+    """
+    if any(attempt.state is not AttemptState.SETTLED for attempt in attempts):
+        return Coverage.OPEN
+    lives = [(a.billed_from, a.gone_at) for a in attempts if a.settled_usd and a.billed_from and a.gone_at]
+    inside = all(starts - HOUR <= begun and gone <= ends for begun, gone in lives)
+    return Coverage.WHOLE if lives and inside else Coverage.PARTIAL
+
+
+def _sum(items: Sequence[Drift], coverage: Coverage) -> Drift:
+    counted, billed = (
+        sum(amounts, ZERO) for amounts in ([i.counted_usd for i in items], [i.billed_usd for i in items])
+    )
+    return Drift("total", coverage, counted, billed)
+
+
+def _excess(item: Drift) -> str:
+    share = "" if item.ratio is None else f" ({item.ratio:+.1%})"
+    return f"{usd(item.billed_usd)} for {usd(item.counted_usd)}{share}"
+
+
+def _nano(amount: Decimal) -> int:
+    return int((amount * NANO).to_integral_value())
+
+
+def _stored(row: BilledRow, *, detailed: bool) -> tuple[object, ...]:
+    money = (_nano(row.cost_usd), _nano(row.credits_usd))
+    times = (row.starts.isoformat(), row.ends.isoformat())
+    what = (row.service, row.sku, row.project, row.attempt, row.resource)
+    return (row.key, row.run, row.managed, detailed, *times, *money, *what)

@@ -1,0 +1,129 @@
+"""What has each run and each experiment cost? Summed by SQLite: a ledger of many thousand runs is read at once."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from orchestrator.domain.money import UPPER_BOUND, ZERO
+from orchestrator.domain.runs import PastRun
+from orchestrator.ledger.ledger import NANO, Ledger
+from orchestrator.money.guard import cost_so_far
+
+
+@dataclass(frozen=True)
+class RunSum:
+    """A run's money, USD: `usd` is settled or used so far, `reserved_usd` what its open attempts still hold.
+
+    `usd_is_upper_bound`: it was rented at a price that is not known, and that on demand counts.
+    """
+
+    experiment: str
+    run: str
+    accelerator: str
+    attempts: int
+    usd: Decimal
+    reserved_usd: Decimal
+    usd_is_upper_bound: bool
+    state: str
+
+
+@dataclass(frozen=True)
+class ExperimentSum:
+    """The same for a whole launch. `max_usd` is the launch's own cap, None for the credit alone."""
+
+    experiment: str
+    created_at: str
+    runs: int
+    usd: Decimal
+    reserved_usd: Decimal
+    max_usd: Decimal | None
+
+
+_PARTS = """
+    COUNT(attempts.run), COALESCE(SUM(CASE WHEN attempts.state='settled' THEN committed_nano_usd END), 0),
+    COALESCE(SUM(CASE WHEN attempts.state!='settled' THEN committed_nano_usd END), 0)"""
+
+
+def run_sums(ledger: Ledger, now: datetime, newest: int | None = None) -> list[RunSum]:
+    """The newest runs (all: None), the latest first."""
+    used = _used_so_far(ledger, now)
+    rows = ledger.select(
+        f"SELECT chosen.experiment, chosen.id, json_extract(chosen.body, '$.spec.accelerator'), chosen.state, {_PARTS},"  # noqa: S608 - constants
+        f" COALESCE(MAX(instr(attempts.body, '\"{UPPER_BOUND}\"')), 0)"
+        " FROM (SELECT rowid AS place, * FROM runs ORDER BY rowid DESC LIMIT ?) AS chosen"
+        " LEFT JOIN attempts ON attempts.run = chosen.id GROUP BY chosen.place ORDER BY chosen.place DESC",
+        (-1 if newest is None else newest,),
+    )
+    return [
+        RunSum(experiment, run, accelerator, count, settled / NANO + used[run], held / NANO, bool(bound), state)
+        for experiment, run, accelerator, state, count, *nano, bound in rows
+        for settled, held in [map(Decimal, nano)]
+    ]
+
+
+def experiment_sums(ledger: Ledger, now: datetime, newest: int | None = None) -> list[ExperimentSum]:
+    """The newest experiments (all: None), the latest first."""
+    used: dict[str, Decimal] = defaultdict(lambda: ZERO)
+    for run, amount in _used_so_far(ledger, now).items():
+        used[ledger.run(run).experiment] += amount
+    rows = ledger.select(
+        f"SELECT chosen.id, chosen.created_at, chosen.max_usd, COUNT(DISTINCT runs.id), {_PARTS}"  # noqa: S608 - constants
+        " FROM (SELECT rowid AS place, * FROM experiments ORDER BY rowid DESC LIMIT ?) AS chosen"
+        " LEFT JOIN runs ON runs.experiment = chosen.id LEFT JOIN attempts ON attempts.run = runs.id"
+        " GROUP BY chosen.place ORDER BY chosen.place DESC",
+        (-1 if newest is None else newest,),
+    )
+    return [
+        ExperimentSum(
+            identity, at, runs, settled / NANO + used[identity], held / NANO, None if cap is None else Decimal(cap)
+        )
+        for identity, at, cap, runs, _, *nano in rows
+        for settled, held in [map(Decimal, nano)]
+    ]
+
+
+def counts(ledger: Ledger) -> tuple[int, int]:
+    """How many experiments and runs there are."""
+    [(experiments, runs)] = ledger.select("SELECT (SELECT COUNT(*) FROM experiments), (SELECT COUNT(*) FROM runs)")
+    return experiments, runs
+
+
+def _used_so_far(ledger: Ledger, now: datetime) -> Mapping[str, Decimal]:
+    """What the open attempts of each run have used of their reservations; only those are read one by one."""
+    used: dict[str, Decimal] = defaultdict(lambda: ZERO)
+    for attempt in ledger.attempts(unsettled=True):
+        used[attempt.run] += cost_so_far(attempt, now)
+    return used
+
+
+def past_runs(ledger: Ledger, workload: str, accelerator: str, limit: int = 20) -> list[PastRun]:
+    """The latest runs of that workload on that accelerator that succeeded, the latest first.
+
+    Not those that went on from a checkpoint on another VM: no one VM lived for all their epochs.
+    """
+    rows = ledger.select(
+        "SELECT json_extract(runs.body, '$.spec.epochs'), json_extract(attempts.body, '$.billed_from'),"
+        " json_extract(attempts.body, '$.gone_at'), json_extract(runs.body, '$.record'),"
+        " json_extract(runs.body, '$.spec.dataset'), json_extract(runs.body, '$.spec.train_samples')"
+        " FROM runs CROSS JOIN attempts ON run=runs.id AND number=json_extract(runs.body, '$.attempt')"
+        " WHERE runs.state='succeeded' AND attempts.state='settled'"
+        # Ten thousand bodies are not parsed for the few that are meant.
+        " AND instr(runs.body, ?3) AND instr(runs.body, ?4)"
+        " AND json_extract(runs.body, '$.spec.workload')=?1 AND json_extract(runs.body, '$.spec.accelerator')=?2"
+        " AND (json_extract(runs.body, '$.spec.checkpoint_every') IS NULL OR NOT EXISTS"
+        " (SELECT 1 FROM attempts AS other WHERE other.run=runs.id AND other.number!=attempts.number"
+        " AND json_extract(other.body, '$.seen_at') IS NOT NULL))"
+        " ORDER BY runs.rowid DESC LIMIT ?5",
+        (workload, accelerator, json.dumps(workload), json.dumps(accelerator), limit),
+    )
+    time = datetime.fromisoformat
+    return [
+        PastRun(dataset, samples, epochs, (time(gone) - time(began)).total_seconds(), record or "")
+        for epochs, began, gone, record, dataset, samples in rows
+        if began and gone
+    ]

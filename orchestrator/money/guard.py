@@ -1,0 +1,171 @@
+"""May this be spent, and must this run stop? Admission before anything is created, and the watch while a run lasts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+
+from orchestrator.domain.accelerators import Accelerator
+from orchestrator.domain.money import ZERO
+from orchestrator.domain.runs import KILL_SLACK_S, Attempt, AttemptState
+from orchestrator.errors import CreatesFrozen, UsageError
+from orchestrator.ledger.ledger import Credit, Ledger
+
+FREE_TRIAL_USD = Decimal(300)
+FREE_TRIAL_DAYS = 90
+"""The first one counted. It ends on "day 90", at an hour that no page of Google's names: the day after is not used."""
+COLLECT_MARGIN_S = 180.0
+"""How long before its deadline a run is stopped, so that its record comes home before the kill switches fire."""
+
+
+@dataclass(frozen=True)
+class MoneyView:
+    """Where the money stands, USD. spent + reserved + free = credit; `accruing` is the part of `reserved` already used.
+
+    `spent` is what was stated as spent before, plus what the settled attempts cost, plus `billed_more`: what was billed
+    beyond that, as acknowledged.
+    `burn_usd_per_hour` is the hourly rate of what lives now; `ends_at` is when nothing is left at that rate, or when
+    the credit expires, whichever comes first (None: neither is in sight). `starts` is the first day of the credit, or
+    the day on which it was stated.
+    """
+
+    credit_usd: Decimal
+    starts: date
+    expires: date | None
+    spent_before_usd: Decimal
+    billed_more_usd: Decimal
+    spent_usd: Decimal
+    accruing_usd: Decimal
+    reserved_usd: Decimal
+    free_usd: Decimal
+    burn_usd_per_hour: Decimal
+    ends_at: datetime | None
+
+
+def credit_or_refuse(ledger: Ledger, *, simulated: bool, now: datetime, until: datetime | None = None) -> Credit:
+    """The stated credit, when something may be rented at its expense until `until`.
+
+    Raises UsageError for a real project without a stated credit, with one that has expired, or with one that expires
+    before `until`: afterwards what still runs is billed to the card. Raises CreatesFrozen.
+    """
+    if (freeze := ledger.frozen()) is not None:
+        raise CreatesFrozen(freeze.reason)
+    credit = stated_credit(ledger, simulated=simulated, now=now)
+    if credit.expires and now.date() > credit.expires:
+        raise UsageError(
+            f"the credit expired on {credit.expires}", "state another with `orchestrate budget set --credit ..`"
+        )
+    if credit.expires and until and until > _end_of(credit.expires):
+        raise UsageError(
+            f"the credit expires on {credit.expires}; this could last until {until:%Y-%m-%d %H:%M} UTC",
+            "use a smaller --max-hours",
+        )
+    return credit
+
+
+def credit_for(
+    items: Iterable[Accelerator], ledger: Ledger, *, simulated: bool, now: datetime, until: datetime | None = None
+) -> Credit:
+    """As `credit_or_refuse` when any of these is rented; for machines of the user's own no credit is needed."""
+    if any(item.is_rented for item in items):
+        return credit_or_refuse(ledger, simulated=simulated, now=now, until=until)
+    return ledger.credit() or Credit(amount_usd=FREE_TRIAL_USD if simulated else ZERO, stated_at=now)
+
+
+def stated_credit(ledger: Ledger, *, simulated: bool, now: datetime) -> Credit:
+    """The stated credit, whatever is left of it. On the local cloud, where dollars are simulated, a free trial's until
+    one is stated. Raises UsageError for a real project without a stated credit.
+    """
+    credit = ledger.credit()
+    if credit is None and simulated:
+        return Credit(amount_usd=FREE_TRIAL_USD, stated_at=now)
+    if credit is None:
+        raise UsageError(
+            "no credit is stated for this project, and no API of Google's tells what is left of one",
+            "look at Billing > Credits in the console, then `orchestrate budget set --credit 300 --expires DATE "
+            "--spent X`",
+        )
+    return credit
+
+
+def cost_so_far(attempt: Attempt, now: datetime) -> Decimal:
+    """What an attempt has cost up to `now` at most, at the rate it is billed at.
+
+    From the moment a create was asked for, unless the cloud refused it: what was not seen may exist all the same. No VM
+    outlives its deadline by more than the switches' slack, whatever `now` is: a node's scheduler job was proven before
+    its create, an instance's limit is part of it.
+    """
+    if attempt.state is AttemptState.SETTLED:
+        return (attempt.settled_usd or ZERO) + attempt.storage_usd
+    if attempt.billed_from is None or attempt.state in (AttemptState.RESERVED, AttemptState.REFUSED):
+        return ZERO
+    end = min(now, attempt.deadline + timedelta(seconds=KILL_SLACK_S))
+    return attempt.rate.cost_usd((end - attempt.billed_from).total_seconds())
+
+
+def money_view(ledger: Ledger, credit: Credit, now: datetime) -> MoneyView:
+    """Where the money stands at `now`, from the ledger alone."""
+    live = ledger.attempts(unsettled=True)
+    settled = ledger.settled_usd()
+    reserved = sum((attempt.reserved_usd for attempt in live), ZERO)
+    running = [attempt for attempt in live if attempt.seen_at]
+    burn = sum((attempt.rate.usd_per_hour for attempt in running), ZERO)
+    billed_more = ledger.billed_more_usd()
+    spent = credit.spent_before_usd + settled + billed_more
+    accruing = sum((cost_so_far(attempt, now) for attempt in live), ZERO)
+    free = credit.amount_usd - spent - reserved
+    return MoneyView(
+        credit_usd=credit.amount_usd,
+        starts=credit.starts or credit.stated_at.date(),
+        expires=credit.expires,
+        spent_before_usd=credit.spent_before_usd,
+        billed_more_usd=billed_more,
+        spent_usd=spent,
+        accruing_usd=accruing,
+        reserved_usd=reserved,
+        free_usd=free,
+        burn_usd_per_hour=burn,
+        ends_at=_ends_at(credit, credit.amount_usd - spent - accruing, burn, now),
+    )
+
+
+def overdue(ledger: Ledger, now: datetime) -> list[Attempt]:
+    """Attempts whose VM must be gone by now and of which nobody has proven it: their money stays held."""
+    latest = now - timedelta(seconds=KILL_SLACK_S)
+    return [one for one in ledger.attempts(unsettled=True) if one.billed_from and one.deadline < latest]
+
+
+def _ends_at(credit: Credit, left: Decimal, burn: Decimal, now: datetime) -> datetime | None:
+    ends: list[datetime] = []
+    if burn > 0:
+        # Beyond a century the figure means nothing and does not fit a date.
+        hours = min(max(left, ZERO) / burn, Decimal(24 * 36500))
+        ends.append(now + timedelta(hours=float(hours)))
+    if credit.expires:
+        ends.append(_end_of(credit.expires))
+    return min(ends, default=None)
+
+
+def _end_of(day: date) -> datetime:
+    """When a credit ends whose last day this is: at midnight UTC, which in Google's time zone, Pacific, is earlier."""
+    return datetime.combine(day, time(), timezone.utc) + timedelta(days=1)
+
+
+def stop_at(attempt: Attempt) -> datetime:
+    """When its training must end, so that its record comes home before the deadline.
+
+    Short lives (a tenth of which is less than the margin) keep a tenth for the way home.
+    """
+    lifetime_s = (attempt.deadline - (attempt.billed_from or attempt.deadline)).total_seconds()
+    return attempt.deadline - timedelta(seconds=min(COLLECT_MARGIN_S, max(lifetime_s, 0.0) / 10))
+
+
+def must_stop(attempt: Attempt, now: datetime) -> str | None:
+    """Why the run must be stopped now, or None."""
+    if now >= stop_at(attempt):
+        return f"its deadline {attempt.deadline:%Y-%m-%d %H:%M:%S} UTC is near"
+    if cost_so_far(attempt, now) >= attempt.reserved_usd > 0:  # what is not rented has none
+        return f"it has used its reservation of ${attempt.reserved_usd:.2f}"
+    return None

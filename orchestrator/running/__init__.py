@@ -1,0 +1,1 @@
+"""Runs from the first stage to the last: pipeline, recovery, early stop."""

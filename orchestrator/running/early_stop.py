@@ -1,0 +1,94 @@
+"""Does the verdict of an experiment stand, so that its further repeats are not needed? From ledger and records alone.
+
+Looked at after each round of repeats, by whoever drives the runs: nothing is remembered but in the ledger.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from math import comb
+from typing import Any
+
+from orchestrator.domain.accelerators import Provisioning
+from orchestrator.domain.money import ZERO
+from orchestrator.domain.runs import FIRST_LOOK, Run, RunSpec, RunState, Stage
+from orchestrator.errors import OrchestratorError
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.report.comparison import compare_sources
+from orchestrator.report.sources import sources_of_runs
+
+log = logging.getLogger("orchestrate")
+
+
+class Verdicts:
+    """The verdicts of the experiments that one process drives; each is looked at once for each round of repeats."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._looks: dict[tuple[str, int], bool] = {}
+
+    def must_wait(self, run: Run, in_hand: Iterable[Run]) -> bool:
+        """Whether earlier repeats, which this process has in hand, may make the run unnecessary."""
+        return run.until_verdict and any(
+            other.experiment == run.experiment and other.spec.repeat < run.spec.repeat for other in in_hand
+        )
+
+    def stood_before(self, run: Run) -> int | None:
+        """After how many repeats before the run's own every verdict stood; None: it does not stand, the run is needed.
+
+        A round whose runs are not all over is not looked at.
+        """
+        if not run.until_verdict:
+            return None
+        rounds = range(FIRST_LOOK, run.spec.repeat)
+        return next((repeats for repeats in rounds if self._stand(run.experiment, repeats)), None)
+
+    def _stand(self, experiment: str, repeats: int) -> bool:
+        look = (experiment, repeats)
+        if look not in self._looks:
+            seen = [run for run in self._ledger.runs(experiment) if run.spec.repeat <= repeats]
+            if any(run.stage is not Stage.DONE for run in seen):
+                return False
+            self._looks[look] = _verdicts_stand(seen, self._ledger)
+        return self._looks[look]
+
+
+def _verdicts_stand(runs: Sequence[Run], ledger: Ledger) -> bool:
+    """Whether the report of these runs, which knows how often it may be asked for, has a verdict on every pairing."""
+    try:
+        pairings = compare_sources(sources_of_runs(runs, ledger)).pairings
+    except OrchestratorError as cause:  # a record that cannot be read decides nothing, nor does an unfair comparison
+        log.warning("no look at the verdict: %s", cause.sentence)
+        return False
+    return len(pairings) == _planned_pairings(runs) and all(pairing.verdict == "faster" for pairing in pairings)
+
+
+def _planned_pairings(runs: Sequence[Run]) -> int:
+    """The same settings on two accelerators; a machine of the user's is on no terms, whatever the launch asks for."""
+    accelerators: dict[RunSpec, set[str]] = defaultdict(set)
+    for run in runs:
+        alike = _alike(run.spec, accelerator="", zones=(), provisioning=Provisioning.ON_DEMAND)
+        accelerators[alike].add(run.spec.accelerator)
+    return sum(comb(len(names), 2) for names in accelerators.values())
+
+
+def spared_usd(ledger: Ledger, runs: Sequence[Run]) -> Decimal | None:
+    """What those that were not needed would have cost, by what other repeats of the same did; None: that is unknown."""
+    costs: dict[RunSpec, list[Decimal]] = defaultdict(list)
+    for run in runs:
+        if run.state is RunState.SUCCEEDED:
+            settled = [(each.settled_usd or ZERO) + each.storage_usd for each in ledger.attempts(run.id)]
+            costs[_alike(run.spec)].append(sum(settled, ZERO))
+    spared = [costs[_alike(run.spec)] for run in runs if run.state is RunState.NOT_NEEDED]
+    if not spared or not all(spared):
+        return None
+    return sum((sum(known, ZERO) / len(known) for known in spared), ZERO)
+
+
+def _alike(spec: RunSpec, **changes: Any) -> RunSpec:
+    """The spec without what tells repeats apart."""
+    return replace(spec, repeat=1, seed=0, **changes)

@@ -1,0 +1,311 @@
+"""How does a run get from one stage to the next? From whatever the ledger says; many runs side by side."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from orchestrator.domain.accelerators import Provisioning, accelerator
+from orchestrator.domain.plan import latest_end, make_attempt
+from orchestrator.domain.runs import Attempt, Run, RunState, Stage
+from orchestrator.errors import (
+    HostBusy,
+    NoCapacity,
+    OrchestratorError,
+    OverCap,
+    Preempted,
+    StillBilling,
+    Stopped,
+    UnexpectedError,
+)
+from orchestrator.money.guard import credit_for
+from orchestrator.ports import VmRef, VmSpec
+from orchestrator.running.early_stop import Verdicts
+from orchestrator.running.lock import run_lock
+from orchestrator.running.stages.collect import collect
+from orchestrator.running.stages.context import Progress, RunContext, Services
+from orchestrator.running.stages.prepare import prepare
+from orchestrator.running.stages.provision import provision
+from orchestrator.running.stages.teardown import end_attempts, prove_ended, prove_gone, teardown
+from orchestrator.running.stages.train import train
+
+Stages = Mapping[Stage, Callable[[RunContext], None]]
+STAGES: Stages = {
+    Stage.PROVISION: provision,
+    Stage.PREPARE: prepare,
+    Stage.TRAIN: train,
+    Stage.COLLECT: collect,
+    Stage.TEARDOWN: teardown,
+}
+log = logging.getLogger("orchestrate")
+
+
+def drive_all(
+    services: Services,
+    runs: Sequence[Run],
+    report: Callable[[Progress], None],
+    stop: threading.Event,
+    stages: Stages = STAGES,
+) -> list[Run]:
+    """Take every run to its end, some side by side; returns them as they are then. Raises nothing of a run's own.
+
+    A run begins when a place is free, its machine too where that is the user's own, the repeats before it are over if
+    a verdict on them may make it unnecessary, and its worst case fits; while others of these run, one that does not fit
+    waits for what they give back.
+    """
+    verdicts = Verdicts(services.ledger)
+    waiting = list(runs)
+    driven: dict[Future[Run], Run] = {}
+    ended: dict[str, Run] = {}
+    with ThreadPoolExecutor(max_workers=services.parallel_runs, thread_name_prefix="run") as pool:
+        while waiting or driven:
+            for run in list(waiting):
+                if len(driven) == services.parallel_runs:
+                    break
+                in_hand = (*driven.values(), *waiting)
+                if shares_machine(run, driven.values()) or (not stop.is_set() and verdicts.must_wait(run, in_hand)):
+                    continue
+                ctx = RunContext(services, run.id, report, stop)
+                if _may_begin(ctx, verdicts, alone=not driven):
+                    waiting.remove(run)
+                    driven[pool.submit(_drive_locked, ctx, stages)] = run
+            for future in wait(driven, return_when=FIRST_COMPLETED).done:
+                ended[driven.pop(future).id] = future.result()
+    return [ended[run.id] for run in runs]
+
+
+def _host(run: Run) -> str | None:
+    """The user's own machine that it trains on; None: a VM of its own is rented for it."""
+    item = accelerator(run.spec.accelerator)
+    return None if item.is_rented else item.name
+
+
+def shares_machine(run: Run, others: Iterable[Run]) -> bool:
+    """Whether one of the others trains on the same machine of the user's: they would measure each other."""
+    return _host(run) is not None and _host(run) in map(_host, others)
+
+
+def check_hosts(services: Services, runs: Sequence[Run]) -> None:
+    """Before anything is admitted or rented: each machine of the user's answers, is the right one, and can do it.
+
+    Raises HostKeyRejected, Unauthenticated, Unavailable or UsageError. One that is busy is waited for later.
+    """
+    for run in {name: run for run in runs if (name := _host(run))}.values():
+        item = accelerator(run.spec.accelerator)
+        spec = VmSpec(VmRef(run.spec.zones[0], ""), item, Provisioning.ON_DEMAND, {}, "")
+        with suppress(HostBusy):
+            services.vms[item.service].validate(spec)
+
+
+def _may_begin(ctx: RunContext, verdicts: Verdicts, *, alone: bool) -> bool:
+    """Whether the run may be driven now: its worst case is held, or it is known how it ends without being rented.
+
+    False: its worst case does not fit, and runs are driven that may leave something when they are settled.
+    """
+    try:
+        with run_lock(ctx.services.run_folder(ctx.run)) as mine:
+            run = ctx.run
+            if not mine or run.state is not RunState.PLANNED or run.stage is not Stage.PROVISION:
+                return True  # it is in hand already, here or in another process
+            try:
+                stood = verdicts.stood_before(run)
+                if stood is not None:
+                    ctx.note(f"not needed: every verdict stands after {stood} repeats")
+                    ctx.services.ledger.update_run(run.id, state=RunState.NOT_NEEDED, stage=Stage.TEARDOWN)
+                elif not run.attempt:
+                    _hold_first(ctx)
+            except OverCap as cause:
+                if not alone:
+                    ctx.show("waiting for money that other runs hold")
+                    return False
+                _fail(ctx, cause)
+            except OrchestratorError as cause:
+                _fail(ctx, cause)
+    except Exception:
+        log.exception("the beginning of run %s", ctx.run_id)  # `drive` meets the same trouble, and ends the run
+    return True
+
+
+def _hold_first(ctx: RunContext) -> None:
+    """Hold the worst case of a run that was launched without. Raises Stopped, OverCap or another refusal."""
+    ctx.check_stop()
+    services, run, now = ctx.services, ctx.run, ctx.now()
+    latest = latest_end(run.spec, now)
+    credit = credit_for([ctx.accelerator], services.ledger, simulated=services.simulated, now=now, until=latest)
+
+    def make(number: int) -> Attempt:
+        return make_attempt(run, number, run.spec.zones[0], now, services.prices, services.ledger.id)
+
+    services.ledger.admit_attempt(run.id, make, credit)
+
+
+def _drive_locked(ctx: RunContext, stages: Stages) -> Run:
+    """Drive the run, or watch while another process does, and take over should that one die."""
+    while True:
+        with run_lock(ctx.services.run_folder(ctx.run)) as mine:
+            if mine:
+                try:
+                    return drive(ctx, stages)
+                except Exception as cause:
+                    # Neither a bug in ours nor a full disk may leave a VM behind.
+                    log.exception("run %s", ctx.run_id)
+                    return _emergency(ctx, cause)
+        run = ctx.run
+        if run.stage is Stage.DONE or ctx.stop.is_set():
+            return run  # stopping is the other's: it reads the wish in the ledger
+        ctx.show("driven by another orchestrate process")
+        ctx.services.clock.sleep(ctx.services.pace.poll_s)
+
+
+def drive(ctx: RunContext, stages: Stages = STAGES) -> Run:
+    """Take one run from the stage that the ledger names to its end."""
+    ledger = ctx.services.ledger
+    while (run := ctx.run).stage is not Stage.DONE:
+        if run.state is RunState.PLANNED:
+            ledger.update_run(run.id, state=RunState.ACTIVE)
+        try:
+            if run.stage is Stage.PROVISION and not run.attempt:
+                _hold_first(ctx)  # for the one whose beginning another process had in hand
+            stages[run.stage](ctx)
+        except StillBilling as cause:
+            _note_failure(ctx, cause)
+            return ctx.run  # stays in its stage: `teardown` and `recover` go on with it
+        except NoCapacity as cause:
+            _try_next_zone(ctx, cause)
+        except Preempted as cause:
+            _try_again(ctx, cause)
+        except OrchestratorError as cause:
+            if run.stage is Stage.TEARDOWN:
+                raise  # there is nowhere to go from here; `_emergency` says what may be left
+            _fail(ctx, cause)
+        else:
+            _advance(ctx, run.stage)
+    return ctx.run
+
+
+def _advance(ctx: RunContext, stage: Stage) -> None:
+    if stage.following is Stage.DONE:
+        _finish(ctx)
+    else:
+        ctx.services.ledger.update_run(ctx.run_id, stage=stage.following)
+        ctx.note(f"{stage} done")
+
+
+def _finish(ctx: RunContext) -> None:
+    """The end; or the begin of the next attempt, where the deadline ended the run and more time was granted."""
+    run, changes = ctx.run, dict[str, object]()
+    if run.error_code == StillBilling.__name__:  # it was not proven gone at first; now it is
+        changes |= {"error": None, "error_code": None, "exit_code": 0}
+    if run.state is not RunState.NOT_NEEDED:
+        changes["state"] = _ended(changes.get("error_code", run.error_code))
+    run = ctx.services.ledger.finish_run(ctx.run_id, **changes)
+    ctx.note(f"{Stage.TEARDOWN} done")
+    if run.stage is Stage.DONE:
+        ctx.show("done" if run.state is RunState.SUCCEEDED else run.state.value)
+    else:
+        ctx.note(f"goes on: {ctx.attempt.max_hours} h more were granted")
+
+
+def _ended(error_code: object) -> RunState:
+    """How a run ended that ended with this error, None without one."""
+    if error_code is None:
+        return RunState.SUCCEEDED
+    return RunState.STOPPED if error_code == Stopped.__name__ else RunState.FAILED
+
+
+def _note_failure(ctx: RunContext, cause: OrchestratorError) -> None:
+    """The first failure is the run's; what goes wrong afterwards is noted as an event."""
+    ctx.note(f"{cause.code}: {cause.sentence}")
+    if ctx.run.error is None:
+        sentence = f"{cause.sentence} ({cause.hint})" if cause.hint else cause.sentence
+        code = 130 if isinstance(cause, Stopped) else cause.exit_code
+        ctx.services.ledger.update_run(ctx.run_id, error=sentence, error_code=cause.code, exit_code=code)
+
+
+def _fail(ctx: RunContext, cause: OrchestratorError) -> None:
+    """Note the failure and go where what can be saved is saved: a run that trained has a record to bring home."""
+    _note_failure(ctx, cause)
+    stage = Stage.COLLECT if ctx.run.stage is Stage.TRAIN else Stage.TEARDOWN
+    ctx.services.ledger.update_run(ctx.run_id, stage=stage)
+
+
+def _try_next_zone(ctx: RunContext, cause: NoCapacity) -> None:
+    run, attempt = ctx.run, ctx.attempt
+    zones = run.spec.zones
+    position = zones.index(attempt.zone) + 1
+    if position == len(zones):
+        _fail(ctx, NoCapacity(run.spec.accelerator, zones, cause.detail))
+        return
+    ctx.note(f"{cause.sentence}; trying {zones[position]}")
+    _new_attempt(ctx, zones[position])
+
+
+def _try_again(ctx: RunContext, cause: Preempted) -> None:
+    run = ctx.run
+    if run.preemptions + 1 >= run.spec.max_attempts:
+        _fail(ctx, cause)
+        return
+    ctx.note(f"{cause.code}: {cause.sentence}; a new attempt follows")
+    _new_attempt(ctx, ctx.attempt.zone, preemptions=run.preemptions + 1)
+
+
+def _new_attempt(ctx: RunContext, zone: str, **changes: int) -> None:
+    """End the old attempt; its money goes to a new one under the next number. Failures end the run."""
+    services, run, hours = ctx.services, ctx.run, ctx.attempt.max_hours
+
+    def make(number: int) -> Attempt:
+        return make_attempt(run, number, zone, ctx.now(), services.prices, services.ledger.id, hours)
+
+    try:
+        ctx.check_stop()
+        settled = prove_ended(services, ctx.attempt)
+        credit = credit_for([ctx.accelerator], services.ledger, simulated=services.simulated, now=ctx.now())
+        services.ledger.admit_attempt(run.id, make, credit, settled, **changes)
+    except OrchestratorError as cause:
+        _fail(ctx, cause)
+
+
+def _emergency(ctx: RunContext, cause: Exception) -> Run:
+    """Something went wrong that no stage foresees: save results, delete the VM, write what can be written.
+
+    Returns the run as it would be if the ledger took it, so that the command's exit code tells the truth.
+    """
+    run = ctx.run
+    trouble = cause if isinstance(cause, OrchestratorError) else UnexpectedError(cause)
+    error = run.error or trouble.sentence
+    code = run.exit_code or trouble.exit_code
+    error_code = run.error_code or trouble.code
+    failed: dict[str, Any] = {"state": RunState.FAILED, "error": error, "error_code": error_code, "exit_code": code}
+    if not run.attempt:  # nothing was ever asked for
+        return replace(run, stage=Stage.DONE, **failed)
+    if run.stage in (Stage.TRAIN, Stage.COLLECT):
+        with suppress(Exception):
+            collect(replace(ctx, stop=already_stopped()))
+    try:
+        prove_gone(ctx.services, ctx.provider, ctx.ref)
+        stage = Stage.DONE
+    except Exception:
+        log.exception("the end of the VM of run %s", run.id)
+        stage = Stage.TEARDOWN
+    try:
+        end_attempts(ctx.services, run)
+        return ctx.services.ledger.update_run(run.id, stage=Stage.DONE, **failed)
+    except StillBilling as unproven:
+        return ctx.services.ledger.update_run(
+            run.id, stage=Stage.TEARDOWN, **{**failed, "exit_code": unproven.exit_code}
+        )
+    except Exception:
+        log.exception("the ledger of run %s", run.id)
+        return replace(run, stage=stage, **failed)
+
+
+def already_stopped() -> threading.Event:
+    """A stop that is asked for already: waits are short then."""
+    stop = threading.Event()
+    stop.set()
+    return stop

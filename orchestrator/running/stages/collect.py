@@ -1,0 +1,153 @@
+"""Bring the artifacts home: the manifest is trusted, not the listing; every file is verified before it is kept."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from orchestrator.domain.plan import RESULTS_BYTES
+from orchestrator.domain.runs import AttemptState
+from orchestrator.errors import BadArtifact, NotFound
+from orchestrator.running.stages.context import RunContext
+from orchestrator.running.waiting import wait_for
+from trainer.errors import RecordError
+from trainer.record.record import RECORD_NAME, load_record
+
+MANIFEST = "MANIFEST.json"
+_SAFE_NAME = re.compile(r"^[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*){0,4}$")
+MAX_FILE_BYTES = 2 * 2**30
+
+
+class ManifestFile(BaseModel):
+    """One file of an attempt's artifacts; `crc32c` is big-endian base64, `sha256` hexadecimal."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    size_bytes: int
+    sha256: str
+    crc32c: str
+
+
+class Manifest(BaseModel):
+    """What the VM says it has produced, written last, once everything else is in the bucket."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    schema_version: Literal[1]
+    run: str
+    attempt: int
+    rc: int
+    files: list[ManifestFile]
+
+
+def collect(ctx: RunContext) -> None:
+    """Pull the attempt's artifacts into the run's folder and note where the record is.
+
+    Raises Unavailable when no manifest appears in time, BadArtifact when a file is not what the manifest says.
+    """
+    ctx.show("waiting for the results")
+    manifest = _wait_for_manifest(ctx)
+    record = pull(ctx, manifest)
+    if record is not None:
+        ctx.services.ledger.update_run(ctx.run_id, record=str(record))
+    ctx.note(f"collected {len(manifest.files)} files")
+    if record is None and ctx.run.error is None:
+        raise BadArtifact(f"the training of {ctx.run_id} ended well, but there is no record among its results")
+
+
+def pull(ctx: RunContext, manifest: Manifest) -> Path | None:
+    """Download and verify every file of the manifest; returns the path of the record, None when there is none."""
+    folder = ctx.folder / f"a{manifest.attempt}"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    objects = {item.name: item for item in ctx.services.store.list(ctx.bucket, ctx.results + "/")}
+    for entry in sorted(manifest.files, key=lambda entry: (entry.name != RECORD_NAME, entry.size_bytes)):
+        target = folder / _checked_name(entry)
+        if not _is(target, entry):
+            if not _may_fetch(ctx, entry):
+                place = f"{ctx.services.store.url(ctx.bucket)}/{ctx.results}"
+                ctx.note(f"{entry.name} stays in {place}: its way home was not reserved")
+                continue
+            ctx.show(f"fetching {entry.name}")
+            item = objects.get(f"{ctx.results}/{entry.name}")
+            if item is None or item.size_bytes != entry.size_bytes or item.crc32c != entry.crc32c:
+                raise BadArtifact(f"{entry.name} in the bucket is not what the manifest of {ctx.run_id} says")
+            ctx.services.store.download(ctx.bucket, item, target)
+            if not _is(target, entry):
+                raise BadArtifact(f"{target} does not have the sha256 of its manifest")
+    if not any(entry.name == RECORD_NAME for entry in manifest.files):
+        return None
+    return _checked_record(ctx, folder / RECORD_NAME)
+
+
+def _may_fetch(ctx: RunContext, entry: ManifestFile) -> bool:
+    """Whether its bytes fit into what was reserved for egress; they are written down before they are sent."""
+    attempt = ctx.attempt
+    fetched = attempt.fetched_bytes + entry.size_bytes
+    if fetched > RESULTS_BYTES:
+        return False
+    if attempt.state is not AttemptState.SETTLED:  # a later `fetch` cannot change what was settled
+        ctx.update_attempt(fetched_bytes=fetched)
+    return True
+
+
+def _checked_record(ctx: RunContext, path: Path) -> Path:
+    """The record, if it is this run's and of this data. Raises BadArtifact."""
+    try:
+        record = load_record(path)
+    except RecordError as cause:
+        raise BadArtifact(f"the record of {ctx.run_id} is not valid: {cause}") from cause
+    if record.run_id != ctx.run_id:
+        raise BadArtifact(f"the record of {ctx.run_id} is of run {record.run_id}")
+    if record.data is not None and record.data.fingerprint != ctx.run.spec.dataset:
+        raise BadArtifact(f"run {ctx.run_id} was trained on another data set than it was launched with")
+    return path
+
+
+def read_manifest(ctx: RunContext) -> Manifest | None:
+    """The manifest of the current attempt; None when there is none yet. Raises BadArtifact when it is not its own."""
+    try:
+        text = ctx.services.store.read(ctx.bucket, f"{ctx.results}/{MANIFEST}")
+    except NotFound:
+        return None
+    try:
+        manifest = Manifest.model_validate_json(text)
+    except ValidationError as cause:
+        raise BadArtifact(f"the manifest of {ctx.run_id} is not valid: {cause}") from cause
+    if (manifest.run, manifest.attempt) != (ctx.run_id, ctx.attempt.number):
+        raise BadArtifact(f"the manifest of {ctx.run_id} is of run {manifest.run} attempt {manifest.attempt}")
+    return manifest
+
+
+def _wait_for_manifest(ctx: RunContext) -> Manifest:
+    """The VM uploads until it dies, so the manifest is waited for until the deadline, ten minutes at most."""
+    left_s = (ctx.attempt.deadline + timedelta(seconds=30) - ctx.now()).total_seconds()
+    pace = ctx.services.pace
+    return wait_for(
+        lambda: read_manifest(ctx),
+        clock=ctx.services.clock,
+        timeout_s=ctx.patience_s(min(pace.upload_timeout_s, max(left_s, 0.0))),
+        poll_s=min(1.0, pace.poll_s),
+        what=f"the results of {ctx.run_id} in the bucket",
+    )
+
+
+def _checked_name(entry: ManifestFile) -> str:
+    """A VM's word is not trusted: no path may leave the run's folder, no file may fill the disk."""
+    if not _SAFE_NAME.match(entry.name) or ".." in entry.name:
+        raise BadArtifact(f"the manifest names a file {entry.name!r} that is no safe relative path")
+    if not 0 <= entry.size_bytes <= MAX_FILE_BYTES:
+        raise BadArtifact(f"{entry.name} has {entry.size_bytes} bytes, more than is fetched")
+    return entry.name
+
+
+def _is(path: Path, entry: ManifestFile) -> bool:
+    if not path.is_file() or path.stat().st_size != entry.size_bytes:
+        return False
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() == entry.sha256

@@ -1,0 +1,231 @@
+"""What does a stage work with? The services of the project, and the view of one run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from orchestrator.domain.accelerators import Accelerator, accelerator
+from orchestrator.domain.names import bucket_of, results_prefix, work_dir
+from orchestrator.domain.plan import PARALLEL_RUNS
+from orchestrator.domain.prices import PriceBook
+from orchestrator.domain.runs import Attempt, AttemptState, Run, RunSpec, Stage
+from orchestrator.errors import NotFound, Preempted, Stopped
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.money.guard import cost_so_far
+from orchestrator.ports import Clock, KillSwitch, ObjectStore, ShellFactory, Vm, VmProvider, VmRef, VmState
+from orchestrator.running.lock import run_folder
+
+SSH_USER = "orchestrate"
+STOPPING_PATIENCE_S = 30.0
+HOST_WATCH_S = 2.0
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How often and how long the stages wait. The local cloud answers in milliseconds, Google in minutes."""
+
+    poll_s: float = 5.0
+    create_timeout_s: float = 1500.0
+    boot_timeout_s: float = 600.0
+    setup_timeout_s: float = 1800.0
+    upload_timeout_s: float = 600.0
+    delete_timeout_s: float = 900.0
+    late_create_s: float = 60.0
+    """How long a create whose answer was lost may still take effect."""
+
+
+@dataclass(frozen=True)
+class Payload:
+    """What goes onto a VM: the trainer as a zip file, and the scripts of `infra/vm` by name."""
+
+    trainer_zip: Path
+    scripts: Mapping[str, Path]
+
+
+@dataclass(frozen=True)
+class Services:
+    """Everything that bootstrap picked for this project. `home` is the project's part of the state folder."""
+
+    project: str
+    simulated: bool
+    home: Path
+    ledger: Ledger
+    clock: Clock
+    prices: PriceBook
+    vms: Mapping[str, VmProvider]
+    store: ObjectStore
+    shells: ShellFactory
+    switches: tuple[KillSwitch, ...]
+    payload: Callable[[], Payload]
+    pace: Pace
+    parallel_runs: int = PARALLEL_RUNS
+
+    def switches_for(self, spec: RunSpec) -> list[KillSwitch]:
+        """The kill switches that exist for the VMs of such a run."""
+        return [one for one in self.switches if one.covers(accelerator(spec.accelerator), spec.provisioning)]
+
+    def run_folder(self, run: Run) -> Path:
+        """Where this machine keeps a run's files."""
+        return run_folder(self.home, run.experiment, run.id)
+
+    def log_path(self, run: Run, attempt: int) -> Path:
+        """The copy of the trainer's log on this machine; it grows while the run is followed."""
+        return self.run_folder(run) / f"train-a{attempt}.log"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a run is doing now, for whoever watches. `usd` is what its VMs have cost so far; at most, if `is_bound`."""
+
+    run: str
+    accelerator: str
+    stage: Stage
+    detail: str
+    zone: str = ""
+    epoch: int = 0
+    epochs: int = 0
+    loss: float | None = None
+    accuracy: float | None = None
+    usd: Decimal = Decimal(0)
+    is_bound: bool = False
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """One run in hand. Everything is read fresh from the ledger, so that a stage never works on a stale copy."""
+
+    services: Services
+    run_id: str
+    report: Callable[[Progress], None]
+    stop: threading.Event
+
+    @property
+    def run(self) -> Run:
+        return self.services.ledger.run(self.run_id)
+
+    @property
+    def attempt(self) -> Attempt:
+        return self.services.ledger.attempt(self.run_id, self.run.attempt)
+
+    @property
+    def accelerator(self) -> Accelerator:
+        return accelerator(self.run.spec.accelerator)
+
+    @property
+    def provider(self) -> VmProvider:
+        return self.services.vms[self.accelerator.service]
+
+    @property
+    def ref(self) -> VmRef:
+        attempt = self.attempt
+        return VmRef(attempt.zone, attempt.vm)
+
+    @property
+    def folder(self) -> Path:
+        """Where this machine keeps the run's files."""
+        return self.services.run_folder(self.run)
+
+    @property
+    def key_path(self) -> Path:
+        """The private SSH key of this run."""
+        return self.folder / "ssh_key"
+
+    @property
+    def bucket(self) -> str:
+        return bucket_of(self.services.project, self.attempt.zone)
+
+    @property
+    def work_dir(self) -> str:
+        """The folder of the attempt's files on the machine, relative to the login's home."""
+        attempt = self.attempt
+        return work_dir(attempt.zone, attempt.vm)
+
+    @property
+    def watch_s(self) -> float:
+        """Between two looks at a training: each starts processes beside it. The local cloud's speeds mean nothing."""
+        return max(self.services.pace.poll_s, 0.0 if self.accelerator.is_rented else HOST_WATCH_S)
+
+    @property
+    def results(self) -> str:
+        """The prefix of the current attempt's artifacts in the bucket."""
+        run = self.run
+        return results_prefix(run.experiment, run.id, run.attempt)
+
+    def now(self) -> datetime:
+        return self.services.clock.now()
+
+    def check_stop(self) -> None:
+        """Raises Stopped when the user has asked for it, here or with `teardown` in another process.
+
+        Not called where stopping would lose or leak something.
+        """
+        if self.stop.is_set() or self.run.stop_requested:
+            raise Stopped(f"run {self.run_id} was stopped by the user")
+        if self._is_torn_down():
+            raise Stopped(f"the end of {self.run_id} had begun, in another orchestrate process or one that was killed")
+
+    def patience_s(self, timeout_s: float) -> float:
+        """How long to wait for something: not long any more once the run is to stop."""
+        ending = self.stop.is_set() or self.run.stop_requested or self._is_torn_down()
+        return min(timeout_s, STOPPING_PATIENCE_S) if ending else timeout_s
+
+    def _is_torn_down(self) -> bool:
+        ended = (AttemptState.DELETING, AttemptState.SETTLED)
+        return self.run.attempt > 0 and self.attempt.state in ended
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, unless the user wants to stop."""
+        self.services.clock.sleep(seconds)
+        self.check_stop()
+
+    def update_attempt(self, *, expect: AttemptState | None = None, **changes: Any) -> Attempt:
+        """Write down what is new about the current attempt. Raises Stopped when it is not in the expected state."""
+        return self.services.ledger.update_attempt(self.run_id, self.run.attempt, expect=expect, **changes)
+
+    def live_vm(self) -> Vm:
+        """The attempt's VM. Raises Preempted when it is gone or going, Unavailable when that cannot be seen now."""
+        self.check_stop()
+        try:
+            vm = self.provider.get(self.ref)
+        except NotFound as cause:
+            raise Preempted(f"{self.attempt.vm} is gone before its run was done") from cause
+        if vm.state in (VmState.PREEMPTED, VmState.STOPPED, VmState.DELETING):
+            raise Preempted(f"{self.attempt.vm} was taken back ({vm.raw_state})")
+        return vm
+
+    def note(self, message: str) -> None:
+        """Write an event into the ledger."""
+        run = self.run
+        self.services.ledger.log(self.now(), run.id, run.attempt, run.stage, message)
+
+    def show(self, detail: str, **more: Any) -> None:
+        """Tell whoever watches what is going on. A closed terminal or a dead pipe is no reason to end a run."""
+        run = self.run
+        with suppress(Exception):
+            self._report(run, detail, more)
+
+    def _report(self, run: Run, detail: str, more: dict[str, Any]) -> None:
+        self.report(
+            Progress(
+                run=run.id,
+                accelerator=run.spec.accelerator,
+                stage=run.stage,
+                detail=detail,
+                zone=self.attempt.zone if run.attempt else "",
+                usd=self.cost_usd(),
+                is_bound=run.attempt > 0 and self.attempt.rate.is_upper_bound,
+                **{"epochs": run.spec.epochs, **more},
+            )
+        )
+
+    def cost_usd(self) -> Decimal:
+        """What the run's VMs have cost up to now."""
+        attempts = self.services.ledger.attempts(self.run_id)
+        return sum((cost_so_far(attempt, self.now()) for attempt in attempts), Decimal(0))

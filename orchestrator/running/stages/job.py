@@ -1,0 +1,159 @@
+"""What does the VM run, and what does it say back? The runner's job file and status, and the trainer's flags."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+from orchestrator.domain.accelerators import Accelerator
+from orchestrator.domain.names import bucket_of, checkpoints_prefix, data_prefix
+from orchestrator.domain.plan import RESULTS_BYTES
+from orchestrator.money.guard import stop_at
+from orchestrator.running.stages.context import RunContext
+from trainer.record.record import CHECKPOINT_NAME
+
+UPLOAD_INTERVAL_S = 10
+
+
+class Job(BaseModel):
+    """The runner's input (`infra/vm/runner.py`): what to start, where its artifacts go, and when it ends at the latest.
+
+    `bucket` is the name of one, or on a host the absolute folder that stands for it.
+    `stop_at`: Unix seconds. The VM's own runner keeps it too, so that a record comes home when nobody is connected.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    argv: list[str]
+    env: dict[str, str]
+    artifacts_dir: str
+    bucket: str
+    prefix: str
+    run: str
+    attempt: int
+    upload_interval_s: int
+    results_bytes: int
+    stop_at: float
+
+
+class TrainerProgress(BaseModel):
+    """The part of the trainer's progress.json that is shown; what else it says is ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    phase: str = ""
+    epoch: int = 0
+    epochs: int = 0
+    loss: float | None = None
+    accuracy: float | None = None
+
+
+class RunnerStatus(BaseModel):
+    """What `runner.py status` says. `lost`: the runner is gone and left no exit code."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    state: str
+    rc: int | None = None
+    uploaded: bool = False
+    progress: TrainerProgress | None = None
+    log_size: int = 0
+    log: str = ""
+
+
+class Environment(BaseModel):
+    """What `infra/vm/environment.py` found on the machine: the Python that has TensorFlow, and, on a host, its GPUs."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    python: str
+    gpus: int | None = None
+
+
+def python_path(work: str) -> str:
+    """Where the uploaded trainer package lies; `work` is the attempt's folder, absolute."""
+    return f"{work}/package"
+
+
+def marked(work: str) -> str:
+    """The mark in the environment of every process of an attempt, by which a host finds and ends them all."""
+    return f"ORCHESTRATE_JOB={work}"
+
+
+def trainer_argv(ctx: RunContext, found: Environment, work: str) -> list[str]:
+    """The trainer's command line on the VM. Raises a CloudError when the bucket cannot be asked for a checkpoint."""
+    spec, url = ctx.run.spec, ctx.services.store.url(ctx.bucket)
+    argv = [
+        found.python,
+        "-m",
+        "trainer",
+        f"--workload={spec.workload}",
+        *strategy_flags(ctx.accelerator, found),
+        f"--data_dir={url}/{data_prefix(spec.dataset)}",
+        f"--model_dir={work}/artifacts",
+        f"--train_epochs={spec.epochs}",
+        f"--batch_size={spec.batch_size}",
+        f"--seed={spec.seed}",
+        f"--cache={spec.cache}",
+        f"--run_id={ctx.run_id}",
+        *tpu_flags(ctx.accelerator, ctx.attempt.vm),
+        *_checkpoint_flags(ctx),
+    ]
+    if spec.train_samples is not None:
+        argv.append(f"--train_samples={spec.train_samples}")
+    if spec.learning_rate is not None:
+        argv.append(f"--learning_rate={spec.learning_rate!r}")
+    return argv
+
+
+def strategy_flags(item: Accelerator, found: Environment) -> list[str]:
+    """The catalog's strategy; on a host what fits its devices: all its GPUs, the one, or the CPU.
+
+    A GPU that is there is insisted on: TensorFlow would fall back to the CPU without a word.
+    """
+    if found.gpus is None or found.gpus == 0:
+        return [f"--strategy={item.strategy}"]
+    return ["--strategy=mirrored"] if found.gpus > 1 else [f"--strategy={item.strategy}", "--device=gpu"]
+
+
+def tpu_flags(item: Accelerator, vm: str) -> list[str]:
+    """Which TPU the trainer opens.
+
+    On a TPU VM of one host it is the one in the machine, and libtpu asks the metadata server for its type: nothing else
+    is to be set. A slice of several hosts is opened from its first worker by the node's name, whose zone and project
+    TensorFlow takes from the metadata server too; the catalog has no such slice yet.
+    """
+    if item.api != "tpu":
+        return []
+    return [f"--tpu={'local' if item.workers == 1 else vm}"]
+
+
+def _checkpoint_flags(ctx: RunContext) -> list[str]:
+    """Each attempt writes in its own place, and goes on from what the latest attempt before it has left, if any."""
+    run, store = ctx.run, ctx.services.store
+    if run.spec.checkpoint_every is None:
+        return []
+    own = checkpoints_prefix(run.experiment, run.id, run.attempt)
+    flags = [f"--checkpoint_every={run.spec.checkpoint_every}", f"--checkpoint_dir={store.url(ctx.bucket)}/{own}"]
+    begun = [attempt for attempt in ctx.services.ledger.attempts(run.id) if attempt.billed_from]
+    for attempt in sorted(begun, key=lambda attempt: attempt.billed_from or ctx.now(), reverse=True):
+        bucket = bucket_of(ctx.services.project, attempt.zone)
+        place = checkpoints_prefix(run.experiment, run.id, attempt.number)
+        if attempt.number != run.attempt and store.list(bucket, f"{place}/{CHECKPOINT_NAME}"):
+            return [*flags, f"--resume_from={store.url(bucket)}/{place}"]
+    return flags
+
+
+def job_file(ctx: RunContext, argv: list[str], work: str) -> Job:
+    """The job of the current attempt."""
+    return Job(
+        argv=argv,
+        env={"PYTHONPATH": python_path(work)},
+        artifacts_dir=f"{work}/artifacts",
+        bucket=ctx.services.store.url(ctx.bucket).removeprefix("gs://"),
+        prefix=ctx.results,
+        run=ctx.run_id,
+        attempt=ctx.attempt.number,
+        upload_interval_s=UPLOAD_INTERVAL_S,
+        results_bytes=RESULTS_BYTES,
+        stop_at=stop_at(ctx.attempt).timestamp(),
+    )

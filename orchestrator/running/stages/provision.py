@@ -1,0 +1,262 @@
+"""Rent the VM: RESERVE -> ARM kill switches -> INTENT in the ledger -> CREATE -> RESOLVE -> CONFIRM.
+
+The reservation exists before this stage begins (`guard` and the ledger make it). Creates fail closed: without an
+armed switch or a durable intent nothing is asked for.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from orchestrator.domain.names import request_id
+from orchestrator.domain.plan import KILL_SLACK_S, attempt_labels, queued_until, switches_needed
+from orchestrator.domain.runs import AttemptState
+from orchestrator.errors import (
+    AccountError,
+    AlreadyExists,
+    CloudError,
+    HostBusy,
+    KillSwitchNotArmed,
+    NoCapacity,
+    NotFound,
+    OrchestratorError,
+    Preempted,
+    QuotaExceeded,
+    Unavailable,
+)
+from orchestrator.money.guard import credit_for
+from orchestrator.ports import Vm, VmSpec, VmState
+from orchestrator.running.stages.context import SSH_USER, RunContext
+from orchestrator.running.stages.ssh_keys import ensure_key
+from orchestrator.running.waiting import wait_for
+
+CREATE_TRIES = 2
+
+
+def provision(ctx: RunContext) -> None:
+    """Make the attempt's VM exist, be ready, and be provably mortal.
+
+    Raises NoCapacity or QuotaExceeded (nothing exists then), KillSwitchNotArmed, Stopped, or another error.
+    """
+    ctx.check_stop()
+    attempt = ctx.attempt
+    if attempt.state is AttemptState.RESERVED:
+        _create(ctx, _arm_and_intend(ctx))
+    elif attempt.state is AttemptState.REFUSED:
+        raise Preempted(f"the create of {attempt.vm} was refused, and what followed was interrupted")
+    elif attempt.seen_at is None and attempt.operation is None and not _appears(ctx):
+        # Interrupted between intent and answer. Its VM may have lived and died since: it is not asked for again, its
+        # attempt is settled at what it can have cost, and another follows.
+        raise Preempted(f"the create of {attempt.vm} was interrupted and no VM of it is there")
+    vm = _wait_until_ready(ctx)
+    ctx.note(f"{vm.ref.name} is ready")
+    _confirm_switches(ctx, vm)
+
+
+def _spec(ctx: RunContext) -> VmSpec:
+    run, attempt = ctx.run, ctx.attempt
+    key = ensure_key(ctx.key_path, SSH_USER)
+    spec = VmSpec(
+        ref=ctx.ref,
+        accelerator=ctx.accelerator,
+        provisioning=run.spec.provisioning,
+        labels=attempt_labels(run, attempt),
+        request_id=request_id(attempt.vm),
+        queued_until=queued_until(run, attempt),
+    )
+    return spec.with_metadata(ssh_keys=f"{SSH_USER}:{key}")
+
+
+def _armed_spec(ctx: RunContext) -> VmSpec:
+    switches = ctx.services.switches_for(ctx.run.spec)
+    if len(switches) < switches_needed(ctx.accelerator):
+        named = ", ".join(switch.name for switch in switches) or "none"
+        raise KillSwitchNotArmed(f"{ctx.accelerator.name} has too few kill switches ({named}), so it is not rented")
+    spec = _spec(ctx)
+    for switch in switches:
+        if switch.slack_s > KILL_SLACK_S:
+            raise KillSwitchNotArmed(f"{switch.name} may fire later than the reservation lasts")
+        ctx.show(f"arming kill switch: {switch.name}")
+        spec = switch.arm(spec, ctx.attempt.deadline, ctx.now())
+    return spec
+
+
+def _arm_and_intend(ctx: RunContext) -> VmSpec:
+    _validate(ctx)
+    # The reservation is for a duration; the clock starts with the intent, not when the run was planned.
+    hours = ctx.attempt.max_hours or ctx.run.spec.max_hours
+    deadline = ctx.now() + timedelta(hours=float(hours))
+    services = ctx.services
+    latest = deadline + timedelta(seconds=KILL_SLACK_S)
+    credit_for([ctx.accelerator], services.ledger, simulated=services.simulated, now=ctx.now(), until=latest)
+    ctx.update_attempt(expect=AttemptState.RESERVED, deadline=deadline)
+    ctx.update_attempt(expect=AttemptState.RESERVED, armed_from=ctx.now())
+    spec = _armed_spec(ctx)
+    ctx.check_stop()
+    # Another process may have ended the attempt while this one asked: then there is no reservation any more.
+    ctx.update_attempt(expect=AttemptState.RESERVED, state=AttemptState.INTENDED, billed_from=ctx.now())
+    armed = ", ".join(switch.name for switch in ctx.services.switches_for(ctx.run.spec)) or "nothing, none is rented"
+    ctx.note(f"intend {ctx.attempt.vm} in {ctx.attempt.zone}, deadline {deadline:%H:%M:%S} UTC, armed: {armed}")
+    return spec
+
+
+def _validate(ctx: RunContext) -> None:
+    """Ask whether it can be had there. A host on which another attempt goes on is waited for: that one has an end."""
+    while True:
+        try:
+            ctx.provider.validate(_spec(ctx))
+        except HostBusy as cause:
+            ctx.show(cause.sentence)
+            ctx.sleep(ctx.watch_s)
+        else:
+            return
+
+
+def _create(ctx: RunContext, spec: VmSpec) -> None:
+    """Ask for the VM; when the answer is lost, look before asking once more.
+
+    The name is the same each time, so a second request cannot make a second VM; if the first failed for a lasting
+    reason, the second answer says so. A refusal is one only where no answer was lost before it: what that request
+    asked for may be what the second one finds no quota for.
+    """
+    ctx.show("asking for the VM")
+    answer_lost = False
+    for tries_left in reversed(range(CREATE_TRIES)):
+        try:
+            operation = ctx.provider.create(spec)
+        except AlreadyExists:
+            _adopt_or_refuse(ctx, ctx.provider.get(ctx.ref))
+            return
+        except Unavailable as cause:
+            answer_lost = True
+            ctx.note(f"the answer to the create was lost: {cause.sentence}")
+            if _appears(ctx):
+                return
+            if not tries_left:
+                raise
+        except OrchestratorError:
+            if not answer_lost:
+                ctx.update_attempt(state=AttemptState.REFUSED)
+            raise
+        else:
+            ctx.update_attempt(operation=operation)
+            ctx.note(f"create asked for: {operation}")
+            return
+
+
+def _appears(ctx: RunContext) -> bool:
+    """Whether the VM turns up although the answer to its create was lost; then it is taken over."""
+
+    def look() -> Vm | None:
+        try:
+            return ctx.provider.get(ctx.ref)
+        except NotFound:
+            return None
+
+    pace = ctx.services.pace
+    try:
+        vm = wait_for(look, clock=ctx.services.clock, timeout_s=6 * pace.poll_s, poll_s=pace.poll_s, what="the VM")
+    except Unavailable:
+        return False
+    _adopt_or_refuse(ctx, vm)
+    return True
+
+
+def _adopt_or_refuse(ctx: RunContext, vm: Vm) -> None:
+    if vm.labels.get("oc-nonce") != ctx.attempt.nonce:
+        raise CloudError(
+            f"{vm.ref.name} exists in {vm.ref.zone} and is not ours", "look at it in the console; it was left alone"
+        )
+    ctx.note(f"{vm.ref.name} is there and ours")
+
+
+def _wait_until_ready(ctx: RunContext) -> Vm:
+    """Poll until READY, moving `billed_from` along while the VM surely does not bill yet.
+
+    Raises NoCapacity when the queue, where there is one, has not been left in time.
+    """
+    patience = queued_until(ctx.run, ctx.attempt)
+
+    def look() -> Vm | None:
+        ctx.check_stop()
+        asked_at = ctx.now()
+        try:
+            vm = ctx.provider.get(ctx.ref)
+        except NotFound:
+            _raise_if_failed(ctx)
+            if ctx.attempt.seen_at is not None and ctx.attempt.operation is None:
+                # The answer to its create was lost, so no operation can say why. It was there and is not any more.
+                raise Preempted(f"{ctx.attempt.vm} vanished while it was created") from None
+            return None
+        if ctx.attempt.state is AttemptState.INTENDED:
+            ctx.update_attempt(state=AttemptState.CREATED, seen_at=asked_at)
+        if vm.state is VmState.READY:
+            return vm
+        if vm.state in (VmState.QUEUED, VmState.CREATING):
+            ctx.update_attempt(billed_from=asked_at)
+            _raise_if_failed(ctx)
+            if patience is None or vm.state is VmState.CREATING:
+                ctx.show("creating")
+                return None
+            ctx.show(f"in the queue until {patience:%H:%M} UTC: {vm.raw_state}")
+            if asked_at >= patience:
+                raise NoCapacity(ctx.accelerator.name, [ctx.ref.zone], f"still {vm.raw_state} at the end of the wait")
+            return None
+        ctx.live_vm()  # says so when it was taken back while it was created
+        return None
+
+    pace = ctx.services.pace
+    queue_s = max(0.0, (patience - ctx.now()).total_seconds()) if patience else 0.0
+    return wait_for(
+        look,
+        clock=ctx.services.clock,
+        timeout_s=queue_s + pace.create_timeout_s,
+        poll_s=pace.poll_s,
+        what=f"the creation of {ctx.attempt.vm}",
+    )
+
+
+def _raise_if_failed(ctx: RunContext) -> None:
+    """Raise what the create operation ended with, if it failed.
+
+    An account's trouble may be ours in asking: then nobody knows how the create ended, and the VM may come to be.
+    """
+    attempt = ctx.attempt
+    if attempt.operation:
+        try:
+            ctx.provider.operation_done(ctx.ref, attempt.operation)
+        except NotFound:
+            return  # operations are forgotten after a while; the VM itself is what counts
+        except Unavailable:
+            raise
+        except OrchestratorError as cause:
+            if isinstance(cause, QuotaExceeded) or not isinstance(cause, AccountError):
+                ctx.update_attempt(state=AttemptState.REFUSED)  # a VM whose creation failed never ran and costs nothing
+            ctx.note(f"the create failed: {cause.sentence}")
+            raise
+
+
+def _confirm_switches(ctx: RunContext, vm: Vm) -> None:
+    """Read every kill switch back. A VM whose end is not proven is not used."""
+    pace, deadline = ctx.services.pace, ctx.attempt.deadline
+    for switch in ctx.services.switches_for(ctx.run.spec):
+        ctx.show(f"proving kill switch: {switch.name}")
+
+        def proven() -> bool | None:
+            return switch.armed(ctx.live_vm(), deadline) or None  # noqa: B023 - called before the next turn
+
+        try:
+            wait_for(
+                proven,
+                clock=ctx.services.clock,
+                timeout_s=pace.boot_timeout_s,
+                poll_s=pace.poll_s,
+                what=f"the proof of {switch.name}",
+            )
+        except Unavailable as cause:
+            raise KillSwitchNotArmed(
+                f"{switch.name} of {vm.ref.name} could not be proven: {cause.sentence}",
+                "the VM is torn down; look at its serial console for what its startup script said",
+            ) from cause
+        ctx.note(f"kill switch proven: {switch.name}")
+    ctx.update_attempt(proven_at=ctx.now())

@@ -1,0 +1,204 @@
+"""Delete the VM and prove it gone: TOMBSTONE -> DELETE -> wait -> prove -> disarm -> settle. Deletes fail open."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from decimal import Decimal
+
+from orchestrator.domain.cost import side_lines, total_usd
+from orchestrator.domain.host_address import is_host
+from orchestrator.domain.money import ZERO
+from orchestrator.domain.plan import side_usage
+from orchestrator.domain.runs import Attempt, AttemptState, Run
+from orchestrator.errors import AccountError, NotFound, OrchestratorError, StillBilling, Stopped, Unavailable
+from orchestrator.ledger.ledger import Changes
+from orchestrator.money.guard import cost_so_far
+from orchestrator.ports import Billable, VmProvider, VmRef, VmState
+from orchestrator.running.stages.context import RunContext, Services
+from orchestrator.running.waiting import wait_for
+
+
+def teardown(ctx: RunContext) -> None:
+    """End every attempt of the run that is not settled. Raises StillBilling naming what could not be proven gone.
+
+    More time that was granted, and is needed now, stays held.
+    """
+    ctx.show("deleting")
+    run, ledger = ctx.run, ctx.services.ledger
+    end_attempts(ctx.services, run, but=ledger.granted(run.id) if run.lacks_time else None)
+    ctx.show("proven gone")
+
+
+def end_attempts(services: Services, run: Run, but: Attempt | None = None) -> None:
+    """End every attempt of a run that is not settled, `but` this one. Raises StillBilling."""
+    for attempt in services.ledger.attempts(run.id):
+        # The current one also when it is settled: another process may have ended it just before our create.
+        if attempt != but and (attempt.state is not AttemptState.SETTLED or attempt.number == run.attempt):
+            end_attempt(services, attempt)
+
+
+def end_attempt(services: Services, attempt: Attempt) -> Attempt:
+    """End the attempt as `prove_ended` does, and settle its cost. Safe to repeat. Raises StillBilling."""
+    settled = prove_ended(services, attempt)
+    return services.ledger.update_attempt(attempt.run, attempt.number, **settled) if settled else attempt
+
+
+def prove_ended(services: Services, attempt: Attempt) -> Changes:
+    """Delete the attempt's VM, prove it gone, disarm its switches; returns the fields that settle it in the ledger.
+
+    None are left to change when another process has settled it.
+
+    Settled last: whoever dies on the way leaves an open attempt, and what still stands (a job) is paid and found.
+
+    Raises StillBilling when the proof does not succeed, for whatever reason; the attempt then stays open in the ledger,
+    its money stays reserved and its kill switches stay armed.
+    """
+    ref = VmRef(attempt.zone, attempt.vm)
+    if attempt.state is AttemptState.RESERVED:
+        try:  # no VM was ever asked for, and from now on none will be
+            attempt = services.ledger.update_attempt(
+                attempt.run, attempt.number, expect=AttemptState.RESERVED, state=AttemptState.REFUSED
+            )
+        except Stopped:
+            attempt = services.ledger.attempt(attempt.run, attempt.number)  # its intent was written just now
+        else:
+            _disarm(services, attempt, ref)
+            return _settled(services, attempt, ZERO)
+    provider = services.vms[attempt.api]
+    if attempt.state is AttemptState.SETTLED and _is_absent(provider, ref):
+        _disarm(services, attempt, ref)  # again: who ended it may have been faster than our arming
+        return {}
+    if attempt.state is not AttemptState.REFUSED:
+        with suppress(OrchestratorError):  # a delete waits for no ledger; the tombstone only tells other processes
+            services.ledger.update_attempt(attempt.run, attempt.number, state=AttemptState.DELETING)
+    try:
+        _wait_until_gone(services, provider, attempt, ref)
+    except OrchestratorError as cause:
+        what = "attempt (not rented, but not seen to end)" if is_host(ref.zone) else f"{attempt.api} VM"
+        raise StillBilling([f"{what} {ref.name} in {ref.zone}: {cause.sentence}"]) from cause
+    _disarm(services, attempt, ref)
+    ended = services.ledger.attempt(attempt.run, attempt.number)
+    if ended.state is AttemptState.SETTLED:
+        return {}
+    return _settled(services, ended, cost_so_far(ended, services.clock.now()))
+
+
+def _disarm(services: Services, attempt: Attempt, ref: VmRef) -> None:
+    """Remove the switches of a VM that is proven gone. Raises StillBilling for what stays: a job costs a little too."""
+    for switch in services.switches_for(services.ledger.run(attempt.run).spec):
+        try:
+            switch.disarm(ref)
+        except OrchestratorError as cause:
+            raise StillBilling([f"{switch.name} of {ref.name}, whose VM is gone: {cause.sentence}"]) from cause
+
+
+def _wait_until_gone(services: Services, provider: VmProvider, attempt: Attempt, ref: VmRef) -> None:
+    """A VM that was never seen may still appear: its create must have ended, and it must stay absent for a while."""
+    if attempt.state is AttemptState.REFUSED or attempt.seen_at is not None:
+        prove_gone(services, provider, ref)
+        return
+    if attempt.operation is not None:
+        _wait_for_operation(services, provider, attempt.operation, ref)
+    prove_gone(services, provider, ref, absent_s=services.pace.late_create_s)
+
+
+def _wait_for_operation(services: Services, provider: VmProvider, operation: str, ref: VmRef) -> None:
+    """Until the create has ended, well or not: before that, absence proves nothing."""
+
+    def ended() -> bool | None:
+        with suppress(OrchestratorError):
+            provider.delete(ref)
+        try:
+            return provider.operation_done(ref, operation) or None
+        except Unavailable:
+            raise
+        except OrchestratorError:
+            return True  # it failed, or is forgotten
+
+    pace = services.pace
+    wait_for(ended, clock=services.clock, timeout_s=pace.create_timeout_s, poll_s=pace.poll_s, what="its creation")
+
+
+def _is_absent(provider: VmProvider, ref: VmRef) -> bool:
+    try:
+        provider.get(ref)
+    except NotFound:
+        return True
+    except OrchestratorError:
+        return False
+    return False
+
+
+def complete_list(provider: VmProvider) -> Sequence[Billable]:
+    """Everything of ours that may bill, in every zone. Raises Unavailable when a zone did not answer."""
+    listing = provider.list_billable()
+    if listing.unreachable:
+        raise Unavailable("no answer from " + ", ".join(listing.unreachable))
+    return listing.found
+
+
+def is_gone(provider: VmProvider, ref: VmRef) -> bool:
+    """Whether the VM is absent by name and from a complete list, at one look that asks for nothing.
+
+    Raises an error when not everything could be seen.
+    """
+    try:
+        provider.get(ref)
+    except NotFound:
+        return all(item.ref != ref for item in complete_list(provider))
+    return False
+
+
+def prove_gone(services: Services, provider: VmProvider, ref: VmRef, *, absent_s: float = 0.0) -> None:
+    """Ask for deletion, again and again, until GET says NOT_FOUND and a complete list lacks the VM and its disks.
+
+    That has to be so at every look for `absent_s`. Raises Unavailable when it is not so in time, and at once an
+    AccountError, which asking again does not cure.
+    """
+    pace, clock = services.pace, services.clock
+    absent_since: list[float] = []
+
+    def gone() -> bool | None:
+        try:
+            absent = _looks_gone(provider, ref)
+        except AccountError:
+            raise
+        except OrchestratorError as cause:  # whatever it is, it is no sign of absence: ask again
+            raise Unavailable(cause.sentence) from cause
+        if not absent:
+            absent_since.clear()
+            return None
+        absent_since.append(clock.monotonic())
+        return absent_since[-1] - absent_since[0] >= absent_s or None
+
+    with suppress(OrchestratorError):
+        provider.delete(ref)  # the loop asks again; the first request only saves one turn
+    wait_for(gone, clock=clock, timeout_s=pace.delete_timeout_s, poll_s=pace.poll_s, grow=1.5, what="its end")
+
+
+def _looks_gone(provider: VmProvider, ref: VmRef) -> bool:
+    """One look; asks for deletion of what is still there. Raises Unavailable when not everything could be seen."""
+    try:
+        state = provider.get(ref).state
+    except NotFound:
+        left = [item for item in complete_list(provider) if item.ref == ref]
+        for item in left:
+            provider.delete_billable(item)
+        return not left
+    if state is not VmState.DELETING:
+        provider.delete(ref)
+    return False
+
+
+def _settled(services: Services, attempt: Attempt, vm_usd: Decimal) -> Changes:
+    """What the VM cost, and what was used besides, at the prices that were reserved."""
+    now, run = services.clock.now(), services.ledger.run(attempt.run)
+    log = services.log_path(run, attempt.number)
+    used = side_usage(run, attempt, now, log.stat().st_size if log.exists() else 0)
+    return {
+        "state": AttemptState.SETTLED,
+        "gone_at": now,
+        "settled_usd": vm_usd,
+        "storage_usd": total_usd(side_lines(attempt.side_rates, used)),
+    }

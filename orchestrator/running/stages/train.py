@@ -1,0 +1,252 @@
+"""Start the trainer detached, follow it, and stop it in time. A dropped connection loses nothing."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from orchestrator.domain.plan import LOG_BYTES
+from orchestrator.errors import (
+    CloudError,
+    DeadlineReached,
+    Preempted,
+    RemoteCommandFailed,
+    Stopped,
+    TrainingFailed,
+    Unavailable,
+)
+from orchestrator.money.guard import must_stop
+from orchestrator.ports import RemoteShell
+from orchestrator.running.stages.collect import MANIFEST
+from orchestrator.running.stages.context import RunContext
+from orchestrator.running.stages.job import RunnerStatus, TrainerProgress
+from orchestrator.running.stages.prepare import open_shell
+from orchestrator.running.waiting import wait_for
+
+_COMMAND_TIMEOUT_S = 60.0
+_STARTED = "trainer started"
+_ENDED_BY_A_SIGNAL = (143, -15, -9)
+"""SIGTERM that the trainer answered, and signals that it could not."""
+BUCKET_POLL_S = 4.0
+"""Between two looks into the bucket at least: each is two requests, and so many are reserved (`plan.usage`)."""
+SILENT_LOOKS = 50
+"""So many looks in a row without a usable answer, on a connection that works, and the runner is given up."""
+
+
+def train(ctx: RunContext) -> None:
+    """Run the trainer to its end.
+
+    Raises TrainingFailed (with the end of the log), DeadlineReached, Preempted or Stopped; the record of what was
+    done is collected in every case.
+    """
+    follower = _Follower(ctx)
+    try:
+        ctx.check_stop()
+        status = follower.follow()
+    except (DeadlineReached, Stopped):
+        follower.stop()
+        raise
+    finally:
+        follower.close()
+    if status.state == "lost" or status.rc in _ENDED_BY_A_SIGNAL:
+        _look_who_ended_it(ctx)
+    if status.state == "lost":
+        raise TrainingFailed("the trainer's supervisor on the VM vanished without an exit code", "look at its log")
+    if status.rc != 0:
+        raise TrainingFailed(
+            f"the trainer ended with status {status.rc}: {_last_lines(log_path(ctx))}",
+            f"the whole log: orchestrate logs {ctx.run_id}",
+        )
+    ctx.note("training ended")
+
+
+def _look_who_ended_it(ctx: RunContext) -> None:
+    """Raises DeadlineReached or Preempted where one of these ended the trainer: nothing is wrong with the training.
+
+    A VM that is taken back ends its programs first, and they may even bring their results home before it is gone.
+    """
+    _must_not_be_late(ctx)
+
+    def taken_back() -> None:
+        ctx.live_vm()
+
+    pace = ctx.services.pace
+    with suppress(Unavailable):  # it lives on
+        wait_for(
+            taken_back,
+            clock=ctx.services.clock,
+            timeout_s=10 * pace.poll_s,
+            poll_s=pace.poll_s,
+            what="the end of the VM",
+        )
+
+
+def _must_not_be_late(ctx: RunContext) -> None:
+    """Raises DeadlineReached when time or money of the attempt are at their end."""
+    reason = must_stop(ctx.attempt, ctx.now())
+    if reason is None:
+        return
+    hint = "launch again with more --max-hours; with --checkpoint-every 1 it could be extended"
+    if ctx.run.spec.checkpoint_every:
+        hint = f"`orchestrate extend {ctx.run_id} --hours H` goes on from its last checkpoint"
+    raise DeadlineReached(f"run {ctx.run_id} was stopped because {reason}", hint)
+
+
+def log_path(ctx: RunContext) -> Path:
+    """The copy of the trainer's log on this machine; it grows while the run is followed."""
+    return ctx.services.log_path(ctx.run, ctx.attempt.number)
+
+
+class _Follower:
+    """Follows one trainer through connections that come and go."""
+
+    def __init__(self, ctx: RunContext) -> None:
+        self._ctx = ctx
+        self._shell: RemoteShell | None = None
+        self._log = log_path(ctx)
+        self._looked_at = -BUCKET_POLL_S
+
+    def follow(self) -> RunnerStatus:
+        """Start the trainer if it does not run yet, and return its status when it has ended."""
+        ctx = self._ctx
+        try:
+            self._start()
+        except Preempted:
+            # Nobody followed for a while, and the VM has gone meanwhile: with its work done, or without.
+            ended = self._ended_in_bucket()
+            if ended is None:
+                _must_not_be_late(ctx)
+                raise
+            return ended
+        known = ((event.attempt, event.message) for event in ctx.services.ledger.events(ctx.run_id))
+        if (ctx.attempt.number, _STARTED) not in known:  # else another process had begun to follow it
+            ctx.note(_STARTED)
+        silent = 0
+        while True:
+            status = self._status()
+            silent = 0 if status or self._shell is None else silent + 1
+            if status is not None:
+                self._keep(status)
+                if status.state in ("exited", "lost"):
+                    return status
+            else:
+                ended = self._ended_in_bucket() if self._may_look() else None
+                if ended is not None:
+                    return ended
+                ctx.show(f"no answer from the VM; asked again until {ctx.attempt.deadline:%H:%M} UTC")
+            self._must_go_on(silent)
+            if status is None or status.log_size <= self._log_size() or self._log_size() >= LOG_BYTES:
+                ctx.sleep(ctx.watch_s)
+
+    def stop(self) -> None:
+        """Ask the trainer to end; it writes its record before it does."""
+        try:
+            self._connected().run(self._runner("stop"), timeout_s=_COMMAND_TIMEOUT_S)
+            wait_for(
+                lambda: True if (s := self._status()) is None or s.state != "running" else None,
+                clock=self._ctx.services.clock,
+                timeout_s=30,
+                poll_s=min(1.0, self._ctx.services.pace.poll_s),
+                what="the end of the trainer",
+            )
+        except (CloudError, Preempted, Stopped) as cause:
+            self._ctx.note(f"the trainer could not be stopped cleanly: {cause.sentence}")
+
+    def close(self) -> None:
+        if self._shell is not None:
+            self._shell.close()
+            self._shell = None
+
+    def _connected(self, timeout_s: float = 0.0) -> RemoteShell:
+        if self._shell is None:
+            workers = self._ctx.live_vm().workers
+            if not workers:
+                raise Unavailable("the VM has no worker to connect to yet")
+            self._shell = open_shell(self._ctx, workers[0], timeout_s)
+        return self._shell
+
+    def _start(self) -> None:
+        """Safe to repeat: the runner starts a job once."""
+        shell = self._connected(self._ctx.services.pace.boot_timeout_s)
+        try:
+            shell.run(self._runner("start"), timeout_s=_COMMAND_TIMEOUT_S)
+        except Unavailable:
+            self.close()
+            self._ctx.live_vm()
+            shell = self._connected(self._ctx.services.pace.boot_timeout_s)
+            shell.run(self._runner("start"), timeout_s=_COMMAND_TIMEOUT_S)
+
+    def _runner(self, verb: str) -> list[str]:
+        folder = self._ctx.work_dir
+        return ["python3", f"{folder}/runner.py", verb, f"{folder}/job.json"]
+
+    def _status(self) -> RunnerStatus | None:
+        """What the runner says; None when it cannot be asked now or does not answer as it should.
+
+        One try, not a wait: deadline, user and bucket are looked at between two tries.
+        """
+        # Past its end there is nothing to send: of a log that fills disks, the rest comes with the results.
+        offset = self._log_size() if self._log_size() < LOG_BYTES else 2**62
+        command = [*self._runner("status"), "--offset", str(offset)]
+        try:
+            done = self._connected().run(command, timeout_s=_COMMAND_TIMEOUT_S)
+            return RunnerStatus.model_validate_json(done.stdout.strip().splitlines()[-1])
+        except (RemoteCommandFailed, ValidationError, IndexError):
+            return None
+        except (CloudError, Preempted, Stopped):
+            self.close()
+            return None
+
+    def _must_go_on(self, silent: int) -> None:
+        """Raises what ends the run: the user's wish, its deadline, a VM that is gone, a runner that never answers."""
+        ctx = self._ctx
+        ctx.check_stop()
+        _must_not_be_late(self._ctx)
+        if silent >= SILENT_LOOKS:
+            raise TrainingFailed("the runner on the VM gives no usable answer", f"orchestrate logs {ctx.run_id}")
+        try:
+            ctx.live_vm()
+        except Unavailable:
+            return  # could not look: unknown, not absent
+        except Preempted:
+            if self._ended_in_bucket() is None:
+                raise
+
+    def _may_look(self) -> bool:
+        """Whether it is time for another look into the bucket."""
+        now = self._ctx.services.clock.monotonic()
+        if now - self._looked_at < BUCKET_POLL_S:
+            return False
+        self._looked_at = now
+        return True
+
+    def _log_size(self) -> int:
+        return self._log.stat().st_size if self._log.exists() else 0
+
+    def _keep(self, status: RunnerStatus) -> None:
+        if status.log:
+            self._log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with self._log.open("ab") as file:
+                file.write(status.log.encode("utf-8", "surrogateescape"))
+        now = status.progress or TrainerProgress()
+        self._ctx.show(now.phase or "starting", epoch=now.epoch, loss=now.loss, accuracy=now.accuracy)
+
+    def _ended_in_bucket(self) -> RunnerStatus | None:
+        """The end of the training as its results say it; None while they are not whole, or cannot be seen now."""
+        ctx = self._ctx
+        try:
+            content = ctx.services.store.read(ctx.bucket, f"{ctx.results}/{MANIFEST}")
+            return RunnerStatus(state="exited", rc=int(json.loads(content)["rc"]))
+        except CloudError:
+            return None
+        except (ValueError, KeyError, TypeError):
+            return RunnerStatus(state="lost")  # `collect` says what is wrong with it
+
+
+def _last_lines(path: Path, count: int = 5) -> str:
+    if not path.exists():
+        return "(no log)"
+    return " | ".join(path.read_text("utf-8", "replace").splitlines()[-count:])[-600:]

@@ -1,0 +1,207 @@
+"""A whole orchestrator on fakes: real ledger, stages and kill switches; a cloud, a bucket and a trainer in memory."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from infra.killswitches.scheduler_job import SchedulerJob
+from infra.killswitches.switches import DeadlineTimer, MaxRunDuration, RunDuration
+from orchestrator.domain.accelerators import accelerator
+from orchestrator.domain.prices import catalog_prices
+from orchestrator.domain.runs import Run
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.planning.launch import LaunchFlags, Plan, make_plan
+from orchestrator.ports import CommandResult, VmProvider
+from orchestrator.running.pipeline import drive_all
+from orchestrator.running.stages.collect import MANIFEST
+from orchestrator.running.stages.context import Pace, Payload, Progress, Services
+from tests.fakes import FakeClock, FakeObjectStore, FakeScheduler, FakeShells, FakeVmProvider
+from tests.fakes.store import crc32c
+from tests.records import make_record
+
+RUNNER = ("python3", ".orchestrate/runner.py")
+
+
+@dataclass
+class FakeTrainer:
+    """What the runner on the VMs does: trains for `train_s`, ends with `rc`, puts its artifacts into the bucket.
+
+    Another job than the one that was stopped goes on with what that has left to do.
+    One job at a time is enough here: the stages are driven by one thread. `epoch_s` says how long the epochs of a run
+    take, by its id; without it all runs are as fast.
+    """
+
+    clock: FakeClock
+    store: FakeObjectStore
+    train_s: float = 60.0
+    rc: int = 0
+    uploads: bool = True
+    started_at: float | None = None
+    stopped: bool = False
+    job: dict[str, object] = field(default_factory=dict)
+    dataset: str = ""
+    stopped_job: dict[str, object] | None = None
+    epoch_s: Callable[[str], Sequence[float]] | None = None
+    measured: dict[str, Any] = field(default_factory=dict)
+
+    def answer(self, argv: Sequence[str]) -> CommandResult:
+        verb = argv[2]
+        if verb == "start" and (self.started_at is None or self.stopped_job not in (None, self.job)):
+            self.started_at, self.stopped, self.stopped_job = self.clock.monotonic(), False, None
+        if verb == "stop":
+            if self.stopped_job is None and self.started_at is not None:
+                self.train_s -= self.clock.monotonic() - self.started_at
+            self.stopped, self.stopped_job = True, self.job
+        if verb == "status":
+            return CommandResult(0, json.dumps(self._status()) + "\n", "")
+        return CommandResult(0, "", "")
+
+    def _status(self) -> dict[str, object]:
+        if self.started_at is None:
+            return {"state": "absent"}
+        if not self.stopped and self.clock.monotonic() < self.started_at + self.train_s:
+            return {"state": "running", "progress": {"phase": "training", "epoch": 1, "epochs": 3, "loss": 0.5}}
+        self.upload()
+        return {"state": "exited", "rc": 143 if self.stopped else self.rc}
+
+    def upload(self) -> None:
+        """Put a record and, last, its manifest into the bucket."""
+        if not self.uploads:
+            return
+        status = "interrupted" if self.stopped else "failed" if self.rc else "succeeded"
+        run = str(self.job["run"])
+        times = {} if self.epoch_s is None else {"epoch_s": self.epoch_s(run)}
+        made = make_record(run, status=status, fingerprint=self.dataset, **self.measured, **times)
+        record = made.to_json().encode()
+        bucket, prefix = str(self.job["bucket"]), str(self.job["prefix"])
+        self.store.put(bucket, f"{prefix}/record.json", record)
+        entry = {
+            "name": "record.json",
+            "size_bytes": len(record),
+            "sha256": hashlib.sha256(record).hexdigest(),
+            "crc32c": crc32c(record),
+        }
+        manifest = {
+            "schema_version": 1,
+            "run": self.job["run"],
+            "attempt": self.job["attempt"],
+            "rc": self.rc,
+            "files": [entry],
+        }
+        self.store.put(bucket, f"{prefix}/{MANIFEST}", json.dumps(manifest).encode())
+
+
+class World:
+    """Everything a run needs, on fakes, with a ledger on disk."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.clock = FakeClock()
+        self._build()
+        self.stop = threading.Event()
+        self.parallel_runs = 1
+        self.progress: list[Progress] = []
+        self._teach()
+
+    def _build(self) -> None:
+        self.scheduler = FakeScheduler(self.clock)
+        self.tpu = FakeVmProvider(self.clock, api="tpu", create_s=30, delete_s=20, scheduler=self.scheduler)
+        self.gpu = FakeVmProvider(self.clock, api="gpu", create_s=20, delete_s=20)
+        self.store = FakeObjectStore()
+        self.shells = FakeShells()
+        self.trainer = FakeTrainer(self.clock, self.store)
+        self.ledger = Ledger(self.home / "ledger.db")
+
+    def _teach(self) -> None:
+        self.shells.on(RUNNER, self._runner)
+        self.shells.on(["python3", ".orchestrate/environment.py"], CommandResult(0, '{"python": "python3"}\n', ""))
+        self.shells.on(["python3", "-m", "zipfile"], CommandResult(0, "", ""))
+        self.shells.on(["env"], CommandResult(0, '{"replicas": 8}\n', ""))
+
+    def _runner(self, argv: Sequence[str]) -> CommandResult:
+        path = max((self.home / "experiments").rglob("job-a*.json"), key=lambda path: path.stat().st_mtime_ns)
+        job = json.loads(path.read_text())
+        if self.trainer.job and job["run"] != self.trainer.job["run"]:
+            self.trainer.started_at = None  # another run's, on a VM of its own
+        self.trainer.job = job
+        spec = self.ledger.run(str(job["run"])).spec
+        item = accelerator(spec.accelerator)
+        self.trainer.dataset = spec.dataset
+        self.trainer.measured = {"kind": item.api, "count": item.replicas, "batch": spec.batch_size, "seed": spec.seed}
+        return self.trainer.answer(argv)
+
+    @property
+    def services(self) -> Services:
+        """Built anew at each use, as a new process would."""
+        vms: dict[str, VmProvider] = {"tpu": self.tpu, "gpu": self.gpu}
+        empty = self.home / "empty.zip"
+        empty.touch()
+        return Services(
+            project="test-project",
+            simulated=True,
+            home=self.home,
+            ledger=self.ledger,
+            clock=self.clock,
+            prices=catalog_prices(),
+            vms=vms,
+            store=self.store,
+            shells=self.shells,
+            switches=(
+                MaxRunDuration(),
+                RunDuration(),
+                SchedulerJob(self.scheduler, self.tpu, self.clock, catalog_prices().all_zones("tpu")),
+                DeadlineTimer(self.tpu, "tpu"),
+                DeadlineTimer(self.gpu, "gpu"),
+            ),
+            payload=lambda: Payload(empty, {}),
+            pace=Pace(poll_s=5),
+            parallel_runs=self.parallel_runs,
+        )
+
+    def plan(self, accelerator: str = "v3-8", **flags: object) -> Plan:
+        """A launch of one accelerator with the packaged sample."""
+        return make_plan(
+            LaunchFlags(accelerators=accelerator.split(","), workload="mnist-cnn", **flags),  # type: ignore[arg-type]
+            ledger=self.ledger,
+            prices=catalog_prices(),
+            simulated=True,
+            home=self.home,
+            now=self.clock.now(),
+            argv=["launch"],
+        )
+
+    def admit(self, accelerator: str = "v3-8", **flags: object) -> list[Run]:
+        """Plan and hold the money."""
+        plan = self.plan(accelerator, **flags)
+        self.ledger.admit(plan.experiment, plan.runs, plan.admitted, plan.credit)
+        return list(plan.runs)
+
+    def drive(self, runs: Sequence[Run]) -> list[Run]:
+        """Take the runs to their ends."""
+        return drive_all(self.services, runs, self.progress.append, self.stop)
+
+    def launch(self, accelerator: str = "v3-8", **flags: object) -> Run:
+        """Admit and drive one run."""
+        [run] = self.drive(self.admit(accelerator, **flags))
+        return run
+
+    @property
+    def alive(self) -> int:
+        """How many VMs exist, whatever the ledger says."""
+        return len(self.tpu.alive()) + len(self.gpu.alive())
+
+    def metered_usd(self, run: Run) -> Decimal:
+        """What the fake cloud's own meter makes of the run's VMs."""
+        total = Decimal(0)
+        for attempt in self.ledger.attempts(run.id):
+            meter = {**self.tpu.meter, **self.gpu.meter}
+            if attempt.vm in meter:
+                total += attempt.rate.cost_usd(meter[attempt.vm])
+        return total

@@ -1,0 +1,81 @@
+"""Does Google's own command line work against the local cloud? With the environment that `cloud env` prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.infra.localcloud.conftest import PROJECT, ZONE, RunningCloud
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("gcloud") is None, reason="gcloud is not installed"),
+]
+Gcloud = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def gcloud(local_cloud: RunningCloud, tmp_path_factory: pytest.TempPathFactory) -> Gcloud:
+    """Runs gcloud and returns its JSON."""
+    url = local_cloud.facts["http_url"]
+    env = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path_factory.mktemp("home")),
+        "CLOUDSDK_CONFIG": str(tmp_path_factory.mktemp("gcloud")),
+        "CLOUDSDK_CORE_PROJECT": PROJECT,
+        "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
+        "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "true",
+        "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": f"{url}/",
+        "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{url}/compute/v1/",
+        "CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE": f"{url}/storage/v1/",
+    }
+
+    def run(*arguments: str) -> Any:
+        done = subprocess.run(["gcloud", *arguments, "--format=json"], env=env, capture_output=True, timeout=60)
+        assert done.returncode == 0, done.stderr.decode()
+        return json.loads(done.stdout) if done.stdout.strip() else None
+
+    return run
+
+
+def test_tpu_vms(gcloud: Gcloud) -> None:
+    tpu_vm = ("compute", "tpus", "tpu-vm")
+    version = "--version=tpu-ubuntu2204-base"
+    gcloud(*tpu_vm, "create", "by-hand", f"--zone={ZONE}", "--accelerator-type=v3-8", version, "--labels=oc-run=r-1")
+    node = gcloud(*tpu_vm, "describe", "by-hand", f"--zone={ZONE}")
+    assert (node["state"], node["labels"]) == ("READY", {"oc-run": "r-1"})
+    assert "by-hand" in [found["name"].rsplit("/", 1)[1] for found in gcloud(*tpu_vm, "list", "--zone=-")]
+    gcloud(*tpu_vm, "delete", "by-hand", f"--zone={ZONE}", "--quiet")
+    types = gcloud("compute", "tpus", "accelerator-types", "list", f"--zone={ZONE}")
+    assert "v3-8" in [kind["type"] for kind in types]
+
+
+def test_instances(gcloud: Gcloud) -> None:
+    instances = ("compute", "instances")
+    gcloud(
+        *instances, "create", "by-hand", f"--zone={ZONE}", "--machine-type=n1-standard-4",
+        "--accelerator=type=nvidia-tesla-t4,count=1", "--maintenance-policy=TERMINATE", "--boot-disk-size=100GB",
+        "--boot-disk-type=pd-balanced", "--image-family=common-cu129-ubuntu-2204-nvidia-580",
+        "--image-project=deeplearning-platform-release",
+    )  # fmt: skip
+    gcloud(*instances, "add-labels", "by-hand", f"--zone={ZONE}", "--labels=oc-run=r-1")
+    [found] = gcloud(*instances, "list", "--filter=labels.oc-run=r-1")
+    assert (found["name"], found["status"]) == ("by-hand", "RUNNING")
+    gcloud(*instances, "delete", "by-hand", f"--zone={ZONE}", "--quiet")
+    assert gcloud(*instances, "list", "--filter=name=by-hand") == []
+
+
+def test_storage(gcloud: Gcloud, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("hello")
+    gcloud("storage", "buckets", "create", "gs://by-hand-bucket", "--location=us-central1")
+    gcloud("storage", "cp", str(tmp_path / "a.txt"), "gs://by-hand-bucket/a.txt")
+    [found] = gcloud("storage", "objects", "list", "gs://by-hand-bucket")
+    assert (found["name"], found["size"]) == ("a.txt", 5)
+    gcloud("storage", "rm", "--recursive", "gs://by-hand-bucket")

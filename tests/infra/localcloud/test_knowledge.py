@@ -1,0 +1,105 @@
+"""Is what the local cloud knows about hardware, prices and filters right? Pure functions, no process."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.localcloud.compute.names import matching
+from infra.localcloud.hardware import MachineShape, gpu_quota, machine_shape, tpu_shape
+from infra.localcloud.http.errors import ApiError
+from infra.localcloud.metering.catalog import Catalog
+
+
+@pytest.mark.parametrize(
+    ("name", "chips", "workers", "replicas", "topology"),
+    [
+        ("v2-8", 4, 1, 8, "2x2"),
+        ("v3-32", 16, 4, 8, "4x4"),
+        ("v4-8", 4, 1, 4, "2x2x1"),
+        ("v4-32", 16, 4, 4, "2x2x4"),
+        ("v5litepod-1", 1, 1, 1, "1x1"),
+        ("v5litepod-4", 4, 1, 4, "2x2"),
+        ("v5litepod-8", 8, 1, 8, "2x4"),
+        ("v5litepod-16", 16, 4, 4, "4x4"),
+        ("v5p-8", 4, 1, 4, "2x2x1"),
+        ("v6e-8", 8, 1, 8, "2x4"),
+        ("v6e-256", 256, 64, 4, "16x16"),
+    ],
+)
+def test_a_slice_has_these_chips_and_hosts(name: str, chips: int, workers: int, replicas: int, topology: str) -> None:
+    shape = tpu_shape(name)
+    assert shape is not None
+    assert (shape.chips, shape.workers, shape.replicas_per_worker, shape.topology) == (
+        chips,
+        workers,
+        replicas,
+        topology,
+    )
+
+
+def test_machine_types_bring_their_gpus() -> None:
+    assert machine_shape("n1-standard-4") == MachineShape(4, 15360)
+    assert machine_shape("g2-standard-48") == MachineShape(48, 196608, "nvidia-l4", 4)
+    assert machine_shape("a2-highgpu-1g") == MachineShape(12, 87040, "nvidia-tesla-a100", 1)
+    assert machine_shape("toaster-1") is None
+    assert gpu_quota("nvidia-tesla-t4", spot=True) == "PREEMPTIBLE_NVIDIA_T4_GPUS"
+    assert gpu_quota("nvidia-a100-80gb", spot=False) == "NVIDIA_A100_80GB_GPUS"
+
+
+HEAD = "kind,name,region,zones,unit,on_demand_usd,spot_usd,source,as_of\n"
+
+
+def test_a_price_holds_in_its_zones_or_its_whole_region(tmp_path: Path) -> None:
+    path = tmp_path / "prices.csv"
+    path.write_text(
+        f"{HEAD}tpu,v3-8,europe-west4,europe-west4-a,hour,8.80,,s,2026-07-01\n"
+        "disk,pd-balanced,europe-west4,,gib_month,0.11,,s,2026-07-01\n"
+        "tpu,v9-8,europe-west4,europe-west4-b,hour,,,s,2026-07-01\n"
+    )
+    catalog = Catalog.from_csv(path)
+    node, disk = catalog.find("tpu", "v3-8", "europe-west4-a"), catalog.find("disk", "pd-balanced", "europe-west4-b")
+    assert node is not None
+    assert node.usd(spot=True) == Decimal("8.80")
+    assert disk is not None
+    assert catalog.find("tpu", "v3-8", "europe-west4-b") is None
+    assert catalog.find("tpu", "v9-8", "europe-west4-b") is None  # an unknown price is no offer
+    assert catalog.zones == ["europe-west4-a", "europe-west4-b"]
+
+
+def test_a_broken_price_list_is_refused_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "prices.csv"
+    path.write_text(f"{HEAD}tpu,v3-8,r,r-a,hour,eight,,s,2026-07-01\n")
+    with pytest.raises(ValueError, match=r"prices.csv:2"):
+        Catalog.from_csv(path)
+
+
+@pytest.mark.parametrize(
+    ("expression", "names"),
+    [
+        ("", ["a", "b"]),
+        ("name=a", ["a"]),
+        ("name != a", ["b"]),
+        ('labels.k="v"', ["a"]),
+        ("labels.k:*", ["a"]),
+        ("(name eq .*) (labels.k eq v)", ["a"]),
+        ("zone=z1 AND status=RUNNING", ["a", "b"]),
+        ("zone:z1", ["a", "b"]),
+    ],
+)
+def test_filters(expression: str, names: list[str]) -> None:
+    zone = "https://www.googleapis.com/compute/v1/projects/p/zones/z1"
+    resources: list[dict[str, Any]] = [
+        {"name": "a", "labels": {"k": "v"}, "zone": zone, "status": "RUNNING"},
+        {"name": "b", "zone": zone, "status": "RUNNING"},
+    ]
+    assert [row["name"] for row in matching(resources, expression)] == names
+
+
+@pytest.mark.parametrize("expression", ["name", "name=a OR name=b", "name > a"])
+def test_a_filter_that_is_not_understood_is_an_error_and_no_empty_list(expression: str) -> None:
+    with pytest.raises(ApiError):
+        matching([{"name": "a"}], expression)

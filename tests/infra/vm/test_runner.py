@@ -1,0 +1,301 @@
+"""Does a training survive its starter, and do its results arrive whole? The real runner against real servers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.vm import payload
+from tests.infra.vm.servers import TOKEN, VmWorld, eventually, serving
+
+PREFIX = "results/e-1/r-1/a1"
+TRAINER = """
+import json, os, pathlib, sys, time
+out = pathlib.Path("artifacts"); (out / "deep").mkdir(parents=True, exist_ok=True)
+print("training", os.environ["FLAG"], "zwölf", flush=True)
+(out / "progress.json").write_text(json.dumps({"phase": "train", "epoch": 1, "epochs": 2}))
+(out / "record.json").write_text("{}"); (out / "deep" / "empty").write_text("")
+(out / "odd name").write_text("x"); (out / ".hidden").write_text("x"); (out / "link").symlink_to("/etc/passwd")
+"""
+
+
+@dataclass
+class Host:
+    """A VM's work folder with the scripts on it, as the orchestrator leaves them."""
+
+    folder: Path
+    world: VmWorld
+
+    def job(self, code: str, **changes: Any) -> None:
+        """Write job.json for a trainer that is this Python code."""
+        said = {
+            "argv": [sys.executable, "-c", code], "env": {"FLAG": "a b; $HOME"},
+            "artifacts_dir": str(self.folder / "artifacts"), "bucket": "bucket", "prefix": PREFIX, "run": "r-1",
+            "attempt": 1, "upload_interval_s": 0.2, "storage_url": self.world.url, **changes,
+        }  # fmt: skip
+        (self.folder / "job.json").write_text(json.dumps(said))
+
+    def runner(self, *words: str) -> Any:
+        """The JSON line that the runner prints."""
+        verb, more = words[0], words[1:]
+        argv = [sys.executable, str(self.folder / "runner.py"), verb, str(self.folder / "job.json"), *more]
+        env = {**os.environ, "GCE_METADATA_HOST": self.world.host}
+        done = subprocess.run(argv, env=env, check=True, capture_output=True, timeout=20)
+        lines = done.stdout.decode().splitlines()
+        assert len(lines) == 1
+        return json.loads(lines[0])
+
+    def ended(self) -> Any:
+        return eventually(lambda: status if (status := self.runner("status"))["uploaded"] else None)
+
+    def manifest(self) -> Any:
+        return json.loads(self.world.stored(f"{PREFIX}/MANIFEST.json"))
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    """A work folder with the shipped scripts, and a world that answers."""
+    for name, path in payload.scripts().items():
+        shutil.copy(path, tmp_path / name)
+    with serving(VmWorld()) as world:
+        made = Host(tmp_path, world)
+        yield made
+        if (tmp_path / "job.json").exists():
+            made.runner("stop")
+            lock = tmp_path / "runner.lock"
+            eventually(lambda: not lock.exists() or made.runner("status")["state"] != "running")
+
+
+def test_a_job_that_was_not_started_is_absent(host: Host) -> None:
+    """Asking changes nothing."""
+    host.job("")
+    assert host.runner("status") == {
+        "state": "absent", "rc": None, "started_at": None, "ended_at": None, "uploaded": False, "progress": None,
+        "log_size": 0, "log": "", "log_next": 0,
+    }  # fmt: skip
+
+
+def test_the_results_arrive_and_the_manifest_comes_last(host: Host) -> None:
+    """Everything that it names is in the bucket with that checksum; links and odd names stay behind."""
+    host.job(TRAINER)
+    assert host.runner("start") == {"started": True, "state": "running"}
+    status = host.ended()
+    assert (status["state"], status["rc"]) == ("exited", 0)
+    assert status["progress"]["phase"] == "train"
+    assert status["log"] == "training a b; $HOME zwölf\n"
+    manifest = host.manifest()
+    assert {key: manifest[key] for key in ("schema_version", "run", "attempt", "rc")} == {
+        "schema_version": 1, "run": "r-1", "attempt": 1, "rc": 0,
+    }  # fmt: skip
+    names = [entry["name"] for entry in manifest["files"]]
+    assert names == ["progress.json", "record.json", "deep/empty", "train.log", "rc.json"]
+    for entry in manifest["files"]:
+        content = host.world.stored(f"{PREFIX}/{entry['name']}")
+        assert (entry["size_bytes"], entry["sha256"]) == (len(content), hashlib.sha256(content).hexdigest())
+    assert host.world.names()[-1] == f"{PREFIX}/MANIFEST.json"
+    ended = json.loads(host.world.stored(f"{PREFIX}/rc.json"))
+    assert set(ended) == {"rc", "started_at", "ended_at", "boot_id", "argv_sha256"}
+    assert ended["started_at"] <= ended["ended_at"]
+
+
+def test_a_second_start_does_nothing(host: Host) -> None:
+    """However often the orchestrator is not sure whether it has started: the training runs once."""
+    host.job("import pathlib; open('count', 'a').write('x')")
+    answers = [host.runner("start")["started"] for _ in range(3)]
+    host.ended()
+    assert answers == [True, False, False]
+    assert host.runner("start") == {"started": False, "state": "exited"}
+    assert (host.folder / "count").read_text() == "x"
+
+
+def test_heartbeat_and_log_are_in_the_bucket_while_it_runs(host: Host) -> None:
+    """Whoever has no connection to the VM can still see that it works."""
+    host.job("import time; print('epoch 1', flush=True); time.sleep(60)")
+    host.runner("start")
+    eventually(lambda: f"{PREFIX}/train.log" in host.world.names() and host.world.stored(f"{PREFIX}/train.log"))
+    beat = json.loads(host.world.stored(f"{PREFIX}/status.json"))
+    assert (beat["state"], beat["run"], beat["attempt"], beat["uploaded"]) == ("running", "r-1", 1, False)
+    assert host.runner("status")["state"] == "running"
+
+
+def test_stop_lets_the_trainer_save_and_its_results_are_uploaded(host: Host) -> None:
+    """SIGTERM first; what it leaves is collected as after any end."""
+    host.job(
+        "import pathlib, signal, sys, time\n"
+        "def save(*_): pathlib.Path('artifacts/record.json').write_text('saved'); sys.exit(3)\n"
+        "signal.signal(signal.SIGTERM, save); print('ready', flush=True); time.sleep(60)"
+    )
+    host.runner("start")
+    eventually(lambda: "ready" in host.runner("status")["log"])
+    assert [host.runner("stop")["first"] for _ in range(2)] == [True, False]
+    assert host.ended()["rc"] == 3
+    assert host.world.stored(f"{PREFIX}/record.json") == b"saved"
+
+
+def test_before_the_deadline_the_training_stops_by_itself_and_its_record_is_uploaded(host: Host) -> None:
+    """Nobody is connected: what it has by then is saved and in the bucket before the VM is deleted."""
+    host.job(
+        "import pathlib, signal, sys, time\n"
+        "def save(*_): pathlib.Path('artifacts/record.json').write_text('saved'); sys.exit(3)\n"
+        "signal.signal(signal.SIGTERM, save); print('ready', flush=True); time.sleep(60)",
+        stop_at=time.time() + 3,
+    )
+    host.runner("start")
+    eventually(lambda: "ready" in host.runner("status")["log"])
+    ended = host.ended()
+    assert ended["rc"] == 3
+    assert ended["ended_at"] >= json.loads((host.folder / "job.json").read_text())["stop_at"]
+    assert host.world.stored(f"{PREFIX}/record.json") == b"saved"
+    assert host.manifest()["rc"] == 3
+
+
+def test_a_time_to_stop_that_has_passed_ends_the_training_at_once(host: Host) -> None:
+    """A start that came late, as after a slow staging, does not run into the deadline; the end is uploaded too."""
+    host.job("import time; time.sleep(60)", stop_at=time.time() - 5)
+    host.runner("start")
+    assert host.ended()["rc"] == -signal.SIGTERM
+    assert host.manifest()["rc"] == -signal.SIGTERM
+
+
+def test_a_training_that_ends_before_its_time_to_stop_is_not_touched(host: Host) -> None:
+    """It is a limit, not a length."""
+    host.job(TRAINER, stop_at=time.time() + 3600)
+    host.runner("start")
+    assert host.ended()["rc"] == 0
+
+
+def test_a_trainer_that_does_not_listen_is_killed_with_its_children(host: Host) -> None:
+    """The whole process group ends."""
+    source = (host.folder / "runner.py").read_text()
+    assert source.count("GRACE_S = 20\n") == 1
+    (host.folder / "runner.py").write_text(source.replace("GRACE_S = 20\n", "GRACE_S = 0.5\n"))
+    host.job(
+        "import signal, subprocess, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "child = subprocess.Popen(['sleep', '60']); print(child.pid, flush=True); time.sleep(60)"
+    )
+    host.runner("start")
+    log = eventually(lambda: host.runner("status")["log"])
+    host.runner("stop")
+    assert host.ended()["rc"] == -signal.SIGKILL
+    assert eventually(lambda: not Path(f"/proc/{int(log)}/cmdline").exists() or not _cmdline(int(log)))
+
+
+def _cmdline(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def test_uploads_are_repeated_until_they_work(host: Host) -> None:
+    """An expired token, a busy service: nothing is lost."""
+    host.world.upload_answers = [503, 401]
+    host.job(TRAINER, upload_interval_s=60)
+    host.runner("start")
+    host.ended()
+    assert host.world.upload_answers == []
+    assert host.manifest()["rc"] == 0
+
+
+def test_a_manifest_whose_answer_was_lost_is_success(host: Host) -> None:
+    """412 to our own retry: it is there, and is never overwritten."""
+    host.world.uploads.append((f"{PREFIX}/MANIFEST.json", b"{}"))
+    host.job(TRAINER)
+    host.runner("start")
+    host.ended()
+    assert host.manifest() == {}
+
+
+def test_a_program_that_does_not_exist_is_a_failed_training(host: Host) -> None:
+    """Not a runner that hangs."""
+    host.job("", argv=["/no/such/program"])
+    host.runner("start")
+    status = host.ended()
+    assert status["rc"] == 127
+    assert "cannot be started" in status["log"]
+
+
+def test_after_a_reboot_it_is_lost_and_not_started_again(host: Host) -> None:
+    """Half a training is no training: the orchestrator decides about a new attempt."""
+    host.job("import os, time; print(os.getppid(), os.getpid(), flush=True); time.sleep(60)")
+    host.runner("start")
+    for pid in eventually(lambda: host.runner("status")["log"]).split():
+        os.kill(int(pid), signal.SIGKILL)
+    eventually(lambda: host.runner("status")["state"] == "lost")
+    assert host.runner("start") == {"started": False, "state": "lost"}
+
+
+def test_after_a_reboot_results_that_were_not_uploaded_are(host: Host) -> None:
+    """The training had ended; only the upload was cut off."""
+    host.world.upload_answers = [503] * 1000
+    host.job(TRAINER, upload_interval_s=60)
+    host.runner("start")
+    eventually(lambda: host.runner("status")["state"] == "exited")
+    os.kill(json.loads((host.folder / "running.json").read_text())["pid"], signal.SIGKILL)
+    host.world.upload_answers.clear()
+    eventually(lambda: host.runner("start") and host.runner("status")["uploaded"])
+    assert host.manifest()["rc"] == 0
+
+
+def test_the_log_is_read_on_from_any_byte(host: Host) -> None:
+    """Pieces of at most 64 KiB, never cut within a character; bytes that are no text keep their number."""
+    text = "ä" * 50_000 + "\n"
+    host.job(f"import sys; sys.stdout.buffer.write(({text!r}).encode() + b'\\xff\\xfe end\\n')")
+    host.runner("start")
+    size = host.ended()["log_size"]
+    got, offset = "", 0
+    while offset < size:
+        piece = host.runner("status", "--offset", str(offset))
+        assert 0 < len(piece["log"].encode()) <= 64 * 1024
+        assert piece["log_next"] == offset + len(piece["log"].encode())
+        got, offset = got + piece["log"], piece["log_next"]
+    assert got == text + "?? end\n"
+    assert host.runner("status", "--offset", str(size))["log"] == ""
+
+
+def test_without_a_bucket_the_manifest_stays_here(host: Host) -> None:
+    """A machine that the user already has."""
+    host.job(TRAINER, bucket="")
+    host.runner("start")
+    host.ended()
+    assert host.world.uploads == []
+    assert json.loads((host.folder / "MANIFEST.json").read_text())["rc"] == 0
+
+
+def test_no_token_is_left_anywhere(host: Host) -> None:
+    """Neither in a file, nor in what was uploaded."""
+    host.job(TRAINER)
+    host.runner("start")
+    host.ended()
+    kept = [path.read_bytes() for path in host.folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert not [content for content in kept + [body for _, body in host.world.uploads] if TOKEN.encode() in content]
+
+
+def test_the_checksum_in_pure_python_is_crc32c() -> None:
+    """For VMs on which google_crc32c is not installed."""
+    from infra.vm import uploads
+
+    assert uploads._extend(0, b"123456789") == 0xE3069283
+    assert uploads._extend(uploads._extend(0, b"1234"), b"56789") == 0xE3069283
+
+
+def test_results_that_were_not_reserved_for_stay_on_the_vm(host: Host) -> None:
+    """The small ones first: a record is not lost to a file that fills the bucket."""
+    host.job(TRAINER + '(out / "huge.bin").write_bytes(bytes(200_000))', results_bytes=100_000)
+    host.runner("start")
+    host.ended()
+    names = {entry["name"] for entry in host.manifest()["files"]}
+    assert "huge.bin" not in names
+    assert {"record.json", "rc.json", "train.log"} <= names

@@ -1,0 +1,75 @@
+"""A ledger with a past: two runs that ended, and one that waits for its VM."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+from orchestrator.domain.plan import make_attempt
+from orchestrator.domain.prices import catalog_prices
+from orchestrator.domain.runs import AttemptState, Run, RunSpec, RunState, Stage
+from orchestrator.ledger.ledger import Credit, Experiment, Ledger
+from tests.records import make_record, write_record
+
+DAY = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
+CREDIT = Credit(amount_usd=Decimal(300), spent_before_usd=Decimal("12.50"), stated_at=DAY)
+
+
+def fill(ledger: Ledger, records: Path) -> None:
+    """e-000001: r-aaaaaa (v3-8) succeeded, r-bbbbbb (t4) failed; e-000002: r-cccccc (v3-8) is planned."""
+    prices = catalog_prices()
+    ledger.set_credit(CREDIT)
+    for experiment, accelerators in (
+        ("e-000001", {"r-aaaaaa": "v3-8", "r-bbbbbb": "t4"}),
+        ("e-000002", {"r-cccccc": "v3-8"}),
+    ):
+        created = DAY.replace(day=int(experiment[-1]))
+        runs = [_run(run_id, experiment, name, created) for run_id, name in accelerators.items()]
+        attempts = [make_attempt(run, 1, "us-central1-a", created, prices, "ledger") for run in runs]
+        ledger.admit(Experiment(id=experiment, created_at=created, max_usd=None, command="[]"), runs, attempts, CREDIT)
+    record = write_record(records / "r-aaaaaa" / "record.json", make_record("r-aaaaaa"))
+    _settle(ledger, "r-aaaaaa", "1.25")
+    ledger.update_run("r-aaaaaa", state=RunState.SUCCEEDED, stage=Stage.DONE, record=str(record))
+    _settle(ledger, "r-bbbbbb", "0.031")
+    ledger.update_run(
+        "r-bbbbbb",
+        state=RunState.FAILED,
+        stage=Stage.DONE,
+        error="the trainer ended with status 1: \x1b[31mloss\x1b[0m is nan",
+        error_code="TrainingFailed",
+        exit_code=1,
+    )
+    ledger.log(DAY, "r-aaaaaa", 1, Stage.TRAIN, "training ended")
+    ledger.log(DAY, "r-bbbbbb", 1, Stage.TRAIN, "TrainingFailed: \x1b]0;pwned\x07[bold]loss[/bold]\nis nan")
+
+
+def _settle(ledger: Ledger, run_id: str, usd: str) -> None:
+    changes = {"state": AttemptState.SETTLED, "billed_from": DAY, "seen_at": DAY, "gone_at": DAY}
+    ledger.update_attempt(run_id, 1, settled_usd=Decimal(usd), **changes)
+
+
+def _run(run_id: str, experiment: str, accelerator: str, created: datetime) -> Run:
+    return Run(
+        id=run_id,
+        experiment=experiment,
+        spec=RunSpec(
+            accelerator=accelerator,
+            workload="mnist-cnn",
+            epochs=4,
+            batch_size=256,
+            max_hours=Decimal(1),
+            zones=("us-central1-a",),
+            dataset="f" * 64,
+            dataset_bytes=10_000_000,
+            dataset_dir="/data",
+        ),
+        state=RunState.PLANNED,
+        stage=Stage.PROVISION,
+        attempt=1,
+        error_code=None,
+        error=None,
+        exit_code=0,
+        record=None,
+        created_at=created,
+    )

@@ -1,0 +1,149 @@
+"""Can the local cloud be started, asked and stopped by hand; and do `logs` and `fetch` read its bucket?"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.bootstrap import connect, open_project
+from orchestrator.domain.runs import AttemptState, Stage
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.running.stages.context import RunContext
+from tests.orchestrator.cli.conftest import LOCAL, Done, Shell
+from tests.orchestrator.cli.sample_ledger import DAY, fill
+from tests.records import make_record
+
+NODE = "v2/projects/local-project/locations/us-central1-a/nodes"
+
+
+@pytest.fixture
+def cloud(run_cli: Shell) -> Iterator[Shell]:
+    """A shell whose local cloud ends with the test."""
+    yield run_cli
+    run_cli("cloud", "down", "--destroy")
+
+
+def _source(env: str, command: str) -> str:
+    """What a shell says that has taken in the lines of `cloud env`."""
+    done = subprocess.run(
+        ["/bin/sh", "-ec", f"{env}\n{command}"],
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+def test_a_cloud_that_does_not_run_says_so(run_cli: Shell) -> None:
+    """`status` and `down` are content with that, `env` is not; nothing is started."""
+    assert run_cli("cloud", "down", "--json").json == {"running": False, "stopped": False}
+    off: dict[str, object] = {"running": False, "url": None, "pid": None, "items": [], "metered_usd": None}
+    assert run_cli("cloud", "status", "--json").json == off
+    hint = "  next: start it: `orchestrate cloud up`\n"
+    assert run_cli("cloud", "env") == Done(1, "", f"{LOCAL}error: the local cloud does not run\n{hint}")
+
+
+@pytest.mark.parametrize(
+    ("args", "project", "sentence"),
+    [
+        (("up", "--quota", "many"), "", "--quota: 'many' is not NAME=LIMIT or NAME@PLACE=LIMIT"),
+        (("up", "--no-capacity", "mars-a"), "", "--no-capacity or --capacity: the catalog knows no offer in 'mars-a'"),
+        (("up",), "my-project-1", "this folder's project is my-project-1 on Google Cloud, not the local cloud"),
+        (("down",), "my-project-1", "this folder's project is my-project-1 on Google Cloud, not the local cloud"),
+    ],
+)
+def test_wrong_requests_start_nothing(run_cli: Shell, args: tuple[str, ...], project: str, sentence: str) -> None:
+    """Exit 2."""
+    done = run_cli("cloud", *args, ORCHESTRATE_PROJECT=project)
+    assert (done.exit, done.stdout) == (2, "")
+    assert f"error: {sentence}\n" in done.stderr
+
+
+def test_up_env_and_down(cloud: Shell) -> None:
+    """What `env` prints points curl at it; a VM in it keeps it from stopping; `--destroy` ends both."""
+    up = cloud("cloud", "up", "--no-capacity", "us-central1-f", "--quota", "GPUS_ALL_REGIONS=0", "--json").json
+    assert (up["running"], up["items"], up["metered_usd"]) == (True, [], "0.000000")
+    env = cloud("cloud", "env").stdout
+    names = [line.split("=")[0].removeprefix("export ") for line in env.splitlines()]
+    assert cloud("cloud", "env", "--unset").stdout.splitlines() == [f"unset {name}" for name in names]
+    create = f'curl -sS -X POST -d @- "${{CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU}}{NODE}?nodeId=mine"'
+    body = json.dumps({"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"})
+    assert "error" not in json.loads(_source(env, f"echo '{body}' | {create}"))
+    missing = json.loads(_source(env, "curl -sS https://storage.googleapis.com/storage/v1/b/no-such-bucket"))
+    assert missing["error"]["code"] == 404, (
+        "Google's own host name leads to the local cloud, and its certificate is trusted"
+    )
+    items = cloud("cloud", "status", "--json").json["items"]
+    assert [(item["kind"], item["name"], item["zone"]) for item in items] == [("node", "mine", "us-central1-a")]
+    refused = cloud("cloud", "down")
+    assert refused.exit == 2
+    assert "error: VMs live in the local cloud: mine in us-central1-a\n" in refused.stderr
+    assert cloud("cloud", "down", "--destroy") == Done(0, "", LOCAL + "the local cloud has stopped\n")
+    command = Path(f"/proc/{up['pid']}/cmdline")
+    assert not command.exists() or command.read_bytes() == b"", (
+        "the process has ended (nobody may have waited for it yet)"
+    )
+    assert cloud("cloud", "status").stderr.endswith("does not run: `orchestrate cloud up` starts it\n")
+
+
+def test_logs_and_fetch_read_the_bucket(cloud: Shell) -> None:
+    """A run whose process died: nothing of it is on this machine, all of it is in the bucket."""
+    ledger = cloud.ledger()
+    fill(ledger, cloud.folder)
+    ledger.update_attempt("r-cccccc", 1, seen_at=DAY, billed_from=DAY)
+    ledger.close()
+    record = make_record("r-cccccc", fingerprint="f" * 64).to_json().encode()
+    assert cloud("cloud", "up").exit == 0
+    with open_project({"ORCHESTRATE_HOME": str(cloud.home)}, cloud.folder) as project:
+        services = connect(project)
+        ctx = RunContext(services, "r-cccccc", lambda _: None, None)  # type: ignore[arg-type]
+        services.store.ensure_bucket(ctx.bucket, "us-central1", {"oc-managed": "1"}, 30)
+
+        def upload(name: str, content: bytes) -> dict[str, object]:
+            path = cloud.folder / Path(name).name
+            path.write_bytes(content)
+            services.store.upload(ctx.bucket, f"{ctx.results}/{name}", path)
+            [stored] = services.store.list(ctx.bucket, f"{ctx.results}/{name}")
+            digest = hashlib.sha256(content).hexdigest()
+            return {"name": name, "size_bytes": len(content), "sha256": digest, "crc32c": stored.crc32c}
+
+        none_yet = cloud("fetch", "r-cccccc")
+        assert none_yet.exit == 1
+        assert f"there is no manifest in gs://{ctx.bucket}/{ctx.results}\n" in none_yet.stderr
+        files = [upload("train.log", b"epoch 1\nepoch 2\n"), upload("record.json", record)]
+        manifest = {"schema_version": 1, "run": "r-cccccc", "attempt": 1, "rc": 0, "files": files}
+        upload("MANIFEST.json", json.dumps(manifest).encode())
+        assert cloud("logs", "r-cccccc") == Done(0, "epoch 1\nepoch 2\n", LOCAL)
+        folder = ctx.folder / "a1"
+        fetched = cloud("fetch", "r-cccccc")
+        assert (fetched.exit, fetched.stdout) == (0, f"{folder}\n")
+        assert fetched.stderr.endswith("r-cccccc: 2 files verified\n")
+        assert (folder / "record.json").read_bytes() == record
+        assert project.ledger.run("r-cccccc").record == str(folder / "record.json")
+        assert project.ledger.run("r-cccccc").stage is Stage.PROVISION, "fetching changes nothing else"
+        (folder / "train.log").write_bytes(b"damaged")
+        again = cloud("fetch", "r-cccccc", "--json").json
+        record_path = str(folder / "record.json")
+        assert again == {"runs": [{"run": "r-cccccc", "folder": str(folder), "files": 2, "record": record_path}]}
+        assert (folder / "train.log").read_bytes() == b"epoch 1\nepoch 2\n"
+
+
+@pytest.mark.parametrize("words", ["teardown --all --yes", "teardown r-cccccc", "recover"])
+def test_ending_without_a_network_proves_nothing(run_cli: Shell, words: str) -> None:
+    """Exit 6, and what may still bill is named: it is not the run that has failed."""
+    ledger = Ledger(run_cli.home / "projects" / "my-project-1" / "ledger.db")
+    fill(ledger, run_cli.folder)
+    attempt = ledger.update_attempt("r-cccccc", 1, state=AttemptState.CREATED, billed_from=DAY)
+    ledger.close()
+    nowhere = {"ORCHESTRATE_PROJECT": "my-project-1", "HTTPS_PROXY": "http://127.0.0.1:1"}
+    done = run_cli(*words.split(), **nowhere)
+    named = f"{attempt.vm} in us-central1-a; whatever could not be listed: the cloud does not say what time it is"
+    assert done.exit == 6
+    assert f"error: not proven gone, may still bill: {named} (ProxyError)\n" in done.stderr

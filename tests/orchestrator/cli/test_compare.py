@@ -1,0 +1,222 @@
+"""Which accelerator was faster, as `compare` says it?"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.orchestrator.cli.conftest import LOCAL, Shell
+from tests.orchestrator.cli.sample_ledger import fill
+from tests.records import make_record, write_record
+
+TEXT = """\
+mnist-cnn, global batch 256: steady epoch tpu x8 2.5 s, gpu x1 5 s: tpu x8 was 2.00 times as fast; \
+one run each: no interval, so this is an observation, not a verdict
+not the same: seed: tpu x8 0, gpu x1 1
+Time in seconds
+run accelerator batch total imports set-up data compile first second steady n eval wait other
+r-aaaaaa tpu x8 256 60.0 3.00 4.00 1.50 12.5 6.00 2.00 2.50 3 0.250 5.0% 38.5
+r-bbbbbb gpu x1 256 60.0 3.00 4.00 1.50 12.5 8.00 5.00 5.00 3 0.250 5.0% 38.5
+Speed, steps in ms
+run accelerator batch p50 p90 p99 µs/sample samples/s a chip M/USD GFLOP/s MFU predict predict/s
+r-aaaaaa tpu x8 256 500 625 750 2,441 410 51 - 5.27 - 2.00 4,000
+r-bbbbbb gpu x1 256 500 625 750 4,883 205 205 - 2.63 - 2.00 4,000
+Result and cost
+run accelerator batch accuracy target in epoch in s for USD epoch USD run USD host MiB device MiB
+r-aaaaaa tpu x8 256 94.00% 94.00% 4 43.2 - - - 1,024 -
+r-bbbbbb gpu x1 256 94.00% 94.00% 4 45.8 - - - 1,024 -
+Data
+run accelerator batch workload samples data MB read MB read from epochs seed precision TensorFlow
+r-aaaaaa tpu x8 256 mnist-cnn 1,024 - 0.001 bucket, region unknown 4 0 float32 2.20.0
+r-bbbbbb gpu x1 256 mnist-cnn 1,024 - 0.001 bucket, region unknown 4 1 float32 2.20.0
+Pairs
+workload faster slower samples batch faster s slower s runs times as fast 95 % times as dear 95 % of that verdict
+mnist-cnn tpu x8 gpu x1 1,024 256 2.50 5.00 1, 1 2.00 - - - observation
+Published for the same workloads
+from workload accelerator batch samples epochs epoch s µs/sample total s accuracy MB
+W3 mnist-cnn GPU 256 60,000 - 6.00 94.0 - - -
+W3 mnist-cnn TPU 256 60,000 - 6.00 97.0 - - -
+W3 mnist-cnn GPU 512 60,000 - 5.00 82.0 - - -
+W3 mnist-cnn TPU 512 60,000 - 3.00 58.0 - - -
+W3 mnist-cnn GPU 1024 60,000 - 4.00 79.0 - - -
+W3 mnist-cnn TPU 1024 60,000 - 2.00 37.0 - - -
+""".splitlines()
+
+
+@pytest.fixture
+def records(run_cli: Shell) -> Path:
+    """Record files: a TPU's, a GPU's, and a simulated one."""
+    gpu = make_record("r-bbbbbb", kind="gpu", count=1, epoch_s=(8.0, 5.0, 5.0, 5.5), seed=1)
+    write_record(run_cli.folder / "tpu" / "record.json", make_record("r-aaaaaa"))
+    write_record(run_cli.folder / "gpu" / "record.json", gpu)
+    simulated = make_record("r-cccccc", kind="cpu standing in for tpu", simulated=True)
+    write_record(run_cli.folder / "sim" / "record.json", simulated)
+    return run_cli.folder
+
+
+def _lines(text: str) -> list[str]:
+    return [" ".join(line.split()) for line in text.splitlines() if line.strip(" ─")]
+
+
+@pytest.mark.usefixtures("records")
+def test_two_record_files_side_by_side(run_cli: Shell) -> None:
+    """A folder means the record.json in it; one run each is called an observation; differences are named."""
+    done = run_cli("compare", "tpu", "gpu/record.json", "tpu/record.json", "--all")
+    assert done.exit == 0
+    assert _lines(done.stdout) == TEXT
+    assert done.stderr.startswith(LOCAL)
+
+
+@pytest.mark.usefixtures("records")
+def test_json_has_every_figure_of_every_run(run_cli: Shell) -> None:
+    """Null where the run, or the ledger, does not know."""
+    said: dict[str, Any] = run_cli("compare", "tpu", "gpu", "--json").json
+    assert set(said) == {
+        "verdict",
+        "simulated",
+        "runs",
+        "pairings",
+        "fairness",
+        "notes",
+        "apart",
+        "target",
+        "groups",
+        "published",
+    }
+    assert {"name": "seed", "outcome": "differs", "detail": "tpu x8 0, gpu x1 1"} in said["fairness"]
+    assert (said["simulated"], said["notes"]) == (False, [])
+    tpu = said["runs"][0]
+    assert tpu["steady_epoch_s"] == 2.5
+    assert tpu["sample_s"] == 2.5 / 1024
+    assert (tpu["usd"], tpu["usd_per_steady_epoch"], tpu["device_peak_bytes"]) == (None, None, None)
+    [pair] = said["pairings"]
+    assert (pair["faster"], pair["slower"], pair["ratio"], pair["interval"]) == ("tpu x8", "gpu x1", 2.0, None)
+
+
+@pytest.mark.usefixtures("records")
+def test_simulated_and_real_runs_are_not_mixed_unasked(run_cli: Shell) -> None:
+    """With --force they are, and the title and the row say which one is simulated."""
+    done = run_cli("compare", "tpu", "sim")
+    assert (done.exit, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"{LOCAL}error: these runs cannot be compared; simulated or real: r-cccccc ran on the local cloud, whose "
+        "speeds mean nothing\n  next: leave out the runs that do not belong, or add --force to see all of them side by "
+        "side all the same\n"
+    )
+    forced = _lines(run_cli("compare", "tpu", "sim", "--force").stdout)
+    assert forced[0].startswith("void: simulated or real: r-cccccc ran on the local cloud")
+    title = forced.index("Time in seconds (simulated: speeds mean nothing)")
+    assert forced[title + 3].startswith("r-cccccc tpu x8 simulated 256 ")
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("{}", "bad.json: is no whole record.json of the trainer (Field required)"),
+        ('{"schema_version": 9}', "bad.json: its schema_version is 9 and this program reads 1"),
+        ('{"schema_version": 1, "model": "somebody else\'s"}', "bad.json: damaged at run_id (Field required)"),
+        ("\x00\x01", "bad.json: is no whole record.json of the trainer (Invalid JSON"),
+    ],
+)
+def test_a_damaged_or_foreign_record_is_named(run_cli: Shell, records: Path, content: str, says: str) -> None:
+    """Exit 2, nothing on stdout."""
+    (records / "bad.json").write_text(content)
+    done = run_cli("compare", "tpu", "bad.json")
+    assert (done.exit, done.stdout) == (2, "")
+    assert f"error: {says}" in done.stderr
+
+
+def test_a_record_cannot_move_the_terminal(run_cli: Shell) -> None:
+    """A run may call itself anything: escape sequences do not reach stdout."""
+    write_record(run_cli.folder / "odd.json", make_record("r-\x1b[2Jodd\x1b]0;pwned\x07", status="failed"))
+    done = run_cli("compare", "odd.json")
+    assert done.exit == 0
+    assert "\x1b" not in done.stdout
+    assert "r-odd" in done.stdout
+
+
+@pytest.mark.usefixtures("records")
+def test_page_and_tables_are_written_whole_and_named(run_cli: Shell) -> None:
+    """The page with its plots, over that of last time; a CSV file for each list."""
+    (run_cli.folder / "answer.html").write_text("last time")
+    done = run_cli("compare", "tpu", "gpu", "--html", "answer.html", "--csv", "tables", "--json")
+    assert done.exit == 0
+    csv = ("answer", "runs", "epochs", "stages", "groups", "pairings", "fairness", "published")
+    assert done.stderr.splitlines() == ["wrote answer.html", *(f"wrote tables/{name}.csv" for name in csv)]
+    assert not list(run_cli.folder.rglob("*.part"))
+    page = (run_cli.folder / "answer.html").read_text("utf-8")
+    assert page.count("<svg") > 8
+    assert page.rstrip().endswith("</html>")
+    runs = (run_cli.folder / "tables" / "runs.csv").read_text("utf-8")
+    assert [line.split(",")[0] for line in runs.splitlines()] == ["name", "r-aaaaaa", "r-bbbbbb"]
+    assert done.json["groups"][0]["steady_epoch_s"] == 2.5
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("tpu", "bad.json", "--html", "old.html"), "bad.json: its schema_version is 9"),
+        (("tpu", "--html", "nowhere/page.html"), "--html: the folder nowhere does not exist"),
+        (("tpu", "--html", "tpu"), "--html: tpu is a folder"),
+        (("tpu", "--html", "-"), "--html: - is no file, and it is not written to standard output"),
+        (("tpu", "--html", "pipe"), "--html: pipe is a device or a pipe, which a file would replace"),
+        (("tpu", "--csv", "nowhere/tables"), "--csv: the folder nowhere/tables cannot be made"),
+        (("tpu", "--target-accuracy", "97", "--html", "old.html"), "--target-accuracy: 97 is no share"),
+    ],
+)
+def test_what_cannot_be_written_leaves_everything_as_it_was(
+    run_cli: Shell, records: Path, args: tuple[str, ...], says: str
+) -> None:
+    """Exit 2, no new file, the page of last time untouched."""
+    (records / "bad.json").write_text('{"schema_version": 9}')
+    (records / "old.html").write_text("last time")
+    os.mkfifo(records / "pipe")
+    before = sorted(records.rglob("*"))
+    done = run_cli("compare", *args)
+    assert (done.exit, done.stdout) == (2, "")
+    assert f"error: {says}" in done.stderr
+    assert sorted(records.rglob("*")) == before
+    assert (records / "old.html").read_text() == "last time"
+
+
+def test_without_an_argument_the_latest_experiment_that_has_records(run_cli: Shell) -> None:
+    """Its accelerator and its cost come from the ledger; a run named by its file is the same run."""
+    ledger = run_cli.ledger()
+    fill(ledger, run_cli.folder)
+    ledger.close()
+    said = run_cli("compare", "--json").json
+    [run] = said["runs"]
+    assert (run["name"], run["accelerator"], run["device"], run["usd"]) == ("r-aaaaaa", "v3-8", "tpu x8", "1.25")
+    assert run["usd_per_steady_epoch"].startswith("0.00555")
+    assert said["notes"] == ["one run: nothing to compare it with"]
+    for name in ("e-000001", "r-aaaaaa", "r-aaaaaa/record.json", str(run_cli.folder / "r-aaaaaa")):
+        assert run_cli("compare", name, "--json").json["runs"] == [run]
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("e-000002", "no run of experiment e-000002 has a record yet"),
+        ("e-nobody", "there is no experiment 'e-nobody' in the ledger"),
+        ("r-bbbbbb", "run r-bbbbbb has no record: it is failed"),
+        ("elsewhere.json", "'elsewhere.json' is no run, no experiment and no record file"),
+    ],
+)
+def test_what_has_no_record_is_named(run_cli: Shell, name: str, sentence: str) -> None:
+    """With the reason, exit 2."""
+    ledger = run_cli.ledger()
+    fill(ledger, run_cli.folder)
+    ledger.close()
+    done = run_cli("compare", name)
+    assert (done.exit, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"{LOCAL}error: {sentence}\n")
+
+
+def test_an_empty_ledger_has_nothing_to_compare(run_cli: Shell) -> None:
+    """And says what could be compared."""
+    done = run_cli("compare")
+    assert (done.exit, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"{LOCAL}error: there is no run with a record yet\n")

@@ -1,0 +1,40 @@
+"""What is said at the end: of the runs that were looked at, and no more than was proven of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from orchestrator.cli import output
+from orchestrator.cli.run_driver import conclude
+from tests.fakes.world import World
+
+
+@pytest.fixture(autouse=True)
+def own_consoles() -> Iterator[None]:
+    """A process has one for each stream, and keeps it; pytest gives each test other streams."""
+    _forget()
+    yield
+    _forget()
+
+
+def _forget() -> None:
+    output.stdout.cache_clear()
+    output.stderr.cache_clear()
+
+
+def test_the_proof_is_of_the_runs_named_and_others_are_named_too(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One has ended, another is still to come: "nothing bills" is said of the first alone."""
+    [other] = world.admit("v3-8")
+    ended = world.launch("t4")
+    assert conclude(world.services, [ended], as_json=False) == 0
+    said = capsys.readouterr().err
+    assert f"nothing that was rented for {ended.id} bills for a VM or a disk any more\n" in said
+    assert f"not over: {other.id} (`orchestrate status`)\n" in said
+    assert conclude(world.services, [*world.drive([other]), ended], as_json=False) == 0
+    said = capsys.readouterr().err
+    assert f"nothing that was rented for {other.id}, {ended.id} bills for a VM or a disk any more\n" in said
+    assert "not over" not in said

@@ -1,0 +1,101 @@
+"""What does `doctor` say of each account that the local cloud can play, and does launch meet what it said?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.orchestrator.cli.conftest import LOCAL, Done, Shell
+
+
+@pytest.fixture
+def cloud(run_cli: Shell) -> Iterator[Shell]:
+    """A shell whose local cloud ends with the test."""
+    yield run_cli
+    run_cli("cloud", "down", "--destroy")
+
+
+def _failing(done: Done) -> dict[str, str]:
+    """{check: next step} of what FAILs; the exit code must say the same."""
+    found = {one["check"]: one["next_step"] for one in done.json["findings"] if one["verdict"] == "FAIL"}
+    assert done.exit == (5 if found else 0), done
+    return found
+
+
+def test_an_account_in_order_passes(cloud: Shell) -> None:
+    """Plain lines where there is no terminal; only the missing budget alert is a warning."""
+    done = cloud("doctor")
+    assert (done.exit, done.stderr) == (0, LOCAL)
+    lines = done.stdout.splitlines()
+    assert [line for line in lines if line.startswith("FAIL")] == []
+    assert [line for line in lines if line.startswith("WARN")] == ["WARN  budget alert: no budget watches this project"]
+    assert "PASS  permissions: " in done.stdout
+    assert "      next: `gcloud billing budgets create" in done.stdout
+
+
+def test_a_live_check_takes_the_cheapest_tpu_and_gpu_and_none_where_something_fails(cloud: Shell) -> None:
+    """The plan names two VMs of each; a closed account is told so, and nothing is rented."""
+    planned = cloud("doctor", "--live")
+    assert (planned.exit, "--yes is needed" in planned.stderr) == (2, True), planned
+    lines = [line for line in planned.stderr.splitlines() if ": $" in line]
+    assert [line.split()[0] for line in lines[:4]] == ["v5litepod-1", "v5litepod-1", "t4", "t4"]
+    assert lines[4].endswith("of $5.00 (--max-usd)")
+    assert cloud("cloud", "up", "--account", "closed-billing").exit == 0
+    refused = cloud("doctor", "--live", "--yes", "--json")
+    assert refused.json["note"] == "nothing was rented, as something FAILs already"
+    assert sorted(_failing(refused)) == ["billing"]
+    assert cloud("cloud", "status", "--json").json["items"] == []
+
+
+def test_a_free_trial_fails_for_gpus_and_not_for_tpus(cloud: Shell) -> None:
+    """A launch of a GPU ends with 5 and the same advice; nothing is left behind."""
+    assert cloud("cloud", "up", "--account", "free-trial").exit == 0
+    failing = _failing(cloud("doctor", "--json"))
+    assert sorted(failing) == ["account kind", "quotas"]
+    assert "upgrade" in failing["account kind"]
+    assert "no cap" in failing["account kind"]
+    assert _failing(cloud("doctor", "--accel", "v3-8", "--json")) == {}
+    launched = cloud(
+        "launch", "--accel", "t4", "--workload", "mnist-mlp", "--epochs", "1", "--zone", "us-central1-a", "--yes"
+    )
+    assert launched.exit == 5, launched
+    assert "GPUS_ALL_REGIONS" in launched.stderr + launched.stdout
+    assert "upgrade it first" in launched.stderr + launched.stdout
+    assert cloud("cloud", "status", "--json").json["items"] == []
+
+
+def test_closed_billing_a_disabled_api_and_a_missing_right(cloud: Shell) -> None:
+    """Each is named with the command or the page that mends it; what is not known is refused."""
+    assert cloud("cloud", "up", "--account", "closed-billing", "--disable-api", "compute").exit == 0
+    failing = _failing(cloud("doctor", "--accel", "v3-8", "--json"))
+    assert sorted(failing) == ["APIs", "billing"]
+    assert failing["APIs"] == "`gcloud services enable compute.googleapis.com --project local-project`"
+    back = ("--account", "new-project", "--enable-api", "compute", "--deny", "tpu.nodes.create")
+    assert cloud("cloud", "up", *back, "--deny", "tpu.nodes.delete@worker").exit == 0
+    failing = _failing(cloud("doctor", "--json"))
+    assert sorted(failing) == ["kill-switch rights", "permissions", "quotas", "scheduler rights"], "one account is both"
+    assert "GPUS_ALL_REGIONS" in failing["quotas"]
+    unknown = cloud("cloud", "up", "--deny", "tpu.nodes.paint")
+    said = "permissions: No call of this cloud needs 'tpu.nodes.paint' of 'user'."
+    assert (unknown.exit, f"error: {said}\n" in unknown.stderr) == (2, True)
+    typo = cloud("cloud", "up", "--quota", "GPU_ALL_REGIONS=0")
+    said = "quotas: this cloud has no quota 'GPU_ALL_REGIONS'; did you mean GPUS_ALL_REGIONS?"
+    assert (typo.exit, f"error: {said}\n" in typo.stderr) == (2, True)
+    nowhere = cloud("cloud", "up", "--quota", "NVIDIA_T4_GPUS@mars=0")
+    assert (nowhere.exit, "the quota NVIDIA_T4_GPUS is not in 'mars'; it has asia-east1" in nowhere.stderr) == (2, True)
+
+
+def test_a_scheduler_that_may_not_delete(cloud: Shell) -> None:
+    """Doctor says so and what to do, and a launch of a TPU meets it before anything is rented; GPUs do not need it."""
+    killer = "orchestrate-scheduler@local-project.iam.gserviceaccount.com"
+    (cloud.folder / "orchestrate.toml").write_text(f'scheduler_service_account = "{killer}"')
+    assert cloud("cloud", "up", "--deny", "tpu.nodes.delete@scheduler").exit == 0
+    [(check, step)] = _failing(cloud("doctor", "--json")).items()
+    assert check == "scheduler rights"
+    assert f"--member=serviceAccount:{killer} --role=roles/tpu.admin" in step
+    assert _failing(cloud("doctor", "--accel", "t4", "--json")) == {}
+    launched = cloud("launch", "--accel", "v3-8", "--workload", "mnist-mlp", "--epochs", "1", "--yes")
+    assert launched.exit == 1, launched
+    assert f"{killer} may not delete TPU nodes" in launched.stderr
+    assert cloud("cloud", "status", "--json").json["items"] == []

@@ -1,0 +1,178 @@
+"""What does a launch cost before anything exists, how old may its prices be, and how are they refreshed?"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+
+from orchestrator.domain.prices import read_rows
+from orchestrator.ledger.ledger import Ledger
+from tests.orchestrator.cli.conftest import Shell
+from tests.orchestrator.cli.sample_ledger import DAY, fill
+from tests.orchestrator.cli.test_help_and_start import HEAVY, PROBE
+from tests.orchestrator.cli.test_status_and_logs import on_terminal
+
+GOOGLE = {"ORCHESTRATE_PROJECT": "my-project-1"}
+
+
+def test_estimate_compares_side_by_side_and_as_shares_of_the_credit(run_cli: Shell) -> None:
+    """A worst case is what a launch would reserve; nobody has run anything yet, so nothing is expected."""
+    done = run_cli("estimate", "--accel", "v3-8,t4", "--max-hours", "1", "--data-gib", "0.01", "--json")
+    assert (done.exit, done.stderr) == (0, "")
+    found = {one["accelerator"]: one for one in done.json["estimates"]}
+    assert list(found) == ["v3-8", "t4"]
+    assert done.json["epochs"] == 5
+    for one in found.values():
+        worst = Decimal(one["worst_case_usd"])
+        assert one["expected"] is None
+        assert one["fits"] is True
+        assert Decimal(one["of_credit"]) == pytest.approx(worst / 300, abs=Decimal("1e-6"))
+        assert Decimal(one["hours_left"]) == pytest.approx(300 / Decimal(one["usd_per_hour"]), rel=Decimal("1e-5"))
+        assert 0 <= worst - sum(Decimal(item["usd"]) for item in one["items"]) < Decimal("0.011")
+        assert all(item["price_kind"] == "list" and item["price_source"] for item in one["items"])
+    dry = run_cli("launch", "--accel", "v3-8", "--dry-run", "--json").json["runs"][0]
+    assert abs(Decimal(dry["worst_case_usd"]) - Decimal(found["v3-8"]["worst_case_usd"])) <= Decimal("0.02")
+    assert [item["item"] for item in dry["items"]] == [item["item"] for item in found["v3-8"]["items"]]
+
+
+def test_estimate_says_it_in_a_sentence(run_cli: Shell) -> None:
+    """At most so much, so much of the credit, so many hours left, and that nothing was measured."""
+    done = run_cli("estimate", "--accel", "v3-8", "--max-hours", "1")
+    assert done.exit == 0
+    assert (
+        "v3-8: at most $9.48 = 3.2 % of your $300.00 credit; 37 h of this left; expected: unknown: no run measured yet"
+    ) in done.stdout.splitlines()
+
+
+@pytest.mark.parametrize(("credit", "left"), [("294.15", "36"), ("80.05", "10"), ("80", "9.9"), ("8", "0.9")])
+def test_hours_left_are_never_rounded_up(run_cli: Shell, credit: str, left: str) -> None:
+    """At $8.005 an hour: 36.7 h are 36, and less than ten have one decimal."""
+    assert run_cli("budget", "set", "--credit", credit).exit == 0
+    row, sentence = run_cli("estimate", "--accel", "v3-8", "--max-hours", "0.1").stdout.splitlines()[2:4]
+    assert f"; {left} h of this left;" in sentence
+    assert row.split()[-3] == left
+
+
+def test_estimate_on_a_terminal_breaks_sentences_between_words(run_cli: Shell) -> None:
+    """What is one line in a pipe; the table has as many columns as there is room for."""
+    piped = run_cli("estimate", "--accel", "v3-8")
+    lines = on_terminal(run_cli, "estimate", "--accel", "v3-8")
+    begin = next(number for number, line in enumerate(lines) if line.startswith("v3-8: "))
+    assert max(map(len, lines)) <= 80
+    heads = " ".join(lines[begin - 2].split())
+    assert heads == "accelerator zone USD/h worst case of credit of free hours left"
+    said = [*piped.stdout.splitlines()[3:], *piped.stderr.splitlines()[-1:]]
+    assert " ".join(lines[begin:]) == " ".join(said)
+
+
+def test_estimate_expects_what_own_runs_took(run_cli: Shell) -> None:
+    """Runs of the same workload on the same accelerator: with as many epochs, or scaled by their steady epochs."""
+    ledger = run_cli.ledger()
+    fill(ledger, run_cli.folder)
+    ledger.update_attempt("r-aaaaaa", 1, gone_at=DAY + timedelta(minutes=30))
+    ledger.close()
+
+    def expected(*flags: str) -> dict[str, str] | None:
+        listed = run_cli("estimate", "--accel", "v3-8,t4", *flags, "--json").json["estimates"]
+        assert listed[1]["expected"] is None, "the run on the t4 failed"
+        found: dict[str, str] | None = listed[0]["expected"]
+        return found
+
+    same = expected("--epochs", "4")
+    assert same is not None
+    assert (same["hours"], same["basis"]) == ("0.5", "1 run(s) of yours with 4 epochs")
+    assert Decimal("4.0025") < Decimal(same["usd"]) < Decimal("4.06")
+    more = expected("--epochs", "40")
+    assert more is not None
+    assert Decimal(more["hours"]) > Decimal("0.5")
+    assert "steady epoch times" in more["basis"]
+    assert expected("--epochs", "4", "--workload", "mnist-mlp") is None
+
+
+def test_estimate_and_its_refusals_import_no_cloud_and_start_none(run_cli: Shell) -> None:
+    """Offline, without an account: not even the local cloud is started."""
+    probe = PROBE.replace('"--help"', '"estimate", "--accel", "v3-8"')
+    loaded = run_cli(program=("-c", probe)).stdout.partition("LOADED")[2].split()
+    assert loaded
+    assert [name for name in HEAVY[:7] if name in loaded] == []
+    assert not (run_cli.home / "local" / "cloud").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "exit_code", "says"),
+    [
+        (("--accel", "v3-9"), 2, "v3-8"),
+        (("--accel", "v3-8", "--workload", "nope"), 2, "workloads"),
+        (("--accel", "v3-8", "--max-hours", "999"), 2, "999"),
+        (("--accel", "h100"), 2, "--spot"),
+        (("--accel", "t4", "--flex-start"), 2, "v5litepod-4"),
+        (("--accel", "v6e-1", "--flex-start", "--spot"), 2, "different terms"),
+        (("--accel", "v3-8", "--spot", "--zone", "us-east1-d"), 3, "spot tpu v3-8 in us-east1 "),
+    ],
+    ids=str,
+)
+def test_estimate_refuses_what_launch_refuses(
+    run_cli: Shell, flags: tuple[str, ...], exit_code: int, says: str
+) -> None:
+    """With the same exit code and a next step."""
+    done = run_cli("estimate", *flags)
+    assert done.exit == exit_code
+    assert says in done.stderr
+    assert "next:" in done.stderr
+
+
+def test_a_stale_price_refuses_with_the_refresh_as_next_step(run_cli: Shell) -> None:
+    """For Google Cloud a spot price of July does not hold in November; with a day's patience nothing does."""
+    assert run_cli("budget", "set", "--credit", "300", **GOOGLE).exit == 0
+    spot = run_cli("estimate", "--accel", "t4", "--spot", **GOOGLE)
+    assert (spot.exit, "--refresh" in spot.stderr) == (3, True)
+    (run_cli.folder / "orchestrate.toml").write_text("price_max_age_days = 1\n")
+    stale = run_cli("launch", "--accel", "t4", "--dry-run", "--json", **GOOGLE)
+    assert (stale.exit, stale.json["error"]["code"]) == (3, "StalePrice")
+    assert run_cli("accelerators", **GOOGLE).exit == 0, "looking is always allowed"
+
+
+def test_refresh_keeps_live_prices_and_a_failing_one_loses_none(run_cli: Shell) -> None:
+    """The local cloud's catalog says what the list says, and prices of flex-start besides; then live prices are shown,
+    and survive a refresh offline.
+    """
+    try:
+        done = run_cli("accelerators", "--refresh", "--json")
+        assert done.exit == 0, done.stderr
+        assert done.json["refresh"]["unmapped"] == []
+        assert {one["item"].rpartition(" ")[2] for one in done.json["refresh"]["changed"]} == {"flex-start"}
+        zones = [zone for item in done.json["accelerators"] for zone in item["zones"]]
+        assert {zone["price_kind"] for zone in zones} == {"live"}
+        assert {zone["as_of"] for zone in zones} == {datetime.now(UTC).date().isoformat()}
+    finally:
+        run_cli("cloud", "down", "--destroy")
+    path = run_cli.home / "local" / "live_prices.csv"
+    kept = path.read_text()
+    # One price moves; then Google is asked, where nobody is logged in.
+    dearer = [line.replace(",8,2.04,", ",9,2.04,") for line in kept.splitlines()]
+    google = run_cli.home / "projects" / "my-project-1"
+    google.mkdir(parents=True)
+    (google / "live_prices.csv").write_text("\n".join(dearer) + "\n")
+    assert len(read_rows("\n".join(dearer))) == len(read_rows(kept))
+    failed = run_cli("accelerators", "--refresh", **GOOGLE, CLOUDSDK_CONFIG="/nowhere", NO_GCE_CHECK="true")
+    assert (failed.exit, "stay in use" in failed.stderr) == (5, True), failed.stderr
+    row = next(
+        line for line in run_cli("accelerators", **GOOGLE).stdout.splitlines() if line.strip().startswith("v3-8")
+    )
+    assert "live" in row
+    assert run_cli("budget", "set", "--credit", "300", **GOOGLE).exit == 0
+    listed = run_cli("estimate", "--accel", "v3-8", "--zone", "us-central1-a", "--json", **GOOGLE)
+    assert json.loads(listed.stdout)["estimates"][0]["usd_per_hour"] == "9.005"
+
+
+def test_damaged_live_prices_are_said_with_a_way_out(run_cli: Shell) -> None:
+    """Exit 2 and the file's name."""
+    Ledger(run_cli.home / "local" / "ledger.db").close()
+    (run_cli.home / "local" / "live_prices.csv").write_text("kind,name\ntpu,v3-8\n")
+    done = run_cli("estimate", "--accel", "v3-8")
+    assert done.exit == 2
+    assert "live_prices.csv" in done.stderr
+    assert "--refresh" in done.stderr

@@ -1,0 +1,218 @@
+"""Is an experiment file read as its flags would be, and does `reproduce` know the published experiments?"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from orchestrator.cli.commands.launch import launch
+from orchestrator.cli.commands.reproduce import EXAMPLES
+from orchestrator.cli.options import take_provisioning
+from orchestrator.errors import UsageError
+from tests.orchestrator.cli.conftest import LOCAL, Shell
+
+SWEEP = """\
+about = "a sweep of two batches"
+accel = ["v3-8", "t4"]
+batch-size = [256, 512]
+epochs = 4
+repeats = 3
+max_hours = 0.5
+[local]
+data_size = 1024
+max_hours = 0.1
+"""
+
+
+@pytest.fixture
+def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`read("epochs = 3", "--epochs", "5", project=..)`: what launch is told by file and flags together."""
+    monkeypatch.chdir(tmp_path)
+
+    def params(file: str | Path, *flags: str, project: str = "") -> dict[str, Any]:
+        monkeypatch.setenv("ORCHESTRATE_PROJECT", project)
+        path = file if isinstance(file, Path) else tmp_path / "it.toml"
+        if isinstance(file, str):
+            path.write_text(file)
+        return launch.make_context("launch", [str(path), *flags]).params
+
+    return params
+
+
+def test_whole_plan_of_a_file(run_cli: Shell) -> None:
+    """What it is about, what is smaller here, the table, the order, the early stop, and the money."""
+    (run_cli.folder / "two.toml").write_text(SWEEP)
+    done = run_cli("launch", "two.toml", "--epochs", "5", "--dry-run")
+    assert (done.exit, done.stdout) == (0, "")
+    cloud, about, reduced, plan, *_ = done.stderr.splitlines(keepends=True)
+    assert cloud == LOCAL
+    assert about == "two.toml: a sweep of two batches\n"
+    smaller = "data_size 1024 instead of the default; max_hours 0.1 instead of 0.5"
+    assert reduced == f"two.toml: reduced on the local cloud: {smaller}\n"
+    assert plan.strip() == "plan"
+    rows = [line.split() for line in done.stderr.splitlines() if " mnist-cnn " in line and " list, " in line]
+    assert [row[:6] for row in rows] == [
+        [accelerator, "mnist-cnn", batch, "1024", "5", "3"]
+        for accelerator in ("t4", "v3-8")
+        for batch in ("256", "512")
+    ]
+    assert [row[-2:] for row in rows] == [["$0.51", "0.2%"], ["$0.51", "0.2%"], ["$6.75", "2.2%"], ["$6.75", "2.2%"]]
+    assert done.stderr.splitlines()[-6:] == [
+        "order: 12 runs, one repeat of everything before the next, the cheapest first, at most 4 side by side",
+        "early stop: 4 of them, from repeat 3 on, are not rented once the verdict of every pairing stands "
+        "(--no-early-stop rents them all)",
+        "expected: unknown, as no run of mnist-cnn on t4, v3-8 with these data was measured yet",
+        "held: the worst case of all runs, before the first begins",
+        "at most $14.52 = 4.8% of the $300.00 credit, of which $300.00 is free; "
+        "each VM is deleted by its kill switches after 0.1 h",
+        "that is with one VM for each run; one that is taken back is followed by another, up to 2 for each run, held "
+        "anew: at most $29.04 in all",
+    ]
+
+
+def test_a_plan_says_what_vms_that_follow_may_cost(run_cli: Shell) -> None:
+    """Each VM that follows one that was taken back is held anew, as far as there is money; spot names little room."""
+    spot = ("launch", "--accel", "t4", "--spot", "--max-hours", "0.3", "--dry-run")
+    one = Decimal(run_cli(*spot, "--max-attempts", "1", "--json").json["all_vms_usd"])
+    three = run_cli(*spot, "--max-attempts", "3", "--json").json
+    assert (Decimal(three["worst_case_usd"]), Decimal(three["all_vms_usd"])) == (one, 3 * one)
+    assert "taken back is followed" not in run_cli(*spot, "--max-attempts", "1").stderr.splitlines()[-1]
+    roomy = run_cli(*spot).stderr.splitlines()[-1]
+    assert roomy.endswith(f"up to 2 for each run, held anew: at most ${2 * one} in all")
+    capped = run_cli(*spot, "--max-usd", str(one + Decimal("0.01"))).stderr.splitlines()
+    assert capped[-2].endswith(f"at most ${one + Decimal('0.01')} in all, which is all of --max-usd that is free")
+    assert capped[-1].startswith("little room: what a VM that is taken back has cost may be missing of --max-usd")
+
+
+def test_a_plan_says_what_an_epoch_trains_where_that_is_less(run_cli: Shell) -> None:
+    """Only whole batches are trained; where all are whole nothing is said."""
+    plan = ("launch", "--accel", "t4", "--batch-size", "64", "--dry-run", "--data-size")
+    said = "whole batches only: an epoch trains 256 of 300 at batch 64, 576 of 600 at batch 64\n"
+    assert said in run_cli(*plan, "300,600,640").stderr
+    assert "whole batches" not in run_cli(*plan, "640").stderr
+
+
+def test_a_file_from_windows_may_begin_with_its_mark(run_cli: Shell) -> None:
+    """Notepad writes a byte order mark."""
+    (run_cli.folder / "it.toml").write_bytes(b"\xef\xbb\xbf" + SWEEP.encode())
+    assert run_cli("launch", "it.toml", "--dry-run").exit == 0
+
+
+def test_credit_too_small_for_all_at_once_is_enough_run_by_run(run_cli: Shell) -> None:
+    """The refusal says so; then the plan says what is held at once, and which runs a verdict may make unnecessary."""
+    (run_cli.folder / "two.toml").write_text(SWEEP)
+    assert run_cli("budget", "set", "--credit", "6").exit == 0
+    refused = run_cli("launch", "two.toml", "--dry-run")
+    assert (refused.exit, "--run-by-run" in refused.stderr) == (3, True)
+    plan = run_cli("launch", "two.toml", "--run-by-run", "--dry-run", "--json").json
+    worst = [Decimal(run["worst_case_usd"]) for run in plan["runs"]]
+    assert (plan["run_by_run"], plan["expected_usd"]) == (True, None)
+    assert Decimal(plan["worst_case_usd"]) == sum(worst) > 6
+    assert Decimal(plan["held_usd"]) == 6 < sum(sorted(worst)[-4:])
+    assert [run["until_verdict"] for run in plan["runs"]] == [False] * 8 + [True] * 4
+
+
+def test_file_says_what_flags_say_and_flags_go_before_it(read: Any) -> None:
+    """The same values as typed; on Google Cloud without what stands under [local]."""
+    local = read(SWEEP, "--repeats", "2")
+    words = "--accel v3-8,t4 --batch-size 256,512 --epochs 4 --repeats 2 --max-hours 0.1 --data-size 1024"
+    typed = launch.make_context("launch", words.split()).params
+    assert {**local, "file": None} == typed
+    google = read(SWEEP, project="my-project-1")
+    assert (google["data_sizes"], google["max_hours"], google["repeats"]) == ((), Decimal("0.5"), 3)
+    assert read('accel = "t4"\ndata = "photos"\nspot = true\nearly_stop = false')["data"] == Path.cwd() / "photos"
+
+
+@pytest.mark.parametrize(
+    ("text", "says", "hint"),
+    [
+        ("epoch = 3", "it.toml: epoch: there is no such key", "did you mean epochs?"),
+        ("[local]\nbatchsize = 3", "[local] batchsize: there is no such key", "did you mean batch_size?"),
+        ("[locl]\nepochs = 3", "it.toml: locl: there is no such key", "did you mean local?"),
+        ("[local.more]\nepochs = 3", "[local] more: there is no such key", "known keys: accel, workload"),
+        ("yes = true", "it.toml: yes: there is no such key", "give --yes on the command line"),
+        ("dry-run = true", "it.toml: dry-run: there is no such key", "give --dry-run on the command line"),
+        ("epochs = 0", "it.toml: epochs = 0: 0 is not in the range", "--epochs"),
+        ("epochs = 2.5", "epochs = 2.5: '2.5' is not a valid integer.", "what the flag --epochs takes"),
+        ("# nothing yet", "it.toml: says nothing", "accel = "),
+        ("batch_size = [256, 256]", "batch_size = [256, 256]: '256,256' names a number twice", "--batch-size"),
+        ("accel = []", "accel = []: '' has an empty entry", "--accel"),
+        ('cache = "ram"', "cache = \"ram\": 'ram' is not one of", "--cache"),
+        ("max_hours = -1", "max_hours = -1: '-1' is not an amount", "--max-hours"),
+        ('spot = "yes"', 'spot = "yes": is neither true nor false', "--spot"),
+        ("flex_start = 1", "flex_start = 1: is neither true nor false", "--flex-start"),
+        ("workload = true", "workload = true: is not what the flag takes", "--workload"),
+        ("[accel]\nx = 1", "accel = {'x': 1}: is not what the flag takes", "--accel"),
+        ("about = 3", "about = 3: is no text", "correct"),
+        ("local = 3", "local = 3: is no table", "[local]"),
+        ("accel = [", "it.toml cannot be read", "examples/W3.toml"),
+    ],
+)
+def test_wrong_file_is_refused_with_key_value_and_fix(read: Any, text: str, says: str, hint: str) -> None:
+    """The checks are the flags' own; nothing is opened before."""
+    with pytest.raises(UsageError) as refused:
+        read(text)
+    assert says in refused.value.sentence
+    assert hint in refused.value.hint
+
+
+def test_terms_that_were_typed_go_before_those_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though they are two flags; two that are typed, or two in a file, contradict each other."""
+    monkeypatch.chdir(tmp_path)
+
+    def terms(said: str, *flags: str) -> str:
+        Path("terms.toml").write_text(f'accel = "v5litepod-4"\n{said}')
+        with launch.make_context("launch", ["terms.toml", *flags]) as ctx:
+            return str(take_provisioning(ctx.params))
+
+    assert terms("spot = true", "--flex-start") == terms("flex_start = true") == "flex-start"
+    assert terms("flex_start = true", "--spot") == terms("spot = true") == "spot"
+    for said, flags in (("", ["--spot", "--flex-start"]), ("spot = true\nflex_start = true", [])):
+        with pytest.raises(click.UsageError, match="give one of them"):
+            terms(said, *flags)
+
+
+def test_file_that_is_not_there_and_missing_accelerator(read: Any, tmp_path: Path) -> None:
+    """The first is an error of its own, the second that of the flag."""
+    with pytest.raises(UsageError, match=r"none\.toml: there is no such file"):
+        read(tmp_path / "none.toml")
+    with pytest.raises(click.MissingParameter, match="accel"):
+        read("epochs = 3")
+
+
+PUBLISHED = {
+    "W0a": ("flowers", {"epochs": 12}),
+    "W0b": ("ucf101", {"epochs": 150}),
+    "W1": ("cats-vs-dogs", {}),
+    "W2": ("mnist-official", {"epochs": 10}),
+    "W3": ("mnist-cnn", {"batch_sizes": (256, 512, 1024), "repeats": 3}),
+    "W4": ("mnist-mlp", {"epochs": 20}),
+}
+
+
+def test_published_experiments_are_files_that_are_smaller_on_the_local_cloud(read: Any) -> None:
+    """Each is there, with its published figures on Google Cloud; those without a packaged sample say what to get."""
+    assert {path.stem for path in EXAMPLES.glob("*.toml")} == set(PUBLISHED)
+    for name, (workload, figures) in PUBLISHED.items():
+        google, local = (read(EXAMPLES / f"{name}.toml", project=project) for project in ("my-project-1", ""))
+        assert (google["workload"], local["workload"]) == (workload, workload)
+        assert {key: google[key] for key in figures} == figures
+        assert {"v3-8", "t4"} == set(google["accelerators"])
+        assert local["epochs"] >= 3, "two of them are steady"
+        assert max(local["data_sizes"]) <= 2080
+        assert bool(google["file"].needs_data) == (workload in ("flowers", "ucf101", "cats-vs-dogs"))
+
+
+def test_reproduce_lists_launches_and_says_what_data_it_needs(run_cli: Shell) -> None:
+    """One command for each; what is not packaged is asked for with where it is to be had."""
+    listed = run_cli("reproduce")
+    assert [line.split()[0] for line in listed.stdout.splitlines()] == list(PUBLISHED)
+    assert run_cli("reproduce", "w3", "--repeats", "1", "--dry-run", "--json").json["runs"][0]["batch_size"] == 256
+    lacking = run_cli("reproduce", "W1", "--dry-run")
+    assert (lacking.exit, "Kaggle's dogs-vs-cats" in lacking.stderr) == (2, True)
+    unknown = run_cli("reproduce", "W7")
+    assert (unknown.exit, "W0a, W0b, W1, W2, W3, W4" in unknown.stderr) == (2, True)

@@ -1,0 +1,79 @@
+"""Does every command say how it is used, and does `--help` answer without loading a cloud?"""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.cli import COMMANDS
+from tests.orchestrator.cli.conftest import Shell
+
+HEAVY = ("google", "tensorflow", "keras", "numpy", "fabric", "paramiko", "asyncssh", "rich", "pydantic", "infra")
+PROBE = """
+import sys
+sys.argv = ["orchestrate", "--help"]
+from orchestrator.cli import main
+code = main()
+print("LOADED", *sorted({name.partition(".")[0] for name in sys.modules}))
+sys.exit(code)
+"""
+SUBCOMMANDS = (
+    ("budget", "set"),
+    ("budget", "import"),
+    ("budget", "acknowledge"),
+    ("cloud", "up"),
+    ("cloud", "down"),
+    ("cloud", "status"),
+    ("cloud", "env"),
+)
+
+
+@pytest.mark.parametrize("words", [*((name,) for name in COMMANDS), *SUBCOMMANDS], ids=" ".join)
+def test_help_of_each_command_has_an_example_on_a_line_of_its_own(run_cli: Shell, words: tuple[str, ...]) -> None:
+    """The example is a command that can be copied."""
+    done = run_cli(*words, "--help")
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    assert done.exit == 0
+    assert done.stderr == ""
+    assert lines[0].startswith(f"Usage: orchestrate {' '.join(words)}") or lines[0].startswith("Usage: python -m")
+    assert any(line in ("Example:", "Examples:") for line in lines)
+    assert any(f"orchestrate {' '.join(words)}" in line for line in lines[1:])
+    assert words == ("cloud",) or any(line.startswith("--json") for line in lines), "--json is on every command"
+
+
+def test_help_lists_the_commands_and_loads_nothing_heavy(run_cli: Shell) -> None:
+    """No cloud, SSH or training library, not even ours for them, is imported before it is needed."""
+    done = run_cli(program=("-c", PROBE))
+    text, _, loaded = done.stdout.partition("LOADED")
+    assert done.exit == 0
+    assert [name for name in COMMANDS if f"\n  {name} " not in text] == []
+    assert [name for name in HEAVY if name in loaded.split()] == []
+
+
+def test_reading_commands_import_no_cloud_library(run_cli: Shell) -> None:
+    """`status`, `budget`, `accelerators` and `workloads` answer from this machine alone."""
+    for command in ("status", "budget", "accelerators", "workloads"):
+        probe = PROBE.replace('"--help"', f'"{command}"')
+        loaded = run_cli(program=("-c", probe)).stdout.partition("LOADED")[2].split()
+        assert loaded, command
+        assert [name for name in HEAVY[:7] if name in loaded] == [], command
+    assert not (run_cli.home / "local" / "cloud").exists(), "no local cloud was started"
+
+
+def test_estimate_and_budget_load_nothing_that_is_slow_to_load(run_cli: Shell) -> None:
+    """They are asked before every launch, and answer in less than three times the time of `--help`."""
+    for command in ('"estimate", "--accel", "v3-8"', '"budget"'):
+        loaded = run_cli(program=("-c", PROBE.replace('"--help"', command))).stdout.partition("LOADED")[2].split()
+        assert loaded, command
+        assert [name for name in HEAVY if name in loaded] == [], command
+
+
+def test_extend_refuses_before_anything_is_started(run_cli: Shell) -> None:
+    """An unknown run, or hours that no VM is rented for: exit 2, and no local cloud was started."""
+    for words, says in (
+        (("r-none", "--hours", "1"), "there is no run 'r-none' in the ledger"),
+        (("r-none", "--hours", "200"), "--hours: 200 is not between 0.01 and 168"),
+    ):
+        done = run_cli("extend", *words, "--yes")
+        assert (done.exit, done.stdout) == (2, "")
+        assert says in done.stderr
+    assert not (run_cli.home / "local" / "cloud").exists()

@@ -1,0 +1,54 @@
+"""How is a machine of the user's own shown where money is? By its name, at $0.00, not rented; a typo says the form."""
+
+from __future__ import annotations
+
+from orchestrator.domain.runs import RunState
+from tests.fakes.world import World
+from tests.orchestrator.cli.conftest import Shell
+
+GOOGLE = {"ORCHESTRATE_PROJECT": "my-project-1"}
+HOST = "host:me@[fd00::7]"
+
+
+def test_the_plan_names_the_machine_and_costs_nothing(run_cli: Shell) -> None:
+    """Also with Google's project and no credit stated: nothing is bought."""
+    done = run_cli("launch", "--accel", HOST, "--dry-run", **GOOGLE)
+    assert done.exit == 0
+    assert f"{HOST}" in done.stderr
+    assert "$0.00 (not rented)" in done.stderr
+    assert "cost nothing here" in done.stderr
+    assert "kill switches" not in done.stderr
+    [run] = run_cli("launch", "--accel", HOST, "--dry-run", "--json", **GOOGLE).json["runs"]
+    assert (run["accelerator"], run["worst_case_usd"], run["usd_per_hour"]) == (HOST, "0.00", "0")
+    assert (run["price_kind"], run["price_as_of"], run["items"]) == ("owned", None, [])
+
+
+def test_beside_a_rented_one_only_that_is_priced(run_cli: Shell) -> None:
+    """Side by side in the estimate; a machine of one's own always fits."""
+    own, rented = run_cli("estimate", "--accel", f"{HOST},t4", "--json").json["estimates"]
+    assert (own["worst_case_usd"], own["hours_left"], own["fits"]) == ("0.00", None, True)
+    assert float(rented["worst_case_usd"]) > 0
+    said = run_cli("estimate", "--accel", f"{HOST},t4").stdout
+    assert f"{HOST}: at most $0.00 = 0.0 % of your $300.00 credit; not rented;" in said
+
+
+def test_more_time_for_a_run_that_waits_for_its_turn_does_not_begin_it(run_cli: Shell) -> None:
+    """Its launch does, in its order; the machine is not even asked. Nothing is rented, so a credit of 0 will do."""
+    assert run_cli("budget", "set", "--credit", "0").exit == 0
+    world = World(run_cli.home / "local")
+    [run] = world.admit("host:me@box", checkpoint_every="1")
+    done = run_cli("extend", run.id, "--hours", "2", "--yes")
+    assert (done.exit, world.ledger.run(run.id).state) == (0, RunState.PLANNED)
+    assert "goes on at its deadline" in done.stderr
+    assert "for 2 h at most, on host:me@box: not rented" in done.stderr
+    assert [attempt.max_hours for attempt in world.ledger.attempts(run.id)] == [None, 2]
+    world.ledger.close()
+
+
+def test_the_form_is_said_where_accelerators_are_listed_and_where_it_is_mistyped(run_cli: Shell) -> None:
+    """And a doctor of accounts has nothing to say about it."""
+    assert "--accel host:USER@ADDRESS[:PORT]" in run_cli("accelerators").stderr
+    mistyped = run_cli("launch", "--accel", "host:me@fd00::7", "--dry-run")
+    assert mistyped.exit == 2
+    assert "an IPv6 address stands in brackets" in mistyped.stderr
+    assert run_cli("doctor", "--accel", HOST).exit == 2

@@ -1,0 +1,37 @@
+"""Does `init` leave a configuration that works, or none?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from tests.orchestrator.cli.conftest import Shell
+
+
+def test_init_writes_the_configuration_and_states_the_credit(run_cli: Shell) -> None:
+    """A second one changes nothing: neither the file nor the credit."""
+    told = ("--project", "my-project-1", "--zone", "us-central1-a,us-central1-b", "--credit", "300", "--spent", "12.50")
+    done = run_cli("init", *told)
+    path = run_cli.folder / "orchestrate.toml"
+    assert (done.exit, done.stdout) == (0, f"{path}\n")
+    assert path.read_text() == 'project = "my-project-1"\nzones = ["us-central1-a", "us-central1-b"]\n'
+    again = run_cli("init", "--project", "other-project", "--credit", "5")
+    assert (again.exit, "is there already" in again.stderr) == (2, True)
+    money = run_cli("budget", "--json").json
+    assert (money["credit_usd"], money["spent_usd"], money["simulated"]) == ("300", "12.5", False)
+
+
+def test_init_in_a_folder_that_takes_no_files_says_so(run_cli: Shell) -> None:
+    """It names the file and the way out, and states no credit."""
+    done = replace(run_cli, folder=Path("/proc"))("init", "--project", "my-project-1", "--credit", "300")
+    assert (done.exit, done.stdout) == (2, "")
+    assert "error: /proc/orchestrate.toml cannot be written: " in done.stderr
+    assert "next: go to a folder that takes files" in done.stderr
+    assert not run_cli.home.exists()
+
+
+def test_init_leaves_no_file_that_cannot_be_read(run_cli: Shell) -> None:
+    """The project's name is wrong, or would be something else than a name."""
+    done = run_cli("init", "--project", 'x"\nzones = 5', "--credit", "300")
+    assert done.exit == 2
+    assert not (run_cli.folder / "orchestrate.toml").exists()

@@ -1,0 +1,225 @@
+"""What do `status`, `logs` and `fetch` say of runs that the ledger knows?"""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+import termios
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from orchestrator.domain.runs import Stage
+from tests.orchestrator.cli.conftest import LOCAL, ROOT, Done, Shell
+from tests.orchestrator.cli.sample_ledger import DAY, fill
+
+NOT_RUNNING = "the local cloud does not run: no local VM lives\n"
+
+
+@pytest.fixture
+def filled(run_cli: Shell) -> Shell:
+    """A shell whose ledger has a past."""
+    ledger = run_cli.ledger()
+    fill(ledger, run_cli.folder)
+    ledger.close()
+    return run_cli
+
+
+def on_terminal(shell: Shell, *args: str, columns: int = 80) -> list[str]:
+    """The lines that `orchestrate ARGS` writes to a terminal so wide; one that is longer the terminal itself breaks."""
+    ours, its = pty.openpty()
+    termios.tcsetwinsize(its, (40, columns))
+    environ = {"PATH": os.defpath, "HOME": str(shell.folder), "PYTHONPATH": str(ROOT), "LC_ALL": "C.UTF-8"}
+    command = subprocess.Popen(
+        [sys.executable, "-m", "orchestrator", *args],
+        cwd=shell.folder,
+        env={**environ, "ORCHESTRATE_HOME": str(shell.home), "TERM": "dumb"},
+        stdin=its,
+        stdout=its,
+        stderr=its,
+    )
+    os.close(its)
+    said = b""
+    with suppress(OSError):  # so Linux says that nobody has it open any more
+        while part := os.read(ours, 4096):
+            said += part
+    os.close(ours)
+    assert command.wait(60) == 0, said
+    return said.decode().splitlines()
+
+
+def _lines(text: str) -> list[str]:
+    """The lines of a table without its frame: what was said, whatever the widths."""
+    return [" ".join(line.split()) for line in text.splitlines() if line.strip(" ─")]
+
+
+def test_an_empty_ledger_says_how_to_begin(run_cli: Shell) -> None:
+    """And that no local VM lives."""
+    done = run_cli("status")
+    begin = "no run yet: `orchestrate launch --accel v3-8 --workload mnist-cnn` starts one\n"
+    assert done == Done(0, begin, LOCAL + NOT_RUNNING)
+    assert run_cli("status", "--json").json == {"simulated": True, "local_cloud_running": False, "experiments": []}
+
+
+def test_unfinished_experiments_come_first(filled: Shell) -> None:
+    """Each run with its state, place, cost and last event; a VM's escape sequences and markup are harmless text."""
+    done = filled("status")
+    assert (done.exit, done.stderr) == (0, LOCAL + NOT_RUNNING)
+    assert _lines(done.stdout) == [
+        "run accelerator workload state zone VM age left cost last event",
+        "e-000002 11-02 12:00 UTC",
+        "r-cccccc v3-8 mnist-cnn planned: provision us-central1-a $0.00",
+        "e-000001 11-01 12:00 UTC",
+        "r-aaaaaa v3-8 mnist-cnn succeeded us-central1-a $1.25 12:00:00 train: training ended",
+        "r-bbbbbb t4 mnist-cnn failed us-central1-a $0.0310 12:00:00 train: TrainingFailed: [bold]loss[/bold] is n…",
+    ]
+    assert "\x1b" not in done.stdout
+
+
+def test_status_of_a_run_tells_its_events_and_its_error(filled: Shell) -> None:
+    """The other runs are left out."""
+    done = filled("status", "r-bbbbbb")
+    assert _lines(done.stdout)[-4:] == [
+        "events of r-bbbbbb (UTC)",
+        "time attempt stage message",
+        "2026-11-01 12:00:00 1 train TrainingFailed: [bold]loss[/bold] is nan",
+        "TrainingFailed: the trainer ended with status 1: loss is nan",
+    ]
+    assert "r-aaaaaa" not in done.stdout
+
+
+def test_status_on_a_narrow_terminal_is_a_list_below_headings(filled: Shell) -> None:
+    """An experiment is named with its time; what is beside a name of a column is what it says."""
+    lines = on_terminal(filled, "status")
+    begin = lines.index("e-000001  11-01 12:00 UTC")
+    assert lines[begin + 1 : begin + 7] == [
+        "- run          r-aaaaaa",
+        "  accelerator  v3-8",
+        "  workload     mnist-cnn",
+        "  state        succeeded",
+        "  zone         us-central1-a",
+        "  cost         $1.25",
+    ]
+    assert all("UTC" not in line for line in lines if line.lstrip(" -").startswith(("run", "state")))
+
+
+def test_path_of_a_record_or_in_an_event_is_never_cut(filled: Shell) -> None:
+    """However narrow the terminal is, and beyond it too."""
+    record = str(filled.folder / "r-aaaaaa" / "record.json")
+    for columns in (40, 80):
+        assert f"record:{record}" in "".join(on_terminal(filled, "status", "r-aaaaaa", columns=columns)).replace(
+            " ", ""
+        )
+    ledger = filled.ledger()
+    ledger.update_run("r-aaaaaa", record=f"/{'deep/' * 40}record.json")
+    ledger.log(DAY, "r-aaaaaa", 1, Stage.DONE, f"see operations/{'1234567890' * 20}")
+    ledger.close()
+    piped = "".join(filled("status", "r-aaaaaa").stdout.split())
+    assert f"record:/{'deep/' * 40}record.json" in piped
+    assert f"operations/{'1234567890' * 20}" in piped
+
+
+def test_sentences_end_between_words_on_a_terminal_alone(run_cli: Shell) -> None:
+    """Piped, a sentence is one line; a path that is wider than the terminal is left whole."""
+    lines = on_terminal(run_cli, "status", columns=60)
+    assert lines[:2] == [
+        "cloud: local (simulated, costs nothing; set `project` in",
+        "orchestrate.toml for Google Cloud)",
+    ]
+    assert run_cli("status").stderr == LOCAL + NOT_RUNNING
+
+
+def test_status_json_is_one_stable_object(filled: Shell) -> None:
+    """With RUN also its events."""
+    said = filled("status", "r-aaaaaa", "--json").json
+    event = {"at": "2026-11-01T12:00:00+00:00", "attempt": 1, "stage": "train", "message": "training ended"}
+    run = {
+        "run": "r-aaaaaa",
+        "experiment": "e-000001",
+        "accelerator": "v3-8",
+        "workload": "mnist-cnn",
+        "batch_size": 256,
+        "epochs": 4,
+        "provisioning": "on-demand",
+        "state": "succeeded",
+        "stage": "done",
+        "attempts": 1,
+        "zone": "us-central1-a",
+        "created_at": "2026-11-01T12:00:00+00:00",
+        "vms": [],
+        "usd": "1.25",
+        "usd_is_upper_bound": False,
+        "record": str(filled.folder / "r-aaaaaa" / "record.json"),
+        "error": None,
+        "last_event": event,
+        "events": [event],
+    }
+    created = "2026-11-01T12:00:00+00:00"
+    assert said == {
+        "simulated": True,
+        "local_cloud_running": False,
+        "experiments": [{"id": "e-000001", "created_at": created, "runs": [run]}],
+    }
+
+
+@pytest.mark.parametrize("command", ["status", "logs", "fetch", "compare"])
+def test_an_unknown_run_is_named_and_the_exit_is_2(filled: Shell, command: str) -> None:
+    """Before any cloud is asked."""
+    done = filled(command, "r-nobody")
+    hint = "`orchestrate status` lists the runs"
+    assert done == Done(2, "", f"{LOCAL}error: there is no run 'r-nobody' in the ledger\n  next: {hint}\n")
+    assert not (filled.home / "local" / "cloud").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        ("logs", "run r-cccccc has no log yet: it is planned, stage provision"),
+        ("fetch", "run r-cccccc has no artifacts yet: no VM of its attempt 1 has been seen"),
+    ],
+)
+def test_a_run_that_has_not_begun_has_nothing_to_show(filled: Shell, command: str, sentence: str) -> None:
+    """A clear error, no cloud asked."""
+    done = filled(command, "r-cccccc")
+    assert (done.exit, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"{LOCAL}error: {sentence}\n  next: `orchestrate status r-cccccc`")
+    assert not (filled.home / "local" / "cloud").exists()
+
+
+@pytest.fixture
+def log(filled: Shell) -> Path:
+    """The log of r-aaaaaa on this machine: what a hostile or merely colourful VM may write."""
+    path = filled.home / "local" / "experiments" / "e-000001" / "r-aaaaaa" / "train-a1.log"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(
+        b"\x1b]0;title\x07epoch 1\r\n\x1b[2J\x1b[31mloss\x1b[0m\t0.5\n50%\r100%\n\xc2\x9b31mC1 \xff\x00\x08\nlast line"
+    )
+    return path
+
+
+CLEAN = "epoch 1\nloss\t0.5\n50%\n100%\n31mC1 \ufffd\nlast line"
+
+
+@pytest.mark.usefixtures("log")
+def test_logs_prints_the_local_copy_without_control_characters(filled: Shell) -> None:
+    """Titles, colours and cursor movements are gone; tabs and lines stay."""
+    assert filled("logs", "r-aaaaaa") == Done(0, CLEAN + "\n", LOCAL)
+    assert filled("logs", "r-aaaaaa", "--json").json == {"run": "r-aaaaaa", "attempt": 1, "log": CLEAN}
+
+
+@pytest.mark.usefixtures("log")
+def test_following_a_finished_run_prints_its_log_and_ends(filled: Shell) -> None:
+    """There is nothing to wait for."""
+    done = filled("logs", "-f", "r-aaaaaa")
+    assert done == Done(0, CLEAN + "\n", LOCAL + "log of r-aaaaaa, attempt 1\n")
+
+
+@pytest.mark.parametrize(("command", "flag"), [(("logs", "r-aaaaaa"), "--follow"), (("status",), "--watch")])
+def test_endless_output_is_no_json_object(filled: Shell, command: tuple[str, ...], flag: str) -> None:
+    """Said before anything is printed."""
+    done = filled(*command, flag, "--json")
+    assert done.exit == 2
+    assert done.json["error"]["message"].startswith(f"{flag} does not go with --json")

@@ -1,0 +1,53 @@
+"""Is what a VM wrote harmless, and are spans of time readable?"""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.cli.views.text import one_line, plain, span
+
+
+@given(st.text())
+def test_no_control_character_of_a_vm_reaches_the_terminal(text: str) -> None:
+    """Whatever it writes, only tab and newline are left of them."""
+    assert [c for c in plain(text) if unicodedata.category(c) == "Cc" and c not in "\t\n"] == []
+
+
+@given(st.text(alphabet=st.characters(categories=["L", "N", "P", "S"], include_characters=" \t\n")))
+def test_ordinary_text_is_left_alone(text: str) -> None:
+    """Stripping costs nothing that was worth reading."""
+    assert plain(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("\x1b[1;31mred\x1b[0m", "red"),
+        ("\x1b]8;;http://evil\x1b\\link\x1b]8;;\x1b\\", "link"),
+        ("\x1b]0;title\x07text", "text"),
+        ("\x1bPdevice\x1b\\text", "text"),
+        ("a\r\nb\rc", "a\nb\nc"),
+        ("\u202egnp.exe", "gnp.exe"),
+    ],
+)
+def test_escape_sequences_vanish_whole(text: str, clean: str) -> None:
+    """Not only their first byte."""
+    assert plain(text) == clean
+
+
+def test_one_line_is_one_line() -> None:
+    """For a cell of a table."""
+    assert one_line("a\n\t b\x1b[2J\r\nc") == "a b c"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (45.4, "45 s"), (725, "12 min"), (11520, "3.2 h"), (200000, "2.3 d"), (-120, "-2 min")],
+)
+def test_spans(seconds: float, text: str) -> None:
+    """Two or three digits and the unit."""
+    assert span(seconds) == text

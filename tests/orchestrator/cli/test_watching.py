@@ -1,0 +1,87 @@
+"""What is seen of runs while they last: in the live table, and by a command that was interrupted as it watched?"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from decimal import Decimal
+
+import pytest
+from rich.console import Console
+
+from orchestrator.cli.run_driver import conclude
+from orchestrator.cli.views.progress import LiveDisplay
+from orchestrator.domain.runs import Run, Stage
+from orchestrator.running.lock import run_lock
+from orchestrator.running.stages.context import Progress
+from tests.fakes.world import World
+
+
+def test_run_of_another_process_goes_on_and_is_not_called_unproven(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C of `attach` neither stops nor reports what it only watched: exit 130 and how to end it."""
+    [run] = world.admit("t4")
+    with run_lock(world.services.run_folder(run)) as locked:
+        assert locked
+        world.stop.set()
+        watched = world.drive([run])
+        code = conclude(world.services, watched, as_json=False)
+    said = capsys.readouterr().err
+    assert (code, world.ledger.run(run.id).stop_requested) == (130, False)
+    assert said == f"{run.id} goes on: another orchestrate process drives it; `orchestrate teardown {run.id}` ends it\n"
+
+
+def _shown(width: int, runs: Iterable[Run], **doing: object) -> list[str]:
+    """The live table, drawn on a console of that width once every run has trained and now does that."""
+    display = LiveDisplay(list(runs))
+    display.live = True
+    for run in runs:
+        at = {"run": run.id, "accelerator": run.spec.accelerator, "usd": Decimal("0.031")}
+        figures = {"epoch": 3, "epochs": 10, "loss": 0.1234, "accuracy": 0.9712}
+        display.report(Progress(**{**at, "stage": Stage.TRAIN, "detail": "training", **figures}))
+        display.report(Progress(**{**at, "epochs": 10, **doing}))
+    console = Console(file=io.StringIO(), width=width)
+    console.print(display)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()
+
+
+WATCHED = {"stage": Stage.TEARDOWN, "detail": "driven by another orchestrate process"}
+
+
+@pytest.mark.parametrize("is_bound", [False, True])
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 120])
+def test_live_table_never_cuts_run_stage_or_cost(world: World, width: int, is_bound: bool) -> None:
+    """Whatever the width: what does not fit is left out, and a long message takes three lines at most."""
+    runs = world.admit("v3-8,v5litepod-4", batch_sizes=(256, 512))
+    lines = _shown(width, runs, is_bound=is_bound, **WATCHED)
+    assert max(len(line) for line in lines) <= width
+    assert "…" not in "".join(lines)
+    for run in runs:
+        [row] = [line.split() for line in lines if line.startswith(f"{run.id} ")]
+        assert "teardown" in row
+        assert row[-1] == "$0.0310"
+    assert len(lines) <= 2 + 3 * len(runs)
+
+
+def test_live_table_gives_up_workload_and_loss_before_accuracy_and_epoch(world: World) -> None:
+    """At 120 columns everything is there; at 80 what one waits for."""
+    runs = world.admit("v3-8,v5litepod-4")
+    assert _shown(120, runs, **WATCHED)[0].split() == (
+        ["run", "accel", "workload", "steps", "stage", "now", "epoch", "loss", "accuracy", "cost"]
+    )
+    narrow = _shown(80, runs, **WATCHED)
+    assert narrow[0].split() == ["run", "accel", "stage", "now", "epoch", "accuracy", "cost"]
+    row = [runs[0].id, "v5litepod-4", "teardown", "driven", "by", "another", "3/10", "97.12%", "$0.0310"]
+    assert narrow[2].split() == row
+    assert narrow[3].split() == ["orchestrate", "process"]
+
+
+def test_live_table_has_no_column_without_a_figure(world: World) -> None:
+    """So that a run that waits, or is watched, leaves room for the rest."""
+    [run] = world.admit("t4")
+    console = Console(file=io.StringIO(), width=80)
+    console.print(LiveDisplay([run]))
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().splitlines()[0].split() == ["run", "accel", "workload", "now"]

@@ -1,0 +1,253 @@
+"""Does doctor draw the right conclusion from each fact, and survive every way in which a fact cannot be had?"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from orchestrator.bootstrap import SystemClock
+from orchestrator.doctor import checks as checks
+from orchestrator.doctor import switches as switches
+from orchestrator.doctor.diagnosis import Check, Finding, Known, Verdict, examine
+from orchestrator.domain.accelerators import accelerator
+from orchestrator.domain.account import (
+    Api,
+    Billing,
+    BucketFacts,
+    BudgetAlert,
+    GpuAllowance,
+    Idle,
+    Permission,
+    ProjectFacts,
+    Quota,
+    SchedulerAccount,
+    ServiceAccount,
+)
+from orchestrator.domain.prices import catalog_prices
+from orchestrator.errors import Unauthenticated, Unavailable
+from orchestrator.ledger.ledger import Credit
+
+PASS, WARN, FAIL = Verdict.PASS, Verdict.WARN, Verdict.FAIL
+TODAY = date(2026, 11, 21)
+STATED = datetime(2026, 11, 1, tzinfo=timezone.utc)
+BOTH = Known(
+    "my-project", (accelerator("v3-8"), accelerator("t4")), False, (), catalog_prices(),
+    Credit(amount_usd=Decimal(300), stated_at=STATED, expires=date(2027, 2, 1)), TODAY,
+)  # fmt: skip
+TPU_ONLY = replace(BOTH, accelerators=(accelerator("v3-8"),), named=True)
+NO_ACCOUNT: Any = None
+TPU_QUOTA = Quota("v3-8", "TPUV3PerProjectPerZoneForTPUAPI", 8, {"us-central1-a": 8.0, "europe-west4-a": 0.0})
+GPU_QUOTA = Quota("t4", "NVIDIA_T4_GPUS", 1, {"us-central1": 1.0}, everywhere=1.0)
+
+
+def _one(findings: list[Finding]) -> tuple[Verdict, str]:
+    [found] = findings
+    return found.verdict, f"{found.fact} -> {found.next_step}"
+
+
+@pytest.mark.parametrize(
+    ("found", "known", "verdict", "says"),
+    [
+        (GpuAllowance("GPUS_ALL_REGIONS", 1, True), BOTH, PASS, "no free trial"),
+        (GpuAllowance("GPUS_ALL_REGIONS", 0, True), BOTH, PASS, "no sign of a free trial"),
+        (GpuAllowance("GPUS_ALL_REGIONS", 0, None), BOTH, WARN, "perhaps a free trial"),
+        (GpuAllowance("GPUS_ALL_REGIONS", 0, False, "OTHER"), BOTH, FAIL, "very likely a free trial"),
+        (GpuAllowance("GPUS_ALL_REGIONS", 0, False, "OTHER"), TPU_ONLY, WARN, "very likely a free trial"),
+    ],
+)
+def test_a_free_trial_is_inferred_and_it_says_how_surely(
+    found: GpuAllowance, known: Known, verdict: Verdict, says: str
+) -> None:
+    """It stands in the way of GPUs only; whoever may have to upgrade is told that the credit is no cap then."""
+    got, text = _one(checks.account_kind(found, known))
+    assert (got, text.startswith(says)) == (verdict, True), text
+    assert "no cap" in text or found.raisable
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict", "says"),
+    [
+        (Billing("billingAccounts/A", True), PASS, "A is open"),
+        (Billing("billingAccounts/A", False), FAIL, "A is closed"),
+        (Billing("", False), FAIL, "gcloud billing projects link my-project"),
+    ],
+)
+def test_billing(found: Billing, verdict: Verdict, says: str) -> None:
+    """Open, closed, none."""
+    got, text = _one(checks.billing(found, BOTH))
+    assert (got, says in text) == (verdict, True), text
+
+
+def test_apis_and_permissions_fail_when_needed_and_warn_when_useful() -> None:
+    """One command enables what is off; each missing permission is named with what it is for."""
+    off = [Api("tpu.googleapis.com", False, True, "TPUs"), Api("cloudquotas.googleapis.com", False, False, "quotas")]
+    fail, warn = checks.apis(off, BOTH)
+    assert (fail.verdict, warn.verdict) == (FAIL, WARN)
+    assert fail.next_step == "`gcloud services enable tpu.googleapis.com --project my-project`"
+    assert _one(checks.apis([replace(off[0], enabled=True)], BOTH))[0] is PASS
+    missing = Permission("tpu.nodes.create", False, True, "create a TPU VM")
+    got, text = _one(checks.permissions([missing], BOTH))
+    assert got is FAIL
+    assert "create a TPU VM: tpu.nodes.create" in text
+    assert "roles/tpu.admin" in text
+    assert _one(checks.permissions([replace(missing, needed=False)], BOTH))[0] is WARN
+    assert _one(checks.permissions([replace(missing, granted=None)], BOTH))[0] is WARN
+    assert _one(checks.permissions([replace(missing, granted=True)], BOTH))[0] is PASS
+
+
+@pytest.mark.parametrize(
+    ("found", "known", "verdicts", "says"),
+    [
+        ([TPU_QUOTA, GPU_QUOTA], BOTH, [PASS], "v3-8, t4"),
+        ([replace(TPU_QUOTA, limits={"us-central1-a": 4.0}), GPU_QUOTA], BOTH, [PASS, FAIL], "is 4 (v3-8 needs 8)"),
+        ([TPU_QUOTA, replace(GPU_QUOTA, everywhere=0.0)], BOTH, [PASS, FAIL], "GPUS_ALL_REGIONS is 0 (t4 needs 1)"),
+        ([replace(TPU_QUOTA, limits={})], TPU_ONLY, [WARN], "shows no quota for v3-8"),
+        ([TPU_QUOTA], replace(TPU_ONLY, zones=("europe-west4-a",)), [FAIL], "is 0 (v3-8 needs 8)"),
+    ],
+)
+def test_quotas(found: list[Quota], known: Known, verdicts: list[Verdict], says: str) -> None:
+    """Only the zones where launch would look count; what is not shown is not taken for zero."""
+    got = checks.quotas(found, known)
+    assert [one.verdict for one in got] == verdicts
+    assert says in got[-1].fact
+
+
+def test_a_quota_that_is_short_only_warns_while_others_are_left() -> None:
+    """The whole catalog was looked at, nobody asked for that one."""
+    wide = replace(BOTH, accelerators=(accelerator("v3-8"), accelerator("v2-8")))
+    short = Quota("v2-8", "TPUV2PerProjectPerZoneForTPUAPI", 8, {"us-central1-b": 0.0})
+    assert [one.verdict for one in checks.quotas([TPU_QUOTA, short], wide)] == [PASS, WARN]
+    assert [one.verdict for one in checks.quotas([TPU_QUOTA, short], replace(wide, named=True))] == [PASS, FAIL]
+
+
+def test_a_vm_that_may_not_delete_itself_fails() -> None:
+    """With the exact grant; what a custom role holds is not seen."""
+    able = ServiceAccount("w@x.gserviceaccount.com", ("roles/editor",), {"tpu": True, "gpu": True})
+    assert _one(switches.worker(able, BOTH))[0] is PASS
+    got, text = _one(switches.worker(replace(able, roles=(), may_delete={"tpu": False, "gpu": True}), BOTH))
+    assert got is FAIL
+    assert "--member=serviceAccount:w@x.gserviceaccount.com --role=roles/tpu.admin" in text
+    custom = replace(able, roles=("projects/p/roles/mine",), may_delete={"tpu": None, "gpu": True})
+    assert _one(switches.worker(custom, BOTH))[0] is WARN
+
+
+def test_what_may_delete_nodes_alone_is_not_enough_for_flex_start() -> None:
+    """A custom role may have the one right and not the other; said where something is asked for that is queued for."""
+    nodes_alone = ServiceAccount("w@x", ("projects/p/roles/mine",), {"tpu": True, "queued": False, "gpu": True})
+    wide = replace(BOTH, accelerators=(accelerator("v5litepod-4"),))
+    asked = SchedulerAccount(nodes_alone, True, True, "agent@x", True)
+    for got, text in (_one(switches.worker(nodes_alone, wide)), _one(switches.scheduler(asked, wide))):
+        assert (got, "`launch --flex-start` needs too" in text) == (WARN, True), text
+    assert [one.verdict for one in switches.worker(nodes_alone, BOTH)] == [PASS], "none of them can be queued for"
+    both = replace(nodes_alone, may_delete={"tpu": True, "queued": True})
+    assert _one(switches.worker(both, wide))[0] is PASS
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict", "says"),
+    [
+        ({}, PASS, "jobs may delete TPU VMs: they call as s@x.gserviceaccount.com, which has projects/p/roles/mine"),
+        ({"usable": False}, FAIL, "gcloud iam service-accounts create s --project=my-project"),
+        ({"may_act_as": False}, FAIL, "service-accounts add-iam-policy-binding s@x.gserviceaccount.com"),
+        ({"agent_signs": False}, WARN, "--member=serviceAccount:agent@x --role=roles/cloudscheduler.serviceAgent"),
+        ({"account": ServiceAccount("s@x", (), {"tpu": False})}, FAIL, "--member=serviceAccount:s@x --role=roles/tpu"),
+        ({"usable": None, "may_act_as": None}, WARN, "is there; whether you may use s@x"),
+    ],
+)
+def test_what_a_scheduler_job_depends_on(changes: dict[str, Any], verdict: Verdict, says: str) -> None:
+    """One next step for each; what is not seen is no FAIL, as each launch proves it; without TPUs nothing is asked."""
+    mine = ServiceAccount("s@x.gserviceaccount.com", ("projects/p/roles/mine",), {"tpu": True, "gpu": False})
+    found = replace(SchedulerAccount(mine, True, True, "agent@x", True), **changes)
+    got, text = _one(switches.scheduler(found, TPU_ONLY))
+    assert (got, says in text) == (verdict, True), text
+    assert switches.scheduler(None, BOTH) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict", "says"),
+    [
+        ([], PASS, "no unused address"),
+        ([Idle("address", "ip", "us-west1", False)], WARN, "gcloud compute addresses delete ip --region=us-west1"),
+        ([Idle("disk", "d", "us-west1-a", False)], WARN, "never deleted by this tool: disk d in us-west1-a"),
+        ([Idle("disk", "d", "us-west1", False)], WARN, "gcloud compute disks delete d --region=us-west1"),
+        ([Idle("disk", "d", "us-west1-a", False)], WARN, "gcloud compute disks delete d --zone=us-west1-a"),
+        ([Idle("address", "ip", "global", False)], WARN, "gcloud compute addresses delete ip --global"),
+        (
+            [Idle("queued resource", "q", "us-west4-a", False)],
+            WARN,
+            "q in us-west4-a (holds quota until it is deleted)",
+        ),
+        ([Idle("instance", "oc-x", "us-west1-a", True)], WARN, "`orchestrate teardown --all`"),
+    ],
+)
+def test_silent_costs(found: list[Idle], verdict: Verdict, says: str) -> None:
+    """What is not ours is named with the command that ends it; we never do."""
+    got, text = _one(checks.silent_costs(found, BOTH))
+    assert (got, says in text) == (verdict, True), text
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict", "says"),
+    [
+        ([], WARN, "--budget-amount=240USD"),
+        ([BudgetAlert("net", Decimal(100), True)], WARN, "sees $0"),
+        ([BudgetAlert("high", Decimal(300), False)], WARN, "not below the credit of $300.00"),
+        ([BudgetAlert("percent", None, False)], WARN, "no fixed amount"),
+        ([BudgetAlert("net", Decimal(100), True), BudgetAlert("good", Decimal(240), False)], PASS, "good at $240.00"),
+    ],
+)
+def test_budget_alerts(found: list[BudgetAlert], verdict: Verdict, says: str) -> None:
+    """There, counting what credits pay, and below the credit."""
+    got, text = _one(checks.budgets(found, BOTH))
+    assert (got, says in text) == (verdict, True), text
+
+
+def test_buckets_clock_credit_project_and_prices() -> None:
+    """Each of the small ones, in order and not."""
+    good = BucketFacts("b", "us-central1", 0, True)
+    assert _one(checks.buckets([good], BOTH))[0] is PASS
+    got, text = _one(
+        checks.buckets([replace(good, region="africa-south1", soft_delete_s=604800, is_private=False)], BOTH)
+    )
+    assert got is WARN
+    assert all(part in text for part in ("africa-south1", "7 days", "public"))
+    assert [_one(checks.clock(skew, BOTH))[0] for skew in (0.0, 40.0, -400.0)] == [PASS, WARN, FAIL]
+    assert "40 s behind" in _one(checks.clock(40.0, BOTH))[1]
+    assert _one(checks.credit(None, BOTH))[0] is PASS
+    assert _one(checks.credit(None, replace(BOTH, credit=None)))[0] is FAIL
+    assert _one(checks.credit(None, replace(BOTH, today=date(2027, 2, 2))))[0] is FAIL
+    assert _one(checks.project(ProjectFacts("p", "1", False, ""), BOTH))[0] is FAIL
+    assert _one(checks.prices(None, BOTH))[0] is PASS
+    assert _one(checks.prices(None, replace(BOTH, today=date(2027, 7, 1))))[0] is WARN
+
+
+def test_what_cannot_be_asked_is_a_finding_and_hides_nothing() -> None:
+    """An error, a bug, and a question that hangs; the sound one beside them is answered."""
+    never = threading.Event()
+
+    def fail(error: Exception) -> Any:
+        raise error
+
+    def fine(_answer: Any, _known: Known) -> list[Finding]:
+        return [Finding("fine", PASS, "fine")]
+
+    asked = [
+        Check("down", lambda *_: fail(Unavailable("no network")), fine),
+        Check("bug", lambda *_: fail(KeyError("x")), fine),
+        Check("hangs", lambda *_: never.wait(60), fine),
+        Check("fine", lambda *_: None, fine),
+        Check("login", lambda *_: fail(Unauthenticated("no token", "log in")), fine, (Unauthenticated,)),
+    ]
+    found = examine(NO_ACCOUNT, BOTH, asked, SystemClock(), within_s=0.2)
+    never.set()
+    assert [(one.check, one.verdict) for one in found] == [
+        ("down", WARN), ("bug", WARN), ("hangs", WARN), ("fine", PASS), ("login", FAIL),
+    ]  # fmt: skip
+    assert found[0].fact == "could not be asked: no network"
+    assert "no answer within" in found[2].fact
+    assert found[4].next_step == "log in"

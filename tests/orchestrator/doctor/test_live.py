@@ -1,0 +1,121 @@
+"""Is the VM that is left alone watched to its end, and is it said when its kill switches do not fire?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+
+import pytest
+
+from orchestrator.doctor.diagnosis import Finding, Known, Verdict
+from orchestrator.doctor.live import LEFT_ALONE, USED, Timed, cheapest, plan_check, stages_of
+from orchestrator.doctor.live_findings import findings
+from orchestrator.domain.accelerators import accelerator, accelerators
+from orchestrator.domain.account import Quota
+from orchestrator.domain.plan import KILL_SLACK_S
+from orchestrator.domain.prices import catalog_prices
+from orchestrator.domain.runs import Run, RunState
+from orchestrator.errors import OverCap, UsageError
+from orchestrator.planning.launch import Plan
+from orchestrator.running.pipeline import drive_all
+from orchestrator.running.stages.context import Progress
+from tests.fakes.world import World
+
+
+def _plan(world: World, *names: str, max_usd: str = "5", simulated: bool = False) -> Plan:
+    return plan_check(
+        names, Decimal(max_usd), ledger=world.ledger, prices=catalog_prices(), simulated=simulated, home=world.home,
+        zones=(), now=world.clock.now(), argv=["doctor"],
+    )  # fmt: skip
+
+
+def _leave_alone(world: World, name: str, broken: bool) -> tuple[Run, Finding]:
+    """The second VM of a check; `broken`: from when it is watched, nothing fires any more."""
+    plan = _plan(world, name, simulated=True)
+    world.ledger.admit(plan.experiment, plan.runs, plan.attempts, plan.credit)
+    used, alone = plan.runs
+    timed = Timed()
+
+    def report(progress: Progress) -> None:
+        if broken and progress.detail.startswith("left alone"):
+            world.gpu.timers = world.gpu.run_limits = False
+
+    [done] = drive_all(world.services, [alone], report, world.stop, stages_of(alone, timed))
+    found = findings(world.services, accelerator(name), used, done, timed)
+    return done, next(one for one in found if one.check == f"{name} deadline")
+
+
+@pytest.mark.parametrize("name", ["v3-8", "t4"])
+def test_the_promise_is_seen_to_hold(world: World, name: str) -> None:
+    """Nobody asks for the deletion; the second at which it is gone is said, and the run ends as at any deadline."""
+    run, found = _leave_alone(world, name, broken=False)
+    assert (run.state, run.error_code) == (RunState.FAILED, "DeadlineReached")
+    assert found.verdict is Verdict.PASS, found
+    assert "after its deadline (still there at" in found.fact
+    assert world.alive == 0
+    assert world.scheduler.list("us-central1") == []
+
+
+def test_kill_switches_that_do_not_fire_are_a_fail_and_the_vm_is_torn_down(world: World) -> None:
+    """As late as the weakest of them may be, and not a look later."""
+    run, found = _leave_alone(world, "t4", broken=True)
+    assert found.verdict is Verdict.FAIL
+    assert f"is not proven gone {KILL_SLACK_S} s after its deadline" in found.fact
+    assert world.alive == 0
+    attempt = world.ledger.attempt(run.id, 1)
+    assert attempt.gone_at is not None
+    assert (attempt.gone_at - attempt.deadline).total_seconds() < KILL_SLACK_S + 60
+    assert attempt.settled_usd is not None
+
+
+def test_a_vm_that_never_was_is_in_no_list_and_what_was_seen_of_another_says_nothing(world: World) -> None:
+    """A stock-out is told once, as what it is; a list that nobody could read is no list that lacked the VM."""
+    plan = _plan(world, "t4", simulated=True)
+    world.ledger.admit(plan.experiment, plan.runs, plan.attempts, plan.credit)
+    used, alone = plan.runs
+    world.gpu.capacity = dict.fromkeys(used.spec.zones, False)
+    timed = Timed(listed_at=used.created_at)
+    [done] = drive_all(world.services, [used], lambda _: None, world.stop, stages_of(used, timed))
+    assert timed.listed_at is None
+    checks = {one.check for one in findings(world.services, accelerator("t4"), done, alone, timed)}
+    assert ("t4 rent" in checks, "t4 lists" in checks) == (True, False)
+    world.ledger.update_attempt(used.id, done.attempt, seen_at=used.created_at)
+    told = {one.check: one for one in findings(world.services, accelerator("t4"), done, alone, Timed())}
+    assert (told["t4 lists"].verdict, "still lacked" in told["t4 lists"].fact) == (Verdict.WARN, False)
+
+
+def test_more_than_the_cap_is_refused_and_nothing_is_written(world: World) -> None:
+    """The worst case of all VMs counts; the free credit bounds it too."""
+    plan = _plan(world, "t4", simulated=True)
+    assert [run.spec.repeat for run in plan.runs] == [USED, LEFT_ALONE]
+    assert plan.worst_case_usd == sum(attempt.reserved_usd for attempt in plan.attempts)
+    just_less = str(plan.worst_case_usd - Decimal("0.01"))
+    with pytest.raises(OverCap) as caught:
+        _plan(world, "t4", simulated=True, max_usd=just_less)
+    assert "--max-usd" in caught.value.hint
+    with pytest.raises(OverCap) as caught:
+        _plan(world, "t4", simulated=True, max_usd="0.01")
+    assert caught.value.needed_usd == plan.worst_case_usd  # what to give, whatever was given
+    assert world.ledger.runs() == []
+
+
+def test_what_is_rented_as_spot_alone_is_refused_by_what_doctor_can_do(world: World) -> None:
+    """It has no flag --spot to advise."""
+    with pytest.raises(UsageError, match=r"h100 .* is not rented on demand") as caught:
+        _plan(world, "h100")
+    assert "--spot" not in caught.value.hint
+
+
+def test_the_cheapest_that_a_quota_allows() -> None:
+    """One TPU and one GPU; what nobody knows a quota of may be tried, what has none may not."""
+    known = Known("p", (), False, (), catalog_prices(), None, date(2026, 11, 21))
+    tpu, gpu = cheapest(known, ())
+    assert (tpu.api, gpu.api) == ("tpu", "gpu")
+    none = [Quota(one.name, "Q", 1, {"us-central1": 0.0, "us-central1-a": 0.0}) for one in (tpu, gpu)]
+    others = cheapest(known, none)
+    assert [one.api for one in others] == ["tpu", "gpu"]
+    assert not {one.name for one in others} & {tpu.name, gpu.name}
+    assert cheapest(known, [replace(one, limits={}) for one in none]) == [tpu, gpu]
+    ample = [Quota(one.name, "Q", 1, dict.fromkeys(known.zones_of(one), 16.0)) for one in accelerators().values()]
+    assert cheapest(known, ample) == [tpu, gpu]

@@ -1,0 +1,216 @@
+"""The whole cost, item by item, and prices that may not be used: unknown, stale, or of a wrong kind."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from datetime import date, timedelta
+from decimal import Decimal
+
+import pytest
+
+from infra.gcp.sku_mapping import rules_for
+from orchestrator.cli.views.plan import _money
+from orchestrator.config import Config
+from orchestrator.domain.accelerators import Provisioning, accelerator
+from orchestrator.domain.cost import CostLine, side_rates, total_usd
+from orchestrator.domain.plan import worst_case, zone_candidates
+from orchestrator.domain.prices import PriceAge, PriceBook, PriceKind, PriceRow, catalog_prices, catalog_rows
+from orchestrator.errors import OverCap, RefusedByBudget, StalePrice, UnknownPrice, WrongPrice
+from orchestrator.planning.affordability import what_would_fit
+from tests.fakes.world import World
+
+TODAY = date(2026, 11, 21)
+ZONE = "us-central1-a"
+
+
+def book(**changes: object) -> PriceBook:
+    """The catalog with the v3-8 of us-central1 changed."""
+    key = ("tpu", "v3-8", "us-central1")
+    return PriceBook([dataclasses.replace(row, **changes) if row.key == key else row for row in catalog_rows()])  # type: ignore[arg-type]
+
+
+def lines_of(world: World, name: str, **flags: object) -> dict[str, CostLine]:
+    [run] = world.plan(name, **flags).runs
+    return {
+        f"{line.item} {line.what}": line for line in worst_case(run.spec, accelerator(name), ZONE, catalog_prices())
+    }
+
+
+def test_worst_case_names_every_item_with_its_price(world: World) -> None:
+    """An instance has host, GPU, address and disk; a TPU node one price, and a scheduler job that watches over it."""
+    gpu, tpu = lines_of(world, "t4"), lines_of(world, "v3-8")
+    besides = {"storage standard", "operations class A", "operations class B", "egress internet"}
+    hardware = {"host n1-standard-4", "accelerator nvidia-tesla-t4", "address in-use", "disk pd-balanced"}
+    assert set(gpu) == besides | hardware
+    assert set(tpu) == besides | {"accelerator v3-8", "address in-use", "scheduler job"}
+    for line in (*gpu.values(), *tpu.values()):
+        assert line.usd == pytest.approx(line.quantity * line.price.usd)
+        assert line.usd > 0
+        assert (bool(line.price.source), line.price.kind, line.price.as_of.year) == (True, PriceKind.LIST, 2026)
+    assert gpu["disk pd-balanced"].quantity == pytest.approx(Decimal(4200) / 3600 * 100 / 730)
+    assert tpu["scheduler job"].usd == Decimal("0.10")
+
+
+def test_settled_cost_is_within_the_reservation_and_counts_what_was_fetched(world: World) -> None:
+    """What was used besides the VM is bounded by rules that need no counting; results are counted before they come."""
+    run = world.launch("v3-8")
+    attempt = world.ledger.attempt(run.id, 1)
+    record = world.home / "experiments" / run.experiment / run.id / "a1" / "record.json"
+    assert attempt.fetched_bytes == record.stat().st_size
+    assert attempt.settled_usd is not None
+    assert attempt.settled_usd + attempt.storage_usd <= attempt.reserved_usd
+    assert Decimal("0.005") < attempt.storage_usd < Decimal("0.01")  # a day of a scheduler job is $0.0032 of it
+    assert world.ledger.settled_usd() == pytest.approx(attempt.settled_usd + attempt.storage_usd)
+
+
+def test_every_price_of_the_catalog_can_be_one() -> None:
+    """No zero, no sentinel, no reservation, no spot price above the one on demand."""
+    for row in catalog_rows():
+        assert row.price(terms=Provisioning.ON_DEMAND) is not None
+        row.price(terms=Provisioning.SPOT)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"on_demand_usd": Decimal(0)},
+        {"on_demand_usd": Decimal(-8)},
+        {"on_demand_usd": Decimal(700)},
+        {"on_demand_usd": Decimal("700.0")},
+        {"on_demand_usd": Decimal("NaN")},
+        {"source": "SKU: DWS Defined Duration V3 running in Iowa"},
+        {"source": "Commitment v1: Tpu-v3 for 1 Year"},
+        {"source": "Reserved TPU in Calendar Mode"},
+    ],
+    ids=str,
+)
+def test_a_price_of_a_wrong_kind_is_refused(changes: dict[str, object]) -> None:
+    """With exit 3 and the figure, and its zones are not offered."""
+    prices = book(**changes)
+    with pytest.raises(WrongPrice, match="v3-8 in us-central1") as refused:
+        prices.rate(accelerator("v3-8"), ZONE, terms=Provisioning.ON_DEMAND)
+    assert (refused.value.exit_code, "--refresh" in refused.value.hint) == (3, True)
+    assert ZONE not in prices.zones(accelerator("v3-8"))
+    with pytest.raises(RefusedByBudget):
+        zone_candidates(accelerator("v3-8"), [ZONE], prices, terms=Provisioning.ON_DEMAND)
+
+
+def test_a_spot_price_above_the_one_on_demand_is_refused() -> None:
+    """It cannot be one."""
+    with pytest.raises(WrongPrice, match="spot"):
+        book(spot_usd=Decimal(9)).rate(accelerator("v3-8"), ZONE, terms=Provisioning.SPOT)
+
+
+def test_a_zone_without_a_spot_price_is_refused_by_the_budget_not_as_usage() -> None:
+    """us-east1-d has a v3-8 and no spot price: exit 3; Mars has none at all."""
+    with pytest.raises(UnknownPrice, match="spot tpu v3-8"):
+        zone_candidates(accelerator("v3-8"), ["us-east1-d"], catalog_prices(), terms=Provisioning.SPOT)
+
+
+def aged(today: date, *live: PriceRow) -> PriceBook:
+    return PriceBook(catalog_rows(), live, PriceAge(today, list_days=180, spot_days=30))
+
+
+def test_a_price_too_old_is_refused_until_it_is_refreshed() -> None:
+    """July's list prices hold in November and not in February; its spot prices do not hold in November."""
+    item = accelerator("v3-8")
+    assert aged(TODAY).rate(item, ZONE, terms=Provisioning.ON_DEMAND).as_of == date(2026, 7, 16)
+    with pytest.raises(StalePrice, match="2026-07-16") as refused:
+        aged(TODAY).zones(item, terms=Provisioning.SPOT)
+    assert "--refresh" in refused.value.hint
+    with pytest.raises(StalePrice):
+        aged(TODAY + timedelta(days=90)).zones(item)
+    row = next(row for row in catalog_rows() if row.key == ("tpu", "v3-8", "us-central1"))
+    live = dataclasses.replace(row, spot_usd=Decimal(3), as_of=TODAY, price_kind=PriceKind.LIVE, source="live")
+    spot = aged(TODAY, live).rate(item, ZONE, terms=Provisioning.SPOT)
+    assert spot.vm_usd_per_hour == 3
+    assert (spot.kind, spot.as_of) == ("list", date(2026, 7, 30))  # its address is still the list's
+
+
+def test_a_refresh_renews_all_that_a_launch_needs() -> None:
+    """Half a year on, with live rows for all that is mapped: what is not mapped must not refuse for ever."""
+    later = date(2027, 2, 1)
+    mapped = [row for row in catalog_rows() if rules_for(row.kind, row.name)]
+    live = [dataclasses.replace(row, as_of=later, price_kind=PriceKind.LIVE, source="live") for row in mapped]
+    for name in ("v3-8", "t4", "a100-80"):
+        zone = aged(later, *live).zones(accelerator(name), terms=Provisioning.SPOT)[0]
+        assert side_rates(aged(later, *live), zone).egress.kind is PriceKind.LIST
+    with pytest.raises(StalePrice):
+        side_rates(aged(date(2029, 1, 1), *live), ZONE)
+
+
+def test_live_prices_come_first_and_lend_nothing_they_do_not_have() -> None:
+    """A live row without a spot price leaves the dated one in use; a live row for an unknown region offers no zone."""
+    row = next(row for row in catalog_rows() if row.key == ("tpu", "v3-8", "us-central1"))
+    live = dataclasses.replace(row, on_demand_usd=Decimal("8.25"), spot_usd=None, price_kind=PriceKind.LIVE)
+    prices = PriceBook(catalog_rows(), [live, dataclasses.replace(live, region="mars-west1")])
+    assert prices.rate(accelerator("v3-8"), ZONE, terms=Provisioning.ON_DEMAND).vm_usd_per_hour == Decimal("8.25")
+    assert prices.rate(accelerator("v3-8"), ZONE, terms=Provisioning.SPOT).vm_usd_per_hour == Decimal("2.04")
+    assert not [zone for zone in prices.zones(accelerator("v3-8")) if zone.startswith("mars")]
+
+
+def test_how_old_a_price_may_be_is_configured() -> None:
+    """180 and 30 days for Google Cloud; any age for the local cloud, which bills by these very prices."""
+    assert Config().price_age(TODAY) is None
+    assert Config(project="my-project").price_age(TODAY) == PriceAge(TODAY, 180, 30)
+    assert Config(project="my-project", price_max_age_days=7).price_age(TODAY) == PriceAge(TODAY, 7, 7)
+    local = Config(price_max_age_days=90).price_age(TODAY)
+    assert local is not None
+    assert local.list_days == 90
+
+
+def test_what_would_fit_really_fits_and_a_hundredth_more_does_not(world: World) -> None:
+    """Hours are exact; smaller accelerators are named with their price; spot reserves as much and is not offered."""
+    with pytest.raises(OverCap) as refused:
+        world.plan("v3-8,t4", max_usd=Decimal(5))
+    hint = refused.value.hint
+    hours = Decimal(hint.split("--max-hours ")[1].split()[0])
+    assert world.plan("v3-8,t4", max_usd=Decimal(5), max_hours=hours).worst_case_usd <= 5
+    with pytest.raises(OverCap):
+        world.plan("v3-8,t4", max_usd=Decimal(5), max_hours=hours + Decimal("0.01"))
+    assert "1 of the 2 runs would fit" in hint
+    assert "--spot alone would not help" in hint
+    smaller = hint.split(" h on ")[1].split(" (")[0]
+    assert world.plan(smaller, max_usd=Decimal(5)).worst_case_usd <= 5
+
+
+def test_what_would_fit_says_so_when_nothing_does(world: World) -> None:
+    """And still names a next step."""
+    runs = world.plan("v3-8", provisioning=Provisioning.SPOT).runs
+    hint = what_would_fit(runs, Decimal("0.01"), "the $300.00 credit", catalog_prices())
+    assert hint.startswith("nothing in the catalog fits into that: `orchestrate budget` shows")
+
+
+def test_fewer_hours_on_the_cheapest_accelerator_are_named_when_nothing_fits_for_as_long(world: World) -> None:
+    """And they fit."""
+    with pytest.raises(OverCap) as refused:
+        world.plan("v3-8", max_usd=Decimal("0.5"))
+    hours, name = refused.value.hint.removeprefix("one run for ").split(" would fit")[0].split(" h on ")
+    assert world.plan(name, max_usd=Decimal("0.5"), max_hours=Decimal(hours)).worst_case_usd <= Decimal("0.5")
+
+
+def test_what_was_measured_with_other_data_is_not_expected(world: World) -> None:
+    """Half the samples take half the time: neither more nor less data is counted; another batch size is."""
+    world.launch("t4", data_sizes=(2000,))
+    same, less, whole = (world.plan("t4", data_sizes=sizes).expected[0] for sizes in ((2000,), (1000,), ()))
+    assert (less, whole) == (None, None)
+    assert same is not None
+    assert same.basis.startswith("1 run(s) of yours with ")
+    assert same.basis.endswith(" epochs of 2,000 samples")
+
+
+def test_a_plan_says_which_training_its_deadline_would_end(world: World) -> None:
+    """As far as earlier runs tell."""
+    world.trainer.train_s = 1800
+    world.launch("t4", max_hours=Decimal(2))
+    short, long = (list(_money(world.plan("t4", max_hours=hours))) for hours in (Decimal("0.25"), Decimal(2)))
+    [said] = [line for line in short if line.startswith("too short: ")]
+    assert re.fullmatch(r"too short: t4 is expected to take 0\.5\d h, and --max-hours 0\.25 would end it before", said)
+    assert not [line for line in long if line.startswith("too short: ")]
+
+
+def test_breakdown_adds_up_to_the_reservation(world: World) -> None:
+    """To the cent, rounded up."""
+    plan = world.plan("a100-40", max_hours=Decimal("2.5"))
+    assert 0 <= plan.attempts[0].reserved_usd - total_usd(plan.lines[0]) < Decimal("0.01")

@@ -1,0 +1,114 @@
+"""Accelerators, prices, money, names: pure values and rules."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+
+import pytest
+
+from orchestrator.domain import names
+from orchestrator.domain.accelerators import Provisioning, accelerator, accelerators
+from orchestrator.domain.cost import side_lines, total_usd
+from orchestrator.domain.money import Rate, cents_up, usd
+from orchestrator.domain.plan import JOB_DAYS, LOG_BYTES, RESULTS_BYTES, attempt_labels, make_attempt, usage
+from orchestrator.domain.prices import PriceBook, catalog_prices, read_rows
+from orchestrator.errors import UnknownPrice, UsageError
+from tests.fakes.world import World
+
+TPUS = ["v2-8", "v3-8", "v4-8", "v5litepod-1", "v5litepod-4", "v5litepod-8", "v6e-1", "v6e-4", "v6e-8"]
+GPUS = ["t4", "l4", "v100", "p100", "a100-40", "a100-80", "h100"]
+
+
+@pytest.mark.parametrize("name", TPUS + GPUS)
+def test_every_accelerator_has_a_price_with_source_and_date(name: str) -> None:
+    """Somewhere it can be rented, at a positive price that says where it comes from."""
+    zones = catalog_prices().zones(accelerator(name))
+    assert zones
+    rate = catalog_prices().rate(accelerator(name), zones[0], terms=Provisioning.ON_DEMAND)
+    assert rate.usd_per_hour > 0
+    assert rate.sources
+    assert rate.as_of.year == 2026
+
+
+def test_catalog_has_no_orphans() -> None:
+    """Every accelerator splits a batch over at least its chips, and says what runs on it."""
+    for item in accelerators().values():
+        assert item.replicas >= 1
+        assert (item.machine_type is None) == (item.api == "tpu")
+        assert item.peak_tflops > 0
+
+
+def test_rates_of_known_anchors() -> None:
+    """v3-8 8.00, T4 0.35 on n1-standard-4 0.19, plus disk and address."""
+    prices = catalog_prices()
+    tpu = prices.rate(accelerator("v3-8"), "us-central1-a", terms=Provisioning.ON_DEMAND)
+    assert (tpu.vm_usd_per_hour, tpu.extras_usd_per_hour) == (Decimal(8), Decimal("0.005"))
+    t4 = prices.rate(accelerator("t4"), "us-central1-a", terms=Provisioning.ON_DEMAND)
+    assert t4.vm_usd_per_hour == Decimal("0.35") + Decimal("0.189999")
+    assert t4.extras_usd_per_hour == Decimal("0.005") + Decimal("0.1") * 100 / 730
+    two = prices.rate(accelerator("t4x2"), "us-central1-a", terms=Provisioning.ON_DEMAND)
+    assert two.vm_usd_per_hour == Decimal("0.35") * 2 + Decimal("0.379998")
+    assert prices.rate(accelerator("v3-8"), "us-central1-a", terms=Provisioning.SPOT).vm_usd_per_hour == Decimal("2.04")
+
+
+def test_unknown_price_is_refused_never_zero() -> None:
+    """No row, no spot price, a zone outside the row, a missing address price: all refusals."""
+    prices = catalog_prices()
+    with pytest.raises(UnknownPrice):
+        prices.rate(accelerator("v3-8"), "us-west4-a", terms=Provisioning.ON_DEMAND)
+    with pytest.raises(UnknownPrice, match="spot"):
+        prices.rate(accelerator("v3-8"), "us-east1-d", terms=Provisioning.SPOT)
+    with pytest.raises(UnknownPrice):
+        prices.rate(accelerator("v3-8"), "us-central1-c", terms=Provisioning.ON_DEMAND)
+    header = "kind,name,region,zones,unit,on_demand_usd,spot_usd,source,as_of\n"
+    lone = PriceBook(read_rows(header + "tpu,v3-8,us-x1,us-x1-a,hour,8,2,test,2026-01-01\n"))
+    with pytest.raises(UnknownPrice, match="ipv4"):
+        lone.rate(accelerator("v3-8"), "us-x1-a", terms=Provisioning.ON_DEMAND)
+    assert lone.zones(accelerator("v3-8")) == []
+
+
+def test_wrong_accelerator_offers_the_nearest() -> None:
+    """A typing error is answered with what was probably meant."""
+    with pytest.raises(UsageError) as wrong:
+        accelerator("v3-9")
+    assert "v3-8" in wrong.value.hint
+
+
+def test_reservation_bounds_the_bill_to_the_last_kill(world: World) -> None:
+    """On-demand price for the whole time and ten minutes more, plus all that is used besides, for spot too."""
+    [run] = world.admit("v3-8", provisioning=Provisioning.SPOT, max_hours=Decimal(2))
+    attempt = world.ledger.attempt(run.id, 1)
+    longest = attempt.reserve_rate.cost_usd(2 * 3600 + 600)
+    assert attempt.rate.vm_usd_per_hour == Decimal("2.04")
+    assert attempt.reserve_rate.vm_usd_per_hour == 8
+    besides = total_usd(side_lines(attempt.side_rates, usage(run.spec, 7800, RESULTS_BYTES + LOG_BYTES, JOB_DAYS)))
+    assert Decimal("0.10") < besides < Decimal("0.16")  # a scheduler job for a month is most of it
+    assert attempt.reserved_usd == cents_up(longest + besides)
+
+
+def test_names_tell_attempts_and_zones_apart() -> None:
+    """Another zone or number is another name; the same is the same, and fits the 61 characters Google allows."""
+    made = {names.vm_name("e-aaaaaa", "r-bbbbbb", n, zone) for n in (1, 2) for zone in ("us-a1-a", "us-a1-b")}
+    assert len(made) == 4
+    assert all(len(name) <= 61 and name.startswith("oc-aaaaaa-bbbbbb-a") for name in made)
+    assert names.request_id("x") == names.request_id("x") != names.request_id("y")
+
+
+def test_labels_take_what_labels_take(world: World) -> None:
+    """Run, attempt, deadline and nonce are on everything; a wrong character is an error here, not at Google."""
+    [run] = world.admit()
+    made = attempt_labels(run, make_attempt(run, 1, "us-central1-a", world.clock.now(), catalog_prices(), "ledger"))
+    assert made["oc-managed"] == "1"
+    assert made["oc-run"] == run.id
+    with pytest.raises(ValueError, match="oc-run"):
+        names.labels(experiment="e", run="Ü", attempt=1, deadline=world.clock.now(), vm_nonce="n")
+
+
+def test_money_is_shown_and_rounded_for_people() -> None:
+    """Small amounts do not read $0.00; bounds are rounded up."""
+    shown = [usd(Decimal(amount)) for amount in ("0", "0.0042", "0.1", "12.34", "-3")]
+    assert shown == ["$0.00", "$0.0042", "$0.10", "$12.34", "-$3.00"]
+    assert cents_up(Decimal("1.001")) == Decimal("1.01")
+    rate = Rate(Decimal(1), Decimal(0), "list", ("test",), date(2026, 1, 1))
+    assert rate.cost_usd(3600) == 1

@@ -1,0 +1,83 @@
+"""Does `orchestrate launch --data FOLDER` plan photos and clips, or refuse them with a way out, before any cloud?"""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+from orchestrator.domain.prices import catalog_prices
+from orchestrator.errors import UsageError
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.planning.launch import LaunchFlags, Plan, make_plan
+from tests.trainer.data.pictures import write_clips, write_photos
+from trainer.data.download import download
+from trainer.errors import DataError
+
+
+def plan(home: Path, workload: str, data: Path | None, accelerator: str = "t4", **flags: object) -> Plan:
+    """Plan a launch on the local cloud."""
+    return make_plan(
+        LaunchFlags(accelerators=[accelerator], workload=workload, data=data, **flags),  # type: ignore[arg-type]
+        ledger=Ledger(home / "ledger.db"),
+        prices=catalog_prices(),
+        simulated=True,
+        home=home,
+        now=datetime(2026, 11, 21, tzinfo=timezone.utc),
+        argv=["launch"],
+    )
+
+
+def test_photos_are_converted_for_the_workload_and_counted(tmp_path: Path) -> None:
+    """Classes and samples are the folder's; a second launch writes nothing, another folder of that name elsewhere."""
+    source = write_photos(tmp_path / "photos", classes=3, each=60)
+    planned = plan(tmp_path / "home", "flowers", source)
+    assert (planned.data.classes, planned.data.splits.train.samples) == (3, 144)
+    assert planned.data.image_shape == (224, 224, 3)
+    spec = planned.runs[0].spec
+    assert (spec.dataset, spec.dataset_bytes) == (planned.data.fingerprint, planned.data.total_bytes)
+    shards = {path: path.stat().st_mtime_ns for path in Path(spec.dataset_dir).glob("*.tfrecord")}
+    again = plan(tmp_path / "home", "cats-vs-dogs", source)
+    assert again.runs[0].spec.dataset_dir == spec.dataset_dir
+    assert {path: path.stat().st_mtime_ns for path in shards} == shards
+    small = plan(tmp_path / "home", "flowers", source, image_size=32)
+    assert (small.data.image_shape, small.runs[0].spec.dataset_dir != spec.dataset_dir) == ((32, 32, 3), True)
+    with pytest.raises(UsageError, match=r"--image-size: 48, but .* has images of 32 pixels already"):
+        plan(tmp_path / "home", "flowers", Path(small.runs[0].spec.dataset_dir), image_size=48)
+    namesake = write_photos(tmp_path / "other" / "photos", classes=2, each=60)
+    assert plan(tmp_path / "home", "flowers", namesake).runs[0].spec.dataset_dir != spec.dataset_dir
+
+
+def test_clips_are_converted_and_too_large_batches_refused(tmp_path: Path) -> None:
+    """The batch is checked against the folder's samples, as for MNIST."""
+    source = write_clips(tmp_path / "clips", each=6)
+    assert plan(tmp_path / "home", "ucf101", source, batch_sizes=(8,)).data.frames == 16
+    with pytest.raises(UsageError, match="--batch-size: 32 is more than the 8 training samples"):
+        plan(tmp_path / "home", "ucf101", source)
+
+
+@pytest.mark.parametrize(("workload", "kind"), [("flowers", "photos"), ("cats-vs-dogs", "photos"), ("ucf101", "clips")])
+def test_photos_and_clips_need_a_folder(tmp_path: Path, workload: str, kind: str) -> None:
+    """No sample is packaged for them, and the hint shows the layout."""
+    with pytest.raises(UsageError, match=f"--data: {workload} trains on {kind}, and no sample") as caught:
+        plan(tmp_path / "home", workload, None)
+    assert "FOLDER/CLASS/" in str(caught.value.hint)
+
+
+def test_damaged_photo_is_refused_by_name(tmp_path: Path) -> None:
+    """As a usage error, before anything is rented."""
+    source = write_photos(tmp_path / "photos", each=40)
+    broken = source / "class_1" / "007.jpg"
+    broken.write_bytes(broken.read_bytes()[:-200])
+    with pytest.raises(UsageError, match=r"--data: .*class_1/007\.jpg: cannot be decoded"):
+        plan(tmp_path / "home", "flowers", source)
+
+
+def test_download_says_that_there_is_no_network_or_no_source(tmp_path: Path) -> None:
+    """A closed port stands for a network that is not there; photos have no source without an account."""
+    with pytest.raises(DataError, match=r"cannot be downloaded \(http://127\.0\.0\.1:9/.*refused.*no network"):
+        download("mnist", tmp_path, ("http://127.0.0.1:9/",))
+    with pytest.raises(DataError, match="photos cannot be downloaded"):
+        download("photos", tmp_path)
+    assert list(tmp_path.iterdir()) == []

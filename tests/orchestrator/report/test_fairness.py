@@ -1,0 +1,210 @@
+"""Is what was not the same said, and what makes a comparison mean nothing refused, and nothing else?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from orchestrator.errors import UsageError
+from orchestrator.report.comparison import Check, compare_sources
+from orchestrator.report.page import render_page
+from orchestrator.report.report import make_answer
+from orchestrator.report.run_metrics import Source
+from tests.orchestrator.report.test_report import repeats, source
+from tests.records import make_record
+
+NAMES = [
+    "simulated or real", "workload", "data set", "training samples", "device really used", "test accuracy",
+    "global batch", "precision", "TensorFlow", "epochs", "seed", "warm-up left out", "interruptions",
+]  # fmt: skip
+
+
+def check(name: str, *sources: Source, force: bool = False) -> Check:
+    [found] = [check for check in compare_sources(sources, force=force).fairness if check.name == name]
+    return found
+
+
+def changed(found: Source, section: str, **changes: Any) -> Source:
+    """The record with other values in one of its sections."""
+    part = getattr(found.record, section).model_copy(update=changes)
+    return replace(found, record=found.record.model_copy(update={section: part}))
+
+
+def scored(found: Source, accuracy: float, samples: int) -> Source:
+    """The record with that final accuracy on so many test samples."""
+    epochs = tuple(epoch.model_copy(update={"test_accuracy": accuracy}) for epoch in found.record.epochs)
+    with_epochs = replace(found, record=found.record.model_copy(update={"epochs": epochs}))
+    return changed(with_epochs, "parameters", test_samples=samples)
+
+
+def test_all_that_is_looked_at_has_a_line() -> None:
+    """The same or not."""
+    found = compare_sources([source("r-a", "t4"), source("r-b", "v3-8")]).fairness
+    assert [check.name for check in found] == NAMES
+    assert {check.outcome for check in found} == {"same"}
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "detail"),
+    [
+        ("seed", {"seed": 7}, "t4 0, v3-8 7"),
+        ("TensorFlow", {"tensorflow": "2.19.0"}, "t4 2.20.0, v3-8 2.19.0"),
+        ("epochs", {"epoch_s": (6.0, 2.0)}, "t4 4, v3-8 2"),
+        ("global batch", {"batch": 1024}, "t4 256, v3-8 1024"),
+    ],
+)
+def test_what_differs_is_said_with_both_values(name: str, change: dict[str, Any], detail: str) -> None:
+    """And leaves the comparison standing: the published ones differ in batch, too."""
+    found = check(name, source("r-a", "t4"), source("r-b", "v3-8", **change))
+    assert (found.outcome, found.detail) == ("differs", detail)
+
+
+def test_precision_that_no_record_tells_is_unknown() -> None:
+    """Neither the same nor different."""
+    told, untold = source("r-a", "t4"), source("r-b", "v3-8")
+    other = changed(untold, "parameters", precision="bfloat16")
+    assert check("precision", told, other).detail == "t4 float32, v3-8 bfloat16"
+    untold = changed(untold, "parameters", precision=None, precision_reason="not told")
+    assert check("precision", told, untold).outcome == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "detail"),
+    [
+        ("workload", {"workload": "mnist-mlp"}, "t4 mnist-cnn, v3-8 mnist-mlp"),
+        ("data set", {"fingerprint": "b" * 64}, "t4 aaaaaaaaaaaa, v3-8 bbbbbbbbbbbb"),
+        ("device really used", {"kind": "cpu", "count": 1}, "r-b asked for v3-8 and used cpu x1"),
+        ("device really used", {"count": 4}, "r-b asked for v3-8 and used tpu x4"),
+        ("simulated or real", {"simulated": True}, "r-b ran on the local cloud, whose speeds mean nothing"),
+    ],
+)
+def test_what_makes_it_void_is_refused_and_shown_if_forced(name: str, change: dict[str, Any], detail: str) -> None:
+    """With a mark and without a verdict."""
+    runs = source("r-a", "t4"), source("r-b", "v3-8", **change)
+    with pytest.raises(UsageError, match=f"{name}: {detail}"):
+        compare_sources(runs)
+    forced = compare_sources(runs, force=True)
+    assert Check(name=name, outcome="void", detail=detail) in forced.fairness
+    assert all(pair.sentence.startswith(f"void ({name}") for pair in forced.pairings)
+
+
+def test_a_void_pairing_is_no_verdict_however_clear() -> None:
+    """Its interval is shown, its verdict is "void"."""
+    [pair] = compare_sources(
+        [*repeats("t4", 4.0, 4.1), *repeats("v3-8", 2.0, 2.1, fingerprint="b" * 64)], force=True
+    ).pairings
+    assert pair.interval is not None
+    assert pair.interval[0] > 1
+    assert pair.verdict == "void"
+
+
+def test_one_void_cell_refuses_no_sweep() -> None:
+    """At batch 512 one accelerator learned nothing: said of that cell, with no verdict; the other has its own.
+
+    And what is said of the other for the same reason (it learned 4 points less) is not hidden by it.
+    """
+    runs = [
+        source(f"r-{name}-{batch}-{seed}", name, batch=batch, seed=seed, epoch_s=(9, steady_s, steady_s))
+        for batch in (256, 512)
+        for name, seconds in (("t4", (4.0, 4.1)), ("v3-8", (2.0, 2.1)))
+        for seed, steady_s in enumerate(seconds)
+    ]
+    accuracies = (0.97, 0.97, 0.93, 0.93, 0.97, 0.97, 0.1, 0.1)
+    runs = [scored(run, accuracy, 10_000) for run, accuracy in zip(runs, accuracies, strict=True)]
+    found = compare_sources(runs)
+    assert [(pair.global_batch, pair.verdict) for pair in found.pairings] == [(256, "faster"), (512, "void")]
+    assert found.pairings[1].sentence.startswith("void (test accuracy): mnist-cnn, global batch 512: ")
+    [line] = [check for check in found.fairness if check.outcome == "void"]
+    assert line.detail.startswith("mnist-cnn, global batch 512, t4 and v3-8: t4 97.00%, v3-8 10.00%: ")
+    assert "; differs: mnist-cnn, global batch 256, t4 and v3-8: t4 97.00%, v3-8 93.00%: " in line.detail
+    with pytest.raises(UsageError, match="test accuracy: t4"):
+        compare_sources(runs[4:])
+    answer = make_answer(runs)
+    assert {run.target_accuracy for run in answer.runs} == {0.93}  # what the failed cell reached is no target
+    assert "not counted: r-t4-512-0, r-t4-512-1, r-v3-8-512-0, r-v3-8-512-1" in answer.target
+    assert "v3-8 over t4, batch 512 (void): 1.98 [" in render_page(answer, "0.1.0")
+
+
+def test_a_smaller_data_set_is_no_match_and_an_unknown_one_is_not_void() -> None:
+    """An epoch of half the samples is another epoch."""
+    one, other = source("r-a", "t4"), changed(source("r-b", "v3-8"), "parameters", train_samples=512)
+    with pytest.raises(UsageError, match="training samples: v3-8 512, t4 1024"):
+        compare_sources([one, other])
+    bare = source("r-b", "v3-8", data=None, data_reason="it failed early")
+    assert check("data set", one, bare).outcome == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "samples", "outcome"),
+    [
+        ((0.97, 0.97), 256, "same"),
+        ((0.985, 0.980), 10_000, "same"),
+        ((0.985, 0.960), 10_000, "differs"),
+        ((0.95, 0.92), 256, "unknown"),
+        ((0.985, 0.910), 10_000, "void"),
+        ((0.95, 0.85), 256, "differs"),
+    ],
+)
+def test_accuracy_parity_is_judged_by_an_interval(accuracies: tuple[float, float], samples: int, outcome: str) -> None:
+    """Within 2 points the same, beyond 5 void, and few test samples tell little."""
+    runs = scored(source("r-a", "t4"), accuracies[0], samples), scored(source("r-b", "v3-8"), accuracies[1], samples)
+    assert check("test accuracy", *runs, force=True).outcome == outcome
+
+
+def test_a_sweep_is_not_unfair_because_it_sweeps() -> None:
+    """Three batches, two data sizes, three repeats, two accelerators: all the same, cell by cell."""
+    sweep = [
+        changed(
+            source(f"r-{name}-{batch}-{size}-{seed}", name, batch=batch, seed=seed, epoch_s=(9, 2 + seed / 100, 2)),
+            "parameters",
+            train_samples=size,
+        )
+        for name in ("t4", "v3-8")
+        for batch in (256, 512, 1024)
+        for size in (1024, 2048)
+        for seed in range(3)
+    ]
+    found = compare_sources(sweep)
+    assert len(found.pairings) == 6
+    assert {check.outcome for check in found.fairness} == {"same"}
+    assert found.pairings[0].sentence.startswith("mnist-cnn, global batch 256, 1,024 samples: ")
+    alone = compare_sources([run for run in sweep if run.accelerator == "t4"])  # a scaling curve of one accelerator
+    assert {check.outcome for check in alone.fairness} == {"same", "differs"}
+    unlike = changed(sweep[-1], "parameters", precision="bfloat16")
+    [line] = [check for check in compare_sources([*sweep[:-1], unlike]).fairness if check.name == "precision"]
+    assert (line.outcome, line.detail) == (
+        "differs",
+        "mnist-cnn, global batch 1024, 2,048 samples, t4 and v3-8: t4 float32, v3-8 float32/bfloat16",
+    )
+
+
+def test_a_run_without_a_counterpart_is_named() -> None:
+    """Batch 512 on one accelerator only."""
+    sources = source("r-a", "t4"), source("r-b", "v3-8"), source("r-c", "v3-8", batch=512)
+    found = compare_sources(sources)
+    assert len(found.pairings) == 1
+    assert found.notes == ("no other accelerator ran the same as r-c (v3-8): not paired",)
+
+
+def test_records_from_elsewhere_were_asked_for_nothing() -> None:
+    """A notebook's record has the device that it has."""
+    runs = [Source("a.json", make_record("a")), Source("b.json", make_record("b", kind="gpu", count=1))]
+    assert check("device really used", *runs).detail == "tpu x8: tpu x8, gpu x1: gpu x1"
+
+
+def test_warm_up_and_interruptions_are_named() -> None:
+    """A run that drifted through half of its epochs may not have settled; a resumed one lost time on the way."""
+    steady = source("r-a", "t4", epoch_s=(9, 2, 2, 2, 2, 2, 2))
+    restless = source("r-b", "v3-8", epoch_s=(9, 8, 7, 6, 3, 3, 3))
+    assert check("warm-up left out", steady, restless).outcome == "differs"
+    part = steady.record.parts[0]
+    resumed = replace(
+        steady,
+        record=steady.record.model_copy(
+            update={"parts": (part.model_copy(update={"kept_s": 20.0, "kept_s_reason": None}), part)}
+        ),
+    )
+    found = check("interruptions", resumed, source("r-b", "v3-8"))
+    assert (found.outcome, found.detail) == ("differs", "stopped and resumed: r-a 1")

@@ -1,0 +1,200 @@
+"""Does a comparison claim no more than was measured?"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from orchestrator.cli.output import print_json
+from orchestrator.errors import UsageError
+from orchestrator.report.comparison import Comparison, compare_sources, epoch_usd
+from orchestrator.report.run_metrics import Source, measured
+from orchestrator.report.tables import sheets
+from tests.records import SAMPLES, make_record
+
+ONE_EACH = "one run each: no interval, so this is an observation, not a verdict"
+
+
+def source(run: str, accelerator: str, **record: Any) -> Source:
+    """A record as a run of the ledger has it, at $3.60 an hour, made by the accelerator's own devices."""
+    kind, count = {"t4": ("gpu", 1), "v3-8": ("tpu", 8)}[accelerator]
+    if record.get("simulated"):
+        kind = f"cpu standing in for {kind}"
+    made = make_record(run, **{"kind": kind, "count": count, **record})
+    return Source(f"/{run}", made, accelerator, Decimal(2), Decimal("3.60"))
+
+
+def compared(*sources: Source, **options: Any) -> Comparison:
+    return compare_sources(sources, **options)
+
+
+def test_figures_are_those_of_the_steady_epochs() -> None:
+    """The first epoch is in none of them; an epoch costs the hourly rate for its time."""
+    found = measured(source("r-a", "v3-8", epoch_s=(60.0, 2.0, 3.0, 2.5)), "r-a")
+    assert (found.steady_epoch_s, found.steady_epochs) == (2.5, 3)
+    assert found.sample_s == 2.5 / SAMPLES
+    assert found.samples_per_s == SAMPLES / 2.5
+    assert found.input_wait_share == pytest.approx(0.05)
+    assert found.accuracy == pytest.approx(0.94)
+    assert found.other_s == 60.0 - 3.0 - 4.0 - 1.5 - 12.5 - 0.5  # none of the record's steps are accounted for
+    assert found.usd_per_steady_epoch == Decimal("0.0025")
+
+
+def test_one_epoch_has_no_steady_figure_and_is_not_paired() -> None:
+    """Null, never the first epoch in disguise."""
+    found = compared(source("r-a", "v3-8", epoch_s=(6.0,)), source("r-b", "t4"))
+    one = found.runs[0]
+    assert (one.steady_epoch_s, one.sample_s, one.samples_per_s, one.usd_per_steady_epoch) == (None, None, None, None)
+    assert found.pairings == ()
+    assert found.notes[0] == "r-a (v3-8) has one epoch, so no steady one: not paired"
+
+
+def test_one_run_each_is_an_observation_with_its_cost() -> None:
+    """The slower one's time over the faster one's, and what an epoch cost on each."""
+    [pair] = compared(source("r-a", "t4", epoch_s=(9, 5, 5)), source("r-b", "v3-8", epoch_s=(9, 2, 2))).pairings
+    assert pair.sentence == (
+        "mnist-cnn, global batch 256: steady epoch v3-8 2 s, t4 5 s: v3-8 was 2.50 times as fast, "
+        f"at $0.0020 an epoch against $0.0050; {ONE_EACH}"
+    )
+
+
+def repeats(accelerator: str, *steady_s: float, **record: Any) -> list[Source]:
+    """A run for each figure, with seeds 0, 1, ..."""
+    return [
+        source(f"r-{accelerator}-{number}", accelerator, epoch_s=(9, seconds, seconds), seed=number, **record)
+        for number, seconds in enumerate(steady_s)
+    ]
+
+
+def test_a_verdict_says_how_much_faster_and_how_much_dearer() -> None:
+    """At the same price an hour twice as fast is half as dear; at ten times the price it is five times as dear."""
+    fast, slow = repeats("v3-8", 2.0, 2.02, 1.98), repeats("t4", 4.0, 4.1, 3.9)
+    [pair] = compared(*slow, *fast).pairings
+    assert (pair.verdict, pair.more_repeats, pair.more_usd) == ("faster", None, None)
+    assert pair.interval == pytest.approx((1.895, 2.110), abs=1e-3)
+    assert pair.epoch_usd_interval == pytest.approx(pair.interval)
+    assert pair.sentence == (
+        "mnist-cnn, global batch 256: v3-8 is 2.00x faster than t4 [1.90, 2.11] (2 s against 4 s an epoch) and 2.00x "
+        "cheaper per epoch [1.90, 2.11] ($0.0020 against $0.0040); 3 runs each"
+    )
+    dear = [replace(each, usd_per_hour=Decimal(36)) for each in fast]
+    said = compared(*slow, *dear).verdict
+    assert (
+        "2.00x faster than t4 [1.90, 2.11] (2 s against 4 s an epoch) but 5.00x dearer per epoch [4.74, 5.28]" in said
+    )
+
+
+def test_an_inconclusive_one_says_how_many_more_repeats_and_dollars() -> None:
+    """At $2 a run on each side; where money is decided all the same, that is said."""
+    close = [*repeats("t4", 2.0, 2.1, 2.2), *repeats("v3-8", 1.9, 2.0, 2.1)]
+    [pair] = compared(*close).pairings
+    assert (pair.verdict, pair.more_repeats, pair.more_usd) == ("inconclusive", 14, Decimal(56))
+    assert pair.sentence.endswith(
+        "the interval of their ratio [0.94, 1.17] holds 1; 14 more repeats of each (about $56.00) would probably "
+        "decide; not shown to be cheaper or dearer per epoch: 1.05x cheaper [0.94, 1.17] ($0.0020 against $0.0021)"
+    )
+    [pair] = compared(*close[:3], *(replace(each, usd_per_hour=Decimal(36), usd=None) for each in close[3:])).pairings
+    assert pair.more_usd is None
+    assert pair.sentence.endswith(
+        "14 more repeats of each would probably decide; v3-8 is 9.52x dearer per epoch [8.52, 10.6] "
+        "($0.0200 against $0.0021)"
+    )
+
+
+def test_a_sweep_that_did_not_get_far_widens_no_interval() -> None:
+    """Its looks are not paid for by others: none of its runs is in the comparison."""
+    close = [*repeats("t4", 2.0, 2.1, 2.2), *repeats("v3-8", 1.9, 2.0, 2.1)]
+    failed = replace(source("r-c", "t4", status="interrupted"), looks=3)
+    assert compared(*close, failed).pairings == compared(*close).pairings
+
+
+def test_repeats_that_are_copies_count_once() -> None:
+    """The same record under two paths is one run; and repeats without any scatter prove nothing."""
+    run, other = source("r-a", "t4", epoch_s=(9, 4, 4)), source("r-b", "v3-8", epoch_s=(9, 2, 2))
+    found = compared(run, replace(run, path="/copy"), other)
+    assert found.pairings[0].sentence.endswith(ONE_EACH)
+    assert found.notes == ("copies of another record, counted once: /copy",)
+    [pair] = compared(*repeats("t4", 4.0, 4.0), *repeats("v3-8", 2.0, 2.0)).pairings
+    assert pair.sentence.endswith("2 runs each, all alike: no interval, so this is an observation, not a verdict")
+
+
+def test_a_machine_that_costs_nothing_is_compared_all_the_same() -> None:
+    """No ratio of dollars then, and both amounts."""
+    free = [replace(each, usd_per_hour=Decimal(0)) for each in repeats("t4", 4.0, 4.1)]
+    [pair] = compared(*free, *repeats("v3-8", 2.0, 2.05)).pairings
+    assert (pair.epoch_usd_ratio, pair.epoch_usd_interval) == (None, None)
+    assert "and costs $0.0020 against $0.00 per epoch" in pair.sentence
+
+
+def test_what_the_rules_cut_or_find_odd_is_noted() -> None:
+    """Drift is in no figure; outliers, shifts and outlying runs are kept and named."""
+    drifting = source("r-a", "t4", epoch_s=(9, 3.0, 2.0, 2.0, 2.0, 2.0))
+    stalled = source("r-b", "t4", epoch_s=(9, 2.0, 2.0, 2.0, 9.0, 2.0))
+    shifted = source("r-c", "t4", epoch_s=(9, *[2.0] * 12, *[2.2] * 7))
+    slow = source("r-d", "t4", epoch_s=(9, 4.0, 4.0))
+    found = compared(drifting, stalled, shifted, slow)
+    assert [run.steady_epoch_s for run in found.runs] == [2.0, 2.0, 2.0, 4.0]
+    assert [run.steady_epochs for run in found.runs] == [4, 5, 19, 2]
+    assert found.notes[:-1] == (
+        "leading epochs that still drifted, in no figure: r-a 2",
+        "epochs far from the others, kept: r-b 5",
+        "epochs from which on a run was on another level, kept: r-c 14",
+        "runs far from their repeats, kept: r-d (t4)",
+    )
+
+
+def test_batches_are_paired_with_their_like() -> None:
+    """A sweep gives one pairing a batch; without a common one the sentence says so."""
+    sweep = [source(f"r-{name}{batch}", name, batch=batch) for batch in (256, 512) for name in ("t4", "v3-8")]
+    assert [pair.global_batch for pair in compared(*sweep).pairings] == [256, 512]
+    unlike = compared(source("r-a", "t4", batch=256), source("r-b", "v3-8", batch=1024))
+    assert unlike.pairings[0].sentence.startswith("mnist-cnn, different global batches: ")
+
+
+def test_a_failed_run_is_shown_and_not_paired() -> None:
+    """Its figures may be those of half a training."""
+    found = compared(source("r-a", "t4", status="failed"), source("r-b", "v3-8"))
+    assert found.pairings == ()
+    assert found.notes[0] == "r-a (t4) failed: its figures are shown and not paired"
+    assert [(*row[:4],) for row in sheets(found)[0].rows] == [
+        ("r-a", "t4", "gpu x1", "failed"),
+        ("r-b", "v3-8", "tpu x8", "succeeded"),
+    ]
+
+
+def test_simulated_speeds_are_marked_everywhere() -> None:
+    """Titles and sentence, rows where others are not; the mix is refused, by the device's word too."""
+    simulated = source("r-a", "t4", simulated=True), source("r-b", "v3-8", simulated=True, epoch_s=(9, 1))
+    found = compared(*simulated)
+    assert all(sheet.title.endswith("(simulated: speeds mean nothing)") for sheet in sheets(found))
+    assert all(sheet.columns[:2] == ("run", "accelerator") and "device" not in sheet.columns for sheet in sheets(found))
+    assert found.pairings[0].sentence.endswith(f"{ONE_EACH}; simulated: speeds mean nothing")
+    with pytest.raises(UsageError, match="simulated or real: r-a ran on the local cloud"):
+        compared(simulated[0], source("r-c", "v3-8"))
+    assert compared(simulated[0], source("r-c", "v3-8"), force=True).simulated
+
+
+def test_records_of_one_run_id_are_told_apart_by_their_paths() -> None:
+    """Two files from elsewhere may bear the same id."""
+    record = make_record("local")
+    assert [run.name for run in compared(Source("a.json", record), Source("b.json", record)).runs] == [
+        "a.json",
+        "b.json",
+    ]
+
+
+def test_a_tiny_cost_is_not_shown_as_nothing() -> None:
+    """An epoch of a second on a cheap GPU costs a hundredth of a cent."""
+    assert epoch_usd(Decimal("0.000042")) == "$0.000042"
+    assert epoch_usd(Decimal("0.25")) == "$0.25"
+    assert epoch_usd(Decimal("0.00000078")) == "$0.00000078", "milliseconds on a cheap GPU"
+
+
+def test_cheap_epochs_keep_their_digits_in_json_too(capsys: pytest.CaptureFixture[str]) -> None:
+    """They would all be 0.000001; dollars and cents are as ever."""
+    print_json([Decimal("0.000000777777777"), Decimal("1.23456789"), Decimal("0.50"), Decimal(0)])
+    assert json.loads(capsys.readouterr().out) == ["0.000000777778", "1.234568", "0.50", "0"]

@@ -1,0 +1,94 @@
+"""Does a run that loses its VM go on from its checkpoint in the bucket, and does the plan say so?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.domain.accelerators import Provisioning, accelerator
+from orchestrator.domain.plan import CHECKPOINT_BYTES, kept_bytes
+from orchestrator.domain.runs import RunState
+from orchestrator.errors import UsageError
+from orchestrator.ports import CommandResult
+from orchestrator.running.stages.job import tpu_flags
+from tests.fakes.world import World
+from tests.orchestrator.running.test_pipeline import _assert_clean
+
+
+@pytest.mark.parametrize("goodbye", [False, True], ids=["at once", "after its trainer ended well"])
+def test_preempted_run_goes_on_in_a_new_attempt(world: World, goodbye: bool) -> None:
+    """The VM is taken back during training; a second one goes on from its checkpoint, and both are paid for."""
+    [run] = world.admit(provisioning=Provisioning.SPOT)
+    answer = world.trainer.answer
+    jobs: list[dict[str, object]] = []
+
+    def preempting(argv: list[str]) -> CommandResult:
+        if argv[2] != "status" or jobs:
+            return answer(argv)
+        jobs.append(world.trainer.job)
+        world.store.put(*_flag(world.trainer.job, "--checkpoint_dir", "checkpoint.json"), b"{}")
+        if goodbye:
+            world.trainer.stopped = True
+            world.trainer.upload()
+        world.trainer.started_at, world.trainer.stopped = None, False
+        [ref] = world.tpu.alive()
+        world.tpu.preempt(ref)
+        world.shells.drop(0 if goodbye else 1)
+        return CommandResult(0, '{"state": "exited", "rc": 143}' if goodbye else '{"state": "running"}', "")
+
+    world.trainer.answer = preempting  # type: ignore[method-assign,assignment]
+    [after] = world.drive([run])
+    assert after.state is RunState.SUCCEEDED, after.error
+    assert [attempt.number for attempt in world.ledger.attempts(run.id)] == [1, 2]
+    first, second = jobs[0], world.trainer.job
+    assert "--checkpoint_every=1epochs" in first["argv"]  # type: ignore[operator]
+    assert _flag(second, "--resume_from") == _flag(first, "--checkpoint_dir") != _flag(second, "--checkpoint_dir")
+    assert not any(str(word).startswith("--resume") for word in first["argv"])  # type: ignore[attr-defined]
+    _assert_clean(world, after)
+
+
+def _flag(job: dict[str, object], name: str, file: str = "") -> tuple[str, str]:
+    """Bucket and object name that a flag of the job names."""
+    [value] = [str(word).partition("=")[2] for word in job["argv"] if str(word).startswith(name + "=")]  # type: ignore[attr-defined]
+    bucket, _, prefix = value.removeprefix("gs://").partition("/")
+    return bucket, f"{prefix}/{file}" if file else prefix
+
+
+def test_trainer_that_a_signal_ended_on_a_living_vm_has_failed(world: World) -> None:
+    """Nobody took the VM back and nobody stopped the run: no second VM is rented."""
+    world.trainer.rc = -9
+    run = world.launch(provisioning=Provisioning.SPOT)
+    assert run.error_code == "TrainingFailed"
+    assert len(world.ledger.attempts(run.id)) == 1
+    _assert_clean(world, run)
+
+
+@pytest.mark.parametrize(
+    ("asked", "spot", "every"),
+    [(None, False, None), (None, True, "1epochs"), ("none", True, None), ("200steps", False, "200steps")],
+)
+def test_checkpoints_are_on_for_spot_or_as_asked_for(
+    world: World, asked: str | None, spot: bool, every: str | None
+) -> None:
+    """The plan says so, and holds the room that they take in the bucket."""
+    plan = world.plan(checkpoint_every=asked, provisioning=Provisioning.SPOT if spot else Provisioning.ON_DEMAND)
+    assert plan.runs[0].spec.checkpoint_every == every
+    assert any("checkpoint" in note for note in plan.notes) == (spot or every is not None)
+    spec = plan.runs[0].spec
+    room = kept_bytes(spec) - kept_bytes(replace(spec, checkpoint_every=None))
+    assert room == (CHECKPOINT_BYTES if every else 0)
+
+
+def test_interval_that_is_none_is_refused(world: World) -> None:
+    """A usage error that says what can be asked for."""
+    with pytest.raises(UsageError, match="--checkpoint-every: 'often'"):
+        world.plan(checkpoint_every="often")
+
+
+def test_a_slice_is_opened_by_its_name_and_one_host_as_it_is() -> None:
+    """A GPU VM has no TPU to open."""
+    one_host, gpu = accelerator("v3-8"), accelerator("t4")
+    assert tpu_flags(one_host, "node-1") == ["--tpu=local"]
+    assert tpu_flags(replace(one_host, workers=4), "node-1") == ["--tpu=node-1"]
+    assert tpu_flags(gpu, "vm-1") == []

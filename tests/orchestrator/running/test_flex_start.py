@@ -1,0 +1,137 @@
+"""Is what is queued for waited for as long as was said, bounded as everything, and paid for as what it is?"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import replace
+from datetime import date, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from orchestrator.domain.accelerators import Provisioning, accelerator
+from orchestrator.domain.dataclass_json import to_json
+from orchestrator.domain.plan import QUEUE_SHARE, flex_start_note
+from orchestrator.domain.prices import PriceBook, PriceKind, catalog_prices
+from orchestrator.domain.runs import RunState
+from orchestrator.errors import UsageError, WrongPrice
+from orchestrator.ledger.ledger import Ledger
+from tests.fakes.world import World
+
+FLEX = Provisioning.FLEX_START
+ZONE = "us-west4-a"
+
+
+def held(world: World) -> list[str]:
+    """What is in a queue, of anybody."""
+    return [str(item) for item in world.tpu.list_billable().found]
+
+
+def test_a_run_as_flex_start_has_three_switches_and_leaves_nothing(world: World) -> None:
+    """The end that Google keeps is proven like the others; the worst case is that on demand."""
+    run = world.launch("v6e-1", provisioning=FLEX)
+    assert (run.state, held(world), world.scheduler.names) == (RunState.SUCCEEDED, [], [])
+    said = [event.message for event in world.ledger.events(run.id)]
+    proven = [message.rpartition(": ")[2] for message in said if message.startswith("kill switch proven")]
+    assert proven == ["run-duration", "scheduler-job", "deadline-timer"]
+    [attempt] = world.ledger.attempts(run.id)
+    on_demand = world.plan("v6e-1", zones=(attempt.zone,)).attempts[0]
+    assert (attempt.reserved_usd, attempt.rate.usd_per_hour) == (on_demand.reserved_usd, on_demand.rate.usd_per_hour)
+    assert attempt.rate.is_upper_bound
+    assert not on_demand.rate.is_upper_bound
+
+
+def test_the_wait_has_an_end_and_the_next_zone_its_turn(world: World) -> None:
+    """Nothing bills while it waits; what was queued for there is gone before it is queued for elsewhere."""
+    first, second, *_ = catalog_prices().zones(accelerator("v6e-1"), FLEX)
+    world.tpu.capacity[first] = False
+    run = world.launch("v6e-1", provisioning=FLEX, max_hours=Decimal(2))
+    waited, trained = world.ledger.attempts(run.id)
+    assert (run.state, waited.zone, trained.zone, held(world)) == (RunState.SUCCEEDED, first, second, [])
+    assert waited.gone_at is not None
+    begun = waited.deadline - timedelta(hours=2)
+    assert timedelta(hours=2 * QUEUE_SHARE) <= waited.gone_at - begun <= timedelta(hours=2 * QUEUE_SHARE, minutes=2)
+    assert (waited.settled_usd or 0) < Decimal("0.2")
+    assert any("in the queue until" in progress.detail for progress in world.progress)
+
+
+def test_where_nothing_comes_of_any_queue_the_run_fails_for_want_of_capacity(world: World) -> None:
+    """Exit code 4, and no place in any queue is kept."""
+    world.tpu.capacity[ZONE] = False
+    run = world.launch("v5litepod-4", provisioning=FLEX)
+    assert (run.state, run.error_code, run.exit_code) == (RunState.FAILED, "NoCapacity", 4)
+    assert (held(world), world.scheduler.names) == ([], [])
+
+
+def test_a_lost_answer_does_not_queue_twice(world: World) -> None:
+    """The name is the same; what is there already is taken over, and waited for."""
+    world.tpu.lose_answer("create")
+    run = world.launch("v5litepod-4", provisioning=FLEX)
+    assert (run.state, len(world.ledger.attempts(run.id)), held(world)) == (RunState.SUCCEEDED, 1, [])
+    assert world.tpu.pending_faults == []
+
+
+def test_minutes_leave_no_time_to_queue_for() -> None:
+    """At Google; the local cloud's queue is shorter than anybody's patience."""
+    with pytest.raises(UsageError, match=r"0\.09 is too little for --flex-start"):
+        flex_start_note(Decimal("0.09"), simulated=False)
+    assert "50% of the 0.1 h" in flex_start_note(Decimal("0.1"), simulated=False)
+    assert flex_start_note(Decimal("0.02"), simulated=True)
+
+
+def test_a_machine_of_your_own_is_queued_for_nowhere(world: World) -> None:
+    """What is not rented has no terms."""
+    assert [note for note in world.plan("host:me@localhost", provisioning=FLEX).notes if "queue" in note] == []
+
+
+@pytest.mark.parametrize(
+    ("accelerators", "flags", "text"),
+    [
+        ("t4", {}, "t4 is not rented as flex-start"),
+        ("v6e-1,v3-8", {}, "v3-8 is not rented as flex-start"),
+        ("v6e-1", {"zones": ("us-central1-b",)}, "not offered in us-central1-b"),
+        ("v6e-1", {"max_hours": Decimal("168.01")}, "--max-hours"),
+    ],
+)
+def test_what_cannot_be_had_is_refused(world: World, accelerators: str, flags: dict[str, object], text: str) -> None:
+    """Before anything is asked; the ones that can be had are named."""
+    with pytest.raises(UsageError) as refused:
+        world.plan(accelerators, provisioning=FLEX, **flags)
+    assert text in f"{refused.value.sentence} {refused.value.hint}"
+
+
+def test_its_price_is_its_own_where_one_is_known_and_never_nothing() -> None:
+    """A live one counts; without, the one on demand bounds it and says so. One above that on demand is a mistake."""
+    rows = catalog_prices().rows
+    item = accelerator("v5litepod-4")
+    bound = PriceBook(rows).rate(item, ZONE, FLEX)
+    assert (bound.kind, bound.vm_usd_per_hour) == ("upper bound", Decimal("4.8"))
+
+    def live(usd: str) -> PriceBook:
+        today = {"as_of": date(2026, 11, 21), "price_kind": PriceKind.LIVE}
+        known = [replace(row, flex_usd=Decimal(usd), **today) for row in rows if row.name == item.name]  # type: ignore[arg-type]
+        return PriceBook(rows, known)
+
+    found = live("2.4").rate(item, ZONE, FLEX)
+    assert (found.is_upper_bound, found.vm_usd_per_hour) == (False, Decimal("2.4"))
+    with pytest.raises(WrongPrice):
+        live("4.9").rate(item, ZONE, FLEX)
+
+
+def test_a_ledger_that_knew_spot_as_yes_or_no_is_read_on(world: World, tmp_path: Path) -> None:
+    """What was spot stays spot."""
+    runs = world.admit("v3-8", provisioning=Provisioning.SPOT) + world.admit("t4")
+    path = tmp_path / "old.db"
+    Ledger(path).close()
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE meta SET value='2' WHERE key='schema_version'")
+        for run in runs:
+            spot = "true" if run.spec.provisioning is Provisioning.SPOT else "false"
+            body = to_json(run).replace(f'"provisioning": "{run.spec.provisioning}"', f'"spot": {spot}')
+            db.execute("INSERT INTO experiments VALUES (?, '2026-11-01', NULL, '[]')", (run.experiment,))
+            db.execute("INSERT INTO runs VALUES (?,?,?,?)", (run.id, run.experiment, run.state, body))
+    for _ in range(2):  # migrated, and opened again
+        ledger = Ledger(path)
+        assert ledger.runs() == runs
+        ledger.close()

@@ -1,0 +1,196 @@
+"""Two processes at one run, late answers, a full disk: nothing is leaked and nothing is rented twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from decimal import Decimal
+
+from orchestrator.domain.runs import Attempt, AttemptState, Run, RunState, Stage
+from orchestrator.errors import NotFound, Unavailable
+from orchestrator.ledger.ledger import Credit, Ledger
+from orchestrator.ports import CommandResult, Listing, Vm, VmRef, VmSpec
+from orchestrator.running.recover import recover, teardown_runs
+from orchestrator.running.stages.teardown import end_attempt
+from tests.fakes import FakeClock, FakeVmProvider
+from tests.fakes.world import World
+
+
+def _assert_ended(world: World, run: Run, error_code: str) -> None:
+    assert world.alive == 0
+    state = RunState.STOPPED if error_code == "Stopped" else RunState.FAILED
+    assert (run.state, run.stage, run.error_code) == (state, Stage.DONE, error_code)
+    assert all(attempt.state is AttemptState.SETTLED for attempt in world.ledger.attempts(run.id))
+
+
+def test_run_torn_down_elsewhere_is_not_rented_again(world: World) -> None:
+    """`teardown` in another terminal while it trains: the launch ends as stopped, not as preempted with a new VM."""
+    [run] = world.admit()
+    world.trainer.train_s = 1e9
+    answer = world.trainer.answer
+
+    def torn_down(argv: Sequence[str]) -> CommandResult:
+        if argv[2] == "status" and world.alive:
+            assert teardown_runs(world.services, [world.ledger.run(run.id)]).unproven == []
+            world.shells.drop()
+        return answer(argv)
+
+    world.trainer.answer = torn_down  # type: ignore[method-assign]
+    [after] = world.drive([run])
+    _assert_ended(world, after, "Stopped")
+    assert len(world.ledger.attempts(run.id)) == 1
+
+
+def test_vm_created_just_after_it_was_torn_down_is_ended_too(world: World) -> None:
+    """`teardown` comes between the intent and the create: the VM that appears afterwards is ended by its launch."""
+
+    class TornDownBeforeCreate(FakeVmProvider):
+        def create(self, spec: VmSpec) -> str:
+            assert teardown_runs(world.services, [world.ledger.run(run.id)]).unproven == []
+            return super().create(spec)
+
+    world.tpu = TornDownBeforeCreate(world.clock, api="tpu", create_s=30)
+    [run] = world.admit()
+    [after] = world.drive([run])
+    _assert_ended(world, after, "Stopped")
+
+
+class LateCreate(FakeVmProvider):
+    """The answer to the first create is lost, and it takes effect only `late_s` later."""
+
+    late_s = 20.0
+    _waiting: tuple[VmSpec, float] | None = None
+
+    def create(self, spec: VmSpec) -> str:
+        if self.calls("create") == 0 and self._waiting is None:
+            self._waiting = (spec, self._clock.monotonic() + self.late_s)
+            raise Unavailable("the connection broke")
+        return super().create(spec)
+
+    def get(self, ref: VmRef) -> Vm:
+        if self._waiting and self._clock.monotonic() >= self._waiting[1]:
+            spec, self._waiting = self._waiting[0], None
+            super().create(spec)
+        return super().get(ref)
+
+
+def test_late_create_is_taken_over(world: World) -> None:
+    """It turns up while it is looked for: one VM, one attempt, a finished run."""
+    world.tpu = LateCreate(world.clock, api="tpu")
+    run = world.launch()
+    assert (run.state, world.alive, len(world.ledger.attempts(run.id))) == (RunState.SUCCEEDED, 0, 1)
+
+
+def test_late_create_of_a_stopped_run_is_waited_for_and_ended(world: World) -> None:
+    """The user stops while the answer is lost: absence is believed only after the time a late create may take."""
+
+    class StoppedMeanwhile(LateCreate):
+        late_s = 50.0
+
+        def create(self, spec: VmSpec) -> str:
+            try:
+                return super().create(spec)
+            except Unavailable:
+                world.stop.set()
+                raise
+
+        def get(self, ref: VmRef) -> Vm:
+            if world.stop.is_set() and self._waiting and self._clock.monotonic() < self._waiting[1]:
+                raise NotFound("not there yet")
+            return super().get(ref)
+
+    world.tpu = StoppedMeanwhile(world.clock, api="tpu")
+    run = world.launch()
+    _assert_ended(world, run, "Stopped")
+    assert world.tpu.calls("delete") > 0
+
+
+def test_full_disk_does_not_keep_a_vm_alive(world: World) -> None:
+    """The ledger takes no writes from the middle of the training on: the VM is deleted all the same, exit not 0."""
+    [run] = world.admit()
+    answer = world.trainer.answer
+
+    def full(argv: Sequence[str]) -> CommandResult:
+        if argv[2] == "status":
+            world.ledger._db.execute("PRAGMA query_only = ON")
+        return answer(argv)
+
+    world.trainer.answer = full  # type: ignore[method-assign]
+    [after] = world.drive([run])
+    assert world.alive == 0
+    assert (after.state, after.error_code, after.exit_code) == (RunState.FAILED, "LedgerTrouble", 1)
+    world.ledger._db.execute("PRAGMA query_only = OFF")
+    recover(world.services, world.progress.append, world.stop)
+    assert world.ledger.attempt(run.id, 1).state is AttemptState.SETTLED
+
+
+def test_recover_rents_nothing(world: World) -> None:
+    """A run that was admitted and never got a VM is ended, and its money is free again."""
+    [run] = world.admit()
+    _, report = recover(world.services, world.progress.append, world.stop)
+    assert (report.unproven, world.tpu.calls("create"), world.ledger.committed_usd()) == ([], 0, 0)
+    _assert_ended(world, world.ledger.run(run.id), "Stopped")
+
+
+class LookingClock(FakeClock):
+    """Another process looks at what is held whenever somebody asks for the time."""
+
+    look: Callable[[], object] | None = None
+
+    def now(self) -> datetime:
+        if self.look is not None:
+            self.look()
+        return super().now()
+
+
+def test_money_of_an_attempt_goes_to_the_next_one_and_nobody_takes_it_in_between(world: World) -> None:
+    """The first zone has no VM: until the second has begun, no other process sees a cent of it free."""
+    world.clock = LookingClock()
+    world._build()
+    world._teach()
+    [run] = world.admit()
+    other, held = Ledger(world.home / "ledger.db"), list[Decimal]()
+    needed_usd = other.committed_usd()
+
+    def look() -> None:
+        if other.run(run.id).stage is Stage.PROVISION:
+            held.append(other.committed_usd())
+
+    world.clock.look = look
+    world.tpu.capacity[run.spec.zones[0]] = False
+    [after] = world.drive([run])
+    other.close()
+    assert (after.state, len(world.ledger.attempts(run.id))) == (RunState.SUCCEEDED, 2)
+    assert len(held) > 10
+    assert min(held) == needed_usd
+
+
+def test_an_attempt_that_nothing_can_follow_is_settled_all_the_same(world: World) -> None:
+    """What its scheduler job cost leaves too little for the next zone: refused, proven gone, and nothing stays held."""
+    [run] = world.admit()
+    world.ledger.set_credit(Credit(amount_usd=world.ledger.committed_usd(), stated_at=world.clock.now()))
+    world.tpu.capacity[run.spec.zones[0]] = False
+    [after] = world.drive([run])
+    _assert_ended(world, after, "OverCap")
+    assert world.ledger.settled_usd() == world.ledger.committed_usd() < Decimal("0.01")
+
+
+def test_an_attempt_that_two_processes_end_is_paid_once(world: World) -> None:
+    """`teardown` elsewhere settles it while its launch proves it gone: what was downloaded counts no second time."""
+    settled: list[Attempt] = []
+
+    class EndedElsewhere(FakeVmProvider):
+        def list_billable(self) -> Listing:
+            [attempt] = world.ledger.attempts(run.id)
+            if not settled and attempt.state is AttemptState.DELETING and not self.alive():
+                world.ledger.update_attempt(run.id, 1, fetched_bytes=10 * 10**9)
+                settled.append(attempt)  # first, since the other looks, too
+                settled.append(end_attempt(world.services, world.ledger.attempt(run.id, 1)))
+            return super().list_billable()
+
+    world.tpu = EndedElsewhere(world.clock, api="tpu")
+    [run] = world.admit()
+    [after] = world.drive([run])
+    assert after.state is RunState.SUCCEEDED
+    assert world.ledger.attempts(run.id) == settled[1:]
+    assert settled[1].storage_usd > 1

@@ -1,0 +1,228 @@
+"""A sweep: its order, what it holds when, and that it stops when the verdict stands. On fakes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from orchestrator.domain.accelerators import Provisioning
+from orchestrator.domain.runs import AttemptState, Run, RunState, Stage
+from orchestrator.errors import OverCap, UsageError
+from orchestrator.ledger.ledger import Credit
+from orchestrator.planning.extend import check_extendable
+from orchestrator.running.early_stop import Verdicts, spared_usd
+from orchestrator.running.pipeline import drive_all
+from orchestrator.running.recover import recover
+from orchestrator.running.stages.context import Progress
+from tests.fakes.world import World
+from tests.records import make_record, write_record
+
+SWEEP = {"batch_sizes": (256, 512), "repeats": 4}
+
+
+def _far_apart(world: World) -> Callable[[str], Sequence[float]]:
+    """v3-8 is three times as fast; runs scatter by 1 %."""
+    luck = random.Random(7)
+
+    def epoch_s(run: str) -> Sequence[float]:
+        steady = (1.0 if world.ledger.run(run).spec.accelerator == "v3-8" else 3.0) * luck.gauss(1, 0.01)
+        return (9.0, steady, steady * 1.001, steady)
+
+    return epoch_s
+
+
+def _alike(_run: str, luck: random.Random = random.Random(7)) -> Sequence[float]:  # noqa: B008 - goes on through runs
+    steady = luck.gauss(1, 0.1)
+    return (9.0, steady, steady, steady)
+
+
+def _states(world: World, runs: Sequence[Run]) -> dict[int, set[RunState]]:
+    """The states of the runs by repeat."""
+    found: dict[int, set[RunState]] = {}
+    for run in runs:
+        found.setdefault(run.spec.repeat, set()).add(world.ledger.run(run.id).state)
+    return found
+
+
+def _assert_nothing_held(world: World) -> None:
+    assert world.alive == 0
+    assert world.ledger.attempts(unsettled=True) == []
+    assert world.ledger.committed_usd() == world.ledger.settled_usd()
+
+
+def test_order_is_one_repeat_of_everything_the_cheapest_first(world: World) -> None:
+    """Then the next repeat: whoever stops it early has something of everything, and the dear runs last."""
+    plan = world.plan("v3-8,t4", batch_sizes=(256, 512), data_sizes=(4000, 2000), repeats=2)
+    order = [(run.spec.repeat, run.spec.accelerator, run.spec.train_samples) for run in plan.runs]
+    once = [("t4", 2000), ("t4", 2000), ("t4", 4000), ("t4", 4000), *[("v3-8", 2000)] * 2, *[("v3-8", 4000)] * 2]
+    assert order == [(repeat, *one) for repeat in (1, 2) for one in once]
+    worst = [attempt.reserved_usd for attempt in plan.attempts]
+    assert worst[:8] == sorted(worst[:8])
+    assert [attempt.run for attempt in plan.attempts] == [run.id for run in plan.runs]
+
+
+def test_further_repeats_are_not_rented_once_the_verdict_stands(world: World) -> None:
+    """After two repeats of four it is clear: the other eight runs cost nothing, hold nothing and fail nothing."""
+    world.trainer.epoch_s = _far_apart(world)
+    runs = world.drive(world.admit("v3-8,t4", **SWEEP))
+    assert _states(world, runs) == {
+        1: {RunState.SUCCEEDED},
+        2: {RunState.SUCCEEDED},
+        3: {RunState.NOT_NEEDED},
+        4: {RunState.NOT_NEEDED},
+    }
+    assert (world.tpu.calls("create"), world.gpu.calls("create")) == (4, 4)
+    assert {(run.exit_code, run.error, run.stage) for run in runs} == {(0, None, Stage.DONE)}
+    left_out = [run for run in runs if run.state is RunState.NOT_NEEDED]
+    assert {attempt.settled_usd for run in left_out for attempt in world.ledger.attempts(run.id)} == {0}
+    assert "not needed: every verdict stands after 2 repeats" in world.ledger.events(left_out[-1].id)[0].message
+    _assert_nothing_held(world)
+    spared = spared_usd(world.ledger, runs)
+    assert spared == pytest.approx(world.ledger.settled_usd(), rel=Decimal("0.05")), "as many again, at the same cost"
+
+
+def test_everything_is_run_without_a_verdict_or_when_asked_for(world: World) -> None:
+    """Runs that do not differ, and a user who wants them all, get all their repeats."""
+    world.trainer.epoch_s = _alike
+    undecided = world.drive(world.admit("v3-8,t4", repeats=3))
+    world.trainer.epoch_s = _far_apart(world)
+    asked = world.drive(world.admit("v3-8,t4", repeats=3, early_stop=False))
+    assert {run.state for run in (*undecided, *asked)} == {RunState.SUCCEEDED}
+    alone, few = world.plan("t4", repeats=3).runs, world.plan("v3-8,t4", repeats=2).runs
+    assert [{run.looks for run in runs} for runs in (undecided, asked, alone, few)] == [{2}, {1}, {1}, {1}]
+
+
+def test_verdict_is_looked_at_when_its_round_is_over_and_anew_by_whoever_goes_on(world: World) -> None:
+    """Nothing is remembered: another process finds the same from ledger and records; a single open run says no."""
+    world.trainer.epoch_s = _far_apart(world)
+    runs = world.admit("v3-8,t4", repeats=3)
+    third = next(run for run in runs if run.spec.repeat == 3)
+    *done, last = [run for run in runs if run.spec.repeat < 3]
+    world.drive(done)
+    assert Verdicts(world.ledger).must_wait(third, [last, third])
+    assert not Verdicts(world.ledger).must_wait(third, [third]), "it waits for nothing that nobody drives"
+    assert Verdicts(world.ledger).stood_before(third) is None
+    world.drive([last])
+    assert Verdicts(world.ledger).stood_before(third) == 2
+    Path(world.ledger.run(last.id).record or "").write_text("{}")
+    assert Verdicts(world.ledger).stood_before(third) is None, "a damaged record decides nothing"
+
+
+def test_crash_between_the_verdict_and_the_release_is_finished(world: World) -> None:
+    """The run stays not needed, and what it held is given back by whoever comes next."""
+    world.trainer.epoch_s = _far_apart(world)
+    runs = world.admit("v3-8,t4", repeats=3)
+    world.drive([run for run in runs if run.spec.repeat < 3])
+    [one, other] = [run for run in runs if run.spec.repeat == 3]
+    world.ledger.update_run(one.id, state=RunState.NOT_NEEDED, stage=Stage.TEARDOWN)  # and then kill -9
+    assert world.ledger.attempt(one.id, 1).state is AttemptState.RESERVED
+    again, _ = recover(world.services, world.progress.append, world.stop)
+    assert {run.id: run.state for run in again} == {one.id: RunState.NOT_NEEDED, other.id: RunState.NOT_NEEDED}
+    _assert_nothing_held(world)
+
+
+def _watched(world: World, cap: Decimal) -> Callable[[Progress], None]:
+    """Looks at every step of every run that spent + reserved is within the cap."""
+
+    def look(progress: Progress) -> None:
+        world.progress.append(progress)
+        assert world.ledger.committed_usd() <= cap
+
+    return look
+
+
+def test_run_by_run_goes_on_with_what_earlier_runs_give_back(world: World) -> None:
+    """Six runs of which the credit bears the worst case of one at a time: all are run, and the cap holds throughout."""
+    one = world.plan("t4").worst_case_usd
+    cap = one * Decimal("1.5")
+    world.ledger.set_credit(Credit(amount_usd=cap, stated_at=world.clock.now()))
+    with pytest.raises(OverCap) as refused:
+        world.plan("t4", repeats=6)
+    assert "--run-by-run" in refused.value.hint
+    plan = world.plan("t4", repeats=6, run_by_run=True)
+    assert (plan.admitted, plan.held_usd >= one, plan.worst_case_usd > cap) == ((), True, True)
+    runs = world.admit("t4", repeats=6, run_by_run=True)
+    assert world.ledger.committed_usd() == 0
+    ended = drive_all(world.services, runs, _watched(world, cap), world.stop)
+    assert {run.state for run in ended} == {RunState.SUCCEEDED}
+    _assert_nothing_held(world)
+
+
+def test_runs_side_by_side_wait_for_what_the_others_hold(world: World) -> None:
+    """Four places and money for two: none is refused for want of it, as each gives back what it held."""
+    one = world.plan("t4").worst_case_usd
+    cap = one * Decimal("2.5")
+    world.ledger.set_credit(Credit(amount_usd=cap, stated_at=world.clock.now()))
+    world.parallel_runs = 4
+    world.gpu.quotas = dict.fromkeys(world.plan("t4").runs[0].spec.zones, 0)
+    ended = drive_all(world.services, world.admit("t4", repeats=8, run_by_run=True), _watched(world, cap), world.stop)
+    assert [run.error_code for run in ended] == ["QuotaExceeded"] * 8
+    _assert_nothing_held(world)
+
+
+def test_run_that_does_not_fit_any_more_is_refused_and_said(world: World) -> None:
+    """Money that somebody else took meanwhile: exit code 3, nothing rented, and the others have run."""
+    one = world.plan("t4").worst_case_usd
+    world.ledger.set_credit(Credit(amount_usd=one * 2, stated_at=world.clock.now()))
+    runs = world.admit("t4", repeats=3, run_by_run=True)
+    world.drive(runs[:1])
+    world.admit("t4", max_hours=Decimal("1.4"))  # held by another launch, for good
+    ended = world.drive(runs)
+    assert [(run.state, run.error_code, run.exit_code, run.stage) for run in ended] == [
+        (RunState.SUCCEEDED, None, 0, Stage.DONE),
+        *[(RunState.FAILED, "OverCap", 3, Stage.DONE)] * 2,
+    ]
+    assert [len(world.ledger.attempts(run.id)) for run in ended] == [1, 0, 0]
+
+
+def test_learning_rate_that_is_no_number_is_refused_before_anything_is_held(world: World) -> None:
+    """The trainer would refuse it, on a machine that is rented already; a file can say `nan` as well as a flag."""
+    with pytest.raises(UsageError, match="--learning-rate: nan"):
+        world.plan("t4", learning_rate=float("nan"))
+
+
+def test_run_that_has_not_begun_cannot_be_extended(world: World) -> None:
+    """It holds nothing yet: what an extension held would be taken for its first attempt."""
+    [run, *_] = world.admit("t4", repeats=2, run_by_run=True, checkpoint_every="1")
+    with pytest.raises(UsageError, match="has not begun"):
+        check_extendable(run, world.ledger.granted(run.id))
+    with pytest.raises(UsageError, match="is not needed: the verdict stands"):
+        check_extendable(replace(run, attempt=1, state=RunState.NOT_NEEDED, stage=Stage.DONE), None)
+
+
+def test_round_of_which_no_run_left_a_record_decides_nothing(world: World) -> None:
+    """All of them fail before they train: there is nothing to compare, and nothing to stumble over."""
+    runs = world.admit("v3-8,t4", repeats=3)
+    for run in runs:
+        if run.spec.repeat < 3:
+            world.ledger.update_run(run.id, state=RunState.FAILED, stage=Stage.DONE)
+    assert Verdicts(world.ledger).stood_before(runs[-1]) is None
+
+
+def test_machine_of_the_users_is_paired_with_spot_vms(world: World) -> None:
+    """It is no spot VM itself; the verdict is looked for all the same."""
+    runs = world.admit("host:me@box,t4", repeats=3, provisioning=Provisioning.SPOT)
+    assert [run.spec.provisioning for run in runs[:2]] == [Provisioning.ON_DEMAND, Provisioning.SPOT]
+    for run in runs:
+        if run.spec.repeat < 3:
+            rented = run.spec.provisioning is Provisioning.SPOT
+            steady_s = (1.0 if rented else 3.0) + run.spec.repeat / 100
+            kind = "gpu" if rented else "cpu"
+            made = make_record(run.id, kind=kind, count=1, epoch_s=(9.0, *[steady_s] * 3), seed=run.spec.seed)
+            path = write_record(world.home / run.id / "record.json", made)
+            world.ledger.update_run(run.id, state=RunState.SUCCEEDED, stage=Stage.DONE, record=str(path))
+    assert Verdicts(world.ledger).stood_before(runs[-1]) == 2
+
+
+def test_stopped_sweep_rents_nothing_more(world: World) -> None:
+    """Runs that hold nothing yet end as stopped, with the exit code of an interrupted command."""
+    runs = world.admit("v3-8,t4", repeats=3, run_by_run=True)
+    world.stop.set()
+    ended = world.drive(runs)
+    assert {(run.state, run.exit_code, run.stage) for run in ended} == {(RunState.STOPPED, 130, Stage.DONE)}
+    assert (world.ledger.attempts(), world.alive) == ([], 0)

@@ -1,0 +1,111 @@
+"""Which samples does a run train on, where do they come from, and where are they kept?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from trainer.config import Config
+from trainer.data.cache_policy import CacheName, choose_cache
+from trainer.data.manifest import MANIFEST_NAME, DatasetManifest
+from trainer.data.prepare import prepare_dataset
+from trainer.data.read import open_split, read_manifest
+from trainer.data.source import Dataset, count_of
+from trainer.errors import ConfigError
+from trainer.output import is_remote
+from trainer.record.record import Data
+from trainer.workloads.plugins import own_input
+
+
+@dataclass(frozen=True)
+class Found:
+    """A data set that has been found but not read: its shape is known, and `open` reads it."""
+
+    image_shape: tuple[int, ...]
+    classes: int
+    open: Callable[[], Dataset]
+    cache: CacheName
+
+
+def find_dataset(config: Config, scratch: Path, ram_bytes: int) -> Found:
+    """Find what the run trains on, preparing the sample or a folder into `scratch`. Raises ConfigError, DataError."""
+    own = own_input(config.workload)
+    if own is not None:
+        dataset: Dataset = own(config)
+        _check_counts(config, "the workload's own input", count_of(dataset.train))
+        cache: CacheName = "device" if hasattr(dataset.train, "images") else "none"
+        return Found(dataset.image_shape, dataset.classes, lambda: dataset, cache)
+    manifest, directory, location = _locate(config, scratch)
+    _check_counts(config, manifest.name, manifest.splits.train.samples)
+    if manifest.image_size != (config.image_size or manifest.image_size):
+        problem = f"{manifest.name} has images of {manifest.image_size} pixels already; leave the flag out"
+        raise ConfigError("--image_size", config.image_size, problem)
+    cache = choose_cache(config.cache, _decoded_bytes(config, manifest), ram_bytes)
+
+    def opened() -> Dataset:
+        limit = config.train_samples
+        train: Any = open_split(manifest, "train", directory, cache, limit=limit, scratch=scratch)
+        test: Any = open_split(manifest, "test", directory, cache, scratch=scratch)
+        if limit is not None and cache == "device":
+            train = train.first(limit)
+        description = Data(
+            name=manifest.name,
+            source=manifest.source,
+            note=manifest.source_note,
+            location=location,
+            bytes_read=train.bytes_read + test.bytes_read,
+            fingerprint=manifest.fingerprint,
+        )
+        return Dataset(train, test, manifest.image_shape, manifest.classes, description)
+
+    return Found(manifest.image_shape, manifest.classes, opened, cache)
+
+
+def _decoded_bytes(config: Config, manifest: DatasetManifest) -> int:
+    samples = (config.train_samples or manifest.splits.train.samples) + manifest.splits.test.samples
+    return samples * math.prod(manifest.image_shape)
+
+
+def _locate(config: Config, scratch: Path) -> tuple[DatasetManifest, str, Literal["gs", "disk", "package"]]:
+    """Return the prepared data set that `--data_dir` means, its folder and where that is."""
+    directory, kind, options = config.data_dir, config.spec.data_kind, config.spec.prepare
+    options = replace(options, image_size=config.image_size or options.image_size)
+    if config.download:
+        directory = _downloaded(config, scratch)
+    if directory is None:
+        prepared = prepare_dataset(None, kind, scratch / "data", None, options)
+        return prepared.manifest, str(prepared.directory), "package"
+    if is_remote(directory):
+        return read_manifest(directory), directory, "gs"
+    if (Path(directory) / MANIFEST_NAME).is_file():
+        return read_manifest(directory), directory, "disk"
+    prepared = prepare_dataset(Path(directory), kind, scratch / "data", None, options)
+    return prepared.manifest, str(prepared.directory), "disk"
+
+
+def _downloaded(config: Config, scratch: Path) -> str:
+    """Fetch the official source into `--data_dir`, unless something lies there already."""
+    directory = config.data_dir or str(scratch / "download")
+    if is_remote(directory):
+        problem = "--download writes to a folder of this machine; `orchestrate data` uploads a data set to a bucket"
+        raise ConfigError("--data_dir", directory, problem)
+    folder = Path(directory)
+    if not folder.is_dir() or not any(folder.iterdir()):
+        from trainer.data.download import download
+
+        folder.mkdir(parents=True, exist_ok=True)
+        download(config.spec.data_kind, folder)
+    return directory
+
+
+def _check_counts(config: Config, name: str, there: int) -> None:
+    """Refuse a data set that cannot give what was asked. Raises ConfigError."""
+    wanted = config.train_samples
+    if wanted is not None and wanted > there:
+        raise ConfigError("--train_samples", wanted, f"the data set {name} has {there}; ask for fewer")
+    if config.global_batch > (wanted or there):
+        problem = f"is larger than the {wanted or there} training samples; use a smaller batch or more samples"
+        raise ConfigError("--batch_size", config.global_batch, problem)

@@ -1,0 +1,100 @@
+"""What does the loop need of its input? Samples in memory, or batches that stream past; nothing about where from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainer.record.record import Data
+
+
+class SamplesLike(Protocol):
+    """A split in host memory. images: uint8 [samples, *shape]; labels: int32 [samples]."""
+
+    @property
+    def images(self) -> NDArray[np.uint8]:
+        """All images."""
+
+    @property
+    def labels(self) -> NDArray[np.int32]:
+        """All labels."""
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes that were read to get them."""
+
+
+class BatchLike(Protocol):
+    """images: uint8 [batch, *shape]; labels: int32 [batch]."""
+
+    @property
+    def images(self) -> NDArray[np.uint8]:
+        """Its images."""
+
+    @property
+    def labels(self) -> NDArray[np.int32]:
+        """Its labels."""
+
+
+class BatchSource(Protocol):
+    """A split that is read batch by batch, as often as asked."""
+
+    @property
+    def count(self) -> int:
+        """Samples of the split."""
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes read so far."""
+
+    def batches(
+        self,
+        batch_size: int,
+        *,
+        seed: int,
+        epoch: int,
+        start_step: int = 0,
+        shuffle: bool = True,
+        drop_remainder: bool = True,
+        worker_index: int = 0,
+        workers: int = 1,
+    ) -> AbstractContextManager[Iterator[Any]]:
+        """Open an epoch from step `start_step` on; leaving the context ends whatever reads ahead.
+
+        With `workers` > 1 each global batch comes as this worker's contiguous share alone.
+        """
+
+    def close(self) -> None:
+        """Let go of files, threads and caches."""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """What a run trains and tests on. Each of `train` and `test` is a SamplesLike or a BatchSource."""
+
+    train: Any
+    test: Any
+    image_shape: tuple[int, ...]
+    classes: int
+    description: Data
+
+    def close(self) -> None:
+        """Close the parts that stream."""
+        for part in (self.train, self.test):
+            if not is_resident(part):
+                part.close()
+
+
+def is_resident(part: Any) -> bool:
+    """True for samples in memory, which are placed on the devices whole."""
+    return hasattr(part, "images")
+
+
+def count_of(part: Any) -> int:
+    """Return how many samples a part has."""
+    return len(part.labels) if is_resident(part) else int(part.count)

@@ -1,0 +1,1 @@
+"""The frameworks that train; one folder each."""

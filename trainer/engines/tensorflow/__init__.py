@@ -1,0 +1,1 @@
+"""Training with TensorFlow: compiled functions under a tf.distribute strategy."""

@@ -1,0 +1,103 @@
+"""What is trained? A Keras model and its optimizer under a strategy, in one precision, and the loss that fits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from trainer.engines.tensorflow.strategy import Devices
+from trainer.record.schema import Precision
+from trainer.workloads import Workload
+
+_POLICIES: dict[Precision, str] = {
+    "float32": "float32",
+    "bfloat16": "mixed_bfloat16",
+    "float16": "mixed_float16",
+}
+_OPTIMIZERS = {"adam": keras.optimizers.Adam, "sgd": keras.optimizers.SGD}
+
+
+class Model:
+    """The model and its optimizer. Variables are float32 in every precision; float16 scales the loss as it goes."""
+
+    def __init__(
+        self,
+        devices: Devices,
+        workload: Workload,
+        image_shape: tuple[int, ...],
+        classes: int,
+        *,
+        learning_rate: float,
+        seed: int,
+        precision: Precision = "float32",
+    ) -> None:
+        keras.utils.set_random_seed(seed)
+        keras.mixed_precision.set_dtype_policy(_POLICIES[precision])
+        with devices.strategy.scope():
+            self.network = workload.build_model(image_shape, classes)
+            optimizer = _OPTIMIZERS[workload.optimizer](learning_rate)
+            self.optimizer = keras.optimizers.LossScaleOptimizer(optimizer) if precision == "float16" else optimizer
+            self.optimizer.build(self.network.trainable_variables)
+        self._from_logits = workload.outputs == "logits"
+
+    def predict(self, images: Any, training: bool = False) -> Any:
+        """Return float32 outputs [batch, classes] for images [batch, *shape] in 0..255, any dtype."""
+        return tf.cast(self.network(tf.cast(images, tf.float32) / 255.0, training=training), tf.float32)
+
+    def losses(self, labels: Any, outputs: Any) -> Any:
+        """Return the cross-entropy of each sample, float32 [batch]."""
+        return keras.losses.sparse_categorical_crossentropy(labels, outputs, from_logits=self._from_logits)
+
+    def train_on(self, images: Any, labels: Any, global_batch: int) -> Any:
+        """Train one step on this replica's share of a global batch and return its share of the mean loss."""
+        variables = self.network.trainable_variables
+        with tf.GradientTape() as tape:
+            losses = self.losses(labels, self.predict(images, training=True))
+            # The mean over the global batch: replicas add their gradients, so the result is the same for any number.
+            loss = tf.reduce_sum(losses) / global_batch
+            scaled = self.optimizer.scale_loss(loss)
+        self.optimizer.apply(tape.gradient(scaled, variables), variables)
+        return loss
+
+    def score(self, images: Any, labels: Any, weights: Any) -> Any:
+        """Return the weighted sums of the losses and of the correct predictions, float32 [2]."""
+        outputs = self.predict(images)
+        correct = tf.cast(tf.argmax(outputs, axis=1, output_type=tf.int32) == labels, tf.float32)
+        return tf.stack([tf.reduce_sum(self.losses(labels, outputs) * weights), tf.reduce_sum(correct * weights)])
+
+    def last_weights(self) -> Any:
+        """Return a number that is known only when the last update of the weights is done."""
+        return tf.reduce_sum(self.network.trainable_variables[-1].value)
+
+    def snapshot(self) -> list[NDArray[Any]]:
+        """Return the value of every variable of model and optimizer, random state included."""
+        return [np.asarray(variable.numpy()) for variable in self._variables()]
+
+    def restore(self, values: list[NDArray[Any]]) -> None:
+        """Set every variable to what `snapshot` returned. Raises ValueError when they are of another model."""
+        variables = self._variables()
+        if [value.shape for value in values] != [tuple(variable.shape) for variable in variables]:
+            raise ValueError("the checkpoint's variables are not those of this model")
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)
+
+    @property
+    def parameter_bytes(self) -> int:
+        """Bytes of the model's variables."""
+        return _bytes_of(self.network.variables)
+
+    @property
+    def optimizer_bytes(self) -> int:
+        """Bytes of the optimizer's variables."""
+        return _bytes_of(self.optimizer.variables)
+
+    def _variables(self) -> list[Any]:
+        return [*self.network.variables, *self.optimizer.variables]
+
+
+def _bytes_of(variables: list[Any]) -> int:
+    return sum(int(np.prod(variable.shape)) * int(tf.as_dtype(variable.dtype).size) for variable in variables)

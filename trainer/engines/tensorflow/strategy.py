@@ -1,0 +1,211 @@
+"""Which devices train, under which tf.distribute strategy? The one asked for, or an error: never a silent CPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from trainer.config import Config
+from trainer.environment import StandIn, WorkerRole
+from trainer.errors import DeviceMissing, first_line
+from trainer.record.record import Device
+from trainer.workloads import Workload
+
+
+@dataclass(frozen=True)
+class Devices:
+    """An open strategy. `local_devices` holds one TensorFlow device name for each replica of this process."""
+
+    strategy: Any  # tf.distribute.Strategy; TensorFlow ships no types
+    local_devices: tuple[str, ...]
+    description: Device
+
+    @property
+    def replicas(self) -> int:
+        """Replicas of all workers together."""
+        return self.description.replicas
+
+    @property
+    def is_tpu(self) -> bool:
+        """True on a real TPU."""
+        return self.description.kind == "tpu"
+
+    def place(self, array: NDArray[Any]) -> Any:
+        """Return `array` copied to the memory of every replica, to be passed to `strategy.run`; waits for it.
+
+        Integers become float32 on GPU and TPU: TensorFlow keeps int32 of a GPU in host memory and does not gather
+        uint8 on every one, while float32 is handled everywhere.
+        """
+        if self.is_tpu:
+            # Only variables stay in a TPU's memory between calls; tensors would travel there each time.
+            with self.strategy.scope():
+                return tf.Variable(tf.cast(array, tf.float32), trainable=False)
+        resident = tf.float32 if self.description.kind == "gpu" else array.dtype
+
+        def on_device(context: Any) -> Any:
+            with tf.device(self.local_devices[context.replica_id_in_sync_group % len(self.local_devices)]):
+                return tf.cast(tf.identity(array), resident)
+
+        placed = self.strategy.experimental_distribute_values_from_function(on_device)
+        for local in self.strategy.experimental_local_results(placed):
+            local[:1].numpy()
+        return placed
+
+    @property
+    def copies_in_graph(self) -> int:
+        """How often `strategy.run` writes a step into a traced graph; a TPU replicates it later."""
+        return 1 if self.is_tpu else len(self.local_devices)
+
+    def place_batch(self, per_replica: int, *arrays: NDArray[Any]) -> tuple[Any, ...]:
+        """Return this process's share of a batch, split over its replicas in order, to be passed to `strategy.run`."""
+
+        def placed(array: NDArray[Any]) -> Any:
+            def on_device(context: Any) -> Any:
+                number = context.replica_id_in_sync_group % len(self.local_devices)
+                # A TPU takes its input from host memory when it is called.
+                with tf.device("CPU:0" if self.is_tpu else self.local_devices[number]):
+                    return tf.identity(array[number * per_replica : (number + 1) * per_replica])
+
+            return self.strategy.experimental_distribute_values_from_function(on_device)
+
+        return tuple(placed(array) for array in arrays)
+
+    def per_replica_sum(self, shape: tuple[int, ...]) -> Any:
+        """Return a float32 variable that each replica adds to, and that reads as the sum over all of them."""
+        return tf.Variable(
+            tf.zeros(shape),
+            trainable=False,
+            synchronization=tf.VariableSynchronization.ON_READ,
+            aggregation=tf.VariableAggregation.SUM,
+        )
+
+    def bytes_of(self, placed: Any) -> int:
+        """Return the bytes that what `place` returned takes on one device."""
+        local = self.strategy.experimental_local_results(placed)[0]
+        return int(local.shape.num_elements()) * int(local.dtype.size)
+
+    def compute_capability(self) -> tuple[int, int] | None:
+        """Return the version of the first GPU's architecture, None when there is none or it does not tell."""
+        gpus = tf.config.list_physical_devices("GPU") if self.description.kind == "gpu" else []
+        if not gpus:
+            return None
+        found = tf.config.experimental.get_device_details(gpus[0]).get("compute_capability")
+        return (int(found[0]), int(found[1])) if found else None
+
+
+def open_devices(config: Config, stand_in: StandIn | None, role: WorkerRole) -> Devices:
+    """Open the strategy that `config` asks for.
+
+    Raises DeviceMissing, which says what was found, when the device asked for is not here.
+    """
+    if stand_in is not None:
+        return _open_stand_in(config, stand_in, role)
+    if config.strategy == "tpu":
+        return _open_tpu(config.tpu)
+    gpus = _visible_gpus(config)
+    names = tuple(f"GPU:{number}" for number in range(len(gpus))) or ("CPU:0",)
+    kind = "gpu" if gpus else "cpu"
+    return _open_local(config, role, kind, names, _gpu_names(gpus) or names)
+
+
+def chooses_xla(devices: Devices, workload: Workload) -> tuple[bool, str]:
+    """Return whether our functions are compiled by XLA, and why."""
+    if devices.is_tpu:
+        return True, "a TPU always compiles with XLA"
+    if devices.replicas > 1:
+        return False, "off: XLA cannot compile the sum of gradients over several CPU or GPU replicas"
+    if devices.description.kind == "gpu":
+        return False, "off: on one GPU TensorFlow's own kernels are used"
+    if workload.xla_on_cpu:
+        return True, "on: measured faster for this workload on a CPU"
+    return False, "off: XLA's CPU convolutions were measured 14 times slower"
+
+
+def device_peak_bytes(devices: Devices) -> tuple[int | None, str]:
+    """Return the peak of the first device's allocator in bytes, or None and why it is not known."""
+    if devices.description.kind != "gpu":
+        return None, f"TensorFlow counts device memory on GPUs only, not on {devices.description.kind}"
+    return int(tf.config.experimental.get_memory_info(devices.local_devices[0])["peak"]), ""
+
+
+def found_devices() -> str:
+    """Return what TensorFlow finds here, as "TensorFlow found CPU x1, GPU x2"."""
+    kinds = [device.device_type for device in tf.config.list_physical_devices()]
+    return "TensorFlow found only " + ", ".join(f"{kind} x{kinds.count(kind)}" for kind in sorted(set(kinds)))
+
+
+def _visible_gpus(config: Config) -> list[Any]:
+    """Return the GPUs to use, having refused what asks for one where there is none."""
+    gpus: list[Any] = tf.config.list_physical_devices("GPU")
+    if config.device == "cpu":
+        tf.config.set_visible_devices([], "GPU")
+        return []
+    asked_by = {"mirrored": "--strategy mirrored", "multiworker": "--strategy multiworker"}.get(config.strategy)
+    if config.device == "gpu":
+        asked_by = "--device gpu"
+    if asked_by and not gpus:
+        fix = "check the GPU driver with nvidia-smi and that TensorFlow is built for GPUs"
+        if config.strategy != "mirrored":
+            fix += ", or ask for --device cpu"
+        raise DeviceMissing(f"{asked_by} needs a GPU", found_devices(), fix)
+    return gpus
+
+
+def _gpu_names(gpus: list[Any]) -> tuple[str, ...]:
+    details = (tf.config.experimental.get_device_details(gpu) for gpu in gpus)
+    return tuple(f"GPU:{number} {detail.get('device_name', '')}".strip() for number, detail in enumerate(details))
+
+
+def _open_local(
+    config: Config,
+    role: WorkerRole,
+    kind: str,
+    devices: tuple[str, ...],
+    names: tuple[str, ...],
+    simulated: bool = False,
+) -> Devices:
+    """Open a strategy of this host over `devices`; only mirrored uses more than the first of them."""
+    if config.strategy == "multiworker":
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        used = devices if kind == "gpu" else devices[:1]
+    elif config.strategy in ("mirrored", "tpu"):
+        strategy, used = tf.distribute.MirroredStrategy(devices), devices
+    elif config.strategy == "one-device":
+        strategy, used = tf.distribute.OneDeviceStrategy(devices[0]), devices[:1]
+    else:
+        strategy, used = tf.distribute.get_strategy(), devices[:1]
+    replicas = int(strategy.num_replicas_in_sync)
+    description = Device(
+        kind=kind, count=replicas, names=names[: len(used)], replicas=replicas, workers=role.count, simulated=simulated
+    )
+    return Devices(strategy, used, description)
+
+
+def _open_stand_in(config: Config, stand_in: StandIn, role: WorkerRole) -> Devices:
+    tf.config.set_visible_devices([], "GPU")
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * stand_in.devices)
+    names = tuple(f"CPU:{number}" for number in range(stand_in.devices))
+    return _open_local(config, role, stand_in.kind, names, names, simulated=True)
+
+
+def _open_tpu(tpu: str) -> Devices:
+    """Connect to and initialise the TPU called `tpu`, or the one in this machine when it is "local"."""
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=tpu)
+        if tpu != "local":
+            tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+        strategy = tf.distribute.TPUStrategy(resolver)
+    except (tf.errors.OpError, RuntimeError, ValueError, ImportError, OSError) as error:
+        fix = "run on a TPU VM with tensorflow-tpu, or choose another --strategy"
+        found = f"{found_devices()} ({first_line(error)})"
+        raise DeviceMissing(f"--strategy tpu needs a TPU (--tpu {tpu})", found, fix) from error
+    names = tuple(device.name for device in tf.config.list_logical_devices("TPU"))
+    replicas = int(strategy.num_replicas_in_sync)
+    hosts = int(strategy.extended.num_hosts)
+    description = Device(kind="tpu", count=replicas, names=names, replicas=replicas, workers=hosts, simulated=False)
+    return Devices(strategy, names, description)

@@ -1,0 +1,1 @@
+"""The training loop and where every second of it went."""

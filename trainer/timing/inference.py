@@ -1,0 +1,95 @@
+"""How fast does the trained model answer? Latency at several batches, throughput at the training batch; warmed up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from trainer import signals
+from trainer.data.source import SamplesLike, is_resident
+from trainer.engines.tensorflow.model import Model
+from trainer.engines.tensorflow.strategy import Devices
+from trainer.record.record import CompiledFunction, Inference, Latency
+from trainer.timing.loop import compiled
+from trainer.timing.percentiles import percentile
+
+LATENCY_BATCHES = (1, 8, 32, 128)
+_LATENCY_CALLS = 200
+_THROUGHPUT_CALLS = 20
+_BUDGET_S = 2.0  # for each measurement; slow devices make fewer calls, and n says how many
+
+
+class Predictor:
+    """The compiled prediction, every replica predicting the same images."""
+
+    def __init__(self, devices: Devices, model: Model, xla: bool) -> None:
+        self._strategy, self._model = devices.strategy, model
+        self._infer = tf.function(self._graph, jit_compile=xla and not devices.is_tpu)
+
+    def infer(self, images: NDArray[np.uint8]) -> int:
+        """Predict uint8 images [batch, ...] on every replica and return how many results the host then has."""
+        results = self._strategy.experimental_local_results(self._infer(tf.constant(images)))
+        return sum(len(result.numpy()) for result in results)
+
+    def _graph(self, images: Any) -> Any:
+        return self._strategy.run(self._model.predict, args=(images,))
+
+
+def some_images(test: Any, count: int) -> NDArray[np.uint8]:
+    """Return `count` test images in host memory, repeating those there are."""
+    images = test.images if is_resident(test) else _first_batch(test, min(count, test.count)).images
+    return images[np.arange(count) % len(images)]
+
+
+def _first_batch(source: Any, size: int) -> SamplesLike:
+    with source.batches(size, seed=0, epoch=0, shuffle=False, drop_remainder=False) as batches:
+        first: SamplesLike = next(iter(batches))
+        return first
+
+
+def measure_inference(
+    predictor: Predictor, test: Any, per_replica_batch: int
+) -> tuple[Inference, list[CompiledFunction]]:
+    """Measure on uint8 test images; return it with what compiling each shape took."""
+    functions: list[CompiledFunction] = []
+    durations_s: dict[int, list[float]] = {}
+    for batch in dict.fromkeys((*LATENCY_BATCHES, per_replica_batch)):
+        signals.stop_if_requested()
+        call = partial(predictor.infer, some_images(test, batch))
+        functions.append(compiled(f"infer@{batch}", call))
+        call()
+        durations_s[batch] = _timed_calls(call, _LATENCY_CALLS if batch in LATENCY_BATCHES else _THROUGHPUT_CALLS)
+    throughput_s = durations_s[per_replica_batch][:_THROUGHPUT_CALLS]
+    results = predictor.infer(some_images(test, per_replica_batch))
+    latencies = tuple(_latency(batch, durations_s[batch]) for batch in LATENCY_BATCHES)
+    return Inference(
+        latency_p50_s=latencies[0].p50_s,
+        latency_p99_s=latencies[0].p99_s,
+        latency_n=latencies[0].n,
+        latencies=latencies,
+        throughput_batch_size=results,
+        throughput_samples_per_s=len(throughput_s) * results / sum(throughput_s),
+        throughput_n=len(throughput_s),
+    ), functions
+
+
+def _latency(batch: int, durations_s: list[float]) -> Latency:
+    return Latency(
+        batch=batch, p50_s=percentile(durations_s, 0.50), p99_s=percentile(durations_s, 0.99), n=len(durations_s)
+    )
+
+
+def _timed_calls(call: Callable[[], object], calls: int) -> list[float]:
+    """Return the seconds of each call, at least one."""
+    durations_s: list[float] = []
+    while not durations_s or (len(durations_s) < calls and sum(durations_s) < _BUDGET_S):
+        start_s = time.perf_counter()
+        call()
+        durations_s.append(time.perf_counter() - start_s)
+    return durations_s

@@ -1,0 +1,298 @@
+"""How is a model trained and every second of it accounted for? Warm up, then epochs of timed blocks."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from trainer import signals
+from trainer.config import Config
+from trainer.engines.tensorflow.checkpoint import Checkpoints, Position
+from trainer.engines.tensorflow.model import Model
+from trainer.engines.tensorflow.resident import Evaluation, Testing, TrainBlock, Training
+from trainer.errors import Interrupted, TrainingFailed
+from trainer.log import Instant, log, now
+from trainer.machine import cpu_steal_s, cpu_wait_s
+from trainer.record.autosave import Flusher
+from trainer.record.progress import ProgressReporter
+from trainer.record.record import CompiledFunction, Epoch, reason_unless
+from trainer.record.recorder import Block, Recorder
+
+_BLOCK_AT_MOST_S = 5.0  # so that a signal is answered, and progress seen, also where steps are slow
+_LAST_CHECKPOINT_AT_MOST_S = 10.0  # of the 20 s that the VM's runner waits after SIGTERM
+
+
+def steps_per_call(config: Config, steps: int, step_s: float) -> int:
+    """Return how many steps make a block: as asked, or a tenth of an epoch, or what a few seconds allow."""
+    size = config.steps_per_call or min(math.ceil(steps / 10), max(1, int(_BLOCK_AT_MOST_S / max(step_s, 1e-9))))
+    every = config.checkpoint_every
+    if every is not None and every.unit == "steps":
+        size = min(size, every.count)
+    return min(size, steps)
+
+
+def warm_up(training: Training, testing: Testing, model: Model, recorder: Recorder) -> None:
+    """Compile training and evaluation and take their time; weights, optimizer and random state stay as they were."""
+    with recorder.accounts.spend("warm_up"):
+        before = model.snapshot()
+        recorder.functions.append(compiled("train", training.warm_up_step()))
+        signals.stop_if_requested()
+        recorder.functions.append(compiled("evaluate", testing.warm_up_step()))
+        model.restore(before)
+
+
+def compiled(name: str, call: Callable[[], object]) -> CompiledFunction:
+    """Call twice: the first call traces and compiles, and both do the same work."""
+    durations_s = []
+    for _ in range(2):
+        start_s = time.perf_counter()
+        call()
+        durations_s.append(time.perf_counter() - start_s)
+    first_s, second_s = durations_s
+    return CompiledFunction(
+        name=name, first_call_s=first_s, second_call_s=second_s, compile_s=max(0.0, first_s - second_s)
+    )
+
+
+@dataclass(frozen=True)
+class _Trained:
+    """The training part of an epoch: between the two moments the device did `steps` steps, and nothing else."""
+
+    number: int
+    start_step: int
+    started: Instant
+    ended: Instant
+    input_wait_s: float
+    teardown_s: float
+    cpu_s: float
+    cpu_wait_s: float | None
+    cpu_steal_s: float | None
+    checkpoint_s: float
+    bytes_read: int
+    steps: int
+    loss: float
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds from start to end, without checkpoints in between."""
+        return self.ended.seconds_since(self.started) - self.checkpoint_s
+
+
+@dataclass
+class EpochLoop:
+    """Trains and evaluates epoch after epoch, recording each; `position` is always where a resumed run would go on."""
+
+    training: Training
+    testing: Testing
+    model: Model
+    config: Config
+    recorder: Recorder
+    progress: ProgressReporter
+    flusher: Flusher
+    checkpoints: Checkpoints
+    position: Position
+
+    def run(self) -> None:
+        """Train what is left of `config.train_epochs` epochs.
+
+        Raises TrainingFailed when the loss diverges, OutputFailed when a checkpoint cannot be written. When a signal
+        ends it and checkpoints are on, one is written first, if that does not last too long.
+        """
+        self.recorder.training_starts()
+        try:
+            while self.position.epoch <= self.config.train_epochs:
+                self._one_epoch()
+        except Interrupted:
+            if self.config.checkpoint_every is not None:
+                self._last_checkpoint()
+            raise
+
+    def _one_epoch(self) -> None:
+        number, title = self.position.epoch, f"epoch {self.position.epoch}/{self.config.train_epochs}"
+        with self._bookkeeping():
+            self.progress.phase("training", epoch=number, step=self.position.step)
+        trained = self.train_epoch(number, title)
+        with self._bookkeeping():
+            self.progress.phase("evaluating", step=self.training.steps, loss=trained.loss)
+        epoch = self._evaluate(trained)
+        self.recorder.epochs.append(epoch)
+        self.position = Position(number + 1)
+        if self._is_due_after(number):
+            checkpoint_s = epoch.checkpoint_s + self._checkpoint()
+            self.recorder.epochs[-1] = epoch = epoch.model_copy(update={"checkpoint_s": checkpoint_s})
+        with self._bookkeeping():
+            results = f"test_accuracy {epoch.test_accuracy:.4f} test_loss {epoch.test_loss:.4f}"
+            log(f"{title} evaluated {results} eval_s {epoch.eval_s:.4f}")
+            log(f"{title} end loss {epoch.loss:.4f} {results} epoch_s {epoch.wall_s:.4f} eval_s {epoch.eval_s:.4f}")
+            self.progress.phase("evaluating", accuracy=epoch.test_accuracy)
+            self.flusher.wake()
+
+    def _bookkeeping(self) -> AbstractContextManager[None]:
+        return self.recorder.accounts.spend("bookkeeping")
+
+    def train_epoch(self, number: int, title: str) -> _Trained:
+        """Train one epoch; its two log lines carry the very moments that are recorded."""
+        start = self.position
+        with self._bookkeeping():
+            read_before = self.training.bytes_read()
+            waited_before_s, stolen_before_s = cpu_wait_s(), cpu_steal_s()
+        cpu_before_s = time.process_time()
+        started = now()
+        log(f"{title} start", started)
+        with ExitStack() as stack:
+            train = stack.enter_context(self.training.epoch(number, start.step, start.loss_total))
+            opening_s = now().seconds_since(started)
+            blocks_wait_s, checkpoint_s = self._blocks(train, number)
+            ended = now()
+            cpu_s = time.process_time() - cpu_before_s
+        teardown_s = now().seconds_since(ended)
+        with self._bookkeeping():
+            waited_s, stolen_s = cpu_wait_s(), cpu_steal_s()
+        self.recorder.accounts.add("input_wait", opening_s)
+        self.recorder.accounts.add("teardown", teardown_s)
+        trained = _Trained(
+            number=number,
+            start_step=start.step,
+            started=started,
+            ended=ended,
+            input_wait_s=opening_s + blocks_wait_s,
+            teardown_s=teardown_s,
+            cpu_s=cpu_s,
+            cpu_wait_s=_difference(waited_s, waited_before_s),
+            cpu_steal_s=_difference(stolen_s, stolen_before_s),
+            checkpoint_s=checkpoint_s,
+            bytes_read=self.training.bytes_read() - read_before,
+            steps=self.training.steps - start.step,
+            loss=self.position.loss_total / self.training.steps,
+        )
+        with self._bookkeeping():
+            log(f"{title} trained epoch_s {trained.wall_s:.4f}", ended)
+        return trained
+
+    def _blocks(self, train: TrainBlock, number: int) -> tuple[float, float]:
+        """Train the rest of an epoch in blocks; return the seconds of input wait and of checkpoints in between."""
+        recorder, steps = self.recorder, self.training.steps
+        size = recorder.steps_per_call or steps
+        waited_s = checkpoint_s = 0.0
+        done = self.position.step
+        while done < steps:
+            result = train(done, min(size, steps - done, self._steps_to_checkpoint(number, done)))
+            recorder.accounts.add_steps(result.steps, result.wall_s)
+            recorder.accounts.add("input_wait", result.input_wait_s)
+            if result.steps:
+                recorder.blocks.append(Block(number, done, result.steps, result.wall_s, result.input_wait_s))
+            waited_s += result.input_wait_s
+            done += result.steps
+            self.position = Position(number, done, result.loss_total)
+            signals.stop_if_requested()
+            loss = result.loss_total / max(done, 1)
+            self._refuse_divergence(loss, f"the training loss of epoch {number}")
+            self.progress.step(done, loss)
+            if done < steps and self._steps_to_checkpoint(number, done, now_due=True) == 0:
+                checkpoint_s += self._checkpoint()
+        return waited_s, checkpoint_s
+
+    def _steps_to_checkpoint(self, number: int, done: int, now_due: bool = False) -> int:
+        """Return the steps until a checkpoint is due within the epoch; `now_due`: 0 when it is due at this step."""
+        every = self.config.checkpoint_every
+        if every is None or every.unit == "epochs":
+            return self.training.steps
+        over = ((number - 1) * self.training.steps + done) % every.count
+        return over if now_due else every.count - over
+
+    def _is_due_after(self, number: int) -> bool:
+        every = self.config.checkpoint_every
+        if every is None:
+            return False
+        done = number if every.unit == "epochs" else number * self.training.steps
+        return done % every.count == 0 or number == self.config.train_epochs
+
+    def _checkpoint(self) -> float:
+        """Write a checkpoint of this moment; return the seconds it took."""
+        start_s = time.perf_counter()
+        self._write_checkpoint(self.model.snapshot())
+        signals.stop_if_requested()
+        return time.perf_counter() - start_s
+
+    def _last_checkpoint(self) -> None:
+        """Write a checkpoint of where a signal came, in the few seconds before whoever sent it loses patience.
+
+        A bucket that does not answer must not cost the record: the checkpoint before stays the valid one then.
+        """
+        values, trouble = self.model.snapshot(), ["it took too long"]
+
+        def write() -> None:
+            try:
+                self._write_checkpoint(values)
+                trouble.clear()
+            except Exception as error:  # the top of a thread
+                trouble[:] = [str(error)]
+
+        writer = threading.Thread(target=write, name="last checkpoint", daemon=True)
+        writer.start()
+        writer.join(_LAST_CHECKPOINT_AT_MOST_S)
+        for problem in trouble:
+            log(f"the last checkpoint is not written: {problem}; the one before it, if any, is still there")
+
+    def _write_checkpoint(self, values: list[NDArray[Any]]) -> None:
+        recorder, position = self.recorder, self.position
+        with recorder.accounts.spend("checkpoint"):
+            parts = (*recorder.parts, recorder.current_part(kept=True))
+            self.checkpoints.write(position, values, parts, tuple(recorder.epochs))
+        log(f"checkpoint epoch {position.epoch} step {position.step}")
+
+    def _evaluate(self, trained: _Trained) -> Epoch:
+        """Evaluate after an epoch and return all that is known about it."""
+        start_s = time.perf_counter()
+        result = self.testing.evaluate()
+        signals.stop_if_requested()
+        eval_s = time.perf_counter() - start_s
+        self.recorder.accounts.add("evaluation", eval_s)
+        self._refuse_divergence(result.loss, f"the test loss after epoch {trained.number}")
+        with self._bookkeeping():
+            return self._described(trained, result, eval_s)
+
+    def _described(self, trained: _Trained, result: Evaluation, eval_s: float) -> Epoch:
+        wall_s = trained.wall_s
+        first_of_part = all(epoch.part != self.recorder.part for epoch in self.recorder.epochs)
+        return Epoch(
+            index=trained.number,
+            part=self.recorder.part,
+            start_step=trained.start_step,
+            steady=not (first_of_part or trained.start_step or trained.checkpoint_s),
+            started_at=trained.started.at,
+            ended_at=trained.ended.at,
+            wall_s=wall_s,
+            input_wait_s=trained.input_wait_s,
+            teardown_s=trained.teardown_s,
+            idle_cpu_s=max(0.0, wall_s + trained.checkpoint_s - trained.cpu_s / self.recorder.cores),
+            cpu_wait_s=trained.cpu_wait_s,
+            cpu_wait_s_reason=reason_unless(trained.cpu_wait_s, "this operating system does not tell"),
+            cpu_steal_s=trained.cpu_steal_s,
+            cpu_steal_s_reason=reason_unless(trained.cpu_steal_s, "this operating system does not tell"),
+            checkpoint_s=trained.checkpoint_s,
+            eval_s=eval_s,
+            bytes_read=trained.bytes_read,
+            steps=trained.steps,
+            samples=trained.steps * self.config.global_batch,
+            loss=trained.loss,
+            test_loss=result.loss,
+            test_accuracy=result.accuracy,
+        )
+
+    def _refuse_divergence(self, loss: float, what: str) -> None:
+        if not math.isfinite(loss):
+            problem = f"{what} is {loss}"
+            raise TrainingFailed(f"{problem}; --learning_rate {self.config.learning_rate:g} may be too high")
+
+
+def _difference(after: float | None, before: float | None) -> float | None:
+    # The sum over threads falls when one ends.
+    return None if after is None or before is None else max(0.0, after - before)

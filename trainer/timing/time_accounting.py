@@ -1,0 +1,59 @@
+"""Where did this process's time go? Seconds by purpose, each second booked once, so that the sum can be checked."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal, get_args
+
+from trainer.record.schema import Accounted, reason_unless
+
+Purpose = Literal[
+    "imports", "setup", "data_load", "warm_up", "restore", "steps", "input_wait", "evaluation", "teardown",
+    "checkpoint", "profile", "inference", "bookkeeping",
+]  # fmt: skip
+
+
+class Accounts:
+    """The books of one process. Purposes must not be opened inside one another."""
+
+    def __init__(self) -> None:
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._training_steps = 0
+
+    def add(self, purpose: Purpose, seconds: float) -> None:
+        """Book seconds that were measured elsewhere."""
+        self._seconds[purpose] += seconds
+
+    def add_steps(self, steps: int, seconds: float) -> None:
+        """Book training steps and the seconds they took."""
+        self._training_steps += steps
+        self.add("steps", seconds)
+
+    @contextmanager
+    def spend(self, purpose: Purpose) -> Iterator[None]:
+        """Book the time of a block, also when it fails."""
+        start_s = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.add(purpose, time.perf_counter() - start_s)
+
+    def seconds(self, purpose: Purpose) -> float | None:
+        """Return what has been booked for a purpose, None when nothing has."""
+        return self._seconds.get(purpose)
+
+    def close_at(self, total_s: float) -> Accounted:
+        """Return the books after `total_s` seconds of this process."""
+        spent = dict(self._seconds)
+        steps = self._training_steps
+        mean_s = spent.get("steps", 0.0) / steps if steps else None
+        return Accounted(
+            **{f"{purpose}_s": spent.get(purpose, 0.0) for purpose in get_args(Purpose)},
+            unaccounted_s=total_s - sum(spent.values()),
+            training_steps=steps,
+            step_mean_s=mean_s,
+            step_mean_s_reason=reason_unless(mean_s, "no step has been trained"),
+        )
