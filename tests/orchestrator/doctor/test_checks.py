@@ -30,7 +30,7 @@ from orchestrator.domain.account import (
 )
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.errors import Unauthenticated, Unavailable
-from orchestrator.ledger.ledger import Credit
+from orchestrator.ledger.credit import Credit
 
 PASS, WARN, FAIL = Verdict.PASS, Verdict.WARN, Verdict.FAIL
 TODAY = date(2026, 11, 21)
