@@ -24,7 +24,9 @@ from pathlib import Path
 from orchestrator.domain.plan import make_attempt
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.runs import Attempt, AttemptState, Run, RunSpec, RunState, Stage
-from orchestrator.ledger.ledger import Credit, Experiment, Ledger
+from orchestrator.ledger.credit import Credit
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.runs import Experiment
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS_EACH = 10

@@ -41,23 +41,12 @@ locals {
     "storage.buckets.delete",
     "storage.buckets.get",
     "storage.buckets.list",
+    "storage.buckets.setIamPolicy",
     "storage.buckets.update",
     "storage.objects.create",
     "storage.objects.delete",
     "storage.objects.get",
     "storage.objects.list",
-    "tpu.acceleratortypes.get",
-    "tpu.nodes.create",
-    "tpu.nodes.delete",
-    "tpu.nodes.get",
-    "tpu.nodes.getGuestAttributes",
-    "tpu.nodes.list",
-    "tpu.operations.get",
-    "tpu.queuedResources.create",
-    "tpu.queuedResources.delete",
-    "tpu.queuedResources.get",
-    "tpu.queuedResources.list",
-    "tpu.runtimeversions.get",
   ]
   worker_permissions = [
     "compute.disks.delete",
@@ -68,11 +57,9 @@ locals {
     "storage.objects.get",
     "storage.objects.list",
     "tpu.nodes.delete",
-    "tpu.queuedResources.delete",
   ]
   scheduler_permissions = [
     "tpu.nodes.delete",
-    "tpu.queuedResources.delete",
   ]
 }
 
@@ -114,6 +101,14 @@ resource "google_project_iam_member" "operator" {
 
   project = var.project
   role    = google_project_iam_custom_role.operator.id
+  member  = each.value
+}
+
+resource "google_project_iam_member" "operator_tpu" {
+  for_each = toset(var.operators)
+
+  project = var.project
+  role    = "roles/tpu.admin"
   member  = each.value
 }
 
