@@ -82,7 +82,7 @@ def run_json(services: Services, run: Run) -> dict[str, Any]:
     settled = [attempt for attempt in attempts if attempt.settled_usd is not None]
     return {
         "run": run.id,
-        "accelerator": run.spec.accelerator,
+        "accelerator": run.spec.accelerator.name,
         "workload": run.spec.workload,
         "batch_size": run.spec.batch_size,
         "epochs": run.spec.epochs,

@@ -45,12 +45,13 @@ MakeAttempt = Callable[[int], Attempt]
 
 
 class Ledger:
-    """The ledger of one project (or of the local cloud). Safe for threads and for several processes."""
+    """The ledger of one project, or of the local cloud with `simulated` dollars. Safe for threads and processes."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, simulated: bool = False) -> None:
         """Open or create. Raises OrchestratorError when the file is no ledger or of a newer version."""
         self._lock = threading.RLock()
         self.path = path
+        self.simulated = simulated
         try:
             self._db = open_database(path)
             with self._transaction():

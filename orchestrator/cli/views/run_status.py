@@ -51,7 +51,7 @@ class Standing:
         shown: dict[str, Any] = {
             "run": run.id,
             "experiment": run.experiment,
-            "accelerator": run.spec.accelerator,
+            "accelerator": run.spec.accelerator.name,
             "workload": run.spec.workload,
             "batch_size": run.spec.batch_size,
             "epochs": run.spec.epochs,
