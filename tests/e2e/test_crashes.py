@@ -71,7 +71,7 @@ def test_vm_deletes_itself_when_nobody_comes_back(orchestrate: Orchestrate) -> N
         "--workload",
         "mnist-cnn",
         "--epochs",
-        "50000",
+        "2000",
         "--max-hours",
         "2",
         "--yes",
@@ -92,10 +92,10 @@ def test_vm_deletes_itself_when_nobody_comes_back(orchestrate: Orchestrate) -> N
 @pytest.mark.usefixtures("stand_in_job")
 def test_interrupt_collects_tears_down_and_exits_130(orchestrate: Orchestrate) -> None:
     """Ctrl-C while it trains: the trainer writes an interrupted record, which comes home; nothing is left."""
-    launched = orchestrate.start("launch", "--accel", "t4", "--workload", "mnist-cnn", "--epochs", "50000", "--yes")
+    launched = orchestrate.start("launch", "--accel", "t4", "--workload", "mnist-cnn", "--epochs", "2000", "--yes")
     run = orchestrate.wait_for_run(lambda run: run.stage is Stage.TRAIN, 120)
     log = orchestrate.home / "local" / "experiments" / run.experiment / run.id / "train-a1.log"
-    wait_until(lambda: log.exists() and "epoch 1/50000 start" in log.read_text(), 60)
+    wait_until(lambda: log.exists() and "epoch 1/2000 start" in log.read_text(), 60)
     os.kill(launched.pid, signal.SIGINT)
     done = orchestrate.finish(launched)
     assert done.code == 130, done.err
