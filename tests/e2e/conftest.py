@@ -151,12 +151,19 @@ def shared_cloud(tmp_path_factory: pytest.TempPathFactory, image_python: Path) -
         yield cloud
 
 
+@pytest.fixture(scope="session")
+def datasets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Prepared data sets, converted once: a finished one is verified and reused."""
+    return tmp_path_factory.mktemp("datasets")
+
+
 @pytest.fixture
-def stand_in_job(orchestrate: Orchestrate, shared_cloud: LocalCloud) -> Iterator[None]:
+def stand_in_job(orchestrate: Orchestrate, shared_cloud: LocalCloud, datasets: Path) -> Iterator[None]:
     """`orchestrate` finds the shared local cloud running and empty; its VMs run the stand-in job."""
     place = orchestrate.home / "local" / "cloud"
     place.parent.mkdir(parents=True, mode=0o700)
     place.symlink_to(shared_cloud.cloud_json.parent)
+    place.with_name("datasets").symlink_to(datasets)
     yield
     place.unlink()
     shared_cloud.reset()
