@@ -17,7 +17,8 @@ from orchestrator.domain.host_address import PREFIX
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Run
 from orchestrator.errors import CloudError, LedgerTrouble, UsageError
-from orchestrator.ledger.ledger import IN_MEMORY, Ledger
+from orchestrator.ledger.database import IN_MEMORY
+from orchestrator.ledger.ledger import Ledger
 from orchestrator.money.prices import project_book
 
 if TYPE_CHECKING:
