@@ -69,8 +69,9 @@ class LocalCloud:
 def running(state: Path, *options: str) -> Iterator[LocalCloud]:
     """Start a local cloud on an empty folder and end it, VMs included. It outlasts a worker busy with other tests."""
     state.mkdir(parents=True, exist_ok=True)
-    prices = ROOT / "orchestrator" / "catalog" / "prices.csv"
-    argv = [sys.executable, "-m", "infra.localcloud", "--state", str(state), "--prices", str(prices)]
+    catalog = ROOT / "orchestrator" / "catalog"
+    argv = [sys.executable, "-m", "infra.localcloud", "--state", str(state)]
+    argv += ["--prices", str(catalog / "prices.csv"), "--accelerators", str(catalog / "accelerators.toml")]
     with (state / "out.log").open("wb") as log:
         server = subprocess.Popen(
             [*argv, "--create-s", "0.2", "--idle-exit-s", "3600", *options],

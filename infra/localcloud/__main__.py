@@ -1,4 +1,4 @@
-"""How is the local cloud started? `python -m infra.localcloud --state DIR --prices FILE`; one server per directory."""
+"""Starts the local cloud, one server per state directory: `python -m infra.localcloud --help`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,13 @@ def main() -> int:
     for name in ("asyncssh", "uvicorn"):
         logging.getLogger(name).setLevel(logging.WARNING)
     options = Options(
-        state, arguments.prices, arguments.project, arguments.create_s, arguments.idle_exit_s, arguments.vm_python
+        state,
+        arguments.prices,
+        arguments.accelerators,
+        arguments.project,
+        arguments.create_s,
+        arguments.idle_exit_s,
+        arguments.vm_python,
     )
 
     async def serve() -> None:
@@ -56,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m infra.localcloud", description=__doc__)
     parser.add_argument("--state", type=Path, required=True, help="directory that holds everything")
     parser.add_argument("--prices", type=Path, required=True, help="price list (CSV); says what is offered where")
+    parser.add_argument("--accelerators", type=Path, required=True, help="chips and machine types (TOML)")
     parser.add_argument("--project", default="local-project", help="project id")
     parser.add_argument("--create-s", type=float, default=1.0, help="how long creating takes, on the cloud's clock")
     parser.add_argument(

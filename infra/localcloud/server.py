@@ -38,6 +38,7 @@ from infra.localcloud.compute.reference import ComputeReference
 from infra.localcloud.compute.request import InstanceRequests
 from infra.localcloud.control import ControlService, Ending
 from infra.localcloud.faults import Faults
+from infra.localcloud.hardware import Hardware
 from infra.localcloud.http import proxy
 from infra.localcloud.http.app import CloudApp, Service, request_inside
 from infra.localcloud.http.certs import Certificates, ensure_certificates
@@ -74,6 +75,7 @@ class Options:
 
     state: Path
     prices: Path
+    accelerators: Path
     project: str
     create_s: float
     idle_exit_s: float
@@ -149,7 +151,7 @@ class Cloud:
 
     def _assemble(self, facts: dict[str, Any], certificates: Certificates) -> list[Service]:
         store, clock, project = self._store, self._clock, self._options.project
-        catalog = Catalog.from_csv(self._options.prices)
+        catalog = Catalog.from_csv(self._options.prices, Hardware.from_toml(self._options.accelerators))
         account = self._account
         conditions = Conditions(store, account)
         delays = Delays(create_s=self._options.create_s, delete_s=self._options.create_s / 2)

@@ -23,6 +23,7 @@ from orchestrator.errors import (
     Stopped,
     UnexpectedError,
 )
+from orchestrator.ledger.events import Failed, StageDone
 from orchestrator.money.guard import credit_for
 from orchestrator.ports import VmRef, VmSpec
 from orchestrator.running.early_stop import Verdicts
@@ -193,7 +194,7 @@ def _advance(ctx: RunContext, stage: Stage) -> None:
         _finish(ctx)
     else:
         ctx.services.ledger.update_run(ctx.run_id, stage=stage.following)
-        ctx.note(f"{stage} done")
+        ctx.log(StageDone(stage))
 
 
 def _finish(ctx: RunContext) -> None:
@@ -204,11 +205,11 @@ def _finish(ctx: RunContext) -> None:
     if run.state is not RunState.NOT_NEEDED:
         changes["state"] = _ended(changes.get("error_code", run.error_code))
     run = ctx.services.ledger.finish_run(ctx.run_id, **changes)
-    ctx.note(f"{Stage.TEARDOWN} done")
+    ctx.log(StageDone(Stage.TEARDOWN))
     if run.stage is Stage.DONE:
         ctx.show("done" if run.state is RunState.SUCCEEDED else run.state.value)
     else:
-        ctx.note(f"goes on: {ctx.attempt.max_hours} h more were granted")
+        ctx.note(f"resumes: {ctx.attempt.max_hours} h more were granted")
 
 
 def _ended(error_code: object) -> RunState:
@@ -220,7 +221,7 @@ def _ended(error_code: object) -> RunState:
 
 def _note_failure(ctx: RunContext, cause: OrchestratorError) -> None:
     """The first failure is the run's; what goes wrong afterwards is noted as an event."""
-    ctx.note(f"{cause.code}: {cause.sentence}")
+    ctx.log(Failed(cause.code, cause.sentence))
     if ctx.run.error is None:
         sentence = f"{cause.sentence} ({cause.hint})" if cause.hint else cause.sentence
         code = 130 if isinstance(cause, Stopped) else cause.exit_code
@@ -241,7 +242,7 @@ def _try_next_zone(ctx: RunContext, cause: NoCapacity) -> None:
     if position == len(zones):
         _fail(ctx, NoCapacity(run.spec.accelerator, zones, cause.detail))
         return
-    ctx.note(f"{cause.sentence}; trying {zones[position]}")
+    ctx.log(Failed(cause.code, cause.sentence, retry_zone=zones[position]))
     _new_attempt(ctx, zones[position])
 
 
@@ -250,8 +251,9 @@ def _try_again(ctx: RunContext, cause: Preempted) -> None:
     if run.preemptions + 1 >= run.spec.max_attempts:
         _fail(ctx, cause)
         return
-    ctx.note(f"{cause.code}: {cause.sentence}; a new attempt follows")
-    _new_attempt(ctx, ctx.attempt.zone, preemptions=run.preemptions + 1)
+    zone = ctx.attempt.zone
+    ctx.log(Failed(cause.code, cause.sentence, retry_zone=zone))
+    _new_attempt(ctx, zone, preemptions=run.preemptions + 1)
 
 
 def _new_attempt(ctx: RunContext, zone: str, **changes: int) -> None:

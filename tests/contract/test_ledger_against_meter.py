@@ -20,7 +20,7 @@ from infra.gcp.compute import GpuInstances
 from infra.gcp.tpu import TpuNodes
 from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.runs import AttemptState, Run, RunState
-from orchestrator.ledger.ledger import Credit
+from orchestrator.ledger.credit import Credit
 from orchestrator.money.cost_totals import experiment_sums, run_sums
 from orchestrator.money.guard import money_view
 from orchestrator.ports import CommandResult, HostKey, Vm, VmRef, VmSpec, Worker

@@ -9,7 +9,9 @@ from typing import Any
 
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.runs import AttemptState, Run, RunState
-from orchestrator.ledger.ledger import Event, Experiment, Ledger
+from orchestrator.ledger.events import Event
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.runs import Experiment
 from orchestrator.money.guard import cost_so_far
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from orchestrator.bootstrap import Project
     from orchestrator.cli.views.run_status import Standing
-    from orchestrator.ledger.ledger import Experiment
+    from orchestrator.ledger.runs import Experiment
 
 COLUMNS = ("run", "accelerator", "workload", "state", "zone", "VM age", "left", "cost")
 WIDE = 140

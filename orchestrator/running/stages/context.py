@@ -17,6 +17,7 @@ from orchestrator.domain.plan import PARALLEL_RUNS
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Attempt, AttemptState, Run, RunSpec, Stage
 from orchestrator.errors import NotFound, Preempted, Stopped
+from orchestrator.ledger.events import Happening, Note
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.money.guard import cost_so_far
 from orchestrator.ports import Clock, KillSwitch, ObjectStore, ShellFactory, Vm, VmProvider, VmRef, VmState
@@ -200,10 +201,14 @@ class RunContext:
             raise Preempted(f"{self.attempt.vm} was taken back ({vm.raw_state})")
         return vm
 
-    def note(self, message: str) -> None:
+    def log(self, what: Happening) -> None:
         """Write an event into the ledger."""
         run = self.run
-        self.services.ledger.log(self.now(), run.id, run.attempt, run.stage, message)
+        self.services.ledger.log(self.now(), run.id, run.attempt, run.stage, what)
+
+    def note(self, text: str) -> None:
+        """Write an event that only people read."""
+        self.log(Note(text))
 
     def show(self, detail: str, **more: Any) -> None:
         """Tell whoever watches what is going on. A closed terminal or a dead pipe is no reason to end a run."""

@@ -11,6 +11,7 @@ from orchestrator.domain.names import MANAGED, data_prefix
 from orchestrator.domain.plan import BUCKET_LIFETIME_DAYS
 from orchestrator.domain.prices import region_of
 from orchestrator.errors import BadArtifact, NotFound, RemoteCommandFailed, TrainingFailed, Unavailable
+from orchestrator.ledger.events import DevicesFound
 from orchestrator.ports import HostKey, RemoteShell, Worker
 from orchestrator.running.stages.context import SSH_USER, RunContext
 from orchestrator.running.stages.job import Environment, job_file, marked, python_path, trainer_argv
@@ -144,4 +145,4 @@ def _check_devices(ctx: RunContext, shell: RemoteShell, argv: list[str], work: s
     except RemoteCommandFailed as cause:
         strategy = argv[argv.index("trainer") + 2]
         raise TrainingFailed(f"it cannot train there with {strategy}: {cause.last_line or cause.sentence}") from cause
-    ctx.note("devices: " + found.stdout.strip().splitlines()[-1])
+    ctx.log(DevicesFound(found.stdout.strip().splitlines()[-1]))

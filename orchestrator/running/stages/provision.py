@@ -24,6 +24,7 @@ from orchestrator.errors import (
     QuotaExceeded,
     Unavailable,
 )
+from orchestrator.ledger.events import CreateIntended, CreateRequested, SwitchProven, VmReady
 from orchestrator.money.guard import credit_for
 from orchestrator.ports import Vm, VmSpec, VmState
 from orchestrator.running.stages.context import SSH_USER, RunContext
@@ -49,7 +50,7 @@ def provision(ctx: RunContext) -> None:
         # attempt is settled at what it can have cost, and another follows.
         raise Preempted(f"the create of {attempt.vm} was interrupted and no VM of it is there")
     vm = _wait_until_ready(ctx)
-    ctx.note(f"{vm.ref.name} is ready")
+    ctx.log(VmReady(vm.ref.name))
     _confirm_switches(ctx, vm)
 
 
@@ -95,8 +96,8 @@ def _arm_and_intend(ctx: RunContext) -> VmSpec:
     ctx.check_stop()
     # Another process may have ended the attempt while this one asked: then there is no reservation any more.
     ctx.update_attempt(expect=AttemptState.RESERVED, state=AttemptState.INTENDED, billed_from=ctx.now())
-    armed = ", ".join(switch.name for switch in ctx.services.switches_for(ctx.run.spec)) or "nothing, none is rented"
-    ctx.note(f"intend {ctx.attempt.vm} in {ctx.attempt.zone}, deadline {deadline:%H:%M:%S} UTC, armed: {armed}")
+    armed = tuple(switch.name for switch in services.switches_for(ctx.run.spec))
+    ctx.log(CreateIntended(spec.ref.name, spec.ref.zone, deadline, armed))
     return spec
 
 
@@ -140,7 +141,7 @@ def _create(ctx: RunContext, spec: VmSpec) -> None:
             raise
         else:
             ctx.update_attempt(operation=operation)
-            ctx.note(f"create asked for: {operation}")
+            ctx.log(CreateRequested(operation))
             return
 
 
@@ -258,5 +259,5 @@ def _confirm_switches(ctx: RunContext, vm: Vm) -> None:
                 f"{switch.name} of {vm.ref.name} could not be proven: {cause.sentence}",
                 "the VM is torn down; look at its serial console for what its startup script said",
             ) from cause
-        ctx.note(f"kill switch proven: {switch.name}")
+        ctx.log(SwitchProven(switch.name))
     ctx.update_attempt(proven_at=ctx.now())

@@ -12,7 +12,7 @@ from orchestrator.domain.money import ZERO
 from orchestrator.domain.plan import side_usage
 from orchestrator.domain.runs import Attempt, AttemptState, Run
 from orchestrator.errors import AccountError, NotFound, OrchestratorError, StillBilling, Stopped, Unavailable
-from orchestrator.ledger.ledger import Changes
+from orchestrator.ledger.runs import Changes
 from orchestrator.money.guard import cost_so_far
 from orchestrator.ports import Billable, VmProvider, VmRef, VmState
 from orchestrator.running.stages.context import RunContext, Services

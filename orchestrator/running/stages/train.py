@@ -18,6 +18,7 @@ from orchestrator.errors import (
     TrainingFailed,
     Unavailable,
 )
+from orchestrator.ledger.events import TrainerStarted
 from orchestrator.money.guard import must_stop
 from orchestrator.ports import RemoteShell
 from orchestrator.running.stages.collect import MANIFEST
@@ -27,7 +28,6 @@ from orchestrator.running.stages.prepare import open_shell
 from orchestrator.running.waiting import wait_for
 
 _COMMAND_TIMEOUT_S = 60.0
-_STARTED = "trainer started"
 _ENDED_BY_A_SIGNAL = (143, -15, -9)
 """SIGTERM that the trainer answered, and signals that it could not."""
 BUCKET_POLL_S = 4.0
@@ -121,9 +121,9 @@ class _Follower:
                 _must_not_be_late(ctx)
                 raise
             return ended
-        known = ((event.attempt, event.message) for event in ctx.services.ledger.events(ctx.run_id))
-        if (ctx.attempt.number, _STARTED) not in known:  # else another process had begun to follow it
-            ctx.note(_STARTED)
+        started = (event.attempt for event in ctx.services.ledger.events(ctx.run_id) if event.what == TrainerStarted())
+        if ctx.attempt.number not in started:  # else another process has followed it before
+            ctx.log(TrainerStarted())
         silent = 0
         while True:
             status = self._status()

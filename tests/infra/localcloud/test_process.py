@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import httpx
@@ -23,6 +22,7 @@ from tests.infra.localcloud.conftest import (
     create_node,
     door,
     instance_body,
+    launch_command,
     node_body,
     result_of,
     until,
@@ -76,7 +76,7 @@ def _is_of(process: psutil.Process, vm_id: str) -> bool:
 
 def _check_second_start(cloud: RunningCloud) -> None:
     """It says that one runs, exits with 0 and changes nothing."""
-    argv = [sys.executable, "-m", "infra.localcloud", "--state", str(cloud.state), "--prices", str(cloud.prices)]
+    argv = launch_command(cloud.state, cloud.prices)
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (done.returncode, "already running" in done.stdout) == (0, True)
     assert json.loads((cloud.state / "cloud.json").read_text())["boot_id"] == cloud.facts["boot_id"]

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.domain.runs import Stage
+from orchestrator.ledger.events import Note
 from tests.orchestrator.cli.conftest import LOCAL, ROOT, Done, Shell
 from tests.orchestrator.cli.sample_ledger import DAY, fill
 
@@ -115,7 +116,7 @@ def test_path_of_a_record_or_in_an_event_is_never_cut(filled: Shell) -> None:
         )
     ledger = filled.ledger()
     ledger.update_run("r-aaaaaa", record=f"/{'deep/' * 40}record.json")
-    ledger.log(DAY, "r-aaaaaa", 1, Stage.DONE, f"see operations/{'1234567890' * 20}")
+    ledger.log(DAY, "r-aaaaaa", 1, Stage.DONE, Note(f"see operations/{'1234567890' * 20}"))
     ledger.close()
     piped = "".join(filled("status", "r-aaaaaa").stdout.split())
     assert f"record:/{'deep/' * 40}record.json" in piped

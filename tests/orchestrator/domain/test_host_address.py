@@ -15,7 +15,7 @@ from orchestrator.domain.accelerators import Provisioning, accelerator
 from orchestrator.domain.host_address import HostAddress, parse_host
 from orchestrator.domain.names import bucket_of, work_dir
 from orchestrator.errors import HostKeyRejected, UsageError
-from orchestrator.ledger.ledger import Freeze
+from orchestrator.ledger.credit import Freeze
 from orchestrator.money.guard import must_stop
 from orchestrator.planning.estimate import Expected
 from orchestrator.planning.extend import admit_extension, plan_extension

@@ -13,7 +13,7 @@ import pytest
 from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.runs import AttemptState, Run, RunState, Stage
 from orchestrator.errors import OverCap, UsageError
-from orchestrator.ledger.ledger import Credit
+from orchestrator.ledger.credit import Credit
 from orchestrator.planning.extend import check_extendable
 from orchestrator.running.early_stop import Verdicts, spared_usd
 from orchestrator.running.pipeline import drive_all
