@@ -25,8 +25,8 @@ from orchestrator.errors import (
     UsageError,
 )
 from orchestrator.ports import Vm, VmRef, VmSpec, VmState, Worker
-from tests.contract.cloud import eventually
 from tests.fakes import FakeObjectStore, FakeShells
+from tests.local_cloud import eventually
 from tests.loopback import Loopback
 
 _numbers = itertools.count(1)

@@ -96,6 +96,7 @@ def trainer_argv(ctx: RunContext, found: Environment, work: str) -> list[str]:
         f"--cache={spec.cache}",
         f"--run_id={ctx.run_id}",
         *tpu_flags(ctx.accelerator, ctx.attempt.vm),
+        *peak_flags(ctx.accelerator),
         *_checkpoint_flags(ctx),
     ]
     if spec.train_samples is not None:
@@ -125,6 +126,14 @@ def tpu_flags(item: Accelerator, vm: str) -> list[str]:
     if item.api != "tpu":
         return []
     return [f"--tpu={'local' if item.workers == 1 else vm}"]
+
+
+def peak_flags(item: Accelerator) -> list[str]:
+    """The catalog's peak of all chips of the VM, by precision; nothing is known of your own machine."""
+    if item.hardware is None:
+        return []
+    peaks = ",".join(f"{precision}={peak * item.chips:g}" for precision, peak in item.hardware.peak_tflops.items())
+    return [f"--peak_tflops={peaks}"]
 
 
 def _checkpoint_flags(ctx: RunContext) -> list[str]:
