@@ -104,10 +104,12 @@ _FROM_TEXT: dict[Any, Callable[[str], Any]] = {
 
 
 def _generic_reader(hint: Any) -> _Reader:
-    """The same for `X | None`, `tuple[X, ...]` and `Literal[..]`."""
+    """The same for `X | None`, `tuple[X, ...]`, `dict[str, X]` and `Literal[..]`."""
     if get_origin(hint) is Literal:
         return partial(_one_of, get_args(hint))
-    inner = _reader(next(one for one in get_args(hint) if one is not NoneType))
+    inner = _reader([one for one in get_args(hint) if one not in (NoneType, Ellipsis)][-1])
+    if get_origin(hint) is dict:
+        return lambda value: {name: inner(one) for name, one in _checked(dict, value).items()}
     if get_origin(hint) is tuple:
         return lambda value: tuple(map(inner, _checked(list, value)))
     return lambda value: None if value is None else inner(value)

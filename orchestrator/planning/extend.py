@@ -14,7 +14,8 @@ from orchestrator.domain.plan import Quote, check_max_hours, latest_end, make_at
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Attempt, Run, RunState, Stage
 from orchestrator.errors import OverCap, UsageError
-from orchestrator.ledger.ledger import Credit, Ledger
+from orchestrator.ledger.credit import Credit
+from orchestrator.ledger.ledger import Ledger
 from orchestrator.money.guard import credit_for
 from orchestrator.planning.affordability import hours_that_fit
 
