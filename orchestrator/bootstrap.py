@@ -97,11 +97,11 @@ def open_project(environ: Mapping[str, str], folder: Path, *, without_ledger: bo
         ledger.close()
 
 
-def prices_file() -> Path:
-    """The price catalog as a file; the local cloud bills by the same list."""
+def catalog_file(name: str) -> Path:
+    """A file of the catalog: the local cloud bills by the same prices and rents the same accelerators."""
     from importlib.resources import files
 
-    return Path(str(files("orchestrator.catalog") / "prices.csv"))
+    return Path(str(files("orchestrator.catalog") / name))
 
 
 def local_cloud(project: Project, *, start: bool) -> dict[str, Any] | None:
@@ -109,11 +109,10 @@ def local_cloud(project: Project, *, start: bool) -> dict[str, Any] | None:
     from infra.localcloud import client
 
     try:
-        return (
-            client.ensure_up(project.cloud_state, prices_file(), project.name)
-            if start
-            else client.find(project.cloud_state)
-        )
+        if not start:
+            return client.find(project.cloud_state)
+        prices, accelerators = catalog_file("prices.csv"), catalog_file("accelerators.toml")
+        return client.ensure_up(project.cloud_state, prices, accelerators, project.name)
     except client.LocalCloudError as cause:
         raise CloudError(str(cause), f"its log is {project.cloud_state / 'cloud.log'}") from cause
 

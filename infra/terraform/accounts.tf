@@ -124,7 +124,7 @@ resource "google_project_iam_member" "scheduler" {
   member  = google_service_account.scheduler.member
 }
 
-# Whoever makes VMs and jobs must be allowed to have them act as these accounts.
+# Whoever creates VMs and jobs must be allowed to have them act as these accounts.
 resource "google_service_account_iam_member" "worker_users" {
   for_each = toset(var.operators)
 
@@ -141,7 +141,7 @@ resource "google_service_account_iam_member" "scheduler_users" {
   member             = each.value
 }
 
-# Cloud Scheduler signs for the account that a job names. Its API brings this role along; without it no job has a token.
+# Cloud Scheduler signs for the account that a job names. Enabling its API grants this role; without it no job has a token.
 resource "google_project_iam_member" "scheduler_agent" {
   project = var.project
   role    = "roles/cloudscheduler.serviceAgent"

@@ -17,9 +17,9 @@ from infra.killswitches.switches import DeadlineTimer
 from infra.ssh import FabricShells
 from infra.vm import payload
 from orchestrator.ports import RemoteShell, VmRef
-from tests.contract.cloud import LocalCloud, eventually
 from tests.contract.rigs import CloudRig
 from tests.contract.test_remote_shell import USER, _key_pair
+from tests.local_cloud import LocalCloud, eventually
 
 BUCKET, PREFIX = "contract-programs", "results/e-1/r-1/a1"
 TRAINER = "import pathlib; pathlib.Path('artifacts/record.json').write_text('{}'); print('done')"
