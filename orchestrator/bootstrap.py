@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from infra.gcp.clients import GoogleClients
     from infra.host.hosts import Hosts
     from orchestrator.ports import Account, Clock, PriceSource
-    from orchestrator.running.stages.context import Services
+    from orchestrator.running.stages.context import Payload, Services
 
 
 class SystemClock:
@@ -171,9 +171,8 @@ def connect(project: Project, stop: threading.Event | None = None, runs: Sequenc
     from infra.killswitches.scheduler_job import SchedulerJob
     from infra.killswitches.switches import DeadlineTimer, MaxRunDuration, RunDuration
     from infra.ssh import FabricShells
-    from infra.vm import payload
     from orchestrator.ports import VmProvider
-    from orchestrator.running.stages.context import Pace, Payload, Services
+    from orchestrator.running.stages.context import Pace, Services
 
     clients = google_clients(project)
     endpoints, pace = clients.endpoints, Pace()
@@ -202,15 +201,14 @@ def connect(project: Project, stop: threading.Event | None = None, runs: Sequenc
             DeadlineTimer(vms["tpu"], "tpu"),
             DeadlineTimer(vms["gpu"], "gpu"),
         ),
-        payload=lambda: Payload(payload.trainer_zip(project.home / "payload"), payload.scripts()),
+        payload=lambda: _payload(project),
         pace=pace,
     )
 
 
 def _on_hosts_alone(project: Project, clock: Clock) -> Services:
     from infra.host.hosts import Providers
-    from infra.vm import payload
-    from orchestrator.running.stages.context import Pace, Payload, Services
+    from orchestrator.running.stages.context import Pace, Services
 
     hosts = _hosts(project, clock)
     return Services(
@@ -224,9 +222,17 @@ def _on_hosts_alone(project: Project, clock: Clock) -> Services:
         store=hosts.store,
         shells=hosts,
         switches=(),
-        payload=lambda: Payload(payload.trainer_zip(project.home / "payload"), payload.scripts()),
+        payload=lambda: _payload(project),
         pace=Pace(poll_s=1.0, delete_timeout_s=120, late_create_s=1),  # a machine that is off is not waited for long
     )
+
+
+def _payload(project: Project) -> Payload:
+    from infra.vm import payload
+    from orchestrator.running.stages.context import Payload
+
+    folder = project.home / "payload"
+    return Payload(payload.package_zip("trainer", folder), payload.files(folder))
 
 
 def _hosts(project: Project, clock: Clock) -> Hosts:
