@@ -169,8 +169,7 @@ def connect(project: Project, stop: threading.Event | None = None, runs: Sequenc
     from infra.gcp.storage import Buckets
     from infra.gcp.tpu import TpuNodes
     from infra.host.hosts import Providers, Shells, Stores
-    from infra.killswitches.scheduler_job import SchedulerJob
-    from infra.killswitches.switches import DeadlineTimer, MaxRunDuration, RunDuration
+    from infra.killswitches import kill_switches
     from infra.ssh import FabricShells
     from infra.vm import payload
     from orchestrator.ports import VmProvider
@@ -196,13 +195,7 @@ def connect(project: Project, stop: threading.Event | None = None, runs: Sequenc
         vms=Providers(vms, hosts, lambda: _hosts_in_use(project)),
         store=Stores(Buckets(clients), hosts.store),
         shells=Shells(FabricShells(endpoints.ssh_port), hosts),
-        switches=(
-            MaxRunDuration(),
-            RunDuration(),
-            SchedulerJob(scheduler, vms["tpu"], clock, prices.all_zones("tpu"), pace.poll_s),
-            DeadlineTimer(vms["tpu"], "tpu"),
-            DeadlineTimer(vms["gpu"], "gpu"),
-        ),
+        switches=kill_switches(vms, scheduler, clock, prices.all_zones("tpu"), pace.poll_s),
         payload=lambda: Payload(payload.trainer_zip(project.home / "payload"), payload.scripts()),
         pace=pace,
     )
