@@ -28,7 +28,7 @@ def main() -> int:
     # Started under nohup, it would hand "ignore hang-ups" down to the VMs' processes; a handler is not handed down.
     signal.signal(signal.SIGHUP, lambda *_: None)
     # Google's message types take seconds to import: only the one that runs needs them.
-    from infra.localcloud.server import Cloud, Options
+    from infra.localcloud.server import Cloud, Options, empty
 
     logging.basicConfig(
         filename=state / "cloud.log", level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s"
@@ -42,13 +42,15 @@ def main() -> int:
         arguments.project,
         arguments.create_s,
         arguments.idle_exit_s,
+        arguments.vm_python,
     )
 
-    async def serve(options: Options) -> None:
-        await Cloud(options).run()
+    async def serve() -> None:
+        while await Cloud(options).run():
+            empty(state)
 
     try:
-        asyncio.run(serve(options))
+        asyncio.run(serve())
     except (OSError, ValueError) as error:
         logging.getLogger("localcloud").exception("cannot run")
         sys.stderr.write(f"local cloud: {error}\n")
@@ -63,6 +65,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--accelerators", type=Path, required=True, help="chips and machine types (TOML)")
     parser.add_argument("--project", default="local-project", help="project id")
     parser.add_argument("--create-s", type=float, default=1.0, help="how long creating takes, on the cloud's clock")
+    parser.add_argument(
+        "--vm-python", type=Path, default=Path(sys.executable), help="program that VM images have as python3"
+    )
     parser.add_argument("--idle-exit-s", type=float, default=600.0, help="exit when without VMs and requests so long")
     return parser
 

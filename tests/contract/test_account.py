@@ -19,9 +19,9 @@ from orchestrator.domain.accelerators import accelerator, accelerators
 from orchestrator.domain.account import Billing, BudgetAlert, Idle
 from orchestrator.errors import ApiDisabled, BillingDisabled, NotFound, PermissionDenied, QuotaExceeded, Unavailable
 from orchestrator.ports import VmRef
-from tests.contract.cloud import LocalCloud, running
 from tests.contract.rigs import CloudRig
 from tests.google_permissions import GOOGLE_PERMISSIONS
+from tests.local_cloud import LocalCloud, running
 
 PARENT = "billingAccounts/01LOCA-1C10UD-000000"
 

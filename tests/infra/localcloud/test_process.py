@@ -144,3 +144,20 @@ def test_a_refresh_token_buys_an_access_token(local_cloud: RunningCloud) -> None
     assert httpx.get(ask, headers={"Authorization": f"Bearer {token}"}, trust_env=False).status_code == 200
     refused = httpx.get(ask, headers={"Authorization": "Bearer made-up"}, trust_env=False)
     assert (refused.status_code, refused.json()["error"]["status"]) == (401, "UNAUTHENTICATED")
+
+
+def test_a_reset_leaves_the_address_and_nothing_else(own_cloud: RunningCloud) -> None:
+    """VMs, their processes, data, faults and time are as at a first start; clients need not learn a new address."""
+    create_node(own_cloud, "forgotten", node_body(metadata={"startup-script": COUNT}))
+    until(lambda: list(own_cloud.state.glob("vms/*/home/beat")), "the detached process runs")
+    own_cloud.control("faults", method="tpu.nodes.get", when="before", http=503)
+    own_cloud.control("clock/advance", seconds=3600)
+    before = own_cloud.facts
+    own_cloud.control("reset")
+    file = own_cloud.state / "cloud.json"
+    until(lambda: json.loads(file.read_text())["boot_id"] != before["boot_id"], "it starts anew")
+    assert own_cloud.look("status")["http_url"] == before["http_url"]
+    assert own_cloud.look("inventory")["items"] == []
+    assert own_cloud.look("faults") == {"faults": []}
+    assert own_cloud.look("meter")["rows"] == []
+    assert list(own_cloud.state.glob("vms/*")) == []
