@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from infra.gcp.storage import Buckets
-from infra.killswitches.switches import DeadlineTimer
+from infra.killswitches.deadline_timer import DeadlineTimer
 from infra.ssh import FabricShells
 from infra.vm import payload
 from orchestrator.ports import RemoteShell, VmRef
