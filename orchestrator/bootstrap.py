@@ -167,8 +167,7 @@ def connect(project: Project, stop: threading.Event | None = None, runs: Sequenc
     from infra.gcp.storage import Buckets
     from infra.gcp.tpu import TpuNodes
     from infra.host.hosts import Providers, Shells, Stores
-    from infra.killswitches.scheduler_job import SchedulerJob
-    from infra.killswitches.switches import DeadlineTimer, MaxRunDuration, RunDuration
+    from infra.killswitches import kill_switches
     from infra.ssh import FabricShells
     from orchestrator.ports import VmProvider
     from orchestrator.running.stages.context import Pace, Services
@@ -193,13 +192,7 @@ def connect(project: Project, stop: threading.Event | None = None, runs: Sequenc
         vms=Providers(vms, hosts, lambda: _hosts_in_use(project)),
         store=Stores(Buckets(clients), hosts.store),
         shells=Shells(FabricShells(endpoints.ssh_port), hosts),
-        switches=(
-            MaxRunDuration(),
-            RunDuration(),
-            SchedulerJob(scheduler, vms["tpu"], clock, prices.all_zones("tpu"), pace.poll_s),
-            DeadlineTimer(vms["tpu"], "tpu"),
-            DeadlineTimer(vms["gpu"], "gpu"),
-        ),
+        switches=kill_switches(vms, scheduler, clock, prices.all_zones("tpu"), pace.poll_s),
         payload=lambda: _payload(project),
         pace=pace,
     )

@@ -11,8 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from infra.killswitches.scheduler_job import SchedulerJob
-from infra.killswitches.switches import DeadlineTimer, MaxRunDuration, RunDuration
+from infra.killswitches import kill_switches
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.runs import Run
 from orchestrator.ledger.ledger import Ledger
@@ -152,13 +151,7 @@ class World:
             vms=vms,
             store=self.store,
             shells=self.shells,
-            switches=(
-                MaxRunDuration(),
-                RunDuration(),
-                SchedulerJob(self.scheduler, self.tpu, self.clock, catalog_prices().all_zones("tpu")),
-                DeadlineTimer(self.tpu, "tpu"),
-                DeadlineTimer(self.gpu, "gpu"),
-            ),
+            switches=kill_switches(vms, self.scheduler, self.clock, catalog_prices().all_zones("tpu")),
             payload=lambda: Payload(empty, {}),
             pace=Pace(poll_s=5),
             parallel_runs=self.parallel_runs,

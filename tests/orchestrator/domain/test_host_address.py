@@ -1,4 +1,4 @@
-"""What does `--accel host:..` mean, what does it cost, and whose key may the machine show?"""
+"""`--accel host:..`: parsing, its cost, and which host keys are accepted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long did each stage take, and what did it cost, by the ledger's own words?"""
+"""Time and cost of each stage, from the ledger's events."""
 
 from __future__ import annotations
 
