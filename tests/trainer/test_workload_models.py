@@ -30,7 +30,7 @@ def test_the_published_workloads_are_there() -> None:
 BUILDS = """
 import numpy as np, tensorflow as tf
 from types import SimpleNamespace
-from trainer.model import Model
+from trainer.engines.tensorflow.model import Model
 from trainer.workloads import list_workloads
 devices = SimpleNamespace(strategy=tf.distribute.get_strategy())
 for workload in list_workloads():
@@ -47,7 +47,7 @@ for workload in list_workloads():
 POOLED = """
 import keras, numpy as np, tensorflow as tf
 from keras import layers
-from trainer.layers import PooledConv2D
+from trainer.workloads.layers import PooledConv2D
 def pair(*shape):
     return [layers.Conv2D(*shape, padding="same", activation="relu"), layers.MaxPool2D(2)]
 def built(make):
@@ -80,7 +80,7 @@ for precision in ("float32", "mixed_bfloat16"):
 COUNTS = """
 import keras, tensorflow as tf
 from keras import layers
-from trainer.flops import flops_per_sample
+from trainer.engines.tensorflow.flops import flops_per_sample
 for kind in (layers.GRU, layers.LSTM):
     model = keras.Sequential([keras.Input((7, 5)), kind(6), layers.Dense(3)])
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
