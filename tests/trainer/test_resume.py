@@ -18,7 +18,7 @@ import pytest
 
 from tests.trainer.plugins.slow_step import STEP_S
 from tests.trainer.process import ROOT, Trainer, trainer_command, trainer_environment
-from trainer.engines.tensorflow.checkpoint import Checkpoints, Position
+from trainer.engines.checkpoint import Checkpoints, Position
 from trainer.errors import ConfigError, DataError, OutputFailed
 from trainer.output import OutputDir
 from trainer.record.record import Record, load_record
