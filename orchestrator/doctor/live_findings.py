@@ -9,7 +9,6 @@ from orchestrator.doctor.diagnosis import Finding, Verdict
 from orchestrator.doctor.live import Timed
 from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.money import ZERO, usd
-from orchestrator.domain.names import bucket_of
 from orchestrator.domain.plan import KILL_SLACK_S
 from orchestrator.domain.runs import Attempt, Run, Stage
 from orchestrator.errors import HostKeyRejected, KillSwitchNotArmed
@@ -76,7 +75,7 @@ def _of_work(
     if devices:
         yield "devices", PASS, devices[-1]
     if run.record:
-        bucket = bucket_of(services.project, attempt.zone)
+        bucket = attempt.zone.bucket(services.project)
         yield "bucket", PASS, f"what the VM wrote to gs://{bucket} was read back, its crc32c and sha256 are right"
     else:
         yield "training and bucket", FAIL, why

@@ -29,7 +29,7 @@ def test_run_finishes_after_the_command_is_killed(orchestrate: Orchestrate, stag
     run = orchestrate.wait_for_run(lambda run: run.state is RunState.ACTIVE and run.stage is stage)
     kill_hard(launched)
     if stage is not Stage.TEARDOWN:  # whose money may be settled by now
-        said = f"{run.id}: no orchestrate process drives it; `orchestrate attach {run.id}` goes on with it"
+        said = f"{run.id}: no orchestrate process drives it; `orchestrate attach {run.id}` resumes it"
         assert said in orchestrate.run("status").err
     verb = ("attach", run.id) if stage in (Stage.PROVISION, Stage.TRAIN) else ("recover",)
     recovered = orchestrate.run(*verb, "--json")

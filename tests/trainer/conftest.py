@@ -1,4 +1,4 @@
-"""The real command in a process of its own or in a warm one, and a prepared data set."""
+"""Fixtures of the trainer's tests: the real command in a process of its own or in a warm one, a prepared data set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What do `status`, `logs` and `fetch` say of runs that the ledger knows?"""
+"""`status`, `logs` and `fetch` of runs in the ledger."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from orchestrator.ledger.events import Note
 from tests.orchestrator.cli.conftest import LOCAL, ROOT, Done, Shell
 from tests.orchestrator.cli.sample_ledger import DAY, fill
 
-NOT_RUNNING = "the local cloud does not run: no local VM lives\n"
+NOT_RUNNING = "the local cloud is not running: there are no local VMs\n"
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def _lines(text: str) -> list[str]:
 
 
 def test_an_empty_ledger_says_how_to_begin(run_cli: Shell) -> None:
-    """And that no local VM lives."""
+    """And that there are no local VMs."""
     done = run_cli("status")
     begin = "no run yet: `orchestrate launch --accel v3-8 --workload mnist-cnn` starts one\n"
     assert done == Done(0, begin, LOCAL + NOT_RUNNING)

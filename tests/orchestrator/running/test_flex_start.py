@@ -1,4 +1,4 @@
-"""Is what is queued for waited for as long as was said, bounded as everything, and paid for as what it is?"""
+"""Queueing for flex-start: the wait, its bound, and the price."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_wait_has_an_end_and_the_next_zone_its_turn(world: World) -> None:
     begun = waited.deadline - timedelta(hours=2)
     assert timedelta(hours=2 * QUEUE_SHARE) <= waited.gone_at - begun <= timedelta(hours=2 * QUEUE_SHARE, minutes=2)
     assert (waited.settled_usd or 0) < Decimal("0.2")
-    assert any("in the queue until" in progress.detail for progress in world.progress)
+    assert any("queued for capacity until" in progress.detail for progress in world.progress)
 
 
 def test_where_nothing_comes_of_any_queue_the_run_fails_for_want_of_capacity(world: World) -> None:
