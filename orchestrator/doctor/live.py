@@ -16,8 +16,8 @@ from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 
-from orchestrator.doctor.checks import fitting
 from orchestrator.doctor.diagnosis import Known
+from orchestrator.doctor.quotas import zones_with_quota
 from orchestrator.domain.accelerators import Accelerator, accelerator, accelerators
 from orchestrator.domain.account import Quota
 from orchestrator.domain.money import ZERO
@@ -82,7 +82,7 @@ def cheapest(known: Known, quotas: Sequence[Quota]) -> list[Accelerator]:
             if item.api != kind or item.spot_only:
                 continue
             quota = limits.get(item.name)
-            zones = fitting(quota, item, known) if quota is not None and quota.limits else known.zones_of(item)
+            zones = zones_with_quota(quota, item, known) if quota is not None and quota.limits else known.zones_of(item)
             if zones:
                 rates[item.name] = min(known.prices.rate(item, zone, item.usual_terms).usd_per_hour for zone in zones)
         found += [accelerator(name) for name in sorted(rates, key=lambda name: rates[name])[:1]]

@@ -54,7 +54,7 @@ def test_a_free_trial_fails_for_gpus_and_not_for_tpus(cloud: Shell) -> None:
     failing = _failing(cloud("doctor", "--json"))
     assert sorted(failing) == ["account kind", "quotas"]
     assert "upgrade" in failing["account kind"]
-    assert "no cap" in failing["account kind"]
+    assert "no longer stops at" in failing["account kind"]
     assert _failing(cloud("doctor", "--accel", "v3-8", "--json")) == {}
     launched = cloud(
         "launch", "--accel", "t4", "--workload", "mnist-mlp", "--epochs", "1", "--zone", "us-central1-a", "--yes"
