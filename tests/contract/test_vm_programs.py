@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from infra.gcp.storage import Buckets
-from infra.killswitches.switches import DeadlineTimer
+from infra.killswitches.deadline_timer import DeadlineTimer
 from infra.ssh import FabricShells
 from infra.vm import payload
 from orchestrator.ports import RemoteShell, VmRef
@@ -88,7 +88,7 @@ def test_the_deadline_timer_runs_on_the_vm_and_says_so(
 def test_runs_of_one_launch_pack_the_trainer_at_the_same_time(tmp_path: Path) -> None:
     """All get the same whole file, and nothing half-written stays beside it."""
     with ThreadPoolExecutor(8) as pool:
-        packed = set(pool.map(lambda _: payload.trainer_zip(tmp_path), range(8)))
+        packed = set(pool.map(lambda _: payload.package_zip("trainer", tmp_path), range(8)))
     assert {*tmp_path.iterdir()} == packed
     [made] = packed
     with zipfile.ZipFile(made) as archive:

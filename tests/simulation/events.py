@@ -75,7 +75,7 @@ class MortalLedger(Ledger):
 
     def __init__(self, fate: Fate) -> None:
         self._fate: Fate | None = None
-        super().__init__(IN_MEMORY)
+        super().__init__(IN_MEMORY, simulated=True)
         self._fate = fate
 
     @contextmanager
