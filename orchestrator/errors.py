@@ -158,7 +158,7 @@ class QuotaExceeded(AccountError):
         super().__init__(
             f"{named}: {message}",
             "request a higher quota in the console (IAM & Admin > Quotas); a free trial has no GPUs and raises no "
-            "quota: upgrade it first (Google then no longer stops at the credit); `orchestrate doctor` checks all of it",
+            "quota: upgrade it first (Google then no longer stops at the credit); `orchestrate doctor` checks it",
         )
         self.quota = quota
 

@@ -143,22 +143,24 @@ def credit(_: None, known: Known) -> list[Finding]:
 
 def budgets(found: Sequence[BudgetAlert], known: Known) -> list[Finding]:
     """A second alarm, in Google's hands. It must count what credits pay, or it sees $0 until they are used up."""
-    check, limit = "budget alert", known.credit.amount_usd if known.credit else None
-    wanted = f"{limit * BUDGET_PART:.0f}" if limit else "AMOUNT"
+    limit_usd = known.credit.amount_usd if known.credit else None
+    wanted = f"{limit_usd * BUDGET_PART:.0f}" if limit_usd else "AMOUNT"
     if not found:
-        return [Finding(check, WARN, "no budget watches this project", _create_budget(wanted, known.project))]
+        return [Finding("budget alert", WARN, "no budget watches this project", _create_budget(wanted, known.project))]
     gross = [one for one in found if not one.net_of_credits]
-    if not gross:
+    below = gross if limit_usd is None else [one for one in gross if _is_below(one, limit_usd)]
+    if below:
+        fact = f"{below[0].name}{_amount(below[0])}, before credits; it alerts hours late and stops nothing"
+        return [Finding("budget alert", PASS, fact)]
+    if gross:
+        named = ", ".join(f"{one.name}{_amount(one) or ' (no fixed amount)'}" for one in gross)
+        fact = f"{named} is not below the credit of ${limit_usd:.2f}, and alerts come hours late"
+        step = f"console: Billing > Budgets > {gross[0].name}: set ${wanted} or less"
+    else:
         named = ", ".join(one.name for one in found)
         fact = f"{named}: credits are deducted, so it sees $0 until the credit is used up and never fires in time"
-        return [Finding(check, WARN, fact, f"console: Billing > Budgets > {found[0].name} > Credits: untick all")]
-    below = [one for one in gross if limit is None or _is_below(one, limit)]
-    if not below:
-        named = ", ".join(f"{one.name}{_amount(one) or ' (no fixed amount)'}" for one in gross)
-        fact = f"{named} is not below the credit of ${limit:.2f}, and alerts come hours late"
-        return [Finding(check, WARN, fact, f"console: Billing > Budgets > {gross[0].name}: set ${wanted} or less")]
-    best = below[0]
-    return [Finding(check, PASS, f"{best.name}{_amount(best)}, before credits; it alerts hours late and stops nothing")]
+        step = f"console: Billing > Budgets > {found[0].name} > Credits: untick all"
+    return [Finding("budget alert", WARN, fact, step)]
 
 
 def _is_below(budget: BudgetAlert, limit_usd: Decimal) -> bool:

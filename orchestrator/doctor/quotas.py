@@ -15,19 +15,16 @@ _CONSOLE = "https://console.cloud.google.com/iam-admin/quotas?project="
 def quotas(found: Sequence[Quota], known: Known) -> list[Finding]:
     """A FAIL for an accelerator that was asked for, and when of TPUs or GPUs none at all is left."""
     items = {item.name: item for item in known.accelerators}
-    unknown = [one for one in found if not one.limits]
-    short = [one for one in found if one.limits and not zones_with_quota(one, items[one.accelerator], known)]
-    enough = [one for one in found if one not in unknown and one not in short]
+    enough, short, unknown = list[Quota](), list[Quota](), list[Quota]()
+    for one in found:
+        fits = enough if zones_with_quota(one, items[one.accelerator], known) else short
+        (fits if one.limits else unknown).append(one)
     kinds_left = {items[one.accelerator].api for one in (*enough, *unknown)}
     findings = _enough(enough, items, known)
     for kind in ("tpu", "gpu"):
         lacking = [one for one in short if items[one.accelerator].api == kind]
-        if lacking:
-            findings.append(_too_little(lacking, items, known, fails=known.named or kind not in kinds_left))
-    if unknown:
-        named = ", ".join(f"{one.accelerator} ({one.name or 'unknown quota'})" for one in unknown)
-        findings.append(Finding("quotas", Verdict.WARN, f"Google shows no quota for {named}", "a launch will show"))
-    return findings
+        findings += _too_little(lacking, items, known, fails=known.named or kind not in kinds_left)
+    return findings + _unknown(unknown)
 
 
 def _enough(found: Sequence[Quota], items: dict[str, Accelerator], known: Known) -> list[Finding]:
@@ -38,6 +35,13 @@ def _enough(found: Sequence[Quota], items: dict[str, Accelerator], known: Known)
         where = f" ({', '.join(zones_with_quota(found[0], items[found[0].accelerator], known)[:3])})"
     names = ", ".join(one.accelerator for one in found)
     return [Finding("quotas", Verdict.PASS, f"enough for one VM of {names}{where}")]
+
+
+def _unknown(found: Sequence[Quota]) -> list[Finding]:
+    if not found:
+        return []
+    named = ", ".join(f"{one.accelerator} ({one.name or 'unknown quota'})" for one in found)
+    return [Finding("quotas", Verdict.WARN, f"Google shows no quota for {named}", "a launch will show")]
 
 
 def zones_with_quota(one: Quota, item: Accelerator, known: Known) -> list[str]:
@@ -56,20 +60,18 @@ def _limit(one: Quota, zone: str) -> float:
     return one.limits.get(zone, one.limits.get(region_of(zone), 0.0))
 
 
-def _too_little(lacking: Sequence[Quota], items: dict[str, Accelerator], known: Known, *, fails: bool) -> Finding:
+def _too_little(lacking: Sequence[Quota], items: dict[str, Accelerator], known: Known, *, fails: bool) -> list[Finding]:
     """`TPUV2... is 0 (v2-8 needs 8)`, one text a quota."""
+    if not lacking:
+        return []
     needs: dict[tuple[str, float], list[str]] = {}
     for one in lacking:
         quota = _binding(one, known.zones_of(items[one.accelerator]))
         needs.setdefault(quota, []).append(f"{one.accelerator} needs {one.needed:g}")
     texts = [f"{name} is {limit:g} ({', '.join(who)})" for (name, limit), who in needs.items()]
     names = " and ".join(dict.fromkeys(name for name, _ in needs))
-    return Finding(
-        "quotas",
-        Verdict.FAIL if fails else Verdict.WARN,
-        f"too little in every zone: {'; '.join(texts)}",
-        f"request more of {names}: {_CONSOLE}{known.project}",
-    )
+    fact, step = f"too little in every zone: {'; '.join(texts)}", f"request more of {names}: {_CONSOLE}{known.project}"
+    return [Finding("quotas", Verdict.FAIL if fails else Verdict.WARN, fact, step)]
 
 
 def _binding(one: Quota, zones: Sequence[str]) -> tuple[str, float]:
