@@ -144,23 +144,33 @@ def credit(_: None, known: Known) -> list[Finding]:
 def budgets(found: Sequence[BudgetAlert], known: Known) -> list[Finding]:
     """A second alarm, in Google's hands. It must count what credits pay, or it sees $0 until they are used up."""
     limit_usd = known.credit.amount_usd if known.credit else None
-    wanted = f"{limit_usd * BUDGET_PART:.0f}" if limit_usd else "AMOUNT"
     if not found:
-        return [Finding("budget alert", WARN, "no budget watches this project", _create_budget(wanted, known.project))]
+        step = _create_budget(_below(limit_usd), known.project)
+        return [Finding("budget alert", WARN, "no budget watches this project", step)]
     gross = [one for one in found if not one.net_of_credits]
-    below = gross if limit_usd is None else [one for one in gross if _is_below(one, limit_usd)]
-    if below:
-        fact = f"{below[0].name}{_amount(below[0])}, before credits; it alerts hours late and stops nothing"
+    in_time = gross if limit_usd is None else [one for one in gross if _is_below(one, limit_usd)]
+    if in_time:
+        fact = f"{in_time[0].name}{_amount(in_time[0])}, before credits; it alerts hours late and stops nothing"
         return [Finding("budget alert", PASS, fact)]
-    if gross:
-        named = ", ".join(f"{one.name}{_amount(one) or ' (no fixed amount)'}" for one in gross)
-        fact = f"{named} is not below the credit of ${limit_usd:.2f}, and alerts come hours late"
-        step = f"console: Billing > Budgets > {gross[0].name}: set ${wanted} or less"
-    else:
-        named = ", ".join(one.name for one in found)
-        fact = f"{named}: credits are deducted, so it sees $0 until the credit is used up and never fires in time"
-        step = f"console: Billing > Budgets > {found[0].name} > Credits: untick all"
-    return [Finding("budget alert", WARN, fact, step)]
+    return [_too_high(gross, limit_usd) if gross else _blind_to_credits(found)]
+
+
+def _too_high(gross: Sequence[BudgetAlert], limit_usd: Decimal | None) -> Finding:
+    named = ", ".join(f"{one.name}{_amount(one) or ' (no fixed amount)'}" for one in gross)
+    fact = f"{named} is not below the credit of ${limit_usd:.2f}, and alerts come hours late"
+    step = f"console: Billing > Budgets > {gross[0].name}: set ${_below(limit_usd)} or less"
+    return Finding("budget alert", WARN, fact, step)
+
+
+def _blind_to_credits(found: Sequence[BudgetAlert]) -> Finding:
+    named = ", ".join(one.name for one in found)
+    fact = f"{named}: credits are deducted, so it sees $0 until the credit is used up and never fires in time"
+    return Finding("budget alert", WARN, fact, f"console: Billing > Budgets > {found[0].name} > Credits: untick all")
+
+
+def _below(limit_usd: Decimal | None) -> str:
+    """The amount to set, below the credit."""
+    return f"{limit_usd * BUDGET_PART:.0f}" if limit_usd else "AMOUNT"
 
 
 def _is_below(budget: BudgetAlert, limit_usd: Decimal) -> bool:

@@ -185,7 +185,11 @@ def test_idle_costs(found: list[Idle], verdict: Verdict, says: str) -> None:
     [
         ([], WARN, "--budget-amount=240USD"),
         ([BudgetAlert("net", Decimal(100), True)], WARN, "sees $0"),
-        ([BudgetAlert("high", Decimal(300), False)], WARN, "not below the credit of $300.00"),
+        (
+            [BudgetAlert("high", Decimal(300), False)],
+            WARN,
+            "not below the credit of $300.00",
+        ),
         ([BudgetAlert("percent", None, False)], WARN, "no fixed amount"),
         ([BudgetAlert("net", Decimal(100), True), BudgetAlert("good", Decimal(240), False)], PASS, "good at $240.00"),
     ],
