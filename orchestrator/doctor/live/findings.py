@@ -8,7 +8,6 @@ from datetime import datetime
 from orchestrator.doctor.diagnosis import Finding, Verdict
 from orchestrator.doctor.live.measure import Checked, Timed
 from orchestrator.domain.money import ZERO, usd
-from orchestrator.domain.names import bucket_of
 from orchestrator.domain.plan import KILL_SLACK_S
 from orchestrator.domain.runs import Attempt, Run, Stage
 from orchestrator.errors import HostKeyRejected, KillSwitchNotArmed
@@ -85,7 +84,7 @@ def _of_work(services: Services, run: Run, attempt: Attempt, timed: Timed, event
     if devices:
         yield "devices", PASS, devices[-1]
     if run.record:
-        bucket = bucket_of(services.project, attempt.zone)
+        bucket = attempt.zone.bucket(services.project)
         yield "bucket", PASS, f"what the VM wrote to gs://{bucket} was read back, its crc32c and sha256 are right"
     else:
         yield "training and bucket", FAIL, why

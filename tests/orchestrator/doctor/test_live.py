@@ -1,4 +1,4 @@
-"""Is the VM that is left alone watched to its end, and is it said when its kill switches do not fire?"""
+"""`doctor --live`: the VM left alone is watched to its end, and kill switches that do not fire are reported."""
 
 from __future__ import annotations
 
