@@ -1,4 +1,4 @@
-"""Layers that our models share: they give what Keras' own layers give, with less work."""
+"""Layers that our models share: the results of Keras' own layers, with less work."""
 
 from __future__ import annotations
 

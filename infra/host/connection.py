@@ -1,4 +1,4 @@
-"""How is a machine of the user's asked? One SSH session for all who look after it; our script there answers."""
+"""The SSH session to your own machine, shared by all who supervise it; our script there replies."""
 
 from __future__ import annotations
 

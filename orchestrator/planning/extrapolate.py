@@ -26,6 +26,7 @@ from orchestrator.domain.bottlenecks import (
 )
 from orchestrator.domain.claims import Claim, claim_about
 from orchestrator.domain.cost import side_lines, side_rates, total_usd, vm_lines
+from orchestrator.domain.host_address import is_host
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.plan import BUCKET_LIFETIME_DAYS, MAX_HOURS_LIMIT, scheduler_jobs, usage, zone_candidates
 from orchestrator.domain.prices import PriceBook
@@ -98,6 +99,10 @@ class Answer:
     places: tuple[Place, ...]
     cost: Cost | None
     factor: float
+
+    @property
+    def is_rented(self) -> bool:
+        return not is_host(self.accelerator)
 
     @property
     def slowest(self) -> BoundName:

@@ -1,4 +1,4 @@
-"""What do the Google adapters promise beyond the ports? Retries, deletes that fail open, what is asked of the cloud."""
+"""The Google adapters beyond the ports' contracts: retries, deletes that fail open, the requests sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does every `KillSwitch` end a VM with nobody of ours around? On the fake and on the local cloud."""
+"""The contract of `KillSwitch`: it deletes a VM with no process of ours running. Fake and local cloud."""
 
 from __future__ import annotations
 

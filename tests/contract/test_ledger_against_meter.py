@@ -1,4 +1,4 @@
-"""Does the ledger say what the cloud's own meter says? Fifty mixed runs on a local cloud, through the real pipeline.
+"""The ledger against the cloud's own meter: fifty mixed runs on a local cloud, through the real pipeline.
 
 VMs, shortages and preemptions are the local cloud's; only SSH, the bucket and the training, which
 cost nothing here, are fakes. The cloud's clock is moved, so that runs of hours take moments.

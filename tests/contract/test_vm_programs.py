@@ -1,4 +1,4 @@
-"""Do the programs for the VM work on a VM? Runner and uploads on the local cloud, with the VM's own token and proxy."""
+"""The programs that run on a VM: runner and uploads on the local cloud, with the VM's own token and proxy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What do campaigns share? A data set that is prepared once; its size is what the plan is told."""
+"""A data set prepared once for all campaigns; its size is what the plan is told."""
 
 from __future__ import annotations
 

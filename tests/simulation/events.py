@@ -1,4 +1,4 @@
-"""What time is it in a campaign, what happens meanwhile, and when does the process die?"""
+"""Time, events and process deaths of a campaign."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a cap ever overspent? Two thousand random lives of a credit, each on virtual time, billed by the cloud's meter.
+"""A cap is never overspent: two thousand random lifetimes of a credit on virtual time, billed by the cloud's meter.
 
 A life that fails is named by its seed: `Campaign(seed, folder, template).live()` lives it again, step by step.
 """

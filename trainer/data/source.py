@@ -1,4 +1,4 @@
-"""The input of a run: samples in memory, or batches that stream past, wherever they come from."""
+"""What the loop needs of its input: samples in memory, or a stream of batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches that threads decode while others train; the order does not depend on the threads."""
+"""Decodes batches in threads while others train, in an order that does not depend on the threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long the trained model takes to predict: latency at several batches, throughput at the training batch."""
+"""Inference speed of the trained model: latency at several batches, throughput at the training batch; warmed up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does a launch cost before anything exists, how old may its prices be, and how are they refreshed?"""
+"""`estimate`, the age of prices, and `accelerators --refresh`."""
 
 from __future__ import annotations
 

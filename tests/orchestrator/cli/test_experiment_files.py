@@ -1,4 +1,4 @@
-"""Is an experiment file read as its flags would be, and does `reproduce` know the published experiments?"""
+"""Experiment files are read like the options they set; `reproduce` and the published experiments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How is a machine of the user's own shown where money is? By its name, at $0.00, not rented; a typo says the form."""
+"""Your own machine in plans and tables: by its name, at $0.00, not rented; a typo shows the right form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is seen of runs while they last: in the live table, and by a command that was interrupted as it watched?"""
+"""Watching runs: the live table, and a command that is interrupted while it watches."""
 
 from __future__ import annotations
 

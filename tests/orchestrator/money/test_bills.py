@@ -1,4 +1,4 @@
-"""Is the ledger compared with the bill fairly, and does a bill above it stop new rents until somebody says so?"""
+"""Comparing the ledger with a bill; a higher bill blocks new rentals until it is acknowledged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does `orchestrate launch --data FOLDER` plan photos and clips, or refuse them with a way out, before any cloud?"""
+"""`orchestrate launch --data FOLDER` plans photos and clips, or refuses them with a fix, before any cloud."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A TensorBoard trace of a few steady steps, taken outside timed epochs."""
+"""Profiling: a TensorBoard trace of a few steady steps, outside timed epochs."""
 
 from __future__ import annotations
 
