@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from decimal import Decimal
+from enum import Enum
 from typing import Any
 
 from starlette.requests import Request
@@ -26,7 +27,17 @@ from infra.localcloud.tpu.lifecycle import Nodes
 
 Tick = Callable[[], Awaitable[None]]
 Advance = Callable[[float], Awaitable[None]]
-Stop = Callable[[bool], None]
+
+
+class Ending(Enum):
+    """What comes after the server has stopped."""
+
+    VMS_RUN_ON = "its VMs go on like real ones"
+    DESTROYED = "they have ended too"
+    RESET = "it starts again at the same address, and has nothing"
+
+
+Stop = Callable[[Ending], None]
 
 
 class ControlService:
@@ -82,6 +93,7 @@ class ControlService:
             ("POST", "faults", self._plan_fault),
             ("GET", "faults", self._list_faults),
             ("DELETE", "faults", self._clear_faults),
+            ("POST", "reset", self._reset),
             ("POST", "shutdown", self._shutdown),
         ]
         self.routes = [
@@ -189,10 +201,15 @@ class ControlService:
         self._faults.clear()
         return answer({})
 
+    async def _reset(self, _request: Request) -> Response:
+        """As new, once `status` shows another `boot_id`. A new process would take a second of imports."""
+        self._stop(Ending.RESET)
+        return answer({})
+
     async def _shutdown(self, request: Request) -> Response:
         """The server stops after this answer. VMs go on like real ones, unless `destroy` says that they end too."""
         body = await json_body(request)
-        self._stop(bool(body.get("destroy", False)))
+        self._stop(Ending.DESTROYED if body.get("destroy", False) else Ending.VMS_RUN_ON)
         return answer({})
 
 

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import secrets
+import shutil
 import signal
 import socket
 import time
@@ -35,8 +36,9 @@ from infra.localcloud.compute.lifecycle import Instances
 from infra.localcloud.compute.operations import ComputeOperations
 from infra.localcloud.compute.reference import ComputeReference
 from infra.localcloud.compute.request import InstanceRequests
-from infra.localcloud.control import ControlService
+from infra.localcloud.control import ControlService, Ending
 from infra.localcloud.faults import Faults
+from infra.localcloud.hardware import Hardware
 from infra.localcloud.http import proxy
 from infra.localcloud.http.app import CloudApp, Service, request_inside
 from infra.localcloud.http.certs import Certificates, ensure_certificates
@@ -66,13 +68,18 @@ _SHUTDOWN_DELAY_S = 0.05
 
 @dataclass(frozen=True)
 class Options:
-    """The command line: delays are seconds on the cloud's clock, `idle_exit_s` is real time."""
+    """The command line: delays are seconds on the cloud's clock, `idle_exit_s` is real time.
+
+    `vm_python`: the program that VM images have as python3.
+    """
 
     state: Path
     prices: Path
+    accelerators: Path
     project: str
     create_s: float
     idle_exit_s: float
+    vm_python: Path
 
 
 class Cloud:
@@ -87,13 +94,13 @@ class Cloud:
         self._account = Account(self._store, self._tokens, options.project)
         self._faults = Faults(self._store)
         self._stopping = asyncio.Event()
-        self._destroy = False
+        self._ending = Ending.VMS_RUN_ON
         self._ticking = asyncio.Lock()
         self._last_request = time.monotonic()
         self._measured = 0.0
 
-    async def run(self) -> None:
-        """Serve until SIGTERM, a shutdown call, or until it is idle."""
+    async def run(self) -> bool:
+        """Serve until SIGTERM, a call that ends it, or until it is idle. True: start again, with nothing."""
         certificates = ensure_certificates(self._options.state / "certs")
         http = bind_preferring(self._port("http_url"))
         tls = bind_preferring(int(self._saved.get("tls_port", 0)))
@@ -117,13 +124,14 @@ class Cloud:
         ticker.cancel()
         await asyncio.gather(ticker, return_exceptions=True)
         await self._end(servers, proxy_server)
+        return self._ending is Ending.RESET
 
     async def _end(self, servers: list[HttpServer], proxy_server: asyncio.Server) -> None:
         await asyncio.sleep(_SHUTDOWN_DELAY_S)  # The answer to the shutdown call is still on its way.
         proxy_server.close()
         for server in servers:
             await server.stop()
-        if self._destroy:
+        if self._ending is not Ending.VMS_RUN_ON:
             for _, vm in self._store.list("vms"):
                 await self._vms.destroy(vm["id"])
             for collection in ("nodes", "instances", "disks"):
@@ -143,12 +151,17 @@ class Cloud:
 
     def _assemble(self, facts: dict[str, Any], certificates: Certificates) -> list[Service]:
         store, clock, project = self._store, self._clock, self._options.project
-        catalog = Catalog.from_csv(self._options.prices)
+        catalog = Catalog.from_csv(self._options.prices, Hardware.from_toml(self._options.accelerators))
         account = self._account
         conditions = Conditions(store, account)
         delays = Delays(create_s=self._options.create_s, delete_s=self._options.create_s / 2)
         access = CloudAccess(
-            project, facts["proxy_url"], certificates.bundle_pem, facts["ssh_port"], facts["metadata_port"]
+            project,
+            facts["proxy_url"],
+            certificates.bundle_pem,
+            facts["ssh_port"],
+            facts["metadata_port"],
+            self._options.vm_python,
         )
         self._meter = Meter(store, clock, catalog, self._tokens)
         self._vms = VmRuntime(store, clock, self._tokens, self._options.state / "vms", access)
@@ -243,8 +256,8 @@ class Cloud:
         self._account.check(request, method)
         return None if method.startswith("localcloud.") else self._faults.meet(method)
 
-    def _stop(self, destroy: bool) -> None:
-        self._destroy = destroy
+    def _stop(self, ending: Ending) -> None:
+        self._ending = ending
         self._stopping.set()
 
     async def _tick(self) -> None:
@@ -292,6 +305,14 @@ class Cloud:
                 self._stopping.set()
                 return
             await self._clock.wait(_TICK_S)
+
+
+def empty(state: Path) -> None:
+    """Remove what a stopped cloud holds; its certificates, ports and log stay."""
+    for file in state.glob("cloud.db*"):
+        file.unlink()
+    for folder in ("storage", "vms"):
+        shutil.rmtree(state / folder, ignore_errors=True)
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:

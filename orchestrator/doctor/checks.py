@@ -108,7 +108,7 @@ def permissions(found: Sequence[Permission], _known: Known) -> list[Finding]:
             findings.append(Finding("permissions", verdict, f"missing to {named}", _role_for(missing)))
     unclear = [one.name for one in found if one.granted is None]
     if unclear:
-        step = "a launch will tell; the role Owner has them all"
+        step = "a launch will tell; the roles Owner and Storage Admin have them all"
         findings.append(Finding("permissions", WARN, f"Google does not say about {', '.join(unclear)}", step))
     return findings or [Finding("permissions", PASS, f"all {len(found)} that launch needs are granted")]
 

@@ -1,6 +1,6 @@
-"""How long would a data set of any size take, and what would it cost? From a measured sweep, with interval and bounds.
+"""Time and cost for a data set of any size, extrapolated from a measured sweep, with interval and bounds.
 
-Where the sweep does not hold what that needs, the accelerator is refused with the reason; nothing is guessed.
+An accelerator whose sweep lacks what that needs is refused with the reason; nothing is guessed.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from orchestrator.domain.bottlenecks import (
 )
 from orchestrator.domain.claims import Claim, claim_about
 from orchestrator.domain.cost import side_lines, side_rates, total_usd, vm_lines
+from orchestrator.domain.host_address import is_host
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.plan import BUCKET_LIFETIME_DAYS, MAX_HOURS_LIMIT, scheduler_jobs, usage, zone_candidates
 from orchestrator.domain.prices import PriceBook
@@ -98,6 +99,10 @@ class Answer:
     places: tuple[Place, ...]
     cost: Cost | None
     factor: float
+
+    @property
+    def is_rented(self) -> bool:
+        return not is_host(self.accelerator)
 
     @property
     def slowest(self) -> BoundName:
@@ -252,7 +257,7 @@ def _cost(timed: Answer, job: Job, request: ExtrapolationRequest, prices: PriceB
     parts, rates = prices.parts(item, zone, request.provisioning), side_rates(prices, zone)
     stored = timed.places[-1].needed_bytes
     spec = RunSpec(
-        accelerator=item.name,
+        accelerator=item,
         workload="",
         epochs=job.epochs,
         batch_size=timed.global_batch or 1,

@@ -8,7 +8,6 @@ from decimal import Decimal
 from pathlib import Path
 
 from orchestrator.domain.money import ZERO
-from orchestrator.domain.prices import region_of
 from orchestrator.domain.runs import Attempt, AttemptState, Run
 from orchestrator.errors import UsageError
 from orchestrator.ledger.ledger import Ledger
@@ -123,12 +122,12 @@ def _source(of: Run | Path, ledger: Ledger) -> Source:
     return Source(
         path=of.record or "",
         record=record,
-        accelerator=of.spec.accelerator,
+        accelerator=of.spec.accelerator.name,
         usd=usd,
         usd_per_hour=trained_on.rate.usd_per_hour if trained_on else None,
         side_usd=side_usd,
         is_bound=any(attempt.rate.is_upper_bound for attempt in attempts),
-        region=region_of(trained_on.zone) if trained_on else None,
+        region=trained_on.zone.region if trained_on else None,
         dataset_bytes=of.spec.dataset_bytes,
         stages=stage_times(events, attempts),
         looks=of.looks,

@@ -155,11 +155,11 @@ def _usable(sources: Sequence[Source]) -> tuple[list[Source], list[str]]:
 
 def _why_not(record: Record) -> str:
     """Why a record cannot be used; empty when it can."""
-    chosen = record.parameters
+    chosen, recorded_s = record.parameters, record.timings.steady_epoch_s
     problems = {
         f"it {record.status}": record.status != "succeeded",
         "it was stopped and resumed": len(record.parts) > 1,
-        "it has one epoch, so no steady one (--epochs 3 or more)": not (record.timings.steady_epoch_s and _steady_s(record)),
+        "it has one epoch, so no steady one (--epochs 3 or more)": not (recorded_s and _steady_s(record)),
         "its record does not say how many samples there were": not (chosen.train_samples and chosen.test_samples),
     }
     return next((problem for problem, is_so in problems.items() if is_so), "")

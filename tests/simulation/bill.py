@@ -1,4 +1,4 @@
-"""What does the local cloud's own meter make of VMs and buckets that exist only in a campaign?"""
+"""What the local cloud's own meter bills for the VMs and buckets of a simulated campaign."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import cast
 
 from infra.localcloud.account.tokens import Tokens
 from infra.localcloud.clock import CloudClock
+from infra.localcloud.hardware import Hardware
 from infra.localcloud.metering.catalog import Catalog
 from infra.localcloud.metering.meter import Meter
 from infra.localcloud.store import Store
-from orchestrator.bootstrap import prices_file
+from orchestrator.bootstrap import catalog_file
 from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.plan import BUCKET_LIFETIME_DAYS
@@ -50,7 +51,7 @@ class StoredData:
 @cache
 def catalog() -> Catalog:
     """The price list that the local cloud bills by."""
-    return Catalog.from_csv(prices_file())
+    return Catalog.from_csv(catalog_file("prices.csv"), Hardware.from_toml(catalog_file("accelerators.toml")))
 
 
 class CampaignBill:

@@ -1,4 +1,4 @@
-"""Does a real run learn, time itself honestly, and end well or badly in the way its record says?"""
+"""A real run learns, times itself honestly, and ends well or badly as its record says."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import UsageError
-from orchestrator.ledger.ledger import IN_MEMORY, Ledger
+from orchestrator.ledger.database import IN_MEMORY
+from orchestrator.ledger.ledger import Ledger
 from orchestrator.report.report import make_report
 from orchestrator.report.sources import sources_named
 from orchestrator.report.tables import all_sheets

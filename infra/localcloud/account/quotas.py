@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from infra.localcloud.account.account import Account, full_name
-from infra.localcloud.hardware import GPUS_EVERYWHERE, gpu_quota, machine_shape, tpu_shape
+from infra.localcloud.hardware import GPUS_EVERYWHERE
 from infra.localcloud.http.app import answer
 from infra.localcloud.http.errors import invalid, not_found
 from infra.localcloud.http.messages import page, write
@@ -74,7 +74,7 @@ class QuotasService:
         """Where each quota of TPUs is."""
         zones: dict[str, set[str]] = {}
         for zone in self._catalog.zones:
-            shapes = [tpu_shape(name) for name in self._catalog.names("tpu", zone)]
+            shapes = [self._catalog.hardware.tpu(name) for name in self._catalog.names("tpu", zone)]
             for metric in {shape.quota(spot) for shape in shapes if shape for spot in (False, True)}:
                 zones.setdefault(metric, set()).add(zone)
         return zones
@@ -83,10 +83,10 @@ class QuotasService:
         """Where each quota of GPUs is."""
         regions: dict[str, set[str]] = {}
         for zone in self._catalog.zones:
-            shapes = [machine_shape(name) for name in self._catalog.names("machine", zone)]
+            shapes = [self._catalog.hardware.machine(name) for name in self._catalog.names("machine", zone)]
             for gpu in {*self._catalog.names("gpu", zone), *(shape.gpu for shape in shapes if shape and shape.gpu)}:
                 for spot in (False, True):
-                    regions.setdefault(gpu_quota(gpu, spot), set()).add(zone.rsplit("-", 1)[0])
+                    regions.setdefault(self._catalog.hardware.gpu_quota(gpu, spot), set()).add(zone.rsplit("-", 1)[0])
         return regions
 
     def _tpu(self) -> list[Document]:

@@ -21,7 +21,7 @@ from infra.localcloud.vm.metadata import NUMERIC_PROJECT_ID
 
 _PERMISSIONS_MAX = 100
 _SCHEDULER_ROLE = "orchestrateScheduler"
-_SCHEDULER_MAY = frozenset({"tpu.nodes.delete", "tpu.queuedResources.delete"})
+_SCHEDULER_MAY = frozenset({"tpu.nodes.delete"})
 
 
 class ResourceManagerService:

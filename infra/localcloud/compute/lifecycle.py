@@ -15,7 +15,7 @@ from infra.localcloud.compute.disks import Disks
 from infra.localcloud.compute.names import COMPUTE_URL
 from infra.localcloud.compute.operations import ComputeOperations, failed, quota_error, stock_out_error
 from infra.localcloud.compute.view import vm_spec, with_disks, with_network
-from infra.localcloud.hardware import GPUS_EVERYWHERE, gpu_quota
+from infra.localcloud.hardware import GPUS_EVERYWHERE
 from infra.localcloud.metering.catalog import Catalog
 from infra.localcloud.metering.meter import Meter
 from infra.localcloud.outages import RUN_LIMIT, Conditions
@@ -232,7 +232,8 @@ class Instances:
         if not instance["gpu"]:
             return None
         region = instance["zone"].rsplit("-", 1)[0]
-        metric = gpu_quota(instance["gpu"], instance["spot"])
+        quota_of = self._catalog.hardware.gpu_quota
+        metric = quota_of(instance["gpu"], instance["spot"])
         others = [
             other for other in self.all() if other["gpu"] and other["resource"]["id"] != instance["resource"]["id"]
         ]
@@ -240,7 +241,7 @@ class Instances:
         here = sum(
             other["gpu_count"]
             for other in others
-            if other["zone"].rsplit("-", 1)[0] == region and gpu_quota(other["gpu"], other["spot"]) == metric
+            if other["zone"].rsplit("-", 1)[0] == region and quota_of(other["gpu"], other["spot"]) == metric
         )
         for name, place, used in ((GPUS_EVERYWHERE, "", everywhere), (metric, region, here)):
             limit = self._conditions.quota(name, place)

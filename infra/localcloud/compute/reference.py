@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from infra.localcloud.compute.lifecycle import metadata_resource
 from infra.localcloud.compute.names import COMPUTE_URL, last, matching, missing
-from infra.localcloud.hardware import GPU_NAMES, GPUS_EVERYWHERE, IMAGES, gpu_quota, machine_shape
+from infra.localcloud.hardware import GPUS_EVERYWHERE, Hardware
 from infra.localcloud.http.app import answer, json_body
 from infra.localcloud.http.errors import ApiError
 from infra.localcloud.http.messages import page, parse, write
@@ -32,6 +32,7 @@ class ComputeReference:
         self.zones = list(catalog.zones)
         self._store = store
         self._catalog = catalog
+        self._hardware = catalog.hardware
         self._conditions = conditions
         self._url = f"{COMPUTE_URL}/projects/{project}"
 
@@ -57,7 +58,7 @@ class ComputeReference:
     def check_place(self, request: Request) -> None:
         """Raises ApiError for a project or zone that is not there; public image projects can be read by everybody."""
         project = request.path_params["project"]
-        public = {owner for owner, _ in IMAGES} if "/global/images" in request.url.path else set()
+        public = {owner for owner, _ in self._hardware.images} if "/global/images" in request.url.path else set()
         if project not in {self.project, NUMERIC_PROJECT_ID, *public}:
             raise ApiError("NOT_FOUND", f"The resource 'projects/{project}' was not found", reason="notFound")
         zone = request.path_params.get("zone")
@@ -103,12 +104,16 @@ class ComputeReference:
 
     async def _list_machine_types(self, request: Request) -> Response:
         zone = request.path_params["zone"]
-        found = [self._machine_type(zone, name) for name in self._catalog.names("machine", zone) if machine_shape(name)]
+        found = [
+            self._machine_type(zone, name)
+            for name in self._catalog.names("machine", zone)
+            if self._hardware.machine(name)
+        ]
         return _listed(request, found, types.MachineTypeList, "compute#machineTypeList")
 
     async def _get_machine_type(self, request: Request) -> Response:
         zone, name = request.path_params["zone"], request.path_params["name"]
-        if machine_shape(name) is None or self._catalog.find("machine", name, zone) is None:
+        if self._hardware.machine(name) is None or self._catalog.find("machine", name, zone) is None:
             raise missing(f"projects/{self.project}/zones/{zone}/machineTypes/{name}")
         return answer(write(types.MachineType, self._machine_type(zone, name)))
 
@@ -139,20 +144,20 @@ class ComputeReference:
 
     async def _image_of_family(self, request: Request) -> Response:
         project, family = request.path_params["project"], request.path_params["name"]
-        if (project, family) not in IMAGES:
+        if (project, family) not in self._hardware.images:
             raise missing(f"projects/{project}/global/images/family/{family}")
-        return answer(write(types.Image, _image(project, family)))
+        return answer(write(types.Image, _image(self._hardware, project, family)))
 
     async def _image(self, request: Request) -> Response:
         project, name = request.path_params["project"], request.path_params["name"]
-        for (owner, family), (image, _) in IMAGES.items():
+        for (owner, family), (image, _) in self._hardware.images.items():
             if (owner, image) == (project, name):
-                return answer(write(types.Image, _image(owner, family)))
+                return answer(write(types.Image, _image(self._hardware, owner, family)))
         raise missing(f"projects/{project}/global/images/{name}")
 
     async def _list_images(self, request: Request) -> Response:
         project = request.path_params["project"]
-        found = [_image(owner, family) for owner, family in IMAGES if owner == project]
+        found = [_image(self._hardware, owner, family) for owner, family in self._hardware.images if owner == project]
         return _listed(request, found, types.ImageList, "compute#imageList")
 
     def _zone(self, zone: str) -> Document:
@@ -167,7 +172,7 @@ class ComputeReference:
 
     def _region(self, region: str) -> Document:
         gpus = sorted({gpu for zone in self.zones if zone.startswith(f"{region}-") for gpu in self._gpu_names(zone)})
-        metrics = [gpu_quota(gpu, spot) for gpu in gpus for spot in (False, True)]
+        metrics = [self._hardware.gpu_quota(gpu, spot) for gpu in gpus for spot in (False, True)]
         zones = [f"{self._url}/zones/{zone}" for zone in self.zones if zone.rsplit("-", 1)[0] == region]
         quotas = [{"metric": metric, **self._usage(metric, region)} for metric in metrics]
         return {
@@ -179,12 +184,12 @@ class ComputeReference:
         used = 0
         for _, row in self._store.list("instances"):
             here = not region or row["zone"].rsplit("-", 1)[0] == region
-            if row["gpu"] and here and (not region or gpu_quota(row["gpu"], row["spot"]) == metric):
+            if row["gpu"] and here and (not region or self._hardware.gpu_quota(row["gpu"], row["spot"]) == metric):
                 used += row["gpu_count"]
         return {"limit": self._conditions.quota(metric, region), "usage": float(used)}
 
     def _machine_type(self, zone: str, name: str) -> Document:
-        shape = machine_shape(name)
+        shape = self._hardware.machine(name)
         assert shape is not None
         body: dict[str, Any] = {
             "kind": "compute#machineType", "name": name, "guestCpus": shape.cpus, "memoryMb": shape.memory_mb,
@@ -197,19 +202,19 @@ class ComputeReference:
 
     def _gpu_names(self, zone: str) -> list[str]:
         """GPUs that can be attached there, and those that come with a machine type."""
-        shapes = [machine_shape(name) for name in self._catalog.names("machine", zone)]
+        shapes = [self._hardware.machine(name) for name in self._catalog.names("machine", zone)]
         return sorted({*self._catalog.names("gpu", zone), *(shape.gpu for shape in shapes if shape and shape.gpu)})
 
     def _gpu(self, zone: str, name: str) -> Document:
         zone_url = f"{self._url}/zones/{zone}"
         return {
-            "kind": "compute#acceleratorType", "name": name, "description": GPU_NAMES.get(name, name), "zone": zone_url,
-            "selfLink": f"{zone_url}/acceleratorTypes/{name}",
+            "kind": "compute#acceleratorType", "name": name, "zone": zone_url,
+            "description": self._hardware.gpus[name]["title"], "selfLink": f"{zone_url}/acceleratorTypes/{name}",
         }  # fmt: skip
 
 
-def _image(project: str, family: str) -> Document:
-    image, size_gib = IMAGES[project, family]
+def _image(hardware: Hardware, project: str, family: str) -> Document:
+    image, size_gib = hardware.images[project, family]
     return {
         "kind": "compute#image", "name": image, "family": family, "status": "READY", "diskSizeGb": str(size_gib),
         "selfLink": f"{COMPUTE_URL}/projects/{project}/global/images/{image}", "architecture": "X86_64",

@@ -7,7 +7,7 @@ from typing import Any
 
 from infra.localcloud.clock import CloudClock
 from infra.localcloud.compute.names import last, missing, no_such_value, part_after
-from infra.localcloud.hardware import IMAGES, MachineShape, machine_shape, n1_counts, n1_cpus_max
+from infra.localcloud.hardware import Hardware, MachineShape
 from infra.localcloud.http.errors import invalid
 from infra.localcloud.http.names import check_id, check_labels, check_metadata
 from infra.localcloud.metering.catalog import Catalog
@@ -79,7 +79,7 @@ class InstanceRequests:
     def _machine(self, body: Document, zone: str) -> tuple[str, MachineShape]:
         url = body.get("machineType", "")
         name = last(url)
-        shape = machine_shape(name)
+        shape = self._catalog.hardware.machine(name)
         if part_after(url, "zones") != zone or shape is None or self._catalog.find("machine", name, zone) is None:
             raise no_such_value("resource.machineType", url)
         return name, shape
@@ -99,15 +99,15 @@ class InstanceRequests:
             raise no_such_value("resource.guestAccelerators[0].acceleratorType", url)
         if not machine_type.startswith("n1-"):
             raise invalid(f"[{machine_type}, {gpu}] features are not compatible for creating instance.", "badRequest")
-        cpus_max = n1_cpus_max(gpu, count)
-        if cpus_max is None:
-            counts = ", ".join(str(number) for number in n1_counts(gpu))
+        cpus_max = self._catalog.hardware.n1_cpus_max(gpu)
+        if count not in cpus_max:
+            counts = ", ".join(str(number) for number in sorted(cpus_max))
             raise invalid(
                 f"Number of accelerator cards attached to an instance must be one of [{counts}].", "badRequest"
             )
-        if shape.cpus > cpus_max:
+        if shape.cpus > cpus_max[count]:
             raise invalid(
-                f"The number of vCPUs of {machine_type} exceeds the {cpus_max} allowed with {count} {gpu}.",
+                f"The number of vCPUs of {machine_type} exceeds the {cpus_max[count]} allowed with {count} {gpu}.",
                 "badRequest",
             )
         return gpu, count
@@ -154,7 +154,7 @@ class InstanceRequests:
         params = disk.get("initializeParams", {})
         image, image_gib = "", 10
         if disk.get("boot"):
-            image, image_gib = find_image(params.get("sourceImage", ""))
+            image, image_gib = find_image(self._catalog.hardware, params.get("sourceImage", ""))
         # Google's default is pd-standard; where the price list does not have it, the next dearer one that it has.
         default = "pd-standard" if self._catalog.find("disk", "pd-standard", zone) else "pd-balanced"
         kind = last(params.get("diskType", "") or default)
@@ -175,12 +175,12 @@ class InstanceRequests:
         }
 
 
-def find_image(url: str) -> tuple[str, int]:
+def find_image(hardware: Hardware, url: str) -> tuple[str, int]:
     """(path `projects/P/global/images/I`, size in GiB) of an image or family URL. Raises ApiError 404 or 400."""
     project, wanted = part_after(url, "projects"), last(url)
     if not project or "/images/" not in url:
         raise no_such_value("resource.disks[0].initializeParams.sourceImage", url)
-    for (owner, family), (image, size_gib) in IMAGES.items():
+    for (owner, family), (image, size_gib) in hardware.images.items():
         if owner == project and wanted == (family if "/images/family/" in url else image):
             return f"projects/{owner}/global/images/{image}", size_gib
     kind = "images/family" if "/images/family/" in url else "images"

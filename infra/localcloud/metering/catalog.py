@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 
+from infra.localcloud.hardware import Hardware
+
 FLEX_START_SHARE = Decimal("0.5")
 """DWS costs half of the price on demand: 0.60 of 1.20 for v5e, 1.35 of 2.70 for v6e (read by others in August 2026)."""
 
@@ -48,7 +50,8 @@ class Price:
 class Catalog:
     """The price list: columns kind,name,region,zones,unit,on_demand_usd,spot_usd,source,as_of; zones parted by ';'."""
 
-    def __init__(self, rows: Sequence[Price]) -> None:
+    def __init__(self, rows: Sequence[Price], hardware: Hardware) -> None:
+        self.hardware = hardware
         self._rows: dict[tuple[str, str], list[Price]] = {}
         for row in rows:
             self._rows.setdefault((row.kind, row.name), []).append(row)
@@ -57,7 +60,7 @@ class Catalog:
         self.regions: list[str] = sorted({zone.rsplit("-", 1)[0] for zone in self.zones})
 
     @staticmethod
-    def from_csv(path: Path) -> Catalog:
+    def from_csv(path: Path, hardware: Hardware) -> Catalog:
         """Raises OSError when the file cannot be read and ValueError, with the line, for a row that makes no sense."""
         rows = []
         with path.open(newline="", encoding="utf-8") as file:
@@ -66,7 +69,7 @@ class Catalog:
                     rows.append(_price(row))
                 except (KeyError, ArithmeticError, AttributeError) as cause:
                     raise ValueError(f"{path}:{number}: not a price row: {row}") from cause
-        return Catalog(rows)
+        return Catalog(rows, hardware)
 
     @property
     def rows(self) -> list[Price]:

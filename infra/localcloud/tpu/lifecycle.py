@@ -7,7 +7,7 @@ import secrets
 from dataclasses import dataclass
 
 from infra.localcloud.clock import CloudClock
-from infra.localcloud.hardware import TpuShape, tpu_shape
+from infra.localcloud.hardware import TpuShape
 from infra.localcloud.http.errors import ApiError
 from infra.localcloud.metering.catalog import Catalog
 from infra.localcloud.metering.meter import Meter
@@ -67,7 +67,9 @@ class Nodes:
         queued = [document["node"] for _, document in self._store.list("queued")]
         alone = [node for node in self.all() if not node["resource"].get("queuedResource")]
         shapes = [
-            (_shape(node), node["spot"] or node.get("flex_start")) for node in (*queued, *alone) if node["zone"] == zone
+            (self._shape(node), node["spot"] or node.get("flex_start"))
+            for node in (*queued, *alone)
+            if node["zone"] == zone
         ]
         return sum(shape.size for shape, preemptible in shapes if shape.quota(preemptible) == metric)
 
@@ -133,8 +135,13 @@ class Nodes:
                 log.exception("node %s", node["name"])
                 self.put({**(self.get(node["name"]) or node), "next_at": self._clock.now() + 1.0})
 
+    def _shape(self, node: Document) -> TpuShape:
+        shape = self._catalog.hardware.tpu(node["accelerator"])
+        assert shape is not None, "checked when the node was requested"
+        return shape
+
     async def _finish_create(self, node: Document, due: float) -> None:
-        shape = _shape(node)
+        shape = self._shape(node)
         same = [
             n for n in self.all() if n["vms"] and n["zone"] == node["zone"] and n["accelerator"] == node["accelerator"]
         ]
@@ -204,12 +211,6 @@ def no_capacity(zone: str, others: list[str]) -> ApiError:
         f'There is no more capacity in the zone "{zone}"; you can try in another zone where Cloud TPU Nodes are '
         f"offered (see https://cloud.google.com/tpu/docs/regions){elsewhere} [EID: 0x{secrets.token_hex(8)}]",
     )
-
-
-def _shape(node: Document) -> TpuShape:
-    shape = tpu_shape(node["accelerator"])
-    assert shape is not None, "checked when the node was requested"
-    return shape
 
 
 def _endpoint(address: str, external: bool) -> Document:

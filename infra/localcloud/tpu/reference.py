@@ -8,7 +8,6 @@ from google.cloud.tpu_v2 import types
 from starlette.requests import Request
 from starlette.responses import Response
 
-from infra.localcloud.hardware import RUNTIME_VERSIONS, tpu_shape
 from infra.localcloud.http.app import answer
 from infra.localcloud.http.errors import ApiError, error_info, not_found
 from infra.localcloud.http.messages import page, write
@@ -74,14 +73,14 @@ class TpuReference:
 
     async def _list_versions(self, request: Request) -> Response:
         zone, query = request.path_params["zone"], request.query_params
-        versions = [self._version(zone, name) for name in RUNTIME_VERSIONS]
+        versions = [self._version(zone, name) for name in self._catalog.hardware.runtime_versions]
         shown, token = page(versions, query.get("pageSize", ""), query.get("pageToken", ""))
         body = {"runtimeVersions": shown, "nextPageToken": token}
         return answer(write(types.ListRuntimeVersionsResponse, body))
 
     async def _get_version(self, request: Request) -> Response:
         zone, name = request.path_params["zone"], request.path_params["name"]
-        if name not in RUNTIME_VERSIONS:
+        if name not in self._catalog.hardware.runtime_versions:
             raise not_found(f"projects/{self.project}/locations/{zone}/runtimeVersions/{name}")
         return answer(write(types.RuntimeVersion, self._version(zone, name)))
 
@@ -93,7 +92,7 @@ class TpuReference:
         }
 
     def _type(self, zone: str, name: str) -> Document:
-        shape = tpu_shape(name)
+        shape = self._catalog.hardware.tpu(name)
         configs = [{"type": shape.config_type, "topology": shape.topology}] if shape else []
         full = f"projects/{self.project}/locations/{zone}/acceleratorTypes/{name}"
         return {"name": full, "type": name, "acceleratorConfigs": configs}

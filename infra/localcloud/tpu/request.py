@@ -6,7 +6,7 @@ from typing import Any
 
 from infra.localcloud.account.tokens import CLOUD_PLATFORM
 from infra.localcloud.clock import CloudClock
-from infra.localcloud.hardware import RUNTIME_VERSIONS, TpuShape, tpu_shape
+from infra.localcloud.hardware import TpuShape
 from infra.localcloud.http.errors import ApiError, error_info, invalid
 from infra.localcloud.http.names import check_labels, check_metadata
 from infra.localcloud.metering.catalog import Catalog
@@ -37,7 +37,7 @@ class NodeRequests:
         runtime = body.get("runtimeVersion", "")
         if not runtime:
             raise invalid("Missing required field 'runtime_version'.")
-        if runtime not in RUNTIME_VERSIONS:
+        if runtime not in self._catalog.hardware.runtime_versions:
             raise invalid(f"runtime version '{runtime}' could not be found in zone '{zone}'.")
         if body.get("networkConfig") and body.get("networkConfigs"):
             raise invalid("network_config and network_configs cannot both be set.")
@@ -87,7 +87,9 @@ class NodeRequests:
     def _accelerator(self, body: Document, zone: str) -> tuple[str, TpuShape]:
         """By type name, or by generation and topology; v2-8 is the API's default."""
         config: dict[str, Any] = body.get("acceleratorConfig", {})
-        offered = {name: shape for name in self._catalog.names("tpu", zone) if (shape := tpu_shape(name))}
+        offered = {
+            name: shape for name in self._catalog.names("tpu", zone) if (shape := self._catalog.hardware.tpu(name))
+        }
         if config:
             wanted = (config.get("type", ""), config.get("topology", ""))
             found = [name for name, shape in offered.items() if (shape.config_type, shape.topology) == wanted]

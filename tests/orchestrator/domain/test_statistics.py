@@ -1,4 +1,4 @@
-"""Do the rules say what they claim: intervals, families, looks, repeats?"""
+"""The statistical rules: intervals, families, looks, repeats."""
 
 from __future__ import annotations
 

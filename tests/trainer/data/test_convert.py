@@ -1,4 +1,4 @@
-"""Do folders of photos and clips become whole, balanced, repeatable data sets, and is bad input refused by name?"""
+"""Folders of photos and clips become complete, balanced, repeatable data sets; bad input is refused by name."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_finished_data_set_is_reused_until_files_or_options_change(tmp_path: Pat
     assert (changed.reused, changed.manifest.classes) == (False, 2)
     assert len(changed.manifest.shards) < len(first.manifest.shards)
     assert {path.name for path in out.iterdir()} == {path.name for path in changed.files}
-    with pytest.raises(DataError, match="holds photos, and clips are needed"):
+    with pytest.raises(DataError, match="is a data set of photos; clips are needed"):
         prepare_dataset(out, "clips", tmp_path / "elsewhere")
 
 
@@ -225,9 +225,9 @@ def _truncated_png(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "named", "problem"),
     [
-        (_empty_class, "class_1x", "holds no photos"),
-        (_one_class, "photos", "has the one class class_1"),
-        (_no_images, "photos", "holds no class folders"),
+        (_empty_class, "class_1x", "has no photos"),
+        (_one_class, "photos", "has only one class, class_1"),
+        (_no_images, "photos", "has no class folders"),
         (_truncated, "class_1/003.jpg", "Premature end|is truncated"),
         (_no_jpeg, "class_1/003.jpg", "cannot be decoded|is neither a JPEG nor a PNG"),
         (_truncated_png, "class_1/000.png", "is truncated"),
