@@ -152,11 +152,11 @@ def test_records_of_the_trainer_alone_join_a_comparison(one_device: Run, stand_i
     report = make_report(sources_named(folders, ledger), force=True)
     ledger.close()
     for run, record in zip(report.runs, (one_device.record, stand_in.record), strict=True):
-        assert run.total_s == record.timings.total_s
+        assert run.times.total_s == record.timings.total_s
         assert [point.accuracy for point in run.curve] == [epoch.test_accuracy for epoch in record.epochs]
         assert 0 < run.curve[0].at_s < run.curve[-1].at_s < record.timings.total_s
-        assert run.samples_per_s_per_chip
-        assert (run.usd, run.target_usd, run.stages) == (None, None, ())
+        assert run.speed.samples_per_s_per_chip
+        assert (run.money.usd, run.accuracy.target_usd, run.stages) == (None, None, ())
     assert "W4" in {row[0] for row in all_sheets(report)[-1].rows}
 
 
