@@ -39,7 +39,6 @@ _SPECIAL: dict[str, tuple[str, ...]] = {
     "iam.serviceAccounts.get": ("iam.serviceAccounts.get",),
     "iam.roles.get": ("iam.roles.get",),
     "storage.xml.get": ("storage.objects.get",),
-    "storage.batch": (),  # each call in it is a call of its own, and is not looked at here
 }  # fmt: skip
 
 

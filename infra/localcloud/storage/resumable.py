@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from io import RawIOBase
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from infra.localcloud.clock import CloudClock
-from infra.localcloud.http.app import answer, json_body
 from infra.localcloud.http.errors import ApiError, invalid
+from infra.localcloud.http.messages import json_body
 from infra.localcloud.storage.blobs import Blobs, expected_from_header
-from infra.localcloud.storage.metadata_store import Catalog
+from infra.localcloud.storage.metadata_store import MetadataStore
 from infra.localcloud.storage.model import Session
 from infra.localcloud.storage.preconditions import Conditions
 from infra.localcloud.storage.problems import client_closed, no_such_upload
@@ -65,8 +65,8 @@ def chunk_range(request: Request) -> ChunkRange:
 class Resumable:
     """storage.objects.insert in several requests."""
 
-    def __init__(self, catalog: Catalog, clock: CloudClock, blobs: Blobs) -> None:
-        self._catalog = catalog
+    def __init__(self, metadata: MetadataStore, clock: CloudClock, blobs: Blobs) -> None:
+        self._metadata = metadata
         self._clock = clock
         self._blobs = blobs
         # Which request writes to a session: a newer one takes over from one whose caller has long hung up.
@@ -77,9 +77,9 @@ class Resumable:
         """Open a session; its URL is in Location and needs no credentials, as at Google."""
         body = await json_body(request)
         about = declared(request, body, request.headers.get("x-upload-content-type"))
-        bucket = self._catalog.bucket(request.path_params["bucket"])
+        bucket = self._metadata.bucket(request.path_params["bucket"])
         conditions = Conditions.of(request.query_params)
-        conditions.check(self._catalog.find(bucket, about.name))
+        conditions.check(self._metadata.find(bucket, about.name))
         length = request.headers.get("x-upload-content-length", "")
         session = Session(
             upload_id=uuid.uuid4().hex,
@@ -93,7 +93,7 @@ class Resumable:
             created_at_s=self._clock.now(),
         )
         self._blobs.partial(session.upload_id).touch()
-        self._catalog.save_session(session)
+        self._metadata.save_session(session)
         path = request.scope["raw_path"].decode("latin-1").split("?", 1)[0]
         location = f"{base_url(request)}{path}?uploadType=resumable&upload_id={session.upload_id}"
         return with_headers(Response(headers={"x-guploader-uploadid": session.upload_id}), Location=location)
@@ -121,12 +121,12 @@ class Resumable:
         if session.state == "open":
             self._turns[session.upload_id] = -1
             self._blobs.partial(session.upload_id).unlink(missing_ok=True)
-            self._catalog.save_session(dataclasses.replace(session, state="cancelled"))
+            self._metadata.save_session(dataclasses.replace(session, state="cancelled"))
         raise client_closed()
 
     def _session(self, request: Request) -> Session:
         upload_id = request.query_params.get("upload_id", "")
-        session = self._catalog.session(upload_id)
+        session = self._metadata.session(upload_id)
         if session is None or session.bucket != request.path_params["bucket"]:
             raise no_such_upload(upload_id)
         if session.state == "cancelled":
@@ -145,7 +145,7 @@ class Resumable:
             )
         # Kept on disk, so that after a crash a mere status query can finish a complete upload.
         agreed = dataclasses.replace(session, declared_bytes=total_bytes)
-        self._catalog.save_session(agreed)
+        self._metadata.save_session(agreed)
         return agreed
 
     def _received(self, session: Session) -> int:
@@ -211,7 +211,7 @@ class Resumable:
             expected = {**session.expected, **expected_from_header(request.headers.get("x-goog-hash", ""))}
             try:
                 sealed = await self._blobs.seal(self._blobs.partial(session.upload_id), expected)
-                written = self._catalog.write(
+                written = self._metadata.write(
                     (session.bucket, session.bucket_uid),
                     session.name,
                     sealed,
@@ -219,18 +219,18 @@ class Resumable:
                     Conditions(**session.conditions),
                 )
             except ApiError:
-                self._catalog.forget_session(session)
+                self._metadata.forget_session(session)
                 raise
             done = dataclasses.replace(session, state="finished", finished_generation=written.generation)
-            self._catalog.save_session(done)
+            self._metadata.save_session(done)
         self._finishing.pop(session.upload_id, None)
         self._turns.pop(session.upload_id, None)
         return self._finished(request, done)
 
     def _finished(self, request: Request, session: Session) -> Response:
-        bucket = self._catalog.bucket(session.bucket)
-        item = self._catalog.get(bucket, session.name, session.finished_generation)
-        return answer(object_resource(item, self._clock, base_url(request)))
+        bucket = self._metadata.bucket(session.bucket)
+        item = self._metadata.get(bucket, session.name, session.finished_generation)
+        return JSONResponse(object_resource(item, self._clock, base_url(request)))
 
 
 def _write_all(file: RawIOBase, data: bytes) -> None:
