@@ -1,9 +1,9 @@
-"""What does measuring cost? Epochs with our clocks, record, progress and flushing against the bare compiled calls.
+"""Overhead of measuring: epochs with our clocks, record, progress and flushing against the bare compiled calls.
 
 `python -m benchmarks.clock_cost [ROUNDS [SAMPLES]]`: mnist-mlp at batch 100, 60,000 images. Both kinds alternate in one
-process, so that what else the machine does meets both alike. Printed as JSON: the median of the rounds' ratios of wall
+process, so that other load on the machine affects both alike. Printed as JSON: the median of the rounds' ratios of wall
 times less 1, with its 95 % interval, the same of this process' CPU times, and the share of a measured epoch outside
-compiled calls. Fewer SAMPLES make the fixed cost of an epoch weigh more.
+compiled calls. With fewer SAMPLES the fixed cost of an epoch weighs more.
 """
 
 from __future__ import annotations

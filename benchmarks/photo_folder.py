@@ -1,4 +1,4 @@
-"""What do the data benchmarks share? A larger copy of a photo folder."""
+"""An enlarged copy of a photo folder, for the data benchmarks."""
 
 from __future__ import annotations
 

@@ -17,14 +17,15 @@ from orchestrator.domain.host_address import PREFIX
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Run
 from orchestrator.errors import CloudError, LedgerTrouble, UsageError
-from orchestrator.ledger.ledger import IN_MEMORY, Ledger
+from orchestrator.ledger.database import IN_MEMORY
+from orchestrator.ledger.ledger import Ledger
 from orchestrator.money.prices import project_book
 
 if TYPE_CHECKING:
     from infra.gcp.clients import GoogleClients
     from infra.host.hosts import Hosts
     from orchestrator.ports import Account, Clock, PriceSource
-    from orchestrator.running.stages.context import Services
+    from orchestrator.running.stages.context import Payload, Services
 
 
 class SystemClock:
@@ -96,11 +97,11 @@ def open_project(environ: Mapping[str, str], folder: Path, *, without_ledger: bo
         ledger.close()
 
 
-def prices_file() -> Path:
-    """The price catalog as a file; the local cloud bills by the same list."""
+def catalog_file(name: str) -> Path:
+    """A file of the catalog: the local cloud bills by the same prices and rents the same accelerators."""
     from importlib.resources import files
 
-    return Path(str(files("orchestrator.catalog") / "prices.csv"))
+    return Path(str(files("orchestrator.catalog") / name))
 
 
 def local_cloud(project: Project, *, start: bool) -> dict[str, Any] | None:
@@ -108,11 +109,10 @@ def local_cloud(project: Project, *, start: bool) -> dict[str, Any] | None:
     from infra.localcloud import client
 
     try:
-        return (
-            client.ensure_up(project.cloud_state, prices_file(), project.name)
-            if start
-            else client.find(project.cloud_state)
-        )
+        if not start:
+            return client.find(project.cloud_state)
+        prices, accelerators = catalog_file("prices.csv"), catalog_file("accelerators.toml")
+        return client.ensure_up(project.cloud_state, prices, accelerators, project.name)
     except client.LocalCloudError as cause:
         raise CloudError(str(cause), f"its log is {project.cloud_state / 'cloud.log'}") from cause
 
@@ -172,9 +172,8 @@ def connect(project: Project, stop: threading.Event | None = None, runs: Sequenc
     from infra.killswitches.scheduler_job import SchedulerJob
     from infra.killswitches.switches import DeadlineTimer, MaxRunDuration, RunDuration
     from infra.ssh import FabricShells
-    from infra.vm import payload
     from orchestrator.ports import VmProvider
-    from orchestrator.running.stages.context import Pace, Payload, Services
+    from orchestrator.running.stages.context import Pace, Services
 
     clients = google_clients(project)
     endpoints, pace = clients.endpoints, Pace()
@@ -203,15 +202,14 @@ def connect(project: Project, stop: threading.Event | None = None, runs: Sequenc
             DeadlineTimer(vms["tpu"], "tpu"),
             DeadlineTimer(vms["gpu"], "gpu"),
         ),
-        payload=lambda: Payload(payload.trainer_zip(project.home / "payload"), payload.scripts()),
+        payload=lambda: _payload(project),
         pace=pace,
     )
 
 
 def _on_hosts_alone(project: Project, clock: Clock) -> Services:
     from infra.host.hosts import Providers
-    from infra.vm import payload
-    from orchestrator.running.stages.context import Pace, Payload, Services
+    from orchestrator.running.stages.context import Pace, Services
 
     hosts = _hosts(project, clock)
     return Services(
@@ -225,9 +223,17 @@ def _on_hosts_alone(project: Project, clock: Clock) -> Services:
         store=hosts.store,
         shells=hosts,
         switches=(),
-        payload=lambda: Payload(payload.trainer_zip(project.home / "payload"), payload.scripts()),
+        payload=lambda: _payload(project),
         pace=Pace(poll_s=1.0, delete_timeout_s=120, late_create_s=1),  # a machine that is off is not waited for long
     )
+
+
+def _payload(project: Project) -> Payload:
+    from infra.vm import payload
+    from orchestrator.running.stages.context import Payload
+
+    folder = project.home / "payload"
+    return Payload(payload.package_zip("trainer", folder), payload.files(folder))
 
 
 def _hosts(project: Project, clock: Clock) -> Hosts:

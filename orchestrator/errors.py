@@ -186,7 +186,7 @@ class StillBilling(OrchestratorError):
 
     def __init__(self, what: Sequence[str]) -> None:
         super().__init__(
-            "not proven gone, may still bill: " + "; ".join(what),
+            "not proven gone, may still be billed: " + "; ".join(what),
             "run `orchestrate teardown --all` again; the kill switches delete the VMs at their deadline in any case",
         )
         self.what = tuple(what)

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import asyncssh
 
-from tests.contract.cloud import ROOT, eventually
+from tests.local_cloud import ROOT, eventually
 
 SFTP_SERVER = Path("/usr/lib/openssh/sftp-server")
 

@@ -84,6 +84,11 @@ def _add_training(flags: argparse.ArgumentParser) -> None:
 
 
 def _add_devices(flags: argparse.ArgumentParser) -> None:
+    flags.add_argument(
+        "--peak_tflops", metavar="PRECISION=N,..",
+        help="dense peak in TFLOP/s of all devices together, for MFU: float16=65,float32=8.1; default: that of "
+        "common GPUs, and for TPUs where TPU_ACCELERATOR_TYPE is set",
+    )  # fmt: skip
     official = ("one_device", "multi_worker_mirrored", "off")
     flags.add_argument(
         "--strategy", "--distribution_strategy", choices=(*STRATEGIES, *official), default="default",

@@ -21,7 +21,7 @@ from trainer.environment import (
     read_worker_role,
 )
 from trainer.errors import DataError, Interrupted, OutputFailed, TrainerError, TrainingFailed, first_line
-from trainer.hardware import choose_precision, peak_of
+from trainer.hardware import choose_precision, given_peak, peak_of
 from trainer.log import log
 from trainer.machine import host_peak_bytes
 from trainer.output import OutputDir, is_remote
@@ -138,7 +138,10 @@ class _Run:
                 self._config.precision, found.kind, devices.compute_capability()
             )
             recorder.precision = precision = chosen
-            peak = peak_of(found.kind, found.names, found.count, precision)
+            if self._config.peak_tflops and found.kind in ("tpu", "gpu"):
+                peak = given_peak(self._config.peak_tflops, precision)
+            else:
+                peak = peak_of(found.kind, found.names, found.count, precision)
             recorder.peak_flops_per_s, recorder.peak_note = peak.flops_per_s, peak.note
         log(
             f"run {self._config.run_id} workload {self._config.spec.name} strategy {self._config.strategy} "

@@ -30,8 +30,8 @@ _API_HINT = (
     "Service Account User on {account}; scheduler_service_account in orchestrate.toml names another"
 )
 _ROLE_HINT = (
-    "give {account} the role TPU Admin (or one with tpu.nodes.delete and tpu.queuedResources.delete), or name another "
-    "account as scheduler_service_account in orchestrate.toml"
+    "give {account} the role TPU Admin (or one with tpu.nodes.delete), or name another account as "
+    "scheduler_service_account in orchestrate.toml"
 )
 
 

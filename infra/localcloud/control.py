@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from decimal import Decimal
+from enum import Enum
 from typing import Any, Protocol
 
 from starlette.requests import Request
@@ -20,6 +21,14 @@ from infra.localcloud.http.routes import Service, routes
 from infra.localcloud.store import Document
 
 
+class Ending(Enum):
+    """What happens when the server has stopped."""
+
+    VMS_KEEP_RUNNING = "its VMs keep running like real ones"
+    DESTROYED = "its VMs, disks and jobs are deleted"
+    RESET = "it starts again at the same address, empty"
+
+
 class Operator(Protocol):
     """The running cloud, as the control API operates it."""
 
@@ -28,7 +37,7 @@ class Operator(Protocol):
 
     def inventory(self) -> list[Document]: ...
     def preempt(self, name: str, notice_s: float) -> bool: ...
-    def stop(self, destroy: bool) -> None: ...
+    def stop(self, ending: Ending) -> None: ...
     async def settle(self) -> None: ...
     async def advance(self, seconds: float) -> None: ...
 
@@ -58,6 +67,7 @@ class ControlService(Service):
             "POST faults": self._plan_fault,
             "GET faults": self._list_faults,
             "DELETE faults": self._clear_faults,
+            "POST reset": self._reset,
             "POST shutdown": self._shutdown,
         }
         table = [
@@ -161,10 +171,15 @@ class ControlService(Service):
         self._faults.clear()
         return JSONResponse({})
 
+    async def _reset(self, _request: Request) -> Response:
+        """As new, once `status` shows another `boot_id`. A new process would take a second of imports."""
+        self._operator.stop(Ending.RESET)
+        return JSONResponse({})
+
     async def _shutdown(self, request: Request) -> Response:
         """The server stops after this reply. VMs keep running like real ones, unless `destroy` is true."""
         body = await json_body(request)
-        self._operator.stop(bool(body.get("destroy", False)))
+        self._operator.stop(Ending.DESTROYED if body.get("destroy", False) else Ending.VMS_KEEP_RUNNING)
         return JSONResponse({})
 
 

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import secrets
+import shutil
 import signal
 import socket
 import time
@@ -31,8 +32,9 @@ from infra.localcloud.compute.disks import Disks
 from infra.localcloud.compute.lifecycle import Instances
 from infra.localcloud.compute.operations import ComputeOperations
 from infra.localcloud.context import CloudContext
-from infra.localcloud.control import ControlService
+from infra.localcloud.control import ControlService, Ending
 from infra.localcloud.faults import Faults
+from infra.localcloud.hardware import Hardware
 from infra.localcloud.http import proxy
 from infra.localcloud.http.app import CloudApp, request_inside
 from infra.localcloud.http.certs import Certificates, ensure_certificates
@@ -60,13 +62,18 @@ _SHUTDOWN_DELAY_S = 0.05
 
 @dataclass(frozen=True)
 class Options:
-    """The command line: delays are seconds on the cloud's clock, `idle_exit_s` is real time."""
+    """The command line: delays are seconds on the cloud's clock, `idle_exit_s` is real time.
+
+    `vm_python`: the program that VM images have as python3.
+    """
 
     state: Path
     prices: Path
+    accelerators: Path
     project: str
     create_s: float
     idle_exit_s: float
+    vm_python: Path
 
 
 class Cloud:
@@ -82,13 +89,13 @@ class Cloud:
         self._clock = CloudClock(self._store)
         self._faults = Faults(self._store)
         self._stopping = asyncio.Event()
-        self._destroy = False
+        self._ending = Ending.VMS_KEEP_RUNNING
         self._ticking = asyncio.Lock()
         self._last_request = time.monotonic()
         self._measured = 0.0
 
-    async def run(self) -> None:
-        """Serve until SIGTERM, a shutdown call, or until it is idle."""
+    async def run(self) -> bool:
+        """Serve until SIGTERM, a call that ends it, or until it is idle. True: start again, empty."""
         certificates = ensure_certificates(self._options.state / "certs")
         http = bind_preferring(self._port("http_url"))
         tls = bind_preferring(int(self._saved.get("tls_port", 0)))
@@ -114,13 +121,17 @@ class Cloud:
         ticker.cancel()
         await asyncio.gather(ticker, return_exceptions=True)
         await self._shut_down(servers, proxy_server)
+        return self._ending is Ending.RESET
 
     def _context(self, certificates: Certificates) -> CloudContext:
         store, clock, facts = self._store, self._clock, self.facts
-        tokens, prices = Tokens(store, clock), PriceList.from_csv(self._options.prices)
+        tokens, prices = (
+            Tokens(store, clock),
+            PriceList.from_csv(self._options.prices, Hardware.from_toml(self._options.accelerators)),
+        )
         access = CloudAccess(
             self._options.project, facts["proxy_url"], certificates.bundle_pem, facts["ssh_port"],
-            facts["metadata_port"],
+            facts["metadata_port"], self._options.vm_python,
         )  # fmt: skip
         return CloudContext(
             project=self._options.project,
@@ -170,9 +181,9 @@ class Cloud:
         """Preempt a running node or instance by its short name. False when none runs."""
         return self._nodes.preempt(name, notice_s) or self._instances.preempt(name, notice_s)
 
-    def stop(self, destroy: bool) -> None:
-        """Begin to stop the server; `destroy` deletes all VMs, disks and jobs first."""
-        self._destroy = destroy
+    def stop(self, ending: Ending) -> None:
+        """Begin to stop the server."""
+        self._ending = ending
         self._stopping.set()
 
     async def settle(self) -> None:
@@ -197,7 +208,7 @@ class Cloud:
         proxy_server.close()
         for server in servers:
             await server.stop()
-        if self._destroy:
+        if self._ending is not Ending.VMS_KEEP_RUNNING:
             for _, vm in self._store.list("vms"):
                 await self._cloud.vms.destroy(vm["id"])
             for resources in (self._queued, self._nodes, self._instances, self._disks, self._jobs):
@@ -297,6 +308,14 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
+
+
+def empty(state: Path) -> None:
+    """Remove what a stopped cloud holds; its certificates, ports and log stay."""
+    for file in state.glob("cloud.db*"):
+        file.unlink()
+    for folder in ("storage", "vms"):
+        shutil.rmtree(state / folder, ignore_errors=True)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

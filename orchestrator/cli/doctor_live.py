@@ -91,10 +91,13 @@ def _rent(project: Project, plan: Plan, found: Sequence[Finding], *, as_json: bo
     """Hold the money, drive every run to its end, and say what that has shown, after what is `found` already."""
     from orchestrator.bootstrap import connect
     from orchestrator.cli import run_driver
+    from orchestrator.cli.views.conclusion import exit_code
+    from orchestrator.cli.views.run_status import run_status
     from orchestrator.doctor.live import Timed, stages_of
     from orchestrator.doctor.live_findings import findings
     from orchestrator.domain.accelerators import accelerator
     from orchestrator.domain.runs import RunState, Stage
+    from orchestrator.running.inventory import remaining
 
     with run_driver.stopping() as stop:
         services = connect(project, stop, plan.runs)
@@ -110,20 +113,20 @@ def _rent(project: Project, plan: Plan, found: Sequence[Finding], *, as_json: bo
         for name, (used, alone) in ended.items():
             found = [*found, *findings(services, accelerator(name), used, alone, timed[name])]
         runs = [run for pair in ended.values() for run in pair]
-        remaining, named = run_driver.count_billable(services, runs)
+        left = remaining(services, runs)
         code = AccountError.exit_code if any(one.verdict is Verdict.FAIL for one in found) else 0
         code = EXIT_STOPPED if stop.is_set() else code
-        code = 6 if run_driver.exit_code(runs, named) == 6 else code
+        code = 6 if exit_code(runs, left) == 6 else code
         later = LATER.format(runs=", ".join(run.id for run in runs), experiment=plan.experiment.id)
         more = {
             "experiment": plan.experiment.id,
             "worst_case_usd": plan.worst_case_usd,
-            "runs": [run_driver.run_json(services, run) for run in runs],
-            "billable_remaining": remaining,
-            "may_still_bill": named,
+            "runs": [run_status(services.ledger, run, services.clock.now()).outcome_json() for run in runs],
+            "billable_remaining": left.count,
+            "may_still_bill": list(left.names),
         }
-        if named and not as_json:
-            output.say("NOT PROVEN GONE, may still bill: " + "; ".join(named))
+        if left.names and not as_json:
+            output.say("NOT PROVEN, may still be billed: " + "; ".join(left.names))
         return _conclude(project, found, later, code, as_json=as_json, **more)
 
 

@@ -8,7 +8,7 @@ from orchestrator.domain.host_address import is_host
 from orchestrator.domain.names import bucket_of, results_prefix
 from orchestrator.domain.runs import Run
 from orchestrator.errors import NotFound
-from orchestrator.running.lock import run_folder
+from orchestrator.running.run_folder import run_folder
 
 if TYPE_CHECKING:
     from orchestrator.bootstrap import Project

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.prices import PriceBook, region_of
 from orchestrator.errors import OrchestratorError, Unavailable, UnexpectedError
-from orchestrator.ledger.ledger import Credit
+from orchestrator.ledger.credit import Credit
 from orchestrator.ports import Account, Clock
 
 ANSWER_WITHIN_S = 25.0

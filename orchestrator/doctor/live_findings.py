@@ -13,7 +13,7 @@ from orchestrator.domain.names import bucket_of
 from orchestrator.domain.plan import KILL_SLACK_S
 from orchestrator.domain.runs import Attempt, Run, Stage
 from orchestrator.errors import HostKeyRejected, KillSwitchNotArmed
-from orchestrator.ledger.ledger import Event
+from orchestrator.ledger.events import CreateRequested, DevicesFound, Event, Happening, VmReady
 from orchestrator.running.stages.context import Services
 
 PASS, WARN, FAIL = Verdict.PASS, Verdict.WARN, Verdict.FAIL
@@ -36,7 +36,7 @@ _Check = tuple[str, Verdict, str]
 def _of_used(services: Services, run: Run, timed: Timed) -> Iterator[_Check]:
     attempt = services.ledger.attempt(run.id, run.attempt)
     events = [event for event in services.ledger.events(run.id) if event.attempt == attempt.number]
-    asked_at = _at(events, "create asked for") or attempt.seen_at  # the answer to a create may be lost
+    asked_at = _at(events, CreateRequested) or attempt.seen_at  # the answer to a create may be lost
     why = run.error or "it did not come to that"
     if asked_at is None or attempt.proven_at is None:
         yield ("kill switches" if run.error_code == KillSwitchNotArmed.__name__ else "rent"), FAIL, why
@@ -45,7 +45,7 @@ def _of_used(services: Services, run: Run, timed: Timed) -> Iterator[_Check]:
     else:
         names = " and ".join(switch.name for switch in services.switches_for(run.spec))
         yield "kill switches", PASS, f"{names} proven {_s(asked_at, attempt.proven_at)} after the create was answered"
-    ready_at = _at(events, "is ready")
+    ready_at = _at(events, VmReady)
     if ready_at is not None:
         ssh = f", SSH after {_s(asked_at, timed.ssh_at)}" if timed.ssh_at else ""
         yield "boot", PASS, f"ready {_s(asked_at, ready_at)} after the create was answered{ssh}"
@@ -72,9 +72,9 @@ def _of_work(
         is_off = abs(timed.vm_ahead_s) > _CLOCK_OFF_S + timed.answer_s
         fact = f"the VM's is {timed.vm_ahead_s:+.1f} s off ours (± {timed.answer_s / 2:.1f} s)"
         yield "clock", WARN if is_off else PASS, fact
-    devices = [event.message for event in events if event.message.startswith("devices: ")]
+    devices = [event.what.devices for event in events if isinstance(event.what, DevicesFound)]
     if devices:
-        yield "devices", PASS, devices[-1].removeprefix("devices: ")
+        yield "devices", PASS, devices[-1]
     if run.record:
         bucket = bucket_of(services.project, attempt.zone)
         yield "bucket", PASS, f"what the VM wrote to gs://{bucket} was read back, its crc32c and sha256 are right"
@@ -127,9 +127,9 @@ def _of_cost(services: Services, *runs: Run) -> _Check:
     return "cost", PASS if cost <= held else FAIL, f"{usd(cost)} by the ledger, of {usd(held)} held{simulated}"
 
 
-def _at(events: Sequence[Event], message: str) -> datetime | None:
-    """When the first event that says this happened."""
-    return next((event.at for event in events if message in event.message), None)
+def _at(events: Sequence[Event], kind: type[Happening]) -> datetime | None:
+    """When this happened first."""
+    return next((event.at for event in events if isinstance(event.what, kind)), None)
 
 
 def _s(start: datetime, end: datetime) -> str:

@@ -87,6 +87,9 @@ def _reader(hint: Any) -> _Reader:
     if get_origin(hint) is tuple:
         item = _reader(get_args(hint)[0])
         return lambda value: tuple(map(item, _checked(list, value)))
+    if get_origin(hint) is dict:
+        item = _reader(get_args(hint)[1])
+        return lambda value: {name: item(one) for name, one in _checked(dict, value).items()}
     if get_origin(hint) is Literal:
         return partial(_one_of, get_args(hint))
     if isinstance(hint, type) and is_dataclass(hint):

@@ -17,7 +17,9 @@ from orchestrator.domain.billing_export import BilledRow
 from orchestrator.domain.money import CENT, ZERO, usd
 from orchestrator.domain.runs import Attempt, AttemptState
 from orchestrator.errors import UsageError
-from orchestrator.ledger.ledger import NANO, Freeze, Ledger
+from orchestrator.ledger.credit import Freeze
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.schema import NANO
 
 MAX_DRIFT = Decimal("0.02")
 HOUR = timedelta(hours=1)

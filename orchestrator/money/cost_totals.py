@@ -11,7 +11,8 @@ from decimal import Decimal
 
 from orchestrator.domain.money import UPPER_BOUND, ZERO
 from orchestrator.domain.runs import PastRun
-from orchestrator.ledger.ledger import NANO, Ledger
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.schema import NANO
 from orchestrator.money.guard import cost_so_far
 
 

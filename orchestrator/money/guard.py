@@ -11,7 +11,8 @@ from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.runs import KILL_SLACK_S, Attempt, AttemptState
 from orchestrator.errors import CreatesFrozen, UsageError
-from orchestrator.ledger.ledger import Credit, Ledger
+from orchestrator.ledger.credit import Credit
+from orchestrator.ledger.ledger import Ledger
 
 FREE_TRIAL_USD = Decimal(300)
 FREE_TRIAL_DAYS = 90

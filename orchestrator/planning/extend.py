@@ -15,7 +15,8 @@ from orchestrator.domain.plan import KILL_SLACK_S, check_max_hours, make_attempt
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Attempt, Run, RunState, Stage
 from orchestrator.errors import OverCap, UsageError
-from orchestrator.ledger.ledger import Credit, Ledger
+from orchestrator.ledger.credit import Credit
+from orchestrator.ledger.ledger import Ledger
 from orchestrator.money.guard import credit_for
 from orchestrator.planning.affordability import hours_that_fit
 

@@ -30,7 +30,9 @@ from orchestrator.domain.plan import (
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Attempt, Run
 from orchestrator.errors import OverCap, UsageError
-from orchestrator.ledger.ledger import Credit, Experiment, Ledger, command_text
+from orchestrator.ledger.credit import Credit
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.runs import Experiment, command_text
 from orchestrator.money.guard import MoneyView, credit_for, money_view
 from orchestrator.planning.affordability import reserved_usd, what_would_fit
 from orchestrator.planning.dataset import check_sizes, prepare_data

@@ -1,6 +1,6 @@
-"""Does the verdict of an experiment stand, so that its further repeats are not needed? From ledger and records alone.
+"""Early stop: repeats that are not needed because every verdict stands without them, from ledger and records alone.
 
-Looked at after each round of repeats, by whoever drives the runs: nothing is remembered but in the ledger.
+Evaluated after each round of repeats, by whoever drives the runs: nothing is remembered but in the ledger.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _verdicts_stand(runs: Sequence[Run], ledger: Ledger) -> bool:
 
 
 def _planned_pairings(runs: Sequence[Run]) -> int:
-    """The same settings on two accelerators; a machine of the user's is on no terms, whatever the launch asks for."""
+    """The same settings on two accelerators; your own machine has no terms, whatever the launch asks for."""
     accelerators: dict[RunSpec, set[str]] = defaultdict(set)
     for run in runs:
         alike = _alike(run.spec, accelerator="", zones=(), provisioning=Provisioning.ON_DEMAND)
@@ -77,7 +77,7 @@ def _planned_pairings(runs: Sequence[Run]) -> int:
 
 
 def spared_usd(ledger: Ledger, runs: Sequence[Run]) -> Decimal | None:
-    """What those that were not needed would have cost, by what other repeats of the same did; None: that is unknown."""
+    """What the runs that were not needed would have cost, from what their other repeats cost; None: unknown."""
     costs: dict[RunSpec, list[Decimal]] = defaultdict(list)
     for run in runs:
         if run.state is RunState.SUCCEEDED:

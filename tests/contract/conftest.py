@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.contract.cloud import LocalCloud, running
+from tests.local_cloud import LocalCloud, running
 from tests.loopback import Loopback, loopback
 
 

@@ -19,8 +19,8 @@ from infra.killswitches.switches import MaxRunDuration
 from orchestrator.domain.accelerators import Provisioning
 from orchestrator.errors import PermissionDenied, Unauthenticated, Unavailable, UsageError
 from orchestrator.ports import VmRef, VmState
-from tests.contract.cloud import ROOT, LocalCloud
 from tests.contract.rigs import CloudRig
+from tests.local_cloud import ROOT, LocalCloud
 
 Api = Literal["tpu", "gpu"]
 both = pytest.mark.parametrize("api", ["tpu", "gpu"])

@@ -25,8 +25,8 @@ from orchestrator.errors import (
     UsageError,
 )
 from orchestrator.ports import Vm, VmRef, VmSpec, VmState, Worker
-from tests.contract.cloud import eventually
 from tests.fakes import FakeObjectStore, FakeShells
+from tests.local_cloud import eventually
 from tests.loopback import Loopback
 
 _numbers = itertools.count(1)
@@ -184,7 +184,7 @@ def test_a_machine_that_shows_another_key_gets_nothing(machine: Loopback, tmp_pa
 
 def test_a_key_that_is_not_let_in_says_so_at_once(machine: Loopback, tmp_path: Path) -> None:
     """No waiting, no password prompt."""
-    from orchestrator.running.stages.ssh_keys import ensure_key
+    from orchestrator.running.run_folder import ensure_key
 
     ensure_key(tmp_path / "stranger", "stranger")
     line = Hosts((machine.known_hosts,), tmp_path / "stranger", lambda: datetime.now(UTC)).line(machine.place)

@@ -15,8 +15,8 @@ from infra.localcloud.scheduler.cron import Cron
 from orchestrator.domain.accelerators import Provisioning, accelerator
 from orchestrator.errors import KillSwitchNotArmed
 from orchestrator.ports import KillSwitch, VmSpec
-from tests.contract.cloud import LocalCloud
 from tests.contract.rigs import CloudRig, FakeRig, Rig
+from tests.local_cloud import LocalCloud
 
 LIFE_S = 3600
 

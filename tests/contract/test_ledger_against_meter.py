@@ -20,15 +20,15 @@ from infra.gcp.compute import GpuInstances
 from infra.gcp.tpu import TpuNodes
 from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.runs import AttemptState, Run, RunState
-from orchestrator.ledger.ledger import Credit
+from orchestrator.ledger.credit import Credit
 from orchestrator.money.cost_totals import experiment_sums, run_sums
 from orchestrator.money.guard import money_view
 from orchestrator.ports import CommandResult, HostKey, Vm, VmRef, VmSpec, Worker
 from orchestrator.running.stages.context import Pace, Services
-from tests.contract.cloud import LocalCloud, running
 from tests.fakes import FakeShells
 from tests.fakes.shells import FakeShell
 from tests.fakes.world import FakeTrainer, World
+from tests.local_cloud import LocalCloud, running
 
 ACCELERATORS = "v3-8,v2-8,t4,v100,p100"
 REPEATS = 5

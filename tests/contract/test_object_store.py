@@ -16,8 +16,8 @@ from infra.gcp.storage import Buckets
 from orchestrator.domain.names import MANAGED
 from orchestrator.errors import BadArtifact, NotFound, Unavailable, UsageError
 from orchestrator.ports import ObjectStore, StoredObject
-from tests.contract.cloud import LocalCloud
 from tests.fakes import FakeObjectStore
+from tests.local_cloud import LocalCloud
 
 REGION = "us-central1"
 LABELS = {"oc-experiment": "e-contract"}

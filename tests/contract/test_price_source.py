@@ -13,7 +13,7 @@ from orchestrator.domain.accelerators import accelerators
 from orchestrator.domain.prices import PriceKind, catalog_rows
 from orchestrator.errors import Unavailable
 from orchestrator.money.prices import changes, read_live, write_live
-from tests.contract.cloud import LocalCloud
+from tests.local_cloud import LocalCloud
 
 TODAY = date(2026, 11, 21)
 MAPPED = {"tpu", "gpu", "machine", "disk", "storage", "ipv4"}

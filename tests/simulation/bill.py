@@ -11,10 +11,11 @@ from typing import cast
 
 from infra.localcloud.account.tokens import Tokens
 from infra.localcloud.clock import CloudClock
+from infra.localcloud.hardware import Hardware
 from infra.localcloud.metering.meter import Billable, Meter
 from infra.localcloud.metering.price_list import PriceList
 from infra.localcloud.store import Store
-from orchestrator.bootstrap import prices_file
+from orchestrator.bootstrap import catalog_file
 from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.plan import BUCKET_LIFETIME_DAYS
@@ -50,7 +51,7 @@ class StoredData:
 @cache
 def catalog() -> PriceList:
     """The price list that the local cloud bills by."""
-    return PriceList.from_csv(prices_file())
+    return PriceList.from_csv(catalog_file("prices.csv"), Hardware.from_toml(catalog_file("accelerators.toml")))
 
 
 class CampaignBill:

@@ -22,7 +22,8 @@ from orchestrator.domain.plan import KILL_SLACK_S, DataChoice, LaunchRequest, ke
 from orchestrator.domain.prices import catalog_prices, region_of
 from orchestrator.domain.runs import Attempt, AttemptState, Run
 from orchestrator.errors import OverCap, UsageError
-from orchestrator.ledger.ledger import Credit, Experiment
+from orchestrator.ledger.credit import Credit
+from orchestrator.ledger.runs import Experiment
 from orchestrator.money.guard import stop_at
 from orchestrator.planning.extend import admit_extension, plan_extension
 from orchestrator.ports import CommandResult

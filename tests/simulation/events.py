@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 from itertools import count
 from sqlite3 import Connection
 
-from orchestrator.ledger.ledger import IN_MEMORY, Ledger
+from orchestrator.ledger.database import IN_MEMORY
+from orchestrator.ledger.ledger import Ledger
 from tests.fakes import FakeClock
 
 
@@ -78,10 +79,10 @@ class MortalLedger(Ledger):
         self._fate = fate
 
     @contextmanager
-    def _transaction(self) -> Iterator[Connection]:
+    def transaction(self) -> Iterator[Connection]:
         if self._fate:
             self._fate.step()
-        with super()._transaction() as db:
+        with super().transaction() as db:
             yield db
         if self._fate:
             self._fate.step()

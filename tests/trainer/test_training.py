@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import UsageError
-from orchestrator.ledger.ledger import IN_MEMORY, Ledger
+from orchestrator.ledger.database import IN_MEMORY
+from orchestrator.ledger.ledger import Ledger
 from orchestrator.report.report import make_answer
 from orchestrator.report.sources import sources_named
 from orchestrator.report.tables import all_sheets

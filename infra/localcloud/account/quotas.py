@@ -10,7 +10,7 @@ from starlette.responses import Response
 from infra.localcloud.account.account import full_name
 from infra.localcloud.account.project import PROJECT_NUMBER
 from infra.localcloud.context import CloudContext
-from infra.localcloud.hardware import GPUS_EVERYWHERE, gpu_quota, tpu_shape
+from infra.localcloud.hardware import GPUS_EVERYWHERE
 from infra.localcloud.http.errors import invalid, not_found
 from infra.localcloud.http.messages import reply
 from infra.localcloud.http.routes import Service, page, routes
@@ -92,7 +92,7 @@ def _zones(prices: PriceList) -> dict[str, set[str]]:
     """The zones of each TPU quota."""
     zones: dict[str, set[str]] = {}
     for zone in prices.zones:
-        shapes = [tpu_shape(name) for name in prices.names("tpu", zone)]
+        shapes = [prices.hardware.tpu(name) for name in prices.names("tpu", zone)]
         for metric in {shape.quota(spot) for shape in shapes if shape for spot in (False, True)}:
             zones.setdefault(metric, set()).add(zone)
     return zones
@@ -104,5 +104,5 @@ def _regions(prices: PriceList) -> dict[str, set[str]]:
     for zone in prices.zones:
         for gpu in prices.gpus(zone):
             for spot in (False, True):
-                regions.setdefault(gpu_quota(gpu, spot), set()).add(zone.rsplit("-", 1)[0])
+                regions.setdefault(prices.hardware.gpu_quota(gpu, spot), set()).add(zone.rsplit("-", 1)[0])
     return regions

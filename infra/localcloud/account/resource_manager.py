@@ -17,7 +17,7 @@ from infra.localcloud.http.routes import Service, routes
 
 _PERMISSIONS_MAX = 100
 _SCHEDULER_ROLE = "orchestrateScheduler"
-_SCHEDULER_MAY = frozenset({"tpu.nodes.delete", "tpu.queuedResources.delete"})
+_SCHEDULER_MAY = frozenset({"tpu.nodes.delete"})
 
 
 class ResourceManagerService(Service):

@@ -19,7 +19,6 @@ from infra.localcloud.compute.reference import ComputeReference
 from infra.localcloud.compute.request import InstanceRequests
 from infra.localcloud.compute.resources import fingerprint, metadata_items, metadata_resource
 from infra.localcloud.context import CloudContext
-from infra.localcloud.hardware import IMAGES
 from infra.localcloud.http.errors import ApiError, invalid, precondition_failed
 from infra.localcloud.http.messages import message_body, reply
 from infra.localcloud.http.routes import Service, Table, routes
@@ -74,7 +73,11 @@ class ComputeService(Service):
         """
         self._cloud.tokens.authorize(request, self.hosts[0])
         project, zone = request.path_params["project"], request.path_params.get("zone")
-        public = {owner for owner, _ in IMAGES} if "/global/images" in request.url.path else set()
+        public = (
+            {owner for owner, _ in self._cloud.prices.hardware.images}
+            if "/global/images" in request.url.path
+            else set()
+        )
         if project not in {self._cloud.project, PROJECT_NUMBER, *public}:
             raise missing(f"projects/{project}")
         if zone is None:

@@ -10,7 +10,7 @@ from infra.localcloud.compute.names import COMPUTE_URL, Zonal, region_of
 from infra.localcloud.compute.operations import ComputeOperations, failed, quota_error, stock_out_error
 from infra.localcloud.compute.resources import fingerprint, metadata_resource, vm_spec, with_disks, with_network
 from infra.localcloud.context import CloudContext
-from infra.localcloud.hardware import GPUS_EVERYWHERE, gpu_quota
+from infra.localcloud.hardware import GPUS_EVERYWHERE
 from infra.localcloud.lifecycle import Lifecycle, new_id
 from infra.localcloud.metering.meter import Billable
 from infra.localcloud.outages import RUN_LIMIT
@@ -29,12 +29,12 @@ class Instances(Zonal, Lifecycle):
 
     def quota_in_use(self, metric: str, region: str) -> int:
         """GPUs that count against a quota; a stopped instance counts, as at Google. No region: those of all."""
-        return sum(
-            one["gpu_count"]
+        own = [
+            one
             for one in self.all()
-            if one["gpu"]
-            and (not region or (region_of(one["zone"]), gpu_quota(one["gpu"], one["spot"])) == (region, metric))
-        )
+            if not region or (region_of(one["zone"]) == region and one["gpu"] and self._gpu_quota(one) == metric)
+        ]
+        return sum(one["gpu_count"] for one in own)
 
     def create(self, instance: Document, request_id: str) -> Document:
         """Begin to create a checked instance. Returns the operation."""
@@ -158,10 +158,13 @@ class Instances(Zonal, Lifecycle):
     def _create_vms(self, document: Document) -> list[str]:
         return [self._cloud.vms.create(vm_spec(document))]
 
+    def _gpu_quota(self, instance: Document) -> str:
+        return self._cloud.prices.hardware.gpu_quota(instance["gpu"], instance["spot"])
+
     def _quota_error(self, instance: Document) -> Document | None:
         if not instance["gpu"]:
             return None
-        metric = gpu_quota(instance["gpu"], instance["spot"])
+        metric = self._gpu_quota(instance)
         for name, region in ((GPUS_EVERYWHERE, ""), (metric, region_of(instance["zone"]))):
             limit = self._cloud.account.quota(name, region)
             if self.quota_in_use(name, region) > limit:  # It counts itself.

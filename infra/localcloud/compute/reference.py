@@ -14,7 +14,7 @@ from infra.localcloud.compute.lists import aggregated, listed
 from infra.localcloud.compute.names import COMPUTE_URL, missing, region_of
 from infra.localcloud.compute.resources import metadata_items, metadata_resource
 from infra.localcloud.context import CloudContext
-from infra.localcloud.hardware import GPU_NAMES, GPUS_EVERYWHERE, IMAGES, gpu_quota, machine_shape
+from infra.localcloud.hardware import GPUS_EVERYWHERE
 from infra.localcloud.http.messages import message_body, reply
 from infra.localcloud.http.routes import Table
 from infra.localcloud.store import Document
@@ -28,6 +28,7 @@ class ComputeReference:
 
     def __init__(self, cloud: CloudContext, instances: Instances) -> None:
         self._cloud = cloud
+        self._hardware = cloud.prices.hardware
         self._instances = instances
         self._url = f"{COMPUTE_URL}/projects/{cloud.project}"
 
@@ -46,7 +47,7 @@ class ComputeReference:
             (f"GET {_GPUS}/{{name}}", "acceleratorTypes.get", self._get_gpu),
             ("GET /aggregated/acceleratorTypes", "acceleratorTypes.aggregatedList", self._aggregated_gpus),
             ("GET /global/images/family/{name}", "images.getFromFamily", self._image_of_family),
-            ("GET /global/images/{name}", "images.get", self._image),
+            ("GET /global/images/{name}", "images.get", self._get_image),
             ("GET /global/images", "images.list", self._list_images),
         ]
 
@@ -82,12 +83,12 @@ class ComputeReference:
 
     async def _list_machine_types(self, request: Request) -> Response:
         zone = request.path_params["zone"]
-        names = [name for name in self._cloud.prices.names("machine", zone) if machine_shape(name)]
+        names = [name for name in self._cloud.prices.names("machine", zone) if self._hardware.machine(name)]
         return listed(request, types.MachineTypeList, [self._machine_type(zone, name) for name in names])
 
     async def _get_machine_type(self, request: Request) -> Response:
         zone, name = request.path_params["zone"], request.path_params["name"]
-        if machine_shape(name) is None or self._cloud.prices.find("machine", name, zone) is None:
+        if self._hardware.machine(name) is None or self._cloud.prices.find("machine", name, zone) is None:
             raise missing(f"projects/{self._cloud.project}/zones/{zone}/machineTypes/{name}")
         return reply(types.MachineType, self._machine_type(zone, name))
 
@@ -110,20 +111,21 @@ class ComputeReference:
 
     async def _image_of_family(self, request: Request) -> Response:
         project, family = request.path_params["project"], request.path_params["name"]
-        if (project, family) not in IMAGES:
+        if (project, family) not in self._hardware.images:
             raise missing(f"projects/{project}/global/images/family/{family}")
-        return reply(types.Image, _image(project, family))
+        return reply(types.Image, self._image(project, family))
 
-    async def _image(self, request: Request) -> Response:
+    async def _get_image(self, request: Request) -> Response:
         project, name = request.path_params["project"], request.path_params["name"]
-        for (owner, family), (image, _) in IMAGES.items():
+        for (owner, family), (image, _) in self._hardware.images.items():
             if (owner, image) == (project, name):
-                return reply(types.Image, _image(owner, family))
+                return reply(types.Image, self._image(owner, family))
         raise missing(f"projects/{project}/global/images/{name}")
 
     async def _list_images(self, request: Request) -> Response:
         project = request.path_params["project"]
-        return listed(request, types.ImageList, [_image(owner, family) for owner, family in IMAGES if owner == project])
+        families = [family for owner, family in self._hardware.images if owner == project]
+        return listed(request, types.ImageList, [self._image(project, family) for family in families])
 
     def _zone(self, zone: str) -> Document:
         return {
@@ -134,7 +136,7 @@ class ComputeReference:
     def _region(self, region: str) -> Document:
         zones = [zone for zone in self._cloud.prices.zones if region_of(zone) == region]
         gpus = sorted({gpu["name"] for zone in zones for gpu in self._gpus(zone)})
-        quotas = [self._quota(gpu_quota(gpu, spot), region) for gpu in gpus for spot in (False, True)]
+        quotas = [self._quota(self._hardware.gpu_quota(gpu, spot), region) for gpu in gpus for spot in (False, True)]
         return {
             "kind": "compute#region", "name": region, "status": "UP", "quotas": quotas,
             "zones": [f"{self._url}/zones/{zone}" for zone in zones], "selfLink": f"{self._url}/regions/{region}",
@@ -145,7 +147,7 @@ class ComputeReference:
         return {"metric": metric, "limit": self._cloud.account.quota(metric, region), "usage": usage}
 
     def _machine_type(self, zone: str, name: str) -> Document:
-        shape = machine_shape(name)
+        shape = self._hardware.machine(name)
         assert shape is not None
         body: dict[str, Any] = {
             "kind": "compute#machineType", "name": name, "guestCpus": shape.cpus, "memoryMb": shape.memory_mb,
@@ -160,16 +162,15 @@ class ComputeReference:
         zone_url = f"{self._url}/zones/{zone}"
         return [
             {
-                "kind": "compute#acceleratorType", "name": name, "description": GPU_NAMES.get(name, name),
+                "kind": "compute#acceleratorType", "name": name, "description": self._hardware.gpus[name]["title"],
                 "zone": zone_url, "selfLink": f"{zone_url}/acceleratorTypes/{name}",
             }
             for name in self._cloud.prices.gpus(zone)
         ]  # fmt: skip
 
-
-def _image(project: str, family: str) -> Document:
-    image, size_gib = IMAGES[project, family]
-    return {
-        "kind": "compute#image", "name": image, "family": family, "status": "READY", "diskSizeGb": str(size_gib),
-        "selfLink": f"{COMPUTE_URL}/projects/{project}/global/images/{image}", "architecture": "X86_64",
-    }  # fmt: skip
+    def _image(self, project: str, family: str) -> Document:
+        image, size_gib = self._hardware.images[project, family]
+        return {
+            "kind": "compute#image", "name": image, "family": family, "status": "READY", "diskSizeGb": str(size_gib),
+            "selfLink": f"{COMPUTE_URL}/projects/{project}/global/images/{image}", "architecture": "X86_64",
+        }  # fmt: skip

@@ -10,7 +10,7 @@ from infra.localcloud.compute.disks import Disks
 from infra.localcloud.compute.names import last, missing, no_such_value, part_after
 from infra.localcloud.compute.resources import metadata_items
 from infra.localcloud.context import CloudContext
-from infra.localcloud.hardware import IMAGES, MachineShape, machine_shape, n1_counts, n1_cpus_max
+from infra.localcloud.hardware import Hardware, MachineShape
 from infra.localcloud.http.errors import invalid
 from infra.localcloud.http.validation import check_id, check_labels, check_metadata
 from infra.localcloud.store import Document
@@ -65,7 +65,7 @@ class InstanceRequests:
     def _machine(self, body: Document, zone: str) -> tuple[str, MachineShape]:
         url = body.get("machineType", "")
         name = last(url)
-        shape = machine_shape(name)
+        shape = self._cloud.prices.hardware.machine(name)
         if part_after(url, "zones") != zone or shape is None or self._cloud.prices.find("machine", name, zone) is None:
             raise no_such_value("resource.machineType", url)
         return name, shape
@@ -85,8 +85,18 @@ class InstanceRequests:
             raise no_such_value("resource.guestAccelerators[0].acceleratorType", url)
         if not machine_type.startswith("n1-"):
             raise invalid(f"[{machine_type}, {gpu}] features are not compatible for creating instance.", "badRequest")
-        _check_n1(machine_type, shape.cpus, gpu, count)
+        self._check_n1(machine_type, shape.cpus, gpu, count)
         return gpu, count
+
+    def _check_n1(self, machine_type: str, cpus: int, gpu: str, count: int) -> None:
+        allowed = self._cloud.prices.hardware.n1_cpus_max(gpu)
+        if count not in allowed:
+            counts = ", ".join(str(number) for number in sorted(allowed))
+            message = f"Number of accelerator cards attached to an instance must be one of [{counts}]."
+            raise invalid(message, "badRequest")
+        if cpus > allowed[count]:
+            message = f"The number of vCPUs of {machine_type} exceeds the {allowed[count]} allowed with {count} {gpu}."
+            raise invalid(message, "badRequest")
 
     def _check_scheduling(self, scheduling: dict[str, Any], gpu: str) -> None:
         spot = _is_spot(scheduling)
@@ -131,7 +141,7 @@ class InstanceRequests:
         params = disk.get("initializeParams", {})
         image, image_gib = "", 10
         if disk.get("boot"):
-            image, image_gib = find_image(params.get("sourceImage", ""))
+            image, image_gib = find_image(self._cloud.prices.hardware, params.get("sourceImage", ""))
         # Google's default is pd-standard; where the price list does not have it, the next dearer one that it has.
         default = "pd-standard" if self._cloud.prices.find("disk", "pd-standard", zone) else "pd-balanced"
         kind = last(params.get("diskType", "") or default)
@@ -152,12 +162,12 @@ class InstanceRequests:
         }
 
 
-def find_image(url: str) -> tuple[str, int]:
+def find_image(hardware: Hardware, url: str) -> tuple[str, int]:
     """(path `projects/P/global/images/I`, size in GiB) of an image or family URL. Raises ApiError 404 or 400."""
     project, wanted = part_after(url, "projects"), last(url)
     if not project or "/images/" not in url:
         raise no_such_value("resource.disks[0].initializeParams.sourceImage", url)
-    for (owner, family), (image, size_gib) in IMAGES.items():
+    for (owner, family), (image, size_gib) in hardware.images.items():
         if owner == project and wanted == (family if "/images/family/" in url else image):
             return f"projects/{owner}/global/images/{image}", size_gib
     kind = "images/family" if "/images/family/" in url else "images"
@@ -179,17 +189,6 @@ def _check_termination(scheduling: dict[str, Any], spot: bool) -> None:
         raise invalid("instanceTerminationAction must be specified with maxRunDuration or terminationTime.")
     if action and not is_limited and not spot:
         raise invalid("instanceTerminationAction needs SPOT, maxRunDuration or terminationTime.")
-
-
-def _check_n1(machine_type: str, cpus: int, gpu: str, count: int) -> None:
-    cpus_max = n1_cpus_max(gpu, count)
-    if cpus_max is None:
-        counts = ", ".join(str(number) for number in n1_counts(gpu))
-        raise invalid(f"Number of accelerator cards attached to an instance must be one of [{counts}].", "badRequest")
-    if cpus > cpus_max:
-        raise invalid(
-            f"The number of vCPUs of {machine_type} exceeds the {cpus_max} allowed with {count} {gpu}.", "badRequest"
-        )
 
 
 def _service_account(body: Document) -> Document:

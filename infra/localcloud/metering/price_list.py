@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 
-from infra.localcloud.hardware import machine_shape
+from infra.localcloud.hardware import Hardware
 
 FLEX_START_SHARE = Decimal("0.5")
 """DWS costs half of the price on demand: 0.60 of 1.20 for v5e, 1.35 of 2.70 for v6e (read by others in August 2026)."""
@@ -50,7 +50,8 @@ class Price:
 class PriceList:
     """The price list: columns kind,name,region,zones,unit,on_demand_usd,spot_usd,source,as_of; zones parted by ';'."""
 
-    def __init__(self, rows: Sequence[Price]) -> None:
+    def __init__(self, rows: Sequence[Price], hardware: Hardware) -> None:
+        self.hardware = hardware
         self._rows: dict[tuple[str, str], list[Price]] = {}
         for row in rows:
             self._rows.setdefault((row.kind, row.name), []).append(row)
@@ -59,7 +60,7 @@ class PriceList:
         self.regions: list[str] = sorted({zone.rsplit("-", 1)[0] for zone in self.zones})
 
     @staticmethod
-    def from_csv(path: Path) -> PriceList:
+    def from_csv(path: Path, hardware: Hardware) -> PriceList:
         """Raises OSError when the file cannot be read and ValueError, with the line, for a row that makes no sense."""
         rows = []
         with path.open(newline="", encoding="utf-8") as file:
@@ -68,7 +69,7 @@ class PriceList:
                     rows.append(_price(row))
                 except (KeyError, ArithmeticError, AttributeError) as cause:
                     raise ValueError(f"{path}:{number}: not a price row: {row}") from cause
-        return PriceList(rows)
+        return PriceList(rows, hardware)
 
     @property
     def rows(self) -> list[Price]:
@@ -87,7 +88,7 @@ class PriceList:
 
     def gpus(self, zone: str) -> list[str]:
         """GPUs that can be attached in the zone, and those that are part of a machine type, in name order."""
-        shapes = [machine_shape(name) for name in self.names("machine", zone)]
+        shapes = [self.hardware.machine(name) for name in self.names("machine", zone)]
         return sorted({*self.names("gpu", zone), *(shape.gpu for shape in shapes if shape and shape.gpu)})
 
 

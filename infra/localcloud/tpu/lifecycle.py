@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 
-from infra.localcloud.hardware import TpuShape, tpu_shape
+from infra.localcloud.hardware import TpuShape
 from infra.localcloud.http.errors import ApiError
 from infra.localcloud.lifecycle import Lifecycle, new_id
 from infra.localcloud.metering.meter import Billable
@@ -21,10 +21,13 @@ class Nodes(Lifecycle):
         """What counts against a quota: nodes, and queued resources in any state, with or without their nodes."""
         queued = [document["node"] for _, document in self._cloud.store.list("queued")]
         alone = [node for node in self.all() if not node["resource"].get("queuedResource")]
-        shapes = [
-            (_shape(node), node["spot"] or node.get("flex_start")) for node in (*queued, *alone) if node["zone"] == zone
+        sizes = [
+            shape.size
+            for node in (*queued, *alone)
+            if node["zone"] == zone
+            and (shape := self._shape(node)).quota(node["spot"] or node.get("flex_start")) == metric
         ]
-        return sum(shape.size for shape, preemptible in shapes if shape.quota(preemptible) == metric)
+        return sum(sizes)
 
     def create(self, node: Document) -> Document:
         """Begin to create a checked node. Returns the operation."""
@@ -90,13 +93,18 @@ class Nodes(Lifecycle):
         for vm_id in node["vms"]:
             await self._cloud.vms.halt(vm_id)
 
+    def _shape(self, node: Document) -> TpuShape:
+        shape = self._cloud.prices.hardware.tpu(node["accelerator"])
+        assert shape is not None, "checked when the node was requested"
+        return shape
+
     def _other_zones(self, node: Document) -> list[str]:
         prices = self._cloud.prices
         return [z for z in prices.zones if z != node["zone"] and prices.find("tpu", node["accelerator"], z)]
 
     def _create_vms(self, document: Document) -> list[str]:
         """One VM a worker. `worker-network-endpoints` is how TPUClusterResolver finds the others from inside."""
-        shape = _shape(document)
+        shape = self._shape(document)
         made = [self._cloud.vms.create(_spec(document, shape, worker)) for worker in range(shape.workers)]
         vms = [self._cloud.vms.get(vm_id) for vm_id in made]
         endpoints = ",".join(f"unknown:unknown:{vm['address']}" for vm in vms)
@@ -114,12 +122,6 @@ def no_capacity(zone: str, others: list[str]) -> ApiError:
         f'There is no more capacity in the zone "{zone}"; you can try in another zone where Cloud TPU Nodes are '
         f"offered (see https://cloud.google.com/tpu/docs/regions){elsewhere} [EID: 0x{secrets.token_hex(8)}]",
     )
-
-
-def _shape(node: Document) -> TpuShape:
-    shape = tpu_shape(node["accelerator"])
-    assert shape is not None, "checked when the node was requested"
-    return shape
 
 
 def _endpoint(address: str, external: bool) -> Document:

@@ -7,7 +7,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from infra.localcloud.context import CloudContext
-from infra.localcloud.hardware import RUNTIME_VERSIONS, tpu_shape
 from infra.localcloud.http.errors import ApiError, error_info, not_found, permission_denied_on
 from infra.localcloud.http.messages import reply
 from infra.localcloud.http.routes import Table, page
@@ -84,12 +83,12 @@ class Locations:
         return reply(types.AcceleratorType, self._type(zone, name))
 
     async def _list_versions(self, request: Request) -> Response:
-        versions = [self._version(request, name) for name in RUNTIME_VERSIONS]
+        versions = [self._version(request, name) for name in self._cloud.prices.hardware.runtime_versions]
         return reply(types.ListRuntimeVersionsResponse, page(request, "runtimeVersions", versions))
 
     async def _get_version(self, request: Request) -> Response:
         version = self._version(request, request.path_params["name"])
-        if version["version"] not in RUNTIME_VERSIONS:
+        if version["version"] not in self._cloud.prices.hardware.runtime_versions:
             raise not_found(version["name"])
         return reply(types.RuntimeVersion, version)
 
@@ -101,7 +100,7 @@ class Locations:
         }
 
     def _type(self, zone: str, name: str) -> Document:
-        shape = tpu_shape(name)
+        shape = self._cloud.prices.hardware.tpu(name)
         configs = [{"type": shape.config_type, "topology": shape.topology}] if shape else []
         full = f"projects/{self._cloud.project}/locations/{zone}/acceleratorTypes/{name}"
         return {"name": full, "type": name, "acceleratorConfigs": configs}

@@ -7,7 +7,7 @@ from typing import Any
 from infra.localcloud.account.project import WORKER_EMAIL
 from infra.localcloud.account.tokens import CLOUD_PLATFORM
 from infra.localcloud.context import CloudContext
-from infra.localcloud.hardware import RUNTIME_VERSIONS, TpuShape, tpu_shape
+from infra.localcloud.hardware import TpuShape
 from infra.localcloud.http.errors import ApiError, error_info, invalid
 from infra.localcloud.http.validation import check_labels, check_metadata
 from infra.localcloud.store import Document
@@ -30,7 +30,7 @@ class NodeRequests:
         """The document of the node `name`, on the terms that its queued resource sets. Raises ApiError."""
         zone = name.split("/")[3]
         accelerator, shape = self._accelerator(body, zone)
-        _check_fields(body, zone)
+        self._check_fields(body, zone)
         scheduling = body.get("schedulingConfig", {})
         spot = bool(spot or scheduling.get("spot") or scheduling.get("preemptible"))
         if flex_start and not shape.flex_start_in(zone):
@@ -68,7 +68,8 @@ class NodeRequests:
     def _accelerator(self, body: Document, zone: str) -> tuple[str, TpuShape]:
         """By type name, or by generation and topology; v2-8 is the API's default."""
         config: dict[str, Any] = body.get("acceleratorConfig", {})
-        offered = {name: shape for name in self._cloud.prices.names("tpu", zone) if (shape := tpu_shape(name))}
+        prices = self._cloud.prices
+        offered = {name: shape for name in prices.names("tpu", zone) if (shape := prices.hardware.tpu(name))}
         if config:
             wanted = (config.get("type", ""), config.get("topology", ""))
             found = [name for name, shape in offered.items() if (shape.config_type, shape.topology) == wanted]
@@ -82,6 +83,17 @@ class NodeRequests:
             )
         return name, offered[name]
 
+    def _check_fields(self, body: Document, zone: str) -> None:
+        runtime = body.get("runtimeVersion", "")
+        if not runtime:
+            raise invalid("Missing required field 'runtime_version'.")
+        if runtime not in self._cloud.prices.hardware.runtime_versions:
+            raise invalid(f"runtime version '{runtime}' could not be found in zone '{zone}'.")
+        if body.get("networkConfig") and body.get("networkConfigs"):
+            raise invalid("network_config and network_configs cannot both be set.")
+        check_labels(body.get("labels", {}))
+        check_metadata(body.get("metadata", {}))
+
     def _check_quota(self, shape: TpuShape, zone: str, preemptible: bool) -> None:
         metric = shape.quota(preemptible)
         limit = self._cloud.account.quota(metric, zone)
@@ -94,18 +106,6 @@ class NodeRequests:
         }
         info = error_info("RESOURCE_QUOTA_EXCEEDED", quota_limit=metric, zone=zone, quota_limit_value=f"{limit:g}")
         raise ApiError("RESOURCE_EXHAUSTED", text, reason="rateLimitExceeded", details=[failure, info])
-
-
-def _check_fields(body: Document, zone: str) -> None:
-    runtime = body.get("runtimeVersion", "")
-    if not runtime:
-        raise invalid("Missing required field 'runtime_version'.")
-    if runtime not in RUNTIME_VERSIONS:
-        raise invalid(f"runtime version '{runtime}' could not be found in zone '{zone}'.")
-    if body.get("networkConfig") and body.get("networkConfigs"):
-        raise invalid("network_config and network_configs cannot both be set.")
-    check_labels(body.get("labels", {}))
-    check_metadata(body.get("metadata", {}))
 
 
 def _network(name: str, body: Document) -> Document:

@@ -41,13 +41,14 @@ class VmSpec:
 
 @dataclass(frozen=True)
 class CloudAccess:
-    """How a VM reaches the cloud's APIs: what its processes get in their environment."""
+    """What a VM finds: how its processes reach the cloud's APIs, and which program its image has as python3."""
 
     project: str
     proxy_url: str
     ca_pem: Path
     ssh_port: int
     metadata_port: int
+    python: Path
 
 
 class VmRuntime:
@@ -91,7 +92,7 @@ class VmRuntime:
         if vm["running"]:
             return
         folder = self._folder / vm_id
-        processes.make_folder(folder)
+        processes.make_folder(folder, self._access.python)
         keys = _host_keys(folder)
         vm["guest"] = {**vm["guest"], **{f"hostkeys/{name}": value for name, value in keys.items()}}
         vm["running"] = True

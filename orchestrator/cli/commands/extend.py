@@ -30,9 +30,10 @@ def extend(run: str, hours: Decimal, yes: bool, as_json: bool) -> int:
     """
     from orchestrator.bootstrap import SystemClock, connect
     from orchestrator.cli import run_driver
+    from orchestrator.cli.views.conclusion import conclude
     from orchestrator.domain.runs import RunState
     from orchestrator.planning.extend import admit_extension, plan_extension
-    from orchestrator.running.lock import run_lock
+    from orchestrator.running.run_folder import run_lock
 
     with output.opened(as_json=as_json) as project, run_driver.stopping() as stop:
         now = SystemClock().now()
@@ -48,7 +49,7 @@ def extend(run: str, hours: Decimal, yes: bool, as_json: bool) -> int:
             pass
         if nobody_drives and planned.run.state is not RunState.PLANNED:  # else its launch, or `attach`, begins it
             driven = run_driver.drive(services, [ledger.run(run)], stop, quiet=as_json)
-            return run_driver.conclude(services, driven, as_json=as_json)
+            return conclude(services, driven, as_json=as_json)
         if as_json:
             output.print_json({"run": run, "attempt": granted.number, "hours": hours, "usd": granted.reserved_usd})
         else:

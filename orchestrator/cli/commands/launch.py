@@ -164,6 +164,7 @@ def _plan(project: Project, flags: LaunchFlags) -> Plan:
 def _run(project: Project, plan: Plan, *, as_json: bool) -> int:
     from orchestrator.bootstrap import connect
     from orchestrator.cli import run_driver
+    from orchestrator.cli.views.conclusion import conclude
     from orchestrator.running.pipeline import check_hosts
 
     with run_driver.stopping() as stop:
@@ -171,7 +172,7 @@ def _run(project: Project, plan: Plan, *, as_json: bool) -> int:
         check_hosts(services, plan.runs)
         project.ledger.admit(plan.experiment, plan.runs, plan.admitted, plan.credit)
         runs = run_driver.drive(services, plan.runs, stop, quiet=as_json)
-        return run_driver.conclude(services, runs, as_json=as_json, experiment=plan.experiment.id)
+        return conclude(services, runs, as_json=as_json, experiment=plan.experiment.id)
 
 
 def _detach(project: Project, plan: Plan, *, as_json: bool) -> int:

@@ -12,7 +12,7 @@ from orchestrator.cli.views import text_charts
 from orchestrator.cli.views.text import moment
 from orchestrator.domain.money import CENT, ZERO, at_most, usd
 from orchestrator.errors import UsageError
-from orchestrator.ledger.ledger import Credit, Freeze
+from orchestrator.ledger.credit import Credit, Freeze
 from orchestrator.money.cost_totals import ExperimentSum, RunSum
 from orchestrator.money.guard import FREE_TRIAL_DAYS, FREE_TRIAL_USD, MoneyView
 

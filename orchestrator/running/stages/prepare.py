@@ -1,4 +1,4 @@
-"""Put everything in place: data set in the bucket, trainer on every worker, devices checked before any timing."""
+"""Data set into the bucket, trainer onto every worker, devices checked before any timing."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from orchestrator.domain.names import MANAGED, data_prefix
 from orchestrator.domain.plan import BUCKET_LIFETIME_DAYS
 from orchestrator.domain.prices import region_of
 from orchestrator.errors import BadArtifact, NotFound, RemoteCommandFailed, TrainingFailed, Unavailable
+from orchestrator.ledger.events import DevicesFound
 from orchestrator.ports import HostKey, RemoteShell, Worker
 from orchestrator.running.stages.context import SSH_USER, RunContext
 from orchestrator.running.stages.job import Environment, job_file, marked, python_path, trainer_argv
@@ -25,7 +26,7 @@ _staging = threading.Lock()  # runs of one launch share the data set: one upload
 def prepare(ctx: RunContext) -> None:
     """Stage the data set, install the trainer on all workers, and check the devices.
 
-    Raises TrainingFailed when the VM has not the devices that the strategy needs, HostKeyRejected, Unavailable.
+    Raises TrainingFailed when the VM lacks the devices that the strategy needs, HostKeyRejected, Unavailable.
     """
     ctx.check_stop()
     _stage_data(ctx)
@@ -143,5 +144,5 @@ def _check_devices(ctx: RunContext, shell: RemoteShell, argv: list[str], work: s
         found = shell.run(probe, timeout_s=ctx.services.pace.setup_timeout_s)
     except RemoteCommandFailed as cause:
         strategy = argv[argv.index("trainer") + 2]
-        raise TrainingFailed(f"it cannot train there with {strategy}: {cause.last_line or cause.sentence}") from cause
-    ctx.note("devices: " + found.stdout.strip().splitlines()[-1])
+        raise TrainingFailed(f"cannot train there with {strategy}: {cause.last_line or cause.sentence}") from cause
+    ctx.log(DevicesFound(found.stdout.strip().splitlines()[-1]))

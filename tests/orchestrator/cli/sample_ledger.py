@@ -9,7 +9,10 @@ from pathlib import Path
 from orchestrator.domain.plan import make_attempt
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.runs import AttemptState, Run, RunSpec, RunState, Stage
-from orchestrator.ledger.ledger import Credit, Experiment, Ledger
+from orchestrator.ledger.credit import Credit
+from orchestrator.ledger.events import Failed, Note
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.runs import Experiment
 from tests.records import make_record, write_record
 
 DAY = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
@@ -40,8 +43,8 @@ def fill(ledger: Ledger, records: Path) -> None:
         error_code="TrainingFailed",
         exit_code=1,
     )
-    ledger.log(DAY, "r-aaaaaa", 1, Stage.TRAIN, "training ended")
-    ledger.log(DAY, "r-bbbbbb", 1, Stage.TRAIN, "TrainingFailed: \x1b]0;pwned\x07[bold]loss[/bold]\nis nan")
+    ledger.log(DAY, "r-aaaaaa", 1, Stage.TRAIN, Note("training ended"))
+    ledger.log(DAY, "r-bbbbbb", 1, Stage.TRAIN, Failed("TrainingFailed", "\x1b]0;pwned\x07[bold]loss[/bold]\nis nan"))
 
 
 def _settle(ledger: Ledger, run_id: str, usd: str) -> None:

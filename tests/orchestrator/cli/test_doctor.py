@@ -37,7 +37,7 @@ def test_an_account_in_order_passes(cloud: Shell) -> None:
 def test_a_live_check_takes_the_cheapest_tpu_and_gpu_and_none_where_something_fails(cloud: Shell) -> None:
     """The plan names two VMs of each; a closed account is told so, and nothing is rented."""
     planned = cloud("doctor", "--live")
-    assert (planned.exit, "--yes is needed" in planned.stderr) == (2, True), planned
+    assert (planned.exit, "--yes is required" in planned.stderr) == (2, True), planned
     lines = [line for line in planned.stderr.splitlines() if ": $" in line]
     assert [line.split()[0] for line in lines[:4]] == ["v5litepod-1", "v5litepod-1", "t4", "t4"]
     assert lines[4].endswith("of $5.00 (--max-usd)")

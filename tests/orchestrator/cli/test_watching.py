@@ -9,10 +9,10 @@ from decimal import Decimal
 import pytest
 from rich.console import Console
 
-from orchestrator.cli.run_driver import conclude
+from orchestrator.cli.views.conclusion import conclude
 from orchestrator.cli.views.progress import LiveDisplay
 from orchestrator.domain.runs import Run, Stage
-from orchestrator.running.lock import run_lock
+from orchestrator.running.run_folder import run_lock
 from orchestrator.running.stages.context import Progress
 from tests.fakes.world import World
 
@@ -29,7 +29,8 @@ def test_run_of_another_process_goes_on_and_is_not_called_unproven(
         code = conclude(world.services, watched, as_json=False)
     said = capsys.readouterr().err
     assert (code, world.ledger.run(run.id).stop_requested) == (130, False)
-    assert said == f"{run.id} goes on: another orchestrate process drives it; `orchestrate teardown {run.id}` ends it\n"
+    how = f"another orchestrate process drives it; `orchestrate teardown {run.id}` stops it"
+    assert said == f"{run.id} is still running: {how}\n"
 
 
 def _shown(width: int, runs: Iterable[Run], **doing: object) -> list[str]:

@@ -30,7 +30,7 @@ from orchestrator.domain.account import (
 )
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.errors import Unauthenticated, Unavailable
-from orchestrator.ledger.ledger import Credit
+from orchestrator.ledger.credit import Credit
 
 PASS, WARN, FAIL = Verdict.PASS, Verdict.WARN, Verdict.FAIL
 TODAY = date(2026, 11, 21)
@@ -134,18 +134,6 @@ def test_a_vm_that_may_not_delete_itself_fails() -> None:
     assert "--member=serviceAccount:w@x.gserviceaccount.com --role=roles/tpu.admin" in text
     custom = replace(able, roles=("projects/p/roles/mine",), may_delete={"tpu": None, "gpu": True})
     assert _one(switches.worker(custom, BOTH))[0] is WARN
-
-
-def test_what_may_delete_nodes_alone_is_not_enough_for_flex_start() -> None:
-    """A custom role may have the one right and not the other; said where something is asked for that is queued for."""
-    nodes_alone = ServiceAccount("w@x", ("projects/p/roles/mine",), {"tpu": True, "queued": False, "gpu": True})
-    wide = replace(BOTH, accelerators=(accelerator("v5litepod-4"),))
-    asked = SchedulerAccount(nodes_alone, True, True, "agent@x", True)
-    for got, text in (_one(switches.worker(nodes_alone, wide)), _one(switches.scheduler(asked, wide))):
-        assert (got, "`launch --flex-start` needs too" in text) == (WARN, True), text
-    assert [one.verdict for one in switches.worker(nodes_alone, BOTH)] == [PASS], "none of them can be queued for"
-    both = replace(nodes_alone, may_delete={"tpu": True, "queued": True})
-    assert _one(switches.worker(both, wide))[0] is PASS
 
 
 @pytest.mark.parametrize(

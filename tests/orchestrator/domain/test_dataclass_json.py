@@ -13,7 +13,7 @@ from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.dataclass_json import from_json, from_values, to_json
 from orchestrator.domain.runs import Attempt, Run
 from orchestrator.errors import LedgerTrouble
-from orchestrator.ledger.ledger import Credit
+from orchestrator.ledger.credit import Credit
 from tests.fakes.world import World
 
 

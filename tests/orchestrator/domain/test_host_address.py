@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from infra.host.known_hosts import known_keys
-from orchestrator.cli.run_driver import count_billable
 from orchestrator.domain.accelerators import Provisioning, accelerator
 from orchestrator.domain.host_address import HostAddress, parse_host
 from orchestrator.domain.names import bucket_of, work_dir
 from orchestrator.errors import HostKeyRejected, UsageError
-from orchestrator.ledger.ledger import Freeze
+from orchestrator.ledger.credit import Freeze
 from orchestrator.money.guard import must_stop
 from orchestrator.planning.estimate import Expected
 from orchestrator.planning.extend import admit_extension, plan_extension
+from orchestrator.running.inventory import Remaining, remaining
 from orchestrator.running.pipeline import shares_machine
 from tests.fakes import FakeVmProvider
 from tests.fakes.world import World
@@ -94,10 +94,10 @@ def test_a_host_that_is_off_does_not_leave_the_end_of_other_runs_unproven(tmp_pa
     off = FakeVmProvider(world.clock, api="gpu")
     off.unreachable.add("me@off")
     services = replace(world.services, vms={**world.services.vms, "host:me@off": off})
-    assert count_billable(services, [vm]) == (0, [])
-    assert count_billable(services, [host]) == (None, ["whatever is in me@off, which did not answer"])
+    assert remaining(services, [vm]) == Remaining(0, ())
+    assert remaining(services, [host]) == Remaining(None, ("anything in me@off, which did not answer",))
     off.unreachable.add("us-central1-a")
-    assert count_billable(services, [vm])[0] is None
+    assert remaining(services, [vm]).count is None
 
 
 def test_hours_of_runs_on_one_host_add_up(tmp_path: Path) -> None:

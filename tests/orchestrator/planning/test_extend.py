@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.domain.runs import Attempt, AttemptState, Run, RunState, Stage
 from orchestrator.errors import OverCap, UsageError
-from orchestrator.ledger.ledger import Credit
+from orchestrator.ledger.credit import Credit
 from orchestrator.money.cost_totals import past_runs
 from orchestrator.planning.extend import admit_extension, plan_extension
 from orchestrator.ports import CommandResult

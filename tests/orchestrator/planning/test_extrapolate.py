@@ -18,7 +18,8 @@ from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.claims import claim_about
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.errors import UsageError
-from orchestrator.ledger.ledger import Credit, Ledger
+from orchestrator.ledger.credit import Credit
+from orchestrator.ledger.ledger import Ledger
 from orchestrator.money.guard import money_view
 from orchestrator.planning.extrapolate import Answer, Extrapolation, ExtrapolationRequest, extrapolate
 from orchestrator.report.run_metrics import Source

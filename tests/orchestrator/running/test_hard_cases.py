@@ -15,7 +15,7 @@ from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.plan import KILL_SLACK_S
 from orchestrator.domain.runs import AttemptState, RunState, Stage
 from orchestrator.errors import NotFound, PermissionDenied, QuotaExceeded, Unauthenticated, Unavailable, UsageError
-from orchestrator.ledger.ledger import Credit
+from orchestrator.ledger.credit import Credit
 from orchestrator.money.guard import cost_so_far, credit_or_refuse, money_view
 from orchestrator.ports import CommandResult, Listing, Vm, VmRef, VmSpec
 from orchestrator.running.pipeline import drive_all

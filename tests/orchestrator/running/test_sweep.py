@@ -13,7 +13,7 @@ import pytest
 from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.runs import AttemptState, Run, RunState, Stage
 from orchestrator.errors import OverCap, UsageError
-from orchestrator.ledger.ledger import Credit
+from orchestrator.ledger.credit import Credit
 from orchestrator.planning.extend import check_extendable
 from orchestrator.running.early_stop import Verdicts, spared_usd
 from orchestrator.running.pipeline import drive_all
@@ -80,7 +80,8 @@ def test_further_repeats_are_not_rented_once_the_verdict_stands(world: World) ->
     assert {(run.exit_code, run.error, run.stage) for run in runs} == {(0, None, Stage.DONE)}
     left_out = [run for run in runs if run.state is RunState.NOT_NEEDED]
     assert {attempt.settled_usd for run in left_out for attempt in world.ledger.attempts(run.id)} == {0}
-    assert "not needed: every verdict stands after 2 repeats" in world.ledger.events(left_out[-1].id)[0].message
+    [noted, *_] = world.ledger.events(left_out[-1].id)
+    assert noted.message == "not needed: every pairing has its verdict after 2 repeats"
     _assert_nothing_held(world)
     spared = spared_usd(world.ledger, runs)
     assert spared == pytest.approx(world.ledger.settled_usd(), rel=Decimal("0.05")), "as many again, at the same cost"

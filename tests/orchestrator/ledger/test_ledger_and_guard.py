@@ -16,7 +16,8 @@ import pytest
 from orchestrator.domain.dataclass_json import to_json
 from orchestrator.domain.runs import AttemptState
 from orchestrator.errors import OrchestratorError, OverCap, UsageError
-from orchestrator.ledger.ledger import Credit, Ledger
+from orchestrator.ledger.credit import Credit
+from orchestrator.ledger.ledger import Ledger
 from orchestrator.money.guard import cost_so_far, credit_or_refuse, money_view, must_stop, overdue
 from tests.fakes.world import World
 
@@ -76,7 +77,8 @@ def test_two_processes_cannot_both_take_the_last_dollar(world: World) -> None:
     script = (
         "import sys, pathlib\n"
         "from orchestrator.errors import OverCap\n"
-        "from orchestrator.ledger.ledger import Experiment, Ledger\n"
+        "from orchestrator.ledger.ledger import Ledger\n"
+        "from orchestrator.ledger.runs import Experiment\n"
         "from orchestrator.domain.runs import Attempt, Run\n"
         "ledger = Ledger(pathlib.Path(sys.argv[1]))\n"
         "from orchestrator.domain.dataclass_json import from_json\n"
@@ -114,7 +116,8 @@ def test_two_processes_cannot_both_take_the_last_dollar_of_a_launch(world: World
         "import sys, pathlib\n"
         "from dataclasses import replace\n"
         "from orchestrator.errors import OverCap\n"
-        "from orchestrator.ledger.ledger import Ledger, Credit\n"
+        "from orchestrator.ledger.credit import Credit\n"
+        "from orchestrator.ledger.ledger import Ledger\n"
         "ledger = Ledger(pathlib.Path(sys.argv[1]))\n"
         "first = ledger.attempt(sys.argv[2], 1)\n"
         "credit = Credit(amount_usd=300, stated_at=first.deadline)\n"

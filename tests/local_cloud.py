@@ -1,4 +1,4 @@
-"""How do contract tests get a local cloud of their own? A subprocess, its control API, and Google's clients for it."""
+"""A local cloud for tests: a subprocess, its control API, and Google's clients for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from infra.gcp.clients import Endpoints, GoogleClients
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 _Found = TypeVar("_Found")
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -45,6 +45,13 @@ class LocalCloud:
     def fault(self, method: str, when: str, http: int = 503, times: int = 1) -> None:
         self.control("faults", {"method": method, "when": when, "http": http, "times": times})
 
+    def reset(self) -> None:
+        """Empty it: as new, at the same address, in a tenth of the time that a start takes."""
+        old = self.said["boot_id"]
+        self.control("reset", {})
+        eventually(lambda: json.loads(self.cloud_json.read_text())["boot_id"] != old)
+        self.said = json.loads(self.cloud_json.read_text())
+
     @contextmanager
     def faults_counted(self) -> Iterator[None]:
         """At the end every planned fault must have been hit, or the test showed nothing; then all are forgotten."""
@@ -59,14 +66,15 @@ class LocalCloud:
 
 
 @contextmanager
-def running(state: Path) -> Iterator[LocalCloud]:
+def running(state: Path, *options: str) -> Iterator[LocalCloud]:
     """Start a local cloud on an empty folder and end it, VMs included. It outlasts a worker busy with other tests."""
     state.mkdir(parents=True, exist_ok=True)
-    prices = ROOT / "orchestrator" / "catalog" / "prices.csv"
-    argv = [sys.executable, "-m", "infra.localcloud", "--state", str(state), "--prices", str(prices)]
+    catalog = ROOT / "orchestrator" / "catalog"
+    argv = [sys.executable, "-m", "infra.localcloud", "--state", str(state)]
+    argv += ["--prices", str(catalog / "prices.csv"), "--accelerators", str(catalog / "accelerators.toml")]
     with (state / "out.log").open("wb") as log:
         server = subprocess.Popen(
-            [*argv, "--create-s", "0.2", "--idle-exit-s", "3600"],
+            [*argv, "--create-s", "0.2", "--idle-exit-s", "3600", *options],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )  # fmt: skip
