@@ -1,4 +1,4 @@
-"""How is a command run on a VM? SSH through Fabric, with the host key pinned; the only file that imports it.
+"""Commands on a VM over SSH through Fabric, with a pinned host key; the only file that imports Fabric.
 
 Fabric trusts any host key, quotes no environment and formats paths as templates. So here the policy is replaced
 after construction, a command is one string quoted by us, and files go through paramiko's SFTP with `Path`s.

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.config import LOCAL_PROJECT, Config, load_config, project_home, state_home
-from orchestrator.domain.accelerators import accelerator
 from orchestrator.domain.host_address import PREFIX
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Run
@@ -86,11 +85,11 @@ def open_project(environ: Mapping[str, str], folder: Path, *, without_ledger: bo
     config = load_config(folder, environ)
     home = project_home(state_home(environ), config)
     try:
-        ledger = Ledger(home / "ledger.db")
+        ledger = Ledger(home / "ledger.db", simulated=config.is_local)
     except LedgerTrouble:
         if not without_ledger:
             raise
-        ledger = Ledger(IN_MEMORY)
+        ledger = Ledger(IN_MEMORY, simulated=config.is_local)
     try:
         yield Project(config, home, ledger)
     finally:
@@ -161,7 +160,7 @@ def connect(project: Project, stop: threading.Event | None = None, runs: Sequenc
     Where all of them are on machines of the user's own no cloud is asked. Else this starts the local cloud when the
     project is local. Raises CloudError.
     """
-    if runs and not any(accelerator(run.spec.accelerator).is_rented for run in runs):
+    if runs and not any(run.spec.accelerator.is_rented for run in runs):
         return _on_hosts_alone(project, SystemClock(stop))
     from infra.gcp.clock import skew_s
     from infra.gcp.compute import GpuInstances
@@ -169,8 +168,7 @@ def connect(project: Project, stop: threading.Event | None = None, runs: Sequenc
     from infra.gcp.storage import Buckets
     from infra.gcp.tpu import TpuNodes
     from infra.host.hosts import Providers, Shells, Stores
-    from infra.killswitches.scheduler_job import SchedulerJob
-    from infra.killswitches.switches import DeadlineTimer, MaxRunDuration, RunDuration
+    from infra.killswitches import kill_switches
     from infra.ssh import FabricShells
     from orchestrator.ports import VmProvider
     from orchestrator.running.stages.context import Pace, Services
@@ -195,13 +193,7 @@ def connect(project: Project, stop: threading.Event | None = None, runs: Sequenc
         vms=Providers(vms, hosts, lambda: _hosts_in_use(project)),
         store=Stores(Buckets(clients), hosts.store),
         shells=Shells(FabricShells(endpoints.ssh_port), hosts),
-        switches=(
-            MaxRunDuration(),
-            RunDuration(),
-            SchedulerJob(scheduler, vms["tpu"], clock, prices.all_zones("tpu"), pace.poll_s),
-            DeadlineTimer(vms["tpu"], "tpu"),
-            DeadlineTimer(vms["gpu"], "gpu"),
-        ),
+        switches=kill_switches(vms, scheduler, clock, prices.all_zones("tpu"), pace.poll_s),
         payload=lambda: _payload(project),
         pace=pace,
     )

@@ -1,4 +1,4 @@
-"""Which machine stands for one that the user has already? This one, over a loopback SSH server with a home of its own.
+"""A stand-in for your own machine: this one, over a loopback SSH server with a separate home folder.
 
 OpenSSH's sshd where it is installed (as root it needs its user `sshd` too), else a plain asyncssh server.
 """

@@ -1,4 +1,4 @@
-"""How is the trainer called, and with which exit code does it end?
+"""`python -m trainer`: the command line and its exit codes.
 
 `python -m trainer --workload mnist-cnn --strategy tpu --data_dir gs://BUCKET/data --model_dir gs://BUCKET/run`
 

@@ -1,4 +1,4 @@
-"""What can be asked of a training run, and which requests cannot work? Checked before TensorFlow is imported."""
+"""The configuration of a training run; impossible requests are refused before TensorFlow is imported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which errors can a training run end with, and with which exit code?
+"""Errors of a training run, with their exit codes.
 
 TrainerError
 |-- ConfigError      2  a flag, variable or combination of them that cannot work

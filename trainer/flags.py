@@ -1,4 +1,4 @@
-"""Which flags does `python -m trainer` take? Those of TensorFlow's official MNIST example among them."""
+"""The flags of `python -m trainer`, among them those of TensorFlow's official MNIST example."""
 
 from __future__ import annotations
 

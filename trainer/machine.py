@@ -1,4 +1,4 @@
-"""What is this machine, which software runs on it, and how much memory did the run take?"""
+"""Description of this machine: hardware, software, and the memory that the run took."""
 
 from __future__ import annotations
 

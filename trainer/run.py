@@ -1,4 +1,4 @@
-"""How does a Config become a Record? Devices, data, compilation, epochs, inference: in this order, each one timed."""
+"""Runs a training: devices, data, compilation, epochs, inference, each timed; a Config becomes a Record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be asked about the account? `Account` over Google's billing, quota, IAM and service APIs; reads only."""
+"""The account: `Account` over Google's billing, quota, IAM and service APIs; reads only."""
 
 from __future__ import annotations
 

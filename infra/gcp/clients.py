@@ -1,4 +1,4 @@
-"""Where is Google Cloud, and with which credentials is it called? The only place that knows of the local cloud."""
+"""Google's clients: endpoints and credentials. The only place here that knows of the local cloud."""
 
 from __future__ import annotations
 

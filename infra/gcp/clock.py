@@ -1,4 +1,4 @@
-"""How far is this machine's clock from the cloud's? Deadlines are the cloud's time, and laptops sleep and drift."""
+"""Offset of this machine's clock from the cloud's: deadlines use cloud time, and laptops sleep and drift."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How are GPU VMs rented? `VmProvider` over the Compute Engine API (instances and their boot disks)."""
+"""GPU VMs: `VmProvider` over the Compute Engine API (instances and their boot disks)."""
 
 from __future__ import annotations
 

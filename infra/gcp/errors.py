@@ -1,4 +1,4 @@
-"""What does a failure of Google Cloud mean? The one place that turns its answers into `orchestrator.errors`.
+"""Translates every failure of Google Cloud into one of `orchestrator.errors`.
 
 Decided by machine-readable reason first, then by google.rpc status, then by HTTP code. English text is read in
 one function only, `_told_apart_by_text`, where the TPU API gives no code.

@@ -1,4 +1,4 @@
-"""What does launch need of the account? The APIs it calls and the permissions of each call, kept beside the adapters.
+"""The APIs and permissions that launch needs, listed beside the adapters that call them.
 
 Whoever adds a call to an adapter adds its permission here; a test takes everything else away from the account and
 lets the adapters work.

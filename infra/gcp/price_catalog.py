@@ -1,4 +1,4 @@
-"""What does Google's price list say today? `PriceSource` over the Cloud Billing Catalog API."""
+"""Live prices: `PriceSource` over the Cloud Billing Catalog API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How is a TPU VM rented that is waited for, and kept for a limited time? Queued resources with a node of their name.
+"""Queued resources: TPU VMs that wait for capacity and have a limited run duration; each has its node's name.
 
 Google's client (google-cloud-tpu 1.28.0) lacks `provisioningModel` and `runDuration`, so the create, and the look at
 what Google has committed to, are plain REST of v2alpha1; everything else goes through the client.

@@ -1,4 +1,4 @@
-"""How does Cloud Scheduler come to send a DELETE? Jobs with an HTTP target, over the Cloud Scheduler API v1."""
+"""Cloud Scheduler jobs with an HTTP target, over the API v1."""
 
 from __future__ import annotations
 

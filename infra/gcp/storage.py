@@ -1,4 +1,4 @@
-"""Where do data sets and results lie? `ObjectStore` over Cloud Storage."""
+"""Data sets and results in a bucket: `ObjectStore` over Cloud Storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How are TPU VMs rented? `VmProvider` over the Cloud TPU API: v2 nodes, as flex-start those of queued resources."""
+"""TPU VMs: `VmProvider` over the Cloud TPU API: v2 nodes, and for flex-start those of queued resources."""
 
 from __future__ import annotations
 

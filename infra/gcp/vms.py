@@ -1,4 +1,4 @@
-"""What do TPU nodes and GPU instances have in common? Labels, metadata, host keys and guest attributes."""
+"""What TPU nodes and GPU instances have in common: labels, metadata, host keys and guest attributes."""
 
 from __future__ import annotations
 

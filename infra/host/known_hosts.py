@@ -1,4 +1,4 @@
-"""Which key must a machine show? The one that the user's known_hosts has for it, and no other."""
+"""The host key that a machine must show: the one in the user's known_hosts, and no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does a machine of the user's become an attempt's VM, and stop being it? `VmProvider` over our script on it."""
+"""Your own machine as an attempt's VM: `VmProvider` over our script on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where do data sets and results of a machine of the user's lie? In a folder there, as an `ObjectStore` over SFTP."""
+"""Data sets and results on your own machine: a folder there, as an `ObjectStore` over SFTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What deletes a TPU node when its VM, our process and the network here are dead? A job of Cloud Scheduler's.
+"""The kill switch of TPU VMs: a Cloud Scheduler job that deletes the node, whatever else is dead.
 
 The job exists before the node, and is proven before it: it is run once for the node that does not exist yet. 404 is
 the answer to an account that may delete it, 403 to one that may not. So the very job that will fire has shown that it

@@ -39,7 +39,7 @@ class TpuShape:
 
     @property
     def _counts_chips(self) -> bool:
-        return bool(self.facts["counts"] == "chips")
+        return bool(self.facts.get("counts", "chips") == "chips")
 
     @property
     def chips(self) -> int:
@@ -67,7 +67,7 @@ class TpuShape:
     def topology(self) -> str:
         """How the chips are wired: two dimensions, or three for v4 and v5p."""
         exponent = self.chips.bit_length() - 1
-        if self.facts["topology_axes"] == 2:
+        if self.facts.get("topology_axes", 2) == 2:
             return f"{2 ** (exponent // 2)}x{2 ** (exponent - exponent // 2)}"
         if exponent == 2:
             return "2x2x1"

@@ -10,8 +10,8 @@ import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
-SCRIPTS = ("runner.py", "uploads.py", "environment.py", "constraints.txt")
-HOST_SCRIPTS = ("host.py", "uploads.py")
+SCRIPTS = ("runner.py", "uploads.py", "json_files.py", "environment.py", "constraints.txt")
+HOST_SCRIPTS = ("uploads.py", "json_files.py", "host.py")
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same bytes for the same files
 
 
@@ -26,7 +26,7 @@ def files(folder: Path) -> dict[str, Path]:
 
 
 def host_scripts() -> dict[str, Path]:
-    """The scripts that look after attempts on a machine that is not rented, by name."""
+    """The scripts that look after attempts on your own machine, by name; host.py is copied last."""
     return _paths(HOST_SCRIPTS)
 
 

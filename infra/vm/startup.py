@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Who deletes this VM at its deadline if nobody else does? This script, given to the VM as its startup-script.
+"""The deadline timer: deletes the VM that it runs on at its deadline. Given to the VM as its startup-script.
 
 Static text: what it needs it reads from the metadata server (`oc-deadline`, unix seconds; `oc-delete-url`).
 It publishes the deadline, and so counts as armed, only once it has proven that it may delete: on a TPU it is the only

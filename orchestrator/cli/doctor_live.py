@@ -47,7 +47,7 @@ def live(project: Project, known: Known, max_usd: Decimal, *, yes: bool, as_json
     now = clock.now()
     plan = plan_check(
         [item.name for item in known.accelerators], max_usd, ledger=project.ledger, prices=project.prices(now),
-        simulated=project.simulated, home=project.home, zones=known.zones, now=now, argv=sys.argv[1:],
+        home=project.home, zones=known.zones, now=now, argv=sys.argv[1:],
     )  # fmt: skip
     found = examine(account, known, CHECKS, clock)
     if any(one.verdict is Verdict.FAIL for one in found):
@@ -95,7 +95,6 @@ def _rent(project: Project, plan: Plan, found: Sequence[Finding], *, as_json: bo
     from orchestrator.cli.views.run_status import run_status
     from orchestrator.doctor.live import Timed, stages_of
     from orchestrator.doctor.live_findings import findings
-    from orchestrator.domain.accelerators import accelerator
     from orchestrator.domain.runs import RunState, Stage
     from orchestrator.running.inventory import remaining
 
@@ -103,15 +102,15 @@ def _rent(project: Project, plan: Plan, found: Sequence[Finding], *, as_json: bo
         services = connect(project, stop, plan.runs)
         project.ledger.admit(plan.experiment, plan.runs, plan.attempts, plan.credit)
         timed = {run.spec.accelerator: Timed() for run in plan.runs}
-        ended: dict[str, list[Run]] = {name: [] for name in timed}
+        ended: dict[Accelerator, list[Run]] = {item: [] for item in timed}
         for run in plan.runs:
             before, of_it = ended[run.spec.accelerator], timed[run.spec.accelerator]
             if not all(services.ledger.attempt(one.id, one.attempt).proven_at for one in before):
                 # No VM is left alone after one whose kill switches were not proven: its money is given back.
                 services.ledger.update_run(run.id, state=RunState.NOT_NEEDED, stage=Stage.TEARDOWN)
             before += run_driver.drive(services, [run], stop, quiet=as_json, stages=stages_of(run, of_it))
-        for name, (used, alone) in ended.items():
-            found = [*found, *findings(services, accelerator(name), used, alone, timed[name])]
+        for item, (used, alone) in ended.items():
+            found = [*found, *findings(services, item, used, alone, timed[item])]
         runs = [run for pair in ended.values() for run in pair]
         left = remaining(services, runs)
         code = AccountError.exit_code if any(one.verdict is Verdict.FAIL for one in found) else 0

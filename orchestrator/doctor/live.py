@@ -21,7 +21,7 @@ from orchestrator.doctor.diagnosis import Known
 from orchestrator.domain.accelerators import Accelerator, accelerator, accelerators
 from orchestrator.domain.account import Quota
 from orchestrator.domain.money import ZERO
-from orchestrator.domain.plan import KILL_SLACK_S, make_attempt, worst_case
+from orchestrator.domain.plan import KILL_SLACK_S
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Run, Stage
 from orchestrator.errors import (
@@ -35,7 +35,7 @@ from orchestrator.errors import (
     UsageError,
 )
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.planning.launch import LaunchFlags, Plan, make_plan
+from orchestrator.planning.launch import LaunchRequest, Plan, make_plan, plan_runs
 from orchestrator.running.pipeline import STAGES, Stages
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.prepare import open_shell, prepare
@@ -95,7 +95,6 @@ def plan_check(
     *,
     ledger: Ledger,
     prices: PriceBook,
-    simulated: bool,
     home: Path,
     zones: Sequence[str],
     now: datetime,
@@ -110,22 +109,19 @@ def plan_check(
                 f"--accel: {item.name} ({item.machine_type}) is not rented on demand, and the check rents nothing else",
                 "name another one, or none for the cheapest (`orchestrate accelerators`)",
             )
-    hours = _SIMULATED_HOURS if simulated else _HOURS
-    flags = LaunchFlags(
-        names, WORKLOAD, epochs=EPOCHS, batch_sizes=(BATCH,), data_sizes=(SAMPLES,), repeats=len(hours),
-        max_hours=min(hours.values()), max_attempts=1, zones=zones, early_stop=False,
+    hours = _SIMULATED_HOURS if ledger.simulated else _HOURS
+    request = LaunchRequest(
+        accelerators=names, workload=WORKLOAD, epochs=EPOCHS, batch_sizes=(BATCH,), data_sizes=(SAMPLES,),
+        repeats=len(hours), max_hours=min(hours.values()), max_attempts=1, zones=zones, early_stop=False,
     )  # fmt: skip
     try:
-        plan = make_plan(flags, ledger=ledger, prices=prices, simulated=simulated, home=home, now=now, argv=argv)
+        plan = make_plan(request, ledger=ledger, prices=prices, home=home, now=now, argv=argv)
         runs = [replace(run, spec=replace(run.spec, max_hours=hours[run.spec.repeat])) for run in plan.runs]
-        runs.sort(key=lambda run: (names.index(run.spec.accelerator), run.spec.repeat))
-        places = [(run, accelerator(run.spec.accelerator), run.spec.zones[0]) for run in runs]
+        runs.sort(key=lambda run: (names.index(run.spec.accelerator.name), run.spec.repeat))
         plan = replace(
             plan,
             experiment=replace(plan.experiment, max_usd=max_usd),  # only now: the runs planned above were shorter
-            runs=runs,
-            attempts=[make_attempt(run, 1, zone, now, prices, ledger.id) for run, _, zone in places],
-            lines=[worst_case(run.spec, item, zone, prices) for run, item, zone in places],
+            planned=plan_runs(runs, prices, ledger),
         )
         free, limit = plan.limit
         if plan.worst_case_usd > free:

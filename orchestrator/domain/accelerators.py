@@ -69,6 +69,17 @@ class Accelerator:
         """Whose `VmProvider` serves it: the API's, or that of the one machine, by its name."""
         return self.api if self.is_rented else self.name
 
+    def __str__(self) -> str:
+        return self.name
+
+    @classmethod
+    def from_text(cls, text: str) -> Accelerator:
+        """The one of that name, as ledgers keep it. Raises ValueError for a name that the catalog lacks."""
+        try:
+            return accelerator(text)
+        except UsageError as cause:
+            raise ValueError(cause.sentence) from cause
+
 
 @cache
 def accelerators() -> dict[str, Accelerator]:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from itertools import product
+from typing import NoReturn
 
 from orchestrator.domain import names
 from orchestrator.domain.accelerators import Accelerator, Provisioning, accelerator, accelerators
-from orchestrator.domain.cost import CostLine, Usage, side_lines, side_rates, total_usd, vm_lines
+from orchestrator.domain.cost import CostLine, SideRates, Usage, side_lines, side_rates, total_usd, vm_lines
 from orchestrator.domain.host_address import PREFIX
-from orchestrator.domain.money import ZERO, cents_up
+from orchestrator.domain.money import ZERO, Rate, cents_up
 from orchestrator.domain.prices import PriceBook
-from orchestrator.domain.runs import FIRST_LOOK, Attempt, AttemptState, Run, RunSpec, RunState, Stage
 from orchestrator.domain.runs import KILL_SLACK_S as KILL_SLACK_S
+from orchestrator.domain.runs import Attempt, AttemptState, Run, RunOptions, RunSpec
 from orchestrator.errors import UsageError
 
 SWITCHES_NEEDED = 2
@@ -44,37 +45,16 @@ ZONE_CANDIDATES = 4
 
 
 @dataclass(frozen=True)
-class DataChoice:
-    """The prepared data set that the runs will train on; `objects` it has in the bucket."""
+class Axes:
+    """What differs between the runs of a launch: one run for each combination, `repeats` times.
 
-    fingerprint: str
-    size_bytes: int
-    directory: str
-    train_samples: int
-    objects: int
-
-
-@dataclass(frozen=True)
-class LaunchRequest:
-    """What the user asked for, checked: one run for each combination of the sequences."""
+    A data size is a number of training samples, None for all that there are.
+    """
 
     accelerators: Sequence[Accelerator]
-    workload: str
-    epochs: int
     batch_sizes: Sequence[int]
-    data_sizes: Sequence[int | None]
-    repeats: int
-    seed: int
-    max_hours: Decimal
-    max_attempts: int
-    checkpoint_every: str | None
-    provisioning: Provisioning
-    zones: Sequence[str]
-    data: DataChoice
-    learning_rate: float | None
-    cache: str
-    early_stop: bool = True
-    run_by_run: bool = False
+    data_sizes: Sequence[int | None] = (None,)
+    repeats: int = 1
 
 
 def check_accelerators(chosen: Iterable[str], terms: Provisioning) -> list[Accelerator]:
@@ -137,12 +117,19 @@ def zone_candidates(
     _check_flex_start(item, terms)
     offered = prices.zones(item, terms)
     chosen = tuple(zone for zone in wanted if zone in offered) if wanted else tuple(offered[:ZONE_CANDIDATES])
-    if chosen:
-        return chosen
+    if not chosen:
+        _refuse_zones(item, wanted, prices, terms, offered)
+    return chosen
+
+
+def _refuse_zones(
+    item: Accelerator, wanted: Sequence[str], prices: PriceBook, terms: Provisioning, offered: Sequence[str]
+) -> NoReturn:
+    """Raise what is wrong: the price of a zone that was wanted, or that none of them offers it."""
     for zone in prices.offered(item, terms):
         if zone in wanted or not wanted:
             prices.rate(item, zone, Provisioning.ON_DEMAND)
-            prices.rate(item, zone, terms)  # one of the two says why
+            prices.rate(item, zone, terms)
     more = f" and {len(offered) - 8} more (`orchestrate accelerators`)" if len(offered) > 8 else ""
     raise UsageError(
         f"--zone (or zones in orchestrate.toml): {item.name}{terms.suffix} is not offered in {', '.join(wanted)}",
@@ -150,55 +137,27 @@ def zone_candidates(
     )
 
 
-def make_runs(
-    request: LaunchRequest, experiment: str, now: datetime, prices: PriceBook, new_id: Callable[[str], str]
-) -> list[Run]:
-    """One run for each accelerator x batch size x data size x repeat: one repeat of everything, then the next.
+def sweep_specs(template: RunSpec, axes: Axes, prices: PriceBook) -> list[RunSpec]:
+    """One spec for each accelerator x batch size x data size x repeat: one repeat of everything, then the next.
 
-    With `early_stop`, and something to pair, the verdict may be asked for after each repeat from the second on. With
-    `run_by_run` no attempt is the current one yet: money is held when the run's turn comes.
+    The template says everything else; its zones are those that are wanted, none for any. Raises as `zone_candidates`.
     """
-    runs = []
-    may_stop = request.early_stop and len(request.accelerators) > 1 and request.repeats > FIRST_LOOK
-    combinations = product(range(1, request.repeats + 1), request.data_sizes, request.batch_sizes, request.accelerators)
-    for repeat, samples, batch_size, item in combinations:
-        spec = RunSpec(
-            accelerator=item.name,
-            workload=request.workload,
-            epochs=request.epochs,
+    terms = template.provisioning
+    zones = {item: zone_candidates(item, template.zones, prices, terms) for item in axes.accelerators}
+    combinations = product(range(1, axes.repeats + 1), axes.data_sizes, axes.batch_sizes, axes.accelerators)
+    return [
+        replace(
+            template,
+            accelerator=item,
             batch_size=batch_size,
-            seed=request.seed + repeat - 1,
             train_samples=samples,
             repeat=repeat,
-            provisioning=request.provisioning if item.is_rented else Provisioning.ON_DEMAND,
-            max_hours=request.max_hours,
-            max_attempts=request.max_attempts,
-            checkpoint_every=request.checkpoint_every,
-            zones=zone_candidates(item, request.zones, prices, request.provisioning),
-            dataset=request.data.fingerprint,
-            dataset_bytes=request.data.size_bytes,
-            dataset_objects=request.data.objects,
-            dataset_dir=request.data.directory,
-            learning_rate=request.learning_rate,
-            cache=request.cache,
+            seed=template.seed + repeat - 1,
+            zones=zones[item],
+            provisioning=terms if item.is_rented else Provisioning.ON_DEMAND,
         )
-        runs.append(
-            Run(
-                id=new_id("r"),
-                experiment=experiment,
-                spec=spec,
-                state=RunState.PLANNED,
-                stage=Stage.PROVISION,
-                attempt=0 if request.run_by_run else 1,
-                looks=request.repeats - FIRST_LOOK + 1 if may_stop else 1,
-                error_code=None,
-                error=None,
-                exit_code=0,
-                record=None,
-                created_at=now,
-            )
-        )
-    return runs
+        for repeat, samples, batch_size, item in combinations
+    ]
 
 
 def kept_bytes(spec: RunSpec) -> int:
@@ -237,23 +196,48 @@ def scheduler_jobs(item: Accelerator) -> int:
     return 1 if item.api == "tpu" else 0
 
 
-def worst_case(spec: RunSpec, item: Accelerator, zone: str, prices: PriceBook) -> list[CostLine]:
-    """Everything that one attempt can cost: on demand until the latest kill, and all that it may use besides.
+@dataclass(frozen=True)
+class Quote:
+    """What one attempt of a run costs in a zone: its rates at present, and its worst case item by item."""
 
-    On any terms the price on demand counts: spot prices move, up to that price. What is not rented costs nothing.
+    spec: RunSpec
+    zone: str
+    rate: Rate
+    reserve_rate: Rate
+    side_rates: SideRates
+    lines: Sequence[CostLine]
+
+    @property
+    def worst_usd(self) -> Decimal:
+        """What it reserves, in whole cents."""
+        return cents_up(total_usd(self.lines))
+
+
+def quote_for(spec: RunSpec, zone: str, prices: PriceBook) -> Quote:
+    """The prices of one attempt. The worst case is on demand until the latest kill, and all that it may use besides.
+
+    On any terms the price on demand counts there: spot prices move, up to that price. What is not rented costs nothing.
     Raises UnknownPrice, StalePrice, WrongPrice.
     """
-    if not item.is_rented:
-        return []
-    longest_s = float(spec.max_hours) * 3600 + KILL_SLACK_S
-    used = usage(spec, longest_s, RESULTS_BYTES + LOG_BYTES, JOB_DAYS * scheduler_jobs(item))
-    vm = vm_lines(prices.parts(item, zone, Provisioning.ON_DEMAND), longest_s)
-    return vm + side_lines(side_rates(prices, zone), used)
+    item, sides = spec.accelerator, side_rates(prices, zone)
+    lines: list[CostLine] = []
+    if item.is_rented:
+        longest_s = float(spec.max_hours) * 3600 + KILL_SLACK_S
+        used = usage(spec, longest_s, RESULTS_BYTES + LOG_BYTES, JOB_DAYS * scheduler_jobs(item))
+        lines = vm_lines(prices.parts(item, zone, Provisioning.ON_DEMAND), longest_s) + side_lines(sides, used)
+    return Quote(
+        spec=spec,
+        zone=zone,
+        rate=prices.rate(item, zone, spec.provisioning),
+        reserve_rate=prices.rate(item, zone, Provisioning.ON_DEMAND),
+        side_rates=sides,
+        lines=lines,
+    )
 
 
-def latest_end(spec: RunSpec, now: datetime) -> datetime:
-    """When the VM of an attempt that starts now is gone at the latest."""
-    return now + timedelta(hours=float(spec.max_hours), seconds=KILL_SLACK_S)
+def latest_end(options: RunOptions, now: datetime) -> datetime:
+    """The latest time by which the VM of an attempt that starts now is deleted."""
+    return now + timedelta(hours=float(options.max_hours), seconds=KILL_SLACK_S)
 
 
 def queued_until(run: Run, attempt: Attempt) -> datetime | None:
@@ -264,33 +248,24 @@ def queued_until(run: Run, attempt: Attempt) -> datetime | None:
     return attempt.deadline - timedelta(hours=hours * (1 - QUEUE_SHARE))
 
 
-def make_attempt(
-    run: Run,
-    number: int,
-    zone: str,
-    now: datetime,
-    prices: PriceBook,
-    ledger_id: str,
-    max_hours: Decimal | None = None,
-) -> Attempt:
-    """An attempt with its worst case; `max_hours` None: the run's. Raises UnknownPrice, StalePrice or WrongPrice."""
-    item = accelerator(run.spec.accelerator)
-    spec = replace(run.spec, max_hours=max_hours or run.spec.max_hours)
-    name = names.vm_name(run.experiment, run.id, number, zone)
+def make_attempt(run: Run, number: int, quote: Quote, now: datetime, ledger_id: str) -> Attempt:
+    """An attempt at that quote, nothing of it reserved yet."""
+    name = names.vm_name(run.experiment, run.id, number, quote.zone)
+    hours = quote.spec.max_hours
     return Attempt(
         run=run.id,
         number=number,
         state=AttemptState.RESERVED,
-        api=item.service,
-        zone=zone,
+        api=run.spec.accelerator.service,
+        zone=quote.zone,
         vm=name,
         nonce=names.nonce(ledger_id, name),
-        rate=prices.rate(item, zone, run.spec.provisioning),
-        reserve_rate=prices.rate(item, zone, Provisioning.ON_DEMAND),
-        side_rates=side_rates(prices, zone),
-        reserved_usd=cents_up(total_usd(worst_case(spec, item, zone, prices))),
-        deadline=now + timedelta(hours=float(spec.max_hours)),
-        max_hours=max_hours,
+        rate=quote.rate,
+        reserve_rate=quote.reserve_rate,
+        side_rates=quote.side_rates,
+        reserved_usd=quote.worst_usd,
+        deadline=now + timedelta(hours=float(hours)),
+        max_hours=hours,
         operation=None,
         billed_from=None,
         seen_at=None,
@@ -315,7 +290,7 @@ def job_days(run: Run, attempt: Attempt, now: datetime) -> int:
     """For how many calendar days its scheduler jobs are billed, which are disarmed now: in UTC or Pacific time."""
     if attempt.armed_from is None:
         return 0
-    return _days_touched(attempt.armed_from, now) * scheduler_jobs(accelerator(run.spec.accelerator))
+    return _days_touched(attempt.armed_from, now) * scheduler_jobs(run.spec.accelerator)
 
 
 def _days_touched(began: datetime, ended: datetime) -> int:

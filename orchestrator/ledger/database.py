@@ -29,10 +29,11 @@ _Kept = TypeVar("_Kept")
 class Database:
     """The file of one project's ledger (or of the local cloud's). Safe for threads and for several processes."""
 
-    def __init__(self, path: Path) -> None:
-        """Open or create. Raises LedgerTrouble when the file is no ledger, or one of a newer version."""
+    def __init__(self, path: Path, *, simulated: bool = False) -> None:
+        """Open or create; `simulated`: its dollars are. Raises LedgerTrouble for no ledger, or a newer version's."""
         self._lock = threading.RLock()
         self.path = path
+        self.simulated = simulated
         try:
             self._db = _open(path)
             version = self._migrate()

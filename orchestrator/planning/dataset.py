@@ -1,9 +1,10 @@
-"""On which data does a launch train? Converted or verified on this machine, once, before anything is rented."""
+"""The data set of a launch: converted or verified on this machine, once, before anything is rented."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.errors import UsageError
@@ -23,14 +24,14 @@ _DATA_HINTS = {
 def prepare_data(
     source: Path | None,
     workload: Workload,
-    options: PrepareOptions,
+    image_size: int | None,
     home: Path,
     progress: Callable[[int, int], None] | None,
 ) -> tuple[DatasetManifest, Path]:
-    """Convert or verify the data set on this machine. Raises UsageError."""
-    kind = workload.data_kind
+    """Convert or verify the data set on this machine; `image_size` None: the workload's. Raises UsageError."""
+    kind, options = workload.data_kind, replace(workload.prepare, image_size=image_size or workload.prepare.image_size)
     if source is not None and str(source) in ("", "."):
-        raise UsageError("--data: no folder is named", "name it, or leave the flag out for the packaged sample")
+        raise UsageError("--data: the folder is empty text", "give a folder, or omit --data for the packaged sample")
     if source is None and kind != "mnist":
         raise UsageError(
             f"--data: {workload.name} trains on {kind}, and no sample of {kind} is packaged", _DATA_HINTS[kind]
@@ -41,7 +42,13 @@ def prepare_data(
     except DataError as cause:
         flag = "" if source is None else "--data: "
         raise UsageError(f"{flag}{cause}", _DATA_HINTS[kind]) from cause
-    return prepared.manifest, prepared.directory
+    manifest = prepared.manifest
+    if image_size is not None and manifest.image_size != image_size:
+        raise UsageError(
+            f"--image-size: {image_size}, but {manifest.name} has images of {manifest.image_size} pixels already",
+            "omit --image-size, or give a folder of photos or clips that are not converted yet",
+        )
+    return manifest, prepared.directory
 
 
 def _dataset_folder(source: Path | None, kind: str, options: PrepareOptions) -> str:

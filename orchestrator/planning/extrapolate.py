@@ -1,6 +1,6 @@
-"""How long would a data set of any size take, and what would it cost? From a measured sweep, with interval and bounds.
+"""Time and cost for a data set of any size, extrapolated from a measured sweep, with interval and bounds.
 
-Where the sweep does not hold what that needs, the accelerator is refused with the reason; nothing is guessed.
+An accelerator whose sweep lacks what that needs is refused with the reason; nothing is guessed.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ def _cost(timed: Answer, job: Job, request: ExtrapolationRequest, prices: PriceB
     parts, rates = prices.parts(item, zone, request.provisioning), side_rates(prices, zone)
     stored = timed.places[-1].needed_bytes
     spec = RunSpec(
-        accelerator=item.name,
+        accelerator=item,
         workload="",
         epochs=job.epochs,
         batch_size=timed.global_batch or 1,

@@ -79,7 +79,7 @@ def _of_run(run: Run, ledger: Ledger | None) -> Source:
     return Source(
         path=path,
         record=_load(path, f"`orchestrate fetch {run.id}` brings it again"),
-        accelerator=run.spec.accelerator,
+        accelerator=run.spec.accelerator.name,
         usd=sum((attempt.settled_usd or ZERO for attempt in attempts), side_usd) if settled else None,
         usd_per_hour=made_by.rate.usd_per_hour if made_by else None,
         side_usd=side_usd if settled else None,

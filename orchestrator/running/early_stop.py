@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from math import comb
-from typing import Any
 
 from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.money import ZERO
@@ -71,8 +70,10 @@ def _planned_pairings(runs: Sequence[Run]) -> int:
     """The same settings on two accelerators; your own machine has no terms, whatever the launch asks for."""
     accelerators: dict[RunSpec, set[str]] = defaultdict(set)
     for run in runs:
-        alike = _alike(run.spec, accelerator="", zones=(), provisioning=Provisioning.ON_DEMAND)
-        accelerators[alike].add(run.spec.accelerator)
+        alike = replace(
+            run.spec.alike, accelerator=runs[0].spec.accelerator, zones=(), provisioning=Provisioning.ON_DEMAND
+        )
+        accelerators[alike].add(run.spec.accelerator.name)
     return sum(comb(len(names), 2) for names in accelerators.values())
 
 
@@ -82,13 +83,8 @@ def spared_usd(ledger: Ledger, runs: Sequence[Run]) -> Decimal | None:
     for run in runs:
         if run.state is RunState.SUCCEEDED:
             settled = [(each.settled_usd or ZERO) + each.storage_usd for each in ledger.attempts(run.id)]
-            costs[_alike(run.spec)].append(sum(settled, ZERO))
-    spared = [costs[_alike(run.spec)] for run in runs if run.state is RunState.NOT_NEEDED]
+            costs[run.spec.alike].append(sum(settled, ZERO))
+    spared = [costs[run.spec.alike] for run in runs if run.state is RunState.NOT_NEEDED]
     if not spared or not all(spared):
         return None
     return sum((sum(known, ZERO) / len(known) for known in spared), ZERO)
-
-
-def _alike(spec: RunSpec, **changes: Any) -> RunSpec:
-    """The spec without what tells repeats apart."""
-    return replace(spec, repeat=1, seed=0, **changes)

@@ -10,8 +10,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from orchestrator.domain.accelerators import Provisioning, accelerator
-from orchestrator.domain.plan import latest_end, make_attempt
+from orchestrator.domain.accelerators import Provisioning
+from orchestrator.domain.plan import latest_end, make_attempt, quote_for
 from orchestrator.domain.runs import Attempt, Run, RunState, Stage
 from orchestrator.errors import (
     HostBusy,
@@ -83,7 +83,7 @@ def drive_all(
 
 def _host(run: Run) -> str | None:
     """Your own machine that it trains on; None: a VM is rented for it."""
-    item = accelerator(run.spec.accelerator)
+    item = run.spec.accelerator
     return None if item.is_rented else item.name
 
 
@@ -98,7 +98,7 @@ def check_hosts(services: Services, runs: Sequence[Run]) -> None:
     Raises HostKeyRejected, Unauthenticated, Unavailable or UsageError. One that is busy is waited for later.
     """
     for run in {name: run for run in runs if (name := _host(run))}.values():
-        item = accelerator(run.spec.accelerator)
+        item = run.spec.accelerator
         spec = VmSpec(VmRef(run.spec.zones[0], ""), item, Provisioning.ON_DEMAND, {}, "")
         with suppress(HostBusy):
             services.vms[item.service].validate(spec)
@@ -138,10 +138,12 @@ def _reserve_first(ctx: RunContext) -> None:
     ctx.check_stop()
     services, run, now = ctx.services, ctx.run, ctx.now()
     latest = latest_end(run.spec, now)
-    credit = credit_for([ctx.accelerator], services.ledger, simulated=services.simulated, now=now, until=latest)
+    credit = credit_for([ctx.accelerator], services.ledger, now=now, until=latest)
 
     def make(number: int) -> Attempt:
-        return make_attempt(run, number, run.spec.zones[0], now, services.prices, services.ledger.id)
+        return make_attempt(
+            run, number, quote_for(run.spec, run.spec.zones[0], services.prices), now, services.ledger.id
+        )
 
     services.ledger.admit_attempt(run.id, make, credit)
 
@@ -247,7 +249,7 @@ def _try_next_zone(ctx: RunContext, cause: NoCapacity) -> None:
     zones = run.spec.zones
     position = zones.index(attempt.zone) + 1
     if position == len(zones):
-        _fail(ctx, NoCapacity(run.spec.accelerator, zones, cause.detail))
+        _fail(ctx, NoCapacity(run.spec.accelerator.name, zones, cause.detail))
         return
     ctx.log(Failed(cause.code, cause.sentence, retry_zone=zones[position]))
     _new_attempt(ctx, zones[position])
@@ -265,15 +267,16 @@ def _try_again(ctx: RunContext, cause: Preempted) -> None:
 
 def _new_attempt(ctx: RunContext, zone: str, **changes: int) -> None:
     """End the old attempt; its money is reserved for a new one with the next number. Failures end the run."""
-    services, run, hours = ctx.services, ctx.run, ctx.attempt.max_hours
+    services, run = ctx.services, ctx.run
+    spec = replace(run.spec, max_hours=ctx.attempt.max_hours or run.spec.max_hours)
 
     def make(number: int) -> Attempt:
-        return make_attempt(run, number, zone, ctx.now(), services.prices, services.ledger.id, hours)
+        return make_attempt(run, number, quote_for(spec, zone, services.prices), ctx.now(), services.ledger.id)
 
     try:
         ctx.check_stop()
         settled = prove_ended(services, ctx.attempt)
-        credit = credit_for([ctx.accelerator], services.ledger, simulated=services.simulated, now=ctx.now())
+        credit = credit_for([ctx.accelerator], services.ledger, now=ctx.now())
         services.ledger.admit_attempt(run.id, make, credit, settled, **changes)
     except OrchestratorError as cause:
         _fail(ctx, cause)

@@ -1,4 +1,4 @@
-"""How is one contract tried on a fake and on the local cloud? By a rig: a provider, and the hand behind its world."""
+"""Rigs: a provider and the controls of its world, so that one suite runs on a fake and on the local cloud."""
 
 from __future__ import annotations
 

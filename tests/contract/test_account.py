@@ -1,4 +1,4 @@
-"""Does the adapter tell what the account is? On the local cloud, which plays the accounts and enforces what it says."""
+"""The account adapter, on the local cloud, which simulates accounts and enforces what it reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a machine of the user's keep its side? One attempt at a time, ended for sure, nothing else touched."""
+"""Your own machine as a provider: one attempt at a time, its processes ended, nothing else touched."""
 
 from __future__ import annotations
 

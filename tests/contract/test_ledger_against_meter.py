@@ -1,4 +1,4 @@
-"""Does the ledger say what the cloud's own meter says? Fifty mixed runs on a local cloud, through the real pipeline.
+"""The ledger against the cloud's own meter: fifty mixed runs on a local cloud, through the real pipeline.
 
 VMs, shortages and preemptions are the local cloud's; only SSH, the bucket and the training, which
 cost nothing here, are fakes. The cloud's clock is moved, so that runs of hours take moments.
@@ -180,7 +180,7 @@ def test_ledger_agrees_with_the_meter_over_fifty_mixed_runs(world: MeteredWorld)
         metered = sum((Decimal(row["usd"]) for row in rows if f"-{short}-a" in row["name"]), Decimal(0))
         counted = sum((attempt.settled_usd or Decimal(0) for attempt in attempts), Decimal(0))
         if abs(counted - metered) > max(CENT, metered * Decimal("0.005")):
-            off.append((run.id, run.spec.accelerator, len(attempts), counted, metered))
+            off.append((run.id, run.spec.accelerator.name, len(attempts), counted, metered))
     assert off == []
     _assert_mixed(world, driven)
     _assert_parts_add_up(world, credit)

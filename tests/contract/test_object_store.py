@@ -1,4 +1,4 @@
-"""Does every `ObjectStore` keep the contract of the port? The fake and Cloud Storage on the local cloud."""
+"""The contract of `ObjectStore`: the fake, and Cloud Storage on the local cloud."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a refresh find, SKU by SKU and among all that can be mistaken, the very prices that the cloud bills by?"""
+"""A price refresh finds exactly the prices that the cloud bills by, SKU by SKU, among similar SKUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does every `RemoteShell` keep the contract of the port? The fake, and SSH to a VM of the local cloud."""
+"""The contract of `RemoteShell`: the fake, and SSH to a VM of the local cloud."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do the programs for the VM work on a VM? Runner and uploads on the local cloud, with the VM's own token and proxy."""
+"""The programs that run on a VM: runner and uploads on the local cloud, with the VM's own token and proxy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from infra.gcp.storage import Buckets
-from infra.killswitches.switches import DeadlineTimer
+from infra.killswitches.deadline_timer import DeadlineTimer
 from infra.ssh import FabricShells
 from infra.vm import payload
 from orchestrator.ports import RemoteShell, VmRef

@@ -1,4 +1,4 @@
-"""Does every `VmProvider` keep the contract of the port? The fake, TPU nodes and GPU instances, one suite."""
+"""The contract of `VmProvider`: the fake, TPU nodes and GPU instances, one suite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does a bucket do? An `ObjectStore` in memory, with Cloud Storage's rules and checksums."""
+"""A fake bucket: an `ObjectStore` in memory, with Cloud Storage's rules and checksums."""
 
 from __future__ import annotations
 

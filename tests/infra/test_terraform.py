@@ -1,4 +1,4 @@
-"""Does the one-time set-up grant what the code asks for? Its lists are compared as texts: no provider is needed."""
+"""The Terraform set-up grants what the code requests: lists compared as text, without a provider."""
 
 from __future__ import annotations
 

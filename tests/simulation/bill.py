@@ -1,4 +1,4 @@
-"""What does the local cloud's own meter make of VMs and buckets that exist only in a campaign?"""
+"""What the local cloud's own meter bills for the VMs and buckets of a simulated campaign."""
 
 from __future__ import annotations
 

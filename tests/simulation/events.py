@@ -1,4 +1,4 @@
-"""What time is it in a campaign, what happens meanwhile, and when does the process die?"""
+"""Time, events and process deaths of a campaign."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class MortalLedger(Ledger):
 
     def __init__(self, fate: Fate) -> None:
         self._fate: Fate | None = None
-        super().__init__(IN_MEMORY)
+        super().__init__(IN_MEMORY, simulated=True)
         self._fate = fate
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""How do tests train many small configurations for the price of one import of TensorFlow? All in one process.
+"""Many small trainings in one process, for the price of one import of TensorFlow.
 
 `python -m tests.trainer.batch_training FOLDER`, with `{"name": {flag: value, ..}, ..}` as JSON on stdin: each run is
 written to FOLDER/name. A run that fails leaves its record, and the next one starts.

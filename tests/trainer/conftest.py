@@ -1,4 +1,4 @@
-"""What do the trainer's tests share? The real command in a real process, and a prepared data set."""
+"""Fixtures of the trainer's tests: the real command in a real process, and a prepared data set."""
 
 from __future__ import annotations
 

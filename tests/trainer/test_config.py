@@ -1,4 +1,4 @@
-"""Are requests that cannot work refused with the field, its value and what to do, and is the environment read well?"""
+"""Impossible requests are refused with field, value and fix; the environment is read correctly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are the figures true? Workloads whose times are known, and every second of a run in one place only."""
+"""The timings are true: workloads whose times are known, and every second counted exactly once."""
 
 from __future__ import annotations
 

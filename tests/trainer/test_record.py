@@ -1,4 +1,4 @@
-"""Does the schema hold a record to its rules, and does loading refuse what it cannot understand?"""
+"""The schema enforces the record's rules, and loading refuses what it does not understand."""
 
 from __future__ import annotations
 

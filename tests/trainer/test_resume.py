@@ -1,4 +1,4 @@
-"""Does a run that was killed go on as if it had not been, and is nothing half-written ever taken for whole?"""
+"""A killed run resumes as if undisturbed, and nothing half-written is ever taken for complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a real run learn, time itself honestly, and end well or badly in the way its record says?"""
+"""A real run learns, times itself honestly, and ends well or badly as its record says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does every workload build a model for the data it is given, and do the photo and clip models learn?"""
+"""Every workload builds a model for its data, and the photo and clip models learn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How do a folder's photos and clips become shards? In parallel, resumable, the same bytes on any number of cores.
+"""Converts a folder's photos and clips into shards: in parallel, resumable, the same bytes on any number of cores.
 
 Threads, not processes: libjpeg-turbo, OpenCV, the hashes and the disk all let other threads run, so threads keep the
 cores as busy, need no pickling, and work in a notebook or a script without a `__main__` guard.

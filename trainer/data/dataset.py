@@ -1,4 +1,4 @@
-"""Which samples does a run train on, where do they come from, and where are they kept?"""
+"""The data set of a run: which samples it trains on, where they come from, and where they are kept."""
 
 from __future__ import annotations
 

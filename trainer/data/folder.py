@@ -1,4 +1,4 @@
-"""Which files of a folder belong to which class, and which of them are kept for testing? Decided once, by a seed."""
+"""Assigns the files of a folder to classes and to training or testing, by a seed."""
 
 from __future__ import annotations
 

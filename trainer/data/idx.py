@@ -1,4 +1,4 @@
-"""How are MNIST's idx files found, read and checked, without NumPy or TensorFlow?"""
+"""Finds, reads and checks MNIST's idx files, without NumPy or TensorFlow."""
 
 from __future__ import annotations
 

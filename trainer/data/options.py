@@ -1,4 +1,4 @@
-"""How is a folder of photos or clips to be converted? One frozen set of options; a workload has its own defaults."""
+"""Options for converting a folder of photos or clips; a workload has its own defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does a folder of files become a data set that the trainer reads? Once, checked, without TensorFlow."""
+"""Prepares a folder of files as a data set for the trainer: once, checked, without TensorFlow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How do shards, on disk or in a bucket, become arrays? All at once, or as a stream of batches; counted and checked."""
+"""Reads shards, on disk or in a bucket: all at once as arrays, or as a stream of batches; counted and checked."""
 
 from __future__ import annotations
 

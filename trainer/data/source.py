@@ -1,4 +1,4 @@
-"""What does the loop need of its input? Samples in memory, or batches that stream past; nothing about where from."""
+"""What the loop needs of its input: samples in memory, or a stream of batches."""
 
 from __future__ import annotations
 

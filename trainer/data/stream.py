@@ -1,4 +1,4 @@
-"""How are batches decoded while others train? By threads that outlive epochs, in an order that no thread changes."""
+"""Decodes batches in threads while others train, in an order that does not depend on the threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How are a shard's samples found and checked without TensorFlow? By an index of its TFRecords, made once."""
+"""Index of a shard's TFRecords, by which samples are found and checked without TensorFlow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast does the trained model answer? Latency at several batches, throughput at the training batch; warmed up."""
+"""Inference speed of the trained model: latency at several batches, throughput at the training batch; warmed up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How is a model trained and every second of it accounted for? Warm up, then epochs of timed blocks."""
+"""The training loop, with every second accounted for: warm-up, then epochs of timed blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which workloads are there? Every module of this package that defines `WORKLOAD`; adding one is adding a file."""
+"""The workloads: every module of this package that defines `WORKLOAD`; adding one is adding a file."""
 
 from __future__ import annotations
 

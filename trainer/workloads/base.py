@@ -1,4 +1,4 @@
-"""What is a workload: a model, the kind of data it takes, and the figures published for it?"""
+"""A workload: a model, the kind of data it takes, and the figures published for it."""
 
 from __future__ import annotations
 

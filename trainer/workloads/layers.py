@@ -1,4 +1,4 @@
-"""Which layers do our models share? Those that give what Keras' own give, with less work."""
+"""Layers that our models share: the results of Keras' own layers, with less work."""
 
 from __future__ import annotations
 

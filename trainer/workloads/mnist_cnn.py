@@ -1,4 +1,4 @@
-"""What is trained as `mnist-cnn`? A small two-layer convolutional network on MNIST, for batch-size sweeps."""
+"""`mnist-cnn`: a small two-layer convolutional network on MNIST, for batch-size sweeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is trained as `mnist-official`? The model of the Cloud TPU quick start, TensorFlow's official MNIST example.
+"""`mnist-official`: the model of the Cloud TPU quick start, TensorFlow's official MNIST example.
 
 Source: tensorflow/models, official/legacy/image_classification/mnist_main.py (read at commit 0ca414d5): layers, batch
 1024, plain SGD at 0.05, no accuracy. Its learning rate decays by 4 % in 100,000 steps, so by 0.03 % in the 580 steps of

@@ -1,4 +1,4 @@
-"""How does a user train a workload of their own? One Python file, named where the name of a workload would be.
+"""Workloads of your own: one Python file, given instead of the name of a workload.
 
 `--workload path/to/my_workload.py` or `--workload my_package.my_module`. The file defines the names that the files in
 `trainer/workloads/` define:

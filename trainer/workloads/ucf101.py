@@ -1,4 +1,4 @@
-"""What is trained as `ucf101`? Clips by class: a small CNN on each frame, and a GRU over the frames.
+"""`ucf101`: clips by class; a small CNN on each frame, and a GRU over the frames.
 
 Published (a student's project, no accuracy given): 150 epochs on UCF101's 13,320 clips in 101 classes, about 12 h on an
 RTX 2070 Super. A reference for the task: 44.5 % with a bag of words, leaving out one of the 25 groups of

@@ -66,7 +66,7 @@ def _known(project: Project, names: Sequence[str]) -> Known:
 
     now, credit = SystemClock().now(), project.ledger.credit()
     if project.simulated:
-        credit = credit or credit_or_refuse(project.ledger, simulated=True, now=now)
+        credit = credit or credit_or_refuse(project.ledger, now=now)
     items = tuple(accelerator(name) for name in names) or tuple(accelerators().values())
     if own := [item.name for item in items if not item.is_rented]:
         raise click.UsageError(f"--accel: {', '.join(own)} is not rented, so no account has to allow it")

@@ -82,9 +82,9 @@ def experiment_json(one: ExperimentSum) -> dict[str, Any]:
     return {**asdict(one), "usd": exact(one.usd), "reserved_usd": exact(one.reserved_usd)}
 
 
-def budget_lines(view: MoneyView, now: datetime, *, simulated: bool) -> Iterator[str]:
+def budget_lines(view: MoneyView, now: datetime) -> Iterator[str]:
     """The credit, how it is divided, and when it ends: a bar for each part."""
-    yield _line("credit", usd(view.credit_usd), "(simulated dollars)" if simulated else "")
+    yield _line("credit", usd(view.credit_usd), "(simulated dollars)" if view.simulated else "")
     yield _days_line(view, now)
     yield _share("spent", view.spent_usd, view, "red")
     for what, amount in (

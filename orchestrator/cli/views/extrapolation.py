@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orchestrator.cli import output
+from orchestrator.cli.views.text import plain_table
 from orchestrator.domain.bottlenecks import UPLOAD_BYTES_PER_S, size_text
 from orchestrator.domain.host_address import PREFIX
 from orchestrator.domain.money import usd
@@ -43,7 +44,7 @@ def extrapolate_and_show(
     from orchestrator.report.sources import sources_named
 
     now = SystemClock().now()
-    credit = credit_or_refuse(project.ledger, simulated=project.simulated, now=now)
+    credit = credit_or_refuse(project.ledger, now=now)
     money = money_view(project.ledger, credit, now)
     found = extrapolate(
         ExtrapolationRequest(images=images, test_images=test_images, **asked),
@@ -128,7 +129,7 @@ def text(found: Extrapolation, money: MoneyView) -> Iterator[str]:
         f"one run of {found.workload} on {job.images:,} training and {job.test_images:,} test samples, "
         f"{job.epochs} epochs{mark}"
     )
-    yield from _table(found.answers)
+    yield from plain_table([_HEADS, *map(_cells, found.answers)], left=(0, len(_HEADS) - 1))
     for answer in found.answers:
         yield from _sentences(answer, money)
     for each in found.refused:
@@ -152,17 +153,6 @@ def text(found: Extrapolation, money: MoneyView) -> Iterator[str]:
 
 
 _HEADS = ("accelerator", "runs", "hours", "interval", "USD", "interval", "of credit", "binds")
-
-
-def _table(answers: Sequence[Answer]) -> Iterator[str]:
-    rows = [_HEADS, *(_cells(answer) for answer in answers)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADS))]
-    for row in rows:
-        cells = [
-            cell.ljust(width) if n in (0, len(_HEADS) - 1) else cell.rjust(width)
-            for n, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        yield "  " + "  ".join(cells).rstrip()
 
 
 def _cells(answer: Answer) -> tuple[str, ...]:

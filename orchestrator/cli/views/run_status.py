@@ -52,7 +52,7 @@ class RunStatus:
         run = self.run
         return {
             "run": run.id,
-            "accelerator": run.spec.accelerator,
+            "accelerator": run.spec.accelerator.name,
             "workload": run.spec.workload,
             "batch_size": run.spec.batch_size,
             "epochs": run.spec.epochs,

@@ -11,7 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from orchestrator.domain.accelerators import Accelerator, accelerator
+from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.names import bucket_of, results_prefix, work_dir
 from orchestrator.domain.plan import PARALLEL_RUNS
 from orchestrator.domain.prices import PriceBook
@@ -70,7 +70,7 @@ class Services:
 
     def switches_for(self, spec: RunSpec) -> list[KillSwitch]:
         """The kill switches that exist for the VMs of such a run."""
-        return [one for one in self.switches if one.covers(accelerator(spec.accelerator), spec.provisioning)]
+        return [one for one in self.switches if one.covers(spec.accelerator, spec.provisioning)]
 
     def run_folder(self, run: Run) -> Path:
         """Where this machine keeps a run's files."""
@@ -117,7 +117,7 @@ class RunContext:
 
     @property
     def accelerator(self) -> Accelerator:
-        return accelerator(self.run.spec.accelerator)
+        return self.run.spec.accelerator
 
     @property
     def provider(self) -> VmProvider:
@@ -222,7 +222,7 @@ class RunContext:
         self.report(
             Progress(
                 run=run.id,
-                accelerator=run.spec.accelerator,
+                accelerator=run.spec.accelerator.name,
                 stage=run.stage,
                 detail=detail,
                 zone=self.attempt.zone if run.attempt else "",

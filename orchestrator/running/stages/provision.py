@@ -89,7 +89,7 @@ def _arm_and_intend(ctx: RunContext) -> VmSpec:
     deadline = ctx.now() + timedelta(hours=float(hours))
     services = ctx.services
     latest = deadline + timedelta(seconds=KILL_SLACK_S)
-    credit_for([ctx.accelerator], services.ledger, simulated=services.simulated, now=ctx.now(), until=latest)
+    credit_for([ctx.accelerator], services.ledger, now=ctx.now(), until=latest)
     ctx.update_attempt(expect=AttemptState.RESERVED, deadline=deadline)
     ctx.update_attempt(expect=AttemptState.RESERVED, armed_from=ctx.now())
     spec = _armed_spec(ctx)

@@ -1,4 +1,4 @@
-"""What do the local cloud's tests stand on? The real process with tiny delays, and Google's own clients."""
+"""Fixtures of the local cloud's tests: the real process with tiny delays, and Google's own clients."""
 
 from __future__ import annotations
 

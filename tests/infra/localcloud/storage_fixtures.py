@@ -1,4 +1,4 @@
-"""How does a test get a running Cloud Storage? The real service behind uvicorn in a thread, and Google's client."""
+"""A running Cloud Storage for tests: the real service behind uvicorn in a thread, and Google's client."""
 
 from __future__ import annotations
 

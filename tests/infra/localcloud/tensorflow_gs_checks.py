@@ -1,4 +1,4 @@
-"""What does TensorFlow's gs:// do here? A process of its own for test_tensorflow_gs.py; one JSON line per check."""
+"""TensorFlow's gs:// checks: a separate process for test_tensorflow_gs.py; one JSON line per check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is what the local cloud knows about hardware, prices and filters right? Pure functions, no process."""
+"""The local cloud's data on hardware, prices and filters: pure functions, no process."""
 
 from __future__ import annotations
 

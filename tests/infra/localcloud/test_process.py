@@ -1,4 +1,4 @@
-"""Does the cloud keep what it has, whatever happens to its process? kill -9, a second start, idleness, faults."""
+"""The cloud's process: state survives kill -9, a second start, idling and faults."""
 
 from __future__ import annotations
 

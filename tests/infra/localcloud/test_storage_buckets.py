@@ -1,4 +1,4 @@
-"""Do buckets keep their settings, refuse what Google refuses, and bill what Google bills?"""
+"""Buckets: their settings, what Google refuses, and what Google bills."""
 
 from __future__ import annotations
 

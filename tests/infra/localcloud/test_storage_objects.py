@@ -1,4 +1,4 @@
-"""Do Google's own client's object calls mean here what they mean at Google? Data, checksums, preconditions, listing."""
+"""Objects with Google's own client: data, checksums, preconditions, listing."""
 
 from __future__ import annotations
 

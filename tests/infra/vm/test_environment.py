@@ -1,4 +1,4 @@
-"""Does the environment get made where Python is as on the images: without ensurepip, without any package?"""
+"""Creating the Python environment on a VM: without ensurepip, and without any package."""
 
 from __future__ import annotations
 

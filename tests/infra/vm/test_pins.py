@@ -1,4 +1,4 @@
-"""Can a package index give VMs what infra/vm pins, for each Python that their images have?
+"""A package index has what infra/vm pins, for each Python of the VM images.
 
 Asks the index that pip is configured with; only metadata is downloaded. `make test-vm` runs this.
 """

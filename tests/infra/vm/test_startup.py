@@ -1,4 +1,4 @@
-"""Does the deadline timer delete its VM, in time, once, and whatever happens? The real process against real servers."""
+"""The deadline timer deletes its VM on time, once, whatever happens. Real process, real servers."""
 
 from __future__ import annotations
 

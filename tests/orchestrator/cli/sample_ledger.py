@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
-from orchestrator.domain.plan import make_attempt
+from orchestrator.domain.accelerators import accelerator
+from orchestrator.domain.plan import make_attempt, quote_for
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.runs import AttemptState, Run, RunSpec, RunState, Stage
 from orchestrator.ledger.credit import Credit
@@ -29,7 +30,8 @@ def fill(ledger: Ledger, records: Path) -> None:
     ):
         created = DAY.replace(day=int(experiment[-1]))
         runs = [_run(run_id, experiment, name, created) for run_id, name in accelerators.items()]
-        attempts = [make_attempt(run, 1, "us-central1-a", created, prices, "ledger") for run in runs]
+        quotes = [quote_for(run.spec, "us-central1-a", prices) for run in runs]
+        attempts = [make_attempt(run, 1, quote, created, "ledger") for run, quote in zip(runs, quotes, strict=True)]
         ledger.admit(Experiment(id=experiment, created_at=created, max_usd=None, command="[]"), runs, attempts, CREDIT)
     record = write_record(records / "r-aaaaaa" / "record.json", make_record("r-aaaaaa"))
     _settle(ledger, "r-aaaaaa", "1.25")
@@ -52,12 +54,12 @@ def _settle(ledger: Ledger, run_id: str, usd: str) -> None:
     ledger.update_attempt(run_id, 1, settled_usd=Decimal(usd), **changes)
 
 
-def _run(run_id: str, experiment: str, accelerator: str, created: datetime) -> Run:
+def _run(run_id: str, experiment: str, name: str, created: datetime) -> Run:
     return Run(
         id=run_id,
         experiment=experiment,
         spec=RunSpec(
-            accelerator=accelerator,
+            accelerator=accelerator(name),
             workload="mnist-cnn",
             epochs=4,
             batch_size=256,

@@ -1,4 +1,4 @@
-"""Can the local cloud be started, asked and stopped by hand; and do `logs` and `fetch` read its bucket?"""
+"""`cloud up`, `status` and `down`; `logs` and `fetch` from the local cloud's bucket."""
 
 from __future__ import annotations
 

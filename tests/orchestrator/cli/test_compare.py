@@ -1,4 +1,4 @@
-"""Which accelerator was faster, as `compare` says it?"""
+"""`compare`: which accelerator was faster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does `doctor` say of each account that the local cloud can play, and does launch meet what it said?"""
+"""`doctor` on each account that the local cloud simulates, and whether launch then meets what it reported."""
 
 from __future__ import annotations
 

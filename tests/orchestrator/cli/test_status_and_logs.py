@@ -1,4 +1,4 @@
-"""What do `status`, `logs` and `fetch` say of runs that the ledger knows?"""
+"""`status`, `logs` and `fetch` of runs in the ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is seen of runs while they last: in the live table, and by a command that was interrupted as it watched?"""
+"""Watching runs: the live table, and a command that is interrupted while it watches."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _shown(width: int, runs: Iterable[Run], **doing: object) -> list[str]:
     display = LiveDisplay(list(runs))
     display.live = True
     for run in runs:
-        at = {"run": run.id, "accelerator": run.spec.accelerator, "usd": Decimal("0.031")}
+        at = {"run": run.id, "accelerator": run.spec.accelerator.name, "usd": Decimal("0.031")}
         figures = {"epoch": 3, "epochs": 10, "loss": 0.1234, "accuracy": 0.9712}
         display.report(Progress(**{**at, "stage": Stage.TRAIN, "detail": "training", **figures}))
         display.report(Progress(**{**at, "epochs": 10, **doing}))

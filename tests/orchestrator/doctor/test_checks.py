@@ -1,4 +1,4 @@
-"""Does doctor draw the right conclusion from each fact, and survive every way in which a fact cannot be had?"""
+"""doctor's conclusion from each fact, and from every way in which a fact is unavailable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is the VM that is left alone watched to its end, and is it said when its kill switches do not fire?"""
+"""`doctor --live`: the VM left alone is watched to its end, and kill switches that do not fire are reported."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from orchestrator.domain.plan import KILL_SLACK_S
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.runs import Run, RunState
 from orchestrator.errors import OverCap, UsageError
+from orchestrator.ledger.ledger import Ledger
 from orchestrator.planning.launch import Plan
 from orchestrator.running.pipeline import drive_all
 from orchestrator.running.stages.context import Progress
@@ -25,8 +26,8 @@ from tests.fakes.world import World
 
 def _plan(world: World, *names: str, max_usd: str = "5", simulated: bool = False) -> Plan:
     return plan_check(
-        names, Decimal(max_usd), ledger=world.ledger, prices=catalog_prices(), simulated=simulated, home=world.home,
-        zones=(), now=world.clock.now(), argv=["doctor"],
+        names, Decimal(max_usd), ledger=Ledger(world.ledger.path, simulated=simulated), prices=catalog_prices(),
+        home=world.home, zones=(), now=world.clock.now(), argv=["doctor"],
     )  # fmt: skip
 
 

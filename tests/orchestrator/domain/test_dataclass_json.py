@@ -24,6 +24,16 @@ def test_every_kind_of_field_comes_back_as_it_was(world: World) -> None:
         assert from_json(kind, to_json(value)) == value
 
 
+def test_an_accelerator_is_kept_by_its_name(world: World) -> None:
+    """As ledgers have always had it; a name that the catalog lacks is named."""
+    run = world.plan("v3-8").runs[0]
+    kept = json.loads(to_json(run))
+    assert kept["spec"]["accelerator"] == "v3-8"
+    kept["spec"]["accelerator"] = "v3-9"
+    with pytest.raises(ValueError, match="'v3-9' is not an accelerator this tool can rent"):
+        from_json(Run, json.dumps(kept))
+
+
 def test_times_as_earlier_versions_wrote_them_are_read() -> None:
     """They ended in Z."""
     credit = from_json(Credit, '{"amount_usd": "300.50", "stated_at": "2026-11-21T08:00:00Z", "expires": null}')

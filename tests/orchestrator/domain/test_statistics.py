@@ -1,4 +1,4 @@
-"""Do the rules say what they claim: intervals, families, looks, repeats, drift, outliers, shifts?"""
+"""The statistical rules: intervals, families, looks, repeats, drift, outliers, level shifts."""
 
 from __future__ import annotations
 

@@ -174,8 +174,8 @@ def test_vm_past_its_deadline_that_nobody_proved_gone_is_named(world: World) -> 
 def test_real_project_without_a_stated_credit_is_refused(world: World) -> None:
     """Nobody can ask Google what is left; simulated dollars are a free trial's."""
     with pytest.raises(UsageError, match="credit"):
-        credit_or_refuse(world.ledger, simulated=False, now=world.clock.now())
-    assert credit_or_refuse(world.ledger, simulated=True, now=world.clock.now()).amount_usd == 300
+        credit_or_refuse(Ledger(world.ledger.path), now=world.clock.now())
+    assert credit_or_refuse(world.ledger, now=world.clock.now()).amount_usd == 300
 
 
 def test_expired_credit_is_refused(world: World) -> None:
@@ -183,7 +183,7 @@ def test_expired_credit_is_refused(world: World) -> None:
     yesterday = world.clock.now().date() - timedelta(days=1)
     _state_credit(world, "300", expires=yesterday)
     with pytest.raises(UsageError, match=str(yesterday)):
-        credit_or_refuse(world.ledger, simulated=False, now=world.clock.now())
+        credit_or_refuse(Ledger(world.ledger.path), now=world.clock.now())
 
 
 def test_damaged_or_newer_ledger_is_a_clear_error(tmp_path: Path) -> None:

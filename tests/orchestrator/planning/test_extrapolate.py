@@ -1,4 +1,4 @@
-"""From records to time and cost of any data size: is the truth in the interval, and which bound binds?"""
+"""From records to time and cost of any data size: the true value is in the interval, and the bound is right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is what was not the same said, and what makes a comparison mean nothing refused, and nothing else?"""
+"""Fairness checks: differences are listed, invalid pairings refused, and nothing else."""
 
 from __future__ import annotations
 

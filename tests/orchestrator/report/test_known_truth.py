@@ -1,4 +1,4 @@
-"""On records whose truth is known: does the interval hold it, is a verdict seldom false? Seeded, so always the same."""
+"""Records with a known truth: intervals contain it, false verdicts are rare. Seeded, so always the same."""
 
 from __future__ import annotations
 

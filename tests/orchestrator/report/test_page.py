@@ -1,4 +1,4 @@
-"""Does the page show every figure, to everybody, without a network and without trusting a record?"""
+"""The HTML page: every figure, accessible, without a network and without trusting a record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a comparison claim no more than was measured?"""
+"""A comparison claims no more than was measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long did each stage take, and what did it cost, by the ledger's own words?"""
+"""Time and cost of each stage, from the ledger's events."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
-from orchestrator.domain.plan import make_attempt
+from orchestrator.domain.plan import make_attempt, quote_for
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.runs import Attempt, Stage
 from orchestrator.ledger.events import Event, Happening, Note, StageDone
@@ -32,7 +32,8 @@ def attempt(tmp_path: Path, number: int, *, armed: float, billed: float, gone: f
     """An attempt of a filled ledger's v3-8, with other times."""
     ledger = Ledger(tmp_path / f"{number}.db")
     fill(ledger, tmp_path)
-    made = make_attempt(ledger.run("r-aaaaaa"), number, "us-central1-a", START, catalog_prices(), "ledger")
+    run = ledger.run("r-aaaaaa")
+    made = make_attempt(run, number, quote_for(run.spec, "us-central1-a", catalog_prices()), START, "ledger")
     ledger.close()
     return replace(made, armed_from=at(armed), billed_from=at(billed), gone_at=at(gone))
 

@@ -1,4 +1,4 @@
-"""Does a run that loses its VM go on from its checkpoint in the bucket, and does the plan say so?"""
+"""A run that loses its VM resumes from its checkpoint in the bucket, and the plan says so."""
 
 from __future__ import annotations
 

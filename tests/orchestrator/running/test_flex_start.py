@@ -1,4 +1,4 @@
-"""Is what is queued for waited for as long as was said, bounded as everything, and paid for as what it is?"""
+"""Queueing for flex-start: the wait, its bound, and the price."""
 
 from __future__ import annotations
 

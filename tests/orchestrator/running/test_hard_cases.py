@@ -217,9 +217,9 @@ def test_launch_that_could_outlast_the_credit_is_refused(world: World) -> None:
     world.plan(max_hours=Decimal(10))
     midnight = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
     assert money_view(world.ledger, credit, now).ends_at == midnight
-    credit_or_refuse(world.ledger, simulated=True, now=now, until=midnight)
+    credit_or_refuse(world.ledger, now=now, until=midnight)
     with pytest.raises(UsageError, match="expires"):
-        credit_or_refuse(world.ledger, simulated=True, now=now, until=midnight + timedelta(seconds=1))
+        credit_or_refuse(world.ledger, now=now, until=midnight + timedelta(seconds=1))
     with pytest.raises(UsageError, match="expires"):
         world.plan(max_hours=Decimal(24))
 

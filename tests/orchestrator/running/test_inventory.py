@@ -1,4 +1,4 @@
-"""Is what costs money without a run to its name said?"""
+"""Resources that cost money without belonging to a run are reported."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def _far_apart(world: World) -> Callable[[str], Sequence[float]]:
     luck = random.Random(7)
 
     def epoch_s(run: str) -> Sequence[float]:
-        steady = (1.0 if world.ledger.run(run).spec.accelerator == "v3-8" else 3.0) * luck.gauss(1, 0.01)
+        steady = (1.0 if world.ledger.run(run).spec.accelerator.name == "v3-8" else 3.0) * luck.gauss(1, 0.01)
         return (9.0, steady, steady * 1.001, steady)
 
     return epoch_s
@@ -58,7 +58,7 @@ def _assert_nothing_held(world: World) -> None:
 def test_order_is_one_repeat_of_everything_the_cheapest_first(world: World) -> None:
     """Then the next repeat: whoever stops it early has something of everything, and the dear runs last."""
     plan = world.plan("v3-8,t4", batch_sizes=(256, 512), data_sizes=(4000, 2000), repeats=2)
-    order = [(run.spec.repeat, run.spec.accelerator, run.spec.train_samples) for run in plan.runs]
+    order = [(run.spec.repeat, run.spec.accelerator.name, run.spec.train_samples) for run in plan.runs]
     once = [("t4", 2000), ("t4", 2000), ("t4", 4000), ("t4", 4000), *[("v3-8", 2000)] * 2, *[("v3-8", 4000)] * 2]
     assert order == [(repeat, *one) for repeat in (1, 2) for one in once]
     worst = [attempt.reserved_usd for attempt in plan.attempts]

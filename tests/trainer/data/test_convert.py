@@ -1,4 +1,4 @@
-"""Do folders of photos and clips become whole, balanced, repeatable data sets, and is bad input refused by name?"""
+"""Folders of photos and clips become complete, balanced, repeatable data sets; bad input is refused by name."""
 
 from __future__ import annotations
 

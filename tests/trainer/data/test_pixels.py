@@ -1,4 +1,4 @@
-"""Are the pixels that a model sees those that it should see?"""
+"""The pixels that a model sees are the right ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does preparing a data set convert, verify and reuse what is whole, and refuse by name what is not?"""
+"""Preparing a data set converts, verifies and reuses intact files, and refuses the rest by name."""
 
 from __future__ import annotations
 

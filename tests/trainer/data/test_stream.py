@@ -1,4 +1,4 @@
-"""Does a stream give every sample, in an order that only the seed decides, and are its errors those of the consumer?"""
+"""A stream gives every sample, in an order that only the seed decides; its errors reach the consumer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is what our writer writes, byte for byte, what TensorFlow writes, and does TensorFlow read it?"""
+"""Our TFRecord files are byte for byte those of TensorFlow, and TensorFlow reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which input do the tests' own workloads have? A few images whose class is easy to see, in memory or as a stream."""
+"""Input of the tests' own workloads: a few easy images, in memory or as a stream."""
 
 from __future__ import annotations
 

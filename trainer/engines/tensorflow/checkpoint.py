@@ -1,4 +1,4 @@
-"""How does a stopped run go on where it was? Weights, optimizer, random state, position; never half of them.
+"""Checkpoints: weights, optimizer, random state and position, written atomically.
 
 A checkpoint is two files in `checkpoint_dir`: the variables under a new name, and then `checkpoint.json`, which names
 them with size and sha256. Until the second is in its place the previous checkpoint is the valid one; then that is

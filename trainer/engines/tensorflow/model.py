@@ -1,4 +1,4 @@
-"""What is trained? A Keras model and its optimizer under a strategy, in one precision, and the loss that fits."""
+"""The model: a Keras model and its optimizer under a strategy, in one precision, and the loss that fits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs on the devices when all samples lie in their memory? Compiled functions: train steps, evaluate, infer.
+"""Compiled functions for samples in device memory: train steps, evaluate, infer.
 
 Each returns only when the host has a result that depends on the last step, so a clock read next to a call is honest
 although devices work asynchronously. A step is told which of the samples to take.

@@ -1,4 +1,4 @@
-"""Which devices train, under which tf.distribute strategy? The one asked for, or an error: never a silent CPU."""
+"""Devices and the tf.distribute strategy: the one requested, or an error; never a silent CPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs on the devices when samples stream past? One call per batch, while a thread makes the next ones ready.
+"""Training on streamed samples: one call per batch, while a thread prepares the next ones.
 
 Input wait is time in which the device had nothing to do: before the host waits for a batch that is not ready, it waits
 for the device to finish what it has, and only what comes after that is input wait. So neither is counted as the other,

@@ -1,4 +1,4 @@
-"""What does the device do within a step? A TensorBoard trace of a few steady steps, outside timed epochs."""
+"""Profiling: a TensorBoard trace of a few steady steps, outside timed epochs."""
 
 from __future__ import annotations
 
