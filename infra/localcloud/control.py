@@ -74,7 +74,7 @@ class ControlService(Service):
             (f"{verb} /_localcloud/{path}", path.replace("/", "."), handler)
             for (verb, _, path), handler in ((call.partition(" "), handler) for call, handler in calls.items())
         ]
-        self.routes = routes("localcloud", table, lambda _: None)
+        self.routes = routes("localcloud", table)
 
     async def _status(self, _request: Request) -> Response:
         counts = Counter(item["kind"] for item in self._operator.inventory())

@@ -32,7 +32,7 @@ class BillingService(Service):
             ("GET /v1/projects/{project}/billingInfo", "projects.getBillingInfo", self._info),
             ("GET /v1/billingAccounts/{account}", "billingAccounts.get", self._get),
         ]
-        self.routes = routes("cloudbilling", table, cloud.check_project)
+        self.routes = routes("cloudbilling", table, guard=cloud.check_project)
 
     async def _info(self, request: Request) -> Response:
         from google.cloud.billing_v1 import types
@@ -69,7 +69,7 @@ class BudgetsService(Service):
             ("DELETE /{budget}", "delete", self._delete),
         ]
         root = "/v1/billingAccounts/{account}/budgets"
-        self.routes = routes("billingbudgets.budgets", table, _check_account, root)
+        self.routes = routes("billingbudgets.budgets", table, root, _check_account)
 
     async def _list(self, request: Request) -> Response:
         from google.cloud.billing.budgets_v1 import types

@@ -55,7 +55,7 @@ class BillingCatalogService(Service):
         self._prices = prices
         self._skus: dict[str, list[Document]] = {}
         table = [("GET ", "services.list", self._list_services), ("GET /{service}/skus", "skus.list", self._list_skus)]
-        self.routes = routes("cloudbilling", table, lambda _: None, "/v1/services")
+        self.routes = routes("cloudbilling", table, "/v1/services")
 
     async def _list_services(self, request: Request) -> Response:
         from google.cloud.billing_v1 import types  # slow to import, and few ask

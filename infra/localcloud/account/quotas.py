@@ -29,7 +29,7 @@ class QuotasService(Service):
         self._cloud = cloud
         table = [("GET ", "list", self._list), ("GET /{quota}", "get", self._get)]
         root = "/v1/projects/{project}/locations/global/services/{service}/quotaInfos"
-        self.routes = routes("cloudquotas.quotaInfos", table, cloud.check_project, root)
+        self.routes = routes("cloudquotas.quotaInfos", table, root, cloud.check_project)
 
     async def _list(self, request: Request) -> Response:
         from google.cloud.cloudquotas_v1 import types

@@ -33,7 +33,7 @@ class ResourceManagerService(Service):
             ("POST :getIamPolicy", "getIamPolicy", self._policy),
             ("POST :testIamPermissions", "testIamPermissions", self._test),
         ]
-        self.routes = routes("cloudresourcemanager.projects", table, cloud.check_project, "/v3/projects/{project}")
+        self.routes = routes("cloudresourcemanager.projects", table, "/v3/projects/{project}", cloud.check_project)
 
     async def _get(self, request: Request) -> Response:
         from google.cloud.resourcemanager_v3 import types
@@ -73,7 +73,7 @@ class IamService(Service):
             ("GET /serviceAccounts/{email}", "serviceAccounts.get", self._get),
             ("GET /roles/{role}", "roles.get", self._role),
         ]
-        self.routes = routes("iam", table, cloud.check_project, "/v1/projects/{project}")
+        self.routes = routes("iam", table, "/v1/projects/{project}")  # also `-`, for any project
 
     async def _test(self, request: Request) -> Response:
         self._email(request)

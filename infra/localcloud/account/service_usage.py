@@ -29,7 +29,7 @@ class ServiceUsageService(Service):
             ("POST /{service}:enable", "enable", self._enable),
             ("GET /{service}", "get", self._get),
         ]
-        self.routes = routes("serviceusage.services", table, cloud.check_project, "/v1/projects/{project}/services")
+        self.routes = routes("serviceusage.services", table, "/v1/projects/{project}/services", cloud.check_project)
 
     async def _get(self, request: Request) -> Response:
         from google.cloud.service_usage_v1 import types

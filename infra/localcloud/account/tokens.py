@@ -90,7 +90,7 @@ class OAuthService(Service):
             ("GET /tokeninfo", "tokeninfo", self._token_info),
             ("POST /tokeninfo", "tokeninfo", self._token_info),
         ]
-        self.routes = routes("oauth2", table, lambda _: None)
+        self.routes = routes("oauth2", table)
 
     async def _token(self, request: Request) -> Response:
         form = parse_qs((await request.body()).decode(errors="replace"))

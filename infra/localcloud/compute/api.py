@@ -43,7 +43,7 @@ class ComputeService(Service):
         self._operations = operations
         self._requests = InstanceRequests(cloud, disks)
         table = [*self._table(), *ComputeReference(cloud, instances).table(), *Addresses(cloud).table()]
-        self.routes = routes("compute", table, self._guard, "/compute/v1/projects/{project}")
+        self.routes = routes("compute", table, "/compute/v1/projects/{project}", self._guard)
 
     def _table(self) -> Table:
         return [

@@ -106,9 +106,7 @@ class InstanceRequests:
             raise invalid("Scheduling must have automatic restart be false when preemptible is true.", "badRequest")
         _check_termination(scheduling, spot)
         run, end = scheduling.get("maxRunDuration"), scheduling.get("terminationTime")
-        if not run and not end:
-            return
-        seconds = float(run.get("seconds", 0)) if run else _seconds(end or "") - self._cloud.clock.now()
+        seconds = float(run.get("seconds", 0)) if run else _seconds(end) - self._cloud.clock.now() if end else RUN_S_MIN
         if not RUN_S_MIN <= seconds <= RUN_S_MAX:
             raise invalid(
                 f"Invalid value for field 'resource.scheduling.maxRunDuration': '{seconds:.0f}s'. It must be between "

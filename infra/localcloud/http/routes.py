@@ -31,7 +31,11 @@ class Service:
 
 
 def routes(
-    api: str, table: Table, guard: Callable[[Request], None], root: str = "", kind: Any = Route
+    api: str,
+    table: Table,
+    root: str = "",
+    guard: Callable[[Request], None] = lambda _: None,
+    kind: type[Route] = Route,
 ) -> list[BaseRoute]:
     """Routes below `root`, named `API.METHOD`: faults are planned and permissions derived by that name.
 

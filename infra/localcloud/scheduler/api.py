@@ -43,7 +43,7 @@ class SchedulerService(Service):
             ("PATCH /{job}", "patch", self._patch),
         ]
         root = "/v1/projects/{project}/locations/{location}/jobs"
-        self.routes = routes("cloudscheduler.jobs", table, self._guard, root)
+        self.routes = routes("cloudscheduler.jobs", table, root, self._guard)
 
     def _guard(self, request: Request) -> None:
         self._cloud.tokens.authorize(request, self.hosts[0])

@@ -1,4 +1,4 @@
-"""What disappears by itself? Expired soft-deleted data, lifecycle rules, and upload sessions nobody finished."""
+"""What time alone changes: lifecycle rules, expired soft-deleted data, and upload sessions that nobody finished."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Housekeeper:
         self._due_at_s = 0.0
 
     def sweep(self) -> None:
-        """Call as often as you like: between two real sweeps it costs one comparison."""
+        """Sweep if a minute has passed since the last time."""
         now = self._clock.now()
         if now < self._due_at_s:
             return
@@ -51,14 +51,16 @@ class Housekeeper:
             return
         for item in list(self._metadata.objects(bucket)):
             due = [rule["action"] for rule in rules if _applies(rule["condition"], item, now)]
-            kinds = {action["type"] for action in due}
             # Google: when several actions apply at once, Delete wins.
-            if "Delete" in kinds:
+            if any(action["type"] == "Delete" for action in due):
                 self._metadata.delete(bucket, item)
-            elif "SetStorageClass" in kinds:
-                wanted = next(action["storageClass"] for action in due if action["type"] == "SetStorageClass")
-                if wanted != item.settings["storageClass"]:
-                    self._metadata.change_object(bucket, item, {**item.settings, "storageClass": wanted})
+            else:
+                self._set_class(bucket, item, due)
+
+    def _set_class(self, bucket: Bucket, item: StoredObject, due: list[Document]) -> None:
+        classes = [action["storageClass"] for action in due if action["type"] == "SetStorageClass"]
+        if classes and classes[0] != item.settings["storageClass"]:
+            self._metadata.change_object(bucket, item, {**item.settings, "storageClass": classes[0]})
 
 
 def _applies(condition: Document, item: StoredObject, now: float) -> bool:

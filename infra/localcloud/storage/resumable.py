@@ -1,7 +1,7 @@
-"""How does an upload survive a broken line or a restart? Resumable sessions: chunks, status queries, cancelling.
+"""Resumable uploads, which survive a broken connection and a restart: chunks, status queries, cancelling.
 
-How far an upload is, is the size of its partial file; so a restart needs no repair. A chunk that breaks off keeps
-what arrived, in whole 256 KiB as at Google.
+The progress of an upload is the size of its partial file, so a restart needs no repair. An interrupted chunk keeps what
+arrived, in multiples of 256 KiB as at Google.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
 
 @dataclass(frozen=True)
 class ChunkRange:
-    """What a PUT says it carries. `start` None: a question, no bytes. `total_bytes` None: not known yet."""
+    """What a PUT carries. `start` None: a status query, no bytes. `total_bytes` None: not known yet."""
 
     start: int | None
     length: int | None
@@ -99,7 +99,7 @@ class Resumable:
         return with_headers(Response(headers={"x-guploader-uploadid": session.upload_id}), Location=location)
 
     async def chunk(self, request: Request) -> Response:
-        """Take a chunk, or say how much has arrived; the last one makes the object."""
+        """Store a chunk, or report how much has arrived; the last one makes the object."""
         session = self._session(request)
         if session.state == "finished":
             return self._finished(request, session)
@@ -152,38 +152,40 @@ class Resumable:
         return self._blobs.partial(session.upload_id).stat().st_size
 
     async def _append(self, request: Request, session: Session, part: ChunkRange) -> int:
-        """Write what is new of the chunk; gives the bytes received in all."""
+        """Write what is new in the chunk. Returns the bytes received in all."""
         assert part.start is not None
         turn = self._turns[session.upload_id] = self._turns.get(session.upload_id, 0) + 1
         known = self._received(session) - part.start
         if known < 0:
             raise invalid(f"Content-Range starts at {part.start}, but only {part.start + known} bytes have arrived.")
-        seen = 0
         try:
-            # Unbuffered: nothing of a request that was taken over may reach the file when it is closed.
-            with self._blobs.partial(session.upload_id).open("ab", buffering=0) as file:
-                async for data in body_of(request):
-                    self._check_turn(session, turn)
-                    # A retried chunk repeats bytes that are here already.
-                    fresh = data[max(0, known - seen) :] if seen < known else data
-                    seen += len(data)
-                    _write_all(file, fresh)
+            seen = await self._receive(request, session, known, turn)
         except ApiError:
             if self._turns.get(session.upload_id) == turn:
                 self._align(session)
             raise
-        if part.length is not None and seen != part.length:
-            self._align(session)
-            raise invalid(f"Content-Range promises {part.length} bytes, but {seen} came.")
         received = self._received(session)
-        if not part.is_last and received != session.declared_bytes:
+        is_complete = part.is_last or received == session.declared_bytes
+        if part.length not in (None, seen) or not is_complete:
             self._align(session)
-            return self._received(session)
-        return received
+        if part.length not in (None, seen):
+            raise invalid(f"Content-Range promises {part.length} bytes, but {seen} came.")
+        return self._received(session)
+
+    async def _receive(self, request: Request, session: Session, known: int, turn: int) -> int:
+        """Append the body, without its first `known` bytes, which a retried chunk repeats. Returns its length."""
+        seen = 0
+        # Unbuffered: nothing of a request that was taken over may reach the file when it is closed.
+        with self._blobs.partial(session.upload_id).open("ab", buffering=0) as file:
+            async for data in body_of(request):
+                self._check_turn(session, turn)
+                _write_all(file, data[max(0, known - seen) :])
+                seen += len(data)
+        return seen
 
     def _check_turn(self, session: Session, turn: int) -> None:
         if self._turns.get(session.upload_id) != turn:
-            # 503, because clients ask for the status and go on after it; whoever comes last wins.
+            # 503, because clients then query the status and resume; the last request wins.
             raise ApiError("UNAVAILABLE", "Another request has taken over this upload.", reason="backendError")
 
     def _align(self, session: Session) -> None:

@@ -42,8 +42,8 @@ class StorageService(Service):
             *Transfers(self._metadata, clock, blobs).table(),
             *self._upload_table(),
         ]
-        self.routes = routes("storage", table, check_authorization, kind=RawRoute)
-        self.host_routes = routes("storage", media.host_table(), check_authorization, kind=RawRoute)
+        self.routes = routes("storage", table, guard=check_authorization, kind=RawRoute)
+        self.host_routes = routes("storage", media.host_table(), guard=check_authorization, kind=RawRoute)
 
     def billable(self) -> list[BilledBucket]:
         """All that Google would bill now: every live bucket, and deleted ones while their data is kept."""

@@ -1,4 +1,4 @@
-"""How does one object become another without passing through the caller? copyTo, rewriteTo and compose."""
+"""Objects made from objects on the server: copyTo, rewriteTo and compose."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from infra.localcloud.storage.preconditions import Conditions, flag, integer
 from infra.localcloud.storage.problems import required
 from infra.localcloud.storage.resources import base_url, object_resource
 from infra.localcloud.storage.settings import object_settings
+from infra.localcloud.store import Document
 
 _MOST_SOURCES = 32
 
@@ -47,7 +48,7 @@ class Transfers:
         return JSONResponse(object_resource(written, self._clock, base_url(request)))
 
     async def rewrite(self, request: Request) -> Response:
-        """The same in a frame that says how far it is: here always done, since copies cost nothing."""
+        """A copy with its progress: always done at once here, since copies cost nothing."""
         written = await self._copy(request)
         return JSONResponse(
             {
@@ -60,16 +61,11 @@ class Transfers:
         )
 
     async def compose(self, request: Request) -> Response:
-        """Up to 32 objects of a bucket, one after the other, as one object."""
+        """Up to 32 objects of a bucket, concatenated into one object."""
         body = await json_body(request)
         bucket = self._metadata.bucket(request.path_params["bucket"])
-        sources = body.get("sourceObjects")
-        if not isinstance(sources, list) or not sources:
-            raise required("sourceObjects")
-        if len(sources) > _MOST_SOURCES:
-            raise invalid(f"The number of source components provided ({len(sources)}) exceeds the maximum (32)")
+        items = self._components(bucket, body)
         name = check_object_name(request.path_params["object"])
-        items = [self._component(bucket, source) for source in sources]
         destination = body.get("destination") or {}
         if not isinstance(destination, dict):
             raise invalid("Invalid value for destination.")
@@ -83,6 +79,14 @@ class Transfers:
         if flag(request.query_params, "deleteSourceObjects") or body.get("deleteSourceObjects") is True:
             self._delete_sources(bucket, items, name)
         return JSONResponse(object_resource(written, self._clock, base_url(request)))
+
+    def _components(self, bucket: Bucket, body: Document) -> list[StoredObject]:
+        sources = body.get("sourceObjects")
+        if not isinstance(sources, list) or not sources:
+            raise required("sourceObjects")
+        if len(sources) > _MOST_SOURCES:
+            raise invalid(f"The number of source components provided ({len(sources)}) exceeds the maximum (32)")
+        return [self._component(bucket, source) for source in sources]
 
     def _component(self, bucket: Bucket, source: Any) -> StoredObject:
         if not isinstance(source, dict) or not isinstance(source.get("name"), str):

@@ -33,11 +33,16 @@ class TpuService(Service):
         self._locations = locations = Locations(cloud)
         self._requests = NodeRequests(cloud, nodes)
         table = [*self._table(), *QueuedApi(cloud, locations, queued, self._requests).table()]
+        own: tuple[tuple[str, Table], ...] = (
+            ("v2", table),
+            ("v2alpha1", table),
+            ("v1", []),
+        )  # gcloud lists types in v1
         self.routes = [
             route
-            for version, methods in (("v2", table), ("v2alpha1", table), ("v1", []))  # gcloud lists types in v1
+            for version, methods in own
             for route in routes(
-                "tpu", [*methods, *locations.table()], locations.guard, f"/{version}/projects/{{project}}/locations"
+                "tpu", [*methods, *locations.table()], f"/{version}/projects/{{project}}/locations", locations.guard
             )
         ]
 

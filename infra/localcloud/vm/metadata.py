@@ -167,16 +167,19 @@ def _find(tree: dict[str, Any], path: str) -> Any:
 
 def _rendered(value: Any, path: str, request: Request) -> Response:
     """A value, a directory listing (`name/` for directories), or with ?recursive=true the JSON of everything below."""
-    query = request.query_params
-    if isinstance(value, dict) or (isinstance(value, list) and any(isinstance(x, dict) for x in value)):
-        if query.get("recursive", "").lower() == "true":
+    if _is_directory(value):
+        if request.query_params.get("recursive", "").lower() == "true":
             return JSONResponse(value if "attributes" in path else _camel(value))
         if path and not path.endswith("/"):
             return RedirectResponse(f"{request.url.path}/", 301)
         return _text(_listing(value))
-    if query.get("alt") == "json":
+    if request.query_params.get("alt") == "json":
         return JSONResponse(value)
     return _text("".join(f"{line}\n" for line in value) if isinstance(value, list) else value)
+
+
+def _is_directory(value: Any) -> bool:
+    return isinstance(value, dict) or (isinstance(value, list) and any(isinstance(entry, dict) for entry in value))
 
 
 def _listing(directory: Any) -> str:
