@@ -57,7 +57,7 @@ def _add_data(flags: argparse.ArgumentParser) -> None:
     flags.add_argument(
         "--cache", choices=CACHES, default="auto",
         help="device: all samples in device memory, a block of steps in one call; memory, disk: decoded samples are "
-        "kept there after their first use; none: read anew in every epoch; auto: device up to 2 GiB and a quarter of "
+        "kept there after their first use; none: read again in every epoch; auto: device up to 2 GiB and a quarter of "
         "the memory, memory up to half of it, else none",
     )  # fmt: skip
 
@@ -79,7 +79,7 @@ def _add_training(flags: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     flags.add_argument(
         "--steps_per_call", type=int,
-        help="steps between two looks at the clock; default: a tenth of an epoch, at most about five seconds",
+        help="steps between two clock readings; default: a tenth of an epoch, at most about five seconds",
     )  # fmt: skip
 
 
@@ -111,12 +111,12 @@ def _add_results(flags: argparse.ArgumentParser) -> None:
     )
     flags.add_argument("--checkpoint_dir", help="folder or gs:// path for the checkpoint; default: --model_dir")
     flags.add_argument(
-        "--resume", action="store_true", help="go on from the checkpoint in --checkpoint_dir, if there is one"
+        "--resume", action="store_true", help="resume from the checkpoint in --checkpoint_dir, if there is one"
     )
     flags.add_argument(
         "--resume_from",
         metavar="DIR",
-        help="go on from the checkpoint in DIR, which must be there and is left as it is",
+        help="resume from the checkpoint in DIR, which must exist and is not changed",
     )
     flags.add_argument("--profile", metavar="DIR", help="write a TensorBoard trace of a few steps after the last epoch")
     flags.add_argument("--flush_s", type=float, help="write the record at least this often; default: 10")

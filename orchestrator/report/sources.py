@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from orchestrator.domain.money import ZERO
-from orchestrator.domain.prices import region_of
 from orchestrator.domain.runs import AttemptState, Run
 from orchestrator.errors import UsageError
 from orchestrator.ledger.ledger import Ledger
@@ -84,7 +83,7 @@ def _of_run(run: Run, ledger: Ledger | None) -> Source:
         usd_per_hour=made_by.rate.usd_per_hour if made_by else None,
         side_usd=side_usd if settled else None,
         is_bound=any(attempt.rate.is_upper_bound for attempt in attempts),
-        region=region_of(made_by.zone) if made_by else None,
+        region=made_by.zone.region if made_by else None,
         dataset_bytes=run.spec.dataset_bytes,
         stages=stage_times(ledger.events(run.id), attempts) if ledger else (),
         looks=run.looks,
