@@ -36,7 +36,7 @@ from orchestrator.domain.statistics import Interval
 from orchestrator.errors import UsageError
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.money.guard import MoneyView
-from orchestrator.report.run_metrics import Source
+from orchestrator.report.sources import Source
 from orchestrator.report.sweep import Measurements, Sweep, measurements, sweeps
 
 _DAY_S = 86_400
