@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.config import LOCAL_PROJECT, Config, load_config, project_home, state_home
-from orchestrator.domain.host_address import PREFIX
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Run
 from orchestrator.errors import CloudError, LedgerTrouble, UsageError
@@ -237,5 +236,4 @@ def _hosts(project: Project, clock: Clock) -> Hosts:
 
 def _hosts_in_use(project: Project) -> list[str]:
     """The machines of the user's on which something of this ledger is not proven gone."""
-    services = (attempt.api for attempt in project.ledger.attempts(unsettled=True))
-    return [service for service in services if service.startswith(PREFIX)]
+    return [one.api for one in project.ledger.attempts(unsettled=True) if not one.zone.is_rented]

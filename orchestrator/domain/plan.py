@@ -12,9 +12,19 @@ from typing import NoReturn
 
 from orchestrator.domain import names
 from orchestrator.domain.accelerators import Accelerator, Provisioning, accelerator, accelerators
-from orchestrator.domain.cost import CostLine, SideRates, Usage, side_lines, side_rates, total_usd, vm_lines
+from orchestrator.domain.cost import (
+    NO_SIDE_RATES,
+    CostLine,
+    SideRates,
+    Usage,
+    side_lines,
+    side_rates,
+    total_usd,
+    vm_lines,
+)
 from orchestrator.domain.host_address import PREFIX
 from orchestrator.domain.money import ZERO, Rate, cents_up
+from orchestrator.domain.places import OwnMachine, Place, Zone
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import KILL_SLACK_S as KILL_SLACK_S
 from orchestrator.domain.runs import Attempt, AttemptState, Run, RunOptions, RunSpec
@@ -106,20 +116,20 @@ def flex_start_note(max_hours: Decimal, *, simulated: bool) -> str:
 
 def zone_candidates(
     item: Accelerator, wanted: Sequence[str], prices: PriceBook, terms: Provisioning
-) -> tuple[str, ...]:
-    """Where to try, in order; a machine of the user's is where it is, whatever zones are wanted.
+) -> tuple[Place, ...]:
+    """Where to try, in order; your own machine is where it is, whatever zones are wanted.
 
     Raises UsageError when none of the wanted zones offers the accelerator on these terms, and UnknownPrice, StalePrice
     or WrongPrice when one does but at no price that can be used.
     """
     if not item.is_rented:
-        return (item.name.removeprefix(PREFIX),)
+        return (OwnMachine(item.name.removeprefix(PREFIX)),)
     _check_flex_start(item, terms)
     offered = prices.zones(item, terms)
     chosen = tuple(zone for zone in wanted if zone in offered) if wanted else tuple(offered[:ZONE_CANDIDATES])
     if not chosen:
         _refuse_zones(item, wanted, prices, terms, offered)
-    return chosen
+    return tuple(map(Zone, chosen))
 
 
 def _refuse_zones(
@@ -201,7 +211,7 @@ class Quote:
     """What one attempt of a run costs in a zone: its rates at present, and its worst case item by item."""
 
     spec: RunSpec
-    zone: str
+    zone: Place
     rate: Rate
     reserve_rate: Rate
     side_rates: SideRates
@@ -213,13 +223,14 @@ class Quote:
         return cents_up(total_usd(self.lines))
 
 
-def quote_for(spec: RunSpec, zone: str, prices: PriceBook) -> Quote:
+def quote_for(spec: RunSpec, zone: Place, prices: PriceBook) -> Quote:
     """The prices of one attempt. The worst case is on demand until the latest kill, and all that it may use besides.
 
     On any terms the price on demand counts there: spot prices move, up to that price. What is not rented costs nothing.
     Raises UnknownPrice, StalePrice, WrongPrice.
     """
-    item, sides = spec.accelerator, side_rates(prices, zone)
+    item = spec.accelerator
+    sides = side_rates(prices, zone) if item.is_rented else NO_SIDE_RATES
     lines: list[CostLine] = []
     if item.is_rented:
         longest_s = float(spec.max_hours) * 3600 + KILL_SLACK_S

@@ -11,6 +11,7 @@ from typing import Any
 from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.cost import SideRates
 from orchestrator.domain.money import Rate
+from orchestrator.domain.places import Place
 from orchestrator.errors import DeadlineReached
 
 FIRST_LOOK = 2
@@ -83,7 +84,7 @@ class RunSpec(RunOptions):
     batch_size: int
     train_samples: int | None = None
     repeat: int = 1
-    zones: tuple[str, ...]
+    zones: tuple[Place, ...]
     dataset: str
     dataset_bytes: int
     dataset_objects: int = 64
@@ -202,7 +203,7 @@ class Attempt:
     number: int
     state: AttemptState
     api: str
-    zone: str
+    zone: Place
     vm: str
     nonce: str
     rate: Rate

@@ -13,6 +13,7 @@ from pathlib import Path
 from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.cost import side_lines, total_usd, vm_lines
 from orchestrator.domain.money import ZERO
+from orchestrator.domain.places import Place
 from orchestrator.domain.plan import (
     Axes,
     Quote,
@@ -95,7 +96,7 @@ def make_estimates(request: EstimateRequest, prices: PriceBook, ledger: Ledger, 
         accelerator=chosen[0],
         epochs=request.epochs or workload.default_epochs,
         batch_size=workload.default_batch_size,
-        zones=tuple(request.zones),
+        zones=tuple(map(Place.from_text, request.zones)),
         dataset="",
         dataset_bytes=int(request.data_gib * 2**30),
         dataset_dir="",

@@ -26,6 +26,7 @@ from orchestrator.domain.bottlenecks import (
 )
 from orchestrator.domain.claims import Claim, claim_about
 from orchestrator.domain.cost import side_lines, side_rates, total_usd, vm_lines
+from orchestrator.domain.host_address import is_host
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.plan import BUCKET_LIFETIME_DAYS, MAX_HOURS_LIMIT, scheduler_jobs, usage, zone_candidates
 from orchestrator.domain.prices import PriceBook
@@ -35,11 +36,11 @@ from orchestrator.domain.statistics import Interval
 from orchestrator.errors import UsageError
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.money.guard import MoneyView
-from orchestrator.report.run_metrics import Source
+from orchestrator.report.sources import Source
 from orchestrator.report.sweep import Measurements, Sweep, measurements, sweeps
 
 _DAY_S = 86_400
-_SHARD_BYTES = 32 * 10**6  # trainer.data.options: what a shard aims at; it decides the number of operations only
+_SHARD_BYTES = 32 * 10**6  # trainer.workloads.base: what a shard aims at; it decides the number of operations only
 _PLACES = {"device": "device memory", "memory": "host memory", "disk": "a file on disk"}
 
 
@@ -98,6 +99,10 @@ class Answer:
     places: tuple[Place, ...]
     cost: Cost | None
     factor: float
+
+    @property
+    def is_rented(self) -> bool:
+        return not is_host(self.accelerator)
 
     @property
     def slowest(self) -> BoundName:

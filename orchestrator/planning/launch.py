@@ -11,9 +11,9 @@ from decimal import Decimal
 from pathlib import Path
 
 from orchestrator.domain.accelerators import Accelerator, Provisioning
-from orchestrator.domain.host_address import is_host
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.names import new_id
+from orchestrator.domain.places import Place
 from orchestrator.domain.plan import (
     PARALLEL_RUNS,
     Axes,
@@ -146,7 +146,7 @@ class Plan:
         for one in self.planned:
             if one.expected is None:
                 return None
-            turn = one.quote.zone if is_host(one.quote.zone) else one.run.id
+            turn = one.run.id if one.quote.zone.is_rented else one.quote.zone
             hours[turn] = hours.get(turn, ZERO) + one.expected.hours
             cost += one.expected.usd
         together = max(*hours.values(), sum(hours.values(), ZERO) / PARALLEL_RUNS)
@@ -226,7 +226,7 @@ def _template(request: LaunchRequest, workload: Workload, axes: Axes, notes: lis
             accelerator=axes.accelerators[0],
             epochs=request.epochs or workload.default_epochs,
             batch_size=axes.batch_sizes[0],
-            zones=tuple(request.zones),
+            zones=tuple(map(Place.from_text, request.zones)),
             dataset="",
             dataset_bytes=0,
             dataset_dir="",

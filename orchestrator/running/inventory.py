@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orchestrator.domain.host_address import is_host
 from orchestrator.domain.names import bucket_name, nonce
+from orchestrator.domain.places import Place
 from orchestrator.domain.runs import Run
 from orchestrator.errors import ApiDisabled, OrchestratorError
 from orchestrator.ports import Billable, BucketSettings, Listing
@@ -79,7 +79,7 @@ def remaining(services: Services, runs: Sequence[Run] | None = None) -> Remainin
         ids = {run.id for run in runs}
         places = {attempt.zone for run in runs for attempt in services.ledger.attempts(run.id)}
         found = tuple(item for item in found if item.labels.get("oc-run") in ids)
-        silent = tuple(place for place in silent if place in places or not is_host(place))
+        silent = tuple(place for place in silent if place in places or Place.from_text(place).is_rented)
     return Remaining(None if silent else len(found), (*map(str, found), *map(unseen, silent)))
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from orchestrator.domain.accelerators import Provisioning
+from orchestrator.domain.places import Place
 from orchestrator.domain.plan import latest_end, make_attempt, quote_for
 from orchestrator.domain.runs import Attempt, Run, RunState, Stage
 from orchestrator.errors import (
@@ -265,7 +266,7 @@ def _try_again(ctx: RunContext, cause: Preempted) -> None:
     _new_attempt(ctx, zone, preemptions=run.preemptions + 1)
 
 
-def _new_attempt(ctx: RunContext, zone: str, **changes: int) -> None:
+def _new_attempt(ctx: RunContext, zone: Place, **changes: int) -> None:
     """End the old attempt; its money is reserved for a new one with the next number. Failures end the run."""
     services, run = ctx.services, ctx.run
     spec = replace(run.spec, max_hours=ctx.attempt.max_hours or run.spec.max_hours)

@@ -28,7 +28,6 @@ from trainer.record.schema import (
     Memory,
     Parameters,
     Part,
-    Precision,
     Seconds,
     Section,
     Software,
@@ -40,7 +39,7 @@ from trainer.record.schema import (
 __all__ = [
     "CHECKPOINT_NAME", "RECORD_NAME", "SCHEMA_VERSION", "Progress", "Record", "Status", "json_schema", "load_record",
     "Accounted", "CompiledFunction", "Compute", "Data", "Device", "Epoch", "Host", "Inference", "Latency", "Memory",
-    "Parameters", "Part", "Precision", "Seconds", "Software", "Steps", "Timings", "reason_unless",
+    "Parameters", "Part", "Seconds", "Software", "Steps", "Timings", "reason_unless",
 ]  # fmt: skip
 
 SCHEMA_VERSION = 1

@@ -11,10 +11,10 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
+from trainer.config import Precision
 from trainer.workloads.base import OptimizerName
 
 Seconds = Annotated[float, Field(ge=0)]
-Precision = Literal["float32", "bfloat16", "float16"]
 
 
 def reason_unless(value: object, reason: str) -> str | None:

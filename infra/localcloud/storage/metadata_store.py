@@ -22,7 +22,7 @@ _DELETED_BUCKETS = "storage.deletedBuckets"
 _SESSIONS = "storage.sessions"
 
 
-class Catalog:
+class MetadataStore:
     """The state of all buckets. Inputs and outputs are immutable; failures are ApiErrors in Google's words."""
 
     def __init__(self, store: Store, clock: CloudClock, blobs: Blobs) -> None:

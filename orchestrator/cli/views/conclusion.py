@@ -8,7 +8,6 @@ from contextlib import suppress
 from orchestrator.cli import output
 from orchestrator.cli.views.comparison import show_comparison
 from orchestrator.cli.views.run_status import run_status
-from orchestrator.domain.host_address import is_host
 from orchestrator.domain.money import ZERO, at_most, usd
 from orchestrator.domain.runs import Run, RunState, Stage
 from orchestrator.errors import OrchestratorError
@@ -137,8 +136,8 @@ def _proof(services: Services, runs: Sequence[Run], left: Remaining) -> Iterator
         yield f"teardown: NOT PROVEN, may still be billed: {'; '.join(left.names) or 'a zone that did not answer'}"
         return
     attempts = [attempt for run in runs for attempt in services.ledger.attempts(run.id)]
-    on_hosts = [attempt.seen_at is not None for attempt in attempts if is_host(attempt.zone)]
-    rented = [attempt.seen_at is not None for attempt in attempts if not is_host(attempt.zone)]
+    on_hosts = [attempt.seen_at is not None for attempt in attempts if not attempt.zone.is_rented]
+    rented = [attempt.seen_at is not None for attempt in attempts if attempt.zone.is_rented]
     if on_hosts:
         yield f"teardown: {sum(on_hosts)} attempt(s) on your own machines: no process and no folder is left"
     if rented or (runs and not on_hosts):

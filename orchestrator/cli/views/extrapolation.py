@@ -11,7 +11,6 @@ import click
 from orchestrator.cli import output
 from orchestrator.cli.views.text import plain_table
 from orchestrator.domain.bottlenecks import UPLOAD_BYTES_PER_S, size_text
-from orchestrator.domain.host_address import PREFIX
 from orchestrator.domain.money import usd
 from orchestrator.domain.plan import MAX_HOURS_LIMIT
 from orchestrator.domain.scaling import CONFIDENCE
@@ -200,9 +199,8 @@ def _sentences(answer: Answer, money: MoneyView) -> Iterator[str]:
 def _money(answer: Answer, money: MoneyView) -> Iterator[str]:
     cost = answer.cost
     if cost is None:
-        rented = not answer.accelerator.startswith(PREFIX)
         unknown = f"unknown: the catalog has no price of {answer.accelerator}"
-        yield f"  cost: {unknown if rented else '$0.00 (not rented)'}"
+        yield f"  cost: {unknown if answer.is_rented else '$0.00 (not rented)'}"
         return
     stored = size_text(answer.places[-1].needed_bytes)
     more = " (if it takes no longer than this)" if answer.at_least else ""

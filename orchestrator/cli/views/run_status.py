@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from orchestrator.domain.money import ZERO
+from orchestrator.domain.places import Place
 from orchestrator.domain.runs import AttemptState, Run, RunState
 from orchestrator.ledger.events import Event
 from orchestrator.ledger.ledger import Ledger
@@ -20,7 +21,7 @@ class VmStatus:
     """A VM that may exist: asked for and not proven gone. `left_s` is the time to its deadline, negative when late."""
 
     name: str
-    zone: str
+    zone: Place
     state: str
     age_s: float | None
     deadline: datetime

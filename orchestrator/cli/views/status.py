@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli import output
 from orchestrator.cli.views.text import moment, one_line, span
-from orchestrator.domain.host_address import is_host
 from orchestrator.domain.money import at_most
 from orchestrator.domain.runs import RunState, Stage
 
@@ -83,8 +82,7 @@ def _details(status: RunStatus) -> Iterator[RenderableType]:
         table.add_row(moment(event.at), str(event.attempt), event.stage, Text(one_line(event.message), overflow="fold"))
     yield table
     for vm in status.vms:
-        how = "stopped there" if is_host(vm.zone) else "deleted by its kill switches"
-        yield Text(f"VM {vm.name} in {vm.zone}: {vm.state}, {how} at {moment(vm.deadline)} UTC")
+        yield Text(f"VM {vm.name} in {vm.zone}: {vm.state}, {vm.zone.ending} at {moment(vm.deadline)} UTC")
     if status.run.error:
         yield Text(f"{status.run.error_code}: {one_line(status.run.error)}")
     if status.run.record:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.domain.accelerators import Accelerator
-from orchestrator.domain.names import bucket_of, results_prefix, work_dir
+from orchestrator.domain.names import results_prefix
 from orchestrator.domain.plan import PARALLEL_RUNS
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Attempt, AttemptState, Run, RunSpec, Stage
@@ -140,13 +140,13 @@ class RunContext:
 
     @property
     def bucket(self) -> str:
-        return bucket_of(self.services.project, self.attempt.zone)
+        return self.attempt.zone.bucket(self.services.project)
 
     @property
     def work_dir(self) -> str:
         """The folder of the attempt's files on the machine, relative to the login's home."""
         attempt = self.attempt
-        return work_dir(attempt.zone, attempt.vm)
+        return attempt.zone.work_dir(attempt.vm)
 
     @property
     def watch_s(self) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 
 from orchestrator.domain.accelerators import Accelerator
-from orchestrator.domain.names import bucket_of, checkpoints_prefix, data_prefix
+from orchestrator.domain.names import checkpoints_prefix, data_prefix
 from orchestrator.domain.plan import RESULTS_BYTES
 from orchestrator.money.guard import stop_at
 from orchestrator.running.stages.context import RunContext
@@ -145,7 +145,7 @@ def _checkpoint_flags(ctx: RunContext) -> list[str]:
     flags = [f"--checkpoint_every={run.spec.checkpoint_every}", f"--checkpoint_dir={store.url(ctx.bucket)}/{own}"]
     begun = [attempt for attempt in ctx.services.ledger.attempts(run.id) if attempt.billed_from]
     for attempt in sorted(begun, key=lambda attempt: attempt.billed_from or ctx.now(), reverse=True):
-        bucket = bucket_of(ctx.services.project, attempt.zone)
+        bucket = attempt.zone.bucket(ctx.services.project)
         place = checkpoints_prefix(run.experiment, run.id, attempt.number)
         if attempt.number != run.attempt and store.list(bucket, f"{place}/{CHECKPOINT_NAME}"):
             return [*flags, f"--resume_from={store.url(bucket)}/{place}"]

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from orchestrator.domain.names import MANAGED, data_prefix
 from orchestrator.domain.plan import BUCKET_LIFETIME_DAYS
-from orchestrator.domain.prices import region_of
 from orchestrator.errors import BadArtifact, NotFound, RemoteCommandFailed, TrainingFailed, Unavailable
 from orchestrator.ledger.events import DevicesFound
 from orchestrator.ports import HostKey, RemoteShell, Worker
@@ -77,7 +76,7 @@ def _stage_data(ctx: RunContext) -> None:
         manifest = _manifest(folder)
         if manifest.fingerprint != spec.dataset:
             raise BadArtifact(f"{folder} holds another data set than when {ctx.run_id} was launched", "launch again")
-        store.ensure_bucket(ctx.bucket, region_of(ctx.attempt.zone), {MANAGED: "1"}, BUCKET_LIFETIME_DAYS)
+        store.ensure_bucket(ctx.bucket, ctx.attempt.zone.region, {MANAGED: "1"}, BUCKET_LIFETIME_DAYS)
         there = {item.name: item.crc32c for item in store.list(ctx.bucket, prefix + "/")}
         missing = [shard.name for shard in manifest.shards if there.get(f"{prefix}/{shard.name}") != shard.crc32c]
         if f"{prefix}/{MANIFEST_NAME}" not in there or missing:

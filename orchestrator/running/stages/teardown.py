@@ -7,7 +7,6 @@ from contextlib import suppress
 from decimal import Decimal
 
 from orchestrator.domain.cost import side_lines, total_usd
-from orchestrator.domain.host_address import is_host
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.plan import side_usage
 from orchestrator.domain.runs import Attempt, AttemptState, Run
@@ -75,7 +74,7 @@ def prove_ended(services: Services, attempt: Attempt) -> Changes:
     try:
         _wait_until_gone(services, provider, attempt, ref)
     except OrchestratorError as cause:
-        what = "attempt (not rented, but not seen to stop)" if is_host(ref.zone) else f"{attempt.api} VM"
+        what = "attempt (not rented, but not seen to stop)" if not attempt.zone.is_rented else f"{attempt.api} VM"
         raise StillBilling([f"{what} {ref.name} in {ref.zone}: {cause.sentence}"]) from cause
     _disarm(services, attempt, ref)
     ended = services.ledger.attempt(attempt.run, attempt.number)

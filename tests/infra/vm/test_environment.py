@@ -12,11 +12,18 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from infra.vm import payload
-from infra.vm.environment import REQUIREMENTS
+from infra.vm.environment import CONSTRAINTS, REQUIREMENTS, TENSORFLOW
 
 MODULES = {"google-crc32c": "google_crc32c", "opencv-python-headless": "cv2"}
+
+
+def _pinned() -> dict[str, str]:
+    """Package to version, as this Python gets them."""
+    pins = map(Requirement, Path(CONSTRAINTS).read_text().splitlines())
+    return {pin.name: str(pin.specifier)[2:] for pin in pins if pin.marker is None or pin.marker.evaluate()}
 
 
 def _python_without_ensurepip(folder: Path) -> Path:
@@ -48,6 +55,15 @@ def _wheel(folder: Path, name: str, version: str) -> None:
         archive.writestr(f"{about}/RECORD", "".join(f"{path},,\n" for path in (*files, f"{about}/RECORD")))
 
 
+def test_the_trainer_is_tested_with_what_vms_get() -> None:
+    """`make test-vm` installs the same versions; TensorFlow without CUDA."""
+    lock = (Path(__file__).parents[2] / "vm-tensorflow.lock").read_text()
+    locked = dict(re.findall(r"^([a-z-]+)==([^ ]+)", lock, re.MULTILINE))
+    pinned = _pinned()
+    assert locked == {"tensorflow-cpu": TENSORFLOW, "keras": pinned["keras"], "numpy": pinned["numpy"]}
+    assert pinned["tensorflow"] == pinned["tensorflow-tpu"] == TENSORFLOW
+
+
 @pytest.mark.parametrize("kind", ["tpu", "gpu"])
 def test_it_is_made_without_ensurepip(kind: str, tmp_path: Path) -> None:
     """As on Ubuntu, from an empty home, with the pip that is sent along; the second time it is found."""
@@ -56,7 +72,7 @@ def test_it_is_made_without_ensurepip(kind: str, tmp_path: Path) -> None:
         folder.mkdir()
     for name, path in payload.files(tmp_path / "packed").items():
         (work / name).write_bytes(path.read_bytes())
-    pinned = dict(line.split(" ;")[0].split("==") for line in (work / "constraints.txt").read_text().splitlines())
+    pinned = _pinned()
     for requirement in REQUIREMENTS[kind]:
         name = re.split(r"[\[<>=]", requirement)[0]
         _wheel(wheels, name, pinned[name])

@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from orchestrator.domain.accelerators import accelerator
+from orchestrator.domain.places import Zone
 from orchestrator.domain.plan import make_attempt, quote_for
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.runs import AttemptState, Run, RunSpec, RunState, Stage
@@ -16,6 +17,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.runs import Experiment
 from tests.records import make_record, write_record
 
+ZONE = Zone("us-central1-a")
 DAY = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
 CREDIT = Credit(amount_usd=Decimal(300), spent_before_usd=Decimal("12.50"), stated_at=DAY)
 
@@ -30,7 +32,7 @@ def fill(ledger: Ledger, records: Path) -> None:
     ):
         created = DAY.replace(day=int(experiment[-1]))
         runs = [_run(run_id, experiment, name, created) for run_id, name in accelerators.items()]
-        quotes = [quote_for(run.spec, "us-central1-a", prices) for run in runs]
+        quotes = [quote_for(run.spec, ZONE, prices) for run in runs]
         attempts = [make_attempt(run, 1, quote, created, "ledger") for run, quote in zip(runs, quotes, strict=True)]
         ledger.admit(Experiment(id=experiment, created_at=created, max_usd=None, command="[]"), runs, attempts, CREDIT)
     record = write_record(records / "r-aaaaaa" / "record.json", make_record("r-aaaaaa"))
@@ -64,7 +66,7 @@ def _run(run_id: str, experiment: str, name: str, created: datetime) -> Run:
             epochs=4,
             batch_size=256,
             max_hours=Decimal(1),
-            zones=("us-central1-a",),
+            zones=(ZONE,),
             dataset="f" * 64,
             dataset_bytes=10_000_000,
             dataset_dir="/data",

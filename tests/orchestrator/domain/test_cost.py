@@ -14,6 +14,7 @@ from orchestrator.cli.views.plan import _expectation
 from orchestrator.config import Config
 from orchestrator.domain.accelerators import Provisioning, accelerator
 from orchestrator.domain.cost import CostLine, side_rates, total_usd
+from orchestrator.domain.places import Zone
 from orchestrator.domain.plan import quote_for, zone_candidates
 from orchestrator.domain.prices import PriceAge, PriceBook, PriceKind, PriceRow, catalog_prices, catalog_rows
 from orchestrator.errors import OverCap, RefusedByBudget, StalePrice, UnknownPrice, WrongPrice
@@ -21,7 +22,7 @@ from orchestrator.planning.affordability import what_would_fit
 from tests.fakes.world import World
 
 TODAY = date(2026, 11, 21)
-ZONE = "us-central1-a"
+ZONE = Zone("us-central1-a")
 
 
 def book(**changes: object) -> PriceBook:

@@ -12,7 +12,7 @@ import pytest
 from infra.host.known_hosts import known_keys
 from orchestrator.domain.accelerators import Provisioning, accelerator
 from orchestrator.domain.host_address import HostAddress, parse_host
-from orchestrator.domain.names import bucket_of, work_dir
+from orchestrator.domain.places import Place
 from orchestrator.errors import HostKeyRejected, UsageError
 from orchestrator.ledger.credit import Freeze
 from orchestrator.ledger.ledger import Ledger
@@ -124,10 +124,12 @@ def test_runs_on_one_host_wait_for_each_other_and_rented_ones_do_not(tmp_path: P
 
 def test_each_attempt_has_its_own_folder_and_the_host_is_its_own_bucket() -> None:
     """No bucket of the project's is used."""
-    assert bucket_of("my-project", "me@box:2222") == "me@box:2222"
-    assert work_dir("me@box", "oc-a-b-a1-0000") == ".orchestrate/oc-a-b-a1-0000"
-    assert bucket_of("my-project", "us-central1-a") == "my-project-orchestrate-us-central1"
-    assert work_dir("us-central1-a", "oc-a-b-a1-0000") == ".orchestrate"
+    own, zone = Place.from_text("me@box:2222"), Place.from_text("us-central1-a")
+    assert own.bucket("my-project") == "me@box:2222"
+    assert own.work_dir("oc-a-b-a1-0000") == ".orchestrate/oc-a-b-a1-0000"
+    assert zone.bucket("my-project") == "my-project-orchestrate-us-central1"
+    assert zone.work_dir("oc-a-b-a1-0000") == ".orchestrate"
+    assert (own.is_rented, zone.is_rented, zone.region) == (False, True, "us-central1")
 
 
 @pytest.fixture(scope="module")

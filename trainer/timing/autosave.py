@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from trainer.log import log
-from trainer.record.recorder import Recorder
+from trainer.timing.recorder import Recorder
 
 _MIN_INTERVAL_S = 1.0
 
