@@ -1,4 +1,4 @@
-"""How does the record of a run grow? Facts are added as they become known, and any moment can be written down."""
+"""Builds the record of a run: facts are added as they become known, and it can be written at any moment."""
 
 from __future__ import annotations
 
