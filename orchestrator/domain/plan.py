@@ -1,4 +1,4 @@
-"""What would a launch do, where, until when, and what could it cost at worst? Pure: nothing is asked or created."""
+"""The plan of a launch: what, where, until when, and its worst-case cost. Pure: no cloud is called."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does it cost, where? Dated and live prices; one that is unknown, stale or of a wrong kind refuses, never $0."""
+"""Prices by place, dated and live; one that is unknown, stale or of a wrong kind is refused, never $0."""
 
 from __future__ import annotations
 
