@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from decimal import Decimal
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 # In one thread, here: doctor asks from many at once, which these packages do not take while they are being imported.
 from google.cloud import billing_v1, cloudquotas_v1, compute_v1, resourcemanager_v3, service_usage_v1, storage, tpu_v2  # noqa: F401
 from google.cloud.billing import budgets_v1  # noqa: F401
 
-from infra.gcp.clients import CALL_TIMEOUT_S, GoogleClients
+from infra.gcp.clients import GoogleClients
 from infra.gcp.errors import translated
 from infra.gcp.idle import idle
 from infra.gcp.permissions import ACT_AS, APIS, DELETES, PERMISSIONS, ROLES_THAT_DELETE, ROLES_THAT_SIGN
-from infra.gcp.quota_names import GPUS_EVERYWHERE, GPUS_EVERYWHERE_ID, needed, quota_name
+from infra.gcp.price_catalog import usd
+from infra.gcp.storage import Buckets
 from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.account import (
     Api,
@@ -30,9 +30,11 @@ from orchestrator.domain.account import (
     SchedulerAccount,
     ServiceAccount,
 )
-from orchestrator.domain.names import MANAGED
 from orchestrator.errors import CloudError, NotFound, OrchestratorError, UsageError
 
+_GPUS_EVERYWHERE = "GPUS_ALL_REGIONS"
+_GPUS_EVERYWHERE_ID = "GPUS-ALL-REGIONS-per-project"
+"""The same limit at Compute Engine and at Cloud Quotas."""
 _UNLIMITED = -1
 _IAM = "iam.googleapis.com"
 
@@ -77,27 +79,28 @@ class GoogleAccount:
     def gpus(self) -> GpuAllowance:
         limit = self._gpus_everywhere()
         if limit is None:
-            raise CloudError(f"Compute Engine shows no quota {GPUS_EVERYWHERE}")
-        name = f"{self._quota_parent('compute.googleapis.com')}/quotaInfos/{GPUS_EVERYWHERE_ID}"
+            raise CloudError(f"Compute Engine shows no quota {_GPUS_EVERYWHERE}")
+        name = f"{self._quota_parent('compute.googleapis.com')}/quotaInfos/{_GPUS_EVERYWHERE_ID}"
         try:
-            with translated(f"read the quota {GPUS_EVERYWHERE}"):
+            with translated(f"read the quota {_GPUS_EVERYWHERE}"):
                 found = self._clients.quotas.get_quota_info(name=name, **self._clients.repeatable)
         except OrchestratorError:
-            return GpuAllowance(GPUS_EVERYWHERE, limit, None)
+            return GpuAllowance(_GPUS_EVERYWHERE, limit, None)
         raisable = found.quota_increase_eligibility
         reason = "" if raisable.is_eligible else raisable.ineligibility_reason.name
-        return GpuAllowance(GPUS_EVERYWHERE, limit, raisable.is_eligible, reason)
+        return GpuAllowance(_GPUS_EVERYWHERE, limit, raisable.is_eligible, reason)
 
     def quotas(self, items: Sequence[Accelerator]) -> tuple[Quota, ...]:
         apis = {item.api for item in items}
-        of_tpu = self._tpu_limits({quota_name(item) for item in items if item.api == "tpu"}) if "tpu" in apis else {}
-        of_gpu = self._gpu_limits() if "gpu" in apis else {}
-        everywhere = self._gpus_everywhere() if "gpu" in apis else None
+        limits = {
+            "tpu": self._tpu_limits({_quota_name(item) for item in items}) if "tpu" in apis else {},
+            "gpu": self._gpu_limits() if "gpu" in apis else {},
+        }
+        everywhere = {"gpu": self._gpus_everywhere() if "gpu" in apis else None}
         return tuple(
             Quota(
-                item.name, quota_name(item), needed(item),
-                (of_tpu if item.api == "tpu" else of_gpu).get(quota_name(item), {}),
-                everywhere if item.api == "gpu" else None,
+                item.name, _quota_name(item), _quota_needed(item), limits.get(item.api, {}).get(_quota_name(item), {}),
+                everywhere.get(item.api),
             )
             for item in items
         )  # fmt: skip
@@ -115,7 +118,7 @@ class GoogleAccount:
         return tuple(
             BudgetAlert(
                 one.display_name or one.name.rsplit("/", 1)[-1],
-                _usd(one.amount.specified_amount) if "specified_amount" in one.amount else None,
+                usd(one.amount.specified_amount) if "specified_amount" in one.amount else None,
                 one.budget_filter.credit_types_treatment.name != "EXCLUDE_ALL_CREDITS",
             )
             for one in ours
@@ -135,18 +138,7 @@ class GoogleAccount:
         return idle(self._clients)
 
     def buckets(self) -> tuple[BucketFacts, ...]:
-        with translated("list buckets"):
-            found = [
-                one for one in self._clients.storage.list_buckets(timeout=CALL_TIMEOUT_S)
-                if one.labels.get(MANAGED) == "1"
-            ]  # fmt: skip
-        return tuple(
-            BucketFacts(
-                str(one.name), str(one.location).lower(), int(one.soft_delete_policy.retention_duration_seconds or 0),
-                one.iam_configuration.public_access_prevention == "enforced",
-            )
-            for one in found
-        )  # fmt: skip
+        return Buckets(self._clients).buckets()
 
     def clock_skew_s(self) -> float:
         return self._clients.clock_skew_s()
@@ -163,7 +155,7 @@ class GoogleAccount:
 
     def _gpus_everywhere(self) -> float | None:
         """None when Compute Engine shows no such limit."""
-        return next((one.limit for one in self._compute_project().quotas if one.metric == GPUS_EVERYWHERE), None)
+        return next((one.limit for one in self._compute_project().quotas if one.metric == _GPUS_EVERYWHERE), None)
 
     def _gpu_limits(self) -> dict[str, dict[str, float]]:
         """{quota: {region: limit}}."""
@@ -174,9 +166,8 @@ class GoogleAccount:
                     limits.setdefault(one.metric, {})[region.name] = one.limit
         return limits
 
-    def _tpu_limits(self, wanted: Iterable[str]) -> dict[str, dict[str, float]]:
+    def _tpu_limits(self, names: Set[str]) -> dict[str, dict[str, float]]:
         """{quota: {zone: limit}}."""
-        names = set(wanted)
         with translated("list the TPU quotas"):
             found = self._clients.quotas.list_quota_infos(
                 parent=self._quota_parent("tpu.googleapis.com"), **self._clients.repeatable
@@ -265,6 +256,18 @@ def _roles(policy: Any, email: str) -> tuple[str, ...]:
     return tuple(sorted({binding.role for binding in policy.bindings if member in binding.members}))
 
 
+def _quota_name(item: Accelerator) -> str:
+    """The metric of the zone (TPU) or region (GPU); "" when none is known. What is rented as spot only has its own."""
+    if item.hardware is None:
+        return ""
+    return item.hardware.preemptible_quota if item.spot_only else item.hardware.quota
+
+
+def _quota_needed(item: Accelerator) -> float:
+    """How much of it one VM takes: GPUs, or the number in a TPU's name (cores, or chips for v5e and v6e)."""
+    return float(item.chips if item.api == "gpu" else item.name.rpartition("-")[2])
+
+
 def _by_place(info: cloudquotas_v1.QuotaInfo) -> dict[str, float]:
     """{zone: limit}: an entry for one place wins over one that holds for many."""
     limits: dict[str, float] = {}
@@ -274,10 +277,3 @@ def _by_place(info: cloudquotas_v1.QuotaInfo) -> dict[str, float]:
             value = int(entry.details.value)
             limits[place] = float("inf") if value == _UNLIMITED else float(value)
     return limits
-
-
-def _usd(money: Any) -> Decimal | None:
-    """The amount; None in another currency, which cannot be compared."""
-    if money.currency_code not in ("", "USD"):
-        return None
-    return Decimal(money.units) + Decimal(money.nanos) / 10**9

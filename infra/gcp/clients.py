@@ -193,7 +193,7 @@ class GoogleClients:
         return client
 
     def clock_skew_s(self) -> float:
-        """Seconds by which the cloud's clock is ahead of this machine's, by the `Date` of an answer; 0 below two seconds.
+        """Seconds by which the cloud's clock is ahead of this machine's, by the `Date` of an answer; 0 below two.
 
         Deadlines use cloud time, and laptops sleep and drift. Raises Unavailable when the cloud does not answer.
         """

@@ -106,7 +106,7 @@ class GpuInstances:
         vms.delete(
             item.ref, f"disk {item.ref.name}",
             read=lambda: self._clients.disks.get(**disk),
-            ends_anyway=lambda found: bool(found.users),  # Attached: it goes with its instance, and is listed until then.
+            ends_anyway=lambda found: bool(found.users),  # attached: deleted with its instance, and listed until then
             ask=lambda: self._clients.disks.delete_unary(**disk),
         )  # fmt: skip
 

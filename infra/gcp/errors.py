@@ -155,7 +155,7 @@ def _status_of_call(error: api.GoogleAPICallError, reasons: Set[str]) -> str:
     if "alreadyExists" in reasons:
         return "ALREADY_EXISTS"
     status = str(body.get("status") or "")
-    if status in code_pb2.Code.keys():
+    if status in set(code_pb2.Code.keys()):
         return status
     http = int(error.code) if error.code else 503
     return _STATUS_OF_HTTP.get(http, "UNAVAILABLE" if http >= 500 else "INVALID_ARGUMENT")
