@@ -1,4 +1,4 @@
-"""May the kill switches delete? What the rights of two service accounts, of VMs and of jobs, mean for a launch."""
+"""Rights of the kill switches: may the service accounts of VMs and of scheduler jobs delete VMs?"""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def scheduler(found: SchedulerAccount | None, known: Known) -> list[Finding]:
         "--role=roles/iam.serviceAccountUser`"
     )
     asked: list[tuple[bool | None, str, str, str]] = [
-        (found.usable, f"{email} is there", f"{email}, as which jobs call, is not there or disabled", create),
+        (found.usable, f"{email} exists", f"{email}, as which jobs call, does not exist or is disabled", create),
         (
             found.account.may_delete.get("tpu"),
             f"{email} ({held}) may delete TPU VMs",
             f"{email}, as which jobs call, has {held} on the project and so may not delete TPU VMs",
             _grant(known, email, _ROLES["tpu"]),
         ),
-        (found.may_act_as, f"you may use {email}", f"you may not make jobs that call as {email}", use),
+        (found.may_act_as, f"you may use {email}", f"you may not create jobs that call as {email}", use),
     ]
     findings = [Finding(check, FAIL, fact, step) for may, _, fact, step in asked if may is False]
     unseen = [what for may, what, _, _ in asked if may is None]

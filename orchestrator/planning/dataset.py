@@ -10,10 +10,10 @@ from pathlib import Path
 from orchestrator.errors import UsageError
 from orchestrator.planning.request import LaunchRequest
 from trainer.data.manifest import DatasetManifest
-from trainer.data.options import PrepareOptions
 from trainer.data.prepare import prepare_dataset
 from trainer.errors import DataError
 from trainer.workloads import Workload
+from trainer.workloads.base import PrepareOptions
 
 _DATA_HINTS = {
     "mnist": "give a folder with MNIST's four idx files or with TFRecord shards, or none for the packaged sample",

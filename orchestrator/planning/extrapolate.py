@@ -38,11 +38,11 @@ from orchestrator.errors import UsageError
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.money.guard import MoneyView
 from orchestrator.planning.request import MAX_HOURS_LIMIT, check_flex_start
-from orchestrator.report.run_metrics import Source
+from orchestrator.report.sources import Source
 from orchestrator.report.sweep import Measurements, Sweep, measurements, sweeps
 
 _DAY_S = 86_400
-_SHARD_BYTES = 32 * 10**6  # trainer.data.options: what a shard aims at; it decides the number of operations only
+_SHARD_BYTES = 32 * 10**6  # trainer.workloads.base: what a shard aims at; it decides the number of operations only
 _PLACES = {"device": "device memory", "memory": "host memory", "disk": "a file on disk"}
 
 

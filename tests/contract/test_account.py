@@ -93,7 +93,7 @@ def test_a_free_trial_has_no_gpus_whatever_is_set(account: GoogleAccount, cloud:
     told = rig.wait(refused)
     assert told.startswith("GPUS-ALL-REGIONS-per-project ")
     assert "upgrade" in told
-    assert "no cap" in told
+    assert "no longer stops at" in told
     assert rig.is_gone(spec.ref)
 
 

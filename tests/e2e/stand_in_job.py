@@ -24,8 +24,8 @@ from trainer.log import answer, complain, log, now
 from trainer.output import OutputDir, is_remote
 from trainer.record.progress import ProgressReporter
 from trainer.record.record import CHECKPOINT_NAME, Data, Device, Epoch, Part, Status
-from trainer.record.recorder import Recorder
 from trainer.signals import catch_signals, stop_if_requested
+from trainer.timing.recorder import Recorder
 
 EPOCH_S = 0.05
 

@@ -1,4 +1,4 @@
-"""How does the record of a run grow? Facts are added as they become known, and any moment can be written down."""
+"""Builds the record of a run: facts are added as they become known, and it can be written at any moment."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Literal
 
-from trainer.config import CacheChoice, Config
+from trainer.config import CacheChoice, Config, Precision
 from trainer.log import now
-from trainer.machine import describe_host, describe_software, host_peak_bytes
 from trainer.output import OutputDir
+from trainer.record.machine import describe_host, describe_software, host_peak_bytes
 from trainer.record.record import (
     RECORD_NAME,
     CompiledFunction,
@@ -25,7 +25,6 @@ from trainer.record.record import (
     Memory,
     Parameters,
     Part,
-    Precision,
     Record,
     Status,
     Steps,

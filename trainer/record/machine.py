@@ -1,4 +1,4 @@
-"""Description of this machine: hardware, software, and the memory that the run took."""
+"""This machine, the software on it, and the memory that the run took, for the record."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import platform
 import resource
 import sys
-from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -44,30 +43,6 @@ def host_peak_bytes() -> int:
     """Return the largest resident set this process has had, in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024  # Linux counts KiB
-
-
-def cpu_wait_s() -> float | None:
-    """Return the seconds that threads of this process were ready to run and had no CPU; None where that is unknown."""
-    waited_ns = 0
-    try:
-        for task in Path("/proc/self/task").iterdir():
-            with suppress(FileNotFoundError, ProcessLookupError):  # a thread may end while we look
-                waited_ns += int(Path(task, "schedstat").read_text().split()[1])
-    except (OSError, ValueError, IndexError):
-        return None
-    return waited_ns / 1e9
-
-
-def cpu_steal_s() -> float | None:
-    """Return the seconds, of all cores together, that the hypervisor gave to other machines; None where unknown.
-
-    Counted since boot, in ticks of mostly 10 ms, by Linux (`steal` in proc_stat(5)); 0 where there is no hypervisor.
-    """
-    try:
-        steal_ticks = int(Path("/proc/stat").read_text().split()[8])
-    except (OSError, ValueError, IndexError):
-        return None
-    return steal_ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _cpu_model() -> str:

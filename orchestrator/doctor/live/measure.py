@@ -1,43 +1,29 @@
-"""Does the cloud do what this tool relies on? Two small VMs of each accelerator, by launch's own way, timed.
-
-The first trains the smallest workload and is torn down. The second is left alone, to see its kill switches fire.
-`orchestrator/doctor/live_findings.py` says what the measured figures mean.
-"""
+"""Drives the VMs of the live check through launch's own stages, and measures what the ledger does not tell."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
-from decimal import Decimal
-from pathlib import Path
 
-from orchestrator.doctor.checks import fitting
-from orchestrator.doctor.diagnosis import Known
-from orchestrator.domain.accelerators import Accelerator, accelerator, accelerators
-from orchestrator.domain.account import Quota
-from orchestrator.domain.money import ZERO
+from orchestrator.doctor.live.plan import USED
+from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.plan import KILL_SLACK_S
-from orchestrator.domain.prices import PriceBook
-from orchestrator.domain.runs import Run, Stage
+from orchestrator.domain.runs import Run, RunState, Stage
 from orchestrator.errors import (
     CloudError,
     DeadlineReached,
     NotFound,
     OrchestratorError,
-    OverCap,
     Stopped,
     Unavailable,
-    UsageError,
 )
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.planning.launch import make_plan
-from orchestrator.planning.plan import Plan, plan_runs
-from orchestrator.planning.request import LaunchRequest
+from orchestrator.planning.plan import Plan
 from orchestrator.running.pipeline import STAGES, Stages
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.prepare import open_shell, prepare
@@ -45,17 +31,10 @@ from orchestrator.running.stages.provision import provision
 from orchestrator.running.stages.teardown import complete_list, is_gone, teardown
 from orchestrator.running.waiting import wait_for
 
-WORKLOAD, EPOCHS, BATCH, SAMPLES = "mnist-mlp", 1, 256, 1024
-USED, LEFT_ALONE = 1, 2
-"""The repeats of a check: the VM that is used and torn down, and the one that its kill switches have to end."""
-_HOURS = {USED: Decimal("0.5"), LEFT_ALONE: Decimal("0.25")}
-"""Time for boot, installation and a minute's training; and for a TPU's boot and the proof of its switches."""
-_SIMULATED_HOURS = {USED: Decimal("0.1"), LEFT_ALONE: Decimal("0.01")}
-
 
 @dataclass
 class Timed:
-    """What was measured of one accelerator, beside what the ledger says; None where it did not come to that.
+    """What was measured of one accelerator, beside what the ledger says; None where that was not reached.
 
     `unlisted_at`: the latest look at a complete list that lacked the new VM. Seconds count from when it was asked for,
     `present_s` and `gone_s` of the VM left alone from its deadline: the latest look that saw it, and the first that
@@ -74,68 +53,33 @@ class Timed:
     gone_s: float | None = None
 
 
-def cheapest(known: Known, quotas: Sequence[Quota]) -> list[Accelerator]:
-    """The cheapest TPU and the cheapest GPU that are rented on demand and that no known quota forbids."""
-    limits = {one.accelerator: one for one in quotas}
-    found: list[Accelerator] = []
-    for kind in ("tpu", "gpu"):
-        rates = {}
-        for item in accelerators().values():
-            if item.api != kind or item.spot_only:
-                continue
-            quota = limits.get(item.name)
-            zones = fitting(quota, item, known) if quota is not None and quota.limits else known.zones_of(item)
-            if zones:
-                rates[item.name] = min(known.prices.rate(item, zone, item.usual_terms).usd_per_hour for zone in zones)
-        found += [accelerator(name) for name in sorted(rates, key=lambda name: rates[name])[:1]]
-    return found
+@dataclass(frozen=True)
+class Checked:
+    """The two runs of one accelerator, as they ended."""
+
+    item: Accelerator
+    used: Run
+    left_alone: Run
+    timed: Timed
 
 
-def plan_check(
-    names: Sequence[str],
-    max_usd: Decimal,
-    *,
-    ledger: Ledger,
-    prices: PriceBook,
-    home: Path,
-    zones: Sequence[str],
-    now: datetime,
-    argv: Sequence[str],
-) -> Plan:
-    """A launch of two runs of each accelerator, the second shorter. Raises UsageError, UnknownPrice, or OverCap when
-    the worst case of all of them exceeds `max_usd` or the free credit.
+def rent(plan: Plan, ledger: Ledger, drive: Callable[[Run, Stages], Run]) -> list[Checked]:
+    """Drive the runs of the plan, one after the other; both of an accelerator follow each other.
+
+    No VM is left alone after one whose kill switches were not proven: its reservation is released.
     """
-    for item in map(accelerator, names):
-        if item.spot_only:
-            raise UsageError(
-                f"--accel: {item.name} ({item.machine_type}) is not rented on demand, and the check rents nothing else",
-                "name another one, or none for the cheapest (`orchestrate accelerators`)",
-            )
-    hours = _SIMULATED_HOURS if ledger.simulated else _HOURS
-    request = LaunchRequest(
-        accelerators=names, workload=WORKLOAD, epochs=EPOCHS, batch_sizes=(BATCH,), data_sizes=(SAMPLES,),
-        repeats=len(hours), max_hours=min(hours.values()), max_attempts=1, zones=zones, early_stop=False,
-    )  # fmt: skip
-    try:
-        plan = make_plan(request, ledger=ledger, prices=prices, home=home, now=now, argv=argv)
-        specs = [replace(run.spec, max_hours=hours[run.spec.repeat]) for run in plan.runs]
-        specs.sort(key=lambda spec: (names.index(spec.accelerator.name), spec.repeat))
-        plan = replace(
-            plan,
-            experiment=replace(plan.experiment, max_usd=max_usd),  # only now: the runs planned above were shorter
-            planned=plan_runs(request, plan.experiment, specs, prices, ledger),
-        )
-        free, limit = plan.limit
-        if plan.worst_case_usd > free:
-            raise OverCap(plan.worst_case_usd, max(free, ZERO), limit)
-    except OverCap as cause:
-        hint = "give more with --max-usd, or name one cheap accelerator with --accel (`orchestrate accelerators`)"
-        raise OverCap(cause.needed_usd, cause.free_usd, cause.limit, hint) from None
-    return plan
+    checked = []
+    for used, alone in zip(plan.runs[::2], plan.runs[1::2], strict=True):
+        timed = Timed()
+        used = drive(used, stages_of(used, timed))
+        if ledger.attempt(used.id, used.attempt).proven_at is None:
+            ledger.update_run(alone.id, state=RunState.NOT_NEEDED, stage=Stage.TEARDOWN)
+        checked.append(Checked(used.spec.accelerator, used, drive(alone, stages_of(alone, timed)), timed))
+    return checked
 
 
 def stages_of(run: Run, timed: Timed) -> Stages:
-    """How that run of a check goes: launch's own stages, with a look at the clock around them."""
+    """Launch's own stages for a run of the check, with measurements around them."""
     if run.spec.repeat == USED:
         timing = _Used(timed)
         return {**STAGES, Stage.PROVISION: timing.provision, Stage.PREPARE: timing.prepare, Stage.TEARDOWN: timing.end}
@@ -157,7 +101,7 @@ class _Used:
             provision(ctx)
 
     def prepare(self, ctx: RunContext) -> None:
-        """As ever, after a connection by which boot, host key and clock are known."""
+        """As always, after a connection that tells boot, host key and clock."""
         timed = self._timed
         worker = ctx.live_vm().workers[0]
         with closing(open_shell(ctx, worker)) as shell:
@@ -192,7 +136,7 @@ class _Used:
 
         def seconds_until(probe: Callable[[], bool | None]) -> float:
             pace, clock = ctx.services.pace, ctx.services.clock
-            wait_for(probe, clock=clock, timeout_s=pace.delete_timeout_s, poll_s=pace.poll_s, what="its end")
+            wait_for(probe, clock=clock, timeout_s=pace.delete_timeout_s, poll_s=pace.poll_s, what="its deletion")
             return (ctx.now() - asked_at).total_seconds()
 
         ctx.show("deleting")
@@ -258,15 +202,15 @@ class _LeftAlone:
                 timed.gone_s = (ctx.now() - deadline).total_seconds()
                 return True
             timed.present_s = asked_s
-            ctx.show(f"left alone until its kill switches end it: {deadline:%H:%M:%S} UTC, or soon after")
+            ctx.show(f"left alone until its kill switches delete it: {deadline:%H:%M:%S} UTC, or soon after")
             return None
 
         try:
-            wait_for(gone, clock=ctx.services.clock, timeout_s=left_s, poll_s=pace.poll_s, what="its end")
+            wait_for(gone, clock=ctx.services.clock, timeout_s=left_s, poll_s=pace.poll_s, what="its deletion")
         except Unavailable as cause:
             late = f"{ctx.attempt.vm} is not proven gone {KILL_SLACK_S} s after its deadline"
-            raise CloudError(f"{late}: {cause.sentence}", "it is torn down now; look at the findings above") from cause
-        raise DeadlineReached(f"its kill switches ended {ctx.attempt.vm}, which was left alone on purpose")
+            raise CloudError(f"{late}: {cause.sentence}", "it is torn down now; see the findings above") from cause
+        raise DeadlineReached(f"its kill switches deleted {ctx.attempt.vm}, which was left alone on purpose")
 
 
 def _fingerprint(base64_key: str) -> str:
