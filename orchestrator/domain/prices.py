@@ -1,4 +1,4 @@
-"""Dated and live prices. One that is unknown, stale or of a wrong kind is refused, never $0."""
+"""Prices by place, dated and live; one that is unknown, stale or of a wrong kind is refused, never $0."""
 
 from __future__ import annotations
 

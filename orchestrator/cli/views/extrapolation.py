@@ -1,4 +1,4 @@
-"""How is an extrapolation asked for and shown? A plain table and sentences for people, one object for programs."""
+"""View of an extrapolation: a plain table and sentences for people, one object for programs."""
 
 from __future__ import annotations
 
