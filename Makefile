@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 VM_TENSORFLOW := $(VENV)/vm-tensorflow
 DEMO := $(CURDIR)/.demo
 
-.PHONY: demo test test-vm check lock clean
+.PHONY: demo test test-vm check lock lock-vm clean
 
 demo: $(STAMP)  ## rent a TPU VM and a GPU VM on the embedded local cloud, train on both, compare, tear down
 	ORCHESTRATE_HOME=$(DEMO) $(BIN)/orchestrate launch --accel v3-8,t4 --workload mnist-cnn --epochs 3 --batch-size 256 --data-size 5120 --max-hours 0.5 --yes
@@ -14,10 +14,10 @@ demo: $(STAMP)  ## rent a TPU VM and a GPU VM on the embedded local cloud, train
 	ORCHESTRATE_HOME=$(DEMO) $(BIN)/orchestrate budget
 
 test: $(STAMP)  ## the whole suite, slow tests included
-	$(BIN)/python -m pytest -n 2 --dist loadscope -m "not timing"
+	$(BIN)/python -m pytest -n 2 --dist loadscope -m "not timing and not network"
 	$(BIN)/python -m pytest -m timing
 
-test-vm: $(STAMP)  ## the trainer with the TensorFlow that VMs get, which is older than the lock's; x86_64 Linux
+test-vm: $(STAMP)  ## the trainer with the TensorFlow that VMs get, and whether each image's Python can get it; x86_64 Linux
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --require-hashes \
 		--target $(VM_TENSORFLOW) -r tests/vm-tensorflow.lock
 	PYTHONPATH=$(VM_TENSORFLOW) $(BIN)/python -c \
@@ -25,6 +25,7 @@ test-vm: $(STAMP)  ## the trainer with the TensorFlow that VMs get, which is old
 	PYTHONPATH=$(VM_TENSORFLOW) $(BIN)/python -m pytest -n 2 --dist loadscope -m "not timing and not slow" \
 		tests/trainer/test_training.py tests/trainer/test_measuring.py tests/trainer/test_resume.py \
 		tests/trainer/test_workload_models.py
+	$(BIN)/python -m pytest -n 2 -m network
 
 check: $(STAMP)  ## lint, format, types, import rules
 	$(BIN)/ruff check .
@@ -42,6 +43,12 @@ $(STAMP): requirements.lock pyproject.toml
 lock:  ## resolve the dependencies anew; needs uv
 	uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-emit-index-url --no-header \
 		pyproject.toml --extra test -o requirements.lock
+
+VM_LOCK := uv pip compile --quiet --no-emit-index-url --no-header --no-annotate --only-binary :all: --python-version 3.10
+lock-vm:  ## pin anew what VMs install; CUDA as this TensorFlow was built with, the lowest that it accepts; needs uv
+	$(PYTHON) -c 'from infra.vm.environment import REQUIREMENTS as r; print(*{*r["tpu"], *r["gpu"]}, sep="\n")' > $(VENV)/vm.in
+	$(VM_LOCK) --resolution lowest $(VENV)/vm.in | grep ^nvidia > $(VENV)/cuda.in
+	$(VM_LOCK) --universal --fork-strategy fewest --constraint $(VENV)/cuda.in $(VENV)/vm.in -o infra/vm/constraints.txt
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) $(DEMO) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -1,1 +1,1 @@
-"""How fast is it, against what others use? Each file prints a table of ratios, measured in one run, alternating."""
+"""Speed compared with what others use. Each file prints a table of ratios, measured in one run, alternating."""

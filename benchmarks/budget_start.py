@@ -1,9 +1,9 @@
-"""How long do `estimate`, `budget` and `--help` take, with 10,000 runs in the ledger too? The best of some.
+"""Start-up time of `estimate`, `budget` and `--help`, also with 10,000 runs in the ledger.
 
     python -m benchmarks.budget_start [--runs 10000] [--repeats 9]
 
-Each command is a process of its own without a terminal, in a folder with an orchestrate.toml; the best of the repeats
-is the one that others disturbed least. The goal is at most 3 times the time of `--help`.
+Each command is a separate process without a terminal, in a folder with an orchestrate.toml. The best repeat counts: it
+is the least disturbed one. The goal is at most 3 times the time of `--help`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from pathlib import Path
 from orchestrator.domain.plan import make_attempt
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.runs import Attempt, AttemptState, Run, RunSpec, RunState, Stage
-from orchestrator.ledger.ledger import Credit, Experiment, Ledger
+from orchestrator.ledger.credit import Credit
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.runs import Experiment
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS_EACH = 10
@@ -39,7 +41,7 @@ COMMANDS = (
 
 
 def fill(path: Path, runs: int) -> None:
-    """A ledger with so many settled runs in experiments of ten, and one run that lives."""
+    """A ledger with this many settled runs in experiments of ten, and one unfinished run."""
     ledger = Ledger(path)
     credit = Credit(amount_usd=Decimal(1_000_000), stated_at=DAY)
     ledger.set_credit(credit)
@@ -70,7 +72,7 @@ def _settled(attempt: Attempt) -> Attempt:
 
 
 def measure(commands: Sequence[tuple[str, ...]], home: Path, repeats: int) -> list[tuple[float, float]]:
-    """(CPU seconds, wall seconds) of each command, the best of its repeats; they take turns, as machines vary."""
+    """(CPU seconds, wall seconds) of each command, the best of its repeats; commands take turns."""
     environ = {"PATH": os.defpath, "HOME": str(home), "PYTHONPATH": str(ROOT), "ORCHESTRATE_HOME": str(home)}
     best = [(float("inf"), float("inf"))] * len(commands)
     for _ in range(repeats):

@@ -1,19 +1,19 @@
-"""How fast do 224x224 images reach training, against Keras' two readers of folders? Ratios in one run.
+"""Speed of reading 224x224 images for training, compared with Keras' two readers of folders.
 
     python -m benchmarks.data_reading --data FOLDER [--repeats 7] [--samples 12000]
 
 Each way is timed from before it opens its data (ours reads and indexes shards, Keras' list the folder) to the last
-batch of an epoch; what tf.data's autotuner adds at its end is left out, which favours it. Ours and
+batch of an epoch; what tf.data's autotuner adds at the end is left out, which favours it. Ours and
 image_dataset_from_directory resize bilinearly, ImageDataGenerator takes the nearest pixel; ours repeats the colour of
 originals where it has half the resolution, Keras' interpolate it. Ours gives uint8, which the device turns into
 floats; the others give float32, as they are used.
 
-The ratios that are wanted are against ImageDataGenerator as it is quickest: no augmentation. With the augmentation of
-Keras' own tutorial it is several times slower; that is printed, from a few batches an epoch, if SciPy is there, and
-nothing is judged by it, since ours augments nothing.
+The goals are for ImageDataGenerator at its fastest, without augmentation. With the augmentation of Keras' own tutorial
+it is several times slower; if SciPy is installed, that is printed too, from a few batches per epoch, but no goal uses
+it, since our reader does not augment.
 
-"alone" is what this machine can do at best: the same bytes, in memory already, decoded (and originals resized) by as
-many threads as there are cores, without anything else.
+"alone" is the upper limit of this machine: the same bytes, already in memory, decoded (and originals resized) by as
+many threads as there are cores, and nothing else.
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ from typing import Any
 import numpy as np
 
 from benchmarks.photo_folder import Measure, copy_photos
-from benchmarks.rounds import Wanted, alternate, print_probes, print_ratios, print_table, ratios
+from benchmarks.rounds import Goal, alternate, print_probes, print_ratios, print_table, ratios
 from trainer.data.decode import decoder
 from trainer.data.files import open_bytes
-from trainer.data.options import PrepareOptions
 from trainer.data.prepare import PreparedDataset, prepare_dataset
 from trainer.data.read import Stream, open_split
+from trainer.data.source import BatchPlan
 from trainer.data.tfrecord_index import index_shard
+from trainer.workloads.base import PrepareOptions
 
 SIDE, BATCH = 224, 64
 GENERATOR, DATASET = "ImageDataGenerator", "image_dataset_from_directory"
@@ -50,12 +51,12 @@ AUGMENTED, AUGMENTED_BATCHES = "ImageDataGenerator with augmentation", 5
 AUGMENTATION = {"shear_range": 0.2, "zoom_range": 0.2, "horizontal_flip": True, "rescale": 1 / 255}
 RESIZED, ORIGINAL, CACHED = "shards resized once", "shards of original files", "cache in memory, later epochs"
 RESIZED_ALONE, ORIGINAL_ALONE = "decoding alone, resized", "decoding and resizing alone, originals"
-WANTED = (
-    Wanted(RESIZED, GENERATOR, 8.0, more_is_better=True),
-    Wanted(RESIZED, DATASET, 2.0, more_is_better=True),
-    Wanted(ORIGINAL, GENERATOR, 3.3, more_is_better=True),
-    Wanted(ORIGINAL, DATASET, 1.75, more_is_better=True),
-    Wanted(CACHED, GENERATOR, 35.0, more_is_better=True),
+GOALS = (
+    Goal(RESIZED, GENERATOR, 8.0, more_is_better=True),
+    Goal(RESIZED, DATASET, 2.0, more_is_better=True),
+    Goal(ORIGINAL, GENERATOR, 3.3, more_is_better=True),
+    Goal(ORIGINAL, DATASET, 1.75, more_is_better=True),
+    Goal(CACHED, GENERATOR, 35.0, more_is_better=True),
 )
 
 
@@ -75,14 +76,14 @@ def _later_epochs(data: PreparedDataset) -> Measure:
     stream = open_split(data.manifest, "train", str(data.directory), "memory")
     assert isinstance(stream, Stream)
     for epoch in (-2, -1):
-        with stream.batches(BATCH, epoch=epoch + 2, drop_remainder=False) as batches:
+        with stream.batches(BatchPlan(BATCH, epoch=epoch + 2, drop_remainder=False)) as batches:
             sum(1 for _ in batches)
     epochs = iter(range(2, 10_000))
     return lambda: _epoch(stream, next(epochs), time.perf_counter())
 
 
 def _epoch(stream: Stream, epoch: int, start_s: float) -> float:
-    with stream.batches(BATCH, seed=1, epoch=epoch, drop_remainder=False) as batches:
+    with stream.batches(BatchPlan(BATCH, seed=1, epoch=epoch, drop_remainder=False)) as batches:
         samples = sum(len(batch.labels) for batch in batches)
         return samples / (time.perf_counter() - start_s)
 
@@ -143,7 +144,7 @@ def _keras_dataset(folder: Path) -> Measure:
 
 
 def main() -> int:
-    """Print the table; exit with 1 when a ratio is missed."""
+    """Print the table; exit with 1 when a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder of photos by class")
     parser.add_argument("--repeats", type=int, default=7)
@@ -177,7 +178,7 @@ def main() -> int:
         measured = alternate(ways, flags.repeats, probes_ms)
     print(f"{flags.samples} photos at {SIDE}x{SIDE}, batch {BATCH}, {os.cpu_count()} cores; files in the page cache")
     print_table("img/s", measured, {})
-    reached = print_ratios(measured, WANTED)
+    reached = print_ratios(measured, GOALS)
     for ours, alone in ((RESIZED, RESIZED_ALONE), (ORIGINAL, ORIGINAL_ALONE)):
         share = median(ratios(measured[ours], measured[alone]))
         best = median(ratios(measured[alone], measured[GENERATOR]))

@@ -1,10 +1,10 @@
-"""Do our timed epochs stall? 60 of them at the size of mnist-mlp, each looked at for over 20 ms of waiting.
+"""Stalls of the trainer's timed epochs: which of 60 epochs of mnist-mlp waited for more than 20 ms.
 
     python -m benchmarks.epoch_stalls --data FOLDER [--epochs 60] [--samples 60000]
 
 FOLDER holds the four files of MNIST. tf.data's autotuner stalled 16 of 60 such epochs (see docs/measuring.md). A stall
-shows in `teardown_s`, or as `idle_cpu_s` beyond what an epoch of the run usually has; what threads waited for a core
-beyond what is usual, `cpu_wait_s`, and what the hypervisor gave to other machines, `cpu_steal_s`, is no stall of ours.
+shows in `teardown_s`, or as `idle_cpu_s` beyond what is usual for an epoch of the run. Unusual time that threads waited
+for a core, `cpu_wait_s`, and time that the hypervisor gave to other machines, `cpu_steal_s`, do not count as a stall.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STALL_S = 0.020
 
 
 def stalls_s(epochs: Sequence[Epoch]) -> list[float]:
-    """Return how long each epoch ended late, or idled longer than usual though there was a CPU."""
+    """Return how long each epoch ended late, or was idle longer than usual although a CPU was free."""
     idle_s = _beyond_usual([epoch.idle_cpu_s for epoch in epochs])
     taken_s = _beyond_usual([epoch.cpu_taken_s for epoch in epochs])
     return [epoch.teardown_s + idle - taken for epoch, idle, taken in zip(epochs, idle_s, taken_s, strict=True)]

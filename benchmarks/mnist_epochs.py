@@ -1,16 +1,16 @@
-"""How long is an epoch of the trainer, against Keras, JAX and PyTorch on the same model and data? Ratios in one run.
+"""Epoch times of the trainer compared with Keras, JAX and PyTorch on the same model and data.
 
     python -m benchmarks.mnist_epochs --data FOLDER [--workload mnist-mlp] [--rivals keras,keras-onednn,jax,torch]
         [--rounds 7] [--samples 60000] [--python jax=OTHER/bin/python] [--python torch=OTHER/bin/python]
 
 FOLDER holds the four files of MNIST. The project needs neither JAX nor PyTorch: install them in an environment of their
-own (`pip install numpy jax torch`) and name its interpreter with --python. Who is not installed is reported.
+own (`pip install numpy jax torch`) and pass its interpreter with --python. A rival that is not installed is reported.
 
-Everybody has a process that trains an epoch when it is its turn and sleeps otherwise, the same images and batch,
-float32, a fresh shuffle every epoch, Adam with the same settings, weights drawn from the same distribution. What each
-compiles first is not timed, nor is its first epoch. Keras' time holds the end of its tf.data iterator, as in any use of
-`fit`; "idle" tells how much of it is waiting. Accuracies are printed, so that nobody can save work; Keras has trained
-twice as many epochs by then (see `benchmarks/rivals/keras_fit.py`). The wanted ratios are those for 2 cores.
+Each has a process that trains an epoch when it is its turn and sleeps otherwise, the same images and batch, float32, a
+fresh shuffle every epoch, Adam with the same settings, weights drawn from the same distribution. Compilation is not
+timed, nor is the first epoch. Keras' time includes the end of its tf.data iterator, as in any use of `fit`; "idle"
+shows how much of it is waiting. Accuracies are printed to show that nobody skips work; Keras has trained twice as many
+epochs by then (see `benchmarks/rivals/keras_fit.py`). The goals are for 2 cores.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from statistics import median
 import numpy as np
 
 from benchmarks.rivals.turns import NotInstalled, Rival, Task, Turn
-from benchmarks.rounds import Wanted, alternate, print_probes, print_ratios, print_table
+from benchmarks.rounds import Goal, alternate, print_probes, print_ratios, print_table
 from trainer.data.prepare import prepare_dataset
 from trainer.data.read import read_samples
 from trainer.workloads import get_workload
@@ -35,14 +35,14 @@ OURS = "ours"
 RIVALS = {"keras": "keras_fit", "keras-onednn": "keras_fit", "jax": "jax_scan", "torch": "torch_loop"}
 # As we set it. By itself TensorFlow uses oneDNN only on CPUs with AVX-512 for neural networks.
 ENVIRON = {"keras-onednn": {"TF_ENABLE_ONEDNN_OPTS": "1"}}
-WANTED = {
+GOALS = {
     "mnist-mlp": {"keras": 0.50, "jax": 1.05, "torch": 0.85},
     "mnist-cnn": {"keras": 0.92, "keras-onednn": 0.92, "jax": 0.60, "torch": 0.40},
 }
 
 
 def write_task(flags: argparse.Namespace, folder: Path) -> Task:
-    """Write the arrays that everybody trains on, and the shards of the same for us."""
+    """Write the arrays that the rivals train on, and the same data as shards for our trainer."""
     prepared = prepare_dataset(flags.data, "mnist", folder / "data")
     manifest, directory = prepared.manifest, str(prepared.directory)
     train = read_samples(directory, manifest, manifest.splits.train, flags.samples)
@@ -64,7 +64,7 @@ def write_task(flags: argparse.Namespace, folder: Path) -> Task:
 def _read_flags() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with the four files of MNIST")
-    parser.add_argument("--workload", choices=list(WANTED), default="mnist-mlp")
+    parser.add_argument("--workload", choices=list(GOALS), default="mnist-mlp")
     parser.add_argument("--rivals", default=",".join(RIVALS), help="some of %(default)s")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--samples", type=int, default=None, help="images of an epoch (default: all)")
@@ -79,7 +79,7 @@ def _read_flags() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Print the table; exit with 1 when a ratio is missed or a rival is not there."""
+    """Print the table; exit with 1 when a goal is missed or a rival is not installed."""
     flags = _read_flags()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmark-")))
@@ -107,14 +107,14 @@ def main() -> int:
     print_table("s", measured, notes)
     for name, why in missing.items():
         print(f"{name:<40}not installed: {why}")
-    wanted = [Wanted(OURS, name, limit) for name, limit in WANTED[task.workload].items() if name in measured]
-    reached = print_ratios(measured, wanted)
+    goals = [Goal(OURS, name, limit) for name, limit in GOALS[task.workload].items() if name in measured]
+    reached = print_ratios(measured, goals)
     print_probes(probes_ms)
     return 0 if reached and not missing else 1
 
 
 def _note(turns: list[Turn], rival: Rival) -> str:
-    """Say what the seconds do not: idle time of both cores, CPU taken while others had their turn, and the accuracy."""
+    """The note beside the times: idle time of the cores, CPU used while others had their turn, and the accuracy."""
     idle_s = [turn.idle_s for turn in turns]
     waiting_s = max(turn.waiting_cpu_s for turn in turns)
     idle = f"idle {median(idle_s):.2f} (most {max(idle_s):.2f}), CPU while waiting at most {waiting_s:.3f}"

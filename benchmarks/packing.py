@@ -1,8 +1,8 @@
-"""How fast does a folder of photos become TFRecord shards, against the usual TensorFlow way? Ratios in one run.
+"""Speed of converting a folder of photos into TFRecord shards, compared with the usual TensorFlow loop.
 
     python -m benchmarks.packing --data FOLDER [--repeats 7] [--samples 2000]
 
-Ours is all of `prepare_dataset`: list, split, check, write, checksums, manifest. Theirs is a loop as tutorials have it,
+Ours is all of `prepare_dataset`: list, split, check, write, checksums, manifest. Theirs is a loop as in tutorials,
 one process, without a split and without checksums of the shards. With resizing both decode, resize bilinearly
 to 224x224 and encode with the same quality. What is in a shard is the same, byte for byte, as TensorFlow would write.
 """
@@ -20,16 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.photo_folder import Measure, copy_photos
-from benchmarks.rounds import Wanted, alternate, print_probes, print_ratios, print_table
-from trainer.data.options import PrepareOptions
+from benchmarks.rounds import Goal, alternate, print_probes, print_ratios, print_table
 from trainer.data.prepare import prepare_dataset
+from trainer.workloads.base import PrepareOptions
 
 SIDE, QUALITY = 224, 90
 KEPT, RESIZED = "ours, bytes kept", "ours, resized once"
 EXAMPLES, TENSORFLOW = "tf.train.Example writer", "decode, resize, encode_jpeg with TF ops"
-WANTED = (
-    Wanted(KEPT, EXAMPLES, 2.0, more_is_better=True),
-    Wanted(RESIZED, TENSORFLOW, 2.0, more_is_better=True),
+GOALS = (
+    Goal(KEPT, EXAMPLES, 2.0, more_is_better=True),
+    Goal(RESIZED, TENSORFLOW, 2.0, more_is_better=True),
 )
 
 
@@ -78,7 +78,7 @@ def _resized(tf: Any, path: str) -> bytes:
 
 
 def main() -> int:
-    """Print the table; exit with 1 when a ratio is missed."""
+    """Print the table; exit with 1 when a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder of photos by class")
     parser.add_argument("--repeats", type=int, default=7)
@@ -99,7 +99,7 @@ def main() -> int:
         measured = alternate(ways, flags.repeats, probes_ms)
     print(f"{samples} photos, {os.cpu_count()} cores; files in the page cache")
     print_table("img/s", measured, {})
-    reached = print_ratios(measured, WANTED)
+    reached = print_ratios(measured, GOALS)
     print_probes(probes_ms)
     return 0 if reached else 1
 

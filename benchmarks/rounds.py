@@ -1,8 +1,8 @@
-"""How are rivals compared on a machine that is never quite quiet? Alternating turns, medians, ratios within a round.
+"""Comparison on a noisy machine: alternating turns, medians, ratios within a round.
 
-Everything measured in a round meets the same moment of the machine, so the ratio of two ways is taken round by round
-and its median is quoted, with all rounds kept: nothing is left out for what it shows. A probe, a matrix product of a
-fixed size before and after each round, tells how far the machine's own speed went up and down meanwhile.
+Everything in a round is measured under the same conditions of the machine, so the ratio of two ways is taken round by
+round and its median is reported. All rounds are kept. A probe, a matrix product of a fixed size before and after each
+round, shows how far the machine's own speed varied.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _PROBE_SIDE, _PROBE_TRIES = 1024, 5
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """The median of `ours` / `theirs` that is to be reached: at most `limit`; where more is better, at least."""
+class Goal:
+    """The median of `ours` / `theirs` to reach: at most `limit`, or at least `limit` if more is better."""
 
     ours: str
     theirs: str
@@ -39,9 +39,9 @@ class Wanted:
 def alternate(
     ways: Mapping[str, Callable[[], Turn]], rounds: int, probes_ms: list[float] | None = None
 ) -> dict[str, list[Turn]]:
-    """Let every way have one turn per round; who goes first changes, so that none always follows the same other.
+    """Give every way one turn per round; the first changes, so that none always follows the same other one.
 
-    `probes_ms` is given what the probe took before each round and after the last.
+    The probe's times before each round and after the last are appended to `probes_ms`.
     """
     turns: dict[str, list[Turn]] = {name: [] for name in ways}
     for number in range(rounds):
@@ -75,25 +75,25 @@ def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return the ends of the 95 % interval of the median: the values that many ranks from the middle (binomial)."""
+    """Return the ends of the 95 % interval of the median: values at binomial ranks around the middle."""
     ordered, ranks = sorted(values), 0.98 * math.sqrt(len(values))
     middle = (len(ordered) - 1) / 2
     return ordered[max(0, math.floor(middle - ranks))], ordered[min(len(ordered) - 1, math.ceil(middle + ranks))]
 
 
 def print_table(unit: str, measured: Mapping[str, Sequence[float]], notes: Mapping[str, str]) -> None:
-    """Print the median, least and most of every way, and what is to be said about it."""
+    """Print the median, least and most of every way, and its note."""
     print(f"{'way':<40}{unit + ' median':>16}{'least':>10}{'most':>10}{'n':>4}")
     for name, values in measured.items():
         numbers = f"{median(values):>16,.4g}{min(values):>10,.4g}{max(values):>10,.4g}{len(values):>4}"
         print(f"{name:<40}{numbers}  {notes.get(name, '')}".rstrip())
 
 
-def print_ratios(measured: Mapping[str, Sequence[float]], wanted: Sequence[Wanted]) -> bool:
-    """Print the median of the rounds' ratios beside what is wanted; return whether all are reached."""
-    print(f"\n{'ours / theirs':<64}{'ratio':>8}{'least':>8}{'most':>8}{'wanted':>10}")
+def print_ratios(measured: Mapping[str, Sequence[float]], goals: Sequence[Goal]) -> bool:
+    """Print the median of the rounds' ratios beside the goals; return whether all are reached."""
+    print(f"\n{'ours / theirs':<64}{'ratio':>8}{'least':>8}{'most':>8}{'goal':>10}")
     reached = True
-    for each in wanted:
+    for each in goals:
         found = ratios(measured[each.ours], measured[each.theirs])
         reached = reached and each.is_reached_by(median(found))
         limit = f"{'>=' if each.more_is_better else '<='} {each.limit:.2f}"

@@ -1,4 +1,4 @@
-"""How does a file come onto this machine whole, and with which checksum?"""
+"""Downloads a file atomically, with its checksum."""
 
 from __future__ import annotations
 

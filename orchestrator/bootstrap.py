@@ -1,4 +1,4 @@
-"""Which adapters serve this project? The one place that imports infra and that knows the local cloud from Google's."""
+"""Chooses the adapters for a project. The only place that imports infra and tells the local cloud from Google's."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.config import LOCAL_PROJECT, Config, load_config, project_home, state_home
-from orchestrator.domain.accelerators import accelerator
-from orchestrator.domain.host_address import PREFIX
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Run
 from orchestrator.errors import CloudError, LedgerTrouble, UsageError
-from orchestrator.ledger.ledger import IN_MEMORY, Ledger
+from orchestrator.ledger.database import IN_MEMORY
+from orchestrator.ledger.ledger import Ledger
 from orchestrator.money.prices import project_book
 
 if TYPE_CHECKING:
     from infra.gcp.clients import GoogleClients
     from infra.host.hosts import Hosts
     from orchestrator.ports import Account, Clock, PriceSource
-    from orchestrator.running.stages.context import Services
+    from orchestrator.running.stages.context import Payload, Services
 
 
 class SystemClock:
@@ -85,22 +84,22 @@ def open_project(environ: Mapping[str, str], folder: Path, *, without_ledger: bo
     config = load_config(folder, environ)
     home = project_home(state_home(environ), config)
     try:
-        ledger = Ledger(home / "ledger.db")
+        ledger = Ledger(home / "ledger.db", simulated=config.is_local)
     except LedgerTrouble:
         if not without_ledger:
             raise
-        ledger = Ledger(IN_MEMORY)
+        ledger = Ledger(IN_MEMORY, simulated=config.is_local)
     try:
         yield Project(config, home, ledger)
     finally:
         ledger.close()
 
 
-def prices_file() -> Path:
-    """The price catalog as a file; the local cloud bills by the same list."""
+def catalog_file(name: str) -> Path:
+    """A file of the catalog: the local cloud bills by the same prices and rents the same accelerators."""
     from importlib.resources import files
 
-    return Path(str(files("orchestrator.catalog") / "prices.csv"))
+    return Path(str(files("orchestrator.catalog") / name))
 
 
 def local_cloud(project: Project, *, start: bool) -> dict[str, Any] | None:
@@ -108,11 +107,10 @@ def local_cloud(project: Project, *, start: bool) -> dict[str, Any] | None:
     from infra.localcloud import client
 
     try:
-        return (
-            client.ensure_up(project.cloud_state, prices_file(), project.name)
-            if start
-            else client.find(project.cloud_state)
-        )
+        if not start:
+            return client.find(project.cloud_state)
+        prices, accelerators = catalog_file("prices.csv"), catalog_file("accelerators.toml")
+        return client.ensure_up(project.cloud_state, prices, accelerators, project.name)
     except client.LocalCloudError as cause:
         raise CloudError(str(cause), f"its log is {project.cloud_state / 'cloud.log'}") from cause
 
@@ -161,7 +159,7 @@ def connect(project: Project, stop: threading.Event | None = None, runs: Sequenc
     Where all of them are on machines of the user's own no cloud is asked. Else this starts the local cloud when the
     project is local. Raises CloudError.
     """
-    if runs and not any(accelerator(run.spec.accelerator).is_rented for run in runs):
+    if runs and not any(run.spec.accelerator.is_rented for run in runs):
         return _on_hosts_alone(project, SystemClock(stop))
     from infra.gcp.clock import skew_s
     from infra.gcp.compute import GpuInstances
@@ -169,12 +167,10 @@ def connect(project: Project, stop: threading.Event | None = None, runs: Sequenc
     from infra.gcp.storage import Buckets
     from infra.gcp.tpu import TpuNodes
     from infra.host.hosts import Providers, Shells, Stores
-    from infra.killswitches.scheduler_job import SchedulerJob
-    from infra.killswitches.switches import DeadlineTimer, MaxRunDuration, RunDuration
+    from infra.killswitches import kill_switches
     from infra.ssh import FabricShells
-    from infra.vm import payload
     from orchestrator.ports import VmProvider
-    from orchestrator.running.stages.context import Pace, Payload, Services
+    from orchestrator.running.stages.context import Pace, Services
 
     clients = google_clients(project)
     endpoints, pace = clients.endpoints, Pace()
@@ -196,22 +192,15 @@ def connect(project: Project, stop: threading.Event | None = None, runs: Sequenc
         vms=Providers(vms, hosts, lambda: _hosts_in_use(project)),
         store=Stores(Buckets(clients), hosts.store),
         shells=Shells(FabricShells(endpoints.ssh_port), hosts),
-        switches=(
-            MaxRunDuration(),
-            RunDuration(),
-            SchedulerJob(scheduler, vms["tpu"], clock, prices.all_zones("tpu"), pace.poll_s),
-            DeadlineTimer(vms["tpu"], "tpu"),
-            DeadlineTimer(vms["gpu"], "gpu"),
-        ),
-        payload=lambda: Payload(payload.trainer_zip(project.home / "payload"), payload.scripts()),
+        switches=kill_switches(vms, scheduler, clock, prices.all_zones("tpu"), pace.poll_s),
+        payload=lambda: _payload(project),
         pace=pace,
     )
 
 
 def _on_hosts_alone(project: Project, clock: Clock) -> Services:
     from infra.host.hosts import Providers
-    from infra.vm import payload
-    from orchestrator.running.stages.context import Pace, Payload, Services
+    from orchestrator.running.stages.context import Pace, Services
 
     hosts = _hosts(project, clock)
     return Services(
@@ -225,9 +214,17 @@ def _on_hosts_alone(project: Project, clock: Clock) -> Services:
         store=hosts.store,
         shells=hosts,
         switches=(),
-        payload=lambda: Payload(payload.trainer_zip(project.home / "payload"), payload.scripts()),
+        payload=lambda: _payload(project),
         pace=Pace(poll_s=1.0, delete_timeout_s=120, late_create_s=1),  # a machine that is off is not waited for long
     )
+
+
+def _payload(project: Project) -> Payload:
+    from infra.vm import payload
+    from orchestrator.running.stages.context import Payload
+
+    folder = project.home / "payload"
+    return Payload(payload.package_zip("trainer", folder), payload.files(folder))
 
 
 def _hosts(project: Project, clock: Clock) -> Hosts:
@@ -239,5 +236,4 @@ def _hosts(project: Project, clock: Clock) -> Hosts:
 
 def _hosts_in_use(project: Project) -> list[str]:
     """The machines of the user's on which something of this ledger is not proven gone."""
-    services = (attempt.api for attempt in project.ledger.attempts(unsettled=True))
-    return [service for service in services if service.startswith(PREFIX)]
+    return [one.api for one in project.ledger.attempts(unsettled=True) if not one.zone.is_rented]

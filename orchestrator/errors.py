@@ -157,8 +157,8 @@ class QuotaExceeded(AccountError):
         named = f"quota {quota} (limit {limit or 'unknown'}) does not allow this" if quota else "a quota is exhausted"
         super().__init__(
             f"{named}: {message}",
-            "ask for a higher quota in the console (IAM & Admin > Quotas); a free trial has no GPUs and raises no "
-            "quota: upgrade it first, and after that the credit is no cap; `orchestrate doctor` looks closer",
+            "request a higher quota in the console (IAM & Admin > Quotas); a free trial has no GPUs and raises no "
+            "quota: upgrade it first (Google then no longer stops at the credit); `orchestrate doctor` checks it",
         )
         self.quota = quota
 
@@ -186,7 +186,7 @@ class StillBilling(OrchestratorError):
 
     def __init__(self, what: Sequence[str]) -> None:
         super().__init__(
-            "not proven gone, may still bill: " + "; ".join(what),
+            "not proven gone, may still be billed: " + "; ".join(what),
             "run `orchestrate teardown --all` again; the kill switches delete the VMs at their deadline in any case",
         )
         self.what = tuple(what)

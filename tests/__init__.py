@@ -1,1 +1,1 @@
-"""Do the promises hold?"""
+"""The test suite: its folders mirror the packages."""

@@ -1,4 +1,4 @@
-"""Which machine stands for one that the user has already? This one, over a loopback SSH server with a home of its own.
+"""A stand-in for your own machine: this one, over a loopback SSH server with a separate home folder.
 
 OpenSSH's sshd where it is installed (as root it needs its user `sshd` too), else a plain asyncssh server.
 """
@@ -22,7 +22,7 @@ from pathlib import Path
 
 import asyncssh
 
-from tests.contract.cloud import ROOT, eventually
+from tests.local_cloud import ROOT, eventually
 
 SFTP_SERVER = Path("/usr/lib/openssh/sftp-server")
 

@@ -67,7 +67,7 @@ def make_record(
         ),
         "data_reason": None,
         "timings": _timings(epoch_s[0], steady_s, len(steady)),
-        "epochs": tuple(_epoch(index, wall_s) for index, wall_s in enumerate(epoch_s, start=1)),
+        "epochs": tuple(make_epoch(index, wall_s) for index, wall_s in enumerate(epoch_s, start=1)),
         "steps": Steps(block_steps=4, n=3, epochs_used="after the first", p50_s=0.5, p90_s=0.625, p99_s=0.75),
         "steps_reason": None,
         "inference": Inference(
@@ -171,9 +171,10 @@ def _timings(first_s: float, steady_s: float | None, steady_epochs: int) -> Timi
     )
 
 
-def _epoch(index: int, wall_s: float) -> Epoch:
+def make_epoch(index: int, wall_s: float, **changes: Any) -> Epoch:
+    """Epoch `index` of a run; every one after the first is steady."""
     started = START + timedelta(seconds=10 * index)
-    return Epoch(
+    usual = Epoch(
         index=index,
         steady=index > 1,
         started_at=started,
@@ -195,6 +196,7 @@ def _epoch(index: int, wall_s: float) -> Epoch:
         test_loss=1.1 / index,
         test_accuracy=min(0.99, 0.9 + index / 100),
     )
+    return usual.model_copy(update=changes)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What is the trainer, and how is it called from a notebook?
+"""The trainer: trains a workload and records honest timings, from the command line or a notebook.
 
 `from trainer import Config, train; record = train(Config(workload="mnist-mlp"))`.
 Importing this package is cheap: TensorFlow is imported by `train()`, not before.

@@ -1,16 +1,16 @@
-"""What can be asked of a training run, and which requests cannot work? Checked before TensorFlow is imported."""
+"""The configuration of a training run; impossible requests are refused before TensorFlow is imported."""
 
 from __future__ import annotations
 
 import re
 import secrets
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from trainer.errors import ConfigError
+from trainer.plugins import find_workload
 from trainer.workloads import Workload
-from trainer.workloads.plugins import find_workload
 
 StrategyName = Literal["tpu", "mirrored", "multiworker", "one-device", "default"]
 STRATEGIES: tuple[StrategyName, ...] = ("tpu", "mirrored", "multiworker", "one-device", "default")
@@ -20,7 +20,9 @@ DeviceChoice = Literal["auto", "gpu", "cpu"]
 DEVICES: tuple[DeviceChoice, ...] = ("auto", "gpu", "cpu")
 CacheChoice = Literal["none", "disk", "memory", "device", "auto"]
 CACHES: tuple[CacheChoice, ...] = ("none", "disk", "memory", "device", "auto")
-PrecisionName = Literal["auto", "float32", "bfloat16", "float16"]
+Precision = Literal["float32", "bfloat16", "float16"]
+PrecisionName = Literal["auto", Precision]
+Tflops = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 PRECISIONS: tuple[PrecisionName, ...] = ("auto", "float32", "bfloat16", "float16")
 
 
@@ -84,6 +86,7 @@ class Config(BaseModel):
     run_id: str = Field(default_factory=new_run_id, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
     tpu: str = "local"
     device: DeviceChoice = "auto"
+    peak_tflops: dict[Precision, Tflops] = Field(default_factory=dict)  # dense, of all devices together
 
     @model_validator(mode="before")
     @classmethod
@@ -108,6 +111,12 @@ class Config(BaseModel):
     def _read_interval(cls, value: Any) -> Any:
         """Read "5", "5epochs" and "200steps"."""
         return value if isinstance(value, CheckpointEvery) else read_interval(str(value))
+
+    @field_validator("peak_tflops", mode="before")
+    @classmethod
+    def _read_peaks(cls, value: Any) -> Any:
+        """Read "float16=65,float32=8.1"."""
+        return dict(one.partition("=")[::2] for one in value.split(",")) if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _one_batch(self) -> Config:

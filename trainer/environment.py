@@ -1,4 +1,4 @@
-"""What must the environment say before TensorFlow is imported, and what does it say about this machine?"""
+"""Environment variables: those set before TensorFlow is imported, and what they say about this machine."""
 
 from __future__ import annotations
 

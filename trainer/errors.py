@@ -1,9 +1,9 @@
-"""Which errors can a training run end with, and with which exit code?
+"""Errors of a training run, with their exit codes.
 
 TrainerError
 |-- ConfigError      2  a flag, variable or combination of them that cannot work
 |-- DataError        2  a data set that is missing, damaged or not what its manifest says
-|-- DeviceMissing    5  the accelerator asked for is not on this machine
+|-- DeviceMissing    5  the requested accelerator is not on this machine
 |-- TrainingFailed   1  training itself went wrong
 |-- OutputFailed     1  a result cannot be written: the disk is full, access was lost
 `-- RecordError      2  a record.json that cannot be read
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text, 160 characters at most: TensorFlow's go on with graphs and traces."""
+    """Return the first line of an error's text, 160 characters at most: TensorFlow adds graphs and traces."""
     line = (str(error).splitlines() or [""])[0] or type(error).__name__
     return line if len(line) <= 160 else line[:157] + "..."
 
@@ -47,7 +47,7 @@ class DataError(TrainerError):
 
 
 class DeviceMissing(TrainerError):
-    """The accelerator asked for is not here; says what was found. Never answered by training on the CPU."""
+    """The requested accelerator is not here; says what was found. Never replaced by the CPU."""
 
     exit_code = 5
 

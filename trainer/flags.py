@@ -1,4 +1,4 @@
-"""Which flags does `python -m trainer` take? Those of TensorFlow's official MNIST example among them."""
+"""The flags of `python -m trainer`, among them those of TensorFlow's official MNIST example."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _add_data(flags: argparse.ArgumentParser) -> None:
     flags.add_argument(
         "--cache", choices=CACHES, default="auto",
         help="device: all samples in device memory, a block of steps in one call; memory, disk: decoded samples are "
-        "kept there after their first use; none: read anew in every epoch; auto: device up to 2 GiB and a quarter of "
+        "kept there after their first use; none: read again in every epoch; auto: device up to 2 GiB and a quarter of "
         "the memory, memory up to half of it, else none",
     )  # fmt: skip
 
@@ -79,11 +79,16 @@ def _add_training(flags: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     flags.add_argument(
         "--steps_per_call", type=int,
-        help="steps between two looks at the clock; default: a tenth of an epoch, at most about five seconds",
+        help="steps between two clock readings; default: a tenth of an epoch, at most about five seconds",
     )  # fmt: skip
 
 
 def _add_devices(flags: argparse.ArgumentParser) -> None:
+    flags.add_argument(
+        "--peak_tflops", metavar="PRECISION=N,..",
+        help="dense peak in TFLOP/s of all devices together, for MFU: float16=65,float32=8.1; default: that of "
+        "common GPUs, and for TPUs where TPU_ACCELERATOR_TYPE is set",
+    )  # fmt: skip
     official = ("one_device", "multi_worker_mirrored", "off")
     flags.add_argument(
         "--strategy", "--distribution_strategy", choices=(*STRATEGIES, *official), default="default",
@@ -106,12 +111,12 @@ def _add_results(flags: argparse.ArgumentParser) -> None:
     )
     flags.add_argument("--checkpoint_dir", help="folder or gs:// path for the checkpoint; default: --model_dir")
     flags.add_argument(
-        "--resume", action="store_true", help="go on from the checkpoint in --checkpoint_dir, if there is one"
+        "--resume", action="store_true", help="resume from the checkpoint in --checkpoint_dir, if there is one"
     )
     flags.add_argument(
         "--resume_from",
         metavar="DIR",
-        help="go on from the checkpoint in DIR, which must be there and is left as it is",
+        help="resume from the checkpoint in DIR, which must exist and is not changed",
     )
     flags.add_argument("--profile", metavar="DIR", help="write a TensorBoard trace of a few steps after the last epoch")
     flags.add_argument("--flush_s", type=float, help="write the record at least this often; default: 10")

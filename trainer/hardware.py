@@ -1,5 +1,8 @@
-"""What is a device good at: which precision, and how many floating-point operations in a second at most?
+"""What a device is good at: its precision, and its peak in floating-point operations a second.
 
+Whoever rents the devices gives their peak as `--peak_tflops`; `orchestrate` does, from its catalog. The tables here are
+for what it does not rent: a notebook, a run by hand, your own machine. The figures stand twice on purpose, as the
+trainer travels alone, and a test compares them.
 The peaks are dense ones (without sparsity) from NVIDIA's data sheets and Google's pages on TPU generations, collected
 in November 2026; marketing tables double those of L4 and H100. A peak that is not known is None with the reason.
 """
@@ -11,8 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trainer.config import PrecisionName
-from trainer.record.schema import Precision
+from trainer.config import Precision, PrecisionName
 
 # Per GPU: what TensorFlow calls it -> TFLOP/s by precision. None: the GPU has no units for it.
 _GPU_TFLOPS: tuple[tuple[str, dict[str, float | None]], ...] = (
@@ -57,10 +59,17 @@ def choose_precision(
     return "float32", f"auto: compute capability {version} has neither fast float16 nor bfloat16"
 
 
+def given_peak(tflops: Mapping[Precision, float], precision: Precision) -> Peak:
+    """Return the peak of a run whose `--peak_tflops` gives that of all its devices together, by precision."""
+    if precision not in tflops:
+        return Peak(None, f"unknown peak: --peak_tflops gives none for {precision}")
+    return Peak(tflops[precision] * 1e12, f"{tflops[precision]:g} TFLOP/s dense {precision}, from --peak_tflops")
+
+
 def peak_of(
     kind: str, names: tuple[str, ...], count: int, precision: str, environ: Mapping[str, str] = os.environ
 ) -> Peak:
-    """Return the peak of `count` devices of one kind at a precision."""
+    """Return the peak of `count` devices of one kind at a precision, from the tables here."""
     if kind == "tpu":
         return _tpu_peak(environ.get(TPU_TYPE_VARIABLE, ""), precision)
     if kind != "gpu":

@@ -1,4 +1,4 @@
-"""How does a run tell the time and say what it does? One reading of both clocks, and every line that is printed."""
+"""The log of a run: one reading of both clocks, and every line that is printed."""
 
 from __future__ import annotations
 

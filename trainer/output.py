@@ -1,4 +1,4 @@
-"""How do a run's files reach `model_dir`, on disk or in a bucket, so that no reader ever sees half of one?"""
+"""Writes a run's files to `model_dir`, on disk or in a bucket, atomically."""
 
 from __future__ import annotations
 

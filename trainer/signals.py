@@ -1,4 +1,4 @@
-"""When may a signal end the run? Where the code says so: never inside TensorFlow, never between a step and its count.
+"""Signals end a run only at safe points: never inside TensorFlow, never between a step and its count.
 
 TensorFlow's C code calls back into Python, and does not always look whether that raised: an exception that a signal's
 handler throws there can be lost, or end the process with a segmentation fault and without a record. So the handler only

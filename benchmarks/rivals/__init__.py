@@ -1,1 +1,1 @@
-"""Who trains what we train, without us? One file for each, a process each, all on the same arrays and settings."""
+"""The frameworks that the trainer is compared with: one file and one process each, on the same arrays and settings."""

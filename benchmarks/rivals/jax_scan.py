@@ -1,4 +1,4 @@
-"""JAX by hand: an epoch is one `jax.lax.scan` over batches of data that lie on the device, with a hand-written Adam.
+"""Hand-written JAX: an epoch is one `jax.lax.scan` over batches of data on the device, with a hand-written Adam.
 
 Convolutions are matrix products of patches (im2col): XLA's own were far slower on a CPU.
 """
@@ -24,7 +24,7 @@ Forward = Callable[[Any, Any, Any], Any]  # layers, images, a random key or None
 
 
 def race(channel: Channel, task: Task) -> None:
-    """Train when told."""
+    """Train on request."""
     forward: Forward = _mlp if task.workload == "mnist-mlp" else _cnn
     images, labels = jax.device_put(task.floats("images")), jax.device_put(task.array("labels"))
     random = np.random.default_rng(task.seed)

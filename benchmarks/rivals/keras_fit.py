@@ -1,8 +1,8 @@
-"""Keras as its documentation has it: `fit` on numpy arrays, float32 in 0..1, made before the clock starts.
+"""Keras as in its documentation: `fit` on numpy arrays, float32 in 0..1, made before the clock starts.
 
 A turn is a `fit` of two epochs, of which the second is timed, from its `on_epoch_begin` to its `on_epoch_end`: it
-follows the first at once, as in any training, so that the end of its tf.data iterator is where it always is.
-The models are written as they were published: ours of mnist-cnn pools before bias and relu.
+follows the first immediately, as in any training, so the end of its tf.data iterator falls where it always does.
+The models are written as published; our mnist-cnn pools before bias and relu.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from benchmarks.rivals.turns import Channel, Stopwatch, Task, Turn, take_turns
 
 
 def race(channel: Channel, task: Task) -> None:
-    """Train when told."""
+    """Train on request."""
     images, labels = task.floats("images"), task.array("labels")
     test_images, test_labels = task.floats("test_images"), task.array("test_labels")
     batch = task.batch_size

@@ -1,7 +1,7 @@
-"""The trainer itself, by its public entry: one run of many epochs that is held, between two of them, until its turn.
+"""The trainer itself, by its public entry: one run of many epochs, paused after each until its next turn.
 
-The run is held where it writes the line that ends an epoch. What is timed lies between the moments at which it writes
-"start" and "trained": the whole of its epoch, its own clocks, record and the end of its input included.
+The run is paused where it writes the line that ends an epoch. The time is from when it writes "start" to when it writes
+"trained": the whole epoch, including its own clocks, record and the end of its input.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class _Over(Exception):
 
 
 class _Gate(io.StringIO):
-    """A stdout that lets the run go on when it is told to."""
+    """A stdout that blocks the run until its next turn."""
 
     def __init__(self, channel: Channel) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class _Gate(io.StringIO):
 
 
 def race(channel: Channel, task: Task) -> None:
-    """Train when told."""
+    """Train on request."""
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
         config = make_config(
             workload=task.workload,

@@ -1,4 +1,4 @@
-"""PyTorch by hand: a loop over batches of tensors in memory, the fused Adam, no DataLoader, which was slower."""
+"""Hand-written PyTorch: a loop over batches of tensors in memory, the fused Adam, no DataLoader, which was slower."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.rivals.turns import Channel, Stopwatch, Task, Turn, take_turns
 
 
 def race(channel: Channel, task: Task) -> None:
-    """Train when told."""
+    """Train on request."""
     torch.manual_seed(task.seed)
     network = _mlp() if task.workload == "mnist-mlp" else _cnn()
     for layer in network:

@@ -1,8 +1,8 @@
-"""How does a rival take its turns? A process of its own that trains when it is told to, and sleeps otherwise.
+"""Taking turns: a rival is a separate process that trains on request and sleeps otherwise.
 
-The process that asks holds a `Rival`. The rival's own is `python -m benchmarks.rivals.turns MODULE TASK`: it imports
-the module, which is where a missing library shows, and calls its `race`. Each line of its input asks for a turn or for
-the accuracy; each line of its output is one answer. Needs numpy alone, as rivals run in an environment of theirs.
+The benchmark has a `Rival`; its process is `python -m benchmarks.rivals.turns MODULE TASK`: it imports the
+module, which is where a missing library shows, and calls its `race`. Each line of its input requests a turn or the
+accuracy; each line of its output is one reply. It needs only numpy, as rivals run in their own environments.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ READY, TURN, ACCURACY = "ready", "turn", "accuracy"
 
 @dataclass(frozen=True)
 class Task:
-    """What everybody trains. `folder` holds images, labels, test_images and test_labels as .npy, uint8 and int32."""
+    """What every rival trains. `folder` has images, labels, test_images and test_labels as .npy, uint8 and int32."""
 
     workload: str
     folder: str
@@ -66,7 +66,7 @@ class Stopwatch:
         self._wall_s = self._cpu_s = self._waiting_cpu_s = 0.0
 
     def wait(self, question: Callable[[], str]) -> str:
-        """Return the next question, and note the CPU seconds that waiting for it took."""
+        """Return the next request, and record the CPU seconds that waiting for it took."""
         cpu_s = time.process_time()
         asked = question()
         self._waiting_cpu_s = time.process_time() - cpu_s
@@ -83,24 +83,24 @@ class Stopwatch:
 
 
 class Channel:
-    """A rival's side of the line to the process that asks. What the libraries print to stdout goes to stderr."""
+    """A rival's side of the connection to the benchmark. What the libraries print to stdout goes to stderr."""
 
     def __init__(self) -> None:
         self._answers = os.fdopen(os.dup(1), "w")
         os.dup2(2, 1)
 
     def answer(self, what: object) -> None:
-        """Send one answer."""
+        """Send one reply."""
         self._answers.write(json.dumps(what) + "\n")
         self._answers.flush()
 
     def question(self) -> str:
-        """Wait for a question; "" when there will be none."""
+        """Wait for a request; "" when there will be none."""
         return sys.stdin.readline().strip()
 
 
 def take_turns(train: Callable[[Stopwatch], Turn], accuracy: Callable[[], float], channel: Channel) -> None:
-    """Answer until there is no question. `train` trains an epoch and times it; everything is compiled before."""
+    """Reply to requests until there are none. `train` trains an epoch and times it; everything is compiled before."""
     watch = Stopwatch()
     channel.answer(READY)
     while question := watch.wait(channel.question):
@@ -108,11 +108,11 @@ def take_turns(train: Callable[[Stopwatch], Turn], accuracy: Callable[[], float]
 
 
 class NotInstalled(Exception):
-    """The rival's library is not there."""
+    """The rival's library is not installed."""
 
 
 class Rival:
-    """A rival's process. Raises NotInstalled when it says that its library is missing, RuntimeError when it ends."""
+    """A rival's process. Raises NotInstalled if its library is missing, RuntimeError if it ends."""
 
     def __init__(self, module: str, python: str, task: Task, extra_environ: Mapping[str, str]) -> None:
         command = [python, "-m", __name__, module, json.dumps(asdict(task))]
@@ -132,7 +132,7 @@ class Rival:
         return turn
 
     def accuracy(self) -> float:
-        """Return the share of test images that it gets right now."""
+        """Return its present test accuracy, 0 to 1."""
         return float(self._ask(ACCURACY))
 
     def close(self) -> None:
@@ -160,7 +160,7 @@ class Rival:
 
 
 def main(module: str, task: Task) -> None:
-    """Be the rival's process."""
+    """Run as the rival's process."""
     channel = Channel()
     try:
         race = import_module(f"benchmarks.rivals.{module}").race

@@ -1,1 +1,1 @@
-"""How is Google Cloud reached? Adapters that fulfil the orchestrator's ports with Google's own clients."""
+"""Google Cloud: adapters that implement the orchestrator's ports with Google's own clients."""

@@ -1,4 +1,4 @@
-"""Which instance does a `VmSpec` ask for, and what does an instance or operation of Compute Engine say?"""
+"""Messages of Compute Engine: an instance from a `VmSpec`, and back from instances and operations."""
 
 from __future__ import annotations
 

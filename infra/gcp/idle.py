@@ -1,4 +1,4 @@
-"""What in the project bills, or holds quota, although nothing uses it? Addresses, disks, stopped VMs, whoever's."""
+"""Unused resources that are billed or hold quota, of any owner: addresses, disks, stopped VMs."""
 
 from __future__ import annotations
 

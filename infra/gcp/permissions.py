@@ -1,4 +1,4 @@
-"""What does launch need of the account? The APIs it calls and the permissions of each call, kept beside the adapters.
+"""The APIs and permissions that launch needs, listed beside the adapters that call them.
 
 Whoever adds a call to an adapter adds its permission here; a test takes everything else away from the account and
 lets the adapters work.
@@ -47,16 +47,13 @@ def _needs(purpose: str, *names: str) -> tuple[PermissionNeed, ...]:
     return tuple(PermissionNeed(name, purpose) for name in names)
 
 
+# Google's reference has no permissions of queued resources and of a node's guest attributes: each call needs the one
+# of the same verb on nodes, reading attributes that of reading the node.
 PERMISSIONS = (
     *_needs("choose a TPU VM", "tpu.acceleratortypes.get", "tpu.runtimeversions.get"),
     *_needs("create a TPU VM", "tpu.nodes.create", "tpu.operations.get"),
-    *_needs("watch and find TPU VMs", "tpu.nodes.get", "tpu.nodes.list", "tpu.nodes.getGuestAttributes"),
+    *_needs("watch and find TPU VMs", "tpu.nodes.get", "tpu.nodes.list"),
     *_needs("delete a TPU VM", "tpu.nodes.delete"),
-    *_needs(
-        "watch, find and delete what is queued for", "tpu.queuedResources.get", "tpu.queuedResources.list",
-        "tpu.queuedResources.delete",
-    ),
-    PermissionNeed("tpu.queuedResources.create", "rent a TPU VM as flex-start", needed=False),
     *_needs("choose a GPU VM", "compute.machineTypes.get", "compute.acceleratorTypes.get"),
     *_needs(
         "create a GPU VM", "compute.instances.create", "compute.instances.setMetadata", "compute.instances.setLabels",
@@ -72,8 +69,9 @@ PERMISSIONS = (
         "have a bucket", "storage.buckets.create", "storage.buckets.get", "storage.buckets.list",
         "storage.buckets.update", "storage.buckets.delete",
     ),
+    *_needs("keep a bucket closed to the public", "storage.buckets.setIamPolicy"),
     *_needs(
-        "bring data and results", "storage.objects.create", "storage.objects.get", "storage.objects.list",
+        "transfer data and results", "storage.objects.create", "storage.objects.get", "storage.objects.list",
         "storage.objects.delete",
     ),
     *_needs(
@@ -81,7 +79,7 @@ PERMISSIONS = (
         "cloudscheduler.jobs.list", "cloudscheduler.jobs.update", "cloudscheduler.jobs.run",
         "cloudscheduler.jobs.delete", "compute.projects.get",
     ),
-    PermissionNeed("compute.addresses.list", "see addresses that bill for nothing", needed=False),
+    PermissionNeed("compute.addresses.list", "find unused addresses", needed=False),
 )  # fmt: skip
 ACT_AS = PermissionNeed("iam.serviceAccounts.actAs", "let VMs run as their service account")
 """Asked of that service account, as it is usually granted there."""
@@ -94,25 +92,24 @@ LOOKS = (
 """What `doctor` asks with besides; `use` is for a user's credentials that name the project as theirs for quota. Budgets
 are the billing account's: `billing.budgets.list` is granted there."""
 
-_TPU_ROLES = frozenset({"roles/owner", "roles/editor", "roles/tpu.admin"})
+TPU_ADMIN = "roles/tpu.admin"
+"""Has all permissions of the TPU API; `infra/terraform` grants it to operators."""
 ROLES_THAT_DELETE: dict[Deleted, frozenset[str]] = {
-    "tpu": _TPU_ROLES, "queued": _TPU_ROLES,
+    "tpu": frozenset({"roles/owner", "roles/editor", TPU_ADMIN}),
     "gpu": frozenset({
         "roles/owner", "roles/editor", "roles/compute.admin", "roles/compute.instanceAdmin",
         "roles/compute.instanceAdmin.v1",
     }),
 }  # fmt: skip
 """Predefined roles with the permission below."""
-DELETES: dict[Deleted, str] = {
-    "tpu": "tpu.nodes.delete", "queued": "tpu.queuedResources.delete", "gpu": "compute.instances.delete",
-}  # fmt: skip
-"""What the VM's own timer needs, and of TPUs the scheduler's jobs; `queued`: of TPUs that were queued for."""
+DELETES: dict[Deleted, str] = {"tpu": "tpu.nodes.delete", "gpu": "compute.instances.delete"}
+"""What the VM's own timer needs, and of TPUs the scheduler's jobs."""
 WORKER = (
     *DELETES.values(), "compute.disks.delete", "storage.buckets.get", "storage.objects.create",
     "storage.objects.delete", "storage.objects.get", "storage.objects.list",
 )  # fmt: skip
 """What VMs need: their end, with the boot disk that goes with an instance, and their data, results and checkpoints."""
-SCHEDULER = (DELETES["tpu"], DELETES["queued"])
+SCHEDULER = (DELETES["tpu"],)
 """What the account of the jobs needs: instances have a limit of their own."""
 ROLES_THAT_SIGN = frozenset({"roles/cloudscheduler.serviceAgent", "roles/iam.serviceAccountTokenCreator"})
 """Predefined roles with `iam.serviceAccounts.getAccessToken`. The first comes with the Cloud Scheduler API; without it

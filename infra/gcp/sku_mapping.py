@@ -1,4 +1,4 @@
-"""Which SKU of the Billing Catalog is the price of what? Rules on descriptions as Google writes them; pure.
+"""Rules that map SKUs of the Billing Catalog, by their descriptions, to items of our price list; pure.
 
 A rule is anchored at both ends, because SKUs of other terms hold the same words: `DWS Defined Duration V5e`, which is
 flex-start, `Reserved V6e TPU .. in Calendar Mode`, `Commitment v1: TpuV6e ..`, `Capacity Optimized TpuV6e ..`,
@@ -17,6 +17,7 @@ from datetime import date
 from decimal import Decimal
 
 from orchestrator.domain.accelerators import Provisioning
+from orchestrator.domain.hardware import Chip, chips, machine_family
 from orchestrator.domain.prices import PriceKind, PriceRow
 
 COMPUTE = "services/6F81-5844-456A"
@@ -76,99 +77,68 @@ class Rule:
         return replace(self, units=self.units * count)
 
 
-@dataclass(frozen=True)
-class Machine:
-    """A machine type as it is billed: cores, GiB of memory, built-in GPUs and GiB of built-in local SSD."""
-
-    family: str
-    cores: int
-    ram_gib: int
-    gpu: str = ""
-    gpus: int = 0
-    ssd_gib: int = 0
-
-
-_GPUS = {
-    "nvidia-tesla-t4": "Nvidia Tesla T4 GPU",
-    "nvidia-tesla-p100": "Nvidia Tesla P100 GPU",
-    "nvidia-tesla-v100": "Nvidia Tesla V100 GPU",
-    "nvidia-l4": "Nvidia L4 GPU",
-    "nvidia-tesla-a100": "Nvidia Tesla A100 GPU",
-    "nvidia-a100-80gb": "Nvidia Tesla A100 80GB GPU",
-    "nvidia-h100-80gb": "Nvidia H100 80GB GPU",
-}
-_MACHINES = {
-    **{f"n1-standard-{n}": Machine("N1 Predefined", n, n * 15 // 4) for n in (4, 8, 16)},
-    **{
-        f"g2-standard-{n}": Machine("G2", n, n * 4, "nvidia-l4", gpus)
-        for n, gpus in ((4, 1), (8, 1), (12, 1), (16, 1), (24, 2), (48, 4))
-    },
-    **{f"a2-highgpu-{n}g": Machine("A2", 12 * n, 85 * n, "nvidia-tesla-a100", n) for n in (1, 2, 4, 8)},
-    **{f"a2-ultragpu-{n}g": Machine("A2", 12 * n, 170 * n, "nvidia-a100-80gb", n, 375 * n) for n in (1, 2, 4, 8)},
-    **{f"a3-highgpu-{n}g": Machine("A3", 26 * n, 234 * n, "nvidia-h100-80gb", n, 750 * n) for n in (1, 2, 4, 8)},
-}
-_TPU_CHIPS = re.compile(r"(v5litepod|v6e)-([0-9]+)")
-_TPU_CHIP_NAMES = {"v5litepod": "TpuV5e", "v6e": "TpuV6e"}
-_OLD_TPU = re.compile(r"(v2|v3|v4)-8")
-
-
 def rules_for(kind: str, name: str) -> list[Rule] | None:
     """The components whose prices add up to one unit of the item; None when the Billing Catalog is not asked for it."""
     if kind == "tpu":
         return _tpu_rules(name)
-    if kind == "gpu" and name in _GPUS:
-        return [_gpu(name)]
-    if kind == "machine" and name in _MACHINES:
-        return _machine_rules(_MACHINES[name])
-    if (kind, name) == ("disk", "pd-balanced"):
-        balanced = r"Balanced PD Capacity(?: in .+)?"
-        return [Rule(COMPUTE, balanced, _NONE, "GiBy.mo")]
-    if (kind, name) == ("storage", "standard"):
-        return [Rule(STORAGE, r"Standard Storage (?!.*(?:Multi|Dual)).+", _NONE, "GiBy.mo")]
-    if (kind, name) == ("ipv4", "in-use"):
-        return [Rule(COMPUTE, r"External IP Charge on a Standard VM(?: in .+)?", _NONE)]
-    return None
+    if kind == "gpu":
+        return [_chip_rule(chips()[name])] if name in chips() else None
+    if kind == "machine":
+        return _machine_rules(name)
+    return _OTHER_ITEMS.get((kind, name))
+
+
+_OTHER_ITEMS = {
+    ("disk", "pd-balanced"): [Rule(COMPUTE, r"Balanced PD Capacity(?: in .+)?", _NONE, "GiBy.mo")],
+    ("storage", "standard"): [Rule(STORAGE, r"Standard Storage (?!.*(?:Multi|Dual)).+", _NONE, "GiBy.mo")],
+    ("ipv4", "in-use"): [Rule(COMPUTE, r"External IP Charge on a Standard VM(?: in .+)?", _NONE)],
+}
 
 
 def _tpu_rules(name: str) -> list[Rule] | None:
-    chips, old = _TPU_CHIPS.fullmatch(name), _OLD_TPU.fullmatch(name)
-    if chips:
-        stem = _TPU_CHIP_NAMES[chips[1]]
-        flex_start = _FLEX_START + stem.removeprefix("Tpu") + _PLACE
-        return [Rule(COMPUTE, stem + _PLACE, stem + _SPOT_PLACE, flex_start=flex_start).times(int(chips[2]))]
-    if old:  # priced for 8 cores: a device of v2 and v3, and v4 as pods only
-        pod = r"(?=.*\bPod\b)" if old[1] == "v4" else r"(?!.*\bPod\b)"
-        stem = rf"Tpu-{old[1]}\b.*"
+    generation, _, size = name.rpartition("-")
+    chip = chips().get(generation)
+    if chip and chip.chip_sku:
+        flex_start = _FLEX_START + chip.chip_sku.removeprefix("Tpu") + _PLACE
+        rule = replace(_chip_rule(chip), flex_start=flex_start)
+        return [rule.times(int(size) // (2 if chip.counts == "cores" else 1))]
+    if chip and chip.node_sku and size == "8":  # v4 is sold as pods only
+        stem, _, is_pod = chip.node_sku.partition(" ")
+        pod = r"(?=.*\bPod\b)" if is_pod else r"(?!.*\bPod\b)"
+        stem = rf"{stem}\b.*"
         types = ("OnDemand", "Preemptible")
         on_demand = rf"{pod}(?!.*(?:Preemptible|Spot)){stem}"
         return [Rule(TPU, on_demand, rf"{pod}(?=.*Preemptible)(?:(?:Spot )?Preemptible )?{stem}", spot_types=types)]
     return None
 
 
-def _gpu(name: str) -> Rule:
-    return Rule(COMPUTE, _GPUS[name] + _PLACE, _GPUS[name] + _SPOT_PLACE)
+def _chip_rule(chip: Chip) -> Rule:
+    return Rule(COMPUTE, chip.chip_sku + _PLACE, chip.chip_sku + _SPOT_PLACE)
 
 
-def _machine_rules(machine: Machine) -> list[Rule]:
-    core, ram = (rf"{machine.family} Instance {part}{_PLACE}" for part in ("Core", "Ram"))
+def _machine_rules(machine_type: str) -> list[Rule] | None:
+    found = machine_family(machine_type)
+    if found is None:
+        return None
+    family, size = found
+    core, ram = (rf"{family.sku} Instance {part}{_PLACE}" for part in ("Core", "Ram"))
     rules = [
-        Rule(COMPUTE, core, f"Spot Preemptible {core}").times(machine.cores),
-        Rule(COMPUTE, ram, f"Spot Preemptible {ram}", "GiBy.h").times(machine.ram_gib),
+        Rule(COMPUTE, core, f"Spot Preemptible {core}").times(size * family.cpus),
+        Rule(COMPUTE, ram, f"Spot Preemptible {ram}", "GiBy.h").times(size * family.memory_mib // 1024),
     ]
-    if machine.gpus:
-        rules.append(_gpu(machine.gpu).times(machine.gpus))
-    if machine.ssd_gib:
-        ssd = r"SSD backed Local Storage"
-        rules.append(
-            Rule(
-                COMPUTE,
-                rf"{ssd}(?: in .+)?",
-                rf"{ssd} attached to Spot Preemptible VMs(?: (?:running )?in .+)?",
-                "GiBy.mo",
-                Decimal(machine.ssd_gib) / _HOURS_PER_MONTH,
-            )
-        )
+    if family.gpu:
+        rules.append(_chip_rule(chips()[family.gpu]).times(family.gpus_of(size)))
+    if family.ssd_gib:
+        rules.append(_LOCAL_SSD.times(size * family.ssd_gib / _HOURS_PER_MONTH))
     return rules
+
+
+_LOCAL_SSD = Rule(
+    COMPUTE,
+    r"SSD backed Local Storage(?: in .+)?",
+    r"SSD backed Local Storage attached to Spot Preemptible VMs(?: (?:running )?in .+)?",
+    "GiBy.mo",
+)
 
 
 def matches(rule: Rule, sku: Sku, terms: Provisioning) -> bool:
@@ -185,10 +155,10 @@ def matches(rule: Rule, sku: Sku, terms: Provisioning) -> bool:
 class SkuIndex:
     """The SKUs by the rule and region that they are a price for, so that 30,000 of them are looked at once."""
 
-    def __init__(self, skus: Iterable[Sku], wanted: Sequence[PriceRow]) -> None:
-        rules = {replace(rule, units=Decimal(1)) for row in wanted for rule in rules_for(row.kind, row.name) or ()}
+    def __init__(self, skus: Iterable[Sku], wanted: Iterable[Rule]) -> None:
+        rules = {replace(rule, units=Decimal(1)) for rule in wanted}
         self._found: dict[tuple[Rule, Provisioning, str], set[Sku]] = {}
-        for sku in skus:
+        for sku in (sku for sku in skus if sku.usd > 0):
             for rule in rules:
                 for terms in Provisioning:
                     for region in sku.regions if matches(rule, sku, terms) else ():
@@ -197,15 +167,25 @@ class SkuIndex:
     def usd(self, rule: Rule, region: str, terms: Provisioning) -> Decimal | str:
         """USD for the rule's units, or why there is no price."""
         key = replace(rule, units=Decimal(1))
-        found = self._found.get((key, terms, region)) or self._found.get((key, terms, "global")) or set()
-        found = {sku for sku in found if sku.usd > 0}
+        found = self._found.get((key, terms, region), set()) or self._found.get((key, terms, "global"), set())
         if not found:
             return "no SKU"
-        if {sku.unit for sku in found} != {rule.unit}:
-            return f"priced per {', '.join(sorted({sku.unit for sku in found}))}, not per {rule.unit}"
+        units = {sku.unit for sku in found}
+        if units != {rule.unit}:
+            return f"priced per {', '.join(sorted(units))}, not per {rule.unit}"
         if len({sku.usd for sku in found}) > 1:
             return "ambiguous: " + " / ".join(sorted(f"{sku.description} {sku.usd}" for sku in found))
-        return found.pop().usd * rule.units
+        return min(sku.usd for sku in found) * rule.units
+
+    def total_usd(self, rules: Sequence[Rule], region: str, terms: Provisioning) -> Decimal | str:
+        """USD of all the components together, or why one of them has no price."""
+        total = Decimal(0)
+        for rule in rules:
+            part = self.usd(rule, region, terms)
+            if isinstance(part, str):
+                return part
+            total += part
+        return total
 
 
 @dataclass(frozen=True)
@@ -218,21 +198,31 @@ class Mapped:
 
 def map_prices(wanted: Sequence[PriceRow], skus: Iterable[Sku], today: date) -> Mapped:
     """The price of today for each wanted row, as far as SKUs say one without doubt: a wrong one is worse than none."""
-    asked = [row for row in wanted if rules_for(row.kind, row.name) is not None]
-    index = SkuIndex(skus, asked)
-    rows, unmapped = [], []
-    for row in asked:
-        rules = rules_for(row.kind, row.name) or []
-        prices: list[Decimal | None] = []
-        for terms in Provisioning:
-            parts = [index.usd(rule, row.region, terms) for rule in rules]
-            reasons = [part for part in parts if isinstance(part, str)]
-            prices.append(None if reasons else sum((part for part in parts if isinstance(part, Decimal)), Decimal(0)))
-            if reasons and (terms is Provisioning.ON_DEMAND or row.usd(terms) is not None):
-                unmapped.append(f"{terms.suffix} {row.kind} {row.name} in {row.region}: {reasons[0]}".strip())
-        on_demand, spot, flex_start = prices
-        if on_demand is not None:
-            live = {"source": SOURCE, "as_of": today, "price_kind": PriceKind.LIVE}
-            found = replace(row, on_demand_usd=on_demand, spot_usd=spot, flex_usd=flex_start)
-            rows.append(replace(found, **live))  # type: ignore[arg-type]
-    return Mapped(tuple(rows), tuple(unmapped))
+    asked = [(row, rules) for row in wanted if (rules := rules_for(row.kind, row.name)) is not None]
+    index = SkuIndex(skus, [rule for _, rules in asked for rule in rules])
+    mapped = [_mapped_row(row, rules, index, today) for row, rules in asked]
+    rows = (row for row, _ in mapped if row is not None)
+    return Mapped(tuple(rows), tuple(text for _, missed in mapped for text in missed))
+
+
+def _mapped_row(row: PriceRow, rules: list[Rule], index: SkuIndex, today: date) -> tuple[PriceRow | None, list[str]]:
+    """The row at today's prices, None without one on demand; and each price that was not found, with the reason."""
+    found = {terms: index.total_usd(rules, row.region, terms) for terms in Provisioning}
+    usd = {terms: price for terms, price in found.items() if isinstance(price, Decimal)}
+    missed = [
+        f"{terms.suffix} {row.kind} {row.name} in {row.region}: {reason}".strip()
+        for terms, reason in found.items()
+        if terms not in usd and (terms is Provisioning.ON_DEMAND or row.usd(terms) is not None)
+    ]
+    if Provisioning.ON_DEMAND not in usd:
+        return None, missed
+    live = replace(
+        row,
+        on_demand_usd=usd[Provisioning.ON_DEMAND],
+        spot_usd=usd.get(Provisioning.SPOT),
+        flex_usd=usd.get(Provisioning.FLEX_START),
+        source=SOURCE,
+        as_of=today,
+        price_kind=PriceKind.LIVE,
+    )
+    return live, missed

@@ -1,4 +1,4 @@
-"""How is a machine of the user's asked? One SSH session for all who look after it; our script there answers."""
+"""The SSH session to your own machine, shared by all who supervise it; our script there replies."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class HostLine:
             return said
         except RemoteCommandFailed as cause:
             raise UsageError(
-                f"{self.host} cannot do its part: {cause.sentence}", "it needs Linux and python3, 3.8 or later"
+                f"{self.host} cannot run our script: {cause.sentence}", "it needs Linux and python3, 3.8 or later"
             ) from cause
         except (ValueError, IndexError) as cause:
             raise Unavailable(f"{self.host} gave no usable answer to {verb}") from cause
@@ -104,6 +104,6 @@ def _install(session: HostSession) -> str:
     folder = f".cache/orchestrate/scripts-{content}"
     if session.run(["test", "-e", f"{folder}/host.py"], timeout_s=_ASK_TIMEOUT_S, check=False).status != 0:
         session.run(["mkdir", "-p", "-m", "700", folder], timeout_s=_ASK_TIMEOUT_S)
-        for name, path in sorted(scripts.items(), reverse=True):  # host.py last: it says that all is there
+        for name, path in scripts.items():  # host.py comes last: it says that all are there
             session.put(path, f"{folder}/{name}")
     return f"{folder}/host.py"

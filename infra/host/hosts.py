@@ -1,4 +1,4 @@
-"""How do machines of the user's stand beside what is rented? Each has a provider; store and shells go by place."""
+"""Your own machines beside rented VMs: each has a provider; store and shells are chosen by place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where do data sets and results of a machine of the user's lie? In a folder there, as an `ObjectStore` over SFTP."""
+"""Data sets and results on your own machine: a folder there, as an `ObjectStore` over SFTP."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class HostStore:
         if there is not None:
             if there.crc32c != crc32c:
                 raise BadArtifact(
-                    f"{bucket}: {name} is there already with other content (crc32c {there.crc32c}, not {crc32c})",
+                    f"{bucket}: {name} already exists with other content (crc32c {there.crc32c}, not {crc32c})",
                     "objects are never overwritten: delete it or use another name",
                 )
             return

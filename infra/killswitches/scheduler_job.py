@@ -1,4 +1,4 @@
-"""What deletes a TPU node when its VM, our process and the network here are dead? A job of Cloud Scheduler's.
+"""The kill switch of TPU VMs: a Cloud Scheduler job that deletes the node, whatever else is dead.
 
 The job exists before the node, and is proven before it: it is run once for the node that does not exist yet. 404 is
 the answer to an account that may delete it, 403 to one that may not. So the very job that will fire has shown that it
@@ -27,11 +27,11 @@ _PREFIX = "oc-"
 _OK, _NOT_FOUND, _PERMISSION_DENIED, _UNAUTHENTICATED = 0, 5, 7, 16
 _API_HINT = (
     "enable the Cloud Scheduler API in the console, and give your own account the roles Cloud Scheduler Admin and "
-    "Service Account User on {account}; scheduler_service_account in orchestrate.toml names another"
+    "Service Account User on {account}; or set another one as scheduler_service_account in orchestrate.toml"
 )
 _ROLE_HINT = (
-    "give {account} the role TPU Admin (or one with tpu.nodes.delete and tpu.queuedResources.delete), or name another "
-    "account as scheduler_service_account in orchestrate.toml"
+    "give {account} the role TPU Admin (or one with tpu.nodes.delete), or name another account as "
+    "scheduler_service_account in orchestrate.toml"
 )
 
 
@@ -140,9 +140,9 @@ class SchedulerJob:
                     _ROLE_HINT.format(account=job.account),
                 )
             if code == _OK:
-                raise KillSwitchNotArmed(f"{self.name}: something was named {job.name} already, and is deleted now")
+                raise KillSwitchNotArmed(f"{self.name}: a job named {job.name} already existed and was deleted")
             if self._clock.monotonic() >= until:
-                said = "was not made" if code is None else f"ended with code {code}"
+                said = "did not run" if code is None else f"ended with code {code}"
                 raise KillSwitchNotArmed(
                     f"{self.name}: the test request {said} within {_PROOF_TIMEOUT_S:.0f} s", "try again later"
                 )

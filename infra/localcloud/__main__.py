@@ -1,4 +1,4 @@
-"""How is the local cloud started? `python -m infra.localcloud --state DIR --prices FILE`; one server per directory."""
+"""Starts the local cloud, one server per state directory: `python -m infra.localcloud --help`."""
 
 from __future__ import annotations
 
@@ -28,20 +28,29 @@ def main() -> int:
     # Started under nohup, it would hand "ignore hang-ups" down to the VMs' processes; a handler is not handed down.
     signal.signal(signal.SIGHUP, lambda *_: None)
     # Google's message types take seconds to import: only the one that runs needs them.
-    from infra.localcloud.server import Cloud, Options
+    from infra.localcloud.server import Cloud, Options, empty
 
     logging.basicConfig(
         filename=state / "cloud.log", level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )
     for name in ("asyncssh", "uvicorn"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    options = Options(state, arguments.prices, arguments.project, arguments.create_s, arguments.idle_exit_s)
+    options = Options(
+        state,
+        arguments.prices,
+        arguments.accelerators,
+        arguments.project,
+        arguments.create_s,
+        arguments.idle_exit_s,
+        arguments.vm_python,
+    )
 
-    async def serve(options: Options) -> None:
-        await Cloud(options).run()
+    async def serve() -> None:
+        while await Cloud(options).run():
+            empty(state)
 
     try:
-        asyncio.run(serve(options))
+        asyncio.run(serve())
     except (OSError, ValueError) as error:
         logging.getLogger("localcloud").exception("cannot run")
         sys.stderr.write(f"local cloud: {error}\n")
@@ -53,8 +62,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m infra.localcloud", description=__doc__)
     parser.add_argument("--state", type=Path, required=True, help="directory that holds everything")
     parser.add_argument("--prices", type=Path, required=True, help="price list (CSV); says what is offered where")
+    parser.add_argument("--accelerators", type=Path, required=True, help="chips and machine types (TOML)")
     parser.add_argument("--project", default="local-project", help="project id")
     parser.add_argument("--create-s", type=float, default=1.0, help="how long creating takes, on the cloud's clock")
+    parser.add_argument(
+        "--vm-python", type=Path, default=Path(sys.executable), help="program that VM images have as python3"
+    )
     parser.add_argument("--idle-exit-s", type=float, default=600.0, help="exit when without VMs and requests so long")
     return parser
 

@@ -1,4 +1,4 @@
-"""How does another process start, ask and stop the local cloud? Standard library only, so that asking is quick."""
+"""Starting, querying and stopping the local cloud from another process. Standard library only, to be fast."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ def find(state: Path) -> dict[str, Any] | None:
     return said
 
 
-def ensure_up(state: Path, prices: Path, project: str) -> dict[str, Any]:
+def ensure_up(state: Path, prices: Path, accelerators: Path, project: str) -> dict[str, Any]:
     """Start the local cloud unless it runs; returns its `cloud.json`. Raises LocalCloudError."""
     running = find(state)
     if running is not None:
         return running
     state.mkdir(parents=True, exist_ok=True, mode=0o700)
-    command = [sys.executable, "-m", "infra.localcloud", "--state", str(state), "--prices", str(prices)]
+    command = [sys.executable, "-m", "infra.localcloud", "--state", str(state)]
     with (state / "start.log").open("wb") as log:
         server = subprocess.Popen(
-            [*command, "--project", project],
+            [*command, "--prices", str(prices), "--accelerators", str(accelerators), "--project", project],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

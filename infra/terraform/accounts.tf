@@ -41,23 +41,12 @@ locals {
     "storage.buckets.delete",
     "storage.buckets.get",
     "storage.buckets.list",
+    "storage.buckets.setIamPolicy",
     "storage.buckets.update",
     "storage.objects.create",
     "storage.objects.delete",
     "storage.objects.get",
     "storage.objects.list",
-    "tpu.acceleratortypes.get",
-    "tpu.nodes.create",
-    "tpu.nodes.delete",
-    "tpu.nodes.get",
-    "tpu.nodes.getGuestAttributes",
-    "tpu.nodes.list",
-    "tpu.operations.get",
-    "tpu.queuedResources.create",
-    "tpu.queuedResources.delete",
-    "tpu.queuedResources.get",
-    "tpu.queuedResources.list",
-    "tpu.runtimeversions.get",
   ]
   worker_permissions = [
     "compute.disks.delete",
@@ -68,11 +57,9 @@ locals {
     "storage.objects.get",
     "storage.objects.list",
     "tpu.nodes.delete",
-    "tpu.queuedResources.delete",
   ]
   scheduler_permissions = [
     "tpu.nodes.delete",
-    "tpu.queuedResources.delete",
   ]
 }
 
@@ -117,6 +104,14 @@ resource "google_project_iam_member" "operator" {
   member  = each.value
 }
 
+resource "google_project_iam_member" "operator_tpu" {
+  for_each = toset(var.operators)
+
+  project = var.project
+  role    = "roles/tpu.admin"
+  member  = each.value
+}
+
 resource "google_project_iam_member" "worker" {
   project = var.project
   role    = google_project_iam_custom_role.worker.id
@@ -129,7 +124,7 @@ resource "google_project_iam_member" "scheduler" {
   member  = google_service_account.scheduler.member
 }
 
-# Whoever makes VMs and jobs must be allowed to have them act as these accounts.
+# Whoever creates VMs and jobs must be allowed to have them act as these accounts.
 resource "google_service_account_iam_member" "worker_users" {
   for_each = toset(var.operators)
 
@@ -146,7 +141,7 @@ resource "google_service_account_iam_member" "scheduler_users" {
   member             = each.value
 }
 
-# Cloud Scheduler signs for the account that a job names. Its API brings this role along; without it no job has a token.
+# Cloud Scheduler signs for the account that a job names. Enabling its API grants this role; without it no job has a token.
 resource "google_project_iam_member" "scheduler_agent" {
   project = var.project
   role    = "roles/cloudscheduler.serviceAgent"

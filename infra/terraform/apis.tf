@@ -1,4 +1,4 @@
-# Those that `orchestrate` calls, and what setting it up takes.
+# The APIs that `orchestrate` calls, and those that this set-up needs.
 
 locals {
   apis = [

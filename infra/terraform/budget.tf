@@ -1,5 +1,5 @@
-# A second alarm, in Google's hands. It counts what credits pay, or it would see $0 until they are used up; it alerts
-# hours late and stops nothing.
+# A second alarm, run by Google. It counts cost before credits, or it would see $0 until they are used up. It alerts hours
+# late and stops nothing.
 
 resource "google_billing_budget" "alert" {
   count = var.billing_account == null ? 0 : 1

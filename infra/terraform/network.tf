@@ -1,5 +1,5 @@
-# VMs are made in the network `default`, with external addresses. SSH comes from `ssh_ranges` alone: the second rule
-# wins over `default-allow-ssh` and `default-allow-rdp`, which a new project's network has at priority 65534.
+# VMs are created in the network `default`, with external addresses. SSH is allowed from `ssh_ranges` only: the second rule
+# overrides `default-allow-ssh` and `default-allow-rdp`, which a new project's network has at priority 65534.
 
 resource "google_compute_network" "default" {
   count = var.make_network ? 1 : 0
@@ -41,7 +41,7 @@ resource "google_compute_firewall" "nobody_else" {
   depends_on = [google_project_service.api]
 }
 
-# Workers of one VM or slice among themselves; a network that Google made has such a rule.
+# Traffic between the workers of one VM or slice; a network that Google created has such a rule.
 resource "google_compute_firewall" "internal" {
   count = var.make_network ? 1 : 0
 

@@ -1,5 +1,5 @@
 output "orchestrate_toml" {
-  description = "What orchestrate.toml has to say: `terraform output -raw orchestrate_toml > orchestrate.toml`."
+  description = "Contents of orchestrate.toml: `terraform output -raw orchestrate_toml > orchestrate.toml`."
   value       = <<-EOT
     project = "${var.project}"
     worker_service_account = "${google_service_account.worker.email}"
@@ -8,6 +8,6 @@ output "orchestrate_toml" {
 }
 
 output "next" {
-  description = "What no API can be told."
+  description = "Next steps, which no API can do."
   value       = "`orchestrate budget set --credit ${var.credit_usd} --expires DATE`, then `orchestrate doctor`"
 }

@@ -4,7 +4,7 @@ variable "project" {
 }
 
 variable "region" {
-  description = "Where the janitor's job and workflow live; VMs go where orchestrate.toml says."
+  description = "Region of the janitor's job and workflow. The VMs' zones are set in orchestrate.toml."
   type        = string
   default     = "us-central1"
 }
@@ -15,7 +15,7 @@ variable "operators" {
 }
 
 variable "ssh_ranges" {
-  description = "From where VMs may be reached by SSH: [\"203.0.113.7/32\"]. From elsewhere they cannot."
+  description = "Address ranges that may reach VMs by SSH, as [\"203.0.113.7/32\"]; all others are blocked."
   type        = list(string)
 
   validation {
@@ -25,7 +25,7 @@ variable "ssh_ranges" {
 }
 
 variable "make_network" {
-  description = "Whether to make the network `default`. False: the project has it, as new projects do."
+  description = "Whether to create the network `default`. False: it exists, as in new projects."
   type        = bool
   default     = false
 }
@@ -37,13 +37,13 @@ variable "billing_account" {
 }
 
 variable "credit_usd" {
-  description = "The credit, as `orchestrate budget set --credit` states it. The budget is 80 % of it: alerts come late."
+  description = "The credit, as in `orchestrate budget set --credit`. The budget is 80 % of it, because alerts come late."
   type        = number
   default     = 300
 }
 
 variable "janitor" {
-  description = "Whether a workflow looks for VMs of ours that outlived their deadline, every ten minutes."
+  description = "Whether a workflow deletes our VMs past their deadline, every ten minutes."
   type        = bool
   default     = false
 }

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Which Python on this VM has the trainer's TensorFlow? Finds it, or makes a virtual environment that has it.
+"""Finds the Python on this VM that has the trainer's TensorFlow, or makes a virtual environment that has it.
 
 Usage: environment.py tpu|gpu|host. Prints one JSON line {"python": PATH, "installed": bool} last, on a host also its
 NVIDIA GPUs as "gpus": N. Standard library only.
 What is installed is one TF version everywhere, or a comparison is unfair: 2.20.0 is the newest that exists for TPUs. A
 machine that has 2.21 keeps it; records say which, and `compare` when two differ. `tensorflow-tpu` 2.20.0 accepts libtpu
-versions with which `import tensorflow` aborts, so libtpu is pinned too.
+versions with which `import tensorflow` aborts, and TPU VMs have Python 3.10, for which there is none between 0.0.21 and
+those. Everything else that pip installs has the version in constraints.txt, the same for TPUs, GPUs and every Python.
 """
 
 from __future__ import annotations
@@ -17,13 +18,16 @@ import platform
 import subprocess
 import sys
 
+HERE = os.path.dirname(os.path.abspath(__file__))
+CONSTRAINTS = os.path.join(HERE, "constraints.txt")
+PIP = os.path.join(HERE, "pip.zip")
 TENSORFLOW = "2.20.0"
 SUITABLE = ("2.20.0", "2.21.0")
 """What the trainer is tested with."""
 # The last two decode photos; few workloads need them, but one environment for all is simpler, and they are small.
 SHARED = ["pydantic>=2.7,<3", "google-crc32c>=1.5,<2", "opencv-python-headless>=4.9,<6", "simplejpeg>=1.8,<2"]
 REQUIREMENTS = {
-    "tpu": ["tensorflow-tpu==" + TENSORFLOW, "libtpu==0.0.21.1", *SHARED],
+    "tpu": ["tensorflow-tpu==" + TENSORFLOW, "libtpu==0.0.21", *SHARED],
     "gpu": ["tensorflow[and-cuda]==" + TENSORFLOW, *SHARED],
 }
 CHECK = (
@@ -51,14 +55,16 @@ def found_python(venv: str, requirements: list[str]) -> tuple[str, bool]:
     if suits(python):
         return python, False
     try:
-        subprocess.run([sys.executable, "-m", "venv", venv], check=True, stdout=sys.stderr)
-        pip = [python, "-m", "pip", "install", "--quiet", "--only-binary", ":all:"]
-        subprocess.run(pip + requirements, check=True, stdout=sys.stderr)
+        # Ubuntu's Python lacks ensurepip, so venv cannot install pip; ours lies beside this file.
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True, stdout=sys.stderr)
+        pip = [python, "-m", "pip", "install", "--quiet", "--only-binary", ":all:", "--constraint", CONSTRAINTS]
+        subprocess.run(pip + requirements, check=True, stdout=sys.stderr, env={**os.environ, "PYTHONPATH": PIP})
     except (OSError, subprocess.CalledProcessError) as error:
         sys.stderr.flush()
         raise SystemExit(
             f"`python3` here (Python {platform.python_version()}) lacks {', '.join(requirements)}, and {venv} could "
-            f"not be made with them ({error}): that needs python3 -m venv and a package index. Or install them by hand"
+            f"not be created with them ({error}): that needs Python 3.10 to 3.13 and a package index. Or install them "
+            "yourself"
         ) from None
     return python, True
 
@@ -74,14 +80,16 @@ def gpus_here() -> int:
 
 def main(kind: str) -> None:
     """Print the interpreter to use."""
-    os.environ["ORCHESTRATE_JOB"] = os.path.dirname(os.path.abspath(__file__))  # so that a host finds what this starts
+    os.environ["ORCHESTRATE_JOB"] = HERE  # so that a host finds what this starts
     home = os.path.expanduser("~")
     if kind == "host":
         gpus = gpus_here()
         on_cpu = "tensorflow-cpu" if platform.machine() == "x86_64" else "tensorflow"
         requirements = REQUIREMENTS["gpu"] if gpus else [on_cpu + "==" + TENSORFLOW, *SHARED]
         # Attempts come and go; what they need stays, in a folder of its own for each set of requirements.
-        told_apart = hashlib.sha256(repr((requirements, sys.version_info[:2])).encode()).hexdigest()[:8]
+        with open(CONSTRAINTS) as file:
+            wanted = (requirements, file.read(), sys.version_info[:2])
+        told_apart = hashlib.sha256(repr(wanted).encode()).hexdigest()[:8]
         python, installed = found_python(
             os.path.join(home, ".cache", "orchestrate", "venv-" + told_apart), requirements
         )

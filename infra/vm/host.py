@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Whose turn is it on a machine that is not rented, what of ours lives on it, and how does it end?
+"""Runs on your own machine: takes turns, keeps the attempts and the store there, and ends them.
 
     host.py about                          the machine: clock, Python, who uses it now
     host.py claim NAME SECONDS LABELS      a folder of its own for the attempt, and a keeper that ends it after SECONDS
@@ -32,6 +32,8 @@ import sys
 import time
 from typing import Any
 
+from json_files import locked, read_json, write_json  # type: ignore[import-not-found]  # lies beside this file
+
 HOME = os.path.expanduser("~")
 BASE = os.path.join(HOME, ".orchestrate")
 CACHE = os.path.join(HOME, ".cache", "orchestrate")
@@ -59,36 +61,6 @@ def path_of(name: str, root: str = STORE) -> str:
     if not OBJECT.fullmatch(name) or ".." in name:
         raise SystemExit(f"{name!r} is no object's name")
     return os.path.join(root, name)
-
-
-def read_json(path: str) -> Any:
-    """The JSON in a file; None when there is none."""
-    try:
-        with open(path) as file:
-            return json.load(file)
-    except (OSError, ValueError):
-        return None
-
-
-def write_json(path: str, value: Any) -> None:
-    """Whole or not at all."""
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    with open(path + ".partial", "w") as file:
-        json.dump(value, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(path + ".partial", path)
-
-
-def locked(path: str, how: int) -> int | None:
-    """The open file, locked; None when another holds it. The lock ends with the process."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(handle, how | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        return None
-    return handle
 
 
 def is_held(path: str) -> bool:

@@ -1,4 +1,4 @@
-"""What is sent to a VM? The trainer package as one zip file, and the scripts that run there."""
+"""What is sent to a VM: the trainer and pip as zip files, and the scripts that run there."""
 
 from __future__ import annotations
 
@@ -10,18 +10,23 @@ import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
-SCRIPTS = ("runner.py", "uploads.py", "environment.py")
-HOST_SCRIPTS = ("host.py", "uploads.py")
+SCRIPTS = ("runner.py", "uploads.py", "json_files.py", "environment.py", "constraints.txt")
+HOST_SCRIPTS = ("uploads.py", "json_files.py", "host.py")
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same bytes for the same files
 
 
 def scripts() -> dict[str, Path]:
-    """The scripts that are copied onto every worker, by name."""
+    """The scripts that are copied onto every worker, and what they read, by name."""
     return _paths(SCRIPTS)
 
 
+def files(folder: Path) -> dict[str, Path]:
+    """The scripts, and pip, which images lack, packed into `folder`: what is copied onto every worker, by name."""
+    return {**scripts(), "pip.zip": package_zip("pip", folder)}
+
+
 def host_scripts() -> dict[str, Path]:
-    """The scripts that look after attempts on a machine that is not rented, by name."""
+    """The scripts that look after attempts on your own machine, by name; host.py is copied last."""
     return _paths(HOST_SCRIPTS)
 
 
@@ -30,24 +35,24 @@ def _paths(names: Iterable[str]) -> dict[str, Path]:
     return {name: here / name for name in names}
 
 
-def trainer_zip(folder: Path) -> Path:
-    """Pack the installed `trainer` package into `folder`, under a name that says its content; kept when it is there."""
-    found = importlib.util.find_spec("trainer")
+def package_zip(package: str, folder: Path) -> Path:
+    """Pack an installed package into `folder`, under a name that says its content; kept when it is there."""
+    found = importlib.util.find_spec(package)
     if found is None or not found.submodule_search_locations:
-        raise RuntimeError("the trainer package is not installed")
+        raise RuntimeError(f"the package {package} is not installed")
     root = Path(next(iter(found.submodule_search_locations)))
     paths = sorted(path for path in root.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     digest = hashlib.sha256()
     for path in paths:
         digest.update(f"{path.relative_to(root)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
-    target = folder / f"trainer-{digest.hexdigest()[:16]}.zip"
+    target = folder / f"{package}-{digest.hexdigest()[:16]}.zip"
     if not target.exists():
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         # Runs of one launch pack at the same time: each its own file, and the last to be done replaces the others'.
         descriptor, partial = tempfile.mkstemp(dir=folder, suffix=".partial")
         with os.fdopen(descriptor, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
             for path in paths:
-                entry = zipfile.ZipInfo(f"trainer/{path.relative_to(root).as_posix()}", _EPOCH)
+                entry = zipfile.ZipInfo(f"{package}/{path.relative_to(root).as_posix()}", _EPOCH)
                 archive.writestr(entry, path.read_bytes())
         os.replace(partial, target)
     return target

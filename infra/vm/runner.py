@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How does a training go on when nobody is connected? Starts it detached, watches it, uploads what it leaves.
+"""Runs a training on the VM, detached: starts it, watches it, uploads what it leaves.
 
     runner.py start JOB.json              once; a second start says so and does nothing
     runner.py status JOB.json --offset N  one JSON line, with the log from byte N
@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import codecs
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -29,6 +28,8 @@ import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+from json_files import locked, read_json, write_json  # type: ignore[import-not-found]  # lies beside this file
 
 if TYPE_CHECKING:
     from uploads import Destination  # type: ignore[import-not-found]  # lies beside this file on the VM
@@ -66,30 +67,6 @@ class Job:
         return os.path.join(self.base, name)
 
 
-def read_json(path: str) -> Any:
-    """The JSON in a file; None when there is none or it is being written."""
-    try:
-        with open(path) as file:
-            return json.load(file)
-    except (OSError, ValueError):
-        return None
-
-
-def write_durably(path: str, value: Any) -> None:
-    """Written whole or not at all: temporary file, fsync, rename, fsync of the folder."""
-    partial = path + ".partial"
-    with open(partial, "w") as file:
-        json.dump(value, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
-    folder = os.open(os.path.dirname(path), os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
 def size_of(path: str) -> int:
     try:
         return os.path.getsize(path)
@@ -117,17 +94,6 @@ def spawn(job: Job) -> None:
     os.execve(sys.executable, argv, marked)  # noqa: S606 - an argument list needs no shell
 
 
-def lock(job: Job) -> int | None:
-    """The open lock file that a run holds while it lives; None when one lives already."""
-    handle = os.open(job.at("runner.lock"), os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        return None
-    return handle
-
-
 def start(job: Job) -> dict[str, Any]:
     """Start the training once. After a reboot it is not started again, but what it left is uploaded."""
     os.makedirs(job.artifacts, exist_ok=True)
@@ -149,7 +115,7 @@ def state_of(job: Job) -> str:
         started_s = os.stat(job.at("runner.started")).st_mtime
     except OSError:
         return "absent"
-    handle = lock(job)
+    handle = locked(job.at("runner.lock"))
     if handle is None:
         return "running"
     os.close(handle)
@@ -209,7 +175,7 @@ def heartbeat(job: Job, bucket: Destination, over: threading.Event) -> None:
         try:
             brief = {key: value for key, value in status(job, 0).items() if not key.startswith("log")}
             brief.update(run=job.run, attempt=job.attempt, log_size=size_of(job.at("train.log")), at=time.time())
-            write_durably(job.at("status.json"), brief)
+            write_json(job.at("status.json"), brief)
             bucket.put("status.json", job.at("status.json"))
             if job.results_bytes is None or size_of(job.at("train.log")) <= job.results_bytes // 4:
                 bucket.put("train.log", job.at("train.log"))
@@ -220,7 +186,7 @@ def heartbeat(job: Job, bucket: Destination, over: threading.Event) -> None:
 def train(job: Job) -> None:
     """Run the trainer to its end and write rc.json."""
     started_at = time.time()
-    write_durably(job.at("running.json"), {"started_at": started_at, "pid": os.getpid()})
+    write_json(job.at("running.json"), {"started_at": started_at, "pid": os.getpid()})
     terminated: list[bool] = []
     # A spot VM that is taken back sends SIGTERM to everything: the trainer gets its chance to save.
     signal.signal(signal.SIGTERM, lambda *_: terminated.append(True))
@@ -240,7 +206,7 @@ def train(job: Job) -> None:
         boot_id = file.read().strip()
     sha256 = hashlib.sha256(json.dumps(job.argv).encode()).hexdigest()
     ended = {"rc": rc, "started_at": started_at, "ended_at": time.time(), "boot_id": boot_id, "argv_sha256": sha256}
-    write_durably(job.at("rc.json"), ended)
+    write_json(job.at("rc.json"), ended)
 
 
 def stop_is_wanted(job: Job) -> bool:
@@ -285,9 +251,9 @@ def upload(job: Job, bucket: Destination) -> None:
         "schema_version": SCHEMA_VERSION, "run": job.run, "attempt": job.attempt,
         "rc": (read_json(job.at("rc.json")) or {}).get("rc"), "files": files,
     }  # fmt: skip
-    write_durably(job.at("MANIFEST.json"), manifest)
+    write_json(job.at("MANIFEST.json"), manifest)
     bucket.put("MANIFEST.json", job.at("MANIFEST.json"), once=True)
-    write_durably(job.at("uploaded"), {"at": time.time()})
+    write_json(job.at("uploaded"), {"at": time.time()})
 
 
 def destination(job: Job) -> Destination:
@@ -301,7 +267,7 @@ def destination(job: Job) -> Destination:
 
 def run(job: Job) -> None:
     """The detached part: train, then upload until it has worked, however long that takes."""
-    handle = lock(job)
+    handle = locked(job.at("runner.lock"))
     if handle is None:
         return
     bucket, over = destination(job), threading.Event()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Who deletes this VM at its deadline if nobody else does? This script, given to the VM as its startup-script.
+"""The deadline timer: deletes the VM that it runs on at its deadline. Given to the VM as its startup-script.
 
 Static text: what it needs it reads from the metadata server (`oc-deadline`, unix seconds; `oc-delete-url`).
 It publishes the deadline, and so counts as armed, only once it has proven that it may delete: on a TPU it is the only
@@ -134,7 +134,7 @@ class Timer:
     def delete(self) -> None:
         """Ask for this VM's deletion. Whether it worked shows by this process's end; until then it is asked again."""
         code = self.ask_deletion(self.delete_url)
-        log(f"deadline {self.deadline} passed, deletion asked for: {told(code)}")
+        log(f"deadline {self.deadline} passed, deletion requested: {told(code)}")
 
     def ask_deletion(self, url: str) -> int:
         """Send DELETE with the VM's own token. The code that the API answers; 0 when nothing of the API's came back."""
@@ -191,7 +191,7 @@ def main() -> None:
     sys.stdout.flush()
     detach()
     if only_one() is None:
-        log("another timer runs already")
+        log("another timer is already running")
         return
     while True:
         try:

@@ -1,4 +1,4 @@
-"""How do files get from the VM into the bucket? With the VM's own token, checked; `runner.py` lies beside it.
+"""Uploads files from the VM to the bucket, with the VM's own token, checked; `runner.py` uses it.
 
 On a machine that is not rented there is no bucket but a folder, from which they are fetched over SFTP.
 

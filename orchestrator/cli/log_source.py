@@ -1,14 +1,13 @@
-"""Where is a run's log? On this machine while it is followed and after its artifacts came home, else in the bucket."""
+"""The source of a run's log: this machine while it is followed and after collection, else the bucket."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.domain.host_address import is_host
-from orchestrator.domain.names import bucket_of, results_prefix
+from orchestrator.domain.names import results_prefix
 from orchestrator.domain.runs import Run
 from orchestrator.errors import NotFound
-from orchestrator.running.lock import run_folder
+from orchestrator.running.run_folder import run_folder
 
 if TYPE_CHECKING:
     from orchestrator.bootstrap import Project
@@ -41,14 +40,14 @@ class LogSource:
         attempt = self._project.ledger.attempt(run.id, run.attempt)
         if attempt.seen_at is None:  # no VM of this attempt was ever seen: there is nothing to ask a cloud about
             raise absent
-        on_host = is_host(attempt.zone)
-        if on_host not in self._stores:
+        rented = attempt.zone.is_rented
+        if rented not in self._stores:
             from orchestrator.bootstrap import connect
 
-            self._stores[on_host] = connect(self._project, runs=[run]).store
-        bucket = bucket_of(self._project.name, attempt.zone)
+            self._stores[rented] = connect(self._project, runs=[run]).store
+        bucket = attempt.zone.bucket(self._project.name)
         try:
-            return self._stores[on_host].read(
+            return self._stores[rented].read(
                 bucket, f"{results_prefix(run.experiment, run.id, run.attempt)}/{LOG_NAME}"
             )
         except NotFound as cause:

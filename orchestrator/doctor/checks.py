@@ -1,4 +1,4 @@
-"""What does an answer about the account mean for a launch? One pure function a check: facts in, findings out."""
+"""What an answer about the account means for a launch: one pure function a check, facts in, findings out."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from orchestrator.config import LIST_PRICE_DAYS
 from orchestrator.doctor.diagnosis import Check, Finding, Known, Verdict
+from orchestrator.doctor.quotas import quotas
 from orchestrator.doctor.switches import scheduler, worker
-from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.account import (
     Api,
     Billing,
@@ -19,7 +19,6 @@ from orchestrator.domain.account import (
     Idle,
     Permission,
     ProjectFacts,
-    Quota,
     SchedulerAccount,
 )
 from orchestrator.domain.prices import region_of
@@ -52,7 +51,7 @@ def billing(found: Billing, known: Known) -> list[Finding]:
     if found.is_open:
         return [Finding("billing", PASS, f"billing account {short} is open")]
     if found.account:
-        fact = f"billing account {short} is closed: nothing can be created (so ends a trial that was not upgraded)"
+        fact = f"billing account {short} is closed: nothing can be created (as after a trial that was not upgraded)"
         return [Finding("billing", FAIL, fact, "console: Billing > Account management > upgrade or reopen")]
     step = f"`gcloud billing projects link {known.project} --billing-account=ACCOUNT`"
     return [Finding("billing", FAIL, "no billing account is linked", step)]
@@ -62,20 +61,21 @@ def account_kind(found: GpuAllowance, known: Known) -> list[Finding]:
     """Is it a free trial? No API says so: it is inferred from GPUs, which a trial can neither have nor ask for."""
     check = "account kind"
     if found.limit > 0:
-        fact = f"no free trial: it may have GPUs ({found.quota} = {found.limit:g}); the credit is no cap, ours is"
+        limit = f"{found.quota} = {found.limit:g}"
+        fact = f"no free trial: GPUs are allowed ({limit}); Google does not stop at your credit, this tool does"
         return [Finding(check, PASS, fact)]
     wants_gpus = any(item.api == "gpu" for item in known.accelerators)
     if found.raisable:
-        return [Finding(check, PASS, f"no sign of a free trial: {found.quota} is 0, and more can be asked for")]
+        return [Finding(check, PASS, f"no sign of a free trial: {found.quota} is 0, and more can be requested")]
     step = (
-        "console: Billing > upgrade, then ask for GPU quota (the rest of the credit stays, but it is no cap any more: "
-        "what goes over is billed to the card)"
+        "console: Billing > upgrade, then request GPU quota (the rest of the credit stays, but Google no longer stops "
+        "at it: what exceeds it is billed to the card)"
     )
     if found.raisable is None:
-        fact = f"perhaps a free trial, or a new project: {found.quota} is 0; whether it can be raised nobody could say"
+        fact = f"perhaps a free trial, or a new project: {found.quota} is 0; whether it can be raised is unknown"
         return [Finding(check, WARN, fact, step)]
     fact = (
-        f"very likely a free trial (no API says it): {found.quota} is 0 and cannot be raised ({found.reason}), so no "
+        f"very likely a free trial (no API tells): {found.quota} is 0 and cannot be raised ({found.reason}), so no "
         "GPU can be rented"
     )
     return [Finding(check, FAIL if wants_gpus else WARN, fact, step)]
@@ -101,16 +101,20 @@ def permissions(found: Sequence[Permission], _known: Known) -> list[Finding]:
     for needed, verdict in ((True, FAIL), (False, WARN)):
         missing = [one for one in found if one.granted is False and one.needed == needed]
         if missing:
-            purposes = dict.fromkeys(one.purpose for one in missing)
-            named = "; ".join(
-                f"{purpose}: {', '.join(one.name for one in missing if one.purpose == purpose)}" for purpose in purposes
-            )
-            findings.append(Finding("permissions", verdict, f"missing to {named}", _role_for(missing)))
+            findings.append(Finding("permissions", verdict, f"missing to {_purposes(missing)}", _role_for(missing)))
     unclear = [one.name for one in found if one.granted is None]
     if unclear:
-        step = "a launch will tell; the role Owner has them all"
-        findings.append(Finding("permissions", WARN, f"Google does not say about {', '.join(unclear)}", step))
+        step = "a launch will show; the roles Owner and Storage Admin have them all"
+        findings.append(Finding("permissions", WARN, f"Google does not answer about {', '.join(unclear)}", step))
     return findings or [Finding("permissions", PASS, f"all {len(found)} that launch needs are granted")]
+
+
+def _purposes(missing: Sequence[Permission]) -> str:
+    """`delete TPU VMs: tpu.nodes.delete; ...`"""
+    names: dict[str, list[str]] = {}
+    for one in missing:
+        names.setdefault(one.purpose, []).append(one.name)
+    return "; ".join(f"{purpose}: {', '.join(its)}" for purpose, its in names.items())
 
 
 _ROLES = {
@@ -124,66 +128,11 @@ def _role_for(missing: Sequence[Permission]) -> str:
     return f"have an owner of the project grant {' and '.join(roles)} (console: IAM)"
 
 
-def quotas(found: Sequence[Quota], known: Known) -> list[Finding]:
-    """What can be rented by quota, what cannot, and what nobody knows. Quota is no promise of capacity.
-
-    A FAIL for an accelerator that was asked for, and when of TPUs or GPUs none at all is left.
-    """
-    items = {item.name: item for item in known.accelerators}
-    fits: dict[str, list[str]] = {one.accelerator: fitting(one, items[one.accelerator], known) for one in found}
-    unknown = [one for one in found if not one.limits]
-    short = [one for one in found if one.limits and not fits[one.accelerator]]
-    findings = []
-    enough = [one.accelerator for one in found if fits[one.accelerator]]
-    if enough:
-        where = f" ({', '.join(fits[enough[0]][:3])})" if len(enough) == 1 else ""
-        findings.append(Finding("quotas", PASS, f"enough for one VM of {', '.join(enough)}{where}"))
-    for kind in ("tpu", "gpu"):
-        lacking = [one for one in short if items[one.accelerator].api == kind]
-        if not lacking:
-            continue
-        none_left = not any(items[name].api == kind for name in [*enough, *(one.accelerator for one in unknown)])
-        fact = f"too little in every zone: {'; '.join(_shortage(lacking, items, known))}"
-        names = " and ".join(dict.fromkeys(_asked_for(one) for one in lacking))
-        step = f"ask for more of {names}: https://console.cloud.google.com/iam-admin/quotas?project={known.project}"
-        findings.append(Finding("quotas", FAIL if known.named or none_left else WARN, fact, step))
-    if unknown:
-        named = ", ".join(f"{one.accelerator} ({one.name or 'of no known name'})" for one in unknown)
-        fact = f"Google shows no quota for {named}"
-        findings.append(Finding("quotas", WARN, fact, "a launch will tell"))
-    return findings
-
-
-def fitting(one: Quota, item: Accelerator, known: Known) -> list[str]:
-    """The zones where one VM fits."""
-    if one.everywhere is not None and one.everywhere < one.needed:
-        return []
-    return [zone for zone in known.zones_of(item) if _limit(one, zone) >= one.needed]
-
-
-def _limit(one: Quota, zone: str) -> float:
-    return one.limits.get(zone, one.limits.get(region_of(zone), 0.0))
-
-
-def _asked_for(one: Quota) -> str:
-    return "GPUS_ALL_REGIONS" if one.everywhere is not None and one.everywhere < one.needed else one.name
-
-
-def _shortage(lacking: Sequence[Quota], items: dict[str, Accelerator], known: Known) -> list[str]:
-    """`TPUV2... is 0: v2-8 needs 8`, one text a quota."""
-    texts: dict[str, list[str]] = {}
-    for one in lacking:
-        best = max((_limit(one, zone) for zone in known.zones_of(items[one.accelerator])), default=0.0)
-        limit = one.everywhere if _asked_for(one) != one.name and one.everywhere is not None else best
-        texts.setdefault(f"{_asked_for(one)} is {limit:g}", []).append(f"{one.accelerator} needs {one.needed:g}")
-    return [f"{quota} ({', '.join(needs)})" for quota, needs in texts.items()]
-
-
 def credit(_: None, known: Known) -> list[Finding]:
     """Stated, and not over. No API tells it."""
     step = "`orchestrate budget set --credit 300 --expires DATE --spent X` (console: Billing > Credits)"
     if known.credit is None:
-        return [Finding("credit", FAIL, "no credit is stated, and no API tells one", step)]
+        return [Finding("credit", FAIL, "no credit is stated, and no API tells it", step)]
     text, last = f"${known.credit.amount_usd:.2f} stated", known.credit.expires
     if last is None:
         return [Finding("credit", PASS, f"{text}, without a last day")]
@@ -193,42 +142,64 @@ def credit(_: None, known: Known) -> list[Finding]:
 
 
 def budgets(found: Sequence[BudgetAlert], known: Known) -> list[Finding]:
-    """A second alarm in Google's hands. It must count what credits pay, or it sees $0 until they are used up."""
-    check, limit = "budget alert", known.credit.amount_usd if known.credit else None
-    wanted = f"{limit * BUDGET_PART:.0f}" if limit else "AMOUNT"
-    create = (
-        f"`gcloud billing budgets create --billing-account=ACCOUNT --display-name=orchestrate "
-        f"--budget-amount={wanted}USD --threshold-rule=percent=0.5 --threshold-rule=percent=0.9 "
-        f"--credit-types-treatment=exclude-all-credits --filter-projects=projects/{known.project}`"
-    )
+    """A second alarm, in Google's hands. It must count what credits pay, or it sees $0 until they are used up."""
+    limit_usd = known.credit.amount_usd if known.credit else None
     if not found:
-        return [Finding(check, WARN, "no budget watches this project", create)]
+        step = _create_budget(_below(limit_usd), known.project)
+        return [Finding("budget alert", WARN, "no budget watches this project", step)]
     gross = [one for one in found if not one.net_of_credits]
-    if not gross:
-        named = ", ".join(one.name for one in found)
-        fact = f"{named}: credits are taken off, so it sees $0 until the credit is used up and never fires in time"
-        return [Finding(check, WARN, fact, f"console: Billing > Budgets > {found[0].name} > Credits: untick all")]
-    fitting = [one for one in gross if limit is None or (one.usd is not None and one.usd < limit)]
-    if not fitting:
-        told = ", ".join(f"{one.name} ({'no fixed amount' if one.usd is None else f'${one.usd:.2f}'})" for one in gross)
-        fact = f"{told} is not below the credit of ${limit:.2f}, and alerts come hours late"
-        return [Finding(check, WARN, fact, f"console: Billing > Budgets > {gross[0].name}: set ${wanted} or less")]
-    best = fitting[0]
-    amount = "" if best.usd is None else f" at ${best.usd:.2f}"
-    return [Finding(check, PASS, f"{best.name}{amount}, before credits; it alerts hours late and stops nothing")]
+    in_time = gross if limit_usd is None else [one for one in gross if _is_below(one, limit_usd)]
+    if in_time:
+        fact = f"{in_time[0].name}{_amount(in_time[0])}, before credits; it alerts hours late and stops nothing"
+        return [Finding("budget alert", PASS, fact)]
+    return [_too_high(gross, limit_usd) if gross else _blind_to_credits(found)]
+
+
+def _too_high(gross: Sequence[BudgetAlert], limit_usd: Decimal | None) -> Finding:
+    named = ", ".join(f"{one.name}{_amount(one) or ' (no fixed amount)'}" for one in gross)
+    fact = f"{named} is not below the credit of ${limit_usd:.2f}, and alerts come hours late"
+    step = f"console: Billing > Budgets > {gross[0].name}: set ${_below(limit_usd)} or less"
+    return Finding("budget alert", WARN, fact, step)
+
+
+def _blind_to_credits(found: Sequence[BudgetAlert]) -> Finding:
+    named = ", ".join(one.name for one in found)
+    fact = f"{named}: credits are deducted, so it sees $0 until the credit is used up and never fires in time"
+    return Finding("budget alert", WARN, fact, f"console: Billing > Budgets > {found[0].name} > Credits: untick all")
+
+
+def _below(limit_usd: Decimal | None) -> str:
+    """The amount to set, below the credit."""
+    return f"{limit_usd * BUDGET_PART:.0f}" if limit_usd else "AMOUNT"
+
+
+def _is_below(budget: BudgetAlert, limit_usd: Decimal) -> bool:
+    return budget.usd is not None and budget.usd < limit_usd
+
+
+def _amount(budget: BudgetAlert) -> str:
+    return "" if budget.usd is None else f" at ${budget.usd:.2f}"
+
+
+def _create_budget(usd: str, project: str) -> str:
+    return (
+        f"`gcloud billing budgets create --billing-account=ACCOUNT --display-name=orchestrate "
+        f"--budget-amount={usd}USD --threshold-rule=percent=0.5 --threshold-rule=percent=0.9 "
+        f"--credit-types-treatment=exclude-all-credits --filter-projects=projects/{project}`"
+    )
 
 
 def buckets(found: Sequence[BucketFacts], known: Known) -> list[Finding]:
-    """Where the VMs are, private, and gone when deleted. A launch puts the settings of its bucket right."""
+    """In the VMs' regions, private, without soft delete. A launch corrects the settings of its bucket."""
     findings = []
     for one in found:
         wrong = []
         if one.region not in known.regions:
-            wrong.append(f"lies in {one.region}, where no VM is rented: reading it from elsewhere costs egress")
+            wrong.append(f"is in {one.region}, where no VM is rented: reading it from elsewhere costs egress")
         if one.soft_delete_s:
             wrong.append(f"keeps and bills deleted data for {one.soft_delete_s / 86400:g} days (soft delete)")
         if not one.is_private:
-            wrong.append("may be made public")
+            wrong.append("can be made public")
         if wrong:
             step = f"`gcloud storage buckets update gs://{one.name} --clear-soft-delete --public-access-prevention`"
             if one.region not in known.regions:
@@ -238,20 +209,20 @@ def buckets(found: Sequence[BucketFacts], known: Known) -> list[Finding]:
     return findings or [Finding("buckets", PASS, fact)]
 
 
-def silent_costs(found: Sequence[Idle], _known: Known) -> list[Finding]:
-    """What bills although nothing uses it. Ours `teardown --all` ends; what is not ours is only named."""
-    check, findings = "silent costs", []
+def idle_costs(found: Sequence[Idle], _known: Known) -> list[Finding]:
+    """What bills although nothing uses it. `teardown --all` deletes ours; what is not ours is only listed."""
+    check, findings = "idle costs", []
     ours = [one for one in found if one.is_ours]
     if ours:
-        step = "`orchestrate teardown --all` ends what is of ours, `orchestrate recover` what is of this machine"
-        findings.append(Finding(check, WARN, f"of ours and in no use: {_named(ours)}", step))
+        step = "`orchestrate teardown --all` deletes what is ours, `orchestrate recover` what is from this machine"
+        findings.append(Finding(check, WARN, f"ours and unused: {_named(ours)}", step))
     foreign = [one for one in found if not one.is_ours]
     if foreign:
         first = foreign[0]
         is_zone = region_of(first.place).count("-") == 1  # us-central1-a; disks may be of a region too
         where = "--global" if first.place == "global" else f"--{'zone' if is_zone else 'region'}={first.place}"
         step = f"if nobody needs it: `gcloud compute {_IN_GCLOUD[first.kind]} delete {first.name} {where}`"
-        fact = f"not ours, in no use, and never deleted by this tool: {_named(foreign)}"
+        fact = f"not ours, unused, and never deleted by this tool: {_named(foreign)}"
         findings.append(Finding(check, WARN, fact, step))
     nothing = "no unused address, no disk without a VM, no stopped instance, nothing left in a queue"
     return findings or [Finding(check, PASS, nothing)]
@@ -275,10 +246,10 @@ def clock(skew_s: float, _known: Known) -> list[Finding]:
     if abs(skew_s) < 1:
         return [Finding("clock", PASS, "agrees with the cloud's")]
     fact = f"this machine's clock is {abs(skew_s):.0f} s {'behind' if skew_s > 0 else 'ahead of'} the cloud's"
-    step = "set it by the network: `sudo timedatectl set-ntp true`"
+    step = "synchronize it: `sudo timedatectl set-ntp true`"
     if abs(skew_s) > SKEW_REFUSED_S:
         return [Finding("clock", FAIL, f"{fact}: sign-ins are refused", step)]
-    return [Finding("clock", WARN, f"{fact}: deadlines are corrected by that", step)]
+    return [Finding("clock", WARN, f"{fact}: deadlines are corrected for it", step)]
 
 
 def prices(_: None, known: Known) -> list[Finding]:
@@ -289,7 +260,7 @@ def prices(_: None, known: Known) -> list[Finding]:
     dates = [rate.as_of for rate in rates if rate.as_of is not None]
     if not dates:
         step = "`orchestrate accelerators` lists what can be rented where"
-        return [Finding("prices", FAIL, "nothing that was asked for has a price in any zone", step)]
+        return [Finding("prices", FAIL, "none of these accelerators has a price in any zone", step)]
     age = (known.today - min(dates)).days
     fact = f"from {min(dates)} to {max(dates)}: the oldest is {age} days old"
     if age > LIST_PRICE_DAYS:
@@ -314,8 +285,8 @@ CHECKS: tuple[Check[Any], ...] = (
     Check("credit", lambda *_: None, credit),
     Check("budget alert", lambda account, _: account.budgets(), budgets),
     Check("buckets", lambda account, _: account.buckets(), buckets),
-    Check("silent costs", lambda account, _: account.idle(), silent_costs),
+    Check("idle costs", lambda account, _: account.idle(), idle_costs),
     Check("clock", lambda account, _: account.clock_skew_s(), clock),
     Check("prices", lambda *_: None, prices),
 )
-"""What is asked, in the order in which it is shown."""
+"""Every check, in the order in which it is shown."""

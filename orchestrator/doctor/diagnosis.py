@@ -1,4 +1,4 @@
-"""Can this account do what launch asks of it? Questions to the `Account` port, all at once, and what answers mean."""
+"""Checks of the account: questions to the `Account` port, asked all at once, and the findings that answers mean."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.prices import PriceBook, region_of
 from orchestrator.errors import OrchestratorError, Unavailable, UnexpectedError
-from orchestrator.ledger.ledger import Credit
+from orchestrator.ledger.credit import Credit
 from orchestrator.ports import Account, Clock
 
 ANSWER_WITHIN_S = 25.0
@@ -20,7 +20,7 @@ ANSWER_WITHIN_S = 25.0
 
 
 class Verdict(StrEnum):
-    """PASS: fine. WARN: launch goes on, or nobody could say. FAIL: launch would be refused or fail."""
+    """PASS: fine. WARN: launch works, or nobody knows. FAIL: launch would be refused or fail."""
 
     PASS = "PASS"  # noqa: S105 - no password
     WARN = "WARN"
@@ -73,7 +73,7 @@ class Check(Generic[T]):
     failing: tuple[type[OrchestratorError], ...] = ()
 
     def of_error(self, error: OrchestratorError) -> Finding:
-        """What it means that nobody answered."""
+        """The finding where nobody answered."""
         if isinstance(error, self.failing):
             return Finding(self.name, Verdict.FAIL, error.sentence, error.hint)
         return Finding(self.name, Verdict.WARN, f"could not be asked: {error.sentence}", error.hint)

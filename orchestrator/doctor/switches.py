@@ -1,4 +1,4 @@
-"""May the kill switches delete? What the rights of two service accounts, of VMs and of jobs, mean for a launch."""
+"""Checks of the kill switches' rights: whether VMs' and jobs' service accounts may delete VMs."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ def worker(found: ServiceAccount, known: Known) -> list[Finding]:
         elif not may:
             fact = f"{found.email}, which VMs run as, has {held} on the project and so may not delete {title} VMs"
             findings.append(Finding(check, FAIL, fact, _grant(known, found.email, _ROLES[kind])))
-        elif kind == "tpu":
-            findings += _of_queued(check, found, known)
     return findings or [Finding(check, PASS, f"VMs may delete themselves: {found.email} has {', '.join(found.roles)}")]
 
 
@@ -41,14 +39,14 @@ def scheduler(found: SchedulerAccount | None, known: Known) -> list[Finding]:
         "--role=roles/iam.serviceAccountUser`"
     )
     asked: list[tuple[bool | None, str, str, str]] = [
-        (found.usable, f"{email} is there", f"{email}, as which jobs call, is not there or disabled", create),
+        (found.usable, f"{email} exists", f"{email}, as which jobs call, does not exist or is disabled", create),
         (
             found.account.may_delete.get("tpu"),
             f"{email} ({held}) may delete TPU VMs",
             f"{email}, as which jobs call, has {held} on the project and so may not delete TPU VMs",
             _grant(known, email, _ROLES["tpu"]),
         ),
-        (found.may_act_as, f"you may use {email}", f"you may not make jobs that call as {email}", use),
+        (found.may_act_as, f"you may use {email}", f"you may not create jobs that call as {email}", use),
     ]
     findings = [Finding(check, FAIL, fact, step) for may, _, fact, step in asked if may is False]
     unseen = [what for may, what, _, _ in asked if may is None]
@@ -61,20 +59,7 @@ def scheduler(found: SchedulerAccount | None, known: Known) -> list[Finding]:
             "carries no token"
         )
         findings.append(Finding(check, WARN, fact, f"{proof}; to be sure: {_grant(known, found.agent, _AGENT_ROLE)}"))
-    if found.account.may_delete.get("tpu"):
-        findings += _of_queued(check, found.account, known)
     return findings or [Finding(check, PASS, f"jobs may delete TPU VMs: they call as {email}, which has {held}")]
-
-
-def _of_queued(check: str, found: ServiceAccount, known: Known) -> list[Finding]:
-    """Of an account that may delete TPU nodes, by a custom role perhaps no more than these."""
-    if found.may_delete.get("queued") or not any(item.flex_start_zones for item in known.accelerators):
-        return []
-    fact = (
-        f"{found.email} ({', '.join(found.roles)}) may delete TPU nodes, but lacks `tpu.queuedResources.delete`, which "
-        "`launch --flex-start` needs too: there a TPU is refused once it has booted"
-    )
-    return [Finding(check, WARN, fact, "add it to its custom role, or launch without --flex-start")]
 
 
 def _grant(known: Known, email: str, role: str) -> str:

@@ -1,14 +1,15 @@
-"""What can be trained on? The accelerator types of the catalog, and machines that the user has already."""
+"""The accelerator types that can be rented, and the user's own machines."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
-from orchestrator.catalog import read_toml
 from orchestrator.domain.dataclass_json import from_values
+from orchestrator.domain.hardware import Chip, catalog_tables, chips, machine_family
 from orchestrator.domain.host_address import PREFIX, HostAddress, parse_host
 from orchestrator.errors import UsageError
 
@@ -34,6 +35,7 @@ class Accelerator:
     nothing is known before it is looked at, so that memory and peak are 0. `chips` is the number of TPU chips or GPUs,
     `replicas` how many ways a batch is split over them, `memory_gib` the memory of one chip or GPU, `peak_tflops` its
     dense bfloat16 (TPU) or float16 (GPU) peak in 1e12 FLOP/s. `flex_start_zones`: where it is rented as flex-start.
+    `hardware`: what else the catalog knows of the chip; None for a machine of the user's.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Accelerator:
     attach: str | None = None
     spot_only: bool = False
     flex_start_zones: tuple[str, ...] = ()
+    hardware: Chip | None = None
 
     @property
     def is_rented(self) -> bool:
@@ -67,13 +70,47 @@ class Accelerator:
         """Whose `VmProvider` serves it: the API's, or that of the one machine, by its name."""
         return self.api if self.is_rented else self.name
 
+    def __str__(self) -> str:
+        return self.name
+
+    @classmethod
+    def from_text(cls, text: str) -> Accelerator:
+        """The one of that name, as ledgers keep it. Raises ValueError for a name that the catalog lacks."""
+        try:
+            return accelerator(text)
+        except UsageError as cause:
+            raise ValueError(cause.sentence) from cause
+
 
 @cache
 def accelerators() -> dict[str, Accelerator]:
     """Every accelerator of the catalog by name, in catalog order."""
-    return {
-        name: from_values(Accelerator, {"name": name, **row}) for name, row in read_toml("accelerators.toml").items()
+    return {name: _read(name, row) for name, row in catalog_tables()["accelerators"].items()}
+
+
+def _read(name: str, row: dict[str, Any]) -> Accelerator:
+    """The accelerator of one table; what it shares with others comes from its chip, its machine family and its API."""
+    row = {"chips": 1, "workers": 1, **row}
+    chip, count = chips()[row.pop("chip")], row["chips"]
+    found = machine_family(row.get("machine_type", ""))
+    facts = {
+        "name": name,
+        "api": chip.api,
+        "title": _title(chip, count),
+        "replicas": count * chip.devices,
+        "memory_gib": chip.memory_gib,
+        "peak_tflops": chip.peak_tflops["bfloat16" if chip.api == "tpu" else "float16"],
+        "image": chip.image,
+        "flex_start_zones": list(chip.flex_start_zones),
+        "attach": chip.name if found and not found[0].gpu else None,
     }
+    return replace(from_values(Accelerator, {**facts, **catalog_tables()["kinds"][chip.api], **row}), hardware=chip)
+
+
+def _title(chip: Chip, count: int) -> str:
+    if chip.api == "tpu":
+        return f"{chip.title}, {count} chip{'' if count == 1 else 's'}"
+    return chip.title if count == 1 else f"{count} {chip.title}"
 
 
 def accelerator(name: str) -> Accelerator:
@@ -110,3 +147,14 @@ def _host(address: HostAddress) -> Accelerator:
         boot_disk_gib=0,
         strategy="one-device",
     )
+
+
+def named_accelerators(names: Iterable[str]) -> list[Accelerator]:
+    """The accelerators of `--accel`, in order. Raises UsageError for an unknown or repeated one."""
+    found: list[Accelerator] = []
+    for name in names:
+        item = accelerator(name.strip())
+        if item in found:
+            raise UsageError(f"--accel: {item.name} is given twice", "use --repeats to run it more than once")
+        found.append(item)
+    return found

@@ -1,4 +1,4 @@
-"""What is known about a Google Cloud account? The facts that `doctor` judges, as the `Account` port tells them."""
+"""Facts about a Google Cloud account, which the `Account` port reports and `doctor` judges."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
-Deleted = Literal["tpu", "queued", "gpu"]
-"""What a kill switch deletes: a TPU node, one with its queued resource, an instance."""
+Deleted = Literal["tpu", "gpu"]
+"""What a kill switch deletes: a TPU node, with its queued resource if it has one, or an instance."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class BudgetAlert:
 class ServiceAccount:
     """A service account, its roles on the project, and what it may delete by them.
 
-    `may_delete` says for `tpu`, `gpu` and TPUs that were `queued` for: True, False, or None when what decides is not
+    `may_delete` says for `tpu` and `gpu`: True, False, or None when what decides is not
     seen: a custom role that may not be read, or roles of a folder or an organization above the project.
     """
 

@@ -1,4 +1,4 @@
-"""What does an attempt cost, item by item? The VM by the second; storage, operations, egress, scheduler jobs besides.
+"""The cost of an attempt, item by item: the VM by the second; storage, operations, egress, scheduler jobs besides.
 
 Pure arithmetic in `Decimal`; every line carries the price it was made with, and so its source, date and kind.
 """
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 
-from orchestrator.domain.host_address import is_host
 from orchestrator.domain.money import HOURS_PER_MONTH, MINIMUM_VM_S, SECONDS_PER_HOUR, ZERO
 from orchestrator.domain.prices import Price, PriceBook, PriceKind, RatePart
 
@@ -58,12 +57,7 @@ class CostLine:
 
 
 def side_rates(prices: PriceBook, zone: str) -> SideRates:
-    """The prices in the region of `zone`, where the bucket is too; zero on a host, which uses no bucket.
-
-    Raises UnknownPrice, StalePrice or WrongPrice.
-    """
-    if is_host(zone):
-        return _NOTHING
+    """The prices in the region of `zone`, where the bucket is too. Raises UnknownPrice, StalePrice or WrongPrice."""
     return SideRates(
         storage=prices.price("storage", "standard", zone),
         class_a=prices.price("operations", "class-a", zone),
@@ -74,7 +68,8 @@ def side_rates(prices: PriceBook, zone: str) -> SideRates:
 
 
 _FREE = Price(ZERO, "unit", "not rented", date.min, PriceKind.OWNED)  # no line is ever made of it, so it has no date
-_NOTHING = SideRates(storage=_FREE, class_a=_FREE, class_b=_FREE, egress=_FREE, job=_FREE)
+NO_SIDE_RATES = SideRates(storage=_FREE, class_a=_FREE, class_b=_FREE, egress=_FREE, job=_FREE)
+"""On your own machine, which uses no bucket."""
 
 
 def vm_lines(parts: Iterable[RatePart], lived_s: float) -> list[CostLine]:

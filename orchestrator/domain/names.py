@@ -1,4 +1,4 @@
-"""What is it called? Ids, resource names and labels; nobody else builds or takes apart a name."""
+"""Ids, resource names and labels; nothing else builds or takes apart a name."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ import hashlib
 import re
 import uuid
 from datetime import datetime
-
-from orchestrator.domain.host_address import is_host
-from orchestrator.domain.prices import region_of
 
 MANAGED = "oc-managed"
 _LABEL = re.compile(r"^[a-z0-9_-]{0,63}$")
@@ -67,16 +64,6 @@ def bucket_name(project: str, region: str) -> str:
     """
     name = f"{project}-orchestrate-{region}"
     return name if len(name) <= 63 else f"{name[:54]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
-
-
-def bucket_of(project: str, place: str) -> str:
-    """Which bucket an attempt's data set and results are in: its region's, or on a host the host's own store."""
-    return place if is_host(place) else bucket_name(project, region_of(place))
-
-
-def work_dir(place: str, vm: str) -> str:
-    """The folder of an attempt's files, relative to the login's home: a VM has one attempt, a host many."""
-    return f".orchestrate/{vm}" if is_host(place) else ".orchestrate"
 
 
 def data_prefix(fingerprint: str) -> str:

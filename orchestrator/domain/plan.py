@@ -1,23 +1,30 @@
-"""What would a launch do, where, until when, and what could it cost at worst? Pure: nothing is asked or created."""
+"""What an attempt may use and cost at worst, and the attempt itself. Pure: nothing is asked or created."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
-from itertools import product
 
 from orchestrator.domain import names
-from orchestrator.domain.accelerators import Accelerator, Provisioning, accelerator, accelerators
-from orchestrator.domain.cost import CostLine, Usage, side_lines, side_rates, total_usd, vm_lines
-from orchestrator.domain.host_address import PREFIX
-from orchestrator.domain.money import ZERO, cents_up
+from orchestrator.domain.accelerators import Accelerator, Provisioning
+from orchestrator.domain.cost import (
+    NO_SIDE_RATES,
+    CostLine,
+    SideRates,
+    Usage,
+    side_lines,
+    side_rates,
+    total_usd,
+    vm_lines,
+)
+from orchestrator.domain.money import ZERO, Rate, cents_up
+from orchestrator.domain.places import Place
 from orchestrator.domain.prices import PriceBook
-from orchestrator.domain.runs import FIRST_LOOK, Attempt, AttemptState, Run, RunSpec, RunState, Stage
 from orchestrator.domain.runs import KILL_SLACK_S as KILL_SLACK_S
-from orchestrator.errors import UsageError
+from orchestrator.domain.runs import Attempt, AttemptState, Run, RunSpec
 
 SWITCHES_NEEDED = 2
 """So many independent kill switches are confirmed, or nothing is rented: any one of them may fail."""
@@ -29,176 +36,12 @@ LOG_BYTES = 16 * 2**20
 """So much of the trainer's log is followed over SSH at most: it leaves Google's network as the results do."""
 BUCKET_LIFETIME_DAYS = 30
 """The bucket's lifecycle rule deletes objects after this time, which bounds what storage can cost."""
-MAX_HOURS_LIMIT = Decimal(168)
-"""A week: longer than any accelerator VM may run under a maximum run time without special capacity."""
 JOB_DAYS = 31
 """Scheduler jobs are reserved for a month: one is left behind when nobody comes back to settle."""
 PARALLEL_RUNS = 4
 """So many runs of a launch are driven at the same time."""
 QUEUE_SHARE = 0.5
 """So much of --max-hours may pass in the queue for flex-start; the rest is left to train."""
-QUEUE_HOURS_MIN = Decimal("0.1")
-"""As flex-start less is refused: the share counts from before kill switches are armed, which may take 90 s."""
-ZONE_CANDIDATES = 4
-"""How many zones are tried before a launch gives up for want of capacity."""
-
-
-@dataclass(frozen=True)
-class DataChoice:
-    """The prepared data set that the runs will train on; `objects` it has in the bucket."""
-
-    fingerprint: str
-    size_bytes: int
-    directory: str
-    train_samples: int
-    objects: int
-
-
-@dataclass(frozen=True)
-class LaunchRequest:
-    """What the user asked for, checked: one run for each combination of the sequences."""
-
-    accelerators: Sequence[Accelerator]
-    workload: str
-    epochs: int
-    batch_sizes: Sequence[int]
-    data_sizes: Sequence[int | None]
-    repeats: int
-    seed: int
-    max_hours: Decimal
-    max_attempts: int
-    checkpoint_every: str | None
-    provisioning: Provisioning
-    zones: Sequence[str]
-    data: DataChoice
-    learning_rate: float | None
-    cache: str
-    early_stop: bool = True
-    run_by_run: bool = False
-
-
-def check_accelerators(chosen: Iterable[str], terms: Provisioning) -> list[Accelerator]:
-    """The accelerators of `--accel`, in order.
-
-    Raises UsageError for an unknown or repeated one, and for one that is not rented on these terms.
-    """
-    found: list[Accelerator] = []
-    for name in chosen:
-        item = accelerator(name.strip())
-        _check_flex_start(item, terms)
-        if item.spot_only and terms is not Provisioning.SPOT:
-            raise UsageError(
-                f"--accel: {item.name} ({item.machine_type}) is not rented on demand", "add --spot to this launch"
-            )
-        if item in found:
-            raise UsageError(f"--accel: {item.name} is named twice", "use --repeats to run it more than once")
-        found.append(item)
-    return found
-
-
-def _check_flex_start(item: Accelerator, terms: Provisioning) -> None:
-    """Raises UsageError when that is asked for and the accelerator is rented, but nowhere as flex-start."""
-    if terms is Provisioning.FLEX_START and item.is_rented and not item.flex_start_zones:
-        offered = ", ".join(other.name for other in accelerators().values() if other.flex_start_zones)
-        raise UsageError(f"--flex-start: {item.name} is not rented as flex-start", f"these are: {offered}")
-
-
-def check_max_hours(max_hours: Decimal, flag: str = "--max-hours") -> Decimal:
-    """Raises UsageError unless 0.01 <= max_hours <= 168: a kill switch needs half a minute at least to be armed."""
-    if not Decimal("0.01") <= max_hours <= MAX_HOURS_LIMIT:
-        raise UsageError(
-            f"{flag}: {max_hours} is not between 0.01 and {MAX_HOURS_LIMIT}",
-            "a kill switch needs half a minute at least, and no VM is rented for more than a week",
-        )
-    return max_hours
-
-
-def flex_start_note(max_hours: Decimal, *, simulated: bool) -> str:
-    """What whoever launches as flex-start should know. Raises UsageError when no time would be left to wait in."""
-    if max_hours < QUEUE_HOURS_MIN and not simulated:  # nobody waits for minutes on the local cloud
-        raise UsageError(
-            f"--max-hours: {max_hours} is too little for --flex-start: {QUEUE_SHARE:.0%} of it is for the queue, and "
-            "arming the kill switches takes up to 90 s of that",
-            f"give {QUEUE_HOURS_MIN} at least, better hours",
-        )
-    return f"flex-start: up to {QUEUE_SHARE:.0%} of the {max_hours} h may pass in the queue, where nothing bills"
-
-
-def zone_candidates(
-    item: Accelerator, wanted: Sequence[str], prices: PriceBook, terms: Provisioning
-) -> tuple[str, ...]:
-    """Where to try, in order; a machine of the user's is where it is, whatever zones are wanted.
-
-    Raises UsageError when none of the wanted zones offers the accelerator on these terms, and UnknownPrice, StalePrice
-    or WrongPrice when one does but at no price that can be used.
-    """
-    if not item.is_rented:
-        return (item.name.removeprefix(PREFIX),)
-    _check_flex_start(item, terms)
-    offered = prices.zones(item, terms)
-    chosen = tuple(zone for zone in wanted if zone in offered) if wanted else tuple(offered[:ZONE_CANDIDATES])
-    if chosen:
-        return chosen
-    for zone in prices.offered(item, terms):
-        if zone in wanted or not wanted:
-            prices.rate(item, zone, Provisioning.ON_DEMAND)
-            prices.rate(item, zone, terms)  # one of the two says why
-    more = f" and {len(offered) - 8} more (`orchestrate accelerators`)" if len(offered) > 8 else ""
-    raise UsageError(
-        f"--zone (or zones in orchestrate.toml): {item.name}{terms.suffix} is not offered in {', '.join(wanted)}",
-        f"it is in {', '.join(offered[:8])}{more}" if offered else "no zone has a known price for it",
-    )
-
-
-def make_runs(
-    request: LaunchRequest, experiment: str, now: datetime, prices: PriceBook, new_id: Callable[[str], str]
-) -> list[Run]:
-    """One run for each accelerator x batch size x data size x repeat: one repeat of everything, then the next.
-
-    With `early_stop`, and something to pair, the verdict may be asked for after each repeat from the second on. With
-    `run_by_run` no attempt is the current one yet: money is held when the run's turn comes.
-    """
-    runs = []
-    may_stop = request.early_stop and len(request.accelerators) > 1 and request.repeats > FIRST_LOOK
-    combinations = product(range(1, request.repeats + 1), request.data_sizes, request.batch_sizes, request.accelerators)
-    for repeat, samples, batch_size, item in combinations:
-        spec = RunSpec(
-            accelerator=item.name,
-            workload=request.workload,
-            epochs=request.epochs,
-            batch_size=batch_size,
-            seed=request.seed + repeat - 1,
-            train_samples=samples,
-            repeat=repeat,
-            provisioning=request.provisioning if item.is_rented else Provisioning.ON_DEMAND,
-            max_hours=request.max_hours,
-            max_attempts=request.max_attempts,
-            checkpoint_every=request.checkpoint_every,
-            zones=zone_candidates(item, request.zones, prices, request.provisioning),
-            dataset=request.data.fingerprint,
-            dataset_bytes=request.data.size_bytes,
-            dataset_objects=request.data.objects,
-            dataset_dir=request.data.directory,
-            learning_rate=request.learning_rate,
-            cache=request.cache,
-        )
-        runs.append(
-            Run(
-                id=new_id("r"),
-                experiment=experiment,
-                spec=spec,
-                state=RunState.PLANNED,
-                stage=Stage.PROVISION,
-                attempt=0 if request.run_by_run else 1,
-                looks=request.repeats - FIRST_LOOK + 1 if may_stop else 1,
-                error_code=None,
-                error=None,
-                exit_code=0,
-                record=None,
-                created_at=now,
-            )
-        )
-    return runs
 
 
 def kept_bytes(spec: RunSpec) -> int:
@@ -237,23 +80,44 @@ def scheduler_jobs(item: Accelerator) -> int:
     return 1 if item.api == "tpu" else 0
 
 
-def worst_case(spec: RunSpec, item: Accelerator, zone: str, prices: PriceBook) -> list[CostLine]:
-    """Everything that one attempt can cost: on demand until the latest kill, and all that it may use besides.
+@dataclass(frozen=True)
+class Quote:
+    """What one attempt of a run costs in a zone: its rates at present, and its worst case item by item."""
 
-    On any terms the price on demand counts: spot prices move, up to that price. What is not rented costs nothing.
+    spec: RunSpec
+    zone: Place
+    rate: Rate
+    reserve_rate: Rate
+    side_rates: SideRates
+    lines: Sequence[CostLine]
+
+    @property
+    def worst_usd(self) -> Decimal:
+        """What it reserves, in whole cents."""
+        return cents_up(total_usd(self.lines))
+
+
+def quote_for(spec: RunSpec, zone: Place, prices: PriceBook) -> Quote:
+    """The prices of one attempt. The worst case is on demand until the latest kill, and all that it may use besides.
+
+    On any terms the price on demand counts there: spot prices move, up to that price. What is not rented costs nothing.
     Raises UnknownPrice, StalePrice, WrongPrice.
     """
-    if not item.is_rented:
-        return []
-    longest_s = float(spec.max_hours) * 3600 + KILL_SLACK_S
-    used = usage(spec, longest_s, RESULTS_BYTES + LOG_BYTES, JOB_DAYS * scheduler_jobs(item))
-    vm = vm_lines(prices.parts(item, zone, Provisioning.ON_DEMAND), longest_s)
-    return vm + side_lines(side_rates(prices, zone), used)
-
-
-def latest_end(spec: RunSpec, now: datetime) -> datetime:
-    """When the VM of an attempt that starts now is gone at the latest."""
-    return now + timedelta(hours=float(spec.max_hours), seconds=KILL_SLACK_S)
+    item = spec.accelerator
+    sides = side_rates(prices, zone) if item.is_rented else NO_SIDE_RATES
+    lines: list[CostLine] = []
+    if item.is_rented:
+        longest_s = float(spec.max_hours) * 3600 + KILL_SLACK_S
+        used = usage(spec, longest_s, RESULTS_BYTES + LOG_BYTES, JOB_DAYS * scheduler_jobs(item))
+        lines = vm_lines(prices.parts(item, zone, Provisioning.ON_DEMAND), longest_s) + side_lines(sides, used)
+    return Quote(
+        spec=spec,
+        zone=zone,
+        rate=prices.rate(item, zone, spec.provisioning),
+        reserve_rate=prices.rate(item, zone, Provisioning.ON_DEMAND),
+        side_rates=sides,
+        lines=lines,
+    )
 
 
 def queued_until(run: Run, attempt: Attempt) -> datetime | None:
@@ -264,33 +128,24 @@ def queued_until(run: Run, attempt: Attempt) -> datetime | None:
     return attempt.deadline - timedelta(hours=hours * (1 - QUEUE_SHARE))
 
 
-def make_attempt(
-    run: Run,
-    number: int,
-    zone: str,
-    now: datetime,
-    prices: PriceBook,
-    ledger_id: str,
-    max_hours: Decimal | None = None,
-) -> Attempt:
-    """An attempt with its worst case; `max_hours` None: the run's. Raises UnknownPrice, StalePrice or WrongPrice."""
-    item = accelerator(run.spec.accelerator)
-    spec = replace(run.spec, max_hours=max_hours or run.spec.max_hours)
-    name = names.vm_name(run.experiment, run.id, number, zone)
+def make_attempt(run: Run, number: int, quote: Quote, now: datetime, ledger_id: str) -> Attempt:
+    """An attempt at that quote, nothing of it reserved yet."""
+    name = names.vm_name(run.experiment, run.id, number, quote.zone)
+    hours = quote.spec.max_hours
     return Attempt(
         run=run.id,
         number=number,
         state=AttemptState.RESERVED,
-        api=item.service,
-        zone=zone,
+        api=run.spec.accelerator.service,
+        zone=quote.zone,
         vm=name,
         nonce=names.nonce(ledger_id, name),
-        rate=prices.rate(item, zone, run.spec.provisioning),
-        reserve_rate=prices.rate(item, zone, Provisioning.ON_DEMAND),
-        side_rates=side_rates(prices, zone),
-        reserved_usd=cents_up(total_usd(worst_case(spec, item, zone, prices))),
-        deadline=now + timedelta(hours=float(spec.max_hours)),
-        max_hours=max_hours,
+        rate=quote.rate,
+        reserve_rate=quote.reserve_rate,
+        side_rates=quote.side_rates,
+        reserved_usd=quote.worst_usd,
+        deadline=now + timedelta(hours=float(hours)),
+        max_hours=hours,
         operation=None,
         billed_from=None,
         seen_at=None,
@@ -315,7 +170,7 @@ def job_days(run: Run, attempt: Attempt, now: datetime) -> int:
     """For how many calendar days its scheduler jobs are billed, which are disarmed now: in UTC or Pacific time."""
     if attempt.armed_from is None:
         return 0
-    return _days_touched(attempt.armed_from, now) * scheduler_jobs(accelerator(run.spec.accelerator))
+    return _days_touched(attempt.armed_from, now) * scheduler_jobs(run.spec.accelerator)
 
 
 def _days_touched(began: datetime, ended: datetime) -> int:

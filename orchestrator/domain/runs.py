@@ -1,21 +1,23 @@
-"""What is a run, and in which states can it be?"""
+"""Runs and attempts as the ledger knows them, and their states."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, fields, replace
+from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
+from typing import Any
 
-from orchestrator.domain.accelerators import Provisioning
+from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.cost import SideRates
 from orchestrator.domain.money import Rate
+from orchestrator.domain.places import Place
 from orchestrator.errors import DeadlineReached
 
 FIRST_LOOK = 2
-"""After so many repeats the verdict is looked at for the first time: one run each has no interval."""
+"""The number of repeats after which the verdict is first checked: one run each has no interval."""
 KILL_SLACK_S = 600
-"""A VM is gone this long after its deadline at the latest, also when only its weakest kill switch works."""
+"""The longest time after its deadline at which a VM is deleted, also if only its weakest kill switch works."""
 
 
 class Stage(StrEnum):
@@ -35,76 +37,99 @@ class Stage(StrEnum):
 
 
 class RunState(StrEnum):
-    """How a run stands, as `status` and `--json` say it."""
+    """The state of a run, as `status` and `--json` show it."""
 
     PLANNED = "planned"
     ACTIVE = "active"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     STOPPED = "stopped"  # by the user
-    NOT_NEEDED = "not needed"  # never rented: the verdict stood without it
+    NOT_NEEDED = "not needed"  # never rented: every pairing had its verdict without it
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunSpec:
-    """One training of one workload on one accelerator type with one set of parameters.
+class RunOptions:
+    """What a user may choose for all runs of a launch alike.
 
-    `batch_size` is the global batch. `max_hours` bounds each attempt from its create to its deadline.
-    `checkpoint_every` is the trainer's flag: 1epochs, 200steps; None for none. `learning_rate`: None = the workload's.
-    `cache`: where the trainer keeps decoded samples, "none" streams them from the bucket. `dataset_objects` is how many
-    objects the data set has in the bucket, manifest included.
+    `max_hours` bounds each attempt from its create to its deadline. `checkpoint_every` is the trainer's flag: 1epochs,
+    200steps; None for none. `learning_rate`: None = the workload's. `cache`: where the trainer keeps decoded samples,
+    "none" streams them from the bucket.
     """
 
-    accelerator: str
     workload: str
-    epochs: int
-    batch_size: int
     seed: int = 0
-    train_samples: int | None = None
-    repeat: int = 1
     provisioning: Provisioning = Provisioning.ON_DEMAND
-    max_hours: Decimal
+    max_hours: Decimal = Decimal(1)
     max_attempts: int = 2
     checkpoint_every: str | None = None
-    zones: tuple[str, ...]
+    learning_rate: float | None = None
+    cache: str = "auto"
+
+    @property
+    def run_options(self) -> dict[str, Any]:
+        """These fields alone, to make a spec of."""
+        return {field.name: getattr(self, field.name) for field in fields(RunOptions)}
+
+    def latest_end(self, start: datetime) -> datetime:
+        """The latest time by which the VM of an attempt that starts then is deleted."""
+        return start + timedelta(hours=float(self.max_hours), seconds=KILL_SLACK_S)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSpec(RunOptions):
+    """One training of one workload on one accelerator type with one set of parameters.
+
+    `batch_size` is the global batch; `zones` are tried in order. `dataset_objects` is how many objects the data set has
+    in the bucket, manifest included.
+    """
+
+    accelerator: Accelerator
+    epochs: int
+    batch_size: int
+    train_samples: int | None = None
+    repeat: int = 1
+    zones: tuple[Place, ...]
     dataset: str
     dataset_bytes: int
     dataset_objects: int = 64
     dataset_dir: str
-    learning_rate: float | None = None
-    cache: str = "auto"
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "train_samples", "max_hours", "max_attempts", "learning_rate"):
             value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ValueError(f"{name} = {value} is not more than zero")
+            if value is not None and not value > 0:  # nan is not
+                raise ValueError(f"{name}: {value} is not more than zero")
+
+    @property
+    def alike(self) -> RunSpec:
+        """The same without what tells repeats apart."""
+        return replace(self, repeat=1, seed=0)
 
     @property
     def rented_as(self) -> str:
         """`v5litepod-4 flex-start`: the accelerator, and on which terms unless on demand."""
-        return self.accelerator + self.provisioning.suffix
+        return self.accelerator.name + self.provisioning.suffix
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
     """A run as the ledger knows it. `stage` is the next thing to do; `error` is set when it failed.
 
-    `attempt` is the number of the current one; 0: no money is held for it yet, so nothing can be rented.
+    `attempt` is the number of the current one; 0: no budget is reserved for it yet, so nothing can be rented.
     `looks` is how often its experiment's verdict may be asked for, with a chance to stop, its end included.
-    `preemptions` counts the VMs that were taken back; `stop_requested` is the wish of `teardown` in another process.
+    `preemptions` counts the VMs that were preempted; `stop_requested` is set by `teardown` in another process.
     """
 
     id: str
     experiment: str
     spec: RunSpec
-    state: RunState
-    stage: Stage
+    state: RunState = RunState.PLANNED
+    stage: Stage = Stage.PROVISION
     attempt: int
-    error_code: str | None
-    error: str | None
-    exit_code: int
-    record: str | None
+    error_code: str | None = None
+    error: str | None = None
+    exit_code: int = 0
+    record: str | None = None
     created_at: datetime
     preemptions: int = 0
     stop_requested: bool = False
@@ -117,7 +142,7 @@ class Run:
 
     @property
     def lacks_time(self) -> bool:
-        """Whether its deadline ended it, or is about to, and nothing else: more time takes it further."""
+        """Whether its deadline ended it, or is about to, and nothing else: with more time it would resume."""
         return self.error_code == DeadlineReached.__name__ and not self.stop_requested
 
 
@@ -136,14 +161,14 @@ class PastRun:
 
 
 class AttemptState(StrEnum):
-    """Where a VM stands between intended and proven gone. Only SETTLED costs nothing more."""
+    """The state of a VM between intended and proven deleted. Only SETTLED costs nothing more."""
 
-    RESERVED = "reserved"  # money held, nothing asked for
+    RESERVED = "reserved"  # budget reserved, nothing asked for
     INTENDED = "intended"  # the create call may have been made
     CREATED = "created"  # seen in the cloud
     DELETING = "deleting"  # tombstone: a delete was or will be asked for
     REFUSED = "refused"  # the cloud said no for sure: there is no VM
-    SETTLED = "settled"  # proven gone, or never created
+    SETTLED = "settled"  # proven deleted, or never created
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,16 +178,16 @@ class Attempt:
     `billed_from` is the latest moment at which billing can not have begun yet (None: nothing was asked for), so a cost
     is never too small; `seen_at` is when the VM was first seen in the cloud (None: it may never have existed);
     `armed_from` is from when on its kill switches may stand; `proven_at` is when all of them were read back.
-    `max_hours` bounds its life, None: by what its run says. `fetched_bytes` were downloaded or about to be. When it is
-    settled, `settled_usd` is what the VM cost
-    and `storage_usd` everything besides: storage, operations, egress and scheduler jobs.
+    `max_hours` bounds its life (None in old ledgers: as its run says). `fetched_bytes` were downloaded or about to be.
+    When it is settled, `settled_usd` is what the VM cost and `storage_usd` everything besides: storage, operations,
+    egress and scheduler jobs.
     """
 
     run: str
     number: int
     state: AttemptState
     api: str
-    zone: str
+    zone: Place
     vm: str
     nonce: str
     rate: Rate

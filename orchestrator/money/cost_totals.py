@@ -1,4 +1,4 @@
-"""What has each run and each experiment cost? Summed by SQLite: a ledger of many thousand runs is read at once."""
+"""Cost of each run and experiment, summed by SQLite: a ledger of many thousand runs is read at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from decimal import Decimal
 
 from orchestrator.domain.money import UPPER_BOUND, ZERO
 from orchestrator.domain.runs import PastRun
-from orchestrator.ledger.ledger import NANO, Ledger
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.schema import NANO
 from orchestrator.money.guard import cost_so_far
 
 

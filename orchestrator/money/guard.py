@@ -1,4 +1,4 @@
-"""May this be spent, and must this run stop? Admission before anything is created, and the watch while a run lasts."""
+"""The budget guard: admission before anything is created, and the checks that stop a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.runs import KILL_SLACK_S, Attempt, AttemptState
 from orchestrator.errors import CreatesFrozen, UsageError
-from orchestrator.ledger.ledger import Credit, Ledger
+from orchestrator.ledger.credit import Credit
+from orchestrator.ledger.ledger import Ledger
 
 FREE_TRIAL_USD = Decimal(300)
 FREE_TRIAL_DAYS = 90
@@ -31,6 +32,7 @@ class MoneyView:
     the day on which it was stated.
     """
 
+    simulated: bool
     credit_usd: Decimal
     starts: date
     expires: date | None
@@ -44,7 +46,7 @@ class MoneyView:
     ends_at: datetime | None
 
 
-def credit_or_refuse(ledger: Ledger, *, simulated: bool, now: datetime, until: datetime | None = None) -> Credit:
+def credit_or_refuse(ledger: Ledger, *, now: datetime, until: datetime | None = None) -> Credit:
     """The stated credit, when something may be rented at its expense until `until`.
 
     Raises UsageError for a real project without a stated credit, with one that has expired, or with one that expires
@@ -52,7 +54,7 @@ def credit_or_refuse(ledger: Ledger, *, simulated: bool, now: datetime, until: d
     """
     if (freeze := ledger.frozen()) is not None:
         raise CreatesFrozen(freeze.reason)
-    credit = stated_credit(ledger, simulated=simulated, now=now)
+    credit = stated_credit(ledger, now=now)
     if credit.expires and now.date() > credit.expires:
         raise UsageError(
             f"the credit expired on {credit.expires}", "state another with `orchestrate budget set --credit ..`"
@@ -65,21 +67,19 @@ def credit_or_refuse(ledger: Ledger, *, simulated: bool, now: datetime, until: d
     return credit
 
 
-def credit_for(
-    items: Iterable[Accelerator], ledger: Ledger, *, simulated: bool, now: datetime, until: datetime | None = None
-) -> Credit:
-    """As `credit_or_refuse` when any of these is rented; for machines of the user's own no credit is needed."""
+def credit_for(items: Iterable[Accelerator], ledger: Ledger, *, now: datetime, until: datetime | None = None) -> Credit:
+    """As `credit_or_refuse` when any of these is rented; your own machines need no credit."""
     if any(item.is_rented for item in items):
-        return credit_or_refuse(ledger, simulated=simulated, now=now, until=until)
-    return ledger.credit() or Credit(amount_usd=FREE_TRIAL_USD if simulated else ZERO, stated_at=now)
+        return credit_or_refuse(ledger, now=now, until=until)
+    return ledger.credit() or Credit(amount_usd=FREE_TRIAL_USD if ledger.simulated else ZERO, stated_at=now)
 
 
-def stated_credit(ledger: Ledger, *, simulated: bool, now: datetime) -> Credit:
+def stated_credit(ledger: Ledger, *, now: datetime) -> Credit:
     """The stated credit, whatever is left of it. On the local cloud, where dollars are simulated, a free trial's until
     one is stated. Raises UsageError for a real project without a stated credit.
     """
     credit = ledger.credit()
-    if credit is None and simulated:
+    if credit is None and ledger.simulated:
         return Credit(amount_usd=FREE_TRIAL_USD, stated_at=now)
     if credit is None:
         raise UsageError(
@@ -117,6 +117,7 @@ def money_view(ledger: Ledger, credit: Credit, now: datetime) -> MoneyView:
     accruing = sum((cost_so_far(attempt, now) for attempt in live), ZERO)
     free = credit.amount_usd - spent - reserved
     return MoneyView(
+        simulated=ledger.simulated,
         credit_usd=credit.amount_usd,
         starts=credit.starts or credit.stated_at.date(),
         expires=credit.expires,

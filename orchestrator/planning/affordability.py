@@ -1,71 +1,50 @@
-"""What would fit into the money that is free? Fewer hours, fewer runs, a smaller accelerator: whatever truly does."""
+"""What would fit into the free budget: fewer hours, fewer runs, or a smaller accelerator."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from itertools import accumulate
 
-from orchestrator.domain.accelerators import Accelerator, Provisioning, accelerator, accelerators
-from orchestrator.domain.cost import total_usd
-from orchestrator.domain.money import ZERO, cents_up, usd
-from orchestrator.domain.plan import worst_case
+from orchestrator.domain.accelerators import Provisioning, accelerators
+from orchestrator.domain.money import ZERO, usd
+from orchestrator.domain.places import Zone
+from orchestrator.domain.plan import Quote, quote_for
 from orchestrator.domain.prices import PriceBook
-from orchestrator.domain.runs import Run, RunSpec
+from orchestrator.domain.runs import RunSpec
 from orchestrator.errors import RefusedByBudget
 
 LEAST_HOURS = Decimal("0.01")
 _STEP = Decimal("0.01")
 
 
-def reserved_usd(spec: RunSpec, item: Accelerator, zone: str, prices: PriceBook) -> Decimal:
-    """What one attempt reserves, in whole cents."""
-    return cents_up(total_usd(worst_case(spec, item, zone, prices)))
-
-
-def what_would_fit(runs: Sequence[Run], free_usd: Decimal, limit: str, prices: PriceBook) -> str:
-    """The ways to make a launch of these runs fit into what is free of `limit`, each as a flag with its figure."""
-    spec = runs[0].spec
-    ways = []
-    hours = hours_that_fit(runs, free_usd, prices)
-    if hours is not None:
-        ways.append(f"--max-hours {hours} would fit")
-    few = _runs_that_fit(runs, free_usd, prices)
-    if 0 < few < len(runs):
-        ways.append(f"{few} of the {len(runs)} runs would fit")
-    if len(runs) == _fitting_alone(runs, free_usd, prices) > 1:
-        ways.append("--run-by-run would begin: it holds money for each run when its turn comes, while there is some")
-    one_each = _one_on_each(spec, prices)
-    smaller = [(needed, one) for needed, one in one_each if needed <= free_usd][:3]
-    if smaller:
-        named = ", ".join(f"{one.accelerator} ({usd(needed)})" for needed, one in smaller)
-        ways.append(f"one run for {spec.max_hours} h on {named} would fit")
-    elif one_each:
-        cheapest = replace(runs[0], spec=one_each[-1][1])
-        hours = hours_that_fit([cheapest], free_usd, prices)
-        if hours is not None:
-            ways.append(f"one run for {hours} h on {cheapest.spec.accelerator} would fit")
-    if not ways:
-        ways.append(f"nothing in the catalog fits into that: {_more(limit)}")
-    if spec.provisioning is Provisioning.ON_DEMAND:
+def what_would_fit(quotes: Sequence[Quote], free_usd: Decimal, limit: str, prices: PriceBook) -> str:
+    """The ways to make a launch of these runs fit into what is free of `limit`, each as an option with its figure."""
+    more = "raise --max-usd" if limit == "--max-usd" else "`orchestrate budget` shows what is spent and reserved"
+    ways = [
+        *_smaller_launches(quotes, free_usd, prices),
+        *_other_accelerators(quotes[0].spec, free_usd, prices),
+    ] or [f"nothing in the catalog fits into that: {more}"]
+    if quotes[0].spec.provisioning is Provisioning.ON_DEMAND:
         ways.append("--spot alone would not help: it reserves the on-demand price, which spot prices may reach")
     return "; ".join(ways)
 
 
-def hours_that_fit(runs: Sequence[Run], free_usd: Decimal, prices: PriceBook) -> Decimal | None:
+def hours_that_fit(quotes: Sequence[Quote], free_usd: Decimal, prices: PriceBook) -> Decimal | None:
     """The longest --max-hours, in hundredths; None when not even the shortest fits."""
-    kinds = Counter((run.spec, run.spec.zones[0]) for run in runs)
+    kinds = Counter((quote.spec.alike, quote.zone) for quote in quotes)
 
     def fits(hundredths: int) -> bool:
         hours = hundredths * _STEP
         needed = (
-            count * reserved_usd(replace(spec, max_hours=hours), accelerator(spec.accelerator), zone, prices)
+            count * quote_for(replace(spec, max_hours=hours), zone, prices).worst_usd
             for (spec, zone), count in kinds.items()
         )
         return sum(needed, ZERO) <= free_usd
 
-    low, high = int(LEAST_HOURS / _STEP), int(runs[0].spec.max_hours / _STEP)
+    low, high = int(LEAST_HOURS / _STEP), int(quotes[0].spec.max_hours / _STEP)
     if not fits(low):
         return None
     while high - low > 1:
@@ -74,41 +53,39 @@ def hours_that_fit(runs: Sequence[Run], free_usd: Decimal, prices: PriceBook) ->
     return low * _STEP
 
 
-def _runs_that_fit(runs: Sequence[Run], free_usd: Decimal, prices: PriceBook) -> int:
-    """How many of the runs, the cheapest first."""
-    needed = sorted(
-        reserved_usd(run.spec, accelerator(run.spec.accelerator), run.spec.zones[0], prices) for run in runs
-    )
-    count = 0
-    for amount in needed:
-        free_usd -= amount
-        if free_usd < 0:
-            break
-        count += 1
-    return count
+def _smaller_launches(quotes: Sequence[Quote], free_usd: Decimal, prices: PriceBook) -> Iterator[str]:
+    """The same accelerators with fewer hours, fewer runs, or one run after the other."""
+    hours = hours_that_fit(quotes, free_usd, prices)
+    if hours is not None:
+        yield f"--max-hours {hours} would fit"
+    needed = sorted(quote.worst_usd for quote in quotes)
+    few = sum(together <= free_usd for together in accumulate(needed))
+    if 0 < few < len(quotes):
+        yield f"{few} of the {len(quotes)} runs would fit"
+    if len(quotes) > 1 and needed[-1] <= free_usd:
+        yield "--run-by-run would start: it reserves budget for each run when it starts, while there is some"
 
 
-def _fitting_alone(runs: Sequence[Run], free_usd: Decimal, prices: PriceBook) -> int:
-    """How many of the runs would fit if each were the only one."""
-    return sum(
-        reserved_usd(run.spec, accelerator(run.spec.accelerator), run.spec.zones[0], prices) <= free_usd for run in runs
-    )
+def _other_accelerators(spec: RunSpec, free_usd: Decimal, prices: PriceBook) -> Iterator[str]:
+    """One run of the same hours on the most expensive that fit, or of fewer hours on the cheapest."""
+    others = _one_on_each(spec, prices)
+    smaller = [quote for quote in others if quote.worst_usd <= free_usd][:3]
+    if smaller:
+        listed = ", ".join(f"{quote.spec.accelerator} ({usd(quote.worst_usd)})" for quote in smaller)
+        yield f"one run for {spec.max_hours} h on {listed} would fit"
+    elif others and (hours := hours_that_fit(others[-1:], free_usd, prices)) is not None:
+        yield f"one run for {hours} h on {others[-1].spec.accelerator} would fit"
 
 
-def _more(limit: str) -> str:
-    """How there would be more of it."""
-    return "raise --max-usd" if limit == "--max-usd" else "`orchestrate budget` shows what is spent and what is held"
-
-
-def _one_on_each(spec: RunSpec, prices: PriceBook) -> list[tuple[Decimal, RunSpec]]:
-    """What one such run would hold on every other accelerator, the dearest first."""
+def _one_on_each(spec: RunSpec, prices: PriceBook) -> list[Quote]:
+    """One such run on every other accelerator, the most expensive first."""
     found = []
     for item in accelerators().values():
-        if item.name == spec.accelerator or (item.spot_only and spec.provisioning is not Provisioning.SPOT):
+        if item == spec.accelerator or (item.spot_only and spec.provisioning is not Provisioning.SPOT):
             continue
         try:
-            zone = prices.zones(item, spec.provisioning)[0]
-            found.append((reserved_usd(spec, item, zone, prices), replace(spec, accelerator=item.name, zones=(zone,))))
+            zone = Zone(prices.zones(item, spec.provisioning)[0])
+            found.append(quote_for(replace(spec, accelerator=item), zone, prices))
         except (RefusedByBudget, IndexError):
             continue
-    return sorted(found, key=lambda one: (one[0], one[1].accelerator), reverse=True)
+    return sorted(found, key=lambda quote: (quote.worst_usd, quote.spec.accelerator.name), reverse=True)

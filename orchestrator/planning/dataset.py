@@ -1,17 +1,19 @@
-"""On which data does a launch train? Converted or verified on this machine, once, before anything is rented."""
+"""The data set of a launch: converted or verified on this machine, once, before anything is rented."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.errors import UsageError
+from orchestrator.planning.request import LaunchRequest
 from trainer.data.manifest import DatasetManifest
-from trainer.data.options import PrepareOptions
 from trainer.data.prepare import prepare_dataset
 from trainer.errors import DataError
 from trainer.workloads import Workload
+from trainer.workloads.base import PrepareOptions
 
 _DATA_HINTS = {
     "mnist": "give a folder with MNIST's four idx files or with TFRecord shards, or none for the packaged sample",
@@ -21,16 +23,16 @@ _DATA_HINTS = {
 
 
 def prepare_data(
-    source: Path | None,
+    request: LaunchRequest,
     workload: Workload,
-    options: PrepareOptions,
     home: Path,
     progress: Callable[[int, int], None] | None,
 ) -> tuple[DatasetManifest, Path]:
     """Convert or verify the data set on this machine. Raises UsageError."""
-    kind = workload.data_kind
+    source, image_size, kind = request.data, request.image_size, workload.data_kind
+    options = replace(workload.prepare, image_size=image_size or workload.prepare.image_size)
     if source is not None and str(source) in ("", "."):
-        raise UsageError("--data: no folder is named", "name it, or leave the flag out for the packaged sample")
+        raise UsageError("--data: the folder is empty text", "give a folder, or omit --data for the packaged sample")
     if source is None and kind != "mnist":
         raise UsageError(
             f"--data: {workload.name} trains on {kind}, and no sample of {kind} is packaged", _DATA_HINTS[kind]
@@ -41,7 +43,13 @@ def prepare_data(
     except DataError as cause:
         flag = "" if source is None else "--data: "
         raise UsageError(f"{flag}{cause}", _DATA_HINTS[kind]) from cause
-    return prepared.manifest, prepared.directory
+    manifest = prepared.manifest
+    if image_size is not None and manifest.image_size != image_size:
+        raise UsageError(
+            f"--image-size: {image_size}, but {manifest.name} has images of {manifest.image_size} pixels already",
+            "omit --image-size, or give a folder of photos or clips that are not converted yet",
+        )
+    return manifest, prepared.directory
 
 
 def _dataset_folder(source: Path | None, kind: str, options: PrepareOptions) -> str:
@@ -51,18 +59,3 @@ def _dataset_folder(source: Path | None, kind: str, options: PrepareOptions) -> 
     name = source.resolve().name
     told_apart = f"{source.resolve()} {options.deciding()}"
     return f"{kind}-{name}-{hashlib.sha256(told_apart.encode()).hexdigest()[:8]}"
-
-
-def check_sizes(sizes: Sequence[int], batch_sizes: Sequence[int], manifest: DatasetManifest) -> None:
-    there = manifest.splits.train.samples
-    for size in sizes or (there,):
-        if size > there:
-            raise UsageError(
-                f"--data-size: {size} is more than the {there} training samples of this data set",
-                "give a larger data set with --data",
-            )
-        if size < max(batch_sizes):
-            raise UsageError(
-                f"--batch-size: {max(batch_sizes)} is more than the {size} training samples of a run",
-                "a step needs a whole batch: use a smaller batch or more data",
-            )

@@ -1,23 +1,24 @@
-"""How does a run get more time? By one more attempt, admitted now, that begins when its deadline has ended the present.
+"""More time for a run: one more attempt, admitted now, that starts when the present one's deadline has passed.
 
-The deadline of a VM that lives is never moved: its kill switches and its job hold it.
+The deadline of a VM is never moved: its kill switches and its job rely on it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 
-from orchestrator.domain.accelerators import accelerator
 from orchestrator.domain.money import ZERO
-from orchestrator.domain.plan import KILL_SLACK_S, check_max_hours, make_attempt
+from orchestrator.domain.plan import Quote, make_attempt, quote_for
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Attempt, Run, RunState, Stage
 from orchestrator.errors import OverCap, UsageError
-from orchestrator.ledger.ledger import Credit, Ledger
+from orchestrator.ledger.credit import Credit
+from orchestrator.ledger.ledger import Ledger
 from orchestrator.money.guard import credit_for
 from orchestrator.planning.affordability import hours_that_fit
+from orchestrator.planning.request import check_max_hours
 
 
 @dataclass(frozen=True)
@@ -25,19 +26,17 @@ class Extension:
     """One more attempt for a run, priced. Nothing is written yet."""
 
     run: Run
-    attempt: Attempt
-    hours: Decimal
+    quote: Quote
+    begins: datetime
     credit: Credit
 
     @property
     def begins_after(self) -> datetime | None:
-        """The deadline that has to be reached first; None when the run has ended already."""
-        return None if self.run.stage is Stage.DONE else self.attempt.deadline - timedelta(hours=float(self.hours))
+        """The deadline that has to pass first; None when the run has ended already."""
+        return None if self.run.stage is Stage.DONE else self.begins
 
 
-def plan_extension(
-    run_id: str, hours: Decimal, *, ledger: Ledger, prices: PriceBook, simulated: bool, now: datetime
-) -> Extension:
+def plan_extension(run_id: str, hours: Decimal, *, ledger: Ledger, prices: PriceBook, now: datetime) -> Extension:
     """Check that more time would take the run further, and price it.
 
     Raises UsageError for a run that it would not, or hours out of range; UnknownPrice, StalePrice or WrongPrice.
@@ -47,11 +46,9 @@ def plan_extension(
     check_extendable(run, ledger.granted(run_id))
     current = ledger.attempt(run_id, run.attempt)
     begins = now if run.stage is Stage.DONE else max(now, current.deadline)
-    latest = begins + timedelta(seconds=float(hours) * 3600 + KILL_SLACK_S)
-    item = accelerator(run.spec.accelerator)
-    credit = credit_for([item], ledger, simulated=simulated, now=now, until=latest)
-    attempt = make_attempt(run, current.number + 1, current.zone, begins, prices, ledger.id, hours)
-    return Extension(run, attempt, hours, credit)
+    quote = quote_for(replace(run.spec, max_hours=hours), current.zone, prices)
+    credit = credit_for([run.spec.accelerator], ledger, now=now, until=quote.spec.latest_end(begins))
+    return Extension(run, quote, begins, credit)
 
 
 def check_extendable(run: Run, granted: Attempt | None) -> None:
@@ -78,20 +75,18 @@ def check_extendable(run: Run, granted: Attempt | None) -> None:
 
 
 def admit_extension(extension: Extension, ledger: Ledger, prices: PriceBook) -> Attempt:
-    """Hold its worst case, in one transaction; a run that has ended goes on from here.
+    """Reserve its worst case, in one transaction; a run that has ended resumes from here.
 
-    Raises OverCap that names what would fit, UsageError when the run has ended meanwhile.
+    Raises OverCap that says what would fit, UsageError when the run has ended meanwhile.
     """
-    run, planned = extension.run, extension.attempt
+    run, quote = extension.run, extension.quote
 
     def make(number: int) -> Attempt:
-        begins = planned.deadline - timedelta(hours=float(extension.hours))
-        return make_attempt(run, number, planned.zone, begins, prices, ledger.id, extension.hours)
+        return make_attempt(run, number, quote, extension.begins, ledger.id)
 
     try:
         return ledger.admit_extension(run.id, make, extension.credit, check_extendable)
     except OverCap as cause:
-        spec = replace(run.spec, max_hours=extension.hours, zones=(planned.zone,))
-        hours = hours_that_fit([replace(run, spec=spec)], max(cause.free_usd, ZERO), prices)
+        hours = hours_that_fit([quote], max(cause.free_usd, ZERO), prices)
         hint = "not even the shortest would fit" if hours is None else f"--hours {hours} would fit"
         raise OverCap(cause.needed_usd, cause.free_usd, cause.limit, hint) from cause

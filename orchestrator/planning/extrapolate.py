@@ -1,6 +1,6 @@
-"""How long would a data set of any size take, and what would it cost? From a measured sweep, with interval and bounds.
+"""Time and cost for a data set of any size, extrapolated from a measured sweep, with interval and bounds.
 
-Where the sweep does not hold what that needs, the accelerator is refused with the reason; nothing is guessed.
+An accelerator whose sweep lacks what that needs is refused with the reason; nothing is guessed.
 """
 
 from __future__ import annotations
@@ -26,20 +26,23 @@ from orchestrator.domain.bottlenecks import (
 )
 from orchestrator.domain.claims import Claim, claim_about
 from orchestrator.domain.cost import side_lines, side_rates, total_usd, vm_lines
+from orchestrator.domain.host_address import is_host
 from orchestrator.domain.money import ZERO
-from orchestrator.domain.plan import BUCKET_LIFETIME_DAYS, MAX_HOURS_LIMIT, scheduler_jobs, usage, zone_candidates
+from orchestrator.domain.plan import BUCKET_LIFETIME_DAYS, scheduler_jobs, usage
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import RunSpec
 from orchestrator.domain.scaling import Line, Term, fit_line, interval
 from orchestrator.domain.statistics import Interval
+from orchestrator.domain.sweep import zone_candidates
 from orchestrator.errors import UsageError
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.money.guard import MoneyView
-from orchestrator.report.run_metrics import Source
+from orchestrator.planning.request import MAX_HOURS_LIMIT, check_flex_start
+from orchestrator.report.sources import Source
 from orchestrator.report.sweep import Measurements, Sweep, measurements, sweeps
 
 _DAY_S = 86_400
-_SHARD_BYTES = 32 * 10**6  # trainer.data.options: what a shard aims at; it decides the number of operations only
+_SHARD_BYTES = 32 * 10**6  # trainer.workloads.base: what a shard aims at; it decides the number of operations only
 _PLACES = {"device": "device memory", "memory": "host memory", "disk": "a file on disk"}
 
 
@@ -98,6 +101,10 @@ class Answer:
     places: tuple[Place, ...]
     cost: Cost | None
     factor: float
+
+    @property
+    def is_rented(self) -> bool:
+        return not is_host(self.accelerator)
 
     @property
     def slowest(self) -> BoundName:
@@ -248,11 +255,12 @@ def _cost(timed: Answer, job: Job, request: ExtrapolationRequest, prices: PriceB
     item = accelerators().get(timed.accelerator)
     if item is None:
         return None
+    check_flex_start(item, request.provisioning)
     zone = zone_candidates(item, request.zones, prices, request.provisioning)[0]
     parts, rates = prices.parts(item, zone, request.provisioning), side_rates(prices, zone)
     stored = timed.places[-1].needed_bytes
     spec = RunSpec(
-        accelerator=item.name,
+        accelerator=item,
         workload="",
         epochs=job.epochs,
         batch_size=timed.global_batch or 1,

@@ -1,4 +1,4 @@
-"""How long did each stage of a run take, and what did its VMs cost meanwhile? From what the ledger wrote down."""
+"""Time of each stage of a run, and the cost of its VMs meanwhile, from the ledger's events."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from orchestrator.domain.money import ZERO, usd_for
 from orchestrator.domain.runs import Attempt, Stage
-from orchestrator.ledger.ledger import Event
-
-_ENDS = {f"{stage} done": stage for stage in Stage}
+from orchestrator.ledger.events import Event, StageDone
 
 
 class StageTime(BaseModel):
@@ -54,11 +52,12 @@ def _spans(events: Sequence[Event], attempts: dict[int, Attempt]) -> Iterator[tu
             armed = (
                 attempt.armed_from if attempt and attempt.armed_from and attempt.armed_from <= event.at else event.at
             )
-            if last is not None and last.stage != Stage.DONE:
+            if last is not None and last.stage is not Stage.DONE:
                 yield Stage.TEARDOWN, last.attempt, last.at, armed
             begins = armed
         if begins is not None:
-            yield _ENDS.get(event.message, Stage(event.stage)), event.attempt, begins, event.at
+            stage = event.what.done if isinstance(event.what, StageDone) else event.stage
+            yield stage, event.attempt, begins, event.at
         last = event
 
 

@@ -1,6 +1,6 @@
-"""Does the verdict of an experiment stand, so that its further repeats are not needed? From ledger and records alone.
+"""Early stop: repeats that are not needed because every verdict stands without them, from ledger and records alone.
 
-Looked at after each round of repeats, by whoever drives the runs: nothing is remembered but in the ledger.
+Evaluated after each round of repeats, by whoever drives the runs: nothing is remembered but in the ledger.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from math import comb
-from typing import Any
 
 from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.money import ZERO
@@ -68,27 +67,24 @@ def _verdicts_stand(runs: Sequence[Run], ledger: Ledger) -> bool:
 
 
 def _planned_pairings(runs: Sequence[Run]) -> int:
-    """The same settings on two accelerators; a machine of the user's is on no terms, whatever the launch asks for."""
+    """The same settings on two accelerators; your own machine has no terms, whatever the launch asks for."""
     accelerators: dict[RunSpec, set[str]] = defaultdict(set)
     for run in runs:
-        alike = _alike(run.spec, accelerator="", zones=(), provisioning=Provisioning.ON_DEMAND)
-        accelerators[alike].add(run.spec.accelerator)
+        alike = replace(
+            run.spec.alike, accelerator=runs[0].spec.accelerator, zones=(), provisioning=Provisioning.ON_DEMAND
+        )
+        accelerators[alike].add(run.spec.accelerator.name)
     return sum(comb(len(names), 2) for names in accelerators.values())
 
 
 def spared_usd(ledger: Ledger, runs: Sequence[Run]) -> Decimal | None:
-    """What those that were not needed would have cost, by what other repeats of the same did; None: that is unknown."""
+    """What the runs that were not needed would have cost, from what their other repeats cost; None: unknown."""
     costs: dict[RunSpec, list[Decimal]] = defaultdict(list)
     for run in runs:
         if run.state is RunState.SUCCEEDED:
             settled = [(each.settled_usd or ZERO) + each.storage_usd for each in ledger.attempts(run.id)]
-            costs[_alike(run.spec)].append(sum(settled, ZERO))
-    spared = [costs[_alike(run.spec)] for run in runs if run.state is RunState.NOT_NEEDED]
+            costs[run.spec.alike].append(sum(settled, ZERO))
+    spared = [costs[run.spec.alike] for run in runs if run.state is RunState.NOT_NEEDED]
     if not spared or not all(spared):
         return None
     return sum((sum(known, ZERO) / len(known) for known in spared), ZERO)
-
-
-def _alike(spec: RunSpec, **changes: Any) -> RunSpec:
-    """The spec without what tells repeats apart."""
-    return replace(spec, repeat=1, seed=0, **changes)

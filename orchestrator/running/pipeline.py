@@ -1,4 +1,4 @@
-"""How does a run get from one stage to the next? From whatever the ledger says; many runs side by side."""
+"""Drives runs from stage to stage, from whatever the ledger says; many of them side by side."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from orchestrator.domain.accelerators import Provisioning, accelerator
-from orchestrator.domain.plan import latest_end, make_attempt
+from orchestrator.domain.accelerators import Provisioning
+from orchestrator.domain.places import Place
+from orchestrator.domain.plan import make_attempt, quote_for
 from orchestrator.domain.runs import Attempt, Run, RunState, Stage
 from orchestrator.errors import (
     HostBusy,
@@ -23,10 +24,11 @@ from orchestrator.errors import (
     Stopped,
     UnexpectedError,
 )
+from orchestrator.ledger.events import Failed, StageDone
 from orchestrator.money.guard import credit_for
 from orchestrator.ports import VmRef, VmSpec
 from orchestrator.running.early_stop import Verdicts
-from orchestrator.running.lock import run_lock
+from orchestrator.running.run_folder import run_lock
 from orchestrator.running.stages.collect import collect
 from orchestrator.running.stages.context import Progress, RunContext, Services
 from orchestrator.running.stages.prepare import prepare
@@ -54,24 +56,25 @@ def drive_all(
 ) -> list[Run]:
     """Take every run to its end, some side by side; returns them as they are then. Raises nothing of a run's own.
 
-    A run begins when a place is free, its machine too where that is the user's own, the repeats before it are over if
-    a verdict on them may make it unnecessary, and its worst case fits; while others of these run, one that does not fit
-    waits for what they give back.
+    A run begins when a place is free, its machine too where that is your own, the repeats before it are over if a
+    verdict on them may make it unnecessary, and its worst case fits; while others of these run, one that does not fit
+    waits for what they release.
     """
     verdicts = Verdicts(services.ledger)
     waiting = list(runs)
     driven: dict[Future[Run], Run] = {}
     ended: dict[str, Run] = {}
+
+    def must_wait(run: Run) -> bool:
+        if len(driven) == services.parallel_runs or shares_machine(run, driven.values()):
+            return True
+        return not stop.is_set() and verdicts.must_wait(run, (*driven.values(), *waiting))
+
     with ThreadPoolExecutor(max_workers=services.parallel_runs, thread_name_prefix="run") as pool:
         while waiting or driven:
             for run in list(waiting):
-                if len(driven) == services.parallel_runs:
-                    break
-                in_hand = (*driven.values(), *waiting)
-                if shares_machine(run, driven.values()) or (not stop.is_set() and verdicts.must_wait(run, in_hand)):
-                    continue
                 ctx = RunContext(services, run.id, report, stop)
-                if _may_begin(ctx, verdicts, alone=not driven):
+                if not must_wait(run) and _may_begin(ctx, verdicts, alone=not driven):
                     waiting.remove(run)
                     driven[pool.submit(_drive_locked, ctx, stages)] = run
             for future in wait(driven, return_when=FIRST_COMPLETED).done:
@@ -80,48 +83,48 @@ def drive_all(
 
 
 def _host(run: Run) -> str | None:
-    """The user's own machine that it trains on; None: a VM of its own is rented for it."""
-    item = accelerator(run.spec.accelerator)
+    """Your own machine that it trains on; None: a VM is rented for it."""
+    item = run.spec.accelerator
     return None if item.is_rented else item.name
 
 
 def shares_machine(run: Run, others: Iterable[Run]) -> bool:
-    """Whether one of the others trains on the same machine of the user's: they would measure each other."""
+    """Whether one of the others trains on the same machine of yours: they would disturb each other's timings."""
     return _host(run) is not None and _host(run) in map(_host, others)
 
 
 def check_hosts(services: Services, runs: Sequence[Run]) -> None:
-    """Before anything is admitted or rented: each machine of the user's answers, is the right one, and can do it.
+    """Before anything is admitted or rented: each of your own machines answers, is the right one, and can do it.
 
     Raises HostKeyRejected, Unauthenticated, Unavailable or UsageError. One that is busy is waited for later.
     """
     for run in {name: run for run in runs if (name := _host(run))}.values():
-        item = accelerator(run.spec.accelerator)
+        item = run.spec.accelerator
         spec = VmSpec(VmRef(run.spec.zones[0], ""), item, Provisioning.ON_DEMAND, {}, "")
         with suppress(HostBusy):
             services.vms[item.service].validate(spec)
 
 
 def _may_begin(ctx: RunContext, verdicts: Verdicts, *, alone: bool) -> bool:
-    """Whether the run may be driven now: its worst case is held, or it is known how it ends without being rented.
+    """Whether the run may be driven now: its worst case is reserved, or it is known how it ends without being rented.
 
-    False: its worst case does not fit, and runs are driven that may leave something when they are settled.
+    False: its worst case does not fit, and runs are driven that may release something when they are settled.
     """
     try:
         with run_lock(ctx.services.run_folder(ctx.run)) as mine:
             run = ctx.run
             if not mine or run.state is not RunState.PLANNED or run.stage is not Stage.PROVISION:
-                return True  # it is in hand already, here or in another process
+                return True  # it is driven already, here or in another process
             try:
                 stood = verdicts.stood_before(run)
                 if stood is not None:
-                    ctx.note(f"not needed: every verdict stands after {stood} repeats")
+                    ctx.note(f"not needed: every pairing has its verdict after {stood} repeats")
                     ctx.services.ledger.update_run(run.id, state=RunState.NOT_NEEDED, stage=Stage.TEARDOWN)
                 elif not run.attempt:
-                    _hold_first(ctx)
+                    _reserve_first(ctx)
             except OverCap as cause:
                 if not alone:
-                    ctx.show("waiting for money that other runs hold")
+                    ctx.show("waiting for budget that other runs have reserved")
                     return False
                 _fail(ctx, cause)
             except OrchestratorError as cause:
@@ -131,15 +134,17 @@ def _may_begin(ctx: RunContext, verdicts: Verdicts, *, alone: bool) -> bool:
     return True
 
 
-def _hold_first(ctx: RunContext) -> None:
-    """Hold the worst case of a run that was launched without. Raises Stopped, OverCap or another refusal."""
+def _reserve_first(ctx: RunContext) -> None:
+    """Reserve the worst case of a run that was launched without. Raises Stopped, OverCap or another refusal."""
     ctx.check_stop()
     services, run, now = ctx.services, ctx.run, ctx.now()
-    latest = latest_end(run.spec, now)
-    credit = credit_for([ctx.accelerator], services.ledger, simulated=services.simulated, now=now, until=latest)
+    latest = run.spec.latest_end(now)
+    credit = credit_for([ctx.accelerator], services.ledger, now=now, until=latest)
 
     def make(number: int) -> Attempt:
-        return make_attempt(run, number, run.spec.zones[0], now, services.prices, services.ledger.id)
+        return make_attempt(
+            run, number, quote_for(run.spec, run.spec.zones[0], services.prices), now, services.ledger.id
+        )
 
     services.ledger.admit_attempt(run.id, make, credit)
 
@@ -157,7 +162,7 @@ def _drive_locked(ctx: RunContext, stages: Stages) -> Run:
                     return _emergency(ctx, cause)
         run = ctx.run
         if run.stage is Stage.DONE or ctx.stop.is_set():
-            return run  # stopping is the other's: it reads the wish in the ledger
+            return run  # the other process stops it: it reads the request in the ledger
         ctx.show("driven by another orchestrate process")
         ctx.services.clock.sleep(ctx.services.pace.poll_s)
 
@@ -170,22 +175,28 @@ def drive(ctx: RunContext, stages: Stages = STAGES) -> Run:
             ledger.update_run(run.id, state=RunState.ACTIVE)
         try:
             if run.stage is Stage.PROVISION and not run.attempt:
-                _hold_first(ctx)  # for the one whose beginning another process had in hand
+                _reserve_first(ctx)  # another process was about to begin it, and did not
             stages[run.stage](ctx)
         except StillBilling as cause:
             _note_failure(ctx, cause)
-            return ctx.run  # stays in its stage: `teardown` and `recover` go on with it
-        except NoCapacity as cause:
-            _try_next_zone(ctx, cause)
-        except Preempted as cause:
-            _try_again(ctx, cause)
+            return ctx.run  # stays in its stage: `teardown` and `recover` resume there
         except OrchestratorError as cause:
-            if run.stage is Stage.TEARDOWN:
-                raise  # there is nowhere to go from here; `_emergency` says what may be left
-            _fail(ctx, cause)
+            _answer(ctx, cause, run.stage)
         else:
             _advance(ctx, run.stage)
     return ctx.run
+
+
+def _answer(ctx: RunContext, cause: OrchestratorError, stage: Stage) -> None:
+    """Another zone after a stock-out, another VM after a preemption, else the end of the run."""
+    if isinstance(cause, NoCapacity):
+        _try_next_zone(ctx, cause)
+    elif isinstance(cause, Preempted):
+        _try_again(ctx, cause)
+    elif stage is Stage.TEARDOWN:
+        raise cause  # no stage comes after this one; `_emergency` reports what may have leaked
+    else:
+        _fail(ctx, cause)
 
 
 def _advance(ctx: RunContext, stage: Stage) -> None:
@@ -193,7 +204,7 @@ def _advance(ctx: RunContext, stage: Stage) -> None:
         _finish(ctx)
     else:
         ctx.services.ledger.update_run(ctx.run_id, stage=stage.following)
-        ctx.note(f"{stage} done")
+        ctx.log(StageDone(stage))
 
 
 def _finish(ctx: RunContext) -> None:
@@ -204,11 +215,11 @@ def _finish(ctx: RunContext) -> None:
     if run.state is not RunState.NOT_NEEDED:
         changes["state"] = _ended(changes.get("error_code", run.error_code))
     run = ctx.services.ledger.finish_run(ctx.run_id, **changes)
-    ctx.note(f"{Stage.TEARDOWN} done")
+    ctx.log(StageDone(Stage.TEARDOWN))
     if run.stage is Stage.DONE:
         ctx.show("done" if run.state is RunState.SUCCEEDED else run.state.value)
     else:
-        ctx.note(f"goes on: {ctx.attempt.max_hours} h more were granted")
+        ctx.note(f"resumes: {ctx.attempt.max_hours} h more were granted")
 
 
 def _ended(error_code: object) -> RunState:
@@ -219,8 +230,8 @@ def _ended(error_code: object) -> RunState:
 
 
 def _note_failure(ctx: RunContext, cause: OrchestratorError) -> None:
-    """The first failure is the run's; what goes wrong afterwards is noted as an event."""
-    ctx.note(f"{cause.code}: {cause.sentence}")
+    """The first failure is the run's; what fails afterwards is an event."""
+    ctx.log(Failed(cause.code, cause.sentence))
     if ctx.run.error is None:
         sentence = f"{cause.sentence} ({cause.hint})" if cause.hint else cause.sentence
         code = 130 if isinstance(cause, Stopped) else cause.exit_code
@@ -228,7 +239,7 @@ def _note_failure(ctx: RunContext, cause: OrchestratorError) -> None:
 
 
 def _fail(ctx: RunContext, cause: OrchestratorError) -> None:
-    """Note the failure and go where what can be saved is saved: a run that trained has a record to bring home."""
+    """Note the failure and save what can be saved: a run that trained has a record to collect."""
     _note_failure(ctx, cause)
     stage = Stage.COLLECT if ctx.run.stage is Stage.TRAIN else Stage.TEARDOWN
     ctx.services.ledger.update_run(ctx.run_id, stage=stage)
@@ -239,9 +250,9 @@ def _try_next_zone(ctx: RunContext, cause: NoCapacity) -> None:
     zones = run.spec.zones
     position = zones.index(attempt.zone) + 1
     if position == len(zones):
-        _fail(ctx, NoCapacity(run.spec.accelerator, zones, cause.detail))
+        _fail(ctx, NoCapacity(run.spec.accelerator.name, zones, cause.detail))
         return
-    ctx.note(f"{cause.sentence}; trying {zones[position]}")
+    ctx.log(Failed(cause.code, cause.sentence, retry_zone=zones[position]))
     _new_attempt(ctx, zones[position])
 
 
@@ -250,28 +261,30 @@ def _try_again(ctx: RunContext, cause: Preempted) -> None:
     if run.preemptions + 1 >= run.spec.max_attempts:
         _fail(ctx, cause)
         return
-    ctx.note(f"{cause.code}: {cause.sentence}; a new attempt follows")
-    _new_attempt(ctx, ctx.attempt.zone, preemptions=run.preemptions + 1)
+    zone = ctx.attempt.zone
+    ctx.log(Failed(cause.code, cause.sentence, retry_zone=zone))
+    _new_attempt(ctx, zone, preemptions=run.preemptions + 1)
 
 
-def _new_attempt(ctx: RunContext, zone: str, **changes: int) -> None:
-    """End the old attempt; its money goes to a new one under the next number. Failures end the run."""
-    services, run, hours = ctx.services, ctx.run, ctx.attempt.max_hours
+def _new_attempt(ctx: RunContext, zone: Place, **changes: int) -> None:
+    """End the old attempt; its money is reserved for a new one with the next number. Failures end the run."""
+    services, run = ctx.services, ctx.run
+    spec = replace(run.spec, max_hours=ctx.attempt.max_hours or run.spec.max_hours)
 
     def make(number: int) -> Attempt:
-        return make_attempt(run, number, zone, ctx.now(), services.prices, services.ledger.id, hours)
+        return make_attempt(run, number, quote_for(spec, zone, services.prices), ctx.now(), services.ledger.id)
 
     try:
         ctx.check_stop()
         settled = prove_ended(services, ctx.attempt)
-        credit = credit_for([ctx.accelerator], services.ledger, simulated=services.simulated, now=ctx.now())
+        credit = credit_for([ctx.accelerator], services.ledger, now=ctx.now())
         services.ledger.admit_attempt(run.id, make, credit, settled, **changes)
     except OrchestratorError as cause:
         _fail(ctx, cause)
 
 
 def _emergency(ctx: RunContext, cause: Exception) -> Run:
-    """Something went wrong that no stage foresees: save results, delete the VM, write what can be written.
+    """An error that no stage handles: save results, delete the VM, write what can be written.
 
     Returns the run as it would be if the ledger took it, so that the command's exit code tells the truth.
     """
@@ -305,7 +318,7 @@ def _emergency(ctx: RunContext, cause: Exception) -> Run:
 
 
 def already_stopped() -> threading.Event:
-    """A stop that is asked for already: waits are short then."""
+    """A stop that was requested already: waits are short then."""
     stop = threading.Event()
     stop.set()
     return stop

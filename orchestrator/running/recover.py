@@ -1,20 +1,20 @@
-"""What is really there? Reconciles ledger and cloud: unfinished runs go on, everything else of ours is proven gone."""
+"""Reconciles ledger and cloud: unfinished runs resume or stop, everything else of ours is deleted and proven gone."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from orchestrator.domain.names import nonce
 from orchestrator.domain.plan import KILL_SLACK_S
 from orchestrator.domain.runs import AttemptState, Run, Stage
-from orchestrator.errors import AccountError, ApiDisabled, OrchestratorError, StillBilling, Unavailable
-from orchestrator.ports import Billable, KillSwitch, Listing, StandingSwitch, VmProvider
-from orchestrator.running.lock import run_lock
+from orchestrator.errors import AccountError, OrchestratorError, StillBilling, Unavailable
+from orchestrator.ports import Billable, KillSwitch, StandingSwitch, VmProvider
+from orchestrator.running.inventory import is_of_ledger, list_service, unlisted, unseen
 from orchestrator.running.pipeline import already_stopped, drive_all
+from orchestrator.running.run_folder import run_lock
 from orchestrator.running.stages.context import Progress, Services
 from orchestrator.running.stages.teardown import complete_list, end_attempt, is_gone
 from orchestrator.running.waiting import wait_for
@@ -24,12 +24,12 @@ DRIVER_PATIENCE_S = 90.0
 
 @dataclass
 class TeardownReport:
-    """What was ended, what is proven gone, and what is not. `unproven` empty means: nothing of ours bills."""
+    """What was deleted, what is proven gone, and what is not. `unproven` empty means: nothing of ours bills."""
 
     ended: list[str] = field(default_factory=list)
     unproven: list[str] = field(default_factory=list)
     switches: list[str] = field(default_factory=list)
-    """Kill switches that stay, because their VM may still come into being."""
+    """Kill switches that are kept, because their VM may still be created."""
     buckets: list[str] = field(default_factory=list)
     deleted_buckets: list[str] = field(default_factory=list)
 
@@ -37,30 +37,26 @@ class TeardownReport:
 def recover(
     services: Services, report: Callable[[Progress], None], stop: threading.Event
 ) -> tuple[list[Run], TeardownReport]:
-    """Drive on every unfinished run that has a VM, end those that have none, then end what is left over in the cloud.
+    """Resume every unfinished run that has a VM, stop those that have none, then delete what leaked in the cloud.
 
     Nothing is rented for a run that a crash interrupted before its VM was seen: `attach` does that, when asked to. Runs
     that another process drives are left to it.
     """
-    unfinished = _unfinished(services)
-    with_vm = [run for run in unfinished if _has_vm(services, run)]
-    drive_all(services, [run for run in unfinished if run not in with_vm], report, already_stopped())
+    runs = unfinished(services)
+    with_vm = [run for run in runs if _has_vm(services, run)]
+    drive_all(services, [run for run in runs if run not in with_vm], report, already_stopped())
     drive_all(services, with_vm, report, stop)
-    result = TeardownReport()
-    for api, provider in services.vms.items():
-        found = _look(services, api, result)
-        active = {run.id for run in _unfinished(services)}  # read after the look: whatever was seen is in the ledger
-        for item in found:
-            if _is_this_ledgers(services, item) and item.labels.get("oc-run") not in active:
-                _end_item(services, provider, item, result)
+    cleanup = _Cleanup(services)
+    cleanup.delete_leaked()
     for attempt in services.ledger.attempts(unsettled=True):
         if services.ledger.run(attempt.run).stage is Stage.DONE:
-            _end(services, attempt.run, attempt.number, result)
-    _remove_switches(services, result, everybodys=False)
-    return [services.ledger.run(run.id) for run in unfinished], result
+            cleanup.end(attempt.run, attempt.number)
+    cleanup.remove_switches(everybodys=False)
+    return [services.ledger.run(run.id) for run in runs], cleanup.report
 
 
-def _unfinished(services: Services) -> list[Run]:
+def unfinished(services: Services) -> list[Run]:
+    """The runs that are not done, whoever drives them."""
     return [run for run in services.ledger.runs() if run.stage is not Stage.DONE]
 
 
@@ -71,26 +67,44 @@ def _has_vm(services: Services, run: Run) -> bool:
 def teardown_runs(services: Services, runs: Sequence[Run]) -> TeardownReport:
     """End these runs, whatever they do, and prove their VMs gone.
 
-    A trainer that runs is asked to write its record first, and results that are in the bucket come home.
+    A trainer that runs is asked to write its record first, and results that are in the bucket are downloaded.
     """
-    result = TeardownReport()
+    return _torn_down(services, runs).report
+
+
+def teardown_all(services: Services, *, buckets: bool) -> TeardownReport:
+    """End everything in the project that the ledger knows or that carries our label, in every zone, and prove it gone.
+
+    Results and data sets stay in their buckets unless `buckets` asks for their deletion too.
+    """
+    cleanup = _torn_down(services, unfinished(services))
+    for attempt in services.ledger.attempts(unsettled=True):
+        cleanup.end(attempt.run, attempt.number)
+    cleanup.delete_all()
+    cleanup.remove_switches(everybodys=True)
+    cleanup.list_buckets(delete=buckets)
+    return cleanup.report
+
+
+def _torn_down(services: Services, runs: Sequence[Run]) -> _Cleanup:
+    cleanup = _Cleanup(services)
     before = {(attempt.run, attempt.number) for attempt in services.ledger.attempts(unsettled=True)}
-    for run in runs:
-        if run.stage is not Stage.DONE:
-            services.ledger.update_run(run.id, stop_requested=True)  # whoever drives it reads this
-    drive_all(services, [run for run in runs if run.stage is not Stage.DONE], _ignore, already_stopped())
+    open_runs = [run for run in runs if run.stage is not Stage.DONE]
+    for run in open_runs:
+        services.ledger.update_run(run.id, stop_requested=True)  # whoever drives it reads this
+    drive_all(services, open_runs, _ignore, already_stopped())
     for run in runs:
         _await_driver(services, run)
         for attempt in services.ledger.attempts(run.id):
             if attempt.state is not AttemptState.SETTLED:
-                _end(services, attempt.run, attempt.number, result)  # driven by another process, or it failed above
+                cleanup.end(attempt.run, attempt.number)  # driven by another process, or it failed above
             elif (attempt.run, attempt.number) in before:
-                result.ended.append(f"{attempt.vm} in {attempt.zone}")
-    return result
+                cleanup.report.ended.append(f"{attempt.vm} in {attempt.zone}")
+    return cleanup
 
 
 def _await_driver(services: Services, run: Run) -> None:
-    """Another process that drives the run is given the time to bring its record home; then it is not waited for."""
+    """Another process that drives the run is given the time to download its record; then it is not waited for."""
 
     def ended() -> bool | None:
         with run_lock(services.run_folder(run)) as free:
@@ -106,163 +120,139 @@ def _ignore(_progress: Progress) -> None:
     """Nobody watches."""
 
 
-def teardown_all(services: Services, *, buckets: bool) -> TeardownReport:
-    """End everything in the project that the ledger knows or that carries our label, in every zone, and prove it gone.
+class _Cleanup:
+    """Deletes what it is asked to, and reports what is proven gone and what is not. Raises nothing."""
 
-    Results and data sets stay in their buckets unless `buckets` asks for their deletion too.
-    """
-    result = teardown_runs(services, _unfinished(services))
-    for attempt in services.ledger.attempts(unsettled=True):
-        _end(services, attempt.run, attempt.number, result)
-    for api, provider in services.vms.items():
-        for item in _look(services, api, result):
-            _end_item(services, provider, item, result)
-    for api in services.vms:  # the proof: look once more at everything
-        result.unproven.extend(str(item) for item in _look(services, api, result) if str(item) not in result.unproven)
-    _remove_switches(services, result, everybodys=True)
-    _buckets(services, result, delete=buckets)
-    return result
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self.report = TeardownReport()
 
-
-def billable(services: Services) -> Listing:
-    """Everything of ours that may bill now, the zones that could not be seen, and what of others holds quota."""
-    looks = [_listing(services, api) for api in services.vms]
-    return Listing(
-        found=tuple(item for look in looks for item in look.found),
-        unreachable=tuple(zone for look in looks for zone in look.unreachable),
-        foreign=tuple(item for look in looks for item in look.foreign),
-    )
-
-
-def of_others(services: Services) -> list[Billable]:
-    """What carries our label and is not of this ledger: another person's or another machine's, in the same project."""
-    return [item for item in billable(services).found if not _is_this_ledgers(services, item)]
-
-
-def _listing(services: Services, api: str) -> Listing:
-    """A look at everything of one service. Where its API is off and no attempt is open, nothing of it can be."""
-    try:
-        return services.vms[api].list_billable()
-    except ApiDisabled:
-        # A settled one was proven gone when that could be looked at, or never created.
-        if any(attempt.api == api for attempt in services.ledger.attempts(unsettled=True)):
-            raise
-        return Listing((), ())
-
-
-def _look(services: Services, api: str, result: TeardownReport) -> Sequence[Billable]:
-    try:
-        listing = _listing(services, api)
-    except OrchestratorError as cause:
-        result.unproven.append(f"whatever could not be listed: {cause.sentence}")
-        return ()
-    for zone in listing.unreachable:
-        unseen = f"whatever is in {zone}, which did not answer"
-        if unseen not in result.unproven:
-            result.unproven.append(unseen)
-    return listing.found
-
-
-def _end(services: Services, run_id: str, number: int, result: TeardownReport) -> None:
-    attempt = services.ledger.attempt(run_id, number)
-    if attempt.state is AttemptState.SETTLED:
-        return
-    try:
-        end_attempt(services, attempt)
-    except StillBilling as cause:
-        result.unproven.extend(cause.what)
-    except OrchestratorError as cause:
-        result.unproven.append(f"{attempt.vm} in {attempt.zone}: {cause.sentence}")
-    else:
-        result.ended.append(f"{attempt.vm} in {attempt.zone}")
-
-
-def _end_item(services: Services, provider: VmProvider, item: Billable, result: TeardownReport) -> None:
-    def gone() -> bool | None:
-        provider.delete_billable(item)
-        return all((other.kind, other.ref) != (item.kind, item.ref) for other in complete_list(provider)) or None
-
-    pace = services.pace
-    try:
-        wait_for(
-            gone,
-            clock=services.clock,
-            timeout_s=pace.delete_timeout_s,
-            poll_s=pace.poll_s,
-            grow=1.5,
-            what=f"the end of {item}",
-        )
-    except OrchestratorError as cause:
-        result.unproven.append(f"{item}: {cause.sentence}")
-    else:
-        result.ended.append(f"{item.ref.name} in {item.ref.zone}")
-
-
-def _is_this_ledgers(services: Services, item: Billable) -> bool:
-    return item.labels.get("oc-nonce") == nonce(services.ledger.id, item.ref.name)
-
-
-def _remove_switches(services: Services, result: TeardownReport, *, everybodys: bool) -> None:
-    """Remove the kill switches that stand without a VM; of this ledger's, or of everybody's.
-
-    One whose VM exists, or may still come into being, stays: it is the last thing that would delete that VM.
-    """
-    for switch in services.switches:
+    def end(self, run_id: str, number: int) -> None:
+        """One attempt, unless it is settled."""
+        attempt = self._services.ledger.attempt(run_id, number)
+        if attempt.state is AttemptState.SETTLED:
+            return
         try:
-            found = _standing(services, switch)
+            end_attempt(self._services, attempt)
+        except StillBilling as cause:
+            self.report.unproven.extend(cause.what)
         except OrchestratorError as cause:
-            result.unproven.append(f"kill switches ({switch.name}), which could not be listed: {cause.sentence}")
-            continue
-        for item in found:
-            mine = item.nonce == nonce(services.ledger.id, item.ref.name)
-            if not (mine or everybodys):
+            self.report.unproven.append(f"{attempt.vm} in {attempt.zone}: {cause.sentence}")
+        else:
+            self.report.ended.append(f"{attempt.vm} in {attempt.zone}")
+
+    def delete_leaked(self) -> None:
+        """What is of this ledger and of no run that is unfinished."""
+        for api, provider in self._services.vms.items():
+            found = self._look(api)
+            active = {run.id for run in unfinished(self._services)}  # read after the look: what was seen is in it
+            for item in found:
+                mine = is_of_ledger(self._services, item.ref.name, item.labels.get("oc-nonce"))
+                if mine and item.labels.get("oc-run") not in active:
+                    self._delete(provider, item)
+
+    def delete_all(self) -> None:
+        """Everything of ours in every zone; then, as the proof, another look at everything."""
+        for api, provider in self._services.vms.items():
+            for item in self._look(api):
+                self._delete(provider, item)
+        for api in self._services.vms:
+            self._not_proven(map(str, self._look(api)))
+
+    def _look(self, api: str) -> Sequence[Billable]:
+        try:
+            listing = list_service(self._services, api)
+        except OrchestratorError as cause:
+            self.report.unproven.append(unlisted("resources", cause))
+            return ()
+        self._not_proven(map(unseen, listing.unreachable))
+        return listing.found
+
+    def _not_proven(self, names: Iterable[str]) -> None:
+        """Each is reported once."""
+        self.report.unproven.extend(name for name in names if name not in self.report.unproven)
+
+    def _delete(self, provider: VmProvider, item: Billable) -> None:
+        def gone() -> bool | None:
+            provider.delete_billable(item)
+            return all((other.kind, other.ref) != (item.kind, item.ref) for other in complete_list(provider)) or None
+
+        pace = self._services.pace
+        try:
+            wait_for(
+                gone,
+                clock=self._services.clock,
+                timeout_s=pace.delete_timeout_s,
+                poll_s=pace.poll_s,
+                grow=1.5,
+                what=f"the deletion of {item}",
+            )
+        except OrchestratorError as cause:
+            self.report.unproven.append(f"{item}: {cause.sentence}")
+        else:
+            self.report.ended.append(f"{item.ref.name} in {item.ref.zone}")
+
+    def remove_switches(self, *, everybodys: bool) -> None:
+        """Remove the kill switches that exist without a VM; of this ledger's, or of everybody's.
+
+        One whose VM exists, or may still be created, is kept: it is the last thing that would delete that VM.
+        """
+        for switch in self._services.switches:
+            try:
+                found = self._standing(switch)
+            except OrchestratorError as cause:
+                self.report.unproven.append(unlisted(f"kill switches ({switch.name})", cause))
+                continue
+            for item in found:
+                mine = is_of_ledger(self._services, item.ref.name, item.nonce)
+                if mine or everybodys:
+                    self._remove_switch(switch, item, mine=mine)
+
+    def _standing(self, switch: KillSwitch) -> Sequence[StandingSwitch]:
+        """What exists of this kind. An account that may not look, and never rented what it is for, has none."""
+        try:
+            return switch.standing()
+        except AccountError:
+            if any(switch in self._services.switches_for(run.spec) for run in self._services.ledger.runs()):
+                raise
+            return ()
+
+    def _remove_switch(self, switch: KillSwitch, item: StandingSwitch, *, mine: bool) -> None:
+        try:
+            if self._is_needed(item, mine=mine):
+                self.report.switches.append(str(item))
+                return
+            switch.disarm(item.ref)
+            self.report.ended.append(str(item))
+        except OrchestratorError as cause:
+            self.report.unproven.append(f"{item}: {cause.sentence}")
+
+    def _is_needed(self, item: StandingSwitch, *, mine: bool) -> bool:
+        """Whether its VM exists or may be created: a switch is made before its VM, perhaps by somebody just now.
+
+        Raises an error when that cannot be seen.
+        """
+        services = self._services
+        if mine:
+            if any(attempt.vm == item.ref.name for attempt in services.ledger.attempts(unsettled=True)):
+                return True
+        elif services.clock.now() < item.deadline + timedelta(seconds=KILL_SLACK_S):
+            return True
+        return not is_gone(services.vms[item.api], item.ref)
+
+    def list_buckets(self, *, delete: bool) -> None:
+        """The buckets, deleted if that is wanted; one that could not be deleted may still bill."""
+        try:
+            names = self._services.store.buckets()
+        except OrchestratorError as cause:
+            self.report.unproven.append(unlisted("buckets", cause))
+            return
+        for name in names:
+            if not delete:
+                self.report.buckets.append(name)
                 continue
             try:
-                if _is_needed(services, item, mine=mine):
-                    result.switches.append(str(item))
-                    continue
-                switch.disarm(item.ref)
-                result.ended.append(str(item))
+                self._services.store.delete_bucket(name)
+                self.report.deleted_buckets.append(name)
             except OrchestratorError as cause:
-                result.unproven.append(f"{item}: {cause.sentence}")
-
-
-def _standing(services: Services, switch: KillSwitch) -> Sequence[StandingSwitch]:
-    """What stands of this kind. An account that may not look, and never rented what it is for, has none."""
-    try:
-        return switch.standing()
-    except AccountError:
-        if any(switch in services.switches_for(run.spec) for run in services.ledger.runs()):
-            raise
-        return ()
-
-
-def _is_needed(services: Services, item: StandingSwitch, *, mine: bool) -> bool:
-    """Whether its VM lives, or may come to live: a switch is made before its VM, perhaps by somebody just now.
-
-    Raises an error when that cannot be seen.
-    """
-    if mine:
-        if any(attempt.vm == item.ref.name for attempt in services.ledger.attempts(unsettled=True)):
-            return True
-    elif services.clock.now() < item.deadline + timedelta(seconds=KILL_SLACK_S):
-        return True
-    return not is_gone(services.vms[item.api], item.ref)
-
-
-def _buckets(services: Services, result: TeardownReport, *, delete: bool) -> None:
-    """Delete the buckets if that is wanted; a bucket that could not be deleted may still bill, and is named."""
-    try:
-        names = services.store.buckets()
-    except OrchestratorError as cause:
-        result.unproven.append(f"buckets, which could not be listed: {cause.sentence}")
-        return
-    for name in names:
-        if not delete:
-            result.buckets.append(name)
-            continue
-        try:
-            services.store.delete_bucket(name)
-            result.deleted_buckets.append(name)
-        except OrchestratorError as cause:
-            result.unproven.append(f"bucket {name}: {cause.sentence}")
+                self.report.unproven.append(f"bucket {name}: {cause.sentence}")

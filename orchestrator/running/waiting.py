@@ -1,4 +1,4 @@
-"""How is something waited for? With a deadline, a poll interval and an injected clock; in one place."""
+"""Waiting for something: with a deadline, a poll interval and an injected clock."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def wait_for(
     """
     until = clock.monotonic() + timeout_s
     pause_s = poll_s
-    trouble = ""
+    last_error = ""
     while True:
         try:
             found = probe()
         except Unavailable as cause:
-            found, trouble = None, f" (last trouble: {cause.sentence})"
+            found, last_error = None, f" (last error: {cause.sentence})"
         if found is not None:
             return found
         if clock.monotonic() >= until:
-            raise Unavailable(f"{what} did not happen within {timeout_s:.0f} s{trouble}")
+            raise Unavailable(f"{what} did not happen within {timeout_s:.0f} s{last_error}")
         clock.sleep(min(pause_s, max(0.0, until - clock.monotonic())))
         pause_s = min(pause_s * grow, poll_s * 10)

@@ -1,1 +1,1 @@
-"""Does everything that fulfils a port keep the port's contract, the fakes included?"""
+"""Contract tests: every implementation of a port passes the same suite, the fakes included."""

@@ -1,4 +1,4 @@
-"""What do the contract suites share? One local cloud for the session, and a machine of the user's."""
+"""Fixtures of the contract suites: one local cloud per session, and a loopback machine as your own machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.contract.cloud import LocalCloud, running
+from tests.local_cloud import LocalCloud, running
 from tests.loopback import Loopback, loopback
 
 

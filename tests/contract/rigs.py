@@ -1,4 +1,4 @@
-"""How is one contract tried on a fake and on the local cloud? By a rig: a provider, and the hand behind its world."""
+"""Rigs: a provider and the controls of its world, so that one suite runs on a fake and on the local cloud."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from orchestrator.domain.accelerators import Provisioning, accelerator
 from orchestrator.domain.names import MANAGED, request_id
 from orchestrator.errors import NotFound, Unavailable
 from orchestrator.ports import Clock, Vm, VmProvider, VmRef, VmSpec, VmState
-from tests.contract.cloud import LocalCloud, eventually
 from tests.fakes import FakeClock, FakeScheduler, FakeVmProvider
+from tests.local_cloud import LocalCloud, eventually
 
 _numbers = itertools.count(1)
 _Found = TypeVar("_Found")

@@ -1,4 +1,4 @@
-"""What do the Google adapters promise beyond the ports? Retries, deletes that fail open, what is asked of the cloud."""
+"""The Google adapters beyond the ports' contracts: retries, deletes that fail open, the requests sent."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from google.cloud import compute_v1
 from infra.gcp.clients import Endpoints, GoogleClients
 from infra.gcp.compute import GpuInstances
 from infra.gcp.tpu import TpuNodes
-from infra.killswitches.switches import MaxRunDuration
+from infra.killswitches.max_run_duration import MaxRunDuration
 from orchestrator.domain.accelerators import Provisioning
 from orchestrator.errors import PermissionDenied, Unauthenticated, Unavailable, UsageError
 from orchestrator.ports import VmRef, VmState
-from tests.contract.cloud import ROOT, LocalCloud
 from tests.contract.rigs import CloudRig
+from tests.local_cloud import ROOT, LocalCloud
 
 Api = Literal["tpu", "gpu"]
 both = pytest.mark.parametrize("api", ["tpu", "gpu"])

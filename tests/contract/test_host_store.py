@@ -1,4 +1,4 @@
-"""Does the store on a machine of the user's keep the contract of `ObjectStore`? Its tests of objects, over SFTP.
+"""The object store on your own machine: the object tests of the `ObjectStore` contract, over SFTP.
 
 What is said there of buckets is said of a cloud's project: here the machine is the one bucket.
 """

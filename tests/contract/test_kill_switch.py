@@ -1,4 +1,4 @@
-"""Does every `KillSwitch` end a VM with nobody of ours around? On the fake and on the local cloud."""
+"""The contract of `KillSwitch`: it deletes a VM with no process of ours running. Fake and local cloud."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from infra.killswitches.deadline_timer import DeadlineTimer
+from infra.killswitches.max_run_duration import MaxRunDuration
+from infra.killswitches.run_duration import RunDuration
 from infra.killswitches.scheduler_job import SchedulerJob, schedule_from
-from infra.killswitches.switches import DeadlineTimer, MaxRunDuration, RunDuration
 from infra.localcloud.scheduler.cron import Cron
 from orchestrator.domain.accelerators import Provisioning, accelerator
 from orchestrator.errors import KillSwitchNotArmed
 from orchestrator.ports import KillSwitch, VmSpec
-from tests.contract.cloud import LocalCloud
 from tests.contract.rigs import CloudRig, FakeRig, Rig
+from tests.local_cloud import LocalCloud
 
 LIFE_S = 3600
 

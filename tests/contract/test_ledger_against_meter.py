@@ -1,4 +1,4 @@
-"""Does the ledger say what the cloud's own meter says? Fifty mixed runs on a local cloud, through the real pipeline.
+"""The ledger against the cloud's own meter: fifty mixed runs on a local cloud, through the real pipeline.
 
 VMs, shortages and preemptions are the local cloud's; only SSH, the bucket and the training, which
 cost nothing here, are fakes. The cloud's clock is moved, so that runs of hours take moments.
@@ -20,15 +20,15 @@ from infra.gcp.compute import GpuInstances
 from infra.gcp.tpu import TpuNodes
 from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.runs import AttemptState, Run, RunState
-from orchestrator.ledger.ledger import Credit
+from orchestrator.ledger.credit import Credit
 from orchestrator.money.cost_totals import experiment_sums, run_sums
 from orchestrator.money.guard import money_view
 from orchestrator.ports import CommandResult, HostKey, Vm, VmRef, VmSpec, Worker
 from orchestrator.running.stages.context import Pace, Services
-from tests.contract.cloud import LocalCloud, running
 from tests.fakes import FakeShells
 from tests.fakes.shells import FakeShell
 from tests.fakes.world import FakeTrainer, World
+from tests.local_cloud import LocalCloud, running
 
 ACCELERATORS = "v3-8,v2-8,t4,v100,p100"
 REPEATS = 5
@@ -180,7 +180,7 @@ def test_ledger_agrees_with_the_meter_over_fifty_mixed_runs(world: MeteredWorld)
         metered = sum((Decimal(row["usd"]) for row in rows if f"-{short}-a" in row["name"]), Decimal(0))
         counted = sum((attempt.settled_usd or Decimal(0) for attempt in attempts), Decimal(0))
         if abs(counted - metered) > max(CENT, metered * Decimal("0.005")):
-            off.append((run.id, run.spec.accelerator, len(attempts), counted, metered))
+            off.append((run.id, run.spec.accelerator.name, len(attempts), counted, metered))
     assert off == []
     _assert_mixed(world, driven)
     _assert_parts_add_up(world, credit)

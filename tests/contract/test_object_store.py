@@ -1,4 +1,4 @@
-"""Does every `ObjectStore` keep the contract of the port? The fake and Cloud Storage on the local cloud."""
+"""The contract of `ObjectStore`: the fake, and Cloud Storage on the local cloud."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from infra.gcp.storage import Buckets
 from orchestrator.domain.names import MANAGED
 from orchestrator.errors import BadArtifact, NotFound, Unavailable, UsageError
 from orchestrator.ports import ObjectStore, StoredObject
-from tests.contract.cloud import LocalCloud
 from tests.fakes import FakeObjectStore
+from tests.local_cloud import LocalCloud
 
 REGION = "us-central1"
 LABELS = {"oc-experiment": "e-contract"}

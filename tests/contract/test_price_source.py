@@ -1,4 +1,4 @@
-"""Does a refresh find, SKU by SKU and among all that can be mistaken, the very prices that the cloud bills by?"""
+"""A price refresh finds exactly the prices that the cloud bills by, SKU by SKU, among similar SKUs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from orchestrator.domain.accelerators import accelerators
 from orchestrator.domain.prices import PriceKind, catalog_rows
 from orchestrator.errors import Unavailable
 from orchestrator.money.prices import changes, read_live, write_live
-from tests.contract.cloud import LocalCloud
+from tests.local_cloud import LocalCloud
 
 TODAY = date(2026, 11, 21)
 MAPPED = {"tpu", "gpu", "machine", "disk", "storage", "ipv4"}

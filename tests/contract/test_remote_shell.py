@@ -1,4 +1,4 @@
-"""Does every `RemoteShell` keep the contract of the port? The fake, and SSH to a VM of the local cloud."""
+"""The contract of `RemoteShell`: the fake, and SSH to a VM of the local cloud."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from paramiko.ssh_exception import NoValidConnectionsError
 from infra.ssh import FabricShell, FabricShells, _translated
 from orchestrator.errors import HostKeyRejected, RemoteCommandFailed, Unavailable
 from orchestrator.ports import HostKey, RemoteShell, ShellFactory, Worker
-from tests.contract.cloud import LocalCloud
 from tests.contract.rigs import CloudRig
 from tests.fakes import FakeShells
 from tests.fakes.vms import HOST_KEY
+from tests.local_cloud import LocalCloud
 
 USER = "orchestrate"
 AWKWARD = ["a b", "", "$HOME", "; echo pwned", "'\"", "`id`", "*", "\\", "zwölf"]

@@ -1,4 +1,4 @@
-"""Do the programs for the VM work on a VM? Runner and uploads on the local cloud, with the VM's own token and proxy."""
+"""The programs that run on a VM: runner and uploads on the local cloud, with the VM's own token and proxy."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from infra.gcp.storage import Buckets
-from infra.killswitches.switches import DeadlineTimer
+from infra.killswitches.deadline_timer import DeadlineTimer
 from infra.ssh import FabricShells
 from infra.vm import payload
 from orchestrator.ports import RemoteShell, VmRef
-from tests.contract.cloud import LocalCloud, eventually
 from tests.contract.rigs import CloudRig
 from tests.contract.test_remote_shell import USER, _key_pair
+from tests.local_cloud import LocalCloud, eventually
 
 BUCKET, PREFIX = "contract-programs", "results/e-1/r-1/a1"
 TRAINER = "import pathlib; pathlib.Path('artifacts/record.json').write_text('{}'); print('done')"
@@ -88,7 +88,7 @@ def test_the_deadline_timer_runs_on_the_vm_and_says_so(
 def test_runs_of_one_launch_pack_the_trainer_at_the_same_time(tmp_path: Path) -> None:
     """All get the same whole file, and nothing half-written stays beside it."""
     with ThreadPoolExecutor(8) as pool:
-        packed = set(pool.map(lambda _: payload.trainer_zip(tmp_path), range(8)))
+        packed = set(pool.map(lambda _: payload.package_zip("trainer", tmp_path), range(8)))
     assert {*tmp_path.iterdir()} == packed
     [made] = packed
     with zipfile.ZipFile(made) as archive:

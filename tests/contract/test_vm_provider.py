@@ -1,4 +1,4 @@
-"""Does every `VmProvider` keep the contract of the port? The fake, TPU nodes and GPU instances, one suite."""
+"""The contract of `VmProvider`: the fake, TPU nodes and GPU instances, one suite."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from orchestrator.errors import (
     UsageError,
 )
 from orchestrator.ports import VmSpec, VmState
-from tests.contract.cloud import LocalCloud
 from tests.contract.rigs import QUEUE_S, CloudRig, FakeRig, Rig
+from tests.local_cloud import LocalCloud
 
 OTHER_ZONES = {"v3-8": ("europe-west4-a", "us-central1-f"), "t4": ("europe-west4-a", "us-east1-c"),
                "v6e-1": ("europe-west4-a", "asia-northeast1-b")}  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import pytest
 from infra.localcloud import client
 from orchestrator.domain.runs import Run
 from orchestrator.ledger.ledger import Ledger
+from tests.local_cloud import LocalCloud, running
 
 ROOT = Path(__file__).parents[2]
 QUICK = ("--workload", "mnist-mlp", "--data-size", "1000", "--batch-size", "200", "--epochs", "1", "--yes", "--json")
@@ -122,9 +124,54 @@ def wait_until(probe: Callable[[], Any], timeout_s: float = 60) -> Any:
     pytest.fail(f"not so within {timeout_s} s")
 
 
+IMAGE_PYTHON = """#!/bin/sh
+# python3 of a VM whose trainer is the stand-in job: tests about jobs need no TensorFlow.
+if [ "$1 $2" = "-m trainer" ]; then
+    shift 2
+    set -- {job} "$@"
+fi
+exec {python} "$@"
+"""
+
+
+@pytest.fixture(scope="session")
+def image_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The python3 of machines on which the stand-in job runs."""
+    path = tmp_path_factory.mktemp("image") / "python3"
+    job = Path(__file__).with_name("stand_in_job.py")
+    path.write_text(IMAGE_PYTHON.format(job=shlex.quote(str(job)), python=shlex.quote(sys.executable)))
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture(scope="session")
+def shared_cloud(tmp_path_factory: pytest.TempPathFactory, image_python: Path) -> Iterator[LocalCloud]:
+    """One local cloud for all tests of this process that need no training."""
+    with running(tmp_path_factory.mktemp("cloud"), "--vm-python", str(image_python)) as cloud:
+        yield cloud
+
+
+@pytest.fixture(scope="session")
+def datasets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Prepared data sets, converted once: a finished one is verified and reused."""
+    return tmp_path_factory.mktemp("datasets")
+
+
+@pytest.fixture
+def stand_in_job(orchestrate: Orchestrate, shared_cloud: LocalCloud, datasets: Path) -> Iterator[None]:
+    """`orchestrate` finds the shared local cloud running and empty; its VMs run the stand-in job."""
+    place = orchestrate.home / "local" / "cloud"
+    place.parent.mkdir(parents=True, mode=0o700)
+    place.symlink_to(shared_cloud.cloud_json.parent)
+    place.with_name("datasets").symlink_to(datasets)
+    yield
+    place.unlink()
+    shared_cloud.reset()
+
+
 @pytest.fixture
 def orchestrate(tmp_path: Path) -> Iterator[Orchestrate]:
-    """A fresh state folder; its local cloud is destroyed afterwards."""
+    """A fresh state folder. A local cloud that a command starts there trains for real, and ends with the test."""
     folder = tmp_path / "work"
     folder.mkdir()
     tool = Orchestrate(tmp_path / "home", folder)

@@ -18,7 +18,7 @@ from trainer.record.record import Record, load_record
 STAGES = [stage for stage in Stage if stage is not Stage.DONE]
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("stand_in_job")
 @pytest.mark.parametrize("stage", STAGES, ids=[stage.value for stage in STAGES])
 def test_run_finishes_after_the_command_is_killed(orchestrate: Orchestrate, stage: Stage) -> None:
     """Whatever the stage, the run goes on to its end with its record, and nothing bills.
@@ -29,7 +29,7 @@ def test_run_finishes_after_the_command_is_killed(orchestrate: Orchestrate, stag
     run = orchestrate.wait_for_run(lambda run: run.state is RunState.ACTIVE and run.stage is stage)
     kill_hard(launched)
     if stage is not Stage.TEARDOWN:  # whose money may be settled by now
-        said = f"{run.id}: no orchestrate process drives it; `orchestrate attach {run.id}` goes on with it"
+        said = f"{run.id}: no orchestrate process drives it; `orchestrate attach {run.id}` resumes it"
         assert said in orchestrate.run("status").err
     verb = ("attach", run.id) if stage in (Stage.PROVISION, Stage.TRAIN) else ("recover",)
     recovered = orchestrate.run(*verb, "--json")
@@ -47,7 +47,7 @@ def test_run_finishes_after_the_command_is_killed(orchestrate: Orchestrate, stag
     assert [row for row in orchestrate.control("meter")["rows"] if row["to"] is None and row["kind"] != "bucket"] == []
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("stand_in_job")
 def test_recover_succeeds_when_it_stops_a_run_that_had_no_vm(orchestrate: Orchestrate) -> None:
     """That is what it is for: exit 0, nobody was interrupted."""
     orchestrate.run("cloud", "up")
@@ -61,7 +61,7 @@ def test_recover_succeeds_when_it_stops_a_run_that_had_no_vm(orchestrate: Orches
     assert (after.state, after.stage) == (RunState.STOPPED, Stage.DONE)
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("stand_in_job")
 def test_vm_deletes_itself_when_nobody_comes_back(orchestrate: Orchestrate) -> None:
     """The command is killed while it trains, for ever; at the deadline both VMs end by themselves."""
     launched = orchestrate.start(
@@ -71,7 +71,7 @@ def test_vm_deletes_itself_when_nobody_comes_back(orchestrate: Orchestrate) -> N
         "--workload",
         "mnist-cnn",
         "--epochs",
-        "500",
+        "2000",
         "--max-hours",
         "2",
         "--yes",
@@ -89,13 +89,13 @@ def test_vm_deletes_itself_when_nobody_comes_back(orchestrate: Orchestrate) -> N
     assert metered <= spent <= metered * Decimal("1.02")
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("stand_in_job")
 def test_interrupt_collects_tears_down_and_exits_130(orchestrate: Orchestrate) -> None:
     """Ctrl-C while it trains: the trainer writes an interrupted record, which comes home; nothing is left."""
-    launched = orchestrate.start("launch", "--accel", "t4", "--workload", "mnist-cnn", "--epochs", "500", "--yes")
+    launched = orchestrate.start("launch", "--accel", "t4", "--workload", "mnist-cnn", "--epochs", "2000", "--yes")
     run = orchestrate.wait_for_run(lambda run: run.stage is Stage.TRAIN, 120)
     log = orchestrate.home / "local" / "experiments" / run.experiment / run.id / "train-a1.log"
-    wait_until(lambda: log.exists() and "epoch 1/500 start" in log.read_text(), 60)
+    wait_until(lambda: log.exists() and "epoch 1/2000 start" in log.read_text(), 60)
     os.kill(launched.pid, signal.SIGINT)
     done = orchestrate.finish(launched)
     assert done.code == 130, done.err

@@ -15,6 +15,8 @@ from orchestrator.domain.runs import RunState, Stage
 from orchestrator.ledger.ledger import Ledger
 from tests.e2e.conftest import Orchestrate
 
+pytestmark = pytest.mark.usefixtures("stand_in_job")
+
 ACCEL = "v5litepod-1"
 LIVE = ("doctor", "--live", "--accel", ACCEL, "--yes", "--json")
 
@@ -25,7 +27,6 @@ def _of_vms(said: dict[str, Any]) -> dict[str, tuple[str, str]]:
     return {one["check"].removeprefix(f"{ACCEL} "): (one["verdict"], one["fact"]) for one in found}
 
 
-@pytest.mark.slow
 def test_everything_holds(orchestrate: Orchestrate) -> None:
     """Every finding passes, and what is said of the deadline and the cost is what the cloud's own meter says."""
     done = orchestrate.run(*LIVE)

@@ -13,6 +13,8 @@ from orchestrator.domain.runs import Attempt
 from orchestrator.ledger.ledger import Ledger
 from tests.e2e.conftest import QUICK, Orchestrate, kill_hard, wait_until
 
+pytestmark = pytest.mark.usefixtures("stand_in_job")
+
 Step = tuple[str, str]
 TPU_STEPS: Sequence[Step] = (
     ("cloudscheduler.jobs.create", "after"),  # the job stands, not proven
@@ -40,7 +42,6 @@ FLEX_STEPS: Sequence[Step] = (
 VM_KINDS = ("node", "queued resource", "instance", "disk")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("accelerator", "flags", "steps", "broken"),
     [
@@ -77,7 +78,6 @@ def test_everything_is_gone_ten_minutes_after_the_deadline(
     assert orchestrate.inventory("job") == []
 
 
-@pytest.mark.slow
 def test_the_run_duration_alone_ends_what_is_rented_as_flex_start(orchestrate: Orchestrate) -> None:
     """Neither scheduler nor timer works, and nobody comes back in time: what is left holds quota until `recover`."""
     orchestrate.run("cloud", "up")

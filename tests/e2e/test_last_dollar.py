@@ -6,8 +6,9 @@ import pytest
 
 from tests.e2e.conftest import QUICK, Orchestrate
 
+pytestmark = pytest.mark.usefixtures("stand_in_job")
 
-@pytest.mark.slow
+
 def test_two_launches_at_once_and_a_credit_for_one(orchestrate: Orchestrate) -> None:
     """Exactly one is admitted, the other is refused with 3 and rents nothing; whatever runs is torn down."""
     flags = ("launch", "--accel", "t4", "--max-hours", "1", *QUICK)

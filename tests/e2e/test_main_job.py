@@ -51,7 +51,7 @@ def test_launch_trains_brings_the_record_home_and_proves_teardown(orchestrate: O
     _assert_no_secret_in_records(orchestrate)
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("stand_in_job")
 def test_a_run_as_flex_start_is_queued_for_and_costs_no_more_than_it_says(orchestrate: Orchestrate) -> None:
     """At the price on demand until a refresh has found that of flex-start; then at that, as the meter bills it."""
     launch = ("launch", "--accel", "v5litepod-1", "--flex-start", *QUICK)

@@ -62,6 +62,7 @@ def test_credit_too_small_is_refused_and_says_what_would_fit(orchestrate: Orches
     assert (torn_down.code, torn_down.json["billable_remaining"]) == (0, 0)
 
 
+@pytest.mark.usefixtures("stand_in_job")
 def test_no_capacity_and_no_quota_end_with_their_own_codes(orchestrate: Orchestrate) -> None:
     """Exit 4 without capacity, 5 without quota; each names the place or the quota, and nothing is left."""
     assert orchestrate.run("cloud", "up", "--no-capacity", "us-central1-a").code == 0
@@ -81,6 +82,7 @@ def test_no_capacity_and_no_quota_end_with_their_own_codes(orchestrate: Orchestr
     assert Decimal(orchestrate.run("budget", "--json").json["spent_usd"]) < Decimal("0.01")
 
 
+@pytest.mark.usefixtures("stand_in_job")
 def test_stock_out_moves_on_to_the_next_zone(orchestrate: Orchestrate) -> None:
     """With several zones, a stock-out in the first only costs another attempt."""
     assert orchestrate.run("cloud", "up", "--no-capacity", "us-central1-a").code == 0
@@ -96,6 +98,7 @@ def test_home_that_cannot_be_made_is_a_clear_error(orchestrate: Orchestrate, tmp
     _assert_refused(orchestrate.run("launch", "--accel", "v3-8", "--yes", "--json"), 2, "ORCHESTRATE_HOME")
 
 
+@pytest.mark.usefixtures("stand_in_job")
 def test_disabled_api_is_an_account_error_until_something_may_bill_behind_it(orchestrate: Orchestrate) -> None:
     """Exit 5 with the command that enables it, and a teardown that is proven; 6 once a VM cannot be looked for."""
     assert orchestrate.run("cloud", "up", "--disable-api", "tpu").code == 0

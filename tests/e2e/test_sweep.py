@@ -10,6 +10,8 @@ from orchestrator.domain.runs import RunState, Stage
 from orchestrator.ledger.ledger import Ledger
 from tests.e2e.conftest import Orchestrate, kill_hard
 
+pytestmark = pytest.mark.usefixtures("stand_in_job")
+
 SWEEP = """\
 accel = ["t4", "l4"]
 workload = "mnist-mlp"

@@ -1,4 +1,4 @@
-"""What do tests of the stages run against? In-memory fakes of the ports, held to the same contract suites as `infra`.
+"""In-memory fakes of the ports for tests of the stages; they pass the same contract suites as `infra`.
 
     clock = FakeClock()
     cloud = FakeVmProvider(clock, api="tpu", create_s=30)

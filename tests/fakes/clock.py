@@ -1,4 +1,4 @@
-"""What time is it in a test? As late as its sleeps say."""
+"""A clock for tests, which only sleeps advance."""
 
 from __future__ import annotations
 

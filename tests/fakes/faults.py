@@ -1,4 +1,4 @@
-"""How does a fake fail on demand? Planned failures by method name, counted down."""
+"""Faults that a fake injects: planned by method name, counted down."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does Cloud Scheduler do? Jobs in memory that ask a fake cloud for deletions when their schedule says so."""
+"""A fake Cloud Scheduler: jobs in memory that delete VMs of a fake cloud on schedule."""
 
 from __future__ import annotations
 

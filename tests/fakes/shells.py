@@ -1,4 +1,4 @@
-"""What does SSH to a VM do? A `ShellFactory` whose machines know some commands and what a test teaches them."""
+"""A fake SSH: a `ShellFactory` whose machines know some commands and those that a test adds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does a cloud do that rents VMs? A `VmProvider` in memory, with delays, shortages, lost answers and a meter."""
+"""A fake cloud: a `VmProvider` in memory, with delays, stock-outs, lost answers and a meter."""
 
 from __future__ import annotations
 

@@ -11,13 +11,13 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from infra.killswitches.scheduler_job import SchedulerJob
-from infra.killswitches.switches import DeadlineTimer, MaxRunDuration, RunDuration
-from orchestrator.domain.accelerators import accelerator
+from infra.killswitches import kill_switches
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.runs import Run
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.planning.launch import LaunchFlags, Plan, make_plan
+from orchestrator.planning.launch import make_plan
+from orchestrator.planning.plan import Plan
+from orchestrator.planning.request import LaunchRequest
 from orchestrator.ports import CommandResult, VmProvider
 from orchestrator.running.pipeline import drive_all
 from orchestrator.running.stages.collect import MANIFEST
@@ -117,7 +117,7 @@ class World:
         self.store = FakeObjectStore()
         self.shells = FakeShells()
         self.trainer = FakeTrainer(self.clock, self.store)
-        self.ledger = Ledger(self.home / "ledger.db")
+        self.ledger = Ledger(self.home / "ledger.db", simulated=True)
 
     def _teach(self) -> None:
         self.shells.on(RUNNER, self._runner)
@@ -132,7 +132,7 @@ class World:
             self.trainer.started_at = None  # another run's, on a VM of its own
         self.trainer.job = job
         spec = self.ledger.run(str(job["run"])).spec
-        item = accelerator(spec.accelerator)
+        item = spec.accelerator
         self.trainer.dataset = spec.dataset
         self.trainer.measured = {"kind": item.api, "count": item.replicas, "batch": spec.batch_size, "seed": spec.seed}
         return self.trainer.answer(argv)
@@ -153,13 +153,7 @@ class World:
             vms=vms,
             store=self.store,
             shells=self.shells,
-            switches=(
-                MaxRunDuration(),
-                RunDuration(),
-                SchedulerJob(self.scheduler, self.tpu, self.clock, catalog_prices().all_zones("tpu")),
-                DeadlineTimer(self.tpu, "tpu"),
-                DeadlineTimer(self.gpu, "gpu"),
-            ),
+            switches=kill_switches(vms, self.scheduler, self.clock, catalog_prices().all_zones("tpu")),
             payload=lambda: Payload(empty, {}),
             pace=Pace(poll_s=5),
             parallel_runs=self.parallel_runs,
@@ -168,10 +162,9 @@ class World:
     def plan(self, accelerator: str = "v3-8", **flags: object) -> Plan:
         """A launch of one accelerator with the packaged sample."""
         return make_plan(
-            LaunchFlags(accelerators=accelerator.split(","), workload="mnist-cnn", **flags),  # type: ignore[arg-type]
+            LaunchRequest(accelerators=accelerator.split(","), workload="mnist-cnn", **flags),  # type: ignore[arg-type]
             ledger=self.ledger,
             prices=catalog_prices(),
-            simulated=True,
             home=self.home,
             now=self.clock.now(),
             argv=["launch"],

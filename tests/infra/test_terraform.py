@@ -1,4 +1,4 @@
-"""Does the one-time set-up grant what the code asks for? Its lists are compared as texts: no provider is needed."""
+"""The Terraform set-up grants what the code requests: lists compared as text, without a provider."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from infra.gcp.permissions import APIS, LOOKS, PERMISSIONS, ROLES_THAT_SIGN, SCHEDULER, WORKER
-from infra.localcloud.account.account import scheduler_email
+from infra.gcp.permissions import ACT_AS, APIS, LOOKS, PERMISSIONS, ROLES_THAT_SIGN, SCHEDULER, TPU_ADMIN, WORKER
+from infra.localcloud.account.project import scheduler_email
 from orchestrator.config import Config
 from orchestrator.doctor.checks import BUDGET_PART
 from orchestrator.domain.names import MANAGED
 from orchestrator.domain.plan import KILL_SLACK_S
+from tests.google_permissions import GOOGLE_PERMISSIONS
 
 FOLDER = Path(__file__).parents[2] / "infra" / "terraform"
 WHOLE = "".join(path.read_text() for path in sorted(FOLDER.glob("*.tf")))
+OPERATOR = {need.name for need in PERMISSIONS} | set(LOOKS)
+OF_TPU = {name for name in OPERATOR if name.startswith("tpu.")}
 
 
 def _list(name: str) -> list[str]:
@@ -30,7 +33,7 @@ def _list(name: str) -> list[str]:
     ("name", "names"),
     [
         ("apis", {need.name for need in APIS}),
-        ("operator_permissions", {need.name for need in PERMISSIONS} | set(LOOKS)),
+        ("operator_permissions", OPERATOR - OF_TPU),
         ("worker_permissions", set(WORKER)),
         ("scheduler_permissions", set(SCHEDULER)),
     ],
@@ -38,6 +41,21 @@ def _list(name: str) -> list[str]:
 def test_the_lists_are_those_of_the_code(name: str, names: set[str]) -> None:
     """Exactly, each once, in order."""
     assert _list(name) == sorted(names)
+
+
+def test_google_knows_every_permission() -> None:
+    """An unknown one in a role fails the whole apply: ours, and those of the set-up."""
+    assert OPERATOR | {ACT_AS.name} <= GOOGLE_PERMISSIONS
+    granted = re.findall(r"permissions += \[([^\]]*)\]", WHOLE)
+    assert len(granted) == 4
+    assert {name for names in granted for name in re.findall(r'"([^"]+)"', names)} <= GOOGLE_PERMISSIONS
+
+
+def test_operators_have_the_tpu_api_by_the_role_of_google() -> None:
+    """It holds all names of the TPU API, so it has those that we need."""
+    [member] = re.findall(r'resource "google_project_iam_member" "operator_tpu" {(.*?)\n}', WHOLE, re.DOTALL)
+    assert f'role    = "{TPU_ADMIN}"' in member
+    assert "for_each = toset(var.operators)" in member
 
 
 def test_what_else_the_code_knows_by_name() -> None:

@@ -1,1 +1,1 @@
-"""Does each part do what it says, alone?"""
+"""Unit tests of the orchestrator, on fakes."""

@@ -18,11 +18,13 @@ from pathlib import Path
 from orchestrator.domain.accelerators import Accelerator, Provisioning, accelerators
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.names import new_id
-from orchestrator.domain.plan import KILL_SLACK_S, DataChoice, LaunchRequest, kept_bytes, make_attempt, make_runs
+from orchestrator.domain.places import Zone
+from orchestrator.domain.plan import KILL_SLACK_S, kept_bytes, make_attempt, quote_for
 from orchestrator.domain.prices import catalog_prices, region_of
-from orchestrator.domain.runs import Attempt, AttemptState, Run
+from orchestrator.domain.runs import Attempt, AttemptState, Run, RunSpec
 from orchestrator.errors import OverCap, UsageError
-from orchestrator.ledger.ledger import Credit, Experiment
+from orchestrator.ledger.credit import Credit
+from orchestrator.ledger.runs import Experiment
 from orchestrator.money.guard import stop_at
 from orchestrator.planning.extend import admit_extension, plan_extension
 from orchestrator.ports import CommandResult
@@ -119,10 +121,11 @@ def _offers(terms: Provisioning) -> list[tuple[Accelerator, list[str]]]:
 class Campaign:
     """One seed's life, from the stated credit to the day when the last object is deleted."""
 
-    def __init__(self, seed: int, home: Path, data: DataChoice) -> None:
+    def __init__(self, seed: int, home: Path, template: RunSpec) -> None:
         self.rng = random.Random(seed)
         self.world = CampaignWorld(home)
-        self.data = replace(data, size_bytes=self.rng.choice((data.size_bytes, 20 * 2**30)))
+        size_bytes = self.rng.choice((template.dataset_bytes, 20 * 2**30))
+        self.template = replace(template, dataset_bytes=size_bytes)
         self.kept: set[str] = set()
         self.credit = Credit(amount_usd=Decimal(self.rng.randint(300, 12000)) / 100, stated_at=self.world.clock.now())
         self.world.ledger.set_credit(self.credit)
@@ -190,25 +193,23 @@ class Campaign:
         for zone in zones:
             if rng.random() < 0.2:
                 (world.tpu if item.api == "tpu" else world.gpu).capacity[zone] = rng.random() < 0.5
-        request = LaunchRequest(
-            accelerators=[item], workload="mnist-cnn", epochs=3, batch_sizes=[256], data_sizes=[None], repeats=1,
-            seed=0, max_hours=hours, max_attempts=rng.randint(1, 3), checkpoint_every=rng.choice((None, "1epochs")),
-            provisioning=terms, zones=tuple(zones), data=self.data, learning_rate=None, cache="auto",
+        spec = replace(
+            self.template, accelerator=item, max_hours=hours, max_attempts=rng.randint(1, 3),
+            checkpoint_every=rng.choice((None, "1epochs")), provisioning=terms, zones=tuple(map(Zone, zones)),
         )  # fmt: skip
         now = world.clock.now()
         cap = Decimal(rng.randint(100, 5000)) / 100 if rng.random() < 0.3 else None
         experiment = Experiment(id=new_id("e", rng.randbytes(6)), created_at=now, max_usd=cap, command="[]")
-        prices = catalog_prices()
-        runs = make_runs(request, experiment.id, now, prices, lambda prefix: new_id(prefix, rng.randbytes(6)))
-        attempts = [make_attempt(run, 1, run.spec.zones[0], now, prices, world.ledger.id) for run in runs]
+        run = Run(id=new_id("r", rng.randbytes(6)), experiment=experiment.id, spec=spec, attempt=1, created_at=now)
+        attempt = make_attempt(run, 1, quote_for(spec, spec.zones[0], catalog_prices()), now, world.ledger.id)
         self.outcome.launches += 1
         try:
-            world.ledger.admit(experiment, runs, attempts, self.credit)
+            world.ledger.admit(experiment, [run], [attempt], self.credit)
         except OverCap:
             self.outcome.refused += 1
             return None
         world.trainer.begin(float(hours) * 3600 * rng.uniform(0.7, 1.4), rng.choice((0, 0, 0, 0, 1)))
-        return runs[0]
+        return run
 
     def _survive(self, run: Run) -> bool:
         """Drive the run, whatever happens to this process. False: nobody ever came back to it."""
@@ -244,7 +245,7 @@ class Campaign:
         hours = round(Decimal(left_h / self.rng.uniform(0.7, 1.4)), 2)  # an estimate of what is left, good or bad
         prices, now = world.services.prices, world.clock.now()
         try:
-            planned = plan_extension(run.id, hours, ledger=world.ledger, prices=prices, simulated=True, now=now)
+            planned = plan_extension(run.id, hours, ledger=world.ledger, prices=prices, now=now)
             admit_extension(planned, world.ledger, prices)
         except (OverCap, UsageError):
             return
@@ -296,6 +297,6 @@ class Campaign:
         self.outcome.vms += metered > 0
         run = self.world.ledger.run(attempt.run)
         did = run.attempt == attempt.number or (attempt.gone_at and attempt.gone_at >= stop_at(attempt))
-        usual = attempt.max_hours is None and run.spec.provisioning is Provisioning.ON_DEMAND
+        usual = attempt.max_hours == run.spec.max_hours and run.spec.provisioning is Provisioning.ON_DEMAND
         if metered and did and usual and run.error_code in DID_ITS_WORK:
             self.outcome.unused.append(float(1 - used / attempt.reserved_usd))

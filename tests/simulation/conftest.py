@@ -1,22 +1,26 @@
-"""What do campaigns share? A data set that is prepared once; its size is what the plan is told."""
+"""A data set prepared once for all campaigns; its size is what the plan is told."""
 
 from __future__ import annotations
 
 import pytest
 
-from orchestrator.domain.plan import DataChoice
+from orchestrator.domain.accelerators import accelerator
+from orchestrator.domain.runs import RunSpec
 from trainer.data.prepare import prepare_dataset
 
 
 @pytest.fixture(scope="session")
-def data(tmp_path_factory: pytest.TempPathFactory) -> DataChoice:
-    """The packaged sample."""
+def template(tmp_path_factory: pytest.TempPathFactory) -> RunSpec:
+    """A run on the packaged sample."""
     prepared = prepare_dataset(None, "mnist", tmp_path_factory.mktemp("sample"))
-    manifest = prepared.manifest
-    return DataChoice(
-        fingerprint=manifest.fingerprint,
-        size_bytes=manifest.total_bytes,
-        directory=str(prepared.directory),
-        train_samples=manifest.splits.train.samples,
-        objects=len(manifest.shards) + 1,
+    return RunSpec(
+        accelerator=accelerator("t4"),
+        workload="mnist-cnn",
+        epochs=3,
+        batch_size=256,
+        zones=(),
+        dataset=prepared.manifest.fingerprint,
+        dataset_bytes=prepared.manifest.total_bytes,
+        dataset_objects=len(prepared.manifest.shards) + 1,
+        dataset_dir=str(prepared.directory),
     )

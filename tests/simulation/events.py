@@ -1,4 +1,4 @@
-"""What time is it in a campaign, what happens meanwhile, and when does the process die?"""
+"""Time, events and process deaths of a campaign."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 from itertools import count
 from sqlite3 import Connection
 
-from orchestrator.ledger.ledger import IN_MEMORY, Ledger
+from orchestrator.ledger.database import IN_MEMORY
+from orchestrator.ledger.ledger import Ledger
 from tests.fakes import FakeClock
 
 
@@ -74,14 +75,14 @@ class MortalLedger(Ledger):
 
     def __init__(self, fate: Fate) -> None:
         self._fate: Fate | None = None
-        super().__init__(IN_MEMORY)
+        super().__init__(IN_MEMORY, simulated=True)
         self._fate = fate
 
     @contextmanager
-    def _transaction(self) -> Iterator[Connection]:
+    def transaction(self) -> Iterator[Connection]:
         if self._fate:
             self._fate.step()
-        with super()._transaction() as db:
+        with super().transaction() as db:
             yield db
         if self._fate:
             self._fate.step()

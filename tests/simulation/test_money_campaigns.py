@@ -1,6 +1,6 @@
-"""Is a cap ever overspent? Two thousand random lives of a credit, each on virtual time, billed by the cloud's meter.
+"""A cap is never overspent: two thousand random lifetimes of a credit on virtual time, billed by the cloud's meter.
 
-A life that fails is named by its seed: `Campaign(seed, folder, data).live()` lives it again, step by step.
+A life that fails is named by its seed: `Campaign(seed, folder, template).live()` lives it again, step by step.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ import statistics
 
 import pytest
 
-from orchestrator.domain.plan import DataChoice
+from orchestrator.domain.runs import RunSpec
 from tests.simulation.campaign import Campaign, Outcome
 
 
 @pytest.fixture(scope="class")
 def outcomes(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, data: DataChoice
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, template: RunSpec
 ) -> list[Outcome]:
     """What came of every seed of the class."""
     home = tmp_path_factory.mktemp("campaigns")
@@ -23,7 +23,7 @@ def outcomes(
     def live(seed: int) -> Outcome:
         folder = home / str(seed)
         folder.mkdir()
-        return Campaign(seed, folder, data).live()
+        return Campaign(seed, folder, template).live()
 
     assert request.cls is not None
     return [live(seed) for seed in request.cls.seeds]

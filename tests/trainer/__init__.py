@@ -1,1 +1,1 @@
-"""Does the trainer prepare, train, measure and report as it says?"""
+"""The trainer: preparing, training, measuring, reporting."""

@@ -1,4 +1,4 @@
-"""How do tests start `python -m trainer` as a user would, in a process of its own?"""
+"""Starts `python -m trainer` as a user would, in a separate process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does `python -m trainer` answer wrong requests fast, in one sentence, with the right exit code?"""
+"""`python -m trainer` answers wrong requests fast, in one sentence, with the right exit code."""
 
 from __future__ import annotations
 

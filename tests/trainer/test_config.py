@@ -1,4 +1,4 @@
-"""Are requests that cannot work refused with the field, its value and what to do, and is the environment read well?"""
+"""Impossible requests are refused with field, value and fix; the environment is read correctly."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trainer.environment import (
 )
 from trainer.errors import ConfigError, DeviceMissing
 from trainer.flags import parser, with_underscores
-from trainer.hardware import choose_precision, peak_of
+from trainer.hardware import choose_precision, given_peak, peak_of
 from trainer.workloads import get_workload
 
 TF_CONFIG = '{{"cluster": {{"worker": ["a:1", "b:2"]}}, "task": {{"type": "worker", "index": {index}}}}}'
@@ -104,6 +104,13 @@ def test_peak_is_dense_and_of_all_devices(
     assert peak.flops_per_s == pytest.approx(tflops * 1e12)
 
 
+def test_a_given_peak_is_that_of_all_devices() -> None:
+    """As whoever rents the devices knows it; a precision that is not given has none."""
+    given = make_config(workload="mnist-mlp", peak_tflops="float16=130,float32=16.2").peak_tflops
+    assert given_peak(given, "float16").flops_per_s == 130e12
+    assert given_peak(given, "bfloat16").note == "unknown peak: --peak_tflops gives none for bfloat16"
+
+
 def test_unknown_peak_says_why() -> None:
     """Never a guess."""
     for kind, name, precision in (
@@ -123,6 +130,8 @@ def test_unknown_peak_says_why() -> None:
         ({"batch_size": 0}, "--batch_size 0: should be greater than 0"),
         ({"train_epochs": -1}, "--train_epochs -1: should be greater than 0"),
         ({"learning_rate": float("nan")}, "--learning_rate nan: should be a finite number"),
+        ({"peak_tflops": "half=3"}, "--peak_tflops half: should be 'float32', 'bfloat16' or 'float16'"),
+        ({"peak_tflops": "float16"}, "--peak_tflops : should be a valid number"),
         ({"run_id": "../up"}, "--run_id ../up: "),
         ({"workload": "resnet"}, "--workload resnet: there is no such workload; choose one of "),
         ({"data_dir": "s3://bucket/data"}, "--data_dir s3://bucket/data: must be a folder or a gs:// path"),

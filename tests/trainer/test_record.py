@@ -1,4 +1,4 @@
-"""Does the schema hold a record to its rules, and does loading refuse what it cannot understand?"""
+"""The schema enforces the record's rules, and loading refuses what it does not understand."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tests.trainer.process import ROOT
 from trainer.config import make_config
 from trainer.errors import RecordError
 from trainer.output import OutputDir
-from trainer.record.autosave import Flusher
 from trainer.record.record import Memory, Record, json_schema, load_record
-from trainer.record.recorder import Block, Recorder
+from trainer.timing.autosave import Flusher
 from trainer.timing.percentiles import percentile
+from trainer.timing.recorder import Block, Recorder
 
 
 @pytest.fixture

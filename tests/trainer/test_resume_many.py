@@ -1,4 +1,4 @@
-"""Does a run of two workers, its data streamed, go on as if it had not been killed?"""
+"""A run of two workers with streamed data resumes as if undisturbed."""
 
 from __future__ import annotations
 

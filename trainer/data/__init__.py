@@ -1,1 +1,1 @@
-"""How does a data set reach the model? `prepare` writes checked TFRecord shards, `read` loads them for training."""
+"""Data sets: `prepare` writes checked TFRecord shards, `read` loads them for training."""

@@ -1,4 +1,4 @@
-"""Where do decoded samples stay after the first epoch? In memory, or in a file that is gone when the run ends."""
+"""The cache of decoded samples after the first epoch: in memory, or in a file that is deleted when the run ends."""
 
 from __future__ import annotations
 

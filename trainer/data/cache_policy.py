@@ -1,4 +1,4 @@
-"""Where are samples kept while a run trains on them? A rule of sizes alone, which planners can ask too."""
+"""Where samples are kept while a run trains on them: a rule of sizes, which planners use too."""
 
 from __future__ import annotations
 

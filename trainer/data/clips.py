@@ -1,4 +1,4 @@
-"""How does a clip become a few frames? Decoded once from start to end, frames taken evenly, resized, as JPEGs."""
+"""Turns a clip into a few frames: decoded once from start to end, frames taken evenly, resized, as JPEGs."""
 
 from __future__ import annotations
 

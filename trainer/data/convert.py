@@ -1,4 +1,4 @@
-"""How do a folder's photos and clips become shards? In parallel, resumable, the same bytes on any number of cores.
+"""Converts a folder's photos and clips into shards: in parallel, resumable, the same bytes on any number of cores.
 
 Threads, not processes: libjpeg-turbo, OpenCV, the hashes and the disk all let other threads run, so threads keep the
 cores as busy, need no pickling, and work in a notebook or a script without a `__main__` guard.
@@ -23,9 +23,9 @@ from trainer.data.clips import encoded_frames
 from trainer.data.folder import ClassFolder, FolderKind, Item
 from trainer.data.images import BadImage, Pixels, check_whole, decode_resized, encode
 from trainer.data.manifest import SPLITS, Shard, SplitName
-from trainer.data.options import PrepareOptions
 from trainer.data.tfrecord import write_shard
 from trainer.errors import DataError
+from trainer.workloads.base import PrepareOptions
 
 JOURNAL_NAME = "conversion.jsonl"
 _JPEG_BYTES_PER_PIXEL = 0.3  # a usual photo at the usual quality; only the number of shards depends on it

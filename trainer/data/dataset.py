@@ -1,4 +1,4 @@
-"""Which samples does a run train on, where do they come from, and where are they kept?"""
+"""The data set of a run: which samples it trains on, where they come from, and where they are kept."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from trainer.data.read import open_split, read_manifest
 from trainer.data.source import Dataset, count_of
 from trainer.errors import ConfigError
 from trainer.output import is_remote
+from trainer.plugins import own_input
 from trainer.record.record import Data
-from trainer.workloads.plugins import own_input
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def _downloaded(config: Config, scratch: Path) -> str:
     """Fetch the official source into `--data_dir`, unless something lies there already."""
     directory = config.data_dir or str(scratch / "download")
     if is_remote(directory):
-        problem = "--download writes to a folder of this machine; `orchestrate data` uploads a data set to a bucket"
+        problem = "--download needs a folder on this machine; `orchestrate launch --data FOLDER` uploads one"
         raise ConfigError("--data_dir", directory, problem)
     folder = Path(directory)
     if not folder.is_dir() or not any(folder.iterdir()):
@@ -102,10 +102,10 @@ def _downloaded(config: Config, scratch: Path) -> str:
 
 
 def _check_counts(config: Config, name: str, there: int) -> None:
-    """Refuse a data set that cannot give what was asked. Raises ConfigError."""
+    """Refuse a data set with fewer samples than the settings need. Raises ConfigError."""
     wanted = config.train_samples
     if wanted is not None and wanted > there:
-        raise ConfigError("--train_samples", wanted, f"the data set {name} has {there}; ask for fewer")
+        raise ConfigError("--train_samples", wanted, f"the data set {name} has {there}; use fewer")
     if config.global_batch > (wanted or there):
         problem = f"is larger than the {wanted or there} training samples; use a smaller batch or more samples"
         raise ConfigError("--batch_size", config.global_batch, problem)

@@ -1,4 +1,4 @@
-"""How do the bytes of a sample become its pixels in a batch? One function for each way in which shards hold images."""
+"""Decodes the bytes of a sample into its pixels in a batch: one function for each image encoding of shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where does MNIST come from when `--download` is given? From its mirrors, checked by the digests of its files."""
+"""`--download`: fetches MNIST from its mirrors, checked by the digests of its files."""
 
 from __future__ import annotations
 

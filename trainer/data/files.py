@@ -1,4 +1,4 @@
-"""How are the bytes of a file reached, on disk or in a bucket? Mapped or read whole; TensorFlow only for a bucket."""
+"""Access to the bytes of a file, on disk or in a bucket: mapped or read whole; TensorFlow only for a bucket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files of a folder belong to which class, and which of them are kept for testing? Decided once, by a seed."""
+"""Assigns the files of a folder to classes and to training or testing, by a seed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from trainer.data.options import PrepareOptions
 from trainer.errors import DataError
+from trainer.workloads.base import PrepareOptions
 
 FolderKind = Literal["photos", "clips"]
 SUFFIXES: dict[FolderKind, tuple[str, ...]] = {"photos": (".jpg", ".jpeg", ".png"), "clips": (".avi", ".mp4")}
@@ -82,17 +82,17 @@ def read_class_folder(source: Path, kind: FolderKind, options: PrepareOptions) -
 def _find_files(source: Path, folder: Path, kind: FolderKind, layout: str) -> _Found:
     names = sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     if not names:
-        raise DataError(folder, "holds no class folders", layout)
+        raise DataError(folder, "has no class folders", layout)
     files, left_out = {}, 0
     for label, name in enumerate(names):
         below = str((folder / name).relative_to(source))
         files[name], others = _class_items(folder / name, below, label, SUFFIXES[kind])
         left_out += others
         if not files[name]:
-            problem = f"holds no {kind} ({', '.join(SUFFIXES[kind])})"
+            problem = f"has no {kind} ({', '.join(SUFFIXES[kind])})"
             raise DataError(folder / name, problem, f"fill or remove it: {layout}")
     if len(names) < 2:
-        raise DataError(folder, f"has the one class {names[0]}, and telling apart takes two", layout)
+        raise DataError(folder, f"has only one class, {names[0]}; a classifier needs two", layout)
     return _Found(files, left_out)
 
 

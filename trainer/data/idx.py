@@ -1,4 +1,4 @@
-"""How are MNIST's idx files found, read and checked, without NumPy or TensorFlow?"""
+"""Finds, reads and checks MNIST's idx files, without NumPy or TensorFlow."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def find_idx_files(folder: Path) -> dict[str, RawFile]:
             path = next((candidate for candidate in candidates if candidate.is_file()), None)
             if path is None:
                 fix = "give a folder with the four MNIST idx files, or with manifest.json and its TFRecord shards"
-                raise DataError(folder, f"holds neither {usual} nor {usual}.gz", fix)
+                raise DataError(folder, f"has neither {usual} nor {usual}.gz", fix)
             found[f"{split}-{content}"] = RawFile(str(path), path.read_bytes())
     return found
 
@@ -86,9 +86,9 @@ def read_split(raw: Mapping[str, RawFile], split: str) -> IdxSplit:
         problem = f"has {label_counts[0]} labels for the {counts[0]} images of {images.path}"
         raise DataError(labels.path, problem, "fetch both files again")
     if not digits:
-        raise DataError(labels.path, "holds no samples", _FIX)
+        raise DataError(labels.path, "has no samples", _FIX)
     if max(digits) >= _CLASSES:
-        raise DataError(labels.path, f"holds the label {max(digits)}, and MNIST has 0 to 9", _FIX)
+        raise DataError(labels.path, f"has the label {max(digits)}; MNIST has 0 to 9", _FIX)
     return IdxSplit(pixels, digits)
 
 

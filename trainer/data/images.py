@@ -1,4 +1,4 @@
-"""How does one picture become pixels, and pixels a JPEG? With libjpeg-turbo and OpenCV, which let other threads run."""
+"""Decoding, resizing and encoding one picture, with libjpeg-turbo and OpenCV, which release the interpreter lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does a prepared data set consist of, and how is that written down? `manifest.json`, beside its shards."""
+"""The manifest of a prepared data set: `manifest.json`, beside its shards."""
 
 from __future__ import annotations
 

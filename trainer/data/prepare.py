@@ -1,4 +1,4 @@
-"""How does a folder of files become a data set that the trainer reads? Once, checked, without TensorFlow."""
+"""Prepares a folder of files as a data set for the trainer: once, checked, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from trainer.data.manifest import (
     fingerprint_of,
     parse_manifest,
 )
-from trainer.data.options import PrepareOptions
 from trainer.data.tfrecord import write_shard
 from trainer.errors import DataError
+from trainer.workloads.base import PrepareOptions
 
 KINDS = ("mnist", "photos", "clips")
 SAMPLES_PER_SHARD = 10_000
@@ -78,7 +78,7 @@ def prepare_dataset(
         if (source / MANIFEST_NAME).is_file():
             manifest = verify_dataset(source)
             if manifest.kind != kind:
-                raise DataError(source, f"holds {manifest.kind}, and {kind} are needed", "give another folder")
+                raise DataError(source, f"is a data set of {manifest.kind}; {kind} are needed", "give another folder")
             return PreparedDataset(manifest, source, reused=True)
         if kind == "mnist":
             return _prepare_idx(source, kind, out_dir, progress)

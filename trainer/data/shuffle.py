@@ -1,4 +1,4 @@
-"""In which order does an epoch visit the samples? A shuffle fixed by seed and epoch, whatever replicas and threads."""
+"""The order of samples in an epoch: a shuffle fixed by seed and epoch, independent of replicas and threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How are TFRecord files written without TensorFlow? Framing with masked crc32c, and one fixed tf.train.Example.
+"""Writes TFRecord files without TensorFlow: framing with masked crc32c, and one fixed tf.train.Example.
 
 Sources: the TFRecord format (length, crc of length, payload, crc of payload) and the protocol-buffer encoding of
 `tf.train.Example`. A test holds every byte against TensorFlow's own writer.

@@ -1,4 +1,4 @@
-"""How are a shard's samples found and checked without TensorFlow? By an index of its TFRecords, made once."""
+"""Index of a shard's TFRecords, by which samples are found and checked without TensorFlow."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ def _what_is_unsound(buffer: Buffer, starts: Sequence[int], shard: Shard) -> str
         if len(header) < _HEADER.size or _HEADER.unpack(header)[1] != masked(google_crc32c.value(header[:8])):
             return f"is damaged: record {record} has no sound header"
     if starts[-1] > len(buffer):
-        return f"is truncated: record {len(starts) - 2} goes on after its end"
-    return f"holds {len(starts) - 1} samples where the manifest says {shard.samples}"
+        return f"is truncated: record {len(starts) - 2} extends past the end of the file"
+    return f"has {len(starts) - 1} samples where the manifest says {shard.samples}"
 
 
 def uniform_records(

@@ -1,4 +1,4 @@
-"""What does a training run report? `record.json`: schema-versioned, units in the names, UTC times, no silent gaps.
+"""`record.json`: what a training run reports. Schema-versioned, units in the names, UTC times, no silent gaps.
 
 `python -m trainer.record.record --schema` prints its JSON Schema. Nothing here imports TensorFlow, so that other
 programs can read records; the sections are in `trainer/record/schema.py`.
@@ -28,7 +28,6 @@ from trainer.record.schema import (
     Memory,
     Parameters,
     Part,
-    Precision,
     Seconds,
     Section,
     Software,
@@ -40,7 +39,7 @@ from trainer.record.schema import (
 __all__ = [
     "CHECKPOINT_NAME", "RECORD_NAME", "SCHEMA_VERSION", "Progress", "Record", "Status", "json_schema", "load_record",
     "Accounted", "CompiledFunction", "Compute", "Data", "Device", "Epoch", "Host", "Inference", "Latency", "Memory",
-    "Parameters", "Part", "Precision", "Seconds", "Software", "Steps", "Timings", "reason_unless",
+    "Parameters", "Part", "Seconds", "Software", "Steps", "Timings", "reason_unless",
 ]  # fmt: skip
 
 SCHEMA_VERSION = 1

@@ -1,4 +1,4 @@
-"""What do the sections of `record.json` hold? Units in the names, UTC times, no silent gaps.
+"""The sections of `record.json`: units in the names, UTC times, no silent gaps.
 
 A figure that is absent is null, and the field `<name>_reason` beside it says why; where a figure is present its reason
 is null.
@@ -11,10 +11,10 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
+from trainer.config import Precision
 from trainer.workloads.base import OptimizerName
 
 Seconds = Annotated[float, Field(ge=0)]
-Precision = Literal["float32", "bfloat16", "float16"]
 
 
 def reason_unless(value: object, reason: str) -> str | None:

@@ -1,4 +1,4 @@
-"""How are many timings summed up in few numbers?"""
+"""Percentiles of timings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where did this process's time go? Seconds by purpose, each second booked once, so that the sum can be checked."""
+"""Accounting of this process's time: seconds by purpose, each counted once, so that the sum can be checked."""
 
 from __future__ import annotations
 

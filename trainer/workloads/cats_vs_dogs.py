@@ -1,4 +1,4 @@
-"""What is trained as `cats-vs-dogs`? A CNN on 224x224 photos in two class folders, T4 v TPU.
+"""`cats-vs-dogs`: a CNN on 224x224 photos in two class folders, T4 v TPU.
 
 Published (a student's comparison on Kaggle's dogs-vs-cats, 25,000 photos): about 454 s on a T4 and 94 s on a TPU with 8
 cores, accuracy equal and not stated. A reference for the task, on the pictures that Kaggle's are a part of: 82.7 % with
@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainer.data.options import PrepareOptions
-from trainer.workloads.base import Published, Workload
+from trainer.workloads.base import PrepareOptions, Published, Workload
 
 
 def build_model(image_shape: tuple[int, ...], classes: int) -> Any:
@@ -21,7 +20,7 @@ def build_model(image_shape: tuple[int, ...], classes: int) -> Any:
     """
     from keras import Input, Sequential, layers
 
-    from trainer.workloads.layers import PooledConv2D
+    from trainer.layers import PooledConv2D
 
     return Sequential(
         [

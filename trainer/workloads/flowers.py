@@ -1,4 +1,4 @@
-"""What is trained as `flowers`? A small image CNN on photos in class folders, the same program on three places.
+"""`flowers`: a small image CNN on photos in class folders.
 
 Published (a student's comparison, no accuracy given): 12 epochs on about 4,300 photos in 5 classes; total time on a
 local RTX 3060 about equal to a Cloud TPU, both far ahead of a hosted GPU that read from a network drive; the first TPU
@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainer.data.options import PrepareOptions
-from trainer.workloads.base import Published, Workload
+from trainer.workloads.base import PrepareOptions, Published, Workload
 
 
 def build_model(image_shape: tuple[int, ...], classes: int) -> Any:
@@ -20,7 +19,7 @@ def build_model(image_shape: tuple[int, ...], classes: int) -> Any:
     """
     from keras import Input, Sequential, layers
 
-    from trainer.workloads.layers import PooledConv2D
+    from trainer.layers import PooledConv2D
 
     return Sequential(
         [

@@ -1,4 +1,4 @@
-"""What is trained as `mnist-cnn`? A small two-layer convolutional network on MNIST, for batch-size sweeps."""
+"""`mnist-cnn`: a small two-layer convolutional network on MNIST, for batch-size sweeps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def build_model(image_shape: tuple[int, ...], classes: int) -> Any:
     """Return the CNN: float32 images [batch, *image_shape] in 0..1 to float32 probabilities [batch, classes]."""
     from keras import Input, Sequential, layers
 
-    from trainer.workloads.layers import PooledConv2D
+    from trainer.layers import PooledConv2D
 
     return Sequential(
         [

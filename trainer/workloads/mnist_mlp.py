@@ -1,4 +1,4 @@
-"""What is trained as `mnist-mlp`? A 784-400-400-500-10 perceptron on MNIST, for time, memory and extrapolation."""
+"""`mnist-mlp`: a 784-400-400-500-10 perceptron on MNIST, for time, memory and extrapolation."""
 
 from __future__ import annotations
 

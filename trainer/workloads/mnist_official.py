@@ -1,4 +1,4 @@
-"""What is trained as `mnist-official`? The model of the Cloud TPU quick start, TensorFlow's official MNIST example.
+"""`mnist-official`: the model of the Cloud TPU quick start, TensorFlow's official MNIST example.
 
 Source: tensorflow/models, official/legacy/image_classification/mnist_main.py (read at commit 0ca414d5): layers, batch
 1024, plain SGD at 0.05, no accuracy. Its learning rate decays by 4 % in 100,000 steps, so by 0.03 % in the 580 steps of
@@ -16,7 +16,7 @@ def build_model(image_shape: tuple[int, ...], classes: int) -> Any:
     """Return the CNN: float32 images [batch, *image_shape] in 0..1 to float32 probabilities [batch, classes]."""
     from keras import Input, Sequential, layers
 
-    from trainer.workloads.layers import PooledConv2D
+    from trainer.layers import PooledConv2D
 
     return Sequential(
         [

@@ -1,4 +1,4 @@
-"""What is trained as `ucf101`? Clips by class: a small CNN on each frame, and a GRU over the frames.
+"""`ucf101`: clips by class; a small CNN on each frame, and a GRU over the frames.
 
 Published (a student's project, no accuracy given): 150 epochs on UCF101's 13,320 clips in 101 classes, about 12 h on an
 RTX 2070 Super. A reference for the task: 44.5 % with a bag of words, leaving out one of the 25 groups of
@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainer.data.options import PrepareOptions
-from trainer.workloads.base import Published, Workload
+from trainer.workloads.base import PrepareOptions, Published, Workload
 
 _FRAMES, _SIDE = 16, 112
 
@@ -20,7 +19,7 @@ def build_model(image_shape: tuple[int, ...], classes: int) -> Any:
     """Return the model: float32 clips [batch, frames, height, width, 3] in 0..1 to float32 logits [batch, classes]."""
     from keras import Input, Model, Sequential, layers, ops
 
-    from trainer.workloads.layers import PooledConv2D
+    from trainer.layers import PooledConv2D
 
     frames, *frame_shape = image_shape
     features = 128

@@ -1,4 +1,4 @@
-"""What would Google's public price list say? The Cloud Billing Catalog API, its SKUs made from this cloud's prices.
+"""The Cloud Billing Catalog API: Google's public price list, its SKUs made from this cloud's prices.
 
 Machines are taken apart into cores, memory, GPUs and local SSD as Google lists them, so that whoever adds them up again
 gets the price that is billed here. Between them stand the SKUs that are easily mistaken for them: reservations,
@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
-from infra.localcloud.hardware import machine_shape
-from infra.localcloud.http.app import answer
+from infra.localcloud.hardware import Hardware, MachineShape
 from infra.localcloud.http.errors import not_found
-from infra.localcloud.http.messages import page, write
-from infra.localcloud.metering.catalog import Catalog, Price
+from infra.localcloud.http.messages import reply
+from infra.localcloud.http.routes import Service, page, routes
+from infra.localcloud.metering.price_list import Price, PriceList
 from infra.localcloud.store import Document
 
 SERVICES = {
@@ -33,14 +32,6 @@ _PAGE_MAX = 5000
 _NANO = Decimal("1e-9")
 _SSD_GIB_MONTH = Decimal("0.08")
 _HOURS_PER_MONTH = 730
-_SSD_GIB_PER_GPU = {"a2-ultragpu": 375, "a3-highgpu": 750}
-_FAMILY = {"n1": "N1 Predefined", "g2": "G2", "a2": "A2", "a3": "A3"}
-_GPU_TEXT = {
-    "nvidia-tesla-t4": "Nvidia Tesla T4 GPU", "nvidia-tesla-p100": "Nvidia Tesla P100 GPU",
-    "nvidia-tesla-v100": "Nvidia Tesla V100 GPU", "nvidia-l4": "Nvidia L4 GPU",
-    "nvidia-tesla-a100": "Nvidia Tesla A100 GPU", "nvidia-a100-80gb": "Nvidia Tesla A100 80GB GPU",
-    "nvidia-h100-80gb": "Nvidia H100 80GB GPU",
-}  # fmt: skip
 _NEAR_GPUS = ("Nvidia H100 80GB Mega GPU", "Nvidia H100 80GB Plus GPU", "RTX 6000 96GB", "A4 Nvidia B200 (1 gpu slice)")
 
 
@@ -55,19 +46,16 @@ class _Sku:
     tiers: tuple[Decimal, ...]
 
 
-class BillingCatalogService:
+class BillingCatalogService(Service):
     """services.list and services.skus.list; read-only."""
 
     hosts = ("cloudbilling.googleapis.com",)
-    host_routes: tuple[Route, ...] = ()
 
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
+    def __init__(self, prices: PriceList) -> None:
+        self._prices = prices
         self._skus: dict[str, list[Document]] = {}
-        self.routes = [
-            Route("/v1/services", self._list_services, methods=["GET"], name="cloudbilling.services.list"),
-            Route("/v1/services/{service}/skus", self._list_skus, methods=["GET"], name="cloudbilling.skus.list"),
-        ]
+        table = [("GET ", "services.list", self._list_services), ("GET /{service}/skus", "skus.list", self._list_skus)]
+        self.routes = routes("cloudbilling", table, "/v1/services")
 
     async def _list_services(self, request: Request) -> Response:
         from google.cloud.billing_v1 import types  # slow to import, and few ask
@@ -76,21 +64,18 @@ class BillingCatalogService:
             {"name": f"services/{number}", "serviceId": number, "displayName": title}
             for number, title in SERVICES.items()
         ]
-        query = request.query_params
-        shown, token = page(found, query.get("pageSize", ""), query.get("pageToken", ""), _PAGE_MAX)
-        return answer(write(types.ListServicesResponse, {"services": shown, "nextPageToken": token}))
+        return reply(types.ListServicesResponse, page(request, "services", found, _PAGE_MAX))
 
     async def _list_skus(self, request: Request) -> Response:
         from google.cloud.billing_v1 import types
 
-        service, query = request.path_params["service"], request.query_params
+        service = request.path_params["service"]
         if service not in SERVICES:
             raise not_found(f"services/{service}")
         if not self._skus:  # made when first asked for: nobody else waits for thousands of them
-            for sku in _all_skus(self._catalog):
+            for sku in _all_skus(self._prices):
                 self._skus.setdefault(sku.service, []).append(_document(sku))
-        shown, token = page(self._skus[service], query.get("pageSize", ""), query.get("pageToken", ""), _PAGE_MAX)
-        return answer(write(types.ListSkusResponse, {"skus": shown, "nextPageToken": token}))
+        return reply(types.ListSkusResponse, page(request, "skus", self._skus[service], _PAGE_MAX))
 
 
 def _document(sku: _Sku) -> Document:
@@ -118,12 +103,12 @@ def _document(sku: _Sku) -> Document:
     }
 
 
-def _all_skus(catalog: Catalog) -> Iterator[_Sku]:
+def _all_skus(prices: PriceList) -> Iterator[_Sku]:
     by_region: dict[str, dict[tuple[str, str], Price]] = {}
-    for row in catalog.rows:
+    for row in prices.rows:
         by_region.setdefault(row.region, {})[row.kind, row.name] = row
     for region, rows in by_region.items():
-        made = [*_tpus(region, rows), *_machines(rows), *_rest(region, rows)]
+        made = [*_tpus(prices.hardware, rows), *_machines(prices.hardware, rows), *_rest(region, rows)]
         yield from made
         for sku in made:
             yield from _mistakable(sku)
@@ -138,96 +123,106 @@ def _on_both_terms(
             yield _Sku(service, text, group, kind, row.region, "h", (usd / count,))
 
 
-def _tpus(region: str, rows: dict[tuple[str, str], Price]) -> Iterator[_Sku]:
-    for name, stem in (("v5litepod-1", "TpuV5e"), ("v6e-1", "TpuV6e")):
-        if ("tpu", name) in rows:
-            texts = (f"{stem} running in {region}", f"{stem} attached to Spot Preemptible VMs running in {region}")
-            yield from _on_both_terms(rows["tpu", name], _COMPUTE, "TPU", texts)
-            flex_start_usd = rows["tpu", name].flex_start.on_demand_usd
+_Rows = dict[tuple[str, str], Price]
+_Machines = list[tuple[MachineShape, Price]]
+
+
+def _tpus(hardware: Hardware, rows: _Rows) -> Iterator[_Sku]:
+    for generation, chip in hardware.tpus.items():
+        offered = [row for (kind, name), row in rows.items() if kind == "tpu" and name.startswith(f"{generation}-")]
+        if not offered:
+            continue
+        row = min(offered, key=lambda one: one.name)
+        place = f"running in {row.region}"
+        if "chip_sku" in chip:
+            stem, shape = chip["chip_sku"], hardware.tpu(row.name)
+            assert shape is not None, "its generation was just looked up"
+            texts = (f"{stem} {place}", f"{stem} attached to Spot Preemptible VMs {place}")
+            yield from _on_both_terms(row, _COMPUTE, "TPU", texts, shape.chips)
+            flex_start_usd = row.flex_start.on_demand_usd
             if flex_start_usd is not None:
-                text = f"DWS Defined Duration {stem.removeprefix('Tpu')} running in {region}"
-                yield _Sku(_COMPUTE, text, "TPU", "OnDemand", region, "h", (flex_start_usd,))
-    for name, pod in (("v2-8", ""), ("v3-8", ""), ("v4-8", " Pod")):
-        if ("tpu", name) in rows:
-            stem = f"Tpu-{name[:2]}"
-            texts = (f"{stem}{pod} accelerator running in {region}", f"{stem} Preemptible{pod} accelerator in {region}")
-            yield from _on_both_terms(rows["tpu", name], _TPU, "TPU", texts, usage="OnDemand")
+                text = f"DWS Defined Duration {stem.removeprefix('Tpu')} {place}"
+                yield _Sku(_COMPUTE, text, "TPU", "OnDemand", row.region, "h", (flex_start_usd / shape.chips,))
+        elif "node_sku" in chip:
+            stem, space, pod = chip["node_sku"].partition(" ")
+            texts = (
+                f"{stem}{space}{pod} accelerator {place}",
+                f"{stem} Preemptible{space}{pod} accelerator in {row.region}",
+            )
+            yield from _on_both_terms(row, _TPU, "TPU", texts, usage="OnDemand")
 
 
-def _machines(rows: dict[tuple[str, str], Price]) -> Iterator[_Sku]:
+def _machines(hardware: Hardware, rows: _Rows) -> Iterator[_Sku]:
+    families: dict[str, _Machines] = {}
     for (kind, name), row in rows.items():
         if kind == "gpu":
-            yield from _gpu(row, name, row.on_demand_usd, row.spot_usd)
-    for prefix in _FAMILY:
-        family = {name: row for (kind, name), row in rows.items() if kind == "machine" and name.startswith(prefix)}
-        yield from _family(prefix, family)
+            yield from _gpu(hardware, row, name)
+        elif kind == "machine":
+            shape = hardware.machine(name)
+            assert shape is not None, f"{name} is in the price list, so its family is in the catalog"
+            families.setdefault(shape.sku, []).append((shape, row))
+    for machines in families.values():
+        yield from _family(hardware, sorted(machines, key=lambda one: one[0].cpus))
 
 
-def _family(prefix: str, rows: dict[str, Price]) -> Iterator[_Sku]:
+def _family(hardware: Hardware, machines: _Machines) -> Iterator[_Sku]:
     """Cores and memory at one price for the family in the region; what is left of a machine's price is its GPUs'."""
-    if not rows:
-        return
-    smallest = min(rows, key=lambda name: _shape(name)[0])
-    left: dict[str, list[Decimal | None]] = {}
+    smallest, first = machines[0]
+    region, gpus = first.region, dict[str, Price]()
     for spot in (False, True):
-        usd = rows[smallest].usd(spot) if not spot else rows[smallest].spot_usd
-        if usd is None:
+        if _usd(first, spot) is None:
             continue
-        core, ram = _core_and_ram(prefix, rows, smallest, spot)
-        place = f"Instance {{}} running in {rows[smallest].region}"
-        text, usage = (f"Spot Preemptible {_FAMILY[prefix]}", "Preemptible") if spot else (_FAMILY[prefix], "OnDemand")
-        region = rows[smallest].region
-        yield _Sku(_COMPUTE, f"{text} {place.format('Core')}", "CPU", usage, region, "h", (core,))
-        yield _Sku(_COMPUTE, f"{text} {place.format('Ram')}", "RAM", usage, region, "GiBy.h", (ram,))
-        yield from _ssd(rows, region, spot)
-        for name, row in sorted(rows.items(), key=lambda pair: _shape(pair[0])[0]):
-            cores, gib, gpu, gpus, ssd_gib = _shape(name)
-            whole = row.spot_usd if spot else row.on_demand_usd
-            if gpu and whole is not None and left.setdefault(gpu, [None, None])[spot] is None:
-                rest = whole - core * cores - ram * gib - ssd_gib * _SSD_GIB_MONTH / _HOURS_PER_MONTH
-                left[gpu][spot] = (rest / gpus).quantize(_NANO)
-    for gpu, (on_demand, spot_usd) in left.items():
-        yield from _gpu(rows[smallest], gpu, on_demand, spot_usd)
+        core, ram = _core_and_ram(machines, spot)
+        text, usage = (f"Spot Preemptible {smallest.sku}", "Preemptible") if spot else (smallest.sku, "OnDemand")
+        yield _Sku(_COMPUTE, f"{text} Instance Core running in {region}", "CPU", usage, region, "h", (core,))
+        yield _Sku(_COMPUTE, f"{text} Instance Ram running in {region}", "RAM", usage, region, "GiBy.h", (ram,))
+        if any(shape.ssd_gib for shape, _ in machines):
+            text = f"SSD backed Local Storage{' attached to Spot Preemptible VMs' if spot else ''} in {region}"
+            yield _Sku(_COMPUTE, text, "LocalSSD", usage, region, "GiBy.mo", (_SSD_GIB_MONTH,))
+        for gpu, each in _usd_of_gpus(machines, core, ram, spot).items():
+            known = gpus.get(gpu, replace(first, on_demand_usd=None, spot_usd=None))
+            gpus[gpu] = replace(known, spot_usd=each) if spot else replace(known, on_demand_usd=each)
+    for gpu, price in gpus.items():
+        yield from _gpu(hardware, price, gpu)
 
 
-def _core_and_ram(prefix: str, rows: dict[str, Price], smallest: str, spot: bool) -> tuple[Decimal, Decimal]:
+def _usd_of_gpus(machines: _Machines, core: Decimal, ram: Decimal, spot: bool) -> dict[str, Decimal]:
+    """Per built-in GPU, what its smallest machine costs more than cores, memory and local SSD."""
+    usd: dict[str, Decimal] = {}
+    for shape, row in machines:
+        whole = _usd(row, spot)
+        if shape.gpu and whole is not None:
+            others = core * shape.cpus + ram * (shape.memory_mb // 1024)
+            others += shape.ssd_gib * _SSD_GIB_MONTH / _HOURS_PER_MONTH
+            usd.setdefault(shape.gpu, ((whole - others) / shape.gpu_count).quantize(_NANO))
+    return usd
+
+
+def _usd(row: Price, spot: bool) -> Decimal | None:
+    return row.spot_usd if spot else row.on_demand_usd
+
+
+def _core_and_ram(machines: _Machines, spot: bool) -> tuple[Decimal, Decimal]:
     """USD per core-hour and GiB-hour. Two machines with the same GPU tell their sum; how it is parted is arbitrary."""
-    whole = rows[smallest].spot_usd if spot else rows[smallest].on_demand_usd
+    shape, row = machines[0]
+    whole = _usd(row, spot)
     assert whole is not None, "its caller has looked"
-    cores, gib, gpu, _, _ = _shape(smallest)
-    if not gpu:
+    cores, gib = shape.cpus, shape.memory_mb // 1024
+    if not shape.gpu:
         nanos = int(whole / _NANO)
         ram = next(nano for nano in range(nanos // 60, nanos // 60 + cores) if (nanos - nano * gib) % cores == 0)
         return (nanos - ram * gib) // cores * _NANO, ram * _NANO
-    twin = rows.get(f"{prefix}-standard-{2 * cores}")
-    twice = (twin.spot_usd if spot else twin.on_demand_usd) if twin else None
+    twins = (row for other, row in machines if (other.cpus, other.gpu_count) == (2 * cores, shape.gpu_count))
+    twice = next((_usd(twin, spot) for twin in twins), None)
     both = (twice - whole) if twice is not None else whole / 5
     return (both / 2 / cores).quantize(_NANO), (both / 2 / gib).quantize(_NANO)
 
 
-def _shape(machine_type: str) -> tuple[int, int, str, int, int]:
-    """(cores, GiB, GPU, GPUs, GiB of local SSD)."""
-    shape = machine_shape(machine_type)
-    assert shape is not None, f"{machine_type} is in the price list, so its family is known"
-    ssd_gib = _SSD_GIB_PER_GPU.get(machine_type.rsplit("-", 1)[0], 0) * shape.gpu_count
-    return shape.cpus, shape.memory_mb // 1024, shape.gpu, shape.gpu_count, ssd_gib
-
-
-def _ssd(rows: dict[str, Price], region: str, spot: bool) -> Iterator[_Sku]:
-    if any(_shape(name)[4] for name in rows):
-        text, usage = (" attached to Spot Preemptible VMs", "Preemptible") if spot else ("", "OnDemand")
-        yield _Sku(
-            _COMPUTE, f"SSD backed Local Storage{text} in {region}", "LocalSSD", usage, region, "GiBy.mo",
-            (_SSD_GIB_MONTH,),
-        )  # fmt: skip
-
-
-def _gpu(row: Price, name: str, on_demand: Decimal | None, spot: Decimal | None) -> Iterator[_Sku]:
-    text = _GPU_TEXT.get(name)
-    priced = Price("gpu", name, row.region, row.zones, "hour", on_demand, spot)
-    if text:
-        texts = (f"{text} running in {row.region}", f"{text} attached to Spot Preemptible VMs running in {row.region}")
-        yield from _on_both_terms(priced, _COMPUTE, "GPU", texts)
+def _gpu(hardware: Hardware, row: Price, name: str) -> Iterator[_Sku]:
+    if name in hardware.gpus:
+        text, place = hardware.gpus[name]["chip_sku"], f"running in {row.region}"
+        texts = (f"{text} {place}", f"{text} attached to Spot Preemptible VMs {place}")
+        yield from _on_both_terms(row, _COMPUTE, "GPU", texts)
 
 
 def _rest(region: str, rows: dict[tuple[str, str], Price]) -> Iterator[_Sku]:

@@ -1,9 +1,8 @@
-"""Which processes run in a VM, what do they see, how do all of them end? Its environment says whose a process is."""
+"""The processes of a VM: their environment, by which they are found, and how all of them are ended."""
 
 from __future__ import annotations
 
 import shlex
-import sys
 import time
 from pathlib import Path
 
@@ -15,7 +14,7 @@ _KILL_DEADLINE_S = 5.0
 SHELL = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
 
 _PYTHON = """#!/bin/sh
-# The image's python3: the interpreter of the local cloud, so TensorFlow is "preinstalled" when it is there.
+# The image's python3: unless the cloud was told otherwise its own interpreter, with the TensorFlow that it has.
 exec {python} "$@"
 """
 _SUDO = """#!/bin/sh
@@ -31,11 +30,11 @@ exec env "$@"
 """
 
 
-def make_folder(folder: Path) -> None:
-    """The VM's disk: home/, bin/ with what its image brings, tmp/ for TMPDIR."""
+def make_folder(folder: Path, python: Path) -> None:
+    """The VM's disk: home/, bin/ with what its image brings (`python` as its python3), tmp/ for TMPDIR."""
     for name in ("home", "bin", "tmp"):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    tools = {"python3": _PYTHON.format(python=shlex.quote(sys.executable)), "sudo": _SUDO}
+    tools = {"python3": _PYTHON.format(python=shlex.quote(str(python))), "sudo": _SUDO}
     tools["python"] = tools["python3"]
     for name, text in tools.items():
         path = folder / "bin" / name

@@ -1,4 +1,4 @@
-"""What is a VM here? A folder, an address with SSH and metadata servers on it, and processes that really run."""
+"""A VM: a folder, an address with SSH and metadata servers on it, and processes that really run."""
 
 from __future__ import annotations
 
@@ -41,13 +41,14 @@ class VmSpec:
 
 @dataclass(frozen=True)
 class CloudAccess:
-    """How a VM reaches the cloud's APIs: what its processes get in their environment."""
+    """What a VM finds: how its processes reach the cloud's APIs, and which program its image has as python3."""
 
     project: str
     proxy_url: str
     ca_pem: Path
     ssh_port: int
     metadata_port: int
+    python: Path
 
 
 class VmRuntime:
@@ -91,7 +92,7 @@ class VmRuntime:
         if vm["running"]:
             return
         folder = self._folder / vm_id
-        processes.make_folder(folder)
+        processes.make_folder(folder, self._access.python)
         keys = _host_keys(folder)
         vm["guest"] = {**vm["guest"], **{f"hostkeys/{name}": value for name, value in keys.items()}}
         vm["running"] = True
@@ -106,7 +107,7 @@ class VmRuntime:
         """
         for vm_id, vm in self._store.list("vms"):
             owner = self._store.get(*vm["owner"])
-            if owner is None or vm_id not in (*owner.get("vms", []), owner.get("vm")):
+            if owner is None or vm_id not in owner.get("vms", []):
                 await self.destroy(vm_id)
             elif {owner["resource"].get("state"), owner["resource"].get("status")} & {"PREEMPTED", "TERMINATED"}:
                 await self.halt(vm_id)

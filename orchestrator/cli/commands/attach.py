@@ -1,4 +1,4 @@
-"""`orchestrate attach`: go on with runs after a crash, a closed laptop, or --detach."""
+"""`orchestrate attach`: resume runs after a crash, a closed laptop, or --detach."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import click
 from orchestrator.cli import output
 
 
-@click.command()
+@click.command(short_help="Resume or watch unfinished runs.")
 @click.argument("runs", nargs=-1, metavar="[RUN..]")
 @output.json_option
 def attach(runs: tuple[str, ...], as_json: bool) -> int:
-    """Follow runs to their end from whatever stage the ledger says. Default: all unfinished runs.
+    """Resume runs at the stage in the ledger, and follow them to their end. Default: all unfinished runs.
 
-    Ctrl-C stops the runs that this command has taken up, as in `launch`. Those that another orchestrate process drives,
-    as after `launch --detach`, are only watched, and go on.
+    Ctrl-C stops the runs that this command has resumed, as in `launch`. Those that another orchestrate process drives,
+    as after `launch --detach`, are only watched, and keep running.
 
     \b
     Example:
@@ -22,6 +22,7 @@ def attach(runs: tuple[str, ...], as_json: bool) -> int:
     """
     from orchestrator.bootstrap import connect
     from orchestrator.cli import run_driver
+    from orchestrator.cli.views.conclusion import conclude
     from orchestrator.domain.runs import Stage
 
     with output.opened(as_json=as_json) as project, run_driver.stopping() as stop:
@@ -32,4 +33,4 @@ def attach(runs: tuple[str, ...], as_json: bool) -> int:
             output.say("nothing to attach to: every run is done")
         services = connect(project, stop, chosen)
         driven = run_driver.drive(services, chosen, stop, quiet=as_json) if chosen else []
-        return run_driver.conclude(services, driven, as_json=as_json)
+        return conclude(services, driven, as_json=as_json)

@@ -1,4 +1,4 @@
-"""`orchestrate budget`: where does the money stand? And `budget set`: how much there is."""
+"""`orchestrate budget` shows the credit and what is left of it; `budget set` states it."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _print_json(project: Project, newest: int | None) -> None:
     from orchestrator.money.guard import money_view, stated_credit
 
     ledger, now = project.ledger, SystemClock().now()
-    view = money_view(ledger, stated_credit(ledger, simulated=project.simulated, now=now), now)
+    view = money_view(ledger, stated_credit(ledger, now=now), now)
     output.print_json(
         {
             **money_json(view, now, ledger.frozen()),
@@ -147,8 +147,8 @@ def _lines(project: Project, newest: int | None) -> Iterator[str]:
 
     ledger, now, fits = project.ledger, SystemClock().now(), text_charts.width()
     # An expired credit admits no launch, but where it went is still to be seen.
-    credit = stated_credit(ledger, simulated=project.simulated, now=now)
-    yield from budget_lines(money_view(ledger, credit, now), now, simulated=project.simulated)
+    credit = stated_credit(ledger, now=now)
+    yield from budget_lines(money_view(ledger, credit, now), now)
     if (frozen := ledger.frozen()) is not None:
         yield from frozen_lines(frozen)
     for attempt in overdue(ledger, now):

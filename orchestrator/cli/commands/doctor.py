@@ -1,4 +1,4 @@
-"""`orchestrate doctor`: can this account do what a launch asks of it?"""
+"""`orchestrate doctor`: check that this account can do what a launch needs."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 MAX_USD = Decimal(5)
 
 
-@click.command()
+@click.command(short_help="Check account, quotas, rights and budget.")
 @click.option("--accel", "names", type=options.LIST, default=(), help="Only these accelerators. Default: all.")
-@click.option("--live", "is_live", is_flag=True, help="Rent VMs for minutes and see whether everything holds.")
-@click.option("--max-usd", type=options.DECIMAL, help=f"With --live: it may cost this at worst. Default: {MAX_USD}.")
+@click.option("--live", "is_live", is_flag=True, help="Verify on rented VMs what this tool depends on.")
+@click.option("--max-usd", type=options.DECIMAL, help=f"With --live: its worst-case cost. Default: {MAX_USD}.")
 @click.option("--yes", is_flag=True, help="With --live: do not ask.")
 @output.json_option
 def doctor(names: tuple[str, ...], is_live: bool, max_usd: Decimal | None, yes: bool, as_json: bool) -> int:
-    """Ask the account everything a launch needs: APIs, permissions, quotas, billing. Creates and changes nothing.
+    """Check everything a launch needs: APIs, permissions, quotas, billing. Creates and changes nothing.
 
-    Exits with 5 when anything FAILs; a WARN does not keep a launch from running. With --live it rents, as `launch`
-    does, two VMs of each accelerator named, or of the cheapest TPU and the cheapest GPU: one is trained on and torn
-    down, one left alone until its kill switches end it.
+    Exits with 5 when a check FAILs; a WARN does not prevent a launch. With --live it rents, as `launch` does, two VMs
+    of each accelerator given, or of the cheapest TPU and the cheapest GPU: one is trained on and torn down, one left
+    alone until its kill switches delete it.
 
     \b
     Examples:
@@ -38,17 +38,17 @@ def doctor(names: tuple[str, ...], is_live: bool, max_usd: Decimal | None, yes: 
       orchestrate doctor --live --max-usd 5
     """
     from orchestrator.bootstrap import SystemClock, connect_account
-    from orchestrator.cli import doctor_live
+    from orchestrator.cli.commands.doctor_live import live
     from orchestrator.cli.views import findings
     from orchestrator.doctor.checks import CHECKS
     from orchestrator.doctor.diagnosis import Verdict, examine
 
     if not is_live and (yes or max_usd is not None):
-        raise click.UsageError("--max-usd and --yes go with --live: without it nothing is rented")
+        raise click.UsageError("--max-usd and --yes require --live: without it nothing is rented")
     with output.opened(as_json=as_json) as project:
         known = _known(project, names)
         if is_live:
-            return doctor_live.live(project, known, MAX_USD if max_usd is None else max_usd, yes=yes, as_json=as_json)
+            return live(project, known, MAX_USD if max_usd is None else max_usd, yes=yes, as_json=as_json)
         found = examine(connect_account(project), known, CHECKS, SystemClock())
         if as_json:
             output.print_json(findings.as_json(project, found))
@@ -66,9 +66,9 @@ def _known(project: Project, names: Sequence[str]) -> Known:
 
     now, credit = SystemClock().now(), project.ledger.credit()
     if project.simulated:
-        credit = credit or credit_or_refuse(project.ledger, simulated=True, now=now)
+        credit = credit or credit_or_refuse(project.ledger, now=now)
     items = tuple(accelerator(name) for name in names) or tuple(accelerators().values())
     if own := [item.name for item in items if not item.is_rented]:
-        raise click.UsageError(f"--accel: {', '.join(own)} is not rented, so no account has to allow it")
+        raise click.UsageError(f"--accel: {', '.join(own)} is not rented, so no account needs to allow it")
     zones = project.config.zones
     return Known(project.name, items, bool(names), zones, catalog_prices(), credit, now.date())

@@ -1,4 +1,4 @@
-"""`orchestrate estimate`: what would a launch cost, accelerator by accelerator, before anything exists?"""
+"""`orchestrate estimate`: the cost of a launch for each accelerator, before anything exists."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def estimate(data_gib: Decimal | None, max_hours: Decimal | None, as_json: bool,
     from orchestrator.cli.views.estimate import estimate_json, show_estimates
 
     if as_json:
-        output.print_json(estimate_json(request, found, money, simulated=project.simulated))
+        output.print_json(estimate_json(request, found, money))
     else:
         show_estimates(request, found, money)
 
@@ -74,6 +74,6 @@ def _estimates(project: Project, request: EstimateRequest) -> tuple[list[Estimat
 
     now = SystemClock().now()
     items = [accelerator(name.strip()) for name in request.accelerators]
-    credit = credit_for(items, project.ledger, simulated=project.simulated, now=now)
+    credit = credit_for(items, project.ledger, now=now)
     money = money_view(project.ledger, credit, now)
     return make_estimates(request, project.prices(now), project.ledger, money), money

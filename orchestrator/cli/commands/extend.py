@@ -30,14 +30,15 @@ def extend(run: str, hours: Decimal, yes: bool, as_json: bool) -> int:
     """
     from orchestrator.bootstrap import SystemClock, connect
     from orchestrator.cli import run_driver
+    from orchestrator.cli.views.conclusion import conclude
     from orchestrator.domain.runs import RunState
     from orchestrator.planning.extend import admit_extension, plan_extension
-    from orchestrator.running.lock import run_lock
+    from orchestrator.running.run_folder import run_lock
 
     with output.opened(as_json=as_json) as project, run_driver.stopping() as stop:
         now = SystemClock().now()
         prices, ledger = project.prices(now), project.ledger
-        planned = plan_extension(run, hours, ledger=ledger, prices=prices, simulated=project.simulated, now=now)
+        planned = plan_extension(run, hours, ledger=ledger, prices=prices, now=now)
         if not as_json:
             _show(planned)
         if not yes and not run_driver.confirmed("Extend?", as_json=as_json):
@@ -48,7 +49,7 @@ def extend(run: str, hours: Decimal, yes: bool, as_json: bool) -> int:
             pass
         if nobody_drives and planned.run.state is not RunState.PLANNED:  # else its launch, or `attach`, begins it
             driven = run_driver.drive(services, [ledger.run(run)], stop, quiet=as_json)
-            return run_driver.conclude(services, driven, as_json=as_json)
+            return conclude(services, driven, as_json=as_json)
         if as_json:
             output.print_json({"run": run, "attempt": granted.number, "hours": hours, "usd": granted.reserved_usd})
         else:
@@ -57,14 +58,14 @@ def extend(run: str, hours: Decimal, yes: bool, as_json: bool) -> int:
 
 
 def _show(planned: Extension) -> None:
-    from orchestrator.domain.host_address import is_host
     from orchestrator.domain.money import usd
 
     when = "at once" if planned.begins_after is None else f"at its deadline, {planned.begins_after:%Y-%m-%d %H:%M} UTC"
-    held, credit, name = planned.attempt.reserved_usd, planned.credit.amount_usd, planned.run.spec.accelerator
-    where, cost = f"another {name} in {planned.attempt.zone}", f"at most {usd(held)}"
-    if is_host(planned.attempt.zone):
-        where, cost = name, "not rented"
+    quote, credit = planned.quote, planned.credit.amount_usd
+    item = quote.spec.accelerator
+    where, cost = f"another {item} in {quote.zone}", f"at most {usd(quote.worst_usd)}"
+    if not item.is_rented:
+        where, cost = item.name, "not rented"
     elif credit:
-        cost += f" = {held / credit:.1%} of the {usd(credit)} credit"
-    output.say(f"{planned.run.id} goes on {when}, for {planned.hours} h at most, on {where}: {cost}")
+        cost += f" = {quote.worst_usd / credit:.1%} of the {usd(credit)} credit"
+    output.say(f"{planned.run.id} resumes {when}, for at most {quote.spec.max_hours} h, on {where}: {cost}")

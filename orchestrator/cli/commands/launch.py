@@ -15,7 +15,8 @@ from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
     from orchestrator.bootstrap import Project
-    from orchestrator.planning.launch import LaunchFlags, Plan
+    from orchestrator.planning.plan import Plan
+    from orchestrator.planning.request import LaunchRequest
 
 
 @click.command()
@@ -109,19 +110,19 @@ def launch(
     """
     from orchestrator.cli import run_driver
     from orchestrator.cli.views.plan import plan_json, show_plan
-    from orchestrator.planning.launch import LaunchFlags
+    from orchestrator.planning.request import LaunchRequest
 
     provisioning = options.take_provisioning(typed)
     with output.opened(as_json=as_json) as project:
         if file is not None:
             _introduce(ctx, file, has_data=typed["data"] is not None, quiet=as_json)
-        flags = LaunchFlags(
+        request = LaunchRequest(
             **typed,
             provisioning=provisioning,
             max_hours=project.config.max_hours if max_hours is None else max_hours,
             zones=zones or project.config.zones,
         )
-        plan = _plan(project, flags)
+        plan = _plan(project, request)
         if not as_json:
             show_plan(plan, items=dry_run)
         if dry_run:
@@ -143,17 +144,16 @@ def _introduce(ctx: click.Context, file: ExperimentFile, *, has_data: bool, quie
             output.say(f"{file.path.name}: {line}")
 
 
-def _plan(project: Project, flags: LaunchFlags) -> Plan:
+def _plan(project: Project, request: LaunchRequest) -> Plan:
     from orchestrator.bootstrap import SystemClock
     from orchestrator.planning.launch import make_plan
 
     now = SystemClock().now()
     with output.stderr().status("reading the data set") as line:  # silent without a terminal
         return make_plan(
-            flags,
+            request,
             ledger=project.ledger,
             prices=project.prices(now),
-            simulated=project.simulated,
             home=project.home,
             now=now,
             argv=sys.argv[1:],
@@ -164,6 +164,7 @@ def _plan(project: Project, flags: LaunchFlags) -> Plan:
 def _run(project: Project, plan: Plan, *, as_json: bool) -> int:
     from orchestrator.bootstrap import connect
     from orchestrator.cli import run_driver
+    from orchestrator.cli.views.conclusion import conclude
     from orchestrator.running.pipeline import check_hosts
 
     with run_driver.stopping() as stop:
@@ -171,7 +172,7 @@ def _run(project: Project, plan: Plan, *, as_json: bool) -> int:
         check_hosts(services, plan.runs)
         project.ledger.admit(plan.experiment, plan.runs, plan.admitted, plan.credit)
         runs = run_driver.drive(services, plan.runs, stop, quiet=as_json)
-        return run_driver.conclude(services, runs, as_json=as_json, experiment=plan.experiment.id)
+        return conclude(services, runs, as_json=as_json, experiment=plan.experiment.id)
 
 
 def _detach(project: Project, plan: Plan, *, as_json: bool) -> int:

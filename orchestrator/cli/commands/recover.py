@@ -7,37 +7,37 @@ import click
 from orchestrator.cli import output
 
 
-@click.command()
+@click.command(short_help="Finish or clean up after a crash.")
 @output.json_option
 def recover(as_json: bool) -> int:
-    """Finish what a crash interrupted and end what is left over.
+    """Finish what a crash interrupted and delete what leaked.
 
-    Unfinished runs that have a VM go on from their stage, those that have none are stopped; VMs of this ledger that
-    belong to no run any more are deleted and proven gone. Exits with 6 when something may still bill.
+    Unfinished runs that have a VM resume at their stage, those that have none are stopped; VMs of this ledger that
+    belong to no run any more are deleted and proven gone. Exits with 6 when something may still be billed.
 
     \b
     Example:
       orchestrate recover
     """
     from orchestrator.cli import run_driver
+    from orchestrator.cli.views.conclusion import UNSUCCESSFUL, conclude
     from orchestrator.cli.views.progress import live_display
-    from orchestrator.domain.runs import RunState, Stage
+    from orchestrator.domain.runs import RunState
     from orchestrator.running import recover as reconcile
-    from orchestrator.running.idle_costs import silent_costs
+    from orchestrator.running.inventory import idle_costs
 
     with output.opened(as_json=as_json) as project, run_driver.stopping() as stop:
         services = run_driver.connect_to_end(project, project.ledger.runs(), stop)
-        unfinished = [run for run in project.ledger.runs() if run.stage is not Stage.DONE]
+        unfinished = reconcile.unfinished(services)
         with live_display(unfinished, quiet=as_json or not unfinished) as display:
             driven, ended = reconcile.recover(services, display.report, stop)
-        silent = silent_costs(services)
         if not as_json:
-            for sentence in silent:
-                output.say(f"silent cost: {sentence}")
+            for sentence in idle_costs(services):
+                output.say(f"idle cost: {sentence}")
             for name in ended.ended:
-                output.say(f"ended a left-over: {name}")
+                output.say(f"deleted, it had leaked: {name}")
             if not driven:
                 output.say("nothing to recover: every run is done")
         # To stop a run that has no VM is what it is for; only Ctrl-C makes it a failure.
-        failed = run_driver.UNSUCCESSFUL if stop.is_set() else (RunState.FAILED,)
-        return run_driver.conclude(services, driven, as_json=as_json, unproven=ended.unproven, unsuccessful=failed)
+        failed = UNSUCCESSFUL if stop.is_set() else (RunState.FAILED,)
+        return conclude(services, driven, as_json=as_json, unproven=ended.unproven, unsuccessful=failed)

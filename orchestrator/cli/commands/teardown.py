@@ -1,8 +1,9 @@
-"""`orchestrate teardown`: delete, prove, and say what is unproven."""
+"""`orchestrate teardown`: delete, prove, and list what is unproven."""
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -10,10 +11,12 @@ import click
 from orchestrator.cli import output
 
 if TYPE_CHECKING:
+    from orchestrator.domain.runs import Run
     from orchestrator.running.recover import TeardownReport
+    from orchestrator.running.stages.context import Services
 
 
-@click.command()
+@click.command(short_help="Delete VMs and prove them gone.")
 @click.argument("runs", nargs=-1, metavar="[RUN..]")
 @click.option("--all", "everything", is_flag=True, help="Everything of ours in the project, in every zone.")
 @click.option("--buckets", is_flag=True, help="With --all: delete the buckets too, with data sets and results.")
@@ -22,8 +25,8 @@ if TYPE_CHECKING:
 def teardown(runs: tuple[str, ...], everything: bool, buckets: bool, yes: bool, as_json: bool) -> int:
     """Delete the VMs of runs (or everything) and prove them gone.
 
-    Gone means: NOT_FOUND by name, and absent from a complete list of all zones. Exits with 6 and names what could not
-    be proven, of the runs named or, with --all, of everything. Results are kept: buckets stay without --buckets.
+    Gone means: NOT_FOUND by name, and absent from a complete list of all zones. Exits with 6 and lists what could not
+    be proven gone. Results are kept: buckets are deleted only with --buckets.
 
     \b
     Examples:
@@ -31,71 +34,97 @@ def teardown(runs: tuple[str, ...], everything: bool, buckets: bool, yes: bool, 
       orchestrate teardown --all --yes
     """
     if everything == bool(runs):
-        raise click.UsageError("name the runs, or give --all")
+        raise click.UsageError("give either run ids or --all")
     if buckets and not everything:
-        raise click.UsageError("--buckets goes with --all")
-    if buckets and not yes:
-        if as_json or not sys.stdin.isatty():
-            raise click.UsageError("--yes is needed where nobody can be asked")
-        click.confirm("Delete the buckets with all data sets and results?", abort=True, err=True)
+        raise click.UsageError("--buckets requires --all")
     from orchestrator.cli import run_driver
-    from orchestrator.running import recover
-    from orchestrator.running.idle_costs import silent_costs
+    from orchestrator.cli.views.conclusion import say_unfinished
 
+    if buckets and not yes:
+        _ask("Delete the buckets with all data sets and results?", as_json=as_json)
     with output.opened(as_json=as_json, without_ledger=everything) as project:
         chosen = [project.ledger.run(run) for run in runs]
         services = run_driver.connect_to_end(project, chosen)
         if everything and not yes:
-            _ask_about_others([str(item) for item in recover.of_others(services)], as_json=as_json)
-        if everything:
-            report = recover.teardown_all(services, buckets=buckets)
-        else:
-            report = recover.teardown_runs(services, chosen)
-        remaining, named = run_driver.count_billable(services) if everything else (None, [])
-        unproven = sorted({*report.unproven, *named})
-        silent = silent_costs(services) if everything else []
+            _ask_about_others(services, as_json=as_json)
+        done = _end_all(services, buckets=buckets) if everything else _end_runs(services, chosen)
         if as_json:
-            output.print_json(
-                {
-                    "ended": report.ended,
-                    "billable_remaining": remaining if everything else len(unproven),
-                    "may_still_bill": unproven,
-                    "switches_kept": report.switches,
-                    "buckets_kept": report.buckets,
-                    "buckets_deleted": report.deleted_buckets,
-                    "silent_costs": silent,
-                }
-            )
-        else:
-            _say(report, unproven, "" if everything else f" of {', '.join(runs)}")
-            if not everything:
-                run_driver.say_others(services, chosen)
-            for sentence in silent:
-                output.say(f"silent cost: {sentence}")
-        return 6 if unproven else 0
+            output.print_json(done.to_json())
+            return done.exit_code
+        for line in done.messages():
+            output.say(line)
+        if not done.unproven:
+            whose = f" of {', '.join(runs)}: every VM and disk of theirs" if runs else ": every VM and disk of ours"
+            output.print_text(f"0 billable{whose} is proven gone")
+        if not everything:
+            say_unfinished(services, chosen)
+        return done.exit_code
 
 
-def _ask_about_others(others: list[str], *, as_json: bool) -> None:
-    """`--all` means the whole project: what another person or machine rented is not ended unasked."""
-    if not others:
-        return
-    named = "; ".join(others)
-    if as_json or not sys.stdin.isatty():
-        raise click.UsageError(f"not launched from here, and --all ends it too: {named}; give --yes")
-    click.confirm(f"Not launched from here, and --all ends it too: {named}. Go on?", abort=True, err=True)
+@dataclass(frozen=True)
+class _Outcome:
+    """What was deleted, and what may still be billed: `remaining` is None when not everything could be seen."""
+
+    report: TeardownReport
+    unproven: Sequence[str]
+    remaining: int | None
+    idle_costs: Sequence[str] = ()
+
+    @property
+    def exit_code(self) -> int:
+        return 6 if self.unproven else 0
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "ended": self.report.ended,
+            "billable_remaining": self.remaining,
+            "may_still_bill": self.unproven,
+            "switches_kept": self.report.switches,
+            "buckets_kept": self.report.buckets,
+            "buckets_deleted": self.report.deleted_buckets,
+            "silent_costs": self.idle_costs,
+        }
+
+    def messages(self) -> Iterator[str]:
+        report = self.report
+        yield from (f"proven gone: {name}" for name in report.ended)
+        yield from (f"NOT PROVEN, may still be billed: {name}" for name in self.unproven)
+        for name in report.switches:
+            yield f"kept for now: {name}; its VM may still be created. Run `orchestrate teardown --all` again later."
+        yield from (f"deleted: gs://{name}" for name in report.deleted_buckets)
+        for name in report.buckets:
+            yield f"kept: gs://{name} (data sets and results; --buckets deletes it, and objects expire after 30 days)"
+        yield from (f"idle cost: {sentence}" for sentence in self.idle_costs)
 
 
-def _say(report: TeardownReport, unproven: list[str], of_runs: str) -> None:
-    """`of_runs`: what was looked at, when it was not everything."""
-    for name in report.ended:
-        output.say(f"proven gone: {name}")
-    for name in unproven:
-        output.say(f"NOT PROVEN, may still bill: {name}")
-    for name in report.switches:
-        output.say(f"kept: {name}; it goes, with another `teardown --all`, once its VM cannot come into being any more")
-    for name in report.deleted_buckets:
-        output.say(f"deleted: gs://{name}")
-    for name in report.buckets:
-        output.say(f"kept: gs://{name} (data sets and results; objects are deleted after 30 days, or with --buckets)")
-    if not unproven:
-        output.print_text(f"0 billable{of_runs}: every VM and disk of {'theirs' if of_runs else 'ours'} is proven gone")
+def _end_runs(services: Services, runs: Sequence[Run]) -> _Outcome:
+    from orchestrator.running.recover import teardown_runs
+
+    report = teardown_runs(services, runs)
+    unproven = sorted(set(report.unproven))
+    return _Outcome(report, unproven, len(unproven))
+
+
+def _end_all(services: Services, *, buckets: bool) -> _Outcome:
+    from orchestrator.running.inventory import idle_costs, remaining
+    from orchestrator.running.recover import teardown_all
+
+    report = teardown_all(services, buckets=buckets)
+    left = remaining(services)
+    return _Outcome(report, sorted({*report.unproven, *left.names}), left.count, idle_costs(services))
+
+
+def _ask_about_others(services: Services, *, as_json: bool) -> None:
+    """`--all` means the whole project: what another person or machine rented is not deleted unasked."""
+    from orchestrator.running.inventory import of_others
+
+    if others := of_others(services):
+        named = f"--all also deletes what was not launched from here: {'; '.join(map(str, others))}"
+        _ask(f"{named}. Continue?", as_json=as_json, unasked=f"{named}; confirm with --yes")
+
+
+def _ask(question: str, *, as_json: bool, **unasked: str) -> None:
+    from orchestrator.cli.run_driver import confirmed
+
+    if not confirmed(question, as_json=as_json, **unasked):
+        raise click.Abort

@@ -1,4 +1,4 @@
-"""How is a billing export against the ledger shown? A line for each run, the totals, and what is to be known."""
+"""View of a billing export against the ledger: a line for each run, the totals, and notes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from orchestrator.cli.views import text_charts
 from orchestrator.cli.views.budget import exact
 from orchestrator.domain.money import CENT, ZERO, usd
-from orchestrator.ledger.ledger import Credit, Freeze
+from orchestrator.ledger.credit import Credit, Freeze
 from orchestrator.money.bills import LAG, Comparison, Coverage, Drift
 
 NEWEST = 10

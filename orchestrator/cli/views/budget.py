@@ -1,4 +1,4 @@
-"""How is the budget shown and stated? Figures and bars for people, one object for programs, the check of a credit."""
+"""View of the budget: figures and bars for people, one object for programs, the check of a credit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orchestrator.cli.views import text_charts
 from orchestrator.cli.views.text import moment
 from orchestrator.domain.money import CENT, ZERO, at_most, usd
 from orchestrator.errors import UsageError
-from orchestrator.ledger.ledger import Credit, Freeze
+from orchestrator.ledger.credit import Credit, Freeze
 from orchestrator.money.cost_totals import ExperimentSum, RunSum
 from orchestrator.money.guard import FREE_TRIAL_DAYS, FREE_TRIAL_USD, MoneyView
 
@@ -82,9 +82,9 @@ def experiment_json(one: ExperimentSum) -> dict[str, Any]:
     return {**asdict(one), "usd": exact(one.usd), "reserved_usd": exact(one.reserved_usd)}
 
 
-def budget_lines(view: MoneyView, now: datetime, *, simulated: bool) -> Iterator[str]:
+def budget_lines(view: MoneyView, now: datetime) -> Iterator[str]:
     """The credit, how it is divided, and when it ends: a bar for each part."""
-    yield _line("credit", usd(view.credit_usd), "(simulated dollars)" if simulated else "")
+    yield _line("credit", usd(view.credit_usd), "(simulated dollars)" if view.simulated else "")
     yield _days_line(view, now)
     yield _share("spent", view.spent_usd, view, "red")
     for what, amount in (

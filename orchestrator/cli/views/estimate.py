@@ -1,4 +1,4 @@
-"""How are estimates and the items of a worst case shown? Tables for people, one object for programs."""
+"""Estimates and the items of a worst case: tables for people, one object for programs."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from decimal import ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli import output
+from orchestrator.cli.views.text import plain_table
 from orchestrator.domain.money import usd
 from orchestrator.planning.estimate import NO_FLEX_START_PRICE, NO_RUN
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from orchestrator.domain.accelerators import Provisioning
     from orchestrator.domain.cost import CostLine
     from orchestrator.money.guard import MoneyView
     from orchestrator.planning.estimate import Estimate, EstimateRequest
@@ -60,74 +60,66 @@ def lines_table(title: str, worst: Sequence[tuple[str, Sequence[CostLine]]]) -> 
     return table
 
 
-def estimate_json(
-    request: EstimateRequest, found: Sequence[Estimate], money: MoneyView, *, simulated: bool
-) -> dict[str, Any]:
+def estimate_json(request: EstimateRequest, found: Sequence[Estimate], money: MoneyView) -> dict[str, Any]:
     """Shares are of 1; `expected` null: nothing was measured."""
     return {
         "workload": request.workload,
-        "epochs": found[0].epochs,
+        "epochs": found[0].quote.spec.epochs,
         "max_hours": request.max_hours,
         "provisioning": request.provisioning.value,
         "data_gib": request.data_gib,
-        "simulated": simulated,
+        "simulated": money.simulated,
         "credit_usd": money.credit_usd,
         "free_usd": money.free_usd,
-        "estimates": [
-            {
-                "accelerator": one.item.name,
-                "zone": one.zone,
-                "usd_per_hour": one.rate.usd_per_hour,
-                "price_kind": one.rate.kind,
-                "worst_case_usd": one.worst_usd,
-                "of_credit": one.of_credit,
-                "of_free": one.of_free,
-                "fits": one.fits,
-                "hours_left": one.hours_left,
-                "expected": None
-                if one.expected is None
-                else {"hours": one.expected.hours, "usd": one.expected.usd, "basis": one.expected.basis},
-                "items": lines_json(one.lines),
-            }
-            for one in found
-        ],
+        "estimates": [_estimate_json(one) for one in found],
     }
+
+
+def _estimate_json(one: Estimate) -> dict[str, Any]:
+    quote, expected = one.quote, one.expected
+    return {
+        "accelerator": one.item.name,
+        "zone": quote.zone,
+        "usd_per_hour": quote.rate.usd_per_hour,
+        "price_kind": quote.rate.kind,
+        "worst_case_usd": quote.worst_usd,
+        "of_credit": one.of_credit,
+        "of_free": one.of_free,
+        "fits": one.fits,
+        "hours_left": one.hours_left,
+        "expected": expected and vars(expected),
+        "items": lines_json(quote.lines),
+    }
+
+
+_HEADS = ("accelerator", "zone", "USD/h", "worst case", "of credit", "of free", "hours left", "expected", "in hours")
 
 
 def show_estimates(request: EstimateRequest, found: Sequence[Estimate], money: MoneyView) -> None:
     """Side by side, then a sentence for each. Plain text: loading rich would take longer than all the rest."""
-    heads = ("accelerator", "zone", "USD/h", "worst case", "of credit", "of free", "hours left", "expected", "in hours")
-    rows = [heads] + [_cells(one, request.provisioning) for one in found]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
-    room = output.width_of(sys.stdout)
-    while room is not None and len(widths) > _LEAST_COLUMNS and sum(widths) + 2 * len(widths) > room:
-        widths.pop()
-    output.print_text(f"one run of {request.workload}, {found[0].epochs} epochs")
-    for row in rows:
-        cells = [
-            cell.ljust(width) if n < 2 else cell.rjust(width)
-            for n, (cell, width) in enumerate(zip(row, widths, strict=False))
-        ]
-        output.print_text("  " + "  ".join(cells).rstrip())
+    output.print_text(f"one run of {request.workload}, {found[0].quote.spec.epochs} epochs")
+    rows = [_HEADS, *map(_cells, found)]
+    for line in plain_table(rows, left=(0, 1), least=_LEAST_COLUMNS, width=output.width_of(sys.stdout)):
+        output.print_text(line)
     for one in found:
         output.print_sentence(_sentence(one, money))
-    if any(one.rate.is_upper_bound for one in found):
+    if any(one.quote.rate.is_upper_bound for one in found):
         output.print_sentence(NO_FLEX_START_PRICE)
-    dates = sorted({f"{line.price.kind.value} {line.price.as_of}" for one in found for line in one.lines})
+    dates = sorted({f"{line.price.kind.value} {line.price.as_of}" for one in found for line in one.quote.lines})
     output.say(
-        f"worst case: one VM on demand until {request.max_hours} h and ten minutes are over, {request.data_gib} GiB of "
-        "data and the results kept for 30 days, operations, egress, scheduler jobs; prices: "
+        f"worst case: one VM at the on-demand price for {request.max_hours} h and ten minutes, {request.data_gib} GiB "
+        "of data and the results kept for 30 days, operations, egress, scheduler jobs; prices: "
         f"{', '.join(dates) or 'none'} (--json lists every item with its price)"
     )
 
 
-def _cells(one: Estimate, terms: Provisioning) -> tuple[str, ...]:
+def _cells(one: Estimate) -> tuple[str, ...]:
     expected = one.expected
     return (
-        one.item.name + (terms.suffix if one.item.is_rented else ""),
-        one.zone,
-        f"{one.rate.usd_per_hour:.3f}",
-        usd(one.worst_usd),
+        one.quote.spec.rented_as,
+        one.quote.zone,
+        f"{one.quote.rate.usd_per_hour:.3f}",
+        usd(one.quote.worst_usd),
         _share(one.of_credit),
         _share(one.of_free),
         "-" if one.hours_left is None else _hours(one.hours_left),
@@ -137,10 +129,10 @@ def _cells(one: Estimate, terms: Provisioning) -> tuple[str, ...]:
 
 
 def _sentence(one: Estimate, money: MoneyView) -> str:
-    """`v3-8: at most $9.48 = 3.2 % of your credit; 37 h of this left; expected ...`."""
+    """`v3-8: at most $9.48 = 3.2 % of your $300.00 credit; your free credit buys 37 h of it; expected ...`."""
     share = f" = {_share(one.of_credit)} of your {usd(money.credit_usd)} credit" if one.of_credit is not None else ""
-    parts = [f"{one.item.name}: at most {usd(one.worst_usd)}{share}"]
-    parts.append("not rented" if one.hours_left is None else f"{_hours(one.hours_left)} h of this left")
+    parts = [f"{one.item}: at most {usd(one.quote.worst_usd)}{share}"]
+    parts.append("not rented" if one.hours_left is None else f"your free credit buys {_hours(one.hours_left)} h of it")
     if not one.fits:
         parts.append(f"does NOT fit into the {usd(money.free_usd)} that is free")
     if one.expected:

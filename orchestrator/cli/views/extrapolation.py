@@ -1,4 +1,4 @@
-"""How is an extrapolation asked for and shown? A plain table and sentences for people, one object for programs."""
+"""View of an extrapolation: a plain table and sentences for people, one object for programs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orchestrator.cli import output
+from orchestrator.cli.views.text import plain_table
 from orchestrator.domain.bottlenecks import UPLOAD_BYTES_PER_S, size_text
-from orchestrator.domain.host_address import PREFIX
 from orchestrator.domain.money import usd
-from orchestrator.domain.plan import MAX_HOURS_LIMIT
 from orchestrator.domain.scaling import CONFIDENCE
+from orchestrator.planning.request import MAX_HOURS_LIMIT
 from orchestrator.report.comparison import SIMULATED
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def extrapolate_and_show(
     from orchestrator.report.sources import sources_named
 
     now = SystemClock().now()
-    credit = credit_or_refuse(project.ledger, simulated=project.simulated, now=now)
+    credit = credit_or_refuse(project.ledger, now=now)
     money = money_view(project.ledger, credit, now)
     found = extrapolate(
         ExtrapolationRequest(images=images, test_images=test_images, **asked),
@@ -128,7 +128,7 @@ def text(found: Extrapolation, money: MoneyView) -> Iterator[str]:
         f"one run of {found.workload} on {job.images:,} training and {job.test_images:,} test samples, "
         f"{job.epochs} epochs{mark}"
     )
-    yield from _table(found.answers)
+    yield from plain_table([_HEADS, *map(_cells, found.answers)], left=(0, len(_HEADS) - 1))
     for answer in found.answers:
         yield from _sentences(answer, money)
     for each in found.refused:
@@ -152,17 +152,6 @@ def text(found: Extrapolation, money: MoneyView) -> Iterator[str]:
 
 
 _HEADS = ("accelerator", "runs", "hours", "interval", "USD", "interval", "of credit", "binds")
-
-
-def _table(answers: Sequence[Answer]) -> Iterator[str]:
-    rows = [_HEADS, *(_cells(answer) for answer in answers)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADS))]
-    for row in rows:
-        cells = [
-            cell.ljust(width) if n in (0, len(_HEADS) - 1) else cell.rjust(width)
-            for n, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        yield "  " + "  ".join(cells).rstrip()
 
 
 def _cells(answer: Answer) -> tuple[str, ...]:
@@ -210,9 +199,8 @@ def _sentences(answer: Answer, money: MoneyView) -> Iterator[str]:
 def _money(answer: Answer, money: MoneyView) -> Iterator[str]:
     cost = answer.cost
     if cost is None:
-        rented = not answer.accelerator.startswith(PREFIX)
         unknown = f"unknown: the catalog has no price of {answer.accelerator}"
-        yield f"  cost: {unknown if rented else '$0.00 (not rented)'}"
+        yield f"  cost: {unknown if answer.is_rented else '$0.00 (not rented)'}"
         return
     stored = size_text(answer.places[-1].needed_bytes)
     more = " (if it takes no longer than this)" if answer.at_least else ""

@@ -1,4 +1,4 @@
-"""In which zones, at which price, does the catalog offer each accelerator type?"""
+"""View of the catalog's offers: zones and prices of each accelerator type."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ class Offer:
             }
             for zone in self.zones
         ]
-        return {**vars(self.item), "zones": zones}
+        shown = {name: value for name, value in vars(self.item).items() if name != "hardware"}
+        return {**shown, "zones": zones}
 
 
 def found_offers(prices: PriceBook, *, region: str | None, zone: str | None, spot: bool) -> list[Offer]:

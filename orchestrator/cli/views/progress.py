@@ -87,7 +87,7 @@ def _table(columns: Mapping[str, Sequence[str]]) -> Table:
 def _name(run: Run, among: Sequence[Run]) -> tuple[str, str]:
     """What tells it apart: the accelerator, in a sweep with batch, samples and repeat; and the workload."""
     spec, specs = run.spec, [each.spec for each in among]
-    parts = [spec.accelerator]
+    parts = [spec.accelerator.name]
     if len({each.batch_size for each in specs}) > 1:
         parts.append(f"b{spec.batch_size}")
     if len({each.train_samples for each in specs}) > 1:

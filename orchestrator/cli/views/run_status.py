@@ -1,4 +1,4 @@
-"""How does each run stand now? What `status` shows, from the ledger alone."""
+"""The status of a run, from the ledger alone: what `status` shows, and the one JSON of a run that commands print."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from decimal import Decimal
 from typing import Any
 
 from orchestrator.domain.money import ZERO
+from orchestrator.domain.places import Place
 from orchestrator.domain.runs import AttemptState, Run, RunState
-from orchestrator.ledger.ledger import Event, Experiment, Ledger
+from orchestrator.ledger.events import Event
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.runs import Experiment
 from orchestrator.money.guard import cost_so_far
 
 
 @dataclass(frozen=True)
-class StandingVm:
+class VmStatus:
     """A VM that may exist: asked for and not proven gone. `left_s` is the time to its deadline, negative when late."""
 
     name: str
-    zone: str
+    zone: Place
     state: str
     age_s: float | None
     deadline: datetime
@@ -26,13 +29,13 @@ class StandingVm:
 
 
 @dataclass(frozen=True)
-class Standing:
+class RunStatus:
     """A run at a moment. `usd` is what its VMs and its data have cost so far, or at most, when it `is_bound`."""
 
     run: Run
     zone: str
     attempts: int
-    vms: tuple[StandingVm, ...]
+    vms: tuple[VmStatus, ...]
     usd: Decimal
     is_bound: bool
     events: tuple[Event, ...]
@@ -45,37 +48,44 @@ class Standing:
     def last(self) -> Event | None:
         return self.events[-1] if self.events else None
 
-    def to_json(self, *, with_events: bool) -> dict[str, Any]:
-        """As `--json` shows it; the keys that `launch --json` has too mean the same there."""
+    def outcome_json(self) -> dict[str, Any]:
+        """As the commands that drive runs print it."""
         run = self.run
-        shown: dict[str, Any] = {
+        return {
             "run": run.id,
-            "experiment": run.experiment,
-            "accelerator": run.spec.accelerator,
+            "accelerator": run.spec.accelerator.name,
             "workload": run.spec.workload,
             "batch_size": run.spec.batch_size,
             "epochs": run.spec.epochs,
-            "provisioning": run.spec.provisioning.value,
             "state": run.state.value,
             "stage": run.stage.value,
             "attempts": self.attempts,
-            "zone": self.zone,
-            "created_at": run.created_at,
-            "vms": [asdict(vm) for vm in self.vms],
             "usd": self.usd,
             "usd_is_upper_bound": self.is_bound,
             "record": run.record,
             "error": None if run.error is None else {"code": run.error_code, "message": run.error},
+        }
+
+    def to_json(self, *, with_events: bool) -> dict[str, Any]:
+        """The same, and what `status` knows besides."""
+        run = self.run
+        shown = {
+            **self.outcome_json(),
+            "experiment": run.experiment,
+            "provisioning": run.spec.provisioning.value,
+            "zone": self.zone,
+            "created_at": run.created_at,
+            "vms": [asdict(vm) for vm in self.vms],
             "last_event": _event_json(self.last) if self.last else None,
         }
         return {**shown, "events": [_event_json(event) for event in self.events]} if with_events else shown
 
 
-def standing(ledger: Ledger, run: Run, now: datetime) -> Standing:
-    """The run as it stands at `now`."""
+def run_status(ledger: Ledger, run: Run, now: datetime) -> RunStatus:
+    """The run as it is at `now`."""
     attempts = ledger.attempts(run.id)
     vms = tuple(
-        StandingVm(
+        VmStatus(
             name=attempt.vm,
             zone=attempt.zone,
             state=attempt.state.value,
@@ -86,7 +96,7 @@ def standing(ledger: Ledger, run: Run, now: datetime) -> Standing:
         for attempt in attempts
         if attempt.state not in (AttemptState.RESERVED, AttemptState.SETTLED)
     )
-    return Standing(
+    return RunStatus(
         run=run,
         zone=next((attempt.zone for attempt in attempts if attempt.number == run.attempt), ""),
         attempts=len(attempts),
@@ -97,13 +107,13 @@ def standing(ledger: Ledger, run: Run, now: datetime) -> Standing:
     )
 
 
-def experiments_with_runs(ledger: Ledger, only: set[str], now: datetime) -> list[tuple[Experiment, list[Standing]]]:
+def experiments_with_runs(ledger: Ledger, only: set[str], now: datetime) -> list[tuple[Experiment, list[RunStatus]]]:
     """Those with unfinished runs first, then the newest; with `only`, just those runs. Raises UsageError: unknown."""
     for run_id in sorted(only):
         ledger.run(run_id)
     found = []
     for experiment in reversed(ledger.experiments()):
-        runs = [standing(ledger, run, now) for run in ledger.runs(experiment.id) if not only or run.id in only]
+        runs = [run_status(ledger, run, now) for run in ledger.runs(experiment.id) if not only or run.id in only]
         if runs:
             found.append((experiment, runs))
     return sorted(found, key=lambda pair: not any(run.unfinished for run in pair[1]))

@@ -1,8 +1,9 @@
-"""How is a value or a VM's own text shown to people? Spans of time, moments, and text without control characters."""
+"""Text for people: spans of time, moments, plain tables, and what a VM wrote without control characters."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Container, Iterator, Sequence
 from datetime import datetime
 
 _ESCAPES = re.compile(
@@ -22,6 +23,23 @@ def plain(text: str) -> str:
 def one_line(text: str) -> str:
     """The same for a table cell."""
     return " ".join(plain(text).split())
+
+
+def plain_table(
+    rows: Sequence[Sequence[str]], *, left: Container[int], least: int = 0, width: int | None = None
+) -> Iterator[str]:
+    """Lines of aligned cells, the columns of `left` at their left edge.
+
+    Where they are wider than `width` the last columns are dropped, down to `least` of them.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    while width is not None and len(widths) > least and sum(widths) + 2 * len(widths) > width:
+        widths.pop()
+    for row in rows:
+        cells = (
+            cell.ljust(widths[n]) if n in left else cell.rjust(widths[n]) for n, cell in enumerate(row[: len(widths)])
+        )
+        yield "  " + "  ".join(cells).rstrip()
 
 
 def span(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""Bring the artifacts home: the manifest is trusted, not the listing; every file is verified before it is kept."""
+"""Download the artifacts: the manifest is trusted, not the listing; every file is verified before it is kept."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from orchestrator.domain.plan import RESULTS_BYTES
 from orchestrator.domain.runs import AttemptState
 from orchestrator.errors import BadArtifact, NotFound
+from orchestrator.ports import StoredObject
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.waiting import wait_for
 from trainer.errors import RecordError
@@ -58,7 +59,7 @@ def collect(ctx: RunContext) -> None:
         ctx.services.ledger.update_run(ctx.run_id, record=str(record))
     ctx.note(f"collected {len(manifest.files)} files")
     if record is None and ctx.run.error is None:
-        raise BadArtifact(f"the training of {ctx.run_id} ended well, but there is no record among its results")
+        raise BadArtifact(f"the training of {ctx.run_id} succeeded, but there is no record among its results")
 
 
 def pull(ctx: RunContext, manifest: Manifest) -> Path | None:
@@ -68,21 +69,25 @@ def pull(ctx: RunContext, manifest: Manifest) -> Path | None:
     objects = {item.name: item for item in ctx.services.store.list(ctx.bucket, ctx.results + "/")}
     for entry in sorted(manifest.files, key=lambda entry: (entry.name != RECORD_NAME, entry.size_bytes)):
         target = folder / _checked_name(entry)
-        if not _is(target, entry):
-            if not _may_fetch(ctx, entry):
-                place = f"{ctx.services.store.url(ctx.bucket)}/{ctx.results}"
-                ctx.note(f"{entry.name} stays in {place}: its way home was not reserved")
-                continue
-            ctx.show(f"fetching {entry.name}")
-            item = objects.get(f"{ctx.results}/{entry.name}")
-            if item is None or item.size_bytes != entry.size_bytes or item.crc32c != entry.crc32c:
-                raise BadArtifact(f"{entry.name} in the bucket is not what the manifest of {ctx.run_id} says")
-            ctx.services.store.download(ctx.bucket, item, target)
-            if not _is(target, entry):
-                raise BadArtifact(f"{target} does not have the sha256 of its manifest")
+        if _is(target, entry):
+            continue
+        if _may_fetch(ctx, entry):
+            _fetch(ctx, entry, objects.get(f"{ctx.results}/{entry.name}"), target)
+        else:
+            place = f"{ctx.services.store.url(ctx.bucket)}/{ctx.results}"
+            ctx.note(f"{entry.name} stays in {place}: its download was not reserved")
     if not any(entry.name == RECORD_NAME for entry in manifest.files):
         return None
     return _checked_record(ctx, folder / RECORD_NAME)
+
+
+def _fetch(ctx: RunContext, entry: ManifestFile, item: StoredObject | None, target: Path) -> None:
+    ctx.show(f"fetching {entry.name}")
+    if item is None or item.size_bytes != entry.size_bytes or item.crc32c != entry.crc32c:
+        raise BadArtifact(f"{entry.name} in the bucket is not what the manifest of {ctx.run_id} says")
+    ctx.services.store.download(ctx.bucket, item, target)
+    if not _is(target, entry):
+        raise BadArtifact(f"{target} does not have the sha256 of its manifest")
 
 
 def _may_fetch(ctx: RunContext, entry: ManifestFile) -> bool:
@@ -140,7 +145,7 @@ def _wait_for_manifest(ctx: RunContext) -> Manifest:
 def _checked_name(entry: ManifestFile) -> str:
     """A VM's word is not trusted: no path may leave the run's folder, no file may fill the disk."""
     if not _SAFE_NAME.match(entry.name) or ".." in entry.name:
-        raise BadArtifact(f"the manifest names a file {entry.name!r} that is no safe relative path")
+        raise BadArtifact(f"the manifest lists a file {entry.name!r}, which is not a safe relative path")
     if not 0 <= entry.size_bytes <= MAX_FILE_BYTES:
         raise BadArtifact(f"{entry.name} has {entry.size_bytes} bytes, more than is fetched")
     return entry.name

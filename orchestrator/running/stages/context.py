@@ -1,4 +1,4 @@
-"""What does a stage work with? The services of the project, and the view of one run."""
+"""What every stage works with: the services of the project, and the view of one run."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from orchestrator.domain.accelerators import Accelerator, accelerator
-from orchestrator.domain.names import bucket_of, results_prefix, work_dir
+from orchestrator.domain.accelerators import Accelerator
+from orchestrator.domain.names import results_prefix
 from orchestrator.domain.plan import PARALLEL_RUNS
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Attempt, AttemptState, Run, RunSpec, Stage
 from orchestrator.errors import NotFound, Preempted, Stopped
+from orchestrator.ledger.events import Happening, Note
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.money.guard import cost_so_far
 from orchestrator.ports import Clock, KillSwitch, ObjectStore, ShellFactory, Vm, VmProvider, VmRef, VmState
-from orchestrator.running.lock import run_folder
+from orchestrator.running.run_folder import run_folder
 
 SSH_USER = "orchestrate"
 STOPPING_PATIENCE_S = 30.0
@@ -69,7 +70,7 @@ class Services:
 
     def switches_for(self, spec: RunSpec) -> list[KillSwitch]:
         """The kill switches that exist for the VMs of such a run."""
-        return [one for one in self.switches if one.covers(accelerator(spec.accelerator), spec.provisioning)]
+        return [one for one in self.switches if one.covers(spec.accelerator, spec.provisioning)]
 
     def run_folder(self, run: Run) -> Path:
         """Where this machine keeps a run's files."""
@@ -116,7 +117,7 @@ class RunContext:
 
     @property
     def accelerator(self) -> Accelerator:
-        return accelerator(self.run.spec.accelerator)
+        return self.run.spec.accelerator
 
     @property
     def provider(self) -> VmProvider:
@@ -139,13 +140,13 @@ class RunContext:
 
     @property
     def bucket(self) -> str:
-        return bucket_of(self.services.project, self.attempt.zone)
+        return self.attempt.zone.bucket(self.services.project)
 
     @property
     def work_dir(self) -> str:
         """The folder of the attempt's files on the machine, relative to the login's home."""
         attempt = self.attempt
-        return work_dir(attempt.zone, attempt.vm)
+        return attempt.zone.work_dir(attempt.vm)
 
     @property
     def watch_s(self) -> float:
@@ -162,14 +163,16 @@ class RunContext:
         return self.services.clock.now()
 
     def check_stop(self) -> None:
-        """Raises Stopped when the user has asked for it, here or with `teardown` in another process.
+        """Raises Stopped when the user has requested it, here or with `teardown` in another process.
 
         Not called where stopping would lose or leak something.
         """
         if self.stop.is_set() or self.run.stop_requested:
             raise Stopped(f"run {self.run_id} was stopped by the user")
         if self._is_torn_down():
-            raise Stopped(f"the end of {self.run_id} had begun, in another orchestrate process or one that was killed")
+            raise Stopped(
+                f"the teardown of {self.run_id} had begun, in another orchestrate process or one that was killed"
+            )
 
     def patience_s(self, timeout_s: float) -> float:
         """How long to wait for something: not long any more once the run is to stop."""
@@ -186,27 +189,31 @@ class RunContext:
         self.check_stop()
 
     def update_attempt(self, *, expect: AttemptState | None = None, **changes: Any) -> Attempt:
-        """Write down what is new about the current attempt. Raises Stopped when it is not in the expected state."""
+        """Change fields of the current attempt in the ledger. Raises Stopped when it is not in the expected state."""
         return self.services.ledger.update_attempt(self.run_id, self.run.attempt, expect=expect, **changes)
 
     def live_vm(self) -> Vm:
-        """The attempt's VM. Raises Preempted when it is gone or going, Unavailable when that cannot be seen now."""
+        """The attempt's VM. Raises Preempted when it is, or will be, deleted; Unavailable when nobody knows now."""
         self.check_stop()
         try:
             vm = self.provider.get(self.ref)
         except NotFound as cause:
-            raise Preempted(f"{self.attempt.vm} is gone before its run was done") from cause
+            raise Preempted(f"{self.attempt.vm} was deleted before its run was done") from cause
         if vm.state in (VmState.PREEMPTED, VmState.STOPPED, VmState.DELETING):
-            raise Preempted(f"{self.attempt.vm} was taken back ({vm.raw_state})")
+            raise Preempted(f"{self.attempt.vm} was preempted ({vm.raw_state})")
         return vm
 
-    def note(self, message: str) -> None:
+    def log(self, what: Happening) -> None:
         """Write an event into the ledger."""
         run = self.run
-        self.services.ledger.log(self.now(), run.id, run.attempt, run.stage, message)
+        self.services.ledger.log(self.now(), run.id, run.attempt, run.stage, what)
+
+    def note(self, text: str) -> None:
+        """Write an event that only people read."""
+        self.log(Note(text))
 
     def show(self, detail: str, **more: Any) -> None:
-        """Tell whoever watches what is going on. A closed terminal or a dead pipe is no reason to end a run."""
+        """Report progress. A closed terminal or a dead pipe is no reason to end a run."""
         run = self.run
         with suppress(Exception):
             self._report(run, detail, more)
@@ -215,7 +222,7 @@ class RunContext:
         self.report(
             Progress(
                 run=run.id,
-                accelerator=run.spec.accelerator,
+                accelerator=run.spec.accelerator.name,
                 stage=run.stage,
                 detail=detail,
                 zone=self.attempt.zone if run.attempt else "",

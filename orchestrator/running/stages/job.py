@@ -1,11 +1,11 @@
-"""What does the VM run, and what does it say back? The runner's job file and status, and the trainer's flags."""
+"""What a VM runs and what it answers: the runner's job file and status, and the trainer's flags."""
 
 from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
 from orchestrator.domain.accelerators import Accelerator
-from orchestrator.domain.names import bucket_of, checkpoints_prefix, data_prefix
+from orchestrator.domain.names import checkpoints_prefix, data_prefix
 from orchestrator.domain.plan import RESULTS_BYTES
 from orchestrator.money.guard import stop_at
 from orchestrator.running.stages.context import RunContext
@@ -96,6 +96,7 @@ def trainer_argv(ctx: RunContext, found: Environment, work: str) -> list[str]:
         f"--cache={spec.cache}",
         f"--run_id={ctx.run_id}",
         *tpu_flags(ctx.accelerator, ctx.attempt.vm),
+        *peak_flags(ctx.accelerator),
         *_checkpoint_flags(ctx),
     ]
     if spec.train_samples is not None:
@@ -108,7 +109,7 @@ def trainer_argv(ctx: RunContext, found: Environment, work: str) -> list[str]:
 def strategy_flags(item: Accelerator, found: Environment) -> list[str]:
     """The catalog's strategy; on a host what fits its devices: all its GPUs, the one, or the CPU.
 
-    A GPU that is there is insisted on: TensorFlow would fall back to the CPU without a word.
+    A GPU that is there is insisted on: TensorFlow would fall back to the CPU silently.
     """
     if found.gpus is None or found.gpus == 0:
         return [f"--strategy={item.strategy}"]
@@ -127,8 +128,16 @@ def tpu_flags(item: Accelerator, vm: str) -> list[str]:
     return [f"--tpu={'local' if item.workers == 1 else vm}"]
 
 
+def peak_flags(item: Accelerator) -> list[str]:
+    """The catalog's peak of all chips of the VM, by precision; nothing is known of your own machine."""
+    if item.hardware is None:
+        return []
+    peaks = ",".join(f"{precision}={peak * item.chips:g}" for precision, peak in item.hardware.peak_tflops.items())
+    return [f"--peak_tflops={peaks}"]
+
+
 def _checkpoint_flags(ctx: RunContext) -> list[str]:
-    """Each attempt writes in its own place, and goes on from what the latest attempt before it has left, if any."""
+    """Each attempt writes to its own prefix, and resumes from the latest attempt before it that left a checkpoint."""
     run, store = ctx.run, ctx.services.store
     if run.spec.checkpoint_every is None:
         return []
@@ -136,7 +145,7 @@ def _checkpoint_flags(ctx: RunContext) -> list[str]:
     flags = [f"--checkpoint_every={run.spec.checkpoint_every}", f"--checkpoint_dir={store.url(ctx.bucket)}/{own}"]
     begun = [attempt for attempt in ctx.services.ledger.attempts(run.id) if attempt.billed_from]
     for attempt in sorted(begun, key=lambda attempt: attempt.billed_from or ctx.now(), reverse=True):
-        bucket = bucket_of(ctx.services.project, attempt.zone)
+        bucket = attempt.zone.bucket(ctx.services.project)
         place = checkpoints_prefix(run.experiment, run.id, attempt.number)
         if attempt.number != run.attempt and store.list(bucket, f"{place}/{CHECKPOINT_NAME}"):
             return [*flags, f"--resume_from={store.url(bucket)}/{place}"]

@@ -1,4 +1,4 @@
-"""Put everything in place: data set in the bucket, trainer on every worker, devices checked before any timing."""
+"""Data set into the bucket, trainer onto every worker, devices checked before any timing."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 from orchestrator.domain.names import MANAGED, data_prefix
 from orchestrator.domain.plan import BUCKET_LIFETIME_DAYS
-from orchestrator.domain.prices import region_of
 from orchestrator.errors import BadArtifact, NotFound, RemoteCommandFailed, TrainingFailed, Unavailable
+from orchestrator.ledger.events import DevicesFound
 from orchestrator.ports import HostKey, RemoteShell, Worker
 from orchestrator.running.stages.context import SSH_USER, RunContext
 from orchestrator.running.stages.job import Environment, job_file, marked, python_path, trainer_argv
@@ -25,7 +25,7 @@ _staging = threading.Lock()  # runs of one launch share the data set: one upload
 def prepare(ctx: RunContext) -> None:
     """Stage the data set, install the trainer on all workers, and check the devices.
 
-    Raises TrainingFailed when the VM has not the devices that the strategy needs, HostKeyRejected, Unavailable.
+    Raises TrainingFailed when the VM lacks the devices that the strategy needs, HostKeyRejected, Unavailable.
     """
     ctx.check_stop()
     _stage_data(ctx)
@@ -76,7 +76,7 @@ def _stage_data(ctx: RunContext) -> None:
         manifest = _manifest(folder)
         if manifest.fingerprint != spec.dataset:
             raise BadArtifact(f"{folder} holds another data set than when {ctx.run_id} was launched", "launch again")
-        store.ensure_bucket(ctx.bucket, region_of(ctx.attempt.zone), {MANAGED: "1"}, BUCKET_LIFETIME_DAYS)
+        store.ensure_bucket(ctx.bucket, ctx.attempt.zone.region, {MANAGED: "1"}, BUCKET_LIFETIME_DAYS)
         there = {item.name: item.crc32c for item in store.list(ctx.bucket, prefix + "/")}
         missing = [shard.name for shard in manifest.shards if there.get(f"{prefix}/{shard.name}") != shard.crc32c]
         if f"{prefix}/{MANIFEST_NAME}" not in there or missing:
@@ -143,5 +143,5 @@ def _check_devices(ctx: RunContext, shell: RemoteShell, argv: list[str], work: s
         found = shell.run(probe, timeout_s=ctx.services.pace.setup_timeout_s)
     except RemoteCommandFailed as cause:
         strategy = argv[argv.index("trainer") + 2]
-        raise TrainingFailed(f"it cannot train there with {strategy}: {cause.last_line or cause.sentence}") from cause
-    ctx.note("devices: " + found.stdout.strip().splitlines()[-1])
+        raise TrainingFailed(f"cannot train there with {strategy}: {cause.last_line or cause.sentence}") from cause
+    ctx.log(DevicesFound(found.stdout.strip().splitlines()[-1]))

@@ -24,17 +24,18 @@ from orchestrator.errors import (
     QuotaExceeded,
     Unavailable,
 )
+from orchestrator.ledger.events import CreateIntended, CreateRequested, SwitchProven, VmReady
 from orchestrator.money.guard import credit_for
 from orchestrator.ports import Vm, VmSpec, VmState
+from orchestrator.running.run_folder import ensure_key
 from orchestrator.running.stages.context import SSH_USER, RunContext
-from orchestrator.running.stages.ssh_keys import ensure_key
 from orchestrator.running.waiting import wait_for
 
 CREATE_TRIES = 2
 
 
 def provision(ctx: RunContext) -> None:
-    """Make the attempt's VM exist, be ready, and be provably mortal.
+    """Make the attempt's VM exist, be ready, and have proven kill switches.
 
     Raises NoCapacity or QuotaExceeded (nothing exists then), KillSwitchNotArmed, Stopped, or another error.
     """
@@ -45,11 +46,11 @@ def provision(ctx: RunContext) -> None:
     elif attempt.state is AttemptState.REFUSED:
         raise Preempted(f"the create of {attempt.vm} was refused, and what followed was interrupted")
     elif attempt.seen_at is None and attempt.operation is None and not _appears(ctx):
-        # Interrupted between intent and answer. Its VM may have lived and died since: it is not asked for again, its
+        # Interrupted between intent and answer. Its VM may have lived and died since: it is not requested again, its
         # attempt is settled at what it can have cost, and another follows.
-        raise Preempted(f"the create of {attempt.vm} was interrupted and no VM of it is there")
+        raise Preempted(f"the create of {attempt.vm} was interrupted, and no such VM exists")
     vm = _wait_until_ready(ctx)
-    ctx.note(f"{vm.ref.name} is ready")
+    ctx.log(VmReady(vm.ref.name))
     _confirm_switches(ctx, vm)
 
 
@@ -88,20 +89,20 @@ def _arm_and_intend(ctx: RunContext) -> VmSpec:
     deadline = ctx.now() + timedelta(hours=float(hours))
     services = ctx.services
     latest = deadline + timedelta(seconds=KILL_SLACK_S)
-    credit_for([ctx.accelerator], services.ledger, simulated=services.simulated, now=ctx.now(), until=latest)
+    credit_for([ctx.accelerator], services.ledger, now=ctx.now(), until=latest)
     ctx.update_attempt(expect=AttemptState.RESERVED, deadline=deadline)
     ctx.update_attempt(expect=AttemptState.RESERVED, armed_from=ctx.now())
     spec = _armed_spec(ctx)
     ctx.check_stop()
     # Another process may have ended the attempt while this one asked: then there is no reservation any more.
     ctx.update_attempt(expect=AttemptState.RESERVED, state=AttemptState.INTENDED, billed_from=ctx.now())
-    armed = ", ".join(switch.name for switch in ctx.services.switches_for(ctx.run.spec)) or "nothing, none is rented"
-    ctx.note(f"intend {ctx.attempt.vm} in {ctx.attempt.zone}, deadline {deadline:%H:%M:%S} UTC, armed: {armed}")
+    armed = tuple(switch.name for switch in services.switches_for(ctx.run.spec))
+    ctx.log(CreateIntended(spec.ref.name, spec.ref.zone, deadline, armed))
     return spec
 
 
 def _validate(ctx: RunContext) -> None:
-    """Ask whether it can be had there. A host on which another attempt goes on is waited for: that one has an end."""
+    """Ask whether it can be had there. A host that another attempt uses is waited for: that one has a deadline."""
     while True:
         try:
             ctx.provider.validate(_spec(ctx))
@@ -119,7 +120,7 @@ def _create(ctx: RunContext, spec: VmSpec) -> None:
     reason, the second answer says so. A refusal is one only where no answer was lost before it: what that request
     asked for may be what the second one finds no quota for.
     """
-    ctx.show("asking for the VM")
+    ctx.show("requesting the VM")
     answer_lost = False
     for tries_left in reversed(range(CREATE_TRIES)):
         try:
@@ -140,12 +141,12 @@ def _create(ctx: RunContext, spec: VmSpec) -> None:
             raise
         else:
             ctx.update_attempt(operation=operation)
-            ctx.note(f"create asked for: {operation}")
+            ctx.log(CreateRequested(operation))
             return
 
 
 def _appears(ctx: RunContext) -> bool:
-    """Whether the VM turns up although the answer to its create was lost; then it is taken over."""
+    """Whether the VM appears although the answer to its create was lost; then it is adopted."""
 
     def look() -> Vm | None:
         try:
@@ -165,9 +166,9 @@ def _appears(ctx: RunContext) -> bool:
 def _adopt_or_refuse(ctx: RunContext, vm: Vm) -> None:
     if vm.labels.get("oc-nonce") != ctx.attempt.nonce:
         raise CloudError(
-            f"{vm.ref.name} exists in {vm.ref.zone} and is not ours", "look at it in the console; it was left alone"
+            f"{vm.ref.name} exists in {vm.ref.zone} and is not ours", "look at it in the console; it was not touched"
         )
-    ctx.note(f"{vm.ref.name} is there and ours")
+    ctx.note(f"{vm.ref.name} exists and is ours")
 
 
 def _wait_until_ready(ctx: RunContext) -> Vm:
@@ -185,7 +186,7 @@ def _wait_until_ready(ctx: RunContext) -> Vm:
         except NotFound:
             _raise_if_failed(ctx)
             if ctx.attempt.seen_at is not None and ctx.attempt.operation is None:
-                # The answer to its create was lost, so no operation can say why. It was there and is not any more.
+                # The answer to its create was lost, so no operation can say why. It was there and no longer is.
                 raise Preempted(f"{ctx.attempt.vm} vanished while it was created") from None
             return None
         if ctx.attempt.state is AttemptState.INTENDED:
@@ -198,11 +199,11 @@ def _wait_until_ready(ctx: RunContext) -> Vm:
             if patience is None or vm.state is VmState.CREATING:
                 ctx.show("creating")
                 return None
-            ctx.show(f"in the queue until {patience:%H:%M} UTC: {vm.raw_state}")
+            ctx.show(f"queued for capacity until {patience:%H:%M} UTC: {vm.raw_state}")
             if asked_at >= patience:
-                raise NoCapacity(ctx.accelerator.name, [ctx.ref.zone], f"still {vm.raw_state} at the end of the wait")
+                raise NoCapacity(ctx.accelerator.name, [ctx.ref.zone], f"still {vm.raw_state} after the wait")
             return None
-        ctx.live_vm()  # says so when it was taken back while it was created
+        ctx.live_vm()  # raises Preempted when it was preempted while it was created
         return None
 
     pace = ctx.services.pace
@@ -219,7 +220,7 @@ def _wait_until_ready(ctx: RunContext) -> Vm:
 def _raise_if_failed(ctx: RunContext) -> None:
     """Raise what the create operation ended with, if it failed.
 
-    An account's trouble may be ours in asking: then nobody knows how the create ended, and the VM may come to be.
+    An account's error may be about our asking: then nobody knows how the create ended, and the VM may be created.
     """
     attempt = ctx.attempt
     if attempt.operation:
@@ -237,7 +238,7 @@ def _raise_if_failed(ctx: RunContext) -> None:
 
 
 def _confirm_switches(ctx: RunContext, vm: Vm) -> None:
-    """Read every kill switch back. A VM whose end is not proven is not used."""
+    """Read every kill switch back. A VM whose deletion is not proven to come is not used."""
     pace, deadline = ctx.services.pace, ctx.attempt.deadline
     for switch in ctx.services.switches_for(ctx.run.spec):
         ctx.show(f"proving kill switch: {switch.name}")
@@ -258,5 +259,5 @@ def _confirm_switches(ctx: RunContext, vm: Vm) -> None:
                 f"{switch.name} of {vm.ref.name} could not be proven: {cause.sentence}",
                 "the VM is torn down; look at its serial console for what its startup script said",
             ) from cause
-        ctx.note(f"kill switch proven: {switch.name}")
+        ctx.log(SwitchProven(switch.name))
     ctx.update_attempt(proven_at=ctx.now())

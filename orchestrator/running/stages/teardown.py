@@ -7,12 +7,11 @@ from contextlib import suppress
 from decimal import Decimal
 
 from orchestrator.domain.cost import side_lines, total_usd
-from orchestrator.domain.host_address import is_host
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.plan import side_usage
 from orchestrator.domain.runs import Attempt, AttemptState, Run
 from orchestrator.errors import AccountError, NotFound, OrchestratorError, StillBilling, Stopped, Unavailable
-from orchestrator.ledger.ledger import Changes
+from orchestrator.ledger.runs import Changes
 from orchestrator.money.guard import cost_so_far
 from orchestrator.ports import Billable, VmProvider, VmRef, VmState
 from orchestrator.running.stages.context import RunContext, Services
@@ -22,7 +21,7 @@ from orchestrator.running.waiting import wait_for
 def teardown(ctx: RunContext) -> None:
     """End every attempt of the run that is not settled. Raises StillBilling naming what could not be proven gone.
 
-    More time that was granted, and is needed now, stays held.
+    More time that was granted, and is needed now, stays reserved.
     """
     ctx.show("deleting")
     run, ledger = ctx.run, ctx.services.ledger
@@ -75,7 +74,7 @@ def prove_ended(services: Services, attempt: Attempt) -> Changes:
     try:
         _wait_until_gone(services, provider, attempt, ref)
     except OrchestratorError as cause:
-        what = "attempt (not rented, but not seen to end)" if is_host(ref.zone) else f"{attempt.api} VM"
+        what = "attempt (not rented, but not seen to stop)" if not attempt.zone.is_rented else f"{attempt.api} VM"
         raise StillBilling([f"{what} {ref.name} in {ref.zone}: {cause.sentence}"]) from cause
     _disarm(services, attempt, ref)
     ended = services.ledger.attempt(attempt.run, attempt.number)
@@ -90,7 +89,7 @@ def _disarm(services: Services, attempt: Attempt, ref: VmRef) -> None:
         try:
             switch.disarm(ref)
         except OrchestratorError as cause:
-            raise StillBilling([f"{switch.name} of {ref.name}, whose VM is gone: {cause.sentence}"]) from cause
+            raise StillBilling([f"{switch.name} of {ref.name}, whose VM is deleted: {cause.sentence}"]) from cause
 
 
 def _wait_until_gone(services: Services, provider: VmProvider, attempt: Attempt, ref: VmRef) -> None:
@@ -174,7 +173,7 @@ def prove_gone(services: Services, provider: VmProvider, ref: VmRef, *, absent_s
 
     with suppress(OrchestratorError):
         provider.delete(ref)  # the loop asks again; the first request only saves one turn
-    wait_for(gone, clock=clock, timeout_s=pace.delete_timeout_s, poll_s=pace.poll_s, grow=1.5, what="its end")
+    wait_for(gone, clock=clock, timeout_s=pace.delete_timeout_s, poll_s=pace.poll_s, grow=1.5, what="its deletion")
 
 
 def _looks_gone(provider: VmProvider, ref: VmRef) -> bool:

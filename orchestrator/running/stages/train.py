@@ -18,6 +18,7 @@ from orchestrator.errors import (
     TrainingFailed,
     Unavailable,
 )
+from orchestrator.ledger.events import TrainerStarted
 from orchestrator.money.guard import must_stop
 from orchestrator.ports import RemoteShell
 from orchestrator.running.stages.collect import MANIFEST
@@ -27,13 +28,12 @@ from orchestrator.running.stages.prepare import open_shell
 from orchestrator.running.waiting import wait_for
 
 _COMMAND_TIMEOUT_S = 60.0
-_STARTED = "trainer started"
 _ENDED_BY_A_SIGNAL = (143, -15, -9)
 """SIGTERM that the trainer answered, and signals that it could not."""
 BUCKET_POLL_S = 4.0
 """Between two looks into the bucket at least: each is two requests, and so many are reserved (`plan.usage`)."""
 SILENT_LOOKS = 50
-"""So many looks in a row without a usable answer, on a connection that works, and the runner is given up."""
+"""After so many looks in a row without a usable answer, on a connection that works, the run fails."""
 
 
 def train(ctx: RunContext) -> None:
@@ -52,7 +52,7 @@ def train(ctx: RunContext) -> None:
     finally:
         follower.close()
     if status.state == "lost" or status.rc in _ENDED_BY_A_SIGNAL:
-        _look_who_ended_it(ctx)
+        _raise_if_not_to_blame(ctx)
     if status.state == "lost":
         raise TrainingFailed("the trainer's supervisor on the VM vanished without an exit code", "look at its log")
     if status.rc != 0:
@@ -63,20 +63,20 @@ def train(ctx: RunContext) -> None:
     ctx.note("training ended")
 
 
-def _look_who_ended_it(ctx: RunContext) -> None:
+def _raise_if_not_to_blame(ctx: RunContext) -> None:
     """Raises DeadlineReached or Preempted where one of these ended the trainer: nothing is wrong with the training.
 
-    A VM that is taken back ends its programs first, and they may even bring their results home before it is gone.
+    A preempted VM ends its programs first, and they may even upload their results before it is deleted.
     """
     _must_not_be_late(ctx)
 
-    def taken_back() -> None:
+    def preempted() -> None:
         ctx.live_vm()
 
     pace = ctx.services.pace
-    with suppress(Unavailable):  # it lives on
+    with suppress(Unavailable):  # it was not preempted
         wait_for(
-            taken_back,
+            preempted,
             clock=ctx.services.clock,
             timeout_s=10 * pace.poll_s,
             poll_s=pace.poll_s,
@@ -85,13 +85,13 @@ def _look_who_ended_it(ctx: RunContext) -> None:
 
 
 def _must_not_be_late(ctx: RunContext) -> None:
-    """Raises DeadlineReached when time or money of the attempt are at their end."""
+    """Raises DeadlineReached when the attempt has used its time or its reservation."""
     reason = must_stop(ctx.attempt, ctx.now())
     if reason is None:
         return
     hint = "launch again with more --max-hours; with --checkpoint-every 1 it could be extended"
     if ctx.run.spec.checkpoint_every:
-        hint = f"`orchestrate extend {ctx.run_id} --hours H` goes on from its last checkpoint"
+        hint = f"`orchestrate extend {ctx.run_id} --hours H` resumes from its last checkpoint"
     raise DeadlineReached(f"run {ctx.run_id} was stopped because {reason}", hint)
 
 
@@ -108,41 +108,50 @@ class _Follower:
         self._shell: RemoteShell | None = None
         self._log = log_path(ctx)
         self._looked_at = -BUCKET_POLL_S
+        self._silent = 0
 
     def follow(self) -> RunnerStatus:
-        """Start the trainer if it does not run yet, and return its status when it has ended."""
+        """Start the trainer if it is not running yet, and return its status when it has ended."""
+        ended = self._begin()
+        while ended is None:
+            ended = self._look()
+        return ended
+
+    def _begin(self) -> RunnerStatus | None:
+        """Start the trainer; returns its end where it ended while nobody followed, and its VM is deleted."""
         ctx = self._ctx
         try:
             self._start()
         except Preempted:
-            # Nobody followed for a while, and the VM has gone meanwhile: with its work done, or without.
             ended = self._ended_in_bucket()
             if ended is None:
                 _must_not_be_late(ctx)
                 raise
             return ended
-        known = ((event.attempt, event.message) for event in ctx.services.ledger.events(ctx.run_id))
-        if (ctx.attempt.number, _STARTED) not in known:  # else another process had begun to follow it
-            ctx.note(_STARTED)
-        silent = 0
-        while True:
-            status = self._status()
-            silent = 0 if status or self._shell is None else silent + 1
-            if status is not None:
-                self._keep(status)
-                if status.state in ("exited", "lost"):
-                    return status
-            else:
-                ended = self._ended_in_bucket() if self._may_look() else None
-                if ended is not None:
-                    return ended
-                ctx.show(f"no answer from the VM; asked again until {ctx.attempt.deadline:%H:%M} UTC")
-            self._must_go_on(silent)
-            if status is None or status.log_size <= self._log_size() or self._log_size() >= LOG_BYTES:
-                ctx.sleep(ctx.watch_s)
+        started = (event.attempt for event in ctx.services.ledger.events(ctx.run_id) if event.what == TrainerStarted())
+        if ctx.attempt.number not in started:  # else another process has followed it before
+            ctx.log(TrainerStarted())
+        return None
+
+    def _look(self) -> RunnerStatus | None:
+        """One look at the trainer: its end; None, after the time until the next look. Raises what ends the run."""
+        ctx, status = self._ctx, self._status()
+        self._silent = 0 if status or self._shell is None else self._silent + 1
+        if status is not None:
+            self._keep(status)
+            if status.state in ("exited", "lost"):
+                return status
+        elif self._may_look() and (ended := self._ended_in_bucket()) is not None:
+            return ended
+        else:
+            ctx.show(f"no answer from the VM; retrying until {ctx.attempt.deadline:%H:%M} UTC")
+        self._must_continue()
+        if status is None or status.log_size <= self._log_size() or self._log_size() >= LOG_BYTES:
+            ctx.sleep(ctx.watch_s)
+        return None
 
     def stop(self) -> None:
-        """Ask the trainer to end; it writes its record before it does."""
+        """Ask the trainer to stop; it writes its record before it does."""
         try:
             self._connected().run(self._runner("stop"), timeout_s=_COMMAND_TIMEOUT_S)
             wait_for(
@@ -200,13 +209,13 @@ class _Follower:
             self.close()
             return None
 
-    def _must_go_on(self, silent: int) -> None:
-        """Raises what ends the run: the user's wish, its deadline, a VM that is gone, a runner that never answers."""
+    def _must_continue(self) -> None:
+        """Raises what ends the run: a request to stop, its deadline, a deleted VM, a runner that never answers."""
         ctx = self._ctx
         ctx.check_stop()
         _must_not_be_late(self._ctx)
-        if silent >= SILENT_LOOKS:
-            raise TrainingFailed("the runner on the VM gives no usable answer", f"orchestrate logs {ctx.run_id}")
+        if self._silent >= SILENT_LOOKS:
+            raise TrainingFailed("the runner on the VM does not answer", f"orchestrate logs {ctx.run_id}")
         try:
             ctx.live_vm()
         except Unavailable:

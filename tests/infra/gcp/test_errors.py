@@ -1,4 +1,4 @@
-"""Is every failure of Google Cloud the error that says what to do next? Answers as Google gives them, one table."""
+"""Every failure of Google Cloud becomes the error that says what to do next: one table of responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What do the local cloud's tests stand on? The real process with tiny delays, and Google's own clients."""
+"""Fixtures of the local cloud's tests: the real process with tiny delays, and Google's own clients."""
 
 from __future__ import annotations
 
@@ -57,6 +57,15 @@ def until(look: Callable[[], Found], what: str, deadline_s: float = 20.0) -> Fou
     return found
 
 
+ACCELERATORS = ROOT / "orchestrator" / "catalog" / "accelerators.toml"
+
+
+def launch_command(state: Path, prices: Path) -> list[str]:
+    """What starts a cloud on this folder with this price list."""
+    files = ["--prices", str(prices), "--accelerators", str(ACCELERATORS)]
+    return [sys.executable, "-m", "infra.localcloud", "--state", str(state), *files]
+
+
 @dataclass
 class RunningCloud:
     """A local cloud process and the clients that speak to it."""
@@ -70,8 +79,15 @@ class RunningCloud:
     def start(self) -> RunningCloud:
         """Start it and wait until its cloud.json is new."""
         old = self.facts.get("boot_id")
-        command = [sys.executable, "-m", "infra.localcloud", "--state", str(self.state), "--prices", str(self.prices)]
-        command += ["--create-s", str(CREATE_S), "--idle-exit-s", str(self.idle_exit_s), "--project", PROJECT]
+        command = [
+            *launch_command(self.state, self.prices),
+            "--create-s",
+            str(CREATE_S),
+            "--idle-exit-s",
+            str(self.idle_exit_s),
+            "--project",
+            PROJECT,
+        ]
         self.process = subprocess.Popen(command, cwd=ROOT)
         file = self.state / "cloud.json"
         until(lambda: file.exists() and json.loads(file.read_text())["boot_id"] != old, "the local cloud starts")

@@ -1,4 +1,4 @@
-"""How does a test get a running Cloud Storage? The real service behind uvicorn in a thread, and Google's client."""
+"""A running Cloud Storage for tests: the real service behind uvicorn in a thread, and Google's client."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from google.cloud import storage
 from infra.localcloud.clock import CloudClock
 from infra.localcloud.http.app import CloudApp
 from infra.localcloud.http.certs import Certificates, ensure_certificates
-from infra.localcloud.http.http_protocol import GoogleHttpProtocol
+from infra.localcloud.http.listeners import GoogleHttpProtocol
 from infra.localcloud.http.proxy import start_proxy
 from infra.localcloud.storage import StorageService
 from infra.localcloud.store import Store

@@ -1,4 +1,4 @@
-"""What does TensorFlow's gs:// do here? A process of its own for test_tensorflow_gs.py; one JSON line per check."""
+"""TensorFlow's gs:// checks: a separate process for test_tensorflow_gs.py; one JSON line per check."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from trainer.engines.tensorflow.checkpoint import Checkpoints, Position
+from trainer.engines.checkpoint import Checkpoints, Position
 from trainer.output import OutputDir
 
 ROOT, KILLED = sys.argv[1:]

@@ -1,4 +1,4 @@
-"""Does Google's own Compute client find what it would find at Google? Instances, disks, quotas, lists, filters."""
+"""Compute Engine, used by Google's own client: instances, disks, quotas, lists, filters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does Google's own command line work against the local cloud? With the environment that `cloud env` prints."""
+"""`gcloud` against the local cloud, with the environment that `cloud env` prints."""
 
 from __future__ import annotations
 

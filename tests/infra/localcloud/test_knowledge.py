@@ -1,4 +1,4 @@
-"""Is what the local cloud knows about hardware, prices and filters right? Pure functions, no process."""
+"""The local cloud's data on hardware, prices and filters: pure functions, no process."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 
-from infra.localcloud.compute.names import matching
-from infra.localcloud.hardware import MachineShape, gpu_quota, machine_shape, tpu_shape
+from infra.localcloud.compute.lists import matching
+from infra.localcloud.hardware import Hardware, MachineShape
 from infra.localcloud.http.errors import ApiError
-from infra.localcloud.metering.catalog import Catalog
+from infra.localcloud.metering.price_list import PriceList
+from tests.infra.localcloud.conftest import ACCELERATORS
+
+# Literals below are an opinion of their own: they must not be taken from the catalog that is tested.
+HARDWARE = Hardware.from_toml(ACCELERATORS)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +35,7 @@ from infra.localcloud.metering.catalog import Catalog
     ],
 )
 def test_a_slice_has_these_chips_and_hosts(name: str, chips: int, workers: int, replicas: int, topology: str) -> None:
-    shape = tpu_shape(name)
+    shape = HARDWARE.tpu(name)
     assert shape is not None
     assert (shape.chips, shape.workers, shape.replicas_per_worker, shape.topology) == (
         chips,
@@ -42,12 +46,12 @@ def test_a_slice_has_these_chips_and_hosts(name: str, chips: int, workers: int, 
 
 
 def test_machine_types_bring_their_gpus() -> None:
-    assert machine_shape("n1-standard-4") == MachineShape(4, 15360)
-    assert machine_shape("g2-standard-48") == MachineShape(48, 196608, "nvidia-l4", 4)
-    assert machine_shape("a2-highgpu-1g") == MachineShape(12, 87040, "nvidia-tesla-a100", 1)
-    assert machine_shape("toaster-1") is None
-    assert gpu_quota("nvidia-tesla-t4", spot=True) == "PREEMPTIBLE_NVIDIA_T4_GPUS"
-    assert gpu_quota("nvidia-a100-80gb", spot=False) == "NVIDIA_A100_80GB_GPUS"
+    assert HARDWARE.machine("n1-standard-4") == MachineShape(4, 15360, sku="N1 Predefined")
+    assert HARDWARE.machine("g2-standard-48") == MachineShape(48, 196608, "nvidia-l4", 4, sku="G2")
+    assert HARDWARE.machine("a2-highgpu-1g") == MachineShape(12, 87040, "nvidia-tesla-a100", 1, sku="A2")
+    assert HARDWARE.machine("toaster-1") is None
+    assert HARDWARE.gpu_quota("nvidia-tesla-t4", spot=True) == "PREEMPTIBLE_NVIDIA_T4_GPUS"
+    assert HARDWARE.gpu_quota("nvidia-a100-80gb", spot=False) == "NVIDIA_A100_80GB_GPUS"
 
 
 HEAD = "kind,name,region,zones,unit,on_demand_usd,spot_usd,source,as_of\n"
@@ -60,7 +64,7 @@ def test_a_price_holds_in_its_zones_or_its_whole_region(tmp_path: Path) -> None:
         "disk,pd-balanced,europe-west4,,gib_month,0.11,,s,2026-07-01\n"
         "tpu,v9-8,europe-west4,europe-west4-b,hour,,,s,2026-07-01\n"
     )
-    catalog = Catalog.from_csv(path)
+    catalog = PriceList.from_csv(path, HARDWARE)
     node, disk = catalog.find("tpu", "v3-8", "europe-west4-a"), catalog.find("disk", "pd-balanced", "europe-west4-b")
     assert node is not None
     assert node.usd(spot=True) == Decimal("8.80")
@@ -74,7 +78,7 @@ def test_a_broken_price_list_is_refused_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "prices.csv"
     path.write_text(f"{HEAD}tpu,v3-8,r,r-a,hour,eight,,s,2026-07-01\n")
     with pytest.raises(ValueError, match=r"prices.csv:2"):
-        Catalog.from_csv(path)
+        PriceList.from_csv(path, HARDWARE)
 
 
 @pytest.mark.parametrize(

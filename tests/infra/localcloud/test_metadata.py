@@ -1,4 +1,4 @@
-"""What does a VM learn about itself, and what may it do with it? The metadata server as curl uses it."""
+"""The metadata server, used with curl as on a VM: what a VM learns about itself and may do with it."""
 
 from __future__ import annotations
 

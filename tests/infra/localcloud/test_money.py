@@ -1,4 +1,4 @@
-"""Is the meter right to the cent, and does the cloud keep its deadlines? On its own clock, advanced by hours."""
+"""The meter, to the cent, and deadlines: on the cloud's own clock, advanced by hours."""
 
 from __future__ import annotations
 

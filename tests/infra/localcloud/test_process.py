@@ -1,10 +1,9 @@
-"""Does the cloud keep what it has, whatever happens to its process? kill -9, a second start, idleness, faults."""
+"""The cloud's process: state survives kill -9, a second start, idling and faults."""
 
 from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import httpx
@@ -23,6 +22,7 @@ from tests.infra.localcloud.conftest import (
     create_node,
     door,
     instance_body,
+    launch_command,
     node_body,
     result_of,
     until,
@@ -76,7 +76,7 @@ def _is_of(process: psutil.Process, vm_id: str) -> bool:
 
 def _check_second_start(cloud: RunningCloud) -> None:
     """It says that one runs, exits with 0 and changes nothing."""
-    argv = [sys.executable, "-m", "infra.localcloud", "--state", str(cloud.state), "--prices", str(cloud.prices)]
+    argv = launch_command(cloud.state, cloud.prices)
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (done.returncode, "already running" in done.stdout) == (0, True)
     assert json.loads((cloud.state / "cloud.json").read_text())["boot_id"] == cloud.facts["boot_id"]
@@ -144,3 +144,20 @@ def test_a_refresh_token_buys_an_access_token(local_cloud: RunningCloud) -> None
     assert httpx.get(ask, headers={"Authorization": f"Bearer {token}"}, trust_env=False).status_code == 200
     refused = httpx.get(ask, headers={"Authorization": "Bearer made-up"}, trust_env=False)
     assert (refused.status_code, refused.json()["error"]["status"]) == (401, "UNAUTHENTICATED")
+
+
+def test_a_reset_leaves_the_address_and_nothing_else(own_cloud: RunningCloud) -> None:
+    """VMs, their processes, data, faults and time are as at a first start; clients need not learn a new address."""
+    create_node(own_cloud, "forgotten", node_body(metadata={"startup-script": COUNT}))
+    until(lambda: list(own_cloud.state.glob("vms/*/home/beat")), "the detached process runs")
+    own_cloud.control("faults", method="tpu.nodes.get", when="before", http=503)
+    own_cloud.control("clock/advance", seconds=3600)
+    before = own_cloud.facts
+    own_cloud.control("reset")
+    file = own_cloud.state / "cloud.json"
+    until(lambda: json.loads(file.read_text())["boot_id"] != before["boot_id"], "it starts anew")
+    assert own_cloud.look("status")["http_url"] == before["http_url"]
+    assert own_cloud.look("inventory")["items"] == []
+    assert own_cloud.look("faults") == {"faults": []}
+    assert own_cloud.look("meter")["rows"] == []
+    assert list(own_cloud.state.glob("vms/*")) == []

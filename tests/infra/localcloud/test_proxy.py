@@ -1,4 +1,4 @@
-"""Does the proxy lead Google's names here, everything else where it belongs, and nobody anywhere else?"""
+"""The proxy: Google's host names lead to the local cloud, other allowed names to their host, the rest nowhere."""
 
 from __future__ import annotations
 

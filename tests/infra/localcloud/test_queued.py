@@ -1,4 +1,4 @@
-"""Does Google's own client find queued resources as it would at Google? And flex-start, which needs plain REST?"""
+"""Queued resources with Google's own client, and flex-start, which needs plain REST."""
 
 from __future__ import annotations
 

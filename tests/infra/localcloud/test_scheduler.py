@@ -1,4 +1,4 @@
-"""Does Cloud Scheduler really fire? Google's own client, on a clock that is advanced."""
+"""Cloud Scheduler with Google's own client: jobs really fire, on a clock that is advanced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does an upload survive broken lines, restarts and kill -9, and never become half an object?"""
+"""Uploads survive broken connections, restarts and kill -9, and never leave half an object."""
 
 from __future__ import annotations
 

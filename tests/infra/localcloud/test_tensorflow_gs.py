@@ -1,4 +1,4 @@
-"""Does TensorFlow's own gs:// file system, unchanged, work on the local cloud through the proxy?"""
+"""TensorFlow's own gs:// file system, unchanged, on the local cloud through the proxy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does Google's own TPU client find what it would find at Google? Nodes, errors, lists, operations, attributes."""
+"""Cloud TPU with Google's own client: nodes, errors, lists, operations, attributes."""
 
 from __future__ import annotations
 

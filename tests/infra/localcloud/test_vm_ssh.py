@@ -1,4 +1,4 @@
-"""Does a VM behave like one over SSH? OpenSSH, SFTP, Fabric; pinned host keys; commands that end as under sshd."""
+"""SSH to a VM: OpenSSH, SFTP, Fabric; pinned host keys; commands that end as under sshd."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does a VM's program talk to? A small real metadata server and Cloud Storage upload server, on port 0."""
+"""A small real metadata server and Cloud Storage upload server, on port 0, for a VM's programs."""
 
 from __future__ import annotations
 

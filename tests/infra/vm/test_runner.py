@@ -1,4 +1,4 @@
-"""Does a training survive its starter, and do its results arrive whole? The real runner against real servers."""
+"""The runner: a training survives its starter and its results arrive intact. Real process, real servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does the deadline timer delete its VM, in time, once, and whatever happens? The real process against real servers."""
+"""The deadline timer deletes its VM on time, once, whatever happens. Real process, real servers."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_a_second_start_does_not_run_twice_and_a_reboot_runs_again(vm: Vm) -> No
     eventually(lambda: KEY in vm.world.published)
     first = vm.pid
     vm.start()
-    eventually(lambda: "another timer runs already" in vm.log)
+    eventually(lambda: "another timer is already running" in vm.log)
     assert vm.pid == first
     vm.kill()
     vm.world.published.clear()

@@ -1,1 +1,1 @@
-"""What does a user of the command line see?"""
+"""The command line as a user sees it: whole output, exit codes, JSON."""

@@ -6,12 +6,18 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
-from orchestrator.domain.plan import make_attempt
+from orchestrator.domain.accelerators import accelerator
+from orchestrator.domain.places import Zone
+from orchestrator.domain.plan import make_attempt, quote_for
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.runs import AttemptState, Run, RunSpec, RunState, Stage
-from orchestrator.ledger.ledger import Credit, Experiment, Ledger
+from orchestrator.ledger.credit import Credit
+from orchestrator.ledger.events import Failed, Note
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.runs import Experiment
 from tests.records import make_record, write_record
 
+ZONE = Zone("us-central1-a")
 DAY = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
 CREDIT = Credit(amount_usd=Decimal(300), spent_before_usd=Decimal("12.50"), stated_at=DAY)
 
@@ -26,7 +32,8 @@ def fill(ledger: Ledger, records: Path) -> None:
     ):
         created = DAY.replace(day=int(experiment[-1]))
         runs = [_run(run_id, experiment, name, created) for run_id, name in accelerators.items()]
-        attempts = [make_attempt(run, 1, "us-central1-a", created, prices, "ledger") for run in runs]
+        quotes = [quote_for(run.spec, ZONE, prices) for run in runs]
+        attempts = [make_attempt(run, 1, quote, created, "ledger") for run, quote in zip(runs, quotes, strict=True)]
         ledger.admit(Experiment(id=experiment, created_at=created, max_usd=None, command="[]"), runs, attempts, CREDIT)
     record = write_record(records / "r-aaaaaa" / "record.json", make_record("r-aaaaaa"))
     _settle(ledger, "r-aaaaaa", "1.25")
@@ -40,8 +47,8 @@ def fill(ledger: Ledger, records: Path) -> None:
         error_code="TrainingFailed",
         exit_code=1,
     )
-    ledger.log(DAY, "r-aaaaaa", 1, Stage.TRAIN, "training ended")
-    ledger.log(DAY, "r-bbbbbb", 1, Stage.TRAIN, "TrainingFailed: \x1b]0;pwned\x07[bold]loss[/bold]\nis nan")
+    ledger.log(DAY, "r-aaaaaa", 1, Stage.TRAIN, Note("training ended"))
+    ledger.log(DAY, "r-bbbbbb", 1, Stage.TRAIN, Failed("TrainingFailed", "\x1b]0;pwned\x07[bold]loss[/bold]\nis nan"))
 
 
 def _settle(ledger: Ledger, run_id: str, usd: str) -> None:
@@ -49,27 +56,21 @@ def _settle(ledger: Ledger, run_id: str, usd: str) -> None:
     ledger.update_attempt(run_id, 1, settled_usd=Decimal(usd), **changes)
 
 
-def _run(run_id: str, experiment: str, accelerator: str, created: datetime) -> Run:
+def _run(run_id: str, experiment: str, name: str, created: datetime) -> Run:
     return Run(
         id=run_id,
         experiment=experiment,
         spec=RunSpec(
-            accelerator=accelerator,
+            accelerator=accelerator(name),
             workload="mnist-cnn",
             epochs=4,
             batch_size=256,
             max_hours=Decimal(1),
-            zones=("us-central1-a",),
+            zones=(ZONE,),
             dataset="f" * 64,
             dataset_bytes=10_000_000,
             dataset_dir="/data",
         ),
-        state=RunState.PLANNED,
-        stage=Stage.PROVISION,
         attempt=1,
-        error_code=None,
-        error=None,
-        exit_code=0,
-        record=None,
         created_at=created,
     )

@@ -1,4 +1,4 @@
-"""Where does the money stand, and how is the credit stated?"""
+"""`budget` and `budget set`."""
 
 from __future__ import annotations
 

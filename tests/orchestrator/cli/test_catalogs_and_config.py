@@ -1,4 +1,4 @@
-"""What can be rented and trained; and what does a broken configuration lead to?"""
+"""`accelerators`, `workloads`, and errors of a broken configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Can the local cloud be started, asked and stopped by hand; and do `logs` and `fetch` read its bucket?"""
+"""`cloud up`, `status` and `down`; `logs` and `fetch` from the local cloud's bucket."""
 
 from __future__ import annotations
 
@@ -137,13 +137,13 @@ def test_logs_and_fetch_read_the_bucket(cloud: Shell) -> None:
 
 @pytest.mark.parametrize("words", ["teardown --all --yes", "teardown r-cccccc", "recover"])
 def test_ending_without_a_network_proves_nothing(run_cli: Shell, words: str) -> None:
-    """Exit 6, and what may still bill is named: it is not the run that has failed."""
+    """Exit 6, and what may still be billed is listed: it is not the run that has failed."""
     ledger = Ledger(run_cli.home / "projects" / "my-project-1" / "ledger.db")
     fill(ledger, run_cli.folder)
     attempt = ledger.update_attempt("r-cccccc", 1, state=AttemptState.CREATED, billed_from=DAY)
     ledger.close()
     nowhere = {"ORCHESTRATE_PROJECT": "my-project-1", "HTTPS_PROXY": "http://127.0.0.1:1"}
     done = run_cli(*words.split(), **nowhere)
-    named = f"{attempt.vm} in us-central1-a; whatever could not be listed: the cloud does not say what time it is"
+    named = f"{attempt.vm} in us-central1-a; resources that could not be listed: cannot reach https://storage.googleapis.com"
     assert done.exit == 6
-    assert f"error: not proven gone, may still bill: {named} (ProxyError)\n" in done.stderr
+    assert f"error: not proven gone, may still be billed: {named} (ProxyError)\n" in done.stderr

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from orchestrator.cli import output
-from orchestrator.cli.run_driver import conclude
+from orchestrator.cli.views.conclusion import conclude
 from tests.fakes.world import World
 
 
@@ -27,14 +27,14 @@ def _forget() -> None:
 def test_the_proof_is_of_the_runs_named_and_others_are_named_too(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One has ended, another is still to come: "nothing bills" is said of the first alone."""
+    """One has ended, another is still to come: "no VM is billed" is said of the first alone."""
     [other] = world.admit("v3-8")
     ended = world.launch("t4")
     assert conclude(world.services, [ended], as_json=False) == 0
     said = capsys.readouterr().err
-    assert f"nothing that was rented for {ended.id} bills for a VM or a disk any more\n" in said
-    assert f"not over: {other.id} (`orchestrate status`)\n" in said
+    assert f"no VM or disk of {ended.id} is billed now\n" in said
+    assert f"unfinished: {other.id} (`orchestrate status`)\n" in said
     assert conclude(world.services, [*world.drive([other]), ended], as_json=False) == 0
     said = capsys.readouterr().err
-    assert f"nothing that was rented for {other.id}, {ended.id} bills for a VM or a disk any more\n" in said
-    assert "not over" not in said
+    assert f"no VM or disk of {other.id}, {ended.id} is billed now\n" in said
+    assert "unfinished" not in said

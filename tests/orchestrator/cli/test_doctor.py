@@ -1,4 +1,4 @@
-"""What does `doctor` say of each account that the local cloud can play, and does launch meet what it said?"""
+"""`doctor` on each account that the local cloud simulates, and whether launch then meets what it reported."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def test_an_account_in_order_passes(cloud: Shell) -> None:
 def test_a_live_check_takes_the_cheapest_tpu_and_gpu_and_none_where_something_fails(cloud: Shell) -> None:
     """The plan names two VMs of each; a closed account is told so, and nothing is rented."""
     planned = cloud("doctor", "--live")
-    assert (planned.exit, "--yes is needed" in planned.stderr) == (2, True), planned
+    assert (planned.exit, "--yes is required" in planned.stderr) == (2, True), planned
     lines = [line for line in planned.stderr.splitlines() if ": $" in line]
     assert [line.split()[0] for line in lines[:4]] == ["v5litepod-1", "v5litepod-1", "t4", "t4"]
     assert lines[4].endswith("of $5.00 (--max-usd)")
     assert cloud("cloud", "up", "--account", "closed-billing").exit == 0
     refused = cloud("doctor", "--live", "--yes", "--json")
-    assert refused.json["note"] == "nothing was rented, as something FAILs already"
+    assert refused.json["note"] == "nothing was rented, because a check FAILs"
     assert sorted(_failing(refused)) == ["billing"]
     assert cloud("cloud", "status", "--json").json["items"] == []
 
@@ -54,7 +54,7 @@ def test_a_free_trial_fails_for_gpus_and_not_for_tpus(cloud: Shell) -> None:
     failing = _failing(cloud("doctor", "--json"))
     assert sorted(failing) == ["account kind", "quotas"]
     assert "upgrade" in failing["account kind"]
-    assert "no cap" in failing["account kind"]
+    assert "no longer stops at" in failing["account kind"]
     assert _failing(cloud("doctor", "--accel", "v3-8", "--json")) == {}
     launched = cloud(
         "launch", "--accel", "t4", "--workload", "mnist-mlp", "--epochs", "1", "--zone", "us-central1-a", "--yes"

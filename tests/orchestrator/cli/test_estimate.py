@@ -1,4 +1,4 @@
-"""What does a launch cost before anything exists, how old may its prices be, and how are they refreshed?"""
+"""`estimate`, the age of prices, and `accelerators --refresh`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def test_estimate_says_it_in_a_sentence(run_cli: Shell) -> None:
     done = run_cli("estimate", "--accel", "v3-8", "--max-hours", "1")
     assert done.exit == 0
     assert (
-        "v3-8: at most $9.48 = 3.2 % of your $300.00 credit; 37 h of this left; expected: unknown: no run measured yet"
+        "v3-8: at most $9.48 = 3.2 % of your $300.00 credit; your free credit buys 37 h of it; "
+        "expected: unknown: not measured yet"
     ) in done.stdout.splitlines()
 
 
@@ -52,7 +53,7 @@ def test_hours_left_are_never_rounded_up(run_cli: Shell, credit: str, left: str)
     """At $8.005 an hour: 36.7 h are 36, and less than ten have one decimal."""
     assert run_cli("budget", "set", "--credit", credit).exit == 0
     row, sentence = run_cli("estimate", "--accel", "v3-8", "--max-hours", "0.1").stdout.splitlines()[2:4]
-    assert f"; {left} h of this left;" in sentence
+    assert f"; your free credit buys {left} h of it;" in sentence
     assert row.split()[-3] == left
 
 

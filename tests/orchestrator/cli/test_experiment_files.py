@@ -1,4 +1,4 @@
-"""Is an experiment file read as its flags would be, and does `reproduce` know the published experiments?"""
+"""Experiment files are read like the options they set; `reproduce` and the published experiments."""
 
 from __future__ import annotations
 
@@ -63,29 +63,30 @@ def test_whole_plan_of_a_file(run_cli: Shell) -> None:
     assert [row[-2:] for row in rows] == [["$0.51", "0.2%"], ["$0.51", "0.2%"], ["$6.75", "2.2%"], ["$6.75", "2.2%"]]
     assert done.stderr.splitlines()[-6:] == [
         "order: 12 runs, one repeat of everything before the next, the cheapest first, at most 4 side by side",
-        "early stop: 4 of them, from repeat 3 on, are not rented once the verdict of every pairing stands "
+        "early stop: 4 of them, from repeat 3 on, are not rented once every pairing has a verdict "
         "(--no-early-stop rents them all)",
-        "expected: unknown, as no run of mnist-cnn on t4, v3-8 with these data was measured yet",
-        "held: the worst case of all runs, before the first begins",
+        "expected: unknown: mnist-cnn on t4, v3-8 not measured with this data yet",
+        "reserved: the worst case of all runs, before the first starts",
         "at most $14.52 = 4.8% of the $300.00 credit, of which $300.00 is free; "
         "each VM is deleted by its kill switches after 0.1 h",
-        "that is with one VM for each run; one that is taken back is followed by another, up to 2 for each run, held "
-        "anew: at most $29.04 in all",
+        "if VMs are preempted, up to 2 per run are rented, each reserved anew: at most $29.04",
     ]
 
 
 def test_a_plan_says_what_vms_that_follow_may_cost(run_cli: Shell) -> None:
-    """Each VM that follows one that was taken back is held anew, as far as there is money; spot names little room."""
+    """Each VM that follows a preempted one is reserved anew, as far as there is budget; spot warns of little room."""
     spot = ("launch", "--accel", "t4", "--spot", "--max-hours", "0.3", "--dry-run")
     one = Decimal(run_cli(*spot, "--max-attempts", "1", "--json").json["all_vms_usd"])
     three = run_cli(*spot, "--max-attempts", "3", "--json").json
     assert (Decimal(three["worst_case_usd"]), Decimal(three["all_vms_usd"])) == (one, 3 * one)
-    assert "taken back is followed" not in run_cli(*spot, "--max-attempts", "1").stderr.splitlines()[-1]
+    assert "are preempted" not in run_cli(*spot, "--max-attempts", "1").stderr.splitlines()[-1]
     roomy = run_cli(*spot).stderr.splitlines()[-1]
-    assert roomy.endswith(f"up to 2 for each run, held anew: at most ${2 * one} in all")
+    assert roomy.endswith(f"up to 2 per run are rented, each reserved anew: at most ${2 * one}")
     capped = run_cli(*spot, "--max-usd", str(one + Decimal("0.01"))).stderr.splitlines()
-    assert capped[-2].endswith(f"at most ${one + Decimal('0.01')} in all, which is all of --max-usd that is free")
-    assert capped[-1].startswith("little room: what a VM that is taken back has cost may be missing of --max-usd")
+    assert capped[-2].endswith(f"at most ${one + Decimal('0.01')}, which is all of --max-usd that is free")
+    assert capped[-1].startswith(
+        "little room: after a preemption too little of --max-usd may be left to reserve the next VM"
+    )
 
 
 def test_a_plan_says_what_an_epoch_trains_where_that_is_less(run_cli: Shell) -> None:

@@ -1,4 +1,4 @@
-"""What does `estimate --images .. --from ..` say, and which questions does it turn down?"""
+"""`estimate --images .. --from ..`: its output, and what it refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does every command say how it is used, and does `--help` answer without loading a cloud?"""
+"""Every command has help and an example, and `--help` answers without loading a cloud."""
 
 from __future__ import annotations
 

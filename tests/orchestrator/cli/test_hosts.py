@@ -1,4 +1,4 @@
-"""How is a machine of the user's own shown where money is? By its name, at $0.00, not rented; a typo says the form."""
+"""Your own machine in plans and tables: by its name, at $0.00, not rented; a typo shows the right form."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def test_more_time_for_a_run_that_waits_for_its_turn_does_not_begin_it(run_cli: 
     [run] = world.admit("host:me@box", checkpoint_every="1")
     done = run_cli("extend", run.id, "--hours", "2", "--yes")
     assert (done.exit, world.ledger.run(run.id).state) == (0, RunState.PLANNED)
-    assert "goes on at its deadline" in done.stderr
-    assert "for 2 h at most, on host:me@box: not rented" in done.stderr
-    assert [attempt.max_hours for attempt in world.ledger.attempts(run.id)] == [None, 2]
+    assert "resumes at its deadline" in done.stderr
+    assert "for at most 2 h, on host:me@box: not rented" in done.stderr
+    assert [attempt.max_hours for attempt in world.ledger.attempts(run.id)] == [1, 2]
     world.ledger.close()
 
 

@@ -1,4 +1,4 @@
-"""Does `init` leave a configuration that works, or none?"""
+"""`init` leaves a configuration that works, or none."""
 
 from __future__ import annotations
 

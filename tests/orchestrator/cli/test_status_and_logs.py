@@ -1,4 +1,4 @@
-"""What do `status`, `logs` and `fetch` say of runs that the ledger knows?"""
+"""`status`, `logs` and `fetch` of runs in the ledger."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from orchestrator.domain.runs import Stage
+from orchestrator.ledger.events import Note
 from tests.orchestrator.cli.conftest import LOCAL, ROOT, Done, Shell
 from tests.orchestrator.cli.sample_ledger import DAY, fill
 
-NOT_RUNNING = "the local cloud does not run: no local VM lives\n"
+NOT_RUNNING = "the local cloud is not running: there are no local VMs\n"
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def _lines(text: str) -> list[str]:
 
 
 def test_an_empty_ledger_says_how_to_begin(run_cli: Shell) -> None:
-    """And that no local VM lives."""
+    """And that there are no local VMs."""
     done = run_cli("status")
     begin = "no run yet: `orchestrate launch --accel v3-8 --workload mnist-cnn` starts one\n"
     assert done == Done(0, begin, LOCAL + NOT_RUNNING)
@@ -115,7 +116,7 @@ def test_path_of_a_record_or_in_an_event_is_never_cut(filled: Shell) -> None:
         )
     ledger = filled.ledger()
     ledger.update_run("r-aaaaaa", record=f"/{'deep/' * 40}record.json")
-    ledger.log(DAY, "r-aaaaaa", 1, Stage.DONE, f"see operations/{'1234567890' * 20}")
+    ledger.log(DAY, "r-aaaaaa", 1, Stage.DONE, Note(f"see operations/{'1234567890' * 20}"))
     ledger.close()
     piped = "".join(filled("status", "r-aaaaaa").stdout.split())
     assert f"record:/{'deep/' * 40}record.json" in piped

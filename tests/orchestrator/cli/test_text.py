@@ -1,4 +1,4 @@
-"""Is what a VM wrote harmless, and are spans of time readable?"""
+"""Text helpers: output of a VM is made harmless, durations are readable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is seen of runs while they last: in the live table, and by a command that was interrupted as it watched?"""
+"""Watching runs: the live table, and a command that is interrupted while it watches."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from decimal import Decimal
 import pytest
 from rich.console import Console
 
-from orchestrator.cli.run_driver import conclude
+from orchestrator.cli.views.conclusion import conclude
 from orchestrator.cli.views.progress import LiveDisplay
 from orchestrator.domain.runs import Run, Stage
-from orchestrator.running.lock import run_lock
+from orchestrator.running.run_folder import run_lock
 from orchestrator.running.stages.context import Progress
 from tests.fakes.world import World
 
@@ -29,7 +29,8 @@ def test_run_of_another_process_goes_on_and_is_not_called_unproven(
         code = conclude(world.services, watched, as_json=False)
     said = capsys.readouterr().err
     assert (code, world.ledger.run(run.id).stop_requested) == (130, False)
-    assert said == f"{run.id} goes on: another orchestrate process drives it; `orchestrate teardown {run.id}` ends it\n"
+    how = f"another orchestrate process drives it; `orchestrate teardown {run.id}` stops it"
+    assert said == f"{run.id} is still running: {how}\n"
 
 
 def _shown(width: int, runs: Iterable[Run], **doing: object) -> list[str]:
@@ -37,7 +38,7 @@ def _shown(width: int, runs: Iterable[Run], **doing: object) -> list[str]:
     display = LiveDisplay(list(runs))
     display.live = True
     for run in runs:
-        at = {"run": run.id, "accelerator": run.spec.accelerator, "usd": Decimal("0.031")}
+        at = {"run": run.id, "accelerator": run.spec.accelerator.name, "usd": Decimal("0.031")}
         figures = {"epoch": 3, "epochs": 10, "loss": 0.1234, "accuracy": 0.9712}
         display.report(Progress(**{**at, "stage": Stage.TRAIN, "detail": "training", **figures}))
         display.report(Progress(**{**at, "epochs": 10, **doing}))

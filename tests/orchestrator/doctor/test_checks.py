@@ -1,4 +1,4 @@
-"""Does doctor draw the right conclusion from each fact, and survive every way in which a fact cannot be had?"""
+"""doctor's conclusion from each fact, and from every way in which a fact is unavailable."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from orchestrator.bootstrap import SystemClock
 from orchestrator.doctor import checks as checks
 from orchestrator.doctor import switches as switches
 from orchestrator.doctor.diagnosis import Check, Finding, Known, Verdict, examine
+from orchestrator.doctor.quotas import quotas
 from orchestrator.domain.accelerators import accelerator
 from orchestrator.domain.account import (
     Api,
@@ -30,7 +31,7 @@ from orchestrator.domain.account import (
 )
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.errors import Unauthenticated, Unavailable
-from orchestrator.ledger.ledger import Credit
+from orchestrator.ledger.credit import Credit
 
 PASS, WARN, FAIL = Verdict.PASS, Verdict.WARN, Verdict.FAIL
 TODAY = date(2026, 11, 21)
@@ -63,10 +64,10 @@ def _one(findings: list[Finding]) -> tuple[Verdict, str]:
 def test_a_free_trial_is_inferred_and_it_says_how_surely(
     found: GpuAllowance, known: Known, verdict: Verdict, says: str
 ) -> None:
-    """It stands in the way of GPUs only; whoever may have to upgrade is told that the credit is no cap then."""
+    """It rules out GPUs only; whoever may have to upgrade is told that Google then does not stop at the credit."""
     got, text = _one(checks.account_kind(found, known))
     assert (got, text.startswith(says)) == (verdict, True), text
-    assert "no cap" in text or found.raisable
+    assert "stop" in text or found.raisable
 
 
 @pytest.mark.parametrize(
@@ -112,7 +113,7 @@ def test_apis_and_permissions_fail_when_needed_and_warn_when_useful() -> None:
 )
 def test_quotas(found: list[Quota], known: Known, verdicts: list[Verdict], says: str) -> None:
     """Only the zones where launch would look count; what is not shown is not taken for zero."""
-    got = checks.quotas(found, known)
+    got = quotas(found, known)
     assert [one.verdict for one in got] == verdicts
     assert says in got[-1].fact
 
@@ -121,8 +122,8 @@ def test_a_quota_that_is_short_only_warns_while_others_are_left() -> None:
     """The whole catalog was looked at, nobody asked for that one."""
     wide = replace(BOTH, accelerators=(accelerator("v3-8"), accelerator("v2-8")))
     short = Quota("v2-8", "TPUV2PerProjectPerZoneForTPUAPI", 8, {"us-central1-b": 0.0})
-    assert [one.verdict for one in checks.quotas([TPU_QUOTA, short], wide)] == [PASS, WARN]
-    assert [one.verdict for one in checks.quotas([TPU_QUOTA, short], replace(wide, named=True))] == [PASS, FAIL]
+    assert [one.verdict for one in quotas([TPU_QUOTA, short], wide)] == [PASS, WARN]
+    assert [one.verdict for one in quotas([TPU_QUOTA, short], replace(wide, named=True))] == [PASS, FAIL]
 
 
 def test_a_vm_that_may_not_delete_itself_fails() -> None:
@@ -136,18 +137,6 @@ def test_a_vm_that_may_not_delete_itself_fails() -> None:
     assert _one(switches.worker(custom, BOTH))[0] is WARN
 
 
-def test_what_may_delete_nodes_alone_is_not_enough_for_flex_start() -> None:
-    """A custom role may have the one right and not the other; said where something is asked for that is queued for."""
-    nodes_alone = ServiceAccount("w@x", ("projects/p/roles/mine",), {"tpu": True, "queued": False, "gpu": True})
-    wide = replace(BOTH, accelerators=(accelerator("v5litepod-4"),))
-    asked = SchedulerAccount(nodes_alone, True, True, "agent@x", True)
-    for got, text in (_one(switches.worker(nodes_alone, wide)), _one(switches.scheduler(asked, wide))):
-        assert (got, "`launch --flex-start` needs too" in text) == (WARN, True), text
-    assert [one.verdict for one in switches.worker(nodes_alone, BOTH)] == [PASS], "none of them can be queued for"
-    both = replace(nodes_alone, may_delete={"tpu": True, "queued": True})
-    assert _one(switches.worker(both, wide))[0] is PASS
-
-
 @pytest.mark.parametrize(
     ("changes", "verdict", "says"),
     [
@@ -156,7 +145,7 @@ def test_what_may_delete_nodes_alone_is_not_enough_for_flex_start() -> None:
         ({"may_act_as": False}, FAIL, "service-accounts add-iam-policy-binding s@x.gserviceaccount.com"),
         ({"agent_signs": False}, WARN, "--member=serviceAccount:agent@x --role=roles/cloudscheduler.serviceAgent"),
         ({"account": ServiceAccount("s@x", (), {"tpu": False})}, FAIL, "--member=serviceAccount:s@x --role=roles/tpu"),
-        ({"usable": None, "may_act_as": None}, WARN, "is there; whether you may use s@x"),
+        ({"usable": None, "may_act_as": None}, WARN, "exists; whether you may use s@x"),
     ],
 )
 def test_what_a_scheduler_job_depends_on(changes: dict[str, Any], verdict: Verdict, says: str) -> None:
@@ -185,9 +174,9 @@ def test_what_a_scheduler_job_depends_on(changes: dict[str, Any], verdict: Verdi
         ([Idle("instance", "oc-x", "us-west1-a", True)], WARN, "`orchestrate teardown --all`"),
     ],
 )
-def test_silent_costs(found: list[Idle], verdict: Verdict, says: str) -> None:
-    """What is not ours is named with the command that ends it; we never do."""
-    got, text = _one(checks.silent_costs(found, BOTH))
+def test_idle_costs(found: list[Idle], verdict: Verdict, says: str) -> None:
+    """What is not ours is listed with the command that deletes it; we never do."""
+    got, text = _one(checks.idle_costs(found, BOTH))
     assert (got, says in text) == (verdict, True), text
 
 
@@ -196,7 +185,11 @@ def test_silent_costs(found: list[Idle], verdict: Verdict, says: str) -> None:
     [
         ([], WARN, "--budget-amount=240USD"),
         ([BudgetAlert("net", Decimal(100), True)], WARN, "sees $0"),
-        ([BudgetAlert("high", Decimal(300), False)], WARN, "not below the credit of $300.00"),
+        (
+            [BudgetAlert("high", Decimal(300), False)],
+            WARN,
+            "not below the credit of $300.00",
+        ),
         ([BudgetAlert("percent", None, False)], WARN, "no fixed amount"),
         ([BudgetAlert("net", Decimal(100), True), BudgetAlert("good", Decimal(240), False)], PASS, "good at $240.00"),
     ],

@@ -1,4 +1,4 @@
-"""Is the VM that is left alone watched to its end, and is it said when its kill switches do not fire?"""
+"""`doctor --live`: the VM left alone is watched to its end, and kill switches that do not fire are reported."""
 
 from __future__ import annotations
 
@@ -9,25 +9,29 @@ from decimal import Decimal
 import pytest
 
 from orchestrator.doctor.diagnosis import Finding, Known, Verdict
-from orchestrator.doctor.live import LEFT_ALONE, USED, Timed, cheapest, plan_check, stages_of
-from orchestrator.doctor.live_findings import findings
+from orchestrator.doctor.live.findings import findings
+from orchestrator.doctor.live.measure import Checked, Timed, stages_of
+from orchestrator.doctor.live.plan import LEFT_ALONE, USED, cheapest, plan_check
 from orchestrator.domain.accelerators import accelerator, accelerators
 from orchestrator.domain.account import Quota
 from orchestrator.domain.plan import KILL_SLACK_S
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.runs import Run, RunState
 from orchestrator.errors import OverCap, UsageError
-from orchestrator.planning.launch import Plan
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.planning.plan import Plan
 from orchestrator.running.pipeline import drive_all
 from orchestrator.running.stages.context import Progress
 from tests.fakes.world import World
 
 
 def _plan(world: World, *names: str, max_usd: str = "5", simulated: bool = False) -> Plan:
+    now = world.clock.now()
+    known = Known("p", tuple(map(accelerator, names)), True, (), catalog_prices(), None, now.date())
+    ledger = Ledger(world.ledger.path, simulated=simulated)
     return plan_check(
-        names, Decimal(max_usd), ledger=world.ledger, prices=catalog_prices(), simulated=simulated, home=world.home,
-        zones=(), now=world.clock.now(), argv=["doctor"],
-    )  # fmt: skip
+        known, Decimal(max_usd), ledger=ledger, prices=known.prices, home=world.home, now=now, argv=["doctor"]
+    )
 
 
 def _leave_alone(world: World, name: str, broken: bool) -> tuple[Run, Finding]:
@@ -42,7 +46,7 @@ def _leave_alone(world: World, name: str, broken: bool) -> tuple[Run, Finding]:
             world.gpu.timers = world.gpu.run_limits = False
 
     [done] = drive_all(world.services, [alone], report, world.stop, stages_of(alone, timed))
-    found = findings(world.services, accelerator(name), used, done, timed)
+    found = findings(world.services, Checked(done.spec.accelerator, used, done, timed))
     return done, next(one for one in found if one.check == f"{name} deadline")
 
 
@@ -78,10 +82,10 @@ def test_a_vm_that_never_was_is_in_no_list_and_what_was_seen_of_another_says_not
     timed = Timed(listed_at=used.created_at)
     [done] = drive_all(world.services, [used], lambda _: None, world.stop, stages_of(used, timed))
     assert timed.listed_at is None
-    checks = {one.check for one in findings(world.services, accelerator("t4"), done, alone, timed)}
+    checks = {one.check for one in findings(world.services, Checked(accelerator("t4"), done, alone, timed))}
     assert ("t4 rent" in checks, "t4 lists" in checks) == (True, False)
     world.ledger.update_attempt(used.id, done.attempt, seen_at=used.created_at)
-    told = {one.check: one for one in findings(world.services, accelerator("t4"), done, alone, Timed())}
+    told = {one.check: one for one in findings(world.services, Checked(accelerator("t4"), done, alone, Timed()))}
     assert (told["t4 lists"].verdict, "still lacked" in told["t4 lists"].fact) == (Verdict.WARN, False)
 
 

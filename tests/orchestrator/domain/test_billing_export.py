@@ -1,4 +1,4 @@
-"""Does a billing export say the same in every form it comes in, and is a bad line named?"""
+"""A billing export reads the same in every form, and a bad line is reported by number."""
 
 from __future__ import annotations
 

@@ -10,18 +10,20 @@ from decimal import Decimal
 import pytest
 
 from infra.gcp.sku_mapping import rules_for
-from orchestrator.cli.views.plan import _money
+from orchestrator.cli.views.plan import _expectation
 from orchestrator.config import Config
 from orchestrator.domain.accelerators import Provisioning, accelerator
 from orchestrator.domain.cost import CostLine, side_rates, total_usd
-from orchestrator.domain.plan import worst_case, zone_candidates
+from orchestrator.domain.places import Zone
+from orchestrator.domain.plan import quote_for
 from orchestrator.domain.prices import PriceAge, PriceBook, PriceKind, PriceRow, catalog_prices, catalog_rows
+from orchestrator.domain.sweep import zone_candidates
 from orchestrator.errors import OverCap, RefusedByBudget, StalePrice, UnknownPrice, WrongPrice
 from orchestrator.planning.affordability import what_would_fit
 from tests.fakes.world import World
 
 TODAY = date(2026, 11, 21)
-ZONE = "us-central1-a"
+ZONE = Zone("us-central1-a")
 
 
 def book(**changes: object) -> PriceBook:
@@ -32,9 +34,7 @@ def book(**changes: object) -> PriceBook:
 
 def lines_of(world: World, name: str, **flags: object) -> dict[str, CostLine]:
     [run] = world.plan(name, **flags).runs
-    return {
-        f"{line.item} {line.what}": line for line in worst_case(run.spec, accelerator(name), ZONE, catalog_prices())
-    }
+    return {f"{line.item} {line.what}": line for line in quote_for(run.spec, ZONE, catalog_prices()).lines}
 
 
 def test_worst_case_names_every_item_with_its_price(world: World) -> None:
@@ -177,8 +177,8 @@ def test_what_would_fit_really_fits_and_a_hundredth_more_does_not(world: World) 
 
 def test_what_would_fit_says_so_when_nothing_does(world: World) -> None:
     """And still names a next step."""
-    runs = world.plan("v3-8", provisioning=Provisioning.SPOT).runs
-    hint = what_would_fit(runs, Decimal("0.01"), "the $300.00 credit", catalog_prices())
+    quotes = [one.quote for one in world.plan("v3-8", provisioning=Provisioning.SPOT).planned]
+    hint = what_would_fit(quotes, Decimal("0.01"), "the $300.00 credit", catalog_prices())
     assert hint.startswith("nothing in the catalog fits into that: `orchestrate budget` shows")
 
 
@@ -193,7 +193,7 @@ def test_fewer_hours_on_the_cheapest_accelerator_are_named_when_nothing_fits_for
 def test_what_was_measured_with_other_data_is_not_expected(world: World) -> None:
     """Half the samples take half the time: neither more nor less data is counted; another batch size is."""
     world.launch("t4", data_sizes=(2000,))
-    same, less, whole = (world.plan("t4", data_sizes=sizes).expected[0] for sizes in ((2000,), (1000,), ()))
+    same, less, whole = (world.plan("t4", data_sizes=sizes).planned[0].expected for sizes in ((2000,), (1000,), ()))
     assert (less, whole) == (None, None)
     assert same is not None
     assert same.basis.startswith("1 run(s) of yours with ")
@@ -204,13 +204,13 @@ def test_a_plan_says_which_training_its_deadline_would_end(world: World) -> None
     """As far as earlier runs tell."""
     world.trainer.train_s = 1800
     world.launch("t4", max_hours=Decimal(2))
-    short, long = (list(_money(world.plan("t4", max_hours=hours))) for hours in (Decimal("0.25"), Decimal(2)))
+    short, long = (list(_expectation(world.plan("t4", max_hours=hours))) for hours in (Decimal("0.25"), Decimal(2)))
     [said] = [line for line in short if line.startswith("too short: ")]
-    assert re.fullmatch(r"too short: t4 is expected to take 0\.5\d h, and --max-hours 0\.25 would end it before", said)
+    assert re.fullmatch(r"too short: t4 is expected to take 0\.5\d h, but --max-hours 0\.25 ends it sooner", said)
     assert not [line for line in long if line.startswith("too short: ")]
 
 
 def test_breakdown_adds_up_to_the_reservation(world: World) -> None:
     """To the cent, rounded up."""
     plan = world.plan("a100-40", max_hours=Decimal("2.5"))
-    assert 0 <= plan.attempts[0].reserved_usd - total_usd(plan.lines[0]) < Decimal("0.01")
+    assert 0 <= plan.attempts[0].reserved_usd - total_usd(plan.planned[0].quote.lines) < Decimal("0.01")

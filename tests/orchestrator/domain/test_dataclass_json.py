@@ -13,7 +13,7 @@ from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.dataclass_json import from_json, from_values, to_json
 from orchestrator.domain.runs import Attempt, Run
 from orchestrator.errors import LedgerTrouble
-from orchestrator.ledger.ledger import Credit
+from orchestrator.ledger.credit import Credit
 from tests.fakes.world import World
 
 
@@ -22,6 +22,16 @@ def test_every_kind_of_field_comes_back_as_it_was(world: World) -> None:
     plan = world.plan("v3-8", provisioning=Provisioning.SPOT)
     for kind, value in ((Run, plan.runs[0]), (Attempt, plan.attempts[0]), (Credit, plan.credit)):
         assert from_json(kind, to_json(value)) == value
+
+
+def test_an_accelerator_is_kept_by_its_name(world: World) -> None:
+    """As ledgers have always had it; a name that the catalog lacks is named."""
+    run = world.plan("v3-8").runs[0]
+    kept = json.loads(to_json(run))
+    assert kept["spec"]["accelerator"] == "v3-8"
+    kept["spec"]["accelerator"] = "v3-9"
+    with pytest.raises(ValueError, match="'v3-9' is not an accelerator this tool can rent"):
+        from_json(Run, json.dumps(kept))
 
 
 def test_times_as_earlier_versions_wrote_them_are_read() -> None:

@@ -11,7 +11,8 @@ from orchestrator.domain import names
 from orchestrator.domain.accelerators import Provisioning, accelerator, accelerators
 from orchestrator.domain.cost import side_lines, total_usd
 from orchestrator.domain.money import Rate, cents_up, usd
-from orchestrator.domain.plan import JOB_DAYS, LOG_BYTES, RESULTS_BYTES, attempt_labels, make_attempt, usage
+from orchestrator.domain.places import Zone
+from orchestrator.domain.plan import JOB_DAYS, LOG_BYTES, RESULTS_BYTES, attempt_labels, make_attempt, quote_for, usage
 from orchestrator.domain.prices import PriceBook, catalog_prices, read_rows
 from orchestrator.errors import UnknownPrice, UsageError
 from tests.fakes.world import World
@@ -98,7 +99,10 @@ def test_names_tell_attempts_and_zones_apart() -> None:
 def test_labels_take_what_labels_take(world: World) -> None:
     """Run, attempt, deadline and nonce are on everything; a wrong character is an error here, not at Google."""
     [run] = world.admit()
-    made = attempt_labels(run, make_attempt(run, 1, "us-central1-a", world.clock.now(), catalog_prices(), "ledger"))
+    made = attempt_labels(
+        run,
+        make_attempt(run, 1, quote_for(run.spec, Zone("us-central1-a"), catalog_prices()), world.clock.now(), "ledger"),
+    )
     assert made["oc-managed"] == "1"
     assert made["oc-run"] == run.id
     with pytest.raises(ValueError, match="oc-run"):

@@ -1,4 +1,4 @@
-"""What does `--accel host:..` mean, what does it cost, and whose key may the machine show?"""
+"""`--accel host:..`: parsing, its cost, and which host keys are accepted."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 
 from infra.host.known_hosts import known_keys
-from orchestrator.cli.run_driver import count_billable
 from orchestrator.domain.accelerators import Provisioning, accelerator
 from orchestrator.domain.host_address import HostAddress, parse_host
-from orchestrator.domain.names import bucket_of, work_dir
+from orchestrator.domain.places import Place
 from orchestrator.errors import HostKeyRejected, UsageError
-from orchestrator.ledger.ledger import Freeze
+from orchestrator.ledger.credit import Freeze
+from orchestrator.ledger.ledger import Ledger
 from orchestrator.money.guard import must_stop
 from orchestrator.planning.estimate import Expected
 from orchestrator.planning.extend import admit_extension, plan_extension
+from orchestrator.running.inventory import Remaining, remaining
 from orchestrator.running.pipeline import shares_machine
 from tests.fakes import FakeVmProvider
 from tests.fakes.world import World
@@ -68,7 +69,7 @@ def test_a_run_on_a_host_costs_nothing_and_needs_no_money(tmp_path: Path) -> Non
     plan = world.plan("host:me@box,t4", provisioning=Provisioning.SPOT)
     host, vm = plan.attempts
     assert (host.zone, host.api, host.rate.words) == ("me@box", "host:me@box", "owned")
-    assert (host.reserved_usd, host.rate.usd_per_hour, plan.lines[0]) == (Decimal(0), Decimal(0), [])
+    assert (host.reserved_usd, host.rate.usd_per_hour, plan.planned[0].quote.lines) == (Decimal(0), Decimal(0), [])
     assert world.services.prices.parts(accelerator("host:me@box"), "me@box", Provisioning.ON_DEMAND) == []
     assert plan.worst_case_usd == vm.reserved_usd > 0
     assert [run.spec.provisioning for run in plan.runs] == [Provisioning.ON_DEMAND, Provisioning.SPOT]
@@ -83,7 +84,7 @@ def test_a_run_on_a_host_is_extended_without_any_credit(tmp_path: Path) -> None:
     world = World(tmp_path)
     [run] = world.admit("host:me@box", checkpoint_every="1")
     prices, now = world.services.prices, world.clock.now()
-    planned = plan_extension(run.id, Decimal(1), ledger=world.ledger, prices=prices, simulated=False, now=now)
+    planned = plan_extension(run.id, Decimal(1), ledger=Ledger(world.ledger.path), prices=prices, now=now)
     assert admit_extension(planned, world.ledger, prices).reserved_usd == 0
 
 
@@ -94,16 +95,18 @@ def test_a_host_that_is_off_does_not_leave_the_end_of_other_runs_unproven(tmp_pa
     off = FakeVmProvider(world.clock, api="gpu")
     off.unreachable.add("me@off")
     services = replace(world.services, vms={**world.services.vms, "host:me@off": off})
-    assert count_billable(services, [vm]) == (0, [])
-    assert count_billable(services, [host]) == (None, ["whatever is in me@off, which did not answer"])
+    assert remaining(services, [vm]) == Remaining(0, ())
+    assert remaining(services, [host]) == Remaining(None, ("anything in me@off, which did not answer",))
     off.unreachable.add("us-central1-a")
-    assert count_billable(services, [vm])[0] is None
+    assert remaining(services, [vm]).count is None
 
 
 def test_hours_of_runs_on_one_host_add_up(tmp_path: Path) -> None:
     """Three of them take three hours, though three rented ones beside them take one."""
     plan = World(tmp_path).plan("host:me@box,t4", repeats=3)
-    expected = replace(plan, expected=[Expected(Decimal(1), Decimal(0), "")] * 6).all_expected
+    expected = replace(
+        plan, planned=[replace(one, expected=Expected(Decimal(1), Decimal(0), "")) for one in plan.planned]
+    ).all_expected
     assert expected is not None
     assert expected.hours == 3
 
@@ -111,9 +114,9 @@ def test_hours_of_runs_on_one_host_add_up(tmp_path: Path) -> None:
 def test_runs_on_one_host_wait_for_each_other_and_rented_ones_do_not(tmp_path: Path) -> None:
     """Two at a time on one machine would measure each other."""
     runs = World(tmp_path).plan("host:me@box,t4,host:me@other", repeats=2).runs
-    box, again = (run for run in runs if run.spec.accelerator == "host:me@box")
-    vm, other_vm = (run for run in runs if run.spec.accelerator == "t4")
-    (other, _) = (run for run in runs if run.spec.accelerator == "host:me@other")
+    box, again = (run for run in runs if run.spec.accelerator.name == "host:me@box")
+    vm, other_vm = (run for run in runs if run.spec.accelerator.name == "t4")
+    (other, _) = (run for run in runs if run.spec.accelerator.name == "host:me@other")
     assert shares_machine(again, [vm, box])
     assert not shares_machine(other, [vm, box])
     assert not shares_machine(other_vm, [vm, box])
@@ -121,10 +124,12 @@ def test_runs_on_one_host_wait_for_each_other_and_rented_ones_do_not(tmp_path: P
 
 def test_each_attempt_has_its_own_folder_and_the_host_is_its_own_bucket() -> None:
     """No bucket of the project's is used."""
-    assert bucket_of("my-project", "me@box:2222") == "me@box:2222"
-    assert work_dir("me@box", "oc-a-b-a1-0000") == ".orchestrate/oc-a-b-a1-0000"
-    assert bucket_of("my-project", "us-central1-a") == "my-project-orchestrate-us-central1"
-    assert work_dir("us-central1-a", "oc-a-b-a1-0000") == ".orchestrate"
+    own, zone = Place.from_text("me@box:2222"), Place.from_text("us-central1-a")
+    assert own.bucket("my-project") == "me@box:2222"
+    assert own.work_dir("oc-a-b-a1-0000") == ".orchestrate/oc-a-b-a1-0000"
+    assert zone.bucket("my-project") == "my-project-orchestrate-us-central1"
+    assert zone.work_dir("oc-a-b-a1-0000") == ".orchestrate"
+    assert (own.is_rented, zone.is_rented, zone.region) == (False, True, "us-central1")
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Is a known law found again within its interval, as often as is said, and is what is no line refused?"""
+"""Extrapolation: intervals contain a known law as often as claimed, and what is not a line is refused."""
 
 from __future__ import annotations
 

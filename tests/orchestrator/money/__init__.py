@@ -1,1 +1,1 @@
-"""Tests of `orchestrator.money` and `orchestrator.ledger`."""
+"""Tests of `orchestrator.money`."""

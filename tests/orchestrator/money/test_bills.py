@@ -1,4 +1,4 @@
-"""Is the ledger compared with the bill fairly, and does a bill above it stop new rents until somebody says so?"""
+"""Comparing the ledger with a bill; a higher bill blocks new rentals until it is acknowledged."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_bill_above_the_ledger_freezes_creates_until_acknowledged(world: World) 
         lambda: world.ledger.admit_attempt(
             waiting.id,
             lambda number: replace(world.ledger.attempt(waiting.id, 1), number=number),
-            stated_credit(world.ledger, simulated=True, now=world.clock.now()),
+            stated_credit(world.ledger, now=world.clock.now()),
         ),
     ]
     for ask in refusals:
@@ -83,7 +83,7 @@ def test_bill_above_the_ledger_freezes_creates_until_acknowledged(world: World) 
 
     bills, now = Bills(world.ledger), world.clock.now() + DAYS
     assert bills.acknowledge(bills.compare(now), "ada", now) == Decimal("0.40")
-    view = money_view(world.ledger, stated_credit(world.ledger, simulated=True, now=now), now)
+    view = money_view(world.ledger, stated_credit(world.ledger, now=now), now)
     assert view.spent_usd == Decimal("8.401")
     assert view.spent_usd + view.reserved_usd + view.free_usd == view.credit_usd
     assert [entry[1:] for entry in bills.acknowledgements()] == [("ada", run.id, Decimal(8), Decimal("8.4"))]

@@ -1,4 +1,4 @@
-"""Does `orchestrate launch --data FOLDER` plan photos and clips, or refuse them with a way out, before any cloud?"""
+"""`orchestrate launch --data FOLDER` plans photos and clips, or refuses them with a fix, before any cloud."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import pytest
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.errors import UsageError
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.planning.launch import LaunchFlags, Plan, make_plan
+from orchestrator.planning.launch import make_plan
+from orchestrator.planning.plan import Plan
+from orchestrator.planning.request import LaunchRequest
 from tests.trainer.data.pictures import write_clips, write_photos
 from trainer.data.download import download
 from trainer.errors import DataError
@@ -19,10 +21,9 @@ from trainer.errors import DataError
 def plan(home: Path, workload: str, data: Path | None, accelerator: str = "t4", **flags: object) -> Plan:
     """Plan a launch on the local cloud."""
     return make_plan(
-        LaunchFlags(accelerators=[accelerator], workload=workload, data=data, **flags),  # type: ignore[arg-type]
-        ledger=Ledger(home / "ledger.db"),
+        LaunchRequest(accelerators=[accelerator], workload=workload, data=data, **flags),  # type: ignore[arg-type]
+        ledger=Ledger(home / "ledger.db", simulated=True),
         prices=catalog_prices(),
-        simulated=True,
         home=home,
         now=datetime(2026, 11, 21, tzinfo=timezone.utc),
         argv=["launch"],

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.domain.runs import Attempt, AttemptState, Run, RunState, Stage
 from orchestrator.errors import OverCap, UsageError
-from orchestrator.ledger.ledger import Credit
+from orchestrator.ledger.credit import Credit
 from orchestrator.money.cost_totals import past_runs
 from orchestrator.planning.extend import admit_extension, plan_extension
 from orchestrator.ports import CommandResult
@@ -24,9 +24,7 @@ LONG_S = 200.0
 
 def _extend(world: World, run: Run, hours: str = "1") -> Attempt:
     services = world.services
-    planned = plan_extension(
-        run.id, Decimal(hours), ledger=world.ledger, prices=services.prices, simulated=True, now=world.clock.now()
-    )
+    planned = plan_extension(run.id, Decimal(hours), ledger=world.ledger, prices=services.prices, now=world.clock.now())
     return admit_extension(planned, world.ledger, services.prices)
 
 
@@ -169,7 +167,7 @@ def test_time_that_takes_no_run_further_is_refused(world: World) -> None:
             _extend(world, asked, hours)
     with pytest.raises(UsageError, match="no run 'r-none'"):
         plan_extension(
-            "r-none", Decimal(1), ledger=world.ledger, prices=world.services.prices, simulated=True,
+            "r-none", Decimal(1), ledger=world.ledger, prices=world.services.prices,
             now=world.clock.now(),
         )  # fmt: skip
     _extend(world, run)

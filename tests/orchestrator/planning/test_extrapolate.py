@@ -1,4 +1,4 @@
-"""From records to time and cost of any data size: is the truth in the interval, and which bound binds?"""
+"""From records to time and cost of any data size: the true value is in the interval, and the bound is right."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.claims import claim_about
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.errors import UsageError
-from orchestrator.ledger.ledger import Credit, Ledger
+from orchestrator.ledger.credit import Credit
+from orchestrator.ledger.ledger import Ledger
 from orchestrator.money.guard import money_view
 from orchestrator.planning.extrapolate import Answer, Extrapolation, ExtrapolationRequest, extrapolate
-from orchestrator.report.run_metrics import Source
+from orchestrator.report.sources import Source
 from tests.records import make_record
 from trainer.record.record import Record
 

@@ -1,4 +1,4 @@
-"""On records whose truth is known: does the interval hold it, is a verdict seldom false? Seeded, so always the same."""
+"""Records with a known truth: intervals contain it, false verdicts are rare. Seeded, so always the same."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from random import Random
 
 import pytest
 
-from orchestrator.report.comparison import Pairing, compare_sources
-from orchestrator.report.run_metrics import Source
+from orchestrator.report.comparison import compare_sources
+from orchestrator.report.sources import Source
+from orchestrator.report.verdict import Pairing
 from tests.orchestrator.report.synthetic_runs import Case, make_case
 
 CASES = 1000

@@ -1,4 +1,4 @@
-"""How long did each stage take, and what did it cost, by the ledger's own words?"""
+"""Time and cost of each stage, from the ledger's events."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
-from orchestrator.domain.plan import make_attempt
+from orchestrator.domain.places import Zone
+from orchestrator.domain.plan import make_attempt, quote_for
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.runs import Attempt, Stage
-from orchestrator.ledger.ledger import Event, Ledger
+from orchestrator.ledger.events import Event, Happening, Note, StageDone
+from orchestrator.ledger.ledger import Ledger
 from orchestrator.report.stage_times import stage_times
 from tests.orchestrator.cli.sample_ledger import fill
 
@@ -21,15 +23,18 @@ def at(seconds: float) -> datetime:
     return START + timedelta(seconds=seconds)
 
 
-def event(seconds: float, stage: Stage, message: str, attempt: int = 1) -> Event:
-    return Event(at=at(seconds), run="r-aaaaaa", attempt=attempt, stage=stage, message=message)
+def event(seconds: float, stage: Stage, what: Happening | str, attempt: int = 1) -> Event:
+    """Of a kind, or a note."""
+    kind = Note(what) if isinstance(what, str) else what
+    return Event(at(seconds), "r-aaaaaa", attempt, stage, kind, str(kind))
 
 
 def attempt(tmp_path: Path, number: int, *, armed: float, billed: float, gone: float) -> Attempt:
     """An attempt of a filled ledger's v3-8, with other times."""
     ledger = Ledger(tmp_path / f"{number}.db")
     fill(ledger, tmp_path)
-    made = make_attempt(ledger.run("r-aaaaaa"), number, "us-central1-a", START, catalog_prices(), "ledger")
+    run = ledger.run("r-aaaaaa")
+    made = make_attempt(run, number, quote_for(run.spec, Zone("us-central1-a"), catalog_prices()), START, "ledger")
     ledger.close()
     return replace(made, armed_from=at(armed), billed_from=at(billed), gone_at=at(gone))
 
@@ -38,14 +43,14 @@ def test_each_second_counts_for_one_stage_and_bills_only_while_a_vm_may(tmp_path
     """Arming costs nothing yet; the end of teardown is the proof."""
     events = [
         event(10, Stage.PROVISION, "intend it"),
-        event(40, Stage.PREPARE, "provision done"),
+        event(40, Stage.PREPARE, StageDone(Stage.PROVISION)),
         event(60, Stage.PREPARE, "devices: 8"),
-        event(61, Stage.TRAIN, "prepare done"),
+        event(61, Stage.TRAIN, StageDone(Stage.PREPARE)),
         event(161, Stage.TRAIN, "training ended"),
-        event(161, Stage.COLLECT, "train done"),
+        event(161, Stage.COLLECT, StageDone(Stage.TRAIN)),
         event(164, Stage.COLLECT, "collected 3 files"),
-        event(164, Stage.TEARDOWN, "collect done"),
-        event(184, Stage.DONE, "teardown done"),
+        event(164, Stage.TEARDOWN, StageDone(Stage.COLLECT)),
+        event(184, Stage.DONE, StageDone(Stage.TEARDOWN)),
     ]
     one = attempt(tmp_path, 1, armed=4, billed=9, gone=183)
     found = stage_times(events, [one])
@@ -64,12 +69,12 @@ def test_a_second_vm_adds_to_the_stages_it_goes_through_again(tmp_path: Path) ->
     """What was trained in vain is train time, the way to the next VM is teardown of the first."""
     events = [
         event(0, Stage.PROVISION, "intend it"),
-        event(30, Stage.PREPARE, "provision done"),
-        event(40, Stage.TRAIN, "prepare done"),
+        event(30, Stage.PREPARE, StageDone(Stage.PROVISION)),
+        event(40, Stage.TRAIN, StageDone(Stage.PREPARE)),
         event(90, Stage.TRAIN, "Preempted: taken back; a new attempt follows"),
         event(120, Stage.PROVISION, "intend it", 2),
-        event(150, Stage.PREPARE, "provision done", 2),
-        event(160, Stage.TRAIN, "prepare done", 2),
+        event(150, Stage.PREPARE, StageDone(Stage.PROVISION), 2),
+        event(160, Stage.TRAIN, StageDone(Stage.PREPARE), 2),
         event(200, Stage.TRAIN, "TrainingFailed: loss is nan", 2),
         event(204, Stage.COLLECT, "collected 2 files", 2),
     ]
@@ -85,10 +90,10 @@ def test_the_days_between_the_end_of_a_run_and_its_extension_are_no_stage(tmp_pa
     """It was over: nobody waited for a teardown."""
     events = [
         event(0, Stage.PROVISION, "intend it"),
-        event(30, Stage.PREPARE, "provision done"),
-        event(40, Stage.DONE, "teardown done"),
+        event(30, Stage.PREPARE, StageDone(Stage.PROVISION)),
+        event(40, Stage.DONE, StageDone(Stage.TEARDOWN)),
         event(200_000, Stage.PROVISION, "intend it", 2),
-        event(200_030, Stage.PREPARE, "provision done", 2),
+        event(200_030, Stage.PREPARE, StageDone(Stage.PROVISION), 2),
     ]
     both = [
         attempt(tmp_path, 1, armed=0, billed=0, gone=40),

@@ -1,4 +1,4 @@
-"""Does a run that loses its VM go on from its checkpoint in the bucket, and does the plan say so?"""
+"""A run that loses its VM resumes from its checkpoint in the bucket, and the plan says so."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from orchestrator.domain.plan import CHECKPOINT_BYTES, kept_bytes
 from orchestrator.domain.runs import RunState
 from orchestrator.errors import UsageError
 from orchestrator.ports import CommandResult
-from orchestrator.running.stages.job import tpu_flags
+from orchestrator.running.stages.job import peak_flags, tpu_flags
 from tests.fakes.world import World
 from tests.orchestrator.running.test_pipeline import _assert_clean
+from trainer.hardware import peak_of
 
 
 @pytest.mark.parametrize("goodbye", [False, True], ids=["at once", "after its trainer ended well"])
@@ -92,3 +93,32 @@ def test_a_slice_is_opened_by_its_name_and_one_host_as_it_is() -> None:
     assert tpu_flags(one_host, "node-1") == ["--tpu=local"]
     assert tpu_flags(replace(one_host, workers=4), "node-1") == ["--tpu=node-1"]
     assert tpu_flags(gpu, "vm-1") == []
+
+
+def test_the_trainer_is_told_the_peak_of_all_chips() -> None:
+    """Of your own machine nothing is known."""
+    assert peak_flags(accelerator("v3-8")) == ["--peak_tflops=bfloat16=492"]
+    assert peak_flags(accelerator("t4x2")) == ["--peak_tflops=float16=130,float32=16.2"]
+    assert peak_flags(accelerator("host:me@somewhere")) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "device"),
+    [
+        ("t4", "GPU:0 Tesla T4"),
+        ("l4x4", "GPU:0 NVIDIA L4"),
+        ("p100", "GPU:0 Tesla P100-PCIE-16GB"),
+        ("v100x2", "GPU:0 Tesla V100-SXM2-16GB"),
+        ("a100-40", "GPU:0 NVIDIA A100-SXM4-40GB"),
+        ("a100-80x8", "GPU:0 NVIDIA A100-SXM4-80GB"),
+        ("h100x8", "GPU:0 NVIDIA H100 80GB HBM3"),
+        *((name, "TPU:0") for name in ("v2-8", "v3-8", "v4-8", "v5litepod-4", "v6e-8")),
+    ],
+)
+def test_catalog_and_trainer_agree_on_the_peak(name: str, device: str) -> None:
+    """The trainer's own table, for what is not rented, and the catalog hold the same figures on purpose."""
+    item = accelerator(name)
+    assert item.hardware is not None
+    for precision, tflops in item.hardware.peak_tflops.items():
+        own = peak_of(item.api, (device,), item.chips, precision, {"TPU_ACCELERATOR_TYPE": name})
+        assert own.flops_per_s == pytest.approx(tflops * item.chips * 1e12)

@@ -1,22 +1,20 @@
-"""Is what is queued for waited for as long as was said, bounded as everything, and paid for as what it is?"""
+"""Queueing for flex-start: the wait, its bound, and the price."""
 
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import replace
 from datetime import date, timedelta
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 
 from orchestrator.domain.accelerators import Provisioning, accelerator
-from orchestrator.domain.dataclass_json import to_json
-from orchestrator.domain.plan import QUEUE_SHARE, flex_start_note
+from orchestrator.domain.plan import QUEUE_SHARE
 from orchestrator.domain.prices import PriceBook, PriceKind, catalog_prices
 from orchestrator.domain.runs import RunState
 from orchestrator.errors import UsageError, WrongPrice
-from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.events import SwitchProven
+from orchestrator.planning.request import flex_start_note
 from tests.fakes.world import World
 
 FLEX = Provisioning.FLEX_START
@@ -32,8 +30,8 @@ def test_a_run_as_flex_start_has_three_switches_and_leaves_nothing(world: World)
     """The end that Google keeps is proven like the others; the worst case is that on demand."""
     run = world.launch("v6e-1", provisioning=FLEX)
     assert (run.state, held(world), world.scheduler.names) == (RunState.SUCCEEDED, [], [])
-    said = [event.message for event in world.ledger.events(run.id)]
-    proven = [message.rpartition(": ")[2] for message in said if message.startswith("kill switch proven")]
+    happened = [event.what for event in world.ledger.events(run.id)]
+    proven = [what.switch for what in happened if isinstance(what, SwitchProven)]
     assert proven == ["run-duration", "scheduler-job", "deadline-timer"]
     [attempt] = world.ledger.attempts(run.id)
     on_demand = world.plan("v6e-1", zones=(attempt.zone,)).attempts[0]
@@ -53,7 +51,7 @@ def test_the_wait_has_an_end_and_the_next_zone_its_turn(world: World) -> None:
     begun = waited.deadline - timedelta(hours=2)
     assert timedelta(hours=2 * QUEUE_SHARE) <= waited.gone_at - begun <= timedelta(hours=2 * QUEUE_SHARE, minutes=2)
     assert (waited.settled_usd or 0) < Decimal("0.2")
-    assert any("in the queue until" in progress.detail for progress in world.progress)
+    assert any("queued for capacity until" in progress.detail for progress in world.progress)
 
 
 def test_where_nothing_comes_of_any_queue_the_run_fails_for_want_of_capacity(world: World) -> None:
@@ -117,21 +115,3 @@ def test_its_price_is_its_own_where_one_is_known_and_never_nothing() -> None:
     assert (found.is_upper_bound, found.vm_usd_per_hour) == (False, Decimal("2.4"))
     with pytest.raises(WrongPrice):
         live("4.9").rate(item, ZONE, FLEX)
-
-
-def test_a_ledger_that_knew_spot_as_yes_or_no_is_read_on(world: World, tmp_path: Path) -> None:
-    """What was spot stays spot."""
-    runs = world.admit("v3-8", provisioning=Provisioning.SPOT) + world.admit("t4")
-    path = tmp_path / "old.db"
-    Ledger(path).close()
-    with sqlite3.connect(path) as db:
-        db.execute("UPDATE meta SET value='2' WHERE key='schema_version'")
-        for run in runs:
-            spot = "true" if run.spec.provisioning is Provisioning.SPOT else "false"
-            body = to_json(run).replace(f'"provisioning": "{run.spec.provisioning}"', f'"spot": {spot}')
-            db.execute("INSERT INTO experiments VALUES (?, '2026-11-01', NULL, '[]')", (run.experiment,))
-            db.execute("INSERT INTO runs VALUES (?,?,?,?)", (run.id, run.experiment, run.state, body))
-    for _ in range(2):  # migrated, and opened again
-        ledger = Ledger(path)
-        assert ledger.runs() == runs
-        ledger.close()

@@ -15,7 +15,7 @@ from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.plan import KILL_SLACK_S
 from orchestrator.domain.runs import AttemptState, RunState, Stage
 from orchestrator.errors import NotFound, PermissionDenied, QuotaExceeded, Unauthenticated, Unavailable, UsageError
-from orchestrator.ledger.ledger import Credit
+from orchestrator.ledger.credit import Credit
 from orchestrator.money.guard import cost_so_far, credit_or_refuse, money_view
 from orchestrator.ports import CommandResult, Listing, Vm, VmRef, VmSpec
 from orchestrator.running.pipeline import drive_all
@@ -217,9 +217,9 @@ def test_launch_that_could_outlast_the_credit_is_refused(world: World) -> None:
     world.plan(max_hours=Decimal(10))
     midnight = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
     assert money_view(world.ledger, credit, now).ends_at == midnight
-    credit_or_refuse(world.ledger, simulated=True, now=now, until=midnight)
+    credit_or_refuse(world.ledger, now=now, until=midnight)
     with pytest.raises(UsageError, match="expires"):
-        credit_or_refuse(world.ledger, simulated=True, now=now, until=midnight + timedelta(seconds=1))
+        credit_or_refuse(world.ledger, now=now, until=midnight + timedelta(seconds=1))
     with pytest.raises(UsageError, match="expires"):
         world.plan(max_hours=Decimal(24))
 

@@ -15,7 +15,8 @@ from orchestrator.domain.runs import AttemptState, Run, RunState, Stage
 from orchestrator.errors import Unavailable
 from orchestrator.money.guard import COLLECT_MARGIN_S
 from orchestrator.ports import CommandResult
-from orchestrator.running.recover import of_others, recover, teardown_all, teardown_runs
+from orchestrator.running.inventory import of_others
+from orchestrator.running.recover import recover, teardown_all, teardown_runs
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.provision import provision
 from tests.fakes import FakeVmProvider

@@ -8,7 +8,8 @@ from decimal import Decimal
 
 from orchestrator.domain.runs import Attempt, AttemptState, Run, RunState, Stage
 from orchestrator.errors import NotFound, Unavailable
-from orchestrator.ledger.ledger import Credit, Ledger
+from orchestrator.ledger.credit import Credit
+from orchestrator.ledger.ledger import Ledger
 from orchestrator.ports import CommandResult, Listing, Vm, VmRef, VmSpec
 from orchestrator.running.recover import recover, teardown_runs
 from orchestrator.running.stages.teardown import end_attempt

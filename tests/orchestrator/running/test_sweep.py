@@ -13,7 +13,7 @@ import pytest
 from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.runs import AttemptState, Run, RunState, Stage
 from orchestrator.errors import OverCap, UsageError
-from orchestrator.ledger.ledger import Credit
+from orchestrator.ledger.credit import Credit
 from orchestrator.planning.extend import check_extendable
 from orchestrator.running.early_stop import Verdicts, spared_usd
 from orchestrator.running.pipeline import drive_all
@@ -30,7 +30,7 @@ def _far_apart(world: World) -> Callable[[str], Sequence[float]]:
     luck = random.Random(7)
 
     def epoch_s(run: str) -> Sequence[float]:
-        steady = (1.0 if world.ledger.run(run).spec.accelerator == "v3-8" else 3.0) * luck.gauss(1, 0.01)
+        steady = (1.0 if world.ledger.run(run).spec.accelerator.name == "v3-8" else 3.0) * luck.gauss(1, 0.01)
         return (9.0, steady, steady * 1.001, steady)
 
     return epoch_s
@@ -58,7 +58,7 @@ def _assert_nothing_held(world: World) -> None:
 def test_order_is_one_repeat_of_everything_the_cheapest_first(world: World) -> None:
     """Then the next repeat: whoever stops it early has something of everything, and the dear runs last."""
     plan = world.plan("v3-8,t4", batch_sizes=(256, 512), data_sizes=(4000, 2000), repeats=2)
-    order = [(run.spec.repeat, run.spec.accelerator, run.spec.train_samples) for run in plan.runs]
+    order = [(run.spec.repeat, run.spec.accelerator.name, run.spec.train_samples) for run in plan.runs]
     once = [("t4", 2000), ("t4", 2000), ("t4", 4000), ("t4", 4000), *[("v3-8", 2000)] * 2, *[("v3-8", 4000)] * 2]
     assert order == [(repeat, *one) for repeat in (1, 2) for one in once]
     worst = [attempt.reserved_usd for attempt in plan.attempts]
@@ -80,7 +80,8 @@ def test_further_repeats_are_not_rented_once_the_verdict_stands(world: World) ->
     assert {(run.exit_code, run.error, run.stage) for run in runs} == {(0, None, Stage.DONE)}
     left_out = [run for run in runs if run.state is RunState.NOT_NEEDED]
     assert {attempt.settled_usd for run in left_out for attempt in world.ledger.attempts(run.id)} == {0}
-    assert "not needed: every verdict stands after 2 repeats" in world.ledger.events(left_out[-1].id)[0].message
+    [noted, *_] = world.ledger.events(left_out[-1].id)
+    assert noted.message == "not needed: every pairing has its verdict after 2 repeats"
     _assert_nothing_held(world)
     spared = spared_usd(world.ledger, runs)
     assert spared == pytest.approx(world.ledger.settled_usd(), rel=Decimal("0.05")), "as many again, at the same cost"

@@ -1,4 +1,4 @@
-"""How do tests get small photos and clips? Drawn: each class has a colour and a pattern that a model can learn."""
+"""Small photos and clips for tests, drawn: each class has a colour and a pattern that a model can learn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does preparing a data set convert, verify and reuse what is whole, and refuse by name what is not?"""
+"""Preparing a data set converts, verifies and reuses intact files, and refuses the rest by name."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_missing_folder_and_missing_file_are_named(tmp_path: Path) -> None:
         prepare_dataset(tmp_path / "nowhere", "mnist", tmp_path / "out")
     source = write_idx(tmp_path / "idx")
     (source / "t10k-labels-idx1-ubyte").unlink()
-    with pytest.raises(DataError, match=r"holds neither t10k-labels-idx1-ubyte nor"):
+    with pytest.raises(DataError, match=r"has neither t10k-labels-idx1-ubyte nor"):
         prepare_dataset(source, "mnist", tmp_path / "out")
 
 
@@ -130,7 +130,7 @@ def test_missing_folder_and_missing_file_are_named(tmp_path: Path) -> None:
             lambda raw: struct.pack(">2I", 2049, 29) + raw[8:-1],
             "29 labels for the 30 images",
         ),
-        ("t10k-labels-idx1-ubyte", lambda raw: raw[:-1] + b"\x0b", "holds the label 11"),
+        ("t10k-labels-idx1-ubyte", lambda raw: raw[:-1] + b"\x0b", "has the label 11"),
     ],
     ids=["truncated", "header-only", "magic", "count", "label"],
 )

@@ -1,4 +1,4 @@
-"""How many floating-point operations does training on one sample take? Counted in the very graph that trains.
+"""Floating-point operations of training on one sample, counted in the very graph that trains.
 
 Convention: matrix products and convolutions only, two operations (multiply, add) for each weight and output position,
 forward and backward, as usual for the utilisation of a device by model FLOPs. Nothing recomputed, no optimizer, no

@@ -1,11 +1,10 @@
-"""What does the device do within a step? A TensorBoard trace of a few steady steps, outside timed epochs."""
+"""Profiling: a TensorBoard trace of a few steady steps, outside timed epochs."""
 
 from __future__ import annotations
 
 import tensorflow as tf
 
-from trainer.engines.tensorflow.model import Model
-from trainer.engines.tensorflow.resident import Training
+from trainer.engines.base import Model, Training
 
 _STEPS = 5
 

@@ -1,0 +1,49 @@
+"""The kill switch in every VM: a timer, its startup script, that deletes the VM at its deadline."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from importlib.resources import files
+from typing import Literal
+
+from infra.killswitches.base import PartOfVm
+from orchestrator.domain.accelerators import Accelerator, Provisioning
+from orchestrator.ports import Vm, VmProvider, VmSpec
+
+
+class DeadlineTimer(PartOfVm):
+    """The VM's own timer (`infra/vm/startup.py`): deletes the VM that it runs on; for every kind of VM.
+
+    `provider` is the cloud service of that kind. A worker counts as armed when it has published, in its guest
+    attributes, the deadline that it read: proof that the timer runs, with the right metadata and server time. It
+    publishes only once its service account has proven the right to delete (a DELETE of a name that cannot exist is
+    answered with 404, not 403).
+    """
+
+    name = "deadline-timer"
+    slack_s = 120
+    """The timer looks every 5 s and repeats a failed request as often; the rest is for an API that is slow."""
+
+    def __init__(self, provider: VmProvider, api: Literal["tpu", "gpu"]) -> None:
+        self._provider = provider
+        self._api = api
+
+    def covers(self, accelerator: Accelerator, provisioning: Provisioning) -> bool:
+        return accelerator.api == self._api
+
+    def arm(self, spec: VmSpec, deadline: datetime, now: datetime) -> VmSpec:
+        return spec.with_metadata(
+            startup_script=(files("infra.vm") / "startup.py").read_text("utf-8"),
+            oc_deadline=_unix(deadline),
+            oc_delete_url=self._provider.self_delete_url(spec.ref, spec.provisioning),
+        )
+
+    def armed(self, vm: Vm, deadline: datetime) -> bool:
+        published = [
+            self._provider.guest_attribute(vm.ref, worker.index, "orchestrate", self.name) for worker in vm.workers
+        ]
+        return bool(published) and all(value == _unix(deadline) for value in published)
+
+
+def _unix(deadline: datetime) -> str:
+    return str(int(deadline.timestamp()))

@@ -1,0 +1,44 @@
+"""The kill switch of GPU VMs: Compute Engine deletes an instance after its maximum run duration."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from infra.killswitches.base import PartOfVm
+from orchestrator.domain.accelerators import Accelerator, Provisioning
+from orchestrator.errors import KillSwitchNotArmed
+from orchestrator.ports import Vm, VmSpec
+
+_RUN_LIMIT_MIN_S = 30
+_RUN_LIMIT_MAX_S = 120 * 24 * 3600
+_FIRES_LATE_S = 30
+"""Google's page on limited run times: 30 s to 120 days, acted on up to 30 s late."""
+
+
+class MaxRunDuration(PartOfVm):
+    """Compute Engine's `maxRunDuration` with action DELETE: works when VM, laptop and network of ours are all dead.
+
+    The limit counts from RUNNING, which comes minutes after the create, so the deletion is later than the deadline
+    by the time that provisioning takes. 600 s leaves 9.5 minutes for it; an instance that took longer shows a later
+    `terminates_at`, is not taken for armed, and is torn down.
+    """
+
+    name = "max-run-duration"
+    slack_s = 600
+
+    def covers(self, accelerator: Accelerator, provisioning: Provisioning) -> bool:
+        return accelerator.api == "gpu"
+
+    def arm(self, spec: VmSpec, deadline: datetime, now: datetime) -> VmSpec:
+        wanted_s = max(_RUN_LIMIT_MIN_S, math.ceil((deadline - now).total_seconds()))
+        if wanted_s > _RUN_LIMIT_MAX_S:
+            raise KillSwitchNotArmed(
+                f"{self.name}: the deadline is more than 120 days away", "use a smaller --max-hours"
+            )
+        return replace(spec, run_limit_s=wanted_s)
+
+    def armed(self, vm: Vm, deadline: datetime) -> bool:
+        latest = deadline + timedelta(seconds=self.slack_s - _FIRES_LATE_S)
+        return vm.terminates_at is not None and vm.terminates_at <= latest

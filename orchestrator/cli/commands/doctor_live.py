@@ -1,0 +1,139 @@
+"""`orchestrate doctor --live`: verify on rented VMs what this tool depends on."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from decimal import Decimal
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.cli import output
+from orchestrator.cli.views import findings
+from orchestrator.doctor.diagnosis import Finding, Known, Verdict
+from orchestrator.domain.money import usd
+from orchestrator.errors import AccountError, OrchestratorError
+
+if TYPE_CHECKING:
+    from orchestrator.bootstrap import Project
+    from orchestrator.domain.accelerators import Accelerator
+    from orchestrator.domain.account import Quota
+    from orchestrator.domain.runs import Run
+    from orchestrator.planning.plan import Plan
+    from orchestrator.ports import Account
+    from orchestrator.running.pipeline import Stages
+
+EXIT_STOPPED = 130
+LATER = (
+    "in 24 h, when Google's billing export has them: `orchestrate budget import FILE` compares {runs} of {experiment} "
+    "with the ledger, also what a VM bills after its deletion and what operations, egress and scheduler jobs cost"
+)
+
+
+def live(project: Project, known: Known, max_usd: Decimal, *, yes: bool, as_json: bool) -> int:
+    """The account first; where nothing FAILs the plan, the question, and the VMs. Returns the exit code.
+
+    Raises OverCap when the worst case exceeds `max_usd`, and what `launch` raises before it rents.
+    """
+    from orchestrator.bootstrap import SystemClock, connect_account
+    from orchestrator.cli import run_driver
+    from orchestrator.doctor.checks import CHECKS
+    from orchestrator.doctor.diagnosis import examine
+    from orchestrator.doctor.live.plan import plan_check
+
+    clock, account = SystemClock(), connect_account(project)
+    if not known.named:
+        known = replace(known, accelerators=_chosen(account, known), named=True)
+    now = clock.now()
+    plan = plan_check(
+        known, max_usd, ledger=project.ledger, prices=project.prices(now), home=project.home, now=now, argv=sys.argv[1:]
+    )
+    found = examine(account, known, CHECKS, clock)
+    if code := _exit_code(found):
+        return _conclude(project, found, "nothing was rented, because a check FAILs", code, as_json=as_json)
+    if not as_json:
+        _show(plan)
+    if not yes and not run_driver.confirmed("Rent them?", as_json=as_json):
+        return 2
+    return _rent(project, plan, found, as_json=as_json)
+
+
+def _show(plan: Plan) -> None:
+    """Each VM, in the order in which they are rented, one after the other."""
+    from orchestrator.doctor.live.plan import USED
+
+    for run, attempt in zip(plan.runs, plan.attempts, strict=True):
+        spec = run.spec
+        what = "trained on and torn down" if spec.repeat == USED else "left alone until its kill switches delete it"
+        price = f"{usd(attempt.rate.usd_per_hour)}/h ({attempt.rate.words})"
+        until = f"at most {spec.max_hours} h + 10 min: {usd(attempt.reserved_usd)} at worst"
+        output.say(f"{spec.accelerator} in {attempt.zone}, {what}: {price}, {until}")
+    free_usd, limit = plan.limit
+    output.say(f"reserved for all of them, before the first: {usd(plan.worst_case_usd)} of {usd(free_usd)} ({limit})")
+
+
+def _chosen(account: Account, known: Known) -> tuple[Accelerator, ...]:
+    from orchestrator.doctor.live.plan import cheapest
+    from orchestrator.domain.accelerators import accelerators
+
+    quotas: Sequence[Quota] = ()
+    with suppress(OrchestratorError):  # then a launch will show
+        quotas = account.quotas(tuple(accelerators().values()))
+    items = tuple(cheapest(known, quotas))
+    if not items:
+        raise AccountError("the quotas of this account allow no accelerator at all", "`orchestrate doctor` lists them")
+    return items
+
+
+def _rent(project: Project, plan: Plan, found: Sequence[Finding], *, as_json: bool) -> int:
+    """Reserve the budget, drive every run to its end, and print what that shows, after what is `found` already."""
+    from orchestrator.bootstrap import connect
+    from orchestrator.cli import run_driver
+    from orchestrator.cli.views.conclusion import exit_code
+    from orchestrator.cli.views.run_status import run_status
+    from orchestrator.doctor.live.findings import findings
+    from orchestrator.doctor.live.measure import rent
+    from orchestrator.running.inventory import remaining
+
+    with run_driver.stopping() as stop:
+        services = connect(project, stop, plan.runs)
+
+        def drive(run: Run, stages: Stages) -> Run:
+            [ended] = run_driver.drive(services, [run], stop, quiet=as_json, stages=stages)
+            return ended
+
+        project.ledger.admit(plan.experiment, plan.runs, plan.attempts, plan.credit)
+        checked = rent(plan, project.ledger, drive)
+        found = [*found, *chain.from_iterable(findings(services, one) for one in checked)]
+        runs = [run for one in checked for run in (one.used, one.left_alone)]
+        left = remaining(services, runs)
+        if left.names and not as_json:
+            output.say("NOT PROVEN, may still be billed: " + "; ".join(left.names))
+        code = EXIT_STOPPED if stop.is_set() else _exit_code(found)
+        return _conclude(
+            project,
+            found,
+            LATER.format(runs=", ".join(run.id for run in runs), experiment=plan.experiment.id),
+            exit_code(runs, left, unsuccessful=()) or code,
+            as_json=as_json,
+            experiment=plan.experiment.id,
+            worst_case_usd=plan.worst_case_usd,
+            runs=[run_status(services.ledger, run, services.clock.now()).outcome_json() for run in runs],
+            billable_remaining=left.count,
+            may_still_bill=list(left.names),
+        )
+
+
+def _exit_code(found: Sequence[Finding]) -> int:
+    return AccountError.exit_code if any(one.verdict is Verdict.FAIL for one in found) else 0
+
+
+def _conclude(project: Project, found: Sequence[Finding], note: str, code: int, *, as_json: bool, **more: Any) -> int:
+    if as_json:
+        output.print_json({**findings.as_json(project, found), **more, "note": note})
+    else:
+        findings.show(found)
+        output.say(note)
+    return code

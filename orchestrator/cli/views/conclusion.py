@@ -1,0 +1,173 @@
+"""How runs ended: failures, what is proven gone, cost, records. As text or JSON, and the exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+from orchestrator.cli import output
+from orchestrator.cli.views.comparison import show_comparison
+from orchestrator.cli.views.run_status import run_status
+from orchestrator.domain.money import ZERO, at_most, usd
+from orchestrator.domain.runs import Run, RunState, Stage
+from orchestrator.errors import OrchestratorError
+from orchestrator.running.early_stop import spared_usd
+from orchestrator.running.inventory import Remaining, remaining
+from orchestrator.running.run_folder import run_lock
+from orchestrator.running.stages.context import Services
+
+FEW = 6
+"""Up to so many runs are listed one by one."""
+UNSUCCESSFUL = (RunState.FAILED, RunState.STOPPED)
+
+
+def conclude(
+    services: Services,
+    runs: Sequence[Run],
+    *,
+    as_json: bool,
+    experiment: str | None = None,
+    unproven: Sequence[str] = (),
+    unsuccessful: Sequence[RunState] = UNSUCCESSFUL,
+) -> int:
+    """Print how the runs ended, what they cost and what may still be billed; returns the exit code.
+
+    Runs that another process still drives (this one was interrupted while it watched) have not ended: they are listed.
+    """
+    elsewhere = [run for run in runs if _is_driven_elsewhere(services, run)]
+    ended = [run for run in runs if run not in elsewhere]
+    left = remaining(services, ended)
+    left = Remaining(left.count, tuple(sorted({*left.names, *unproven})))
+    if as_json:
+        _print_json(services, ended, elsewhere, left, experiment)
+    else:
+        _say_all(services, ended, elsewhere, left)
+    return exit_code(ended, left, unsuccessful) or (130 if elsewhere else 0)
+
+
+def exit_code(runs: Sequence[Run], left: Remaining, unsuccessful: Sequence[RunState] = UNSUCCESSFUL) -> int:
+    """6 when something may still be billed, else the own code of the first run that failed or was stopped, else 0."""
+    if left.names or any(run.stage is not Stage.DONE for run in runs):
+        return 6
+    return next((run.exit_code or 1 for run in runs if run.state in unsuccessful), 0)
+
+
+def say_unfinished(services: Services, but: Sequence[Run]) -> None:
+    """What is proven is proven of these runs: list the others that are not done."""
+    ids = {run.id for run in but}
+    others = [run for run in services.ledger.runs() if run.stage is not Stage.DONE and run.id not in ids]
+    if others:
+        output.say(f"unfinished: {_named(others)} (`orchestrate status`)")
+
+
+def _is_driven_elsewhere(services: Services, run: Run) -> bool:
+    if run.stage is not Stage.DONE:
+        with suppress(OSError), run_lock(services.run_folder(run)) as free:  # a full disk keeps no word back
+            return not free
+    return False
+
+
+def _print_json(
+    services: Services, ended: Sequence[Run], elsewhere: Sequence[Run], left: Remaining, experiment: str | None
+) -> None:
+    now = services.clock.now()
+    output.print_json(
+        {
+            "experiment": experiment,
+            "simulated": services.simulated,
+            "runs": [run_status(services.ledger, run, now).outcome_json() for run in (*ended, *elsewhere)],
+            "driven_elsewhere": [run.id for run in elsewhere],
+            "spared_usd": spared_usd(services.ledger, _whole(services, ended)),
+            "billable_remaining": left.count,
+            "may_still_bill": list(left.names),
+        }
+    )
+
+
+def _say_all(services: Services, ended: Sequence[Run], elsewhere: Sequence[Run], left: Remaining) -> None:
+    if ended:
+        try:
+            show_comparison(_whole(services, ended), services.ledger)
+        except OrchestratorError as cause:
+            output.say(f"no comparison: {cause.sentence}")  # what may still be billed is to be said in any case
+    if ended or not elsewhere:
+        for line in (
+            *_errors(ended),
+            *_proof(services, ended, left),
+            *_not_needed(services, ended),
+            _cost(services, ended),
+            *_records(services, ended),
+        ):
+            output.say(line)
+    say_unfinished(services, (*ended, *elsewhere))
+    for run in elsewhere:
+        how = f"`orchestrate teardown {run.id}` stops it"
+        output.say(f"{run.id} is still running: another orchestrate process drives it; {how}")
+
+
+def _whole(services: Services, runs: Sequence[Run]) -> Sequence[Run]:
+    """All runs of the experiment that these are of: what ended before a crash is compared too. Of several: just these.
+
+    As the driver saw them end, which the ledger of a full disk may not know.
+    """
+    if len({run.experiment for run in runs}) != 1:
+        return runs
+    seen = {run.id: run for run in runs}
+    return [seen.get(run.id, run) for run in services.ledger.runs(runs[0].experiment)]
+
+
+def _named(runs: Sequence[Run]) -> str:
+    return ", ".join(run.id for run in runs) if len(runs) <= FEW else f"these {len(runs)} runs"
+
+
+def _errors(runs: Sequence[Run]) -> Iterator[str]:
+    """One line for each failure; where several runs were stopped, one for all of those."""
+    stopped = [run for run in runs if run.state is RunState.STOPPED]
+    if len(stopped) > 1:
+        yield f"stopped: {', '.join(run.id for run in stopped)}"
+    for run in runs:
+        if run.error and (run.state is not RunState.STOPPED or len(stopped) == 1):
+            yield f"error: {run.id} {run.spec.accelerator}: {run.error_code}: {run.error}"
+
+
+def _proof(services: Services, runs: Sequence[Run], left: Remaining) -> Iterator[str]:
+    """What is proven gone, or that it is not."""
+    if left.names or left.count is None:
+        yield f"teardown: NOT PROVEN, may still be billed: {'; '.join(left.names) or 'a zone that did not answer'}"
+        return
+    attempts = [attempt for run in runs for attempt in services.ledger.attempts(run.id)]
+    on_hosts = [attempt.seen_at is not None for attempt in attempts if not attempt.zone.is_rented]
+    rented = [attempt.seen_at is not None for attempt in attempts if attempt.zone.is_rented]
+    if on_hosts:
+        yield f"teardown: {sum(on_hosts)} attempt(s) on your own machines: no process and no folder is left"
+    if rented or (runs and not on_hosts):
+        gone = f"{sum(rented)} VM(s) proven gone (NOT_FOUND by name, absent from a complete list of all zones)"
+        yield f"teardown: {gone if any(rented) else 'no VM was created'}; no VM or disk of {_named(runs)} is billed now"
+
+
+def _not_needed(services: Services, runs: Sequence[Run]) -> Iterator[str]:
+    """How many runs the verdict has made unnecessary, and what that has saved."""
+    left_out = [run for run in runs if run.state is RunState.NOT_NEEDED]
+    if not left_out:
+        return
+    saved = spared_usd(services.ledger, _whole(services, runs))
+    simulated = " (simulated)" if services.simulated else ""
+    worth = "" if saved is None else f"; saved about {usd(saved)}{simulated}, by what other repeats cost"
+    rounds = ", ".join(map(str, sorted({run.spec.repeat for run in left_out})))
+    yield (
+        f"not needed: {len(left_out)} runs (repeat {rounds}) were not rented, as every pairing has its verdict{worth}"
+    )
+
+
+def _cost(services: Services, runs: Sequence[Run]) -> str:
+    costs = [run_status(services.ledger, run, services.clock.now()) for run in runs]
+    total_usd, is_bound = sum((one.usd for one in costs), ZERO), any(one.is_bound for one in costs)
+    return f"cost: {at_most(total_usd, is_bound=is_bound)}" + (" (simulated)" if services.simulated else "")
+
+
+def _records(services: Services, runs: Sequence[Run]) -> list[str]:
+    recorded = [run for run in runs if run.record]
+    if len(recorded) <= FEW:
+        return [f"record of {run.id}: {run.record}" for run in recorded]
+    folders = sorted({services.run_folder(run).parent for run in recorded})
+    return [f"{len(recorded)} records, each in its run's folder under {folder}" for folder in folders]

@@ -1,0 +1,143 @@
+"""What the two VMs of the live check prove: a finding for each thing this tool depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from orchestrator.doctor.diagnosis import Finding, Verdict
+from orchestrator.doctor.live.measure import Checked, Timed
+from orchestrator.domain.money import ZERO, usd
+from orchestrator.domain.plan import KILL_SLACK_S
+from orchestrator.domain.runs import Attempt, Run, Stage
+from orchestrator.errors import HostKeyRejected, KillSwitchNotArmed
+from orchestrator.ledger.events import CreateRequested, DevicesFound, Event, Happening, VmReady
+from orchestrator.money.guard import cost_so_far
+from orchestrator.running.stages.context import Services
+
+PASS, WARN, FAIL = Verdict.PASS, Verdict.WARN, Verdict.FAIL
+_CLOCK_OFF_S = 5.0
+
+
+def findings(services: Services, checked: Checked) -> list[Finding]:
+    """What each of the two runs shows, then the money. The check of each begins with the accelerator's name."""
+    checks = [
+        *_of_used(services, checked.used, checked.timed),
+        _of_left_alone(services, checked.left_alone, checked.timed),
+        _of_cost(services, checked.used, checked.left_alone),
+    ]
+    return [Finding(f"{checked.item.name} {check}", verdict, fact) for check, verdict, fact in checks]
+
+
+_Check = tuple[str, Verdict, str]
+
+
+def _of_used(services: Services, run: Run, timed: Timed) -> Iterator[_Check]:
+    attempt = services.ledger.attempt(run.id, run.attempt)
+    events = [event for event in services.ledger.events(run.id) if event.attempt == attempt.number]
+    requested_at = _at(events, CreateRequested) or attempt.seen_at  # the answer to a create may be lost
+    yield _of_switches(services, run, attempt, requested_at)
+    if requested_at is not None:
+        yield from _of_boot(services, attempt, timed, requested_at, _at(events, VmReady))
+        if attempt.proven_at is not None:
+            yield from _of_work(services, run, attempt, timed, events)
+        yield _of_teardown(run)
+
+
+def _of_switches(services: Services, run: Run, attempt: Attempt, requested_at: datetime | None) -> _Check:
+    if requested_at is None or attempt.proven_at is None:
+        check = "kill switches" if run.error_code == KillSwitchNotArmed.__name__ else "rent"
+        return check, FAIL, run.error or "not reached"
+    names = " and ".join(switch.name for switch in services.switches_for(run.spec))
+    return "kill switches", PASS, f"{names} proven {_s(requested_at, attempt.proven_at)} after the create was answered"
+
+
+def _of_teardown(run: Run) -> _Check:
+    if run.stage is Stage.DONE:
+        return "teardown", PASS, "proven gone: NOT_FOUND by name, and not in a complete list of all zones"
+    return "teardown", FAIL, f"not proven gone: {run.error or 'not reached'}"
+
+
+def _of_boot(
+    services: Services, attempt: Attempt, timed: Timed, requested_at: datetime, ready_at: datetime | None
+) -> Iterator[_Check]:
+    if ready_at is not None:
+        ssh = f", SSH after {_s(requested_at, timed.ssh_at)}" if timed.ssh_at else ""
+        yield "boot", PASS, f"ready {_s(requested_at, ready_at)} after the create was answered{ssh}"
+    if attempt.seen_at is not None:
+        yield _of_listing(services, timed, requested_at)
+
+
+def _of_work(services: Services, run: Run, attempt: Attempt, timed: Timed, events: Sequence[Event]) -> Iterator[_Check]:
+    """SSH, clock, devices and bucket, as far as the run came."""
+    why = run.error or "not reached"
+    if timed.ssh_at is None:
+        yield ("host key" if run.error_code == HostKeyRejected.__name__ else "SSH"), FAIL, why
+        return
+    keys = ", ".join(timed.host_keys)
+    yield "host key", PASS, f"the VM published {keys} by guest attributes, and the server that answered has it"
+    if timed.vm_ahead_s is not None:
+        is_off = abs(timed.vm_ahead_s) > _CLOCK_OFF_S + timed.answer_s
+        fact = f"the VM's is {timed.vm_ahead_s:+.1f} s off ours (± {timed.answer_s / 2:.1f} s)"
+        yield "clock", WARN if is_off else PASS, fact
+    devices = [event.what.devices for event in events if isinstance(event.what, DevicesFound)]
+    if devices:
+        yield "devices", PASS, devices[-1]
+    if run.record:
+        bucket = attempt.zone.bucket(services.project)
+        yield "bucket", PASS, f"what the VM wrote to gs://{bucket} was read back, its crc32c and sha256 are right"
+    else:
+        yield "training and bucket", FAIL, why
+
+
+def _of_listing(services: Services, timed: Timed, requested_at: datetime) -> _Check:
+    """A list that lags behind more than teardown waits could hide a VM: that is what FAIL means here."""
+    patience_s, check = services.pace.late_create_s, "lists"
+    if timed.listed_at is None and timed.unlisted_at is None:
+        return check, WARN, "no complete list was answered while the VM was created"
+    lacked_s = (timed.unlisted_at - requested_at).total_seconds() if timed.unlisted_at else 0.0
+    if lacked_s > patience_s or timed.listed_at is None:
+        return (
+            check,
+            FAIL,
+            f"a complete list still lacked the VM {max(lacked_s, 0):.1f} s after its create was answered",
+        )
+    fact = f"a complete list showed the VM within {max(0.0, (timed.listed_at - requested_at).total_seconds()):.1f} s"
+    if timed.not_found_s is None or timed.delisted_s is None:
+        return check, WARN, f"{fact}; how long its deletion takes was not seen"
+    fact += f"; NOT_FOUND {timed.not_found_s:.1f} s and out of the list {timed.delisted_s:.1f} s after the delete"
+    return check, PASS, fact
+
+
+def _of_left_alone(services: Services, run: Run, timed: Timed) -> _Check:
+    """The promise, end to end."""
+    check = "deadline"
+    if not any(attempt.billed_from for attempt in services.ledger.attempts(run.id)):
+        return check, FAIL, "not tried: a VM is left alone only after one whose kill switches were proven"
+    if timed.gone_s is None:
+        seen = "" if timed.present_s is None else f" (last seen {timed.present_s:+.0f} s from its deadline)"
+        return check, FAIL, f"the kill switches were not seen to delete a VM{seen}: {run.error or 'not reached'}"
+    if timed.gone_s < 0:
+        return check, WARN, f"the VM was deleted {-timed.gone_s:.0f} s before its deadline, by somebody else"
+    seen = "" if timed.present_s is None else f" (still there at {timed.present_s:+.1f} s)"
+    verdict = PASS if timed.gone_s <= KILL_SLACK_S else FAIL
+    return check, verdict, f"left alone, the VM was proven gone {timed.gone_s:.1f} s after its deadline{seen}"
+
+
+def _of_cost(services: Services, *runs: Run) -> _Check:
+    attempts = [attempt for run in runs for attempt in services.ledger.attempts(run.id)]
+    cost_usd = sum((cost_so_far(one, services.clock.now()) for one in attempts), ZERO)
+    reserved_usd = sum((one.reserved_usd for one in attempts), ZERO)
+    if unsettled := [one.vm for one in attempts if one.settled_usd is None]:
+        return "cost", FAIL, f"not settled yet: {', '.join(unsettled)}; {usd(reserved_usd)} stay reserved"
+    fact = f"{usd(cost_usd)} by the ledger, of {usd(reserved_usd)} reserved"
+    return "cost", PASS if cost_usd <= reserved_usd else FAIL, fact + (" (simulated)" if services.simulated else "")
+
+
+def _at(events: Sequence[Event], kind: type[Happening]) -> datetime | None:
+    """When this happened first."""
+    return next((event.at for event in events if isinstance(event.what, kind)), None)
+
+
+def _s(start: datetime, end: datetime) -> str:
+    return f"{(end - start).total_seconds():.1f} s"

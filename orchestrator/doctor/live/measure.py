@@ -1,0 +1,219 @@
+"""Drives the VMs of the live check through launch's own stages, and measures what the ledger does not tell."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from orchestrator.doctor.live.plan import USED
+from orchestrator.domain.accelerators import Accelerator
+from orchestrator.domain.plan import KILL_SLACK_S
+from orchestrator.domain.runs import Run, RunState, Stage
+from orchestrator.errors import (
+    CloudError,
+    DeadlineReached,
+    NotFound,
+    OrchestratorError,
+    Stopped,
+    Unavailable,
+)
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.planning.plan import Plan
+from orchestrator.running.pipeline import STAGES, Stages
+from orchestrator.running.stages.context import RunContext
+from orchestrator.running.stages.prepare import open_shell, prepare
+from orchestrator.running.stages.provision import provision
+from orchestrator.running.stages.teardown import complete_list, is_gone, teardown
+from orchestrator.running.waiting import wait_for
+
+
+@dataclass
+class Timed:
+    """What was measured of one accelerator, beside what the ledger says; None where that was not reached.
+
+    `unlisted_at`: the latest look at a complete list that lacked the new VM. Seconds count from when it was asked for,
+    `present_s` and `gone_s` of the VM left alone from its deadline: the latest look that saw it, and the first that
+    proved it gone.
+    """
+
+    ssh_at: datetime | None = None
+    host_keys: list[str] = field(default_factory=list)
+    vm_ahead_s: float | None = None
+    answer_s: float = 0.0
+    listed_at: datetime | None = None
+    unlisted_at: datetime | None = None
+    not_found_s: float | None = None
+    delisted_s: float | None = None
+    present_s: float | None = None
+    gone_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The two runs of one accelerator, as they ended."""
+
+    item: Accelerator
+    used: Run
+    left_alone: Run
+    timed: Timed
+
+
+def rent(plan: Plan, ledger: Ledger, drive: Callable[[Run, Stages], Run]) -> list[Checked]:
+    """Drive the runs of the plan, one after the other; both of an accelerator follow each other.
+
+    No VM is left alone after one whose kill switches were not proven: its reservation is released.
+    """
+    checked = []
+    for used, alone in zip(plan.runs[::2], plan.runs[1::2], strict=True):
+        timed = Timed()
+        used = drive(used, stages_of(used, timed))
+        if ledger.attempt(used.id, used.attempt).proven_at is None:
+            ledger.update_run(alone.id, state=RunState.NOT_NEEDED, stage=Stage.TEARDOWN)
+        checked.append(Checked(used.spec.accelerator, used, drive(alone, stages_of(alone, timed)), timed))
+    return checked
+
+
+def stages_of(run: Run, timed: Timed) -> Stages:
+    """Launch's own stages for a run of the check, with measurements around them."""
+    if run.spec.repeat == USED:
+        timing = _Used(timed)
+        return {**STAGES, Stage.PROVISION: timing.provision, Stage.PREPARE: timing.prepare, Stage.TEARDOWN: timing.end}
+    return {**STAGES, Stage.PREPARE: _nothing, Stage.TRAIN: _LeftAlone(timed).watch, Stage.COLLECT: _nothing}
+
+
+def _nothing(_ctx: RunContext) -> None:
+    """No workload, no results."""
+
+
+class _Used:
+    """The VM that is trained on and torn down."""
+
+    def __init__(self, timed: Timed) -> None:
+        self._timed = timed
+
+    def provision(self, ctx: RunContext) -> None:
+        with self._looking_for_it(ctx):
+            provision(ctx)
+
+    def prepare(self, ctx: RunContext) -> None:
+        """As always, after a connection that tells boot, host key and clock."""
+        timed = self._timed
+        worker = ctx.live_vm().workers[0]
+        with closing(open_shell(ctx, worker)) as shell:
+            timed.ssh_at = asked_at = ctx.now()
+            with suppress(ValueError):
+                said = float(shell.run(["date", "+%s.%N"], timeout_s=60).stdout)
+                timed.answer_s = (ctx.now() - asked_at).total_seconds()
+                timed.vm_ahead_s = said - asked_at.timestamp() - timed.answer_s / 2
+        keys = ctx.provider.host_keys(ctx.ref)
+        timed.host_keys = [f"{key.algorithm} {_fingerprint(key.base64)}" for key in keys if key.worker == worker.index]
+        prepare(ctx)
+
+    def end(self, ctx: RunContext) -> None:
+        """Ask for the deletion and see how long it takes to show; then the teardown, which proves it once more."""
+        if ctx.attempt.proven_at is not None and not ctx.stop.is_set():
+            with suppress(OrchestratorError):
+                self._delete(ctx)
+        teardown(ctx)
+
+    def _delete(self, ctx: RunContext) -> None:
+        provider, ref, asked_at = ctx.provider, ctx.ref, ctx.now()
+
+        def not_found() -> bool | None:
+            try:
+                provider.get(ref)
+            except NotFound:
+                return True
+            return None
+
+        def delisted() -> bool | None:
+            return all(item.ref != ref for item in complete_list(provider)) or None
+
+        def seconds_until(probe: Callable[[], bool | None]) -> float:
+            pace, clock = ctx.services.pace, ctx.services.clock
+            wait_for(probe, clock=clock, timeout_s=pace.delete_timeout_s, poll_s=pace.poll_s, what="its deletion")
+            return (ctx.now() - asked_at).total_seconds()
+
+        ctx.show("deleting")
+        provider.delete(ref)
+        self._timed.not_found_s = seconds_until(not_found)
+        self._timed.delisted_s = seconds_until(delisted)
+
+    @contextmanager
+    def _looking_for_it(self, ctx: RunContext) -> Iterator[None]:
+        """Beside the stage: complete lists, until one shows the VM."""
+        ref, pace, over = ctx.ref, ctx.services.pace, threading.Event()
+        self._timed.listed_at = self._timed.unlisted_at = None  # what was seen of an attempt before says nothing of it
+
+        def listed() -> bool | None:
+            if over.is_set():
+                raise Stopped("nobody looks any more")
+            asked_at = ctx.now()
+            is_there = any(item.ref == ref for item in complete_list(ctx.provider))
+            if over.is_set():
+                raise Stopped("the answer came too late")
+            if is_there:
+                self._timed.listed_at = ctx.now()
+                return True
+            self._timed.unlisted_at = asked_at
+            return None
+
+        def look() -> None:
+            with suppress(OrchestratorError):
+                wait_for(
+                    listed,
+                    clock=ctx.services.clock,
+                    timeout_s=pace.create_timeout_s,
+                    poll_s=pace.poll_s,
+                    what="the VM in a list",
+                )
+
+        looking = threading.Thread(target=look, name="list", daemon=True)
+        looking.start()
+        try:
+            yield
+            looking.join(pace.late_create_s)
+        finally:
+            over.set()
+
+
+class _LeftAlone:
+    """The VM that nobody tears down."""
+
+    def __init__(self, timed: Timed) -> None:
+        self._timed = timed
+
+    def watch(self, ctx: RunContext) -> None:
+        """Look until it is proven gone. Raises DeadlineReached then, as for any run that its deadline ends; CloudError
+        when it is still there when the weakest kill switch must have fired, and what looking raises.
+        """
+        timed, deadline, pace = self._timed, ctx.attempt.deadline, ctx.services.pace
+        left_s = (deadline - ctx.now()).total_seconds() + KILL_SLACK_S
+
+        def gone() -> bool | None:
+            ctx.check_stop()
+            asked_s = (ctx.now() - deadline).total_seconds()
+            if is_gone(ctx.provider, ctx.ref):
+                timed.gone_s = (ctx.now() - deadline).total_seconds()
+                return True
+            timed.present_s = asked_s
+            ctx.show(f"left alone until its kill switches delete it: {deadline:%H:%M:%S} UTC, or soon after")
+            return None
+
+        try:
+            wait_for(gone, clock=ctx.services.clock, timeout_s=left_s, poll_s=pace.poll_s, what="its deletion")
+        except Unavailable as cause:
+            late = f"{ctx.attempt.vm} is not proven gone {KILL_SLACK_S} s after its deadline"
+            raise CloudError(f"{late}: {cause.sentence}", "it is torn down now; see the findings above") from cause
+        raise DeadlineReached(f"its kill switches deleted {ctx.attempt.vm}, which was left alone on purpose")
+
+
+def _fingerprint(base64_key: str) -> str:
+    """As `ssh-keygen -l` writes it."""
+    digest = hashlib.sha256(base64.b64decode(base64_key)).digest()
+    return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")

@@ -1,0 +1,82 @@
+"""What the live check rents: two small VMs of each accelerator, which are trained on or left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+
+from orchestrator.doctor.diagnosis import Known
+from orchestrator.doctor.quotas import zones_with_quota
+from orchestrator.domain.accelerators import Accelerator, accelerators
+from orchestrator.domain.account import Quota
+from orchestrator.domain.money import ZERO
+from orchestrator.domain.prices import PriceBook
+from orchestrator.errors import OverCap, UsageError
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.planning.launch import make_plan
+from orchestrator.planning.plan import Plan, plan_runs
+from orchestrator.planning.request import LaunchRequest
+
+WORKLOAD, EPOCHS, BATCH, SAMPLES = "mnist-mlp", 1, 256, 1024
+USED, LEFT_ALONE = 1, 2
+"""The repeats of a check: the VM that is used and torn down, and the one that its kill switches have to delete."""
+_HOURS = {USED: Decimal("0.5"), LEFT_ALONE: Decimal("0.25")}
+"""Time for boot, installation and a minute's training; and for a TPU's boot and the proof of its switches."""
+_SIMULATED_HOURS = {USED: Decimal("0.1"), LEFT_ALONE: Decimal("0.01")}
+
+
+def cheapest(known: Known, quotas: Sequence[Quota]) -> list[Accelerator]:
+    """The cheapest TPU and the cheapest GPU that are rented on demand and that no known quota forbids."""
+    limits = {one.accelerator: one for one in quotas if one.limits}
+    found: list[Accelerator] = []
+    for kind in ("tpu", "gpu"):
+        items = [item for item in accelerators().values() if item.api == kind and not item.spot_only]
+        rates = {item: rate for item in items if (rate := _lowest_rate(item, known, limits.get(item.name))) is not None}
+        found += sorted(rates, key=lambda item: (rates[item], item.name))[:1]
+    return found
+
+
+def _lowest_rate(item: Accelerator, known: Known, quota: Quota | None) -> Decimal | None:
+    """USD per hour where it is cheapest and the quota, if known, allows one; None where it allows none."""
+    zones = known.zones_of(item) if quota is None else zones_with_quota(quota, item, known)
+    return min((known.prices.rate(item, zone, item.usual_terms).usd_per_hour for zone in zones), default=None)
+
+
+def plan_check(
+    known: Known, max_usd: Decimal, *, ledger: Ledger, prices: PriceBook, home: Path, now: datetime, argv: Sequence[str]
+) -> Plan:
+    """A launch of two runs of each of the known accelerators, the second shorter.
+
+    Raises UsageError, UnknownPrice, or OverCap when the worst case of all of them exceeds `max_usd` or the free credit.
+    """
+    for item in known.accelerators:
+        if item.spot_only:
+            raise UsageError(
+                f"--accel: {item.name} ({item.machine_type}) is not rented on demand, and the check rents nothing else",
+                "choose another one, or none for the cheapest (`orchestrate accelerators`)",
+            )
+    names = [item.name for item in known.accelerators]
+    hours = _SIMULATED_HOURS if ledger.simulated else _HOURS
+    request = LaunchRequest(
+        accelerators=names, workload=WORKLOAD, epochs=EPOCHS, batch_sizes=(BATCH,), data_sizes=(SAMPLES,),
+        repeats=len(hours), max_hours=min(hours.values()), max_attempts=1, zones=known.zones, early_stop=False,
+    )  # fmt: skip
+    try:
+        plan = make_plan(request, ledger=ledger, prices=prices, home=home, now=now, argv=argv)
+        specs = [replace(run.spec, max_hours=hours[run.spec.repeat]) for run in plan.runs]
+        specs.sort(key=lambda spec: (names.index(spec.accelerator.name), spec.repeat))
+        plan = replace(
+            plan,
+            experiment=replace(plan.experiment, max_usd=max_usd),  # only now: the runs planned above were shorter
+            planned=plan_runs(request, plan.experiment, specs, prices, ledger),
+        )
+        free, limit = plan.limit
+        if plan.worst_case_usd > free:
+            raise OverCap(plan.worst_case_usd, max(free, ZERO), limit)
+    except OverCap as cause:
+        hint = "raise --max-usd, or choose one cheap accelerator with --accel (`orchestrate accelerators`)"
+        raise OverCap(cause.needed_usd, cause.free_usd, cause.limit, hint) from None
+    return plan

@@ -1,0 +1,81 @@
+"""Which accelerators can be rented by quota, which cannot, and which nobody knows. Quota is no promise of capacity."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from orchestrator.doctor.diagnosis import Finding, Known, Verdict
+from orchestrator.domain.accelerators import Accelerator
+from orchestrator.domain.account import Quota
+from orchestrator.domain.prices import region_of
+
+_CONSOLE = "https://console.cloud.google.com/iam-admin/quotas?project="
+
+
+def quotas(found: Sequence[Quota], known: Known) -> list[Finding]:
+    """A FAIL for an accelerator that was asked for, and when of TPUs or GPUs none at all is left."""
+    items = {item.name: item for item in known.accelerators}
+    enough, short, unknown = list[Quota](), list[Quota](), list[Quota]()
+    for one in found:
+        fits = enough if zones_with_quota(one, items[one.accelerator], known) else short
+        (fits if one.limits else unknown).append(one)
+    kinds_left = {items[one.accelerator].api for one in (*enough, *unknown)}
+    findings = _enough(enough, items, known)
+    for kind in ("tpu", "gpu"):
+        lacking = [one for one in short if items[one.accelerator].api == kind]
+        findings += _too_little(lacking, items, known, fails=known.named or kind not in kinds_left)
+    return findings + _unknown(unknown)
+
+
+def _enough(found: Sequence[Quota], items: dict[str, Accelerator], known: Known) -> list[Finding]:
+    if not found:
+        return []
+    where = ""
+    if len(found) == 1:
+        where = f" ({', '.join(zones_with_quota(found[0], items[found[0].accelerator], known)[:3])})"
+    names = ", ".join(one.accelerator for one in found)
+    return [Finding("quotas", Verdict.PASS, f"enough for one VM of {names}{where}")]
+
+
+def _unknown(found: Sequence[Quota]) -> list[Finding]:
+    if not found:
+        return []
+    named = ", ".join(f"{one.accelerator} ({one.name or 'unknown quota'})" for one in found)
+    return [Finding("quotas", Verdict.WARN, f"Google shows no quota for {named}", "a launch will show")]
+
+
+def zones_with_quota(one: Quota, item: Accelerator, known: Known) -> list[str]:
+    """The zones where one VM fits."""
+    if _lacks_global(one):
+        return []
+    return [zone for zone in known.zones_of(item) if _limit(one, zone) >= one.needed]
+
+
+def _lacks_global(one: Quota) -> bool:
+    """Whether the limit of GPUs over all regions is what is too small."""
+    return one.everywhere is not None and one.everywhere < one.needed
+
+
+def _limit(one: Quota, zone: str) -> float:
+    return one.limits.get(zone, one.limits.get(region_of(zone), 0.0))
+
+
+def _too_little(lacking: Sequence[Quota], items: dict[str, Accelerator], known: Known, *, fails: bool) -> list[Finding]:
+    """`TPUV2... is 0 (v2-8 needs 8)`, one text a quota."""
+    if not lacking:
+        return []
+    needs: dict[tuple[str, float], list[str]] = {}
+    for one in lacking:
+        quota = _binding(one, known.zones_of(items[one.accelerator]))
+        needs.setdefault(quota, []).append(f"{one.accelerator} needs {one.needed:g}")
+    texts = [f"{name} is {limit:g} ({', '.join(who)})" for (name, limit), who in needs.items()]
+    names = " and ".join(dict.fromkeys(name for name, _ in needs))
+    fact, step = f"too little in every zone: {'; '.join(texts)}", f"request more of {names}: {_CONSOLE}{known.project}"
+    return [Finding("quotas", Verdict.FAIL if fails else Verdict.WARN, fact, step)]
+
+
+def _binding(one: Quota, zones: Sequence[str]) -> tuple[str, float]:
+    """The quota that is too small, and its limit where that is highest."""
+    if _lacks_global(one) and one.everywhere is not None:
+        return "GPUS_ALL_REGIONS", one.everywhere
+    return one.name, max((_limit(one, zone) for zone in zones), default=0.0)

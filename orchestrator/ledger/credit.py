@@ -1,0 +1,80 @@
+"""The credit as the user states it, the freeze after a bill above the ledger, and what is committed of the credit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+
+from orchestrator.domain.dataclass_json import to_json
+from orchestrator.domain.money import ZERO
+from orchestrator.ledger.database import Database
+from orchestrator.ledger.schema import NANO
+
+
+@dataclass(frozen=True, kw_only=True)
+class Credit:
+    """The money there is, as the user states it: no API of Google's tells what is left of a credit."""
+
+    amount_usd: Decimal
+    starts: date | None = None
+    expires: date | None = None
+    spent_before_usd: Decimal = ZERO
+    stated_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Freeze:
+    """Why nothing new is rented: more was billed than this ledger holds, and nobody has acknowledged it yet."""
+
+    at: datetime
+    reason: str
+
+
+class CreditTable(Database):
+    """What there is, and what is taken of it."""
+
+    def credit(self) -> Credit | None:
+        """The stated credit, None when nobody has stated one."""
+        text = self.meta("credit")
+        return self.read(Credit, text) if text else None
+
+    def set_credit(self, credit: Credit) -> None:
+        """State the credit; the latest statement counts."""
+        with self.transaction() as db:
+            db.execute("INSERT OR REPLACE INTO meta VALUES ('credit', ?)", (to_json(credit),))
+
+    def frozen(self) -> Freeze | None:
+        """Why creates are frozen, None when they are not."""
+        text = self.meta("freeze")
+        return self.read(Freeze, text) if text else None
+
+    def set_frozen(self, freeze: Freeze | None) -> None:
+        """Freeze creates until somebody acknowledges why; None ends it."""
+        with self.transaction() as db:
+            db.execute("DELETE FROM meta WHERE key='freeze'")
+            if freeze is not None:
+                db.execute("INSERT INTO meta VALUES ('freeze', ?)", (to_json(freeze),))
+
+    def billed_more_usd(self) -> Decimal:
+        """What was billed beyond the settled costs, as acknowledged: the latest word for each run counts."""
+        return self._sum(
+            "SELECT SUM(MAX(billed_nano_usd - ledger_nano_usd, 0)) FROM acknowledged"
+            " WHERE seq IN (SELECT MAX(seq) FROM acknowledged GROUP BY run)"
+        )
+
+    def committed_usd(self, experiment: str | None = None) -> Decimal:
+        """Settled costs plus the whole reservations of attempts that are not settled; of one experiment or of all."""
+        return self._sum(
+            "SELECT SUM(committed_nano_usd) FROM attempts"
+            " WHERE ?1 IS NULL OR run IN (SELECT id FROM runs WHERE experiment=?1)",
+            experiment,
+        )
+
+    def settled_usd(self) -> Decimal:
+        """What all settled attempts have cost."""
+        return self._sum("SELECT SUM(committed_nano_usd) FROM attempts WHERE state='settled'")
+
+    def _sum(self, query: str, *parameters: str | None) -> Decimal:
+        [(nano,)] = self.select(query, parameters)
+        return Decimal(nano or 0) / NANO

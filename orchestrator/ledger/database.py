@@ -1,0 +1,139 @@
+"""The ledger's SQLite file: how it is opened and migrated, and its transactions.
+
+Every change is one immediate transaction with `synchronous=FULL`, so it is on disk before the call that it announces,
+and two processes cannot both take the last dollar.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import threading
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from orchestrator.domain.dataclass_json import from_json
+from orchestrator.errors import LedgerTrouble
+from orchestrator.ledger.schema import MIGRATIONS, SCHEMA, SCHEMA_VERSION
+
+IN_MEMORY = Path(":memory:")
+"""A ledger for when none can be kept: deletes wait for no disk."""
+_OTHER_VERSION = "use the version of orchestrate that wrote it"
+_Kept = TypeVar("_Kept")
+
+
+class Database:
+    """The file of one project's ledger (or of the local cloud's). Safe for threads and for several processes."""
+
+    def __init__(self, path: Path, *, simulated: bool = False) -> None:
+        """Open or create; `simulated`: its dollars are. Raises LedgerTrouble for no ledger, or a newer version's."""
+        self._lock = threading.RLock()
+        self.path = path
+        self.simulated = simulated
+        try:
+            self._db = _open(path)
+            version = self._migrate()
+        except (sqlite3.Error, LedgerTrouble, OSError, ValueError) as cause:
+            raise LedgerTrouble(
+                f"the ledger {path} cannot be read: {cause.__cause__ or cause}",
+                "move it aside and run `orchestrate teardown --all`: what is rented is found by its labels too",
+            ) from cause
+        if version != SCHEMA_VERSION:
+            raise LedgerTrouble(
+                f"the ledger {path} has schema version {version}; this version of orchestrate knows {SCHEMA_VERSION}",
+                _OTHER_VERSION,
+            )
+        self.id = self.meta("ledger_id") or ""
+
+    def _migrate(self) -> int:
+        """Create what is missing and bring what is older up to date; returns the version then."""
+        with self.transaction() as db:
+            for statement in SCHEMA.split(";"):
+                db.execute(statement)
+            db.execute("INSERT OR IGNORE INTO meta VALUES ('schema_version', ?)", (str(SCHEMA_VERSION),))
+            db.execute("INSERT OR IGNORE INTO meta VALUES ('ledger_id', ?)", (uuid.uuid4().hex,))
+            version = int(self.meta("schema_version") or 0)
+            while version in MIGRATIONS:
+                for statement in MIGRATIONS[version].split(";"):
+                    db.execute(statement)
+                version += 1
+                db.execute("UPDATE meta SET value=? WHERE key='schema_version'", (str(version),))
+        return version
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether nothing of it is kept."""
+        return self.path == IN_MEMORY
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """One change: on disk when the block ends, or undone. Raises LedgerTrouble."""
+        with self._lock, self._translated():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    def select(self, query: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """The rows that a query finds. Raises LedgerTrouble."""
+        with self._lock, self._translated():
+            return self._db.execute(query, parameters).fetchall()
+
+    def meta(self, key: str) -> str | None:
+        """A value that there is once in a ledger; None where it has none."""
+        rows = self.select("SELECT value FROM meta WHERE key=?", (key,))
+        return str(rows[0][0]) if rows else None
+
+    def read(self, kind: type[_Kept], body: str) -> _Kept:
+        """A dataclass from its JSON. Raises LedgerTrouble where the text does not hold one."""
+        try:
+            return from_json(kind, body)
+        except ValueError as cause:
+            raise LedgerTrouble(f"the ledger {self.path} is damaged: {cause}", _OTHER_VERSION) from cause
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as cause:
+            raise LedgerTrouble(
+                f"the ledger {self.path} cannot be used: {cause}", "free some disk space, or fix its permissions"
+            ) from cause
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    """A connection whose transactions are on disk when they end; the file is made if there is none.
+
+    Two processes that make it at the same time would not wait for each other, whatever their patience: SQLite has none
+    when it changes the journal. So one opens it after the other. Raises sqlite3.Error, OSError.
+    """
+    if path == IN_MEMORY:
+        return _connect(path)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a file system that knows no such locks
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        return _connect(path)
+    finally:
+        os.close(folder)
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    database = sqlite3.connect(path, timeout=60, check_same_thread=False, isolation_level=None)
+    database.execute("PRAGMA journal_mode=WAL")
+    database.execute("PRAGMA synchronous=FULL")
+    return database

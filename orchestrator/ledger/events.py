@@ -1,0 +1,158 @@
+"""What happened to a run: a closed set of event kinds. Code reads their fields; their text is for display only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import get_args
+
+from orchestrator.domain.dataclass_json import to_json
+from orchestrator.domain.runs import Stage
+from orchestrator.ledger.database import Database
+
+
+@dataclass(frozen=True)
+class CreateIntended:
+    """A VM is about to be asked for; its kill switches are armed."""
+
+    vm: str
+    zone: str
+    deadline: datetime
+    switches: tuple[str, ...]
+
+    def __str__(self) -> str:
+        armed = ", ".join(self.switches) or "none (not rented)"
+        return f"creating {self.vm} in {self.zone}; deadline {self.deadline:%H:%M:%S} UTC; kill switches armed: {armed}"
+
+
+@dataclass(frozen=True)
+class CreateRequested:
+    """The create call was answered."""
+
+    operation: str
+
+    def __str__(self) -> str:
+        return f"create requested: {self.operation}"
+
+
+@dataclass(frozen=True)
+class VmReady:
+    """The VM is ready."""
+
+    vm: str
+
+    def __str__(self) -> str:
+        return f"{self.vm} is ready"
+
+
+@dataclass(frozen=True)
+class SwitchProven:
+    """A kill switch was read back from the cloud: it will fire in time."""
+
+    switch: str
+
+    def __str__(self) -> str:
+        return f"kill switch proven: {self.switch}"
+
+
+@dataclass(frozen=True)
+class DevicesFound:
+    """The devices that the trainer will use, as its probe printed them."""
+
+    devices: str
+
+    def __str__(self) -> str:
+        return f"devices: {self.devices}"
+
+
+@dataclass(frozen=True)
+class TrainerStarted:
+    """The trainer runs on the VM."""
+
+    def __str__(self) -> str:
+        return "trainer started"
+
+
+@dataclass(frozen=True)
+class StageDone:
+    """A stage has done its work."""
+
+    done: Stage
+
+    def __str__(self) -> str:
+        return f"{self.done} done"
+
+
+@dataclass(frozen=True)
+class Failed:
+    """An error; the code is `OrchestratorError.code`. `retry_zone`: where a new attempt is made, "" for nowhere."""
+
+    code: str
+    sentence: str
+    retry_zone: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.sentence}" + (f"; new attempt in {self.retry_zone}" if self.retry_zone else "")
+
+
+@dataclass(frozen=True)
+class Note:
+    """Anything that only people read. Never a secret."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+Happening = (
+    CreateIntended
+    | CreateRequested
+    | VmReady
+    | SwitchProven
+    | DevicesFound
+    | TrainerStarted
+    | StageDone
+    | Failed
+    | Note
+)
+_KINDS: dict[str, type[Happening]] = {kind.__name__: kind for kind in get_args(Happening)}
+"""By the name that the ledger keeps: a class that is renamed needs a migration."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened to a run, and the stage that it was in; `message` is its text as it was written."""
+
+    at: datetime
+    run: str
+    attempt: int
+    stage: Stage
+    what: Happening
+    message: str
+
+
+class EventTable(Database):
+    """The log of every run."""
+
+    def log(self, at: datetime, run_id: str, attempt: int, stage: Stage, what: Happening) -> None:
+        """Write down what happened. Never a secret."""
+        with self.transaction() as db:
+            db.execute(
+                "INSERT INTO events (at, run, attempt, stage, message, kind, fields) VALUES (?,?,?,?,?,?,?)",
+                (at.isoformat(), run_id, attempt, stage.value, str(what), type(what).__name__, to_json(what)),
+            )
+
+    def events(self, run_id: str) -> list[Event]:
+        """What happened to a run, oldest first."""
+        rows = self.select(
+            "SELECT at, attempt, stage, message, kind, fields FROM events WHERE run=? ORDER BY seq", (run_id,)
+        )
+        return [
+            Event(datetime.fromisoformat(at), run_id, attempt, Stage(stage), self._what(message, *typed), message)
+            for at, attempt, stage, message, *typed in rows
+        ]
+
+    def _what(self, message: str, kind: str | None, fields: str) -> Happening:
+        """A note where the kind is not known: an older version wrote it, or a newer one."""
+        return self.read(_KINDS[kind], fields) if kind in _KINDS else Note(message)

@@ -1,0 +1,137 @@
+"""Experiments, runs and attempts: written down, changed, and read back."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import ROUND_UP, Decimal
+from typing import Any
+
+from orchestrator.domain.dataclass_json import to_json
+from orchestrator.domain.money import ZERO
+from orchestrator.domain.runs import Attempt, AttemptState, Run
+from orchestrator.errors import Stopped, UsageError
+from orchestrator.ledger.database import Database
+from orchestrator.ledger.schema import NANO
+
+Changes = Mapping[str, Any]
+"""New values of a run's or an attempt's fields."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """The runs of one launch. `max_usd` is that launch's own cap, None for the credit alone."""
+
+    id: str
+    created_at: datetime
+    max_usd: Decimal | None
+    command: str
+
+
+def command_text(argv: Sequence[str]) -> str:
+    """How the launch was asked for, as JSON, for the record of the experiment."""
+    return json.dumps(list(argv))
+
+
+class RunTable(Database):
+    """The runs of every launch, and the VMs rented for them."""
+
+    def experiment(self, experiment_id: str) -> Experiment:
+        """Raises UsageError when there is none of that id."""
+        rows = self.select("SELECT id, created_at, max_usd, command FROM experiments WHERE id=?", (experiment_id,))
+        if not rows:
+            raise UsageError(
+                f"there is no experiment {experiment_id!r} in the ledger", "`orchestrate status` lists them"
+            )
+        identity, created_at, max_usd, command = rows[0]
+        cap = None if max_usd is None else Decimal(max_usd)
+        return Experiment(id=identity, created_at=datetime.fromisoformat(created_at), max_usd=cap, command=command)
+
+    def experiments(self) -> list[Experiment]:
+        """All, oldest first."""
+        return [self.experiment(row[0]) for row in self.select("SELECT id FROM experiments ORDER BY created_at, id")]
+
+    def run(self, run_id: str) -> Run:
+        """Raises UsageError when there is none of that id."""
+        rows = self.select("SELECT body FROM runs WHERE id=?", (run_id,))
+        if not rows:
+            raise UsageError(f"there is no run {run_id!r} in the ledger", "`orchestrate status` lists the runs")
+        return self.read(Run, rows[0][0])
+
+    def runs(self, experiment: str | None = None) -> list[Run]:
+        """Of one experiment or of all, in the order of their creation."""
+        if experiment is None:
+            rows = self.select("SELECT body FROM runs ORDER BY rowid")
+        else:
+            rows = self.select("SELECT body FROM runs WHERE experiment=? ORDER BY rowid", (experiment,))
+        return [self.read(Run, row[0]) for row in rows]
+
+    def update_run(self, run_id: str, **changes: Any) -> Run:
+        """Change fields of a run; returns it as it is now."""
+        with self.transaction() as db:
+            return self._change_run(db, run_id, changes)
+
+    def attempt(self, run_id: str, number: int) -> Attempt:
+        """Raises UsageError when there is none."""
+        rows = self.select("SELECT body FROM attempts WHERE run=? AND number=?", (run_id, number))
+        if not rows:
+            raise UsageError(f"run {run_id} has no attempt {number}")
+        return self.read(Attempt, rows[0][0])
+
+    def attempts(self, run_id: str | None = None, unsettled: bool = False) -> list[Attempt]:
+        """Attempts of one run or of all, in order."""
+        query = "SELECT body FROM attempts WHERE 1"
+        parameters: list[str] = []
+        if run_id is not None:
+            query += " AND run=?"
+            parameters.append(run_id)
+        if unsettled:
+            query += " AND state != 'settled'"
+        order = " ORDER BY +run, number"  # by +run: the few open ones are found by their index, and sorted then
+        return [self.read(Attempt, row[0]) for row in self.select(query + order, parameters)]
+
+    def update_attempt(
+        self, run_id: str, number: int, *, expect: AttemptState | None = None, **changes: Any
+    ) -> Attempt:
+        """Change fields of an attempt; what counts against the credit follows from them.
+
+        Raises Stopped, and changes nothing, when the attempt is not in the expected state: another process changed it
+        meanwhile.
+        """
+        with self.transaction() as db:
+            before = self.attempt(run_id, number)
+            if expect is not None and before.state is not expect:
+                raise Stopped(f"attempt {number} of run {run_id} was {before.state} by another orchestrate process")
+            return self._change_attempt(db, before, changes)
+
+    def _add_experiment(self, db: sqlite3.Connection, experiment: Experiment, runs: Sequence[Run]) -> None:
+        cap = None if experiment.max_usd is None else str(experiment.max_usd)
+        row = (experiment.id, experiment.created_at.isoformat(), cap, experiment.command)
+        db.execute("INSERT INTO experiments VALUES (?,?,?,?)", row)
+        db.executemany(
+            "INSERT INTO runs VALUES (?,?,?,?)", [(run.id, run.experiment, run.state, to_json(run)) for run in runs]
+        )
+
+    def _change_run(self, db: sqlite3.Connection, run_id: str, changes: Changes) -> Run:
+        run = replace(self.run(run_id), **changes)
+        db.execute("UPDATE runs SET state=?, body=? WHERE id=?", (run.state, to_json(run), run_id))
+        return run
+
+    def _add_attempt(self, db: sqlite3.Connection, attempt: Attempt) -> None:
+        db.execute("INSERT INTO attempts VALUES (?,?,?,?,?)", _attempt_row(attempt))
+
+    def _change_attempt(self, db: sqlite3.Connection, before: Attempt, changes: Changes) -> Attempt:
+        attempt = replace(before, **changes)
+        db.execute("REPLACE INTO attempts VALUES (?,?,?,?,?)", _attempt_row(attempt))
+        return attempt
+
+
+def _attempt_row(attempt: Attempt) -> tuple[str, int, str, int, str]:
+    """What counts against the credit, rounded up, follows from the attempt's state."""
+    settled = attempt.state is AttemptState.SETTLED
+    committed_usd = (attempt.settled_usd or ZERO) + attempt.storage_usd if settled else attempt.reserved_usd
+    nano = int((committed_usd * NANO).to_integral_value(rounding=ROUND_UP))
+    return attempt.run, attempt.number, attempt.state.value, nano, to_json(attempt)

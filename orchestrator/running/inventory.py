@@ -1,0 +1,123 @@
+"""What of ours is in the cloud now: what may be billed, what others rented, and what costs money without a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from orchestrator.domain.names import bucket_name, nonce
+from orchestrator.domain.places import Place
+from orchestrator.domain.runs import Run
+from orchestrator.errors import ApiDisabled, OrchestratorError
+from orchestrator.ports import Billable, BucketSettings, Listing
+from orchestrator.running.stages.context import Services
+
+_HALTED = frozenset({"STOPPED", "STOPPING", "TERMINATED", "SUSPENDED", "PREEMPTED", "FAILED"})
+
+
+def unlisted(what: str, cause: OrchestratorError) -> str:
+    """What may still be billed because it could not be listed."""
+    return f"{what} that could not be listed: {cause.sentence}"
+
+
+def unseen(zone: str) -> str:
+    """What may still be billed because a zone could not be looked at."""
+    return f"anything in {zone}, which did not answer"
+
+
+def list_service(services: Services, api: str) -> Listing:
+    """Everything of ours in one service. Where its API is off and no attempt is open, nothing of it can be there."""
+    try:
+        return services.vms[api].list_billable()
+    except ApiDisabled:
+        # A settled one was proven gone when that could be looked at, or never created.
+        if any(attempt.api == api for attempt in services.ledger.attempts(unsettled=True)):
+            raise
+        return Listing((), ())
+
+
+def list_all(services: Services) -> Listing:
+    """Everything of ours that may bill now, the zones that could not be seen, and what of others holds quota."""
+    looks = [list_service(services, api) for api in services.vms]
+    return Listing(
+        found=tuple(item for look in looks for item in look.found),
+        unreachable=tuple(zone for look in looks for zone in look.unreachable),
+        foreign=tuple(item for look in looks for item in look.foreign),
+    )
+
+
+def is_of_ledger(services: Services, vm: str, marked: str | None) -> bool:
+    """Whether what is marked with that nonce was made for a VM of this ledger."""
+    return marked == nonce(services.ledger.id, vm)
+
+
+def of_others(services: Services) -> list[Billable]:
+    """What carries our label and is not of this ledger: another person's or another machine's, in the same project."""
+    found = list_all(services).found
+    return [item for item in found if not is_of_ledger(services, item.ref.name, item.labels.get("oc-nonce"))]
+
+
+@dataclass(frozen=True)
+class Remaining:
+    """What may still be billed; `count` is None when not everything could be seen."""
+
+    count: int | None
+    names: tuple[str, ...]
+
+
+def remaining(services: Services, runs: Sequence[Run] | None = None) -> Remaining:
+    """What may still be billed for these runs, or at all.
+
+    One of your own machines that does not answer hides nothing of runs that were never on it.
+    """
+    try:
+        look = list_all(services)
+    except OrchestratorError as cause:
+        return Remaining(None, (unlisted("resources", cause),))
+    found, silent = look.found, look.unreachable
+    if runs is not None:
+        ids = {run.id for run in runs}
+        places = {attempt.zone for run in runs for attempt in services.ledger.attempts(run.id)}
+        found = tuple(item for item in found if item.labels.get("oc-run") in ids)
+        silent = tuple(place for place in silent if place in places or Place.from_text(place).is_rented)
+    return Remaining(None if silent else len(found), (*map(str, found), *map(unseen, silent)))
+
+
+def idle_costs(services: Services) -> list[str]:
+    """A sentence for each thing that costs money or quota although no run uses it. Raises nothing.
+
+    Stopped VMs, queued resources without one, disks, buckets; and what could not be seen.
+    """
+    try:
+        look = list_all(services)
+    except OrchestratorError as cause:
+        return [unlisted("resources", cause)]
+    sentences = [*map(unseen, look.unreachable), *_of_vms(look.found)]
+    sentences += [f"{item} is not ours: it holds quota until its owner deletes it" for item in look.foreign]
+    try:
+        settings = services.store.settings()
+    except OrchestratorError as cause:
+        return [*sentences, unlisted("buckets", cause)]
+    return sentences + [sentence for one in settings for sentence in _of_bucket(one, services.project)]
+
+
+def _of_vms(found: Sequence[Billable]) -> list[str]:
+    with_vm = {item.ref for item in found if item.kind != "disk"}
+    halted = [
+        f"{item} holds quota until it is deleted"
+        if item.kind == "queued resource"
+        else f"{item} is stopped, but still bills for its disk and holds quota"
+        for item in found
+        if item.state in _HALTED
+    ]
+    return halted + [f"{item} belongs to no VM" for item in found if item.kind == "disk" and item.ref not in with_vm]
+
+
+def _of_bucket(one: BucketSettings, project: str) -> list[str]:
+    sentences = []
+    if one.soft_delete_s > 0:
+        days = one.soft_delete_s / 86400
+        sentences.append(f"bucket {one.name} bills deleted data for {days:g} more days (soft delete is on)")
+    if one.name != bucket_name(project, one.region):
+        sentences.append(f"bucket {one.name} is in {one.region}: VMs elsewhere pay egress for what they read there")
+    return sentences

@@ -1,0 +1,54 @@
+"""A run's folder on this machine: the lock of the process that drives it, and its SSH key."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def run_folder(home: Path, experiment: str, run_id: str) -> Path:
+    """Where this machine keeps a run's files."""
+    return home / "experiments" / experiment / run_id
+
+
+@contextmanager
+def run_lock(folder: Path) -> Iterator[bool]:
+    """Whether this process is the one that drives the run; the lock ends with the process, however it ends."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(descriptor)
+
+
+def ensure_key(path: Path, user: str) -> str:
+    """The public half (one line, OpenSSH form) of the ed25519 key at `path`, which is created if it is missing.
+
+    A run has a key of its own, readable by its owner alone, never put into a project's metadata.
+    """
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private = Ed25519PrivateKey.generate().private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+        )
+        partial = path.with_suffix(".partial")
+        partial.unlink(missing_ok=True)
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(private)
+        partial.replace(path)
+    key = serialization.load_ssh_private_key(path.read_bytes(), None)
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    return f"{public.decode('ascii')} {user}"

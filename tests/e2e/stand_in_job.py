@@ -1,0 +1,149 @@
+"""A job for tests about jobs: `python -m trainer` in flags, log, progress, checkpoints, signals, exit codes and record.
+
+It trains nothing and imports no TensorFlow: an epoch is 50 ms of waiting. Flags, signals and record are the trainer's
+own code, from the package that was uploaded beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # last: what was uploaded goes first
+
+from tests.records import make_epoch
+from trainer.config import Config, make_config
+from trainer.data.manifest import MANIFEST_NAME, parse_manifest
+from trainer.environment import StandIn, check_stand_in, read_stand_in
+from trainer.errors import Interrupted, TrainerError
+from trainer.flags import parser, with_underscores
+from trainer.log import answer, complain, log, now
+from trainer.output import OutputDir, is_remote
+from trainer.record.progress import ProgressReporter
+from trainer.record.record import CHECKPOINT_NAME, Data, Device, Epoch, Part, Status
+from trainer.signals import catch_signals, stop_if_requested
+from trainer.timing.recorder import Recorder
+
+EPOCH_S = 0.05
+
+
+def main() -> int:
+    """Run the command and return its exit code."""
+    flags = vars(parser().parse_args(with_underscores(sys.argv[1:])))
+    del flags["list"]
+    wants_probe = flags.pop("probe")
+    catch_signals()
+    try:
+        config, stand_in = make_config(**flags), read_stand_in()
+        check_stand_in(stand_in, config.strategy, config.device)
+        device = _device(stand_in)
+        if wants_probe:
+            answer(json.dumps({"devices": device.names, "replicas": device.replicas, "device_kind": device.kind}))
+        else:
+            _run(config.on(device.replicas), device)
+    except (TrainerError, Interrupted) as end:
+        complain(end)
+        return end.exit_code
+    return 0
+
+
+def _device(stand_in: StandIn | None) -> Device:
+    kind, count = (stand_in.kind, stand_in.devices) if stand_in else ("cpu", 1)
+    names = tuple(f"CPU:{number}" for number in range(count))
+    return Device(kind=kind, count=count, names=names, replicas=count, workers=1, simulated=stand_in is not None)
+
+
+def _run(config: Config, device: Device) -> None:
+    """Train, and write the record in every case."""
+    recorder = Recorder(config, OutputDir(config.model_dir), simulated=device.simulated)
+    progress = ProgressReporter(recorder.output, config.train_epochs)
+    recorder.device = device
+    log(f"run {config.run_id} start")
+    status: Status = "failed"
+    error: str | None = None
+    try:
+        recorder.data = _data(config)
+        _epochs(config, recorder, progress)
+        status = "succeeded"
+    except Interrupted as stop:
+        status, error = "interrupted", str(stop)
+        raise
+    except TrainerError as failure:
+        error = str(failure)
+        raise
+    finally:
+        recorder.write(status, error)
+        progress.close("done" if status == "succeeded" else status)
+        log(f"run {config.run_id} {status}")
+
+
+def _data(config: Config) -> Data:
+    place = f"{config.data_dir}/{MANIFEST_NAME}"
+    manifest = parse_manifest(_blob(place).download_as_bytes() if is_remote(place) else Path(place).read_bytes(), place)
+    return Data(
+        name=manifest.kind,
+        source="tfrecord",
+        note="only its manifest is read",
+        location="gs" if is_remote(place) else "disk",
+        bytes_read=0,
+        fingerprint=manifest.fingerprint,
+    )
+
+
+def _epochs(config: Config, recorder: Recorder, progress: ProgressReporter) -> None:
+    """What is left of `config.train_epochs` epochs, with a checkpoint after each where checkpoints are on."""
+    _resume(config, recorder)
+    recorder.training_starts()
+    for number in range(len(recorder.epochs) + 1, config.train_epochs + 1):
+        stop_if_requested()
+        title, started = f"epoch {number}/{config.train_epochs}", now()
+        log(f"{title} start", started)
+        progress.phase("training", epoch=number)
+        time.sleep(EPOCH_S)
+        ended = now()
+        epoch = make_epoch(
+            number,
+            ended.seconds_since(started),
+            started_at=started.at,
+            ended_at=ended.at,
+            part=recorder.part,
+            steady=number > 1 and recorder.resumed_at != (number, 0),
+        )
+        recorder.epochs.append(epoch)
+        log(f"{title} trained epoch_s {epoch.wall_s:.4f}", ended)
+        progress.phase("evaluating", loss=epoch.loss, accuracy=epoch.test_accuracy)
+        if config.checkpoint_dir is not None:
+            _write_checkpoint(config.checkpoint_dir, recorder)
+            log(f"checkpoint epoch {number + 1} step 0")
+
+
+def _resume(config: Config, recorder: Recorder) -> None:
+    """Continue after the checkpoint of an earlier attempt, where `config` names one."""
+    if config.resume_from is None:
+        return
+    found = json.loads(_blob(f"{config.resume_from}/{CHECKPOINT_NAME}").download_as_bytes())
+    recorder.parts = [Part.model_validate(part) for part in found["parts"]]
+    recorder.epochs = [Epoch.model_validate(epoch) for epoch in found["epochs"]]
+    recorder.resumed_at = (len(recorder.epochs) + 1, 0)
+    log(f"resumed at epoch {len(recorder.epochs) + 1} step 0 as part {recorder.part}")
+
+
+def _write_checkpoint(place: str, recorder: Recorder) -> None:
+    parts = [*recorder.parts, recorder.current_part(kept=True)]
+    content = {"parts": parts, "epochs": recorder.epochs}
+    values = {name: [item.model_dump(mode="json") for item in items] for name, items in content.items()}
+    _blob(f"{place}/{CHECKPOINT_NAME}").upload_from_string(json.dumps(values))
+
+
+def _blob(url: str) -> Any:
+    from google.auth import compute_engine  # the VM's own token, as TensorFlow takes it
+    from google.cloud import storage
+
+    return storage.Blob.from_string(url, client=storage.Client("", compute_engine.Credentials()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

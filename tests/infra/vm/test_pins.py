@@ -1,0 +1,68 @@
+"""A package index has what infra/vm pins, for each Python of the VM images.
+
+Asks the index that pip is configured with; only metadata is downloaded. `make test-vm` runs this.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.markers import default_environment
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from infra.vm.environment import CONSTRAINTS, REQUIREMENTS
+
+PYTHONS = ("3.10", "3.11", "3.12")
+"""3.10: TPU VMs (tpu-ubuntu2204-base, v2-alpha-tpuv5-lite, v2-alpha-tpuv6e) and GPU images of Ubuntu 22.04."""
+PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in range(5, 36)] + ["manylinux2014_x86_64", "manylinux2010_x86_64"]
+
+
+def _resolve(python: str, target: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    argv = [
+        sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-",
+        "--target", str(target), "--only-binary", ":all:", "--python-version", python, *arguments,
+    ]  # fmt: skip
+    for platform in PLATFORMS:
+        argv += ["--platform", platform]
+    return subprocess.run(argv, capture_output=True, encoding="utf-8", timeout=500, check=False)
+
+
+@pytest.mark.network
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("python", PYTHONS)
+def test_every_pin_has_a_wheel_and_they_fit(python: str, tmp_path: Path) -> None:
+    """Wheels exist, accept this Python, have the pinned versions, and each finds all that it requires among them."""
+    if (asked := _resolve(python, tmp_path, "--no-deps", "libtpu")).returncode:
+        pytest.skip(f"no package index can be reached: {asked.stderr.strip().splitlines()[-1]}")
+    done = _resolve(python, tmp_path, "--constraint", CONSTRAINTS, *REQUIREMENTS["tpu"], *REQUIREMENTS["gpu"])
+    assert done.returncode == 0, done.stderr
+    found = [item["metadata"] for item in json.loads(done.stdout)["install"]]
+    versions = {canonicalize_name(one["name"]): one["version"] for one in found}
+    environment = default_environment() | {"python_version": python, "python_full_version": f"{python}.12"}
+    pins = [Requirement(line) for line in Path(CONSTRAINTS).read_text().splitlines()]
+    pinned = {pin.name: str(pin.specifier) for pin in pins if pin.marker is None or pin.marker.evaluate(environment)}
+    assert {name: f"=={version}" for name, version in versions.items()} == pinned
+    assert [one["name"] for one in found if not _accepts(one, python)] == []
+    extras = {
+        canonicalize_name(it.name): it.extras for it in map(Requirement, REQUIREMENTS["tpu"] + REQUIREMENTS["gpu"])
+    }
+    missing = []
+    for one in found:
+        for extra in {"", *extras.get(canonicalize_name(one["name"]), ())}:
+            for needed in map(Requirement, one.get("requires_dist", [])):
+                if needed.marker is None or needed.marker.evaluate(environment | {"extra": extra}):
+                    version = versions.get(canonicalize_name(needed.name))
+                    if version is None or not needed.specifier.contains(version):
+                        missing.append((one["name"], str(needed), version))
+    assert missing == []
+
+
+def _accepts(package: dict[str, Any], python: str) -> bool:
+    wanted = Requirement("python" + package.get("requires_python", "")).specifier
+    return wanted.contains(f"{python}.12")

@@ -1,0 +1,219 @@
+"""Money that is held, spent and free; two processes at the last dollar; a ledger that survives or says why not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from orchestrator.domain.dataclass_json import to_json
+from orchestrator.domain.runs import AttemptState
+from orchestrator.errors import OrchestratorError, OverCap, UsageError
+from orchestrator.ledger.credit import Credit
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.money.guard import cost_so_far, credit_or_refuse, money_view, must_stop, overdue
+from tests.fakes.world import World
+
+
+def _state_credit(world: World, amount: str, **more: object) -> None:
+    world.ledger.set_credit(Credit(amount_usd=Decimal(amount), stated_at=world.clock.now(), **more))  # type: ignore[arg-type]
+
+
+def test_parts_of_the_budget_always_add_up_to_the_credit(world: World) -> None:
+    """Before, during and after a run: spent + reserved + free = credit, to the last digit."""
+    _state_credit(world, "300", spent_before_usd=Decimal("12.34"))
+
+    def adds_up() -> None:
+        credit = world.ledger.credit()
+        assert credit is not None
+        view = money_view(world.ledger, credit, world.clock.now())
+        assert view.spent_usd + view.reserved_usd + view.free_usd == view.credit_usd
+        assert 0 <= view.accruing_usd <= view.reserved_usd
+
+    adds_up()
+    runs = world.admit("v3-8,t4")
+    adds_up()
+    world.services.clock.sleep(100)
+    world.drive(runs)
+    adds_up()
+    assert world.ledger.settled_usd() > 0
+
+
+def test_launch_that_does_not_fit_writes_nothing(world: World) -> None:
+    """The refusal names what is needed and what is free; ledger and reservation are untouched."""
+    plan = world.plan("v3-8,t4")
+    _state_credit(world, "9")
+    credit = world.ledger.credit()
+    assert credit is not None
+    with pytest.raises(OverCap) as refused:
+        world.ledger.admit(plan.experiment, plan.runs, plan.attempts, credit)
+    assert refused.value.needed_usd == plan.worst_case_usd
+    assert refused.value.free_usd == 9
+    assert (world.ledger.runs(), world.ledger.committed_usd()) == ([], 0)
+
+
+def test_max_usd_caps_a_launch_and_its_further_attempts(world: World) -> None:
+    """The launch's own cap holds beside the credit."""
+    with pytest.raises(OverCap, match="--max-usd"):
+        world.admit("v3-8", max_usd=Decimal(5))
+    [run] = world.admit("v3-8", max_usd=Decimal(10))
+    first = world.ledger.attempt(run.id, 1)
+    with pytest.raises(OverCap, match="max-usd"):
+        world.ledger.admit_attempt(run.id, lambda number: replace(first, number=number), world.plan().credit)
+
+
+def test_two_processes_cannot_both_take_the_last_dollar(world: World) -> None:
+    """Eight processes ask at once for a reservation of which the credit bears three: exactly three get it."""
+    plans = [world.plan("v3-8") for _ in range(8)]
+    reserved = plans[0].worst_case_usd
+    _state_credit(world, str(reserved * 3 + Decimal("0.01")))
+    script = (
+        "import sys, pathlib\n"
+        "from orchestrator.errors import OverCap\n"
+        "from orchestrator.ledger.ledger import Ledger\n"
+        "from orchestrator.ledger.runs import Experiment\n"
+        "from orchestrator.domain.runs import Attempt, Run\n"
+        "ledger = Ledger(pathlib.Path(sys.argv[1]))\n"
+        "from orchestrator.domain.dataclass_json import from_json\n"
+        "parts = [from_json(kind, text) for kind, text in zip((Experiment, Run, Attempt), sys.argv[2:])]\n"
+        "sys.stdin.read()\n"
+        "try: ledger.admit(parts[0], [parts[1]], [parts[2]], ledger.credit())\n"
+        "except OverCap: sys.exit(3)\n"
+    )
+    processes = [
+        subprocess.Popen(
+            [
+                *(sys.executable, "-c", script, str(world.home / "ledger.db")),
+                *(to_json(part) for part in (plan.experiment, plan.runs[0], plan.attempts[0])),
+            ],
+            stdin=subprocess.PIPE,
+            cwd=Path(__file__).parents[3],
+        )
+        for plan in plans
+    ]
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.close()
+    assert sorted(process.wait() for process in processes) == [0] * 3 + [3] * 5
+    assert world.ledger.committed_usd() == reserved * 3
+
+
+def test_two_processes_cannot_both_take_the_last_dollar_of_a_launch(world: World) -> None:
+    """Four runs of one launch ask at once for a further attempt, and its --max-usd bears one more: one gets it."""
+    runs = world.admit("t4", repeats=4, max_usd=Decimal(4))
+    held = world.ledger.committed_usd()
+    one = held / 4
+    with world.ledger.transaction() as db:
+        db.execute("UPDATE experiments SET max_usd=?", (str(held + one + Decimal("0.01")),))
+    script = (
+        "import sys, pathlib\n"
+        "from dataclasses import replace\n"
+        "from orchestrator.errors import OverCap\n"
+        "from orchestrator.ledger.credit import Credit\n"
+        "from orchestrator.ledger.ledger import Ledger\n"
+        "ledger = Ledger(pathlib.Path(sys.argv[1]))\n"
+        "first = ledger.attempt(sys.argv[2], 1)\n"
+        "credit = Credit(amount_usd=300, stated_at=first.deadline)\n"
+        "sys.stdin.read()\n"
+        "try: ledger.admit_attempt(first.run, lambda number: replace(first, number=number), credit)\n"
+        "except OverCap as cause: sys.exit(3 if '--max-usd' in cause.sentence else 1)\n"
+    )
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, str(world.home / "ledger.db"), run.id],
+            stdin=subprocess.PIPE,
+            cwd=Path(__file__).parents[3],
+        )
+        for run in runs
+    ]
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.close()
+    assert sorted(process.wait() for process in processes) == [0, 3, 3, 3]
+    assert world.ledger.committed_usd() == held + one
+
+
+def test_cost_counts_the_minute_that_google_bills_at_least(world: World) -> None:
+    """Ten seconds of a VM cost a minute of it, and ten seconds of its address."""
+    [run] = world.admit("v3-8")
+    start = world.clock.now()
+    attempt = world.ledger.update_attempt(run.id, 1, state=AttemptState.CREATED, billed_from=start, seen_at=start)
+    expected = (Decimal(8) * 60 + Decimal("0.005") * 10) / 3600
+    assert cost_so_far(attempt, start + timedelta(seconds=10)) == expected
+
+
+def test_guard_leaves_time_for_the_way_home(world: World) -> None:
+    """Three minutes before the deadline of a long run, a tenth of the time before that of a short one."""
+    [run] = world.admit("v3-8")
+    start = world.clock.now()
+    attempt = world.ledger.update_attempt(run.id, 1, billed_from=start, seen_at=start)
+    assert must_stop(attempt, attempt.deadline - timedelta(seconds=181)) is None
+    assert "deadline" in (must_stop(attempt, attempt.deadline - timedelta(seconds=180)) or "")
+    short = replace(attempt, deadline=start + timedelta(seconds=100))
+    assert must_stop(short, start + timedelta(seconds=89)) is None
+    assert must_stop(short, start + timedelta(seconds=90)) is not None
+
+
+def test_vm_past_its_deadline_that_nobody_proved_gone_is_named(world: World) -> None:
+    """Not before its last kill switch must have fired, and not when nothing was ever asked for."""
+    world.admit("v3-8")
+    [run] = world.admit("v3-8")
+    attempt = world.ledger.update_attempt(run.id, 1, billed_from=world.clock.now())
+    latest = attempt.deadline + timedelta(seconds=600)
+    assert overdue(world.ledger, latest) == []
+    assert overdue(world.ledger, latest + timedelta(seconds=1)) == [attempt]
+
+
+def test_real_project_without_a_stated_credit_is_refused(world: World) -> None:
+    """Nobody can ask Google what is left; simulated dollars are a free trial's."""
+    with pytest.raises(UsageError, match="credit"):
+        credit_or_refuse(Ledger(world.ledger.path), now=world.clock.now())
+    assert credit_or_refuse(world.ledger, now=world.clock.now()).amount_usd == 300
+
+
+def test_expired_credit_is_refused(world: World) -> None:
+    """The day after its expiry a credit is worth nothing."""
+    yesterday = world.clock.now().date() - timedelta(days=1)
+    _state_credit(world, "300", expires=yesterday)
+    with pytest.raises(UsageError, match=str(yesterday)):
+        credit_or_refuse(Ledger(world.ledger.path), now=world.clock.now())
+
+
+def test_damaged_or_newer_ledger_is_a_clear_error(tmp_path: Path) -> None:
+    """Never a traceback, never a silent fresh start."""
+    (tmp_path / "a.db").write_bytes(b"this is no database" * 100)
+    with pytest.raises(OrchestratorError, match="cannot be read"):
+        Ledger(tmp_path / "a.db")
+    ledger = Ledger(tmp_path / "b.db")
+    ledger._db.execute("UPDATE meta SET value='99' WHERE key='schema_version'")
+    ledger.close()
+    with pytest.raises(OrchestratorError, match="99"):
+        Ledger(tmp_path / "b.db")
+
+
+def test_ledger_is_for_its_owner_alone(tmp_path: Path) -> None:
+    """0600."""
+    Ledger(tmp_path / "x" / "ledger.db").close()
+    assert (tmp_path / "x" / "ledger.db").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_new_ledger_may_be_opened_by_many_at_once(tmp_path: Path) -> None:
+    """`status` beside the first `launch` of all: nobody finds it locked (one in fifteen of these rounds did)."""
+    together = threading.Barrier(8)
+
+    def opened(number: int) -> str:
+        together.wait()
+        ledger = Ledger(tmp_path / str(number) / "ledger.db")
+        ledger.close()
+        return ledger.id
+
+    with ThreadPoolExecutor(8) as pool:
+        for number in range(40):
+            assert len(set(pool.map(opened, [number] * 8))) == 1

@@ -1,0 +1,136 @@
+"""Ledgers that an older version wrote are migrated when they are opened, and read on."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from orchestrator.domain.accelerators import Provisioning
+from orchestrator.domain.dataclass_json import to_json
+from orchestrator.domain.runs import Stage
+from orchestrator.ledger.events import (
+    CreateIntended,
+    CreateRequested,
+    DevicesFound,
+    Event,
+    Failed,
+    Note,
+    StageDone,
+    SwitchProven,
+    TrainerStarted,
+    VmReady,
+)
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.report.stage_times import stage_times
+from tests.fakes.world import World
+
+START = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
+
+
+def _old(path: Path, version: int) -> sqlite3.Connection:
+    """An empty ledger as that version made it: before version 4 events were text alone."""
+    Ledger(path).close()
+    db = sqlite3.connect(path)
+    for column in ("kind", "fields"):
+        db.execute(f"ALTER TABLE events DROP COLUMN {column}")
+    db.execute("UPDATE meta SET value=? WHERE key='schema_version'", (str(version),))
+    return db
+
+
+def _reopened(path: Path) -> Ledger:
+    """Migrated, and opened again."""
+    Ledger(path).close()
+    return Ledger(path)
+
+
+def test_a_ledger_that_knew_spot_as_yes_or_no_is_read_on(world: World, tmp_path: Path) -> None:
+    """What was spot stays spot."""
+    runs = world.admit("v3-8", provisioning=Provisioning.SPOT) + world.admit("t4")
+    with _old(tmp_path / "old.db", version=2) as db:
+        for run in runs:
+            spot = "true" if run.spec.provisioning is Provisioning.SPOT else "false"
+            body = to_json(run).replace(f'"provisioning": "{run.spec.provisioning}"', f'"spot": {spot}')
+            db.execute("INSERT INTO experiments VALUES (?, '2026-11-01', NULL, '[]')", (run.experiment,))
+            db.execute("INSERT INTO runs VALUES (?,?,?,?)", (run.id, run.experiment, run.state, body))
+    db.close()
+    ledger = _reopened(tmp_path / "old.db")
+    assert ledger.runs() == runs
+    ledger.close()
+
+
+OLD_EVENTS = (
+    (0, "provision", "intend oc-x in us-central1-a, deadline 13:00:00 UTC, armed: scheduler-job"),
+    (1, "provision", "create asked for: projects/p/operations/o-1"),
+    (20, "provision", "oc-x is ready"),
+    (30, "provision", "kill switch proven: scheduler-job"),
+    (30, "prepare", "provision done"),
+    (50, "prepare", "devices: 8 TPU cores"),
+    (51, "train", "prepare done"),
+    (52, "train", "trainer started"),
+    (90, "train", "training ended"),
+    (91, "collect", "train done"),
+    (95, "teardown", "collect done"),
+    (99, "done", "teardown done"),
+)
+
+
+def test_events_that_were_text_alone_are_typed_and_displayed_as_they_were(tmp_path: Path) -> None:
+    """Times of stages are what they were; what nobody reads as data is a note."""
+    with _old(tmp_path / "old.db", version=3) as db:
+        for second, stage, message in OLD_EVENTS:
+            at = START.replace(minute=second // 60, second=second % 60).isoformat()
+            db.execute(
+                "INSERT INTO events (at, run, attempt, stage, message) VALUES (?,'r-aaaaaa',1,?,?)",
+                (at, stage, message),
+            )
+    db.close()
+    ledger = _reopened(tmp_path / "old.db")
+    events = ledger.events("r-aaaaaa")
+    assert [(event.stage.value, event.message) for event in events] == [row[1:] for row in OLD_EVENTS]
+    assert [event.what for event in events if not isinstance(event.what, StageDone | Note)] == [
+        CreateRequested("projects/p/operations/o-1"),
+        VmReady("oc-x"),
+        SwitchProven("scheduler-job"),
+        DevicesFound("8 TPU cores"),
+        TrainerStarted(),
+    ]
+    found = {each.stage.value: each.seconds for each in stage_times(events, [])}
+    assert found == {"provision": 30.0, "prepare": 21.0, "train": 40.0, "collect": 4.0, "teardown": 4.0}
+    ledger.close()
+
+
+def test_an_event_of_a_kind_that_is_not_known_is_a_note(tmp_path: Path) -> None:
+    """A later version may write more kinds: its text is displayed."""
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.log(START, "r-aaaaaa", 1, Stage.TRAIN, TrainerStarted())
+    with ledger.transaction() as db:
+        db.execute("UPDATE events SET kind='Unheard', message='it rains'")
+    assert ledger.events("r-aaaaaa") == [Event(START, "r-aaaaaa", 1, Stage.TRAIN, Note("it rains"), "it rains")]
+    ledger.close()
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        CreateIntended("oc-x", "us-central1-a", START, ("scheduler-job", "deadline-timer")),
+        CreateRequested("operation-1"),
+        VmReady("oc-x"),
+        SwitchProven("scheduler-job"),
+        DevicesFound("8 TPU cores"),
+        TrainerStarted(),
+        StageDone(Stage.TRAIN),
+        Failed("NoCapacity", "no v3-8 to be had", retry_zone="us-central1-b"),
+        Note("collected 3 files"),
+    ],
+    ids=lambda what: type(what).__name__,
+)
+def test_every_kind_of_event_comes_back_as_it_was_written(tmp_path: Path, what: Note) -> None:
+    """Fields and text."""
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.log(START, "r-aaaaaa", 1, Stage.TRAIN, what)
+    [event] = ledger.events("r-aaaaaa")
+    assert (event.what, event.message) == (what, str(what))
+    ledger.close()

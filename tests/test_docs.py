@@ -1,0 +1,117 @@
+"""README.md and docs/ name only what exists: files, links, commands with their options, modules."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+import pytest
+
+from orchestrator.cli import COMMANDS, cli
+from trainer.flags import parser
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted({ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "orchestrator").rglob("README.md")})
+FOLDERS = ("orchestrator", "infra", "trainer", "tests", "docs", "benchmarks", "examples")
+FILE_NAMES = {path.name for folder in FOLDERS for path in (ROOT / folder).rglob("*.*")}
+WRITTEN_BY_USE = {"epochs.csv", "steps.csv", "live_prices.csv", "orchestrate.toml", "my_workload.py"}
+
+
+def prose_and_code(page: Path) -> tuple[str, list[str]]:
+    """The text outside fenced blocks, and every piece of code: spans in backticks, and lines typed at a `$`."""
+    prose, typed = [], []
+    fenced = False
+    for line in page.read_text().splitlines():
+        if line.startswith("```"):
+            fenced = not fenced
+        elif not fenced:
+            prose.append(line)
+        elif line.startswith("$ "):
+            typed.append(line[2:])
+    text = "\n".join(prose)
+    return text, [" ".join(span.replace("\\|", "|").split()) for span in re.findall(r"`([^`]+)`", text)] + typed
+
+
+def commands_in(code: str) -> Iterator[list[str]]:
+    """The words after each `orchestrate` in a piece of code; `teardown --all` means `orchestrate teardown --all`."""
+    if code.split()[0] in COMMANDS and " " in code:
+        code = f"orchestrate {code}"
+    for part in re.split(r"&&|;| \| | # |\$\(", code):
+        if part.strip().startswith("orchestrate "):
+            yield shlex.split(re.sub(r"['\")]", "", part))[1:]
+
+
+def options_of(command: click.Command) -> set[str]:
+    """All spellings of a command's options; `reproduce` passes on those of `launch`."""
+    names = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+    if command.name == "reproduce":
+        names |= options_of(subcommands(cli)["launch"])
+    return names | {"-h", "--help"}
+
+
+def subcommands(group: click.Command) -> dict[str, click.Command]:
+    """The commands of a group by name; of a command that is no group: none."""
+    if not isinstance(group, click.Group):
+        return {}
+    context = click.Context(group)
+    return {name: found for name in group.list_commands(context) if (found := group.get_command(context, name))}
+
+
+@cache
+def every_option() -> set[str]:
+    """All options of all commands and of the trainer."""
+    known = {name for action in parser()._actions for name in action.option_strings}
+    commands = [cli, *subcommands(cli).values()]
+    for command in [*commands, *(each for group in commands for each in subcommands(group).values())]:
+        known |= options_of(command)
+    return known
+
+
+def unknown_words(words: list[str]) -> Iterator[str]:
+    """The words of a command line that are no command and no option; `a|b` stands for either of the two."""
+    commands: list[click.Command] = [cli]
+    for word in words:
+        if word.startswith("-"):
+            if not any(word.strip("[].,").split("=")[0] in options_of(command) for command in commands):
+                yield word
+        elif choices := subcommands(commands[0]):
+            names = word.split("|")
+            yield from (name for name in names if name not in choices)
+            commands = [choices[name] for name in names if name in choices] or commands
+
+
+def missing(code: str) -> Iterator[str]:
+    """What a piece of code names and the source tree does not have."""
+    if re.fullmatch(rf"({'|'.join(FOLDERS)})/[\w./*-]*", code) and not any(ROOT.glob(code.rstrip("/"))):
+        yield code
+    if re.fullmatch(r"\w+\.(py|toml|csv)", code) and code not in FILE_NAMES | WRITTEN_BY_USE:
+        yield code
+    for words in commands_in(code):
+        yield from (f"{code}: {word}" for word in unknown_words(words))
+    for module in re.findall(r"python -m ((?:trainer|benchmarks|infra)[\w.]*)", code):
+        if not find_spec(module):
+            yield module
+    if code.startswith("--") and re.split("[ =]", code)[0] not in every_option():
+        yield code
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
+def test_page_names_only_what_exists(page: Path) -> None:
+    """No page sends its reader to a file, a link, a command, an option or a module that is not there."""
+    prose, pieces = prose_and_code(page)
+    links = re.findall(r"\]\((?!https?:)([^)#\s]+)", prose)
+    assert [link for link in links if not (page.parent / link).exists()] == []
+    assert [each for code in pieces for each in missing(code)] == []
+
+
+def test_what_does_not_exist_is_found() -> None:
+    """The check itself: a wrong file, command, option or module in a page would be seen."""
+    wrong = ("infra/none.py", "none.py", "orchestrate none", "budget none", "launch --none", "--none", "cloud up|none")
+    assert all(list(missing(code)) for code in [*wrong, "python -m trainer.none"])
+    right = ("orchestrate cloud up|down --json", 'eval "$(orchestrate cloud env)"', "launch --accel v3-8", "infra/gcp/")
+    assert not any(list(missing(code)) for code in right)
