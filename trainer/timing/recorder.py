@@ -1,4 +1,4 @@
-"""The record of a run as it grows: facts are added as they become known, and any moment can be written down."""
+"""Builds the record of a run: facts are added as they become known, and it can be written at any moment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which IAM permissions does a call need? By Google's rule (`SERVICE.RESOURCE.VERB`), with its exceptions."""
+"""The IAM permissions that a call needs: Google's rule (`SERVICE.RESOURCE.VERB`), with its exceptions."""
 
 from __future__ import annotations
 

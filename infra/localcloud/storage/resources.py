@@ -1,4 +1,4 @@
-"""How does a bucket or an object look on the wire? The JSON API's resources, from our state."""
+"""The JSON API's resources of buckets and objects, made from our state."""
 
 from __future__ import annotations
 
