@@ -1,4 +1,4 @@
-"""How long each stage of a run took, and what its VMs cost meanwhile, from the events of the ledger."""
+"""Time of each stage of a run, and the cost of its VMs meanwhile, from the ledger's events."""
 
 from __future__ import annotations
 

@@ -1,12 +1,14 @@
-"""Fixtures of the trainer's tests: the real command in a real process, and a prepared data set."""
+"""Fixtures of the trainer's tests: the real command in a process of its own or in a warm one, a prepared data set."""
 
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.trainer.process import Trainer, trainer_command, trainer_environment
+from tests.trainer.warm_python import WarmPython
 from trainer.data.prepare import PreparedDataset, prepare_dataset
 
 
@@ -25,6 +27,44 @@ def trainer(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
             timeout=120,
             check=False,
         )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def warm_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
+    """Run `python ARGUMENTS` where TensorFlow is imported already: one process for each environment."""
+    started: dict[tuple[tuple[str, str], ...], WarmPython] = {}
+
+    def run(*arguments: object, **environ: str) -> subprocess.CompletedProcess[str]:
+        key = tuple(environ.items())
+        if key not in started:
+            started[key] = WarmPython(tmp_path_factory.mktemp("warm"), environ)
+        try:
+            return started[key].run(*arguments)
+        except AssertionError:
+            started.pop(key).close()
+            raise
+
+    yield run
+    for python in started.values():
+        python.close()
+
+
+@pytest.fixture(scope="session")
+def warm_trainer(warm_python: Trainer) -> Trainer:
+    """Run `python -m trainer` as `trainer` does, without the price of another import of TensorFlow."""
+    return lambda *flags, **environ: warm_python("-m", "trainer", *flags, **environ)
+
+
+@pytest.fixture(scope="session")
+def printed_by(warm_python: Trainer) -> Callable[..., str]:
+    """What a program prints that is given as text; it must end well."""
+
+    def run(program: str, *arguments: object) -> str:
+        done = warm_python("-c", program, *arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     return run
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from statistics import mean
 
@@ -12,10 +9,10 @@ import pytest
 
 from benchmarks.epoch_stalls import STALL_S, stalled
 from tests.trainer.plugins import slow_compile, slow_input, slow_step
-from tests.trainer.process import ROOT, trainer_environment
+from tests.trainer.process import ROOT, Trainer
 from trainer.data.prepare import PreparedDataset
-from trainer.record.record import CompiledFunction, Record, load_record
-from trainer.record.schema import Accounted
+from trainer.record.record import Record, load_record
+from trainer.record.schema import Accounted, CompiledFunction
 
 pytestmark = [pytest.mark.slow, pytest.mark.timing]  # one process trains twelve small runs, with sleeps that are known
 PLUGINS = ROOT / "tests/trainer/plugins"
@@ -27,23 +24,15 @@ Runs = dict[str, Record]
 
 def plugin(name: str, **values: object) -> dict[str, object]:
     """Return the flags of a run of one of the tests' own workloads."""
-    return {"workload": str(PLUGINS / f"{name}.py"), "steps_per_call": 2, **values}
+    return {"workload": PLUGINS / f"{name}.py", "steps_per_call": 2, **values}
 
 
-def run_many(folder: Path, runs: dict[str, dict[str, object]]) -> Runs:
-    """Train them all in one process and return their records."""
-    command = [sys.executable, "-m", "tests.trainer.batch_training", str(folder)]
-    finished = subprocess.run(
-        command,
-        input=json.dumps(runs),
-        env=trainer_environment(),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=170,
-        check=False,
-    )
-    assert finished.returncode == 0, finished.stderr
+def run_many(trainer: Trainer, folder: Path, runs: dict[str, dict[str, object]]) -> Runs:
+    """Train them one after the other and return their records."""
+    for name, values in runs.items():
+        flags = [f"--{flag}={value}" for flag, value in values.items() if value is not None]
+        finished = trainer(*flags, f"--model_dir={folder / name}")
+        assert finished.returncode == 0, finished.stderr
     return {name: load_record(folder / name / "record.json") for name in runs}
 
 
@@ -54,10 +43,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def runs(folder: Path, sample: PreparedDataset) -> Runs:
+def runs(folder: Path, sample: PreparedDataset, warm_trainer: Trainer) -> Runs:
     """All runs of this file."""
     mnist = {"workload": "mnist-mlp", "data_dir": str(sample.directory), "train_samples": 1000, "train_epochs": 1}
     return run_many(
+        warm_trainer,
         folder,
         {
             "resident": plugin("tiny"),
@@ -168,7 +158,9 @@ def test_parts_add_up_to_the_wall_time(runs: Runs) -> None:
 
 
 @pytest.mark.parametrize("name", ["stall-resident", "stall-streamed"])
-def test_no_epoch_of_sixty_stalls(runs: Runs, name: str, sample: PreparedDataset, tmp_path: Path) -> None:
+def test_no_epoch_of_sixty_stalls(
+    runs: Runs, name: str, sample: PreparedDataset, tmp_path: Path, warm_trainer: Trainer
+) -> None:
     """tf.data's autotuner stalled 16 of 60 epochs; here none does. A second try is for noisy machines."""
     epochs = runs[name].epochs[1:]
     assert len(epochs) == 60
@@ -177,7 +169,7 @@ def test_no_epoch_of_sixty_stalls(runs: Runs, name: str, sample: PreparedDataset
         if name == "stall-streamed":
             again = {"workload": "mnist-mlp", "data_dir": str(sample.directory), "train_samples": 1000}
             again |= {"cache": "memory", "train_epochs": 61, "batch_size": 250}
-        epochs = run_many(tmp_path, {"again": again})["again"].epochs[1:]
+        epochs = run_many(warm_trainer, tmp_path, {"again": again})["again"].epochs[1:]
     assert stalled(epochs) == []
 
 
@@ -246,7 +238,7 @@ def test_operations_are_counted_in_the_graph(runs: Runs) -> None:
     by_hand = 4 * 64 * 16 + 6 * 16 * 4
     for name in ("resident", "streamed", "float16"):
         assert runs[name].compute.flops_per_sample == by_hand
-    assert runs["resident"].compute.mfu_reason == "unknown peak: cpu has no published one"
+    assert runs["resident"].missing["compute.mfu"] == "unknown peak: cpu has no published one"
 
 
 def test_latency_is_measured_at_four_batches(runs: Runs) -> None:

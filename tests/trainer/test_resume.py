@@ -6,7 +6,6 @@ import io
 import json
 import os
 import random
-import resource
 import signal
 import subprocess
 import time
@@ -18,7 +17,7 @@ import pytest
 
 from tests.trainer.plugins.slow_step import STEP_S
 from tests.trainer.process import ROOT, Trainer, trainer_command, trainer_environment
-from trainer.engines.tensorflow.checkpoint import Checkpoints, Position
+from trainer.engines.checkpoint import Checkpoints, Position
 from trainer.errors import ConfigError, DataError, OutputFailed
 from trainer.output import OutputDir
 from trainer.record.record import Record, load_record
@@ -27,6 +26,7 @@ TINY = ROOT / "tests/trainer/plugins/tiny.py"
 SLOW_STEP = ROOT / "tests/trainer/plugins/slow_step.py"
 STEPS, EPOCHS = 100, 3
 FLAGS = ("--workload", TINY, "--train_samples", STEPS * 10, "--train_epochs", EPOCHS, "--seed", "5")
+OLD_RECORD = ROOT / "tests/trainer/record-v1.json"
 SETTINGS = {"workload": "tiny", "seed": "5"}
 
 
@@ -60,24 +60,24 @@ def stop_after(line: str, number: int, *flags: object, into_step_s: float = 0.0)
 
 
 @pytest.fixture(scope="module")
-def undisturbed(trainer: Trainer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
+def undisturbed(warm_trainer: Trainer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
     """The weights after a run that nothing stopped."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    finished = trainer(*FLAGS, "--checkpoint_every", "3", "--model_dir", folder)
+    finished = warm_trainer(*FLAGS, "--checkpoint_every", "3", "--model_dir", folder)
     assert finished.returncode == 0, finished.stderr
     return weights_in(folder)
 
 
 @pytest.fixture(scope="module")
-def killed(trainer: Trainer, tmp_path_factory: pytest.TempPathFactory) -> Resumed:
-    """A run with a checkpoint every 7 steps, killed after one that chance picks, and resumed."""
+def killed(warm_trainer: Trainer, tmp_path_factory: pytest.TempPathFactory) -> Resumed:
+    """A run with a checkpoint every 7 steps, killed after one of those in epoch 2 but the last, and resumed."""
     folder = tmp_path_factory.mktemp("killed")
     flags = (*FLAGS, "--checkpoint_every", "7steps", "--model_dir", folder)
-    step = random.choice([total - STEPS for total in range(STEPS + 1, 2 * STEPS) if total % 7 == 0])
+    step = random.choice([total - STEPS for total in range(STEPS + 1, 2 * STEPS - 7) if total % 7 == 0])
     assert stop_after(f"checkpoint epoch 2 step {step}", signal.SIGKILL, *flags) == -9
     before = json.loads((folder / "checkpoint.json").read_text())
     assert before["epoch"] == 2
-    finished = trainer(*flags, "--resume")
+    finished = warm_trainer(*flags, "--resume")
     assert finished.returncode == 0, finished.stderr
     assert f"resumed at epoch 2 step {before['step']} as part 2" in finished.stdout
     return Resumed(load_record(folder / "record.json"), weights_in(folder))
@@ -108,17 +108,23 @@ def test_record_of_a_resumed_run_has_its_parts(killed: Resumed) -> None:
     assert all(epoch.checkpoint_s > 0 for epoch in record.epochs)
 
 
-def test_sigterm_writes_a_checkpoint_and_the_record_at_once(tmp_path: Path, trainer: Trainer) -> None:
-    """Within 20 s, though none is due: after the step that the signal came in, which is finished, and resumable."""
+def test_sigterm_writes_a_checkpoint_and_the_record_at_once(tmp_path: Path, warm_trainer: Trainer) -> None:
+    """Within 20 s, though none is due: after the step that the signal came in, which is finished, and resumable.
+
+    The record keeps the epochs that the run had.
+    """
     flags = ("--workload", SLOW_STEP, "--train_epochs", "2", "--checkpoint_every", "2steps", "--model_dir", tmp_path)
     middle_s = STEP_S / 3
-    assert stop_after("checkpoint epoch 1 step 2", signal.SIGTERM, *flags, into_step_s=middle_s) == 143
+    assert stop_after("checkpoint epoch 2 step 1", signal.SIGTERM, *flags, into_step_s=middle_s) == 143
     pointer = json.loads((tmp_path / "checkpoint.json").read_text())
-    assert (pointer["epoch"], pointer["step"] in (3, 4)) == (1, True)
-    assert load_record(tmp_path / "record.json").status == "interrupted"
-    finished = trainer(*flags, "--resume")
+    assert (pointer["epoch"], pointer["step"] in (2, 3)) == (2, True)
+    record = load_record(tmp_path / "record.json")
+    assert (record.status, record.error) == ("interrupted", "stopped by signal 15")
+    assert [epoch.index for epoch in record.epochs] == [1]
+    assert json.loads((tmp_path / "progress.json").read_text())["phase"] == "interrupted"
+    finished = warm_trainer(*flags, "--resume")
     assert finished.returncode == 0, finished.stderr
-    assert load_record(tmp_path / "record.json").epochs[0].start_step == pointer["step"]
+    assert load_record(tmp_path / "record.json").epochs[1].start_step == pointer["step"]
 
 
 @pytest.mark.slow
@@ -134,24 +140,22 @@ def test_sigterm_ends_the_run_although_its_checkpoint_cannot_be_written(tmp_path
     assert not (place / "checkpoint.json").exists()
 
 
-def test_full_disk_is_one_sentence_and_leaves_nothing_half(tmp_path: Path) -> None:
+SMALL_FILES = """
+import resource, sys
+from trainer.__main__ import main
+limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (15_000, limits[1]))
+try:
+    sys.exit(main(sys.argv[1:]))
+finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+"""
+
+
+def test_full_disk_is_one_sentence_and_leaves_nothing_half(tmp_path: Path, warm_python: Trainer) -> None:
     """A checkpoint that does not fit: exit code 1, the file named, no pointer to it, no partial file."""
-
-    def small_files() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (15_000, 15_000))
-
     flags = ("--workload", TINY, "--train_epochs", "2", "--checkpoint_every", "1", "--model_dir", tmp_path / "out")
-    command = trainer_command(*flags)
-    finished = subprocess.run(
-        command,
-        env=trainer_environment(),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-        preexec_fn=small_files,
-    )
+    finished = warm_python("-c", SMALL_FILES, *flags)
     assert finished.returncode == 1
     assert finished.stderr.splitlines()[-1].startswith(f"trainer: {tmp_path}/out/checkpoint-")
     assert "cannot be written (File too large)" in finished.stderr
@@ -180,6 +184,18 @@ def test_checkpoint_is_read_back_and_replaces_the_one_before(checkpoints: Checkp
     for value, back in zip(values, restored.values, strict=True):
         np.testing.assert_array_equal(back, value)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-00002-00000000.npz", "checkpoint.json"]
+
+
+def test_checkpoint_of_version_1_is_read(checkpoints: Checkpoints, tmp_path: Path) -> None:
+    """A newer trainer resumes what an older one began: parts and epochs then had reasons beside absent figures."""
+    checkpoints.write(Position(2, 0, 0.0), [np.arange(3.0)], (), ())
+    pointer = json.loads((tmp_path / "checkpoint.json").read_text())
+    old = json.loads(OLD_RECORD.read_text())
+    pointer |= {"schema_version": 1, "parts": old["parts"], "epochs": old["epochs"]}
+    (tmp_path / "checkpoint.json").write_text(json.dumps(pointer))
+    restored = checkpoints.read()
+    assert restored is not None
+    assert (restored.parts, restored.epochs) == (load_record(OLD_RECORD).parts, load_record(OLD_RECORD).epochs)
 
 
 def test_damaged_checkpoint_is_refused(checkpoints: Checkpoints, tmp_path: Path) -> None:

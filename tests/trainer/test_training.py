@@ -6,7 +6,6 @@ import csv
 import json
 import re
 import shutil
-import signal
 import socket
 import subprocess
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ import pytest
 from orchestrator.errors import UsageError
 from orchestrator.ledger.database import IN_MEMORY
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.report.report import make_answer
+from orchestrator.report.report import make_report
 from orchestrator.report.sources import sources_named
 from orchestrator.report.tables import all_sheets
 from tests.trainer.plugins import stopped
@@ -39,20 +38,20 @@ class Run:
 
 
 @pytest.fixture(scope="module")
-def one_device(trainer: Trainer, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def one_device(warm_trainer: Trainer, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The MLP on the packaged sample on one CPU."""
     folder = tmp_path_factory.mktemp("one-device")
-    finished = trainer(*SAME_RUN, "--strategy", "one-device", "--model_dir", folder)
+    finished = warm_trainer(*SAME_RUN, "--strategy", "one-device", "--model_dir", folder)
     assert finished.returncode == 0, finished.stderr
     return Run(finished.stdout, load_record(folder / "record.json"), folder)
 
 
 @pytest.fixture(scope="module")
-def stand_in(trainer: Trainer, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def stand_in(warm_trainer: Trainer, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The same run on eight logical CPUs that stand in for a TPU."""
     folder = tmp_path_factory.mktemp("stand-in")
     flags = (*SAME_RUN, "--train_epochs", "2", "--strategy", "tpu", "--model_dir", folder)
-    finished = trainer(*flags, TRAINER_STAND_IN="tpu:8")
+    finished = warm_trainer(*flags, TRAINER_STAND_IN="tpu:8")
     assert finished.returncode == 0, finished.stderr
     return Run(finished.stdout, load_record(folder / "record.json"), folder)
 
@@ -148,16 +147,16 @@ def test_records_of_the_trainer_alone_join_a_comparison(one_device: Run, stand_i
     ledger = Ledger(IN_MEMORY)
     folders = [str(one_device.folder), str(stand_in.folder / "record.json")]
     with pytest.raises(UsageError, match="cannot be compared"):
-        make_answer(sources_named(folders, ledger))
-    answer = make_answer(sources_named(folders, ledger), force=True)
+        make_report(sources_named(folders, ledger))
+    report = make_report(sources_named(folders, ledger), force=True)
     ledger.close()
-    for run, record in zip(answer.runs, (one_device.record, stand_in.record), strict=True):
-        assert run.total_s == record.timings.total_s
+    for run, record in zip(report.runs, (one_device.record, stand_in.record), strict=True):
+        assert run.times.total_s == record.timings.total_s
         assert [point.accuracy for point in run.curve] == [epoch.test_accuracy for epoch in record.epochs]
         assert 0 < run.curve[0].at_s < run.curve[-1].at_s < record.timings.total_s
-        assert run.samples_per_s_per_chip
-        assert (run.usd, run.target_usd, run.stages) == (None, None, ())
-    assert "W4" in {row[0] for row in all_sheets(answer)[-1].rows}
+        assert run.speed.samples_per_s_per_chip
+        assert (run.money.usd, run.accuracy.target_usd, run.stages) == (None, None, ())
+    assert "W4" in {row[0] for row in all_sheets(report)[-1].rows}
 
 
 def test_progress_ends_at_the_last_epoch(one_device: Run) -> None:
@@ -179,10 +178,10 @@ def test_eight_replicas_train_what_one_does(one_device: Run, stand_in: Run) -> N
         assert together.test_accuracy == pytest.approx(alone.test_accuracy, abs=0.005)
 
 
-def test_two_replicas_stream_what_one_has_in_memory(one_device: Run, trainer: Trainer, tmp_path: Path) -> None:
+def test_two_replicas_stream_what_one_has_in_memory(one_device: Run, warm_trainer: Trainer, tmp_path: Path) -> None:
     """Streamed to two mirrored replicas, the global batches are those of one device: so are the losses of epochs."""
     flags = (*SAME_RUN, "--train_epochs", "2", "--strategy", "mirrored", "--cache", "none", "--model_dir", tmp_path)
-    finished = trainer(*flags, TRAINER_STAND_IN="gpu:2")
+    finished = warm_trainer(*flags, TRAINER_STAND_IN="gpu:2")
     assert finished.returncode == 0, finished.stderr
     record = load_record(tmp_path / "record.json")
     assert record.device is not None
@@ -192,10 +191,10 @@ def test_two_replicas_stream_what_one_has_in_memory(one_device: Run, trainer: Tr
         assert together.test_accuracy == pytest.approx(alone.test_accuracy, abs=0.005)
 
 
-def test_cnn_learns(trainer: Trainer, tmp_path: Path) -> None:
+def test_cnn_learns(warm_trainer: Trainer, tmp_path: Path) -> None:
     """The convolutional network gets well above chance from 2,000 images in two epochs, without XLA on a CPU."""
     flags = ("--workload", "mnist-cnn", "--train_samples", "2000", "--train_epochs", "2", "--batch_size", "50")
-    finished = trainer(*flags, "--model_dir", tmp_path)
+    finished = warm_trainer(*flags, "--model_dir", tmp_path)
     assert finished.returncode == 0, finished.stderr
     record = load_record(tmp_path / "record.json")
     assert record.epochs[-1].test_accuracy > 0.70
@@ -206,31 +205,31 @@ def test_cnn_learns(trainer: Trainer, tmp_path: Path) -> None:
     assert record.compute.flops_per_sample == by_hand
 
 
-def test_tpu_is_refused_where_there_is_none(trainer: Trainer, tmp_path: Path) -> None:
+def test_tpu_is_refused_where_there_is_none(warm_trainer: Trainer, tmp_path: Path) -> None:
     """No silent training on the CPU: exit code 5, and the record says what was found."""
-    finished = trainer("--strategy", "tpu", "--model_dir", tmp_path)
+    finished = warm_trainer("--strategy", "tpu", "--model_dir", tmp_path)
     assert finished.returncode == 5
     assert "--strategy tpu needs a TPU (--tpu local), but TensorFlow found only CPU x1" in finished.stderr
     record = load_record(tmp_path / "record.json")
     assert (record.status, record.epochs) == ("failed", ())
 
 
-def test_probe_reports_devices_or_refuses(trainer: Trainer) -> None:
+def test_probe_reports_devices_or_refuses(warm_trainer: Trainer) -> None:
     """One JSON line for what is there; exit code 5 for mirrored GPUs that are not."""
-    found = trainer("--probe", "--strategy", "mirrored", TRAINER_STAND_IN="gpu:2")
+    found = warm_trainer("--probe", "--strategy", "mirrored", TRAINER_STAND_IN="gpu:2")
     assert found.returncode == 0, found.stderr
     facts = json.loads(found.stdout)
     assert (facts["replicas"], facts["simulated"]) == (2, True)
     assert (facts["devices"], facts["device_kind"]) == (["CPU:0", "CPU:1"], "cpu standing in for gpu")
-    refused = trainer("--probe", "--strategy", "mirrored")
+    refused = warm_trainer("--probe", "--strategy", "mirrored")
     assert refused.returncode == 5
     said = "trainer: --strategy mirrored needs a GPU, but TensorFlow found only CPU"
     assert any(line.startswith(said) for line in refused.stderr.splitlines())  # below what TensorFlow itself says
 
 
-def test_diverging_training_fails_and_says_so(trainer: Trainer, tmp_path: Path) -> None:
+def test_diverging_training_fails_and_says_so(warm_trainer: Trainer, tmp_path: Path) -> None:
     """A loss that is no number ends the run with exit code 1 and a record that can still be read."""
-    finished = trainer("--learning_rate", "1e30", "--train_samples", "1000", "--model_dir", tmp_path)
+    finished = warm_trainer("--learning_rate", "1e30", "--train_samples", "1000", "--model_dir", tmp_path)
     assert finished.returncode == 1
     record = load_record(tmp_path / "record.json")
     assert record.status == "failed"
@@ -240,9 +239,9 @@ def test_diverging_training_fails_and_says_so(trainer: Trainer, tmp_path: Path) 
     assert f"trainer: {record.error}" in finished.stderr
 
 
-def test_batch_larger_than_the_data_is_refused(trainer: Trainer, tmp_path: Path) -> None:
+def test_batch_larger_than_the_data_is_refused(warm_trainer: Trainer, tmp_path: Path) -> None:
     """Not one step could be made: exit code 2, and the record says which number to change."""
-    finished = trainer("--train_samples", "50", "--batch_size", "100", "--model_dir", tmp_path)
+    finished = warm_trainer("--train_samples", "50", "--batch_size", "100", "--model_dir", tmp_path)
     assert finished.returncode == 2
     said = "--batch_size 100: is larger than the 50 training samples; use a smaller batch or more samples"
     assert f"trainer: {said}" in finished.stderr
@@ -250,34 +249,19 @@ def test_batch_larger_than_the_data_is_refused(trainer: Trainer, tmp_path: Path)
     assert (record.status, record.error, record.epochs) == ("failed", said, ())
 
 
-def test_shard_damaged_in_the_middle_is_a_data_error(trainer: Trainer, sample: PreparedDataset, tmp_path: Path) -> None:
+def test_shard_damaged_in_the_middle_is_a_data_error(
+    warm_trainer: Trainer, sample: PreparedDataset, tmp_path: Path
+) -> None:
     """Same size, wrong bytes: TensorFlow's checksum finds it, the shard is named, and the record keeps the reason."""
     data = Path(shutil.copytree(sample.directory, tmp_path / "data"))
     shard = data / sample.manifest.splits.test.shards[0].name
     content = bytearray(shard.read_bytes())
     content[len(content) // 2] ^= 0xFF
     shard.write_bytes(content)
-    finished = trainer("--data_dir", data, "--model_dir", tmp_path / "out")
+    finished = warm_trainer("--data_dir", data, "--model_dir", tmp_path / "out")
     assert finished.returncode == 2
     assert f"{shard}: is damaged" in finished.stderr
     assert load_record(tmp_path / "out" / "record.json").status == "failed"
-
-
-def test_sigterm_leaves_an_interrupted_record(tmp_path: Path) -> None:
-    """A preempted run keeps the epochs it had and exits with 143."""
-    command = trainer_command("--train_epochs", "100000", "--train_samples", "1000", "--model_dir", tmp_path)
-    with subprocess.Popen(command, env=trainer_environment(), stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if "epoch 3/100000 start" in line:
-                process.send_signal(signal.SIGTERM)
-                break
-        process.stdout.read()
-        assert process.wait(timeout=60) == 143
-    record = load_record(tmp_path / "record.json")
-    assert (record.status, record.error) == ("interrupted", "stopped by signal 15")
-    assert len(record.epochs) >= 2
-    assert json.loads((tmp_path / "progress.json").read_text())["phase"] == "interrupted"
 
 
 def test_signal_never_cuts_into_tensorflow(trainer: Trainer, tmp_path: Path) -> None:

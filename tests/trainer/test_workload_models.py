@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.trainer.data.pictures import write_clips, write_photos
-from tests.trainer.process import Trainer, trainer_environment
+from tests.trainer.process import Trainer
 from trainer.record.record import load_record
 from trainer.workloads import get_workload, list_workloads
 
@@ -30,7 +29,7 @@ def test_the_published_workloads_are_there() -> None:
 BUILDS = """
 import numpy as np, tensorflow as tf
 from types import SimpleNamespace
-from trainer.model import Model
+from trainer.engines.tensorflow.model import Model
 from trainer.workloads import list_workloads
 devices = SimpleNamespace(strategy=tf.distribute.get_strategy())
 for workload in list_workloads():
@@ -47,7 +46,7 @@ for workload in list_workloads():
 POOLED = """
 import keras, numpy as np, tensorflow as tf
 from keras import layers
-from trainer.layers import PooledConv2D
+from trainer.workloads.layers import PooledConv2D
 def pair(*shape):
     return [layers.Conv2D(*shape, padding="same", activation="relu"), layers.MaxPool2D(2)]
 def built(make):
@@ -80,7 +79,7 @@ for precision in ("float32", "mixed_bfloat16"):
 COUNTS = """
 import keras, tensorflow as tf
 from keras import layers
-from trainer.flops import flops_per_sample
+from trainer.engines.tensorflow.flops import flops_per_sample
 for kind in (layers.GRU, layers.LSTM):
     model = keras.Sequential([keras.Input((7, 5)), kind(6), layers.Dense(3)])
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -102,36 +101,29 @@ print(flops_per_sample(tf.function(unknown).get_concrete_function(data), 4, step
 """
 
 
-def _printed_by(script: str) -> list[str]:
-    environ = trainer_environment(TF_CPP_MIN_LOG_LEVEL="3")
-    command = [sys.executable, "-c", script]
-    done = subprocess.run(command, env=environ, check=True, timeout=120, capture_output=True, text=True)
-    return done.stdout.splitlines()
-
-
-def test_models_take_shape_and_classes_from_the_data() -> None:
+def test_models_take_shape_and_classes_from_the_data(printed_by: Callable[..., str]) -> None:
     """Every workload, for seven classes; mnist-official has the parameters and optimizer of TensorFlow's example."""
-    made = {line.split()[0]: line.split()[1:] for line in _printed_by(BUILDS)}
+    made = {line.split()[0]: line.split()[1:] for line in printed_by(BUILDS).splitlines()}
     assert sorted(made) == NAMES
     assert [optimizer for _, *optimizer in made.values()].count(["Adam", "0.001"]) == len(NAMES) - 1
     official = (25 * 1 + 1) * 32 + (25 * 32 + 1) * 32 + (7 * 7 * 32 + 1) * 1024 + (1024 + 1) * 7
     assert made["mnist-official"] == [str(official), "SGD", "0.05"]
 
 
-def test_a_convolution_that_pools_first_gives_what_keras_two_layers_give() -> None:
+def test_a_convolution_that_pools_first_gives_what_keras_two_layers_give(printed_by: Callable[..., str]) -> None:
     """The same initial weights, bit-equal outputs, and float32's gradients, within rounding also in bfloat16.
 
     (Keras' two layers add up four times as many bfloat16 numbers for a bias, and miss float32's by a quarter here.)
     """
     shape = "(16, 8)"
-    assert _printed_by(POOLED) == [
+    assert printed_by(POOLED).splitlines() == [
         f"{precision} {shape} {shape} True True True True" for precision in ("float32", "mixed_bfloat16")
     ]
 
 
-def test_operations_of_recurrent_layers_are_those_of_all_time_steps() -> None:
+def test_operations_of_recurrent_layers_are_those_of_all_time_steps(printed_by: Callable[..., str]) -> None:
     """2 FLOP for each weight forward, for its gradient and for its input, but the sequence itself; 7 steps, 5 to 6."""
-    gru, lstm, unknown = _printed_by(COUNTS)
+    gru, lstm, unknown = printed_by(COUNTS).splitlines()
     for line, gates in ((gru, 3), (lstm, 4)):
         of_input, of_state, dense = 7 * 5 * gates * 6, 7 * 6 * gates * 6, 6 * 3
         assert line.split() == ["True", str(6 * (of_input + of_state + dense) - 2 * of_input)]
@@ -139,7 +131,7 @@ def test_operations_of_recurrent_layers_are_those_of_all_time_steps() -> None:
 
 
 @pytest.mark.parametrize(("name", "epochs"), [("flowers", 5), ("ucf101", 20)])
-def test_models_learn_what_pictures_show(name: str, epochs: int, trainer: Trainer, tmp_path: Path) -> None:
+def test_models_learn_what_pictures_show(name: str, epochs: int, warm_trainer: Trainer, tmp_path: Path) -> None:
     """Colours of photos, and in which direction something moves in clips: streamed, far above chance on the test split.
 
     The work of a clip is counted through the loop over its frames: as by hand.
@@ -147,7 +139,7 @@ def test_models_learn_what_pictures_show(name: str, epochs: int, trainer: Traine
     clips = get_workload(name).data_kind == "clips"
     source = write_clips(tmp_path / "in", classes=4, each=12) if clips else write_photos(tmp_path / "in", each=30)
     flags = ("--image_size", 32, "--cache", "none", "--batch_size", 8, "--train_epochs", epochs)
-    done = trainer("--workload", name, "--data_dir", source, *flags, "--model_dir", tmp_path / "out")
+    done = warm_trainer("--workload", name, "--data_dir", source, *flags, "--model_dir", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     record = load_record(tmp_path / "out" / "record.json")
     assert record.parameters.input == "streamed"

@@ -23,9 +23,9 @@ from trainer.data.clips import encoded_frames
 from trainer.data.folder import ClassFolder, FolderKind, Item
 from trainer.data.images import BadImage, Pixels, check_whole, decode_resized, encode
 from trainer.data.manifest import SPLITS, Shard, SplitName
-from trainer.data.options import PrepareOptions
 from trainer.data.tfrecord import write_shard
 from trainer.errors import DataError
+from trainer.workloads.base import PrepareOptions
 
 JOURNAL_NAME = "conversion.jsonl"
 _JPEG_BYTES_PER_PIXEL = 0.3  # a usual photo at the usual quality; only the number of shards depends on it

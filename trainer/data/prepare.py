@@ -20,9 +20,9 @@ from trainer.data.manifest import (
     fingerprint_of,
     parse_manifest,
 )
-from trainer.data.options import PrepareOptions
 from trainer.data.tfrecord import write_shard
 from trainer.errors import DataError
+from trainer.workloads.base import PrepareOptions
 
 KINDS = ("mnist", "photos", "clips")
 SAMPLES_PER_SHARD = 10_000

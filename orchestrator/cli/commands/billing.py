@@ -1,4 +1,4 @@
-"""`orchestrate budget import` and `budget acknowledge`: the ledger against what Google has billed."""
+"""`orchestrate budget import` and `budget acknowledge`: the ledger compared with Google's bill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`orchestrate budget`: credit, spending and reservations. `budget set`: how much credit there is."""
+"""`orchestrate budget` shows the credit and what is left of it; `budget set` states it."""
 
 from __future__ import annotations
 

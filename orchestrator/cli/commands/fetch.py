@@ -1,4 +1,4 @@
-"""`orchestrate fetch`: download the artifacts of a run, verified."""
+"""`orchestrate fetch`: download and verify the artifacts of runs."""
 
 from __future__ import annotations
 

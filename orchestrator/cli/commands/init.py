@@ -1,4 +1,4 @@
-"""`orchestrate init`: the project, its zones, and its credit."""
+"""`orchestrate init`: write orchestrate.toml and state the credit."""
 
 from __future__ import annotations
 

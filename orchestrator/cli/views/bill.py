@@ -1,4 +1,4 @@
-"""A billing export against the ledger: a line for each run, the totals, and what to know about them."""
+"""View of a billing export against the ledger: a line for each run, the totals, and notes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bars and columns of plain text, without the terminal library, which takes longer to load than to use."""
+"""Bars and columns of plain text, without a library that takes longer to load than to use."""
 
 from __future__ import annotations
 

@@ -18,10 +18,10 @@ from trainer.data.clips import encoded_frames
 from trainer.data.convert import JOURNAL_NAME
 from trainer.data.folder import read_class_folder
 from trainer.data.manifest import MANIFEST_NAME, DatasetManifest, parse_manifest
-from trainer.data.options import PrepareOptions
 from trainer.data.prepare import prepare_dataset, verify_dataset
 from trainer.data.read import open_split, read_samples
 from trainer.errors import ConfigError, DataError
+from trainer.workloads.base import PrepareOptions
 
 SMALL = PrepareOptions(image_size=24, frames=4)
 
@@ -119,14 +119,15 @@ with tf.io.TFRecordWriter(target) as writer:
 
 
 @pytest.mark.parametrize("kind", ["photos", "clips"])
-def test_shards_are_byte_identical_to_tensorflows(kind: str, photos: Path, tmp_path: Path) -> None:
+def test_shards_are_byte_identical_to_tensorflows(
+    kind: str, photos: Path, tmp_path: Path, printed_by: Callable[..., str]
+) -> None:
     """TensorFlow reads our records, of one image or several frames, and its own writer gives the same file."""
     source = photos if kind == "photos" else write_clips(tmp_path / "clips")
     options = PrepareOptions(image_size=24, frames=3, keep_bytes=kind == "photos")
     prepared = prepare_dataset(source, kind, tmp_path / "out", options=options)
     shard = prepared.directory / prepared.manifest.splits.test.shards[0].name
-    program = [sys.executable, "-c", TENSORFLOW_WRITES, str(shard), str(tmp_path / "copy")]
-    subprocess.run(program, env=trainer_environment(TF_CPP_MIN_LOG_LEVEL="3"), check=True, timeout=120)
+    printed_by(TENSORFLOW_WRITES, shard, tmp_path / "copy")
     assert (tmp_path / "copy").read_bytes() == shard.read_bytes()
 
 
@@ -251,7 +252,7 @@ def test_bad_photos_are_refused_by_name(
 DISK_FULL = """
 import resource, signal, sys
 from pathlib import Path
-from trainer.data.options import PrepareOptions
+from trainer.workloads.base import PrepareOptions
 from trainer.data.prepare import prepare_dataset
 from trainer.errors import DataError
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

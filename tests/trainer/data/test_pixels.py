@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import cv2
@@ -12,11 +11,10 @@ import pytest
 import simplejpeg
 
 from tests.trainer.data.pictures import write_clips, write_photos
-from tests.trainer.process import trainer_environment
 from trainer.data.images import decode_resized
-from trainer.data.options import PrepareOptions
 from trainer.data.prepare import prepare_dataset
 from trainer.data.read import read_samples
+from trainer.workloads.base import PrepareOptions
 
 TENSORFLOW_DECODES = """
 import sys, numpy as np, tensorflow as tf
@@ -28,14 +26,12 @@ np.save(sys.argv[1], [tf.io.decode_jpeg(image) for image in images])
 
 
 @pytest.mark.parametrize("kind", ["photos", "clips"])
-def test_pixels_are_those_that_tensorflow_decodes(kind: str, tmp_path: Path) -> None:
+def test_pixels_are_those_that_tensorflow_decodes(kind: str, tmp_path: Path, printed_by: Callable[..., str]) -> None:
     """A model sees from our shards what TensorFlow's own reader would show it, bit by bit."""
     source = write_photos(tmp_path / kind, each=30) if kind == "photos" else write_clips(tmp_path / kind)
     prepared = prepare_dataset(source, kind, tmp_path / "out", options=PrepareOptions(image_size=24, frames=4))
     split, directory = prepared.manifest.splits.train, prepared.directory
-    program = [sys.executable, "-c", TENSORFLOW_DECODES, str(tmp_path / "pixels.npy")]
-    shards = [str(directory / shard.name) for shard in split.shards]
-    subprocess.run([*program, *shards], env=trainer_environment(TF_CPP_MIN_LOG_LEVEL="3"), check=True, timeout=120)
+    printed_by(TENSORFLOW_DECODES, tmp_path / "pixels.npy", *(directory / shard.name for shard in split.shards))
     ours = read_samples(str(directory), prepared.manifest, split).images
     assert (ours.reshape(-1, 24, 24, 3) == np.load(tmp_path / "pixels.npy")).all()
 

@@ -1,11 +1,11 @@
-"""What does a killed run leave behind? A record that a thread writes every few seconds; training never waits."""
+"""Saves the record every few seconds in a thread, for a killed run; training never waits."""
 
 from __future__ import annotations
 
 import threading
 
 from trainer.log import log
-from trainer.record.recorder import Recorder
+from trainer.timing.recorder import Recorder
 
 _MIN_INTERVAL_S = 1.0
 
