@@ -54,7 +54,7 @@ _CAPACITY = frozenset({
     "RESOURCE_POOL_EXHAUSTED", "GPU_STOCKOUT", "stockout", "resource_availability",
 })  # fmt: skip
 _RATE = frozenset({"RATE_LIMIT_EXCEEDED"})
-"""Too many calls a minute: a quota too, and told with a QuotaFailure, but it passes."""
+"""Too many calls a minute: a quota too, reported with a QuotaFailure, but temporary."""
 _TRY_AGAIN = frozenset({
     "rateLimitExceeded", "userRateLimitExceeded", "RESOURCE_NOT_READY", "resourceNotReady",
     "RESOURCE_OPERATION_RATE_EXCEEDED", "resourceInUseByAnotherResource", "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE",
@@ -239,8 +239,8 @@ def _quota_of_details(details: Iterable[Any] | None) -> tuple[str, str]:
         if kind == "QuotaFailure":
             failed = True
         elif kind == "ErrorInfo":
-            told = fields.get("metadata", {})
-            name, limit = str(told.get("quota_limit", "")), str(told.get("quota_limit_value", ""))
+            details = fields.get("metadata", {})
+            name, limit = str(details.get("quota_limit", "")), str(details.get("quota_limit_value", ""))
     return (name or "of the project", limit) if failed else ("", "")
 
 
