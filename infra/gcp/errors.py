@@ -239,8 +239,8 @@ def _quota_of_details(details: Iterable[Any] | None) -> tuple[str, str]:
         if kind == "QuotaFailure":
             failed = True
         elif kind == "ErrorInfo":
-            details = fields.get("metadata", {})
-            name, limit = str(details.get("quota_limit", "")), str(details.get("quota_limit_value", ""))
+            metadata = fields.get("metadata", {})
+            name, limit = str(metadata.get("quota_limit", "")), str(metadata.get("quota_limit_value", ""))
     return (name or "of the project", limit) if failed else ("", "")
 
 
