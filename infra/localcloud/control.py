@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from infra.localcloud.account.account import USER
-from infra.localcloud.account.quotas import check_quota
+from infra.localcloud.admin.quotas import check_quota
 from infra.localcloud.context import CloudContext
 from infra.localcloud.faults import Faults
 from infra.localcloud.http.errors import invalid, not_found
