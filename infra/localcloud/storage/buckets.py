@@ -1,4 +1,4 @@
-"""What can be done with a bucket? The JSON API's bucket methods, with IAM policies as far as clients need them."""
+"""Bucket methods of the JSON API, with IAM policies as far as clients need them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which bytes go out, under which headers? Downloads of the JSON API and the `/BUCKET/OBJECT` reads TensorFlow uses."""
+"""Downloads: those of the JSON API, and the `/BUCKET/OBJECT` reads that TensorFlow uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be done with an object's metadata? List, get, change, delete, restore. Bytes are in media and uploads."""
+"""Object metadata: list, get, change, delete, restore. Bytes are in media and uploads."""
 
 from __future__ import annotations
 

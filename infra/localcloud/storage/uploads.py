@@ -1,4 +1,4 @@
-"""How do bytes come in at once? uploadType media and multipart, streamed to disk and never whole in memory."""
+"""Uploads in one request: uploadType media and multipart, streamed to disk and never whole in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is a VM here? A folder, an address with SSH and metadata servers on it, and processes that really run."""
+"""A VM: a folder, an address with SSH and metadata servers on it, and processes that really run."""
 
 from __future__ import annotations
 

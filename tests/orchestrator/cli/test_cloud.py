@@ -54,7 +54,7 @@ def test_a_cloud_that_does_not_run_says_so(run_cli: Shell) -> None:
     ("args", "project", "sentence"),
     [
         (("up", "--quota", "many"), "", "--quota: 'many' is not NAME=LIMIT or NAME@PLACE=LIMIT"),
-        (("up", "--no-capacity", "mars-a"), "", "--no-capacity or --capacity: the catalog knows no offer in 'mars-a'"),
+        (("up", "--no-capacity", "mars-a"), "", "--no-capacity or --capacity: the catalog has no offer in 'mars-a'"),
         (("up",), "my-project-1", "this folder's project is my-project-1 on Google Cloud, not the local cloud"),
         (("down",), "my-project-1", "this folder's project is my-project-1 on Google Cloud, not the local cloud"),
     ],
@@ -144,6 +144,6 @@ def test_ending_without_a_network_proves_nothing(run_cli: Shell, words: str) -> 
     ledger.close()
     nowhere = {"ORCHESTRATE_PROJECT": "my-project-1", "HTTPS_PROXY": "http://127.0.0.1:1"}
     done = run_cli(*words.split(), **nowhere)
-    named = f"{attempt.vm} in us-central1-a; resources that could not be listed: the cloud does not say what time it is"
+    named = f"{attempt.vm} in us-central1-a; resources that could not be listed: cannot reach https://storage.googleapis.com"
     assert done.exit == 6
     assert f"error: not proven gone, may still be billed: {named} (ProxyError)\n" in done.stderr
