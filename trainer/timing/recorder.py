@@ -279,16 +279,180 @@ class Recorder:
 
     def _steps(self) -> Steps | None:
         """Sum up the full blocks of the steady epochs; of all, when there is no steady one."""
+        numbers, blocks = {epoch.index for epoch in self.epochs if epoch.steady}, list(self.blocks)
+        steady = [block for block in blocks if block.epoch in numbers]
+        used = "steady" if steady else "all of this part: none of them is steady"
+        return _steps_of(steady or blocks, self.steps_per_call, used)
+
+
+def _steps_of(blocks: Sequence[Block], size: int | None, epochs_used: str) -> Steps | None:
+    step_s = [block.wall_s / block.steps for block in blocks if block.steps == size]
+    if size is None or not step_s:
+        return None
+    return Steps(
+        block_steps=size,
+        n=len(step_s),
+        epochs_used=epochs_used,
+        p50_s=percentile(step_s, 0.50),
+        p90_s=percentile(step_s, 0.90),
+        p99_s=percentile(step_s, 0.99),
+    )
+
+
+_EPOCH_COLUMNS, [_epoch_row(epoch) for epoch in record.epochs]))
+            self.output.write("steps.csv", _csv(_BLOCK_COLUMNS, [_block_row(block) for block in list(self.blocks)]))
+            self.output.write(RECORD_NAME, record.to_json())
+        return record
+
+    def snapshot(self, status: Status, error: str | None = None) -> Record:
+        """Return the record of what is known now."""
+        moment = now()
+        absent = {
+            "running": "the run has not come so far",
+            "failed": "the run failed before it was known",
+            "interrupted": "the run was interrupted before it was known",
+            "succeeded": "not measured",
+        }[status]
+        steps = self._steps()
+        return Record(
+            run_id=self.config.run_id,
+            workload=self.config.spec.name,
+            status=status,
+            error=error,
+            simulated=self.simulated,
+            started_at=self.started.at,
+            ended_at=None if status == "running" else moment.at,
+            ended_at_reason="the run goes on" if status == "running" else None,
+            device=self.device,
+            device_reason=reason_unless(self.device, absent),
+            software=self._software,
+            host=self._host,
+            parameters=self._parameters(absent),
+            data=self.data,
+            data_reason=reason_unless(self.data, absent),
+            timings=self._timings(absent, moment.seconds_since(self.started)),
+            parts=(*self.parts, self.current_part()),
+            epochs=tuple(self.epochs),
+            steps=steps,
+            steps_reason=reason_unless(steps, absent),
+            inference=self.inference,
+            inference_reason=reason_unless(self.inference, absent),
+            memory=self._memory(absent),
+            compute=self._compute(absent),
+        )
+
+    def _memory(self, absent: str) -> Memory:
+        return Memory(
+            host_peak_bytes=host_peak_bytes(),
+            host_before_bytes=self.host_before_bytes,
+            host_before_bytes_reason=reason_unless(self.host_before_bytes, absent),
+            device_peak_bytes=self.device_peak_bytes,
+            device_peak_bytes_reason=reason_unless(self.device_peak_bytes, self.device_peak_bytes_reason),
+            data_bytes_on_device=self.data_bytes_on_device,
+            data_bytes_on_device_reason=reason_unless(self.data_bytes_on_device, absent),
+            parameter_bytes=self.parameter_bytes,
+            parameter_bytes_reason=reason_unless(self.parameter_bytes, absent),
+            optimizer_bytes=self.optimizer_bytes,
+            optimizer_bytes_reason=reason_unless(self.optimizer_bytes, absent),
+        )
+
+    def _compute(self, absent: str) -> Compute:
+        steady_s = self._steady_epoch_s()
+        samples = next((epoch.samples for epoch in self.epochs if epoch.steady), 0)  # a resumed epoch has fewer
+        peak, flops = self.peak_flops_per_s, self.flops_per_sample
+        mfu = flops * samples / (steady_s * peak) if flops and steady_s and peak else None
+        why = self.peak_note if peak is None else absent if flops else self.flops_per_sample_reason
+        return Compute(
+            flops_per_sample=flops,
+            flops_per_sample_reason=reason_unless(flops, self.flops_per_sample_reason),
+            peak_flops_per_s=peak,
+            peak_flops_per_s_reason=reason_unless(peak, self.peak_note),
+            peak_note=self.peak_note,
+            mfu=mfu,
+            mfu_reason=reason_unless(mfu, why),
+        )
+
+    def _steady_epoch_s(self) -> float | None:
+        steady = [epoch.wall_s for epoch in self.epochs if epoch.steady]
+        return median(steady) if steady else None
+
+    def _parameters(self, absent: str) -> Parameters:
+        config = self.config
+        how: Literal["device-resident", "streamed"] | None = None
+        if self.resident is not None:
+            how = "device-resident" if self.resident else "streamed"
+        cache = self.cache if self.cache != "auto" else None
+        return Parameters(
+            strategy=config.strategy,
+            global_batch_size=config.batch_size,
+            global_batch_size_reason=reason_unless(config.batch_size, absent),
+            per_replica_batch_size=self.per_replica_batch_size,
+            per_replica_batch_size_reason=reason_unless(self.per_replica_batch_size, absent),
+            epochs=config.train_epochs,
+            learning_rate=config.learning_rate,
+            optimizer=config.spec.optimizer,
+            seed=config.seed,
+            precision=self.precision,
+            precision_reason=reason_unless(self.precision, absent),
+            precision_note=self.precision_note,
+            steps_per_call=self.steps_per_call,
+            steps_per_call_reason=reason_unless(self.steps_per_call, absent),
+            train_samples=self.train_samples,
+            train_samples_reason=reason_unless(self.train_samples, absent),
+            test_samples=self.test_samples,
+            test_samples_reason=reason_unless(self.test_samples, absent),
+            input=how,
+            input_reason=reason_unless(how, absent),
+            cache=cache,
+            cache_reason=reason_unless(cache, absent),
+            xla=self.xla,
+            xla_reason=reason_unless(self.xla, absent),
+            xla_note=self.xla_note,
+        )
+
+    def _timings(self, absent: str, total_s: float) -> Timings:
+        accounts = self.accounts
+        imports_s, setup_s, load_s = (accounts.seconds(name) for name in ("imports", "setup", "data_load"))
+        compile_s, eval_compile_s = (self._compile_s(name) for name in ("train", "evaluate"))
+        first_epoch_s = self.epochs[0].wall_s if self.epochs else None
+        steady_s = self._steady_epoch_s()
+        return Timings(
+            imports_s=imports_s,
+            imports_s_reason=reason_unless(imports_s, absent),
+            setup_s=setup_s,
+            setup_s_reason=reason_unless(setup_s, absent),
+            data_load_s=load_s,
+            data_load_s_reason=reason_unless(load_s, absent),
+            compile_s=compile_s,
+            compile_s_reason=reason_unless(compile_s, absent),
+            eval_compile_s=eval_compile_s,
+            eval_compile_s_reason=reason_unless(eval_compile_s, absent),
+            compile_method=COMPILE_METHOD,
+            functions=tuple(self.functions),
+            first_epoch_s=first_epoch_s,
+            first_epoch_s_reason=reason_unless(first_epoch_s, absent),
+            steady_epoch_s=steady_s,
+            steady_epoch_s_reason=reason_unless(steady_s, "there is no steady epoch: the first after a start is none"),
+            steady_epochs=sum(epoch.steady for epoch in self.epochs),
+            total_s=total_s,
+            accounted=accounts.close_at(total_s),
+        )
+
+    def _compile_s(self, name: str) -> float | None:
+        return next((function.compile_s for function in self.functions if function.name == name), None)
+
+    def _steps(self) -> Steps | None:
+        """Sum up the full blocks of the steady epochs; of all, when there is no steady one."""
         size = self.steps_per_call
         numbers = {epoch.index for epoch in self.epochs if epoch.steady}
-        steady = [block for block in list(self.blocks) if block.epoch in numbers]
-        full = [block for block in steady or self.blocks if block.steps == size]
+        full = [block for block in list(self.blocks) if block.steps == size]
+        steady = [block for block in full if block.epoch in numbers]
         if size is None or not full:
             return None
-        step_s = [block.wall_s / block.steps for block in full]
+        step_s = [block.wall_s / block.steps for block in steady or full]
         return Steps(
             block_steps=size,
-            n=len(full),
+            n=len(step_s),
             epochs_used="steady" if steady else "all of this part: none of them is steady",
             p50_s=percentile(step_s, 0.50),
             p90_s=percentile(step_s, 0.90),
