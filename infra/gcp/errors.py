@@ -41,7 +41,7 @@ _ROLES_HINT = (
     "the credentials need the roles TPU Admin, Compute Instance Admin (v1), Storage Admin, and Service Account User "
     "on the account that the VMs run as"
 )
-_BILLING_HINT = "link an open billing account to the project (console: Billing); `orchestrate doctor` looks closer"
+_BILLING_HINT = "link an open billing account to the project (console: Billing); `orchestrate doctor` shows details"
 LOGIN_HINT = "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS"
 
 _STATUS_OF_HTTP = {

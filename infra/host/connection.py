@@ -56,7 +56,7 @@ class HostLine:
             return said
         except RemoteCommandFailed as cause:
             raise UsageError(
-                f"{self.host} cannot do its part: {cause.sentence}", "it needs Linux and python3, 3.8 or later"
+                f"{self.host} cannot run our script: {cause.sentence}", "it needs Linux and python3, 3.8 or later"
             ) from cause
         except (ValueError, IndexError) as cause:
             raise Unavailable(f"{self.host} gave no usable answer to {verb}") from cause

@@ -41,7 +41,7 @@ def _keys_of(host: HostAddress, entries: Iterable[_Entry]) -> Iterator[HostKey]:
 def _unknown(host: HostAddress, file: Path) -> HostKeyRejected:
     port = "" if host.port == SSH_PORT else f"-p {host.port} "
     return HostKeyRejected(
-        f"{host.known_as} has no key in {file}, so nobody could tell it from another machine: nothing was sent to it",
+        f"{host.known_as} has no key in {file}, so it cannot be verified: nothing was sent to it",
         f"compare what `ssh-keyscan {port}{host.address} | ssh-keygen -lf -` prints with what "
         "`ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` prints on that machine itself; if they agree: "
         f"`ssh-keyscan {port}{host.address} >> {file}`",

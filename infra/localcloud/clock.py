@@ -1,4 +1,4 @@
-"""What time is it in this cloud? Real time plus an offset that can be advanced: deadlines are tried without waiting."""
+"""The cloud's clock: real time plus an offset that can be advanced, so that deadlines are tested without waiting."""
 
 from __future__ import annotations
 

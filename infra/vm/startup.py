@@ -134,7 +134,7 @@ class Timer:
     def delete(self) -> None:
         """Ask for this VM's deletion. Whether it worked shows by this process's end; until then it is asked again."""
         code = self.ask_deletion(self.delete_url)
-        log(f"deadline {self.deadline} passed, deletion asked for: {told(code)}")
+        log(f"deadline {self.deadline} passed, deletion requested: {told(code)}")
 
     def ask_deletion(self, url: str) -> int:
         """Send DELETE with the VM's own token. The code that the API answers; 0 when nothing of the API's came back."""
@@ -191,7 +191,7 @@ def main() -> None:
     sys.stdout.flush()
     detach()
     if only_one() is None:
-        log("another timer runs already")
+        log("another timer is already running")
         return
     while True:
         try:

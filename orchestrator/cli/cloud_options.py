@@ -1,4 +1,4 @@
-"""What does the local cloud play? The flags of `cloud up`, and how those about the account are told to it."""
+"""The options of `cloud up`, and how those about the account are applied to the local cloud."""
 
 from __future__ import annotations
 

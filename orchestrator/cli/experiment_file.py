@@ -1,4 +1,4 @@
-"""What does an experiment file say? The flags of `launch` in TOML, read by the flags' own types, so by the same checks.
+"""Experiment files: the options of `launch` in TOML, parsed and checked by the options' own types.
 
 Keys are the flags' names with `_`, as `batch_size = [256, 512]`. Two more are text: `about`, and `needs_data`, which
 says what --data has to name and where that is from. What is under `[local]` goes before the rest on the local cloud.

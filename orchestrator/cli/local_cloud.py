@@ -1,4 +1,4 @@
-"""What can be asked of the local cloud from the command line? Starting, stopping, its contents, its environment."""
+"""Operations of `orchestrate cloud`: start, stop, status, environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How are today's prices fetched and kept, and what has changed? For `accelerators --refresh`."""
+"""`accelerators --refresh`: fetches and stores today's prices, and lists what changed."""
 
 from __future__ import annotations
 

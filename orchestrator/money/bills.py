@@ -1,4 +1,4 @@
-"""What was billed, and how far is the ledger off? Keeps the rows of billing exports and compares them, run by run.
+"""Stores the rows of billing exports and compares them with the ledger, run by run.
 
 A billing export lags: rows of the last hours are missing, so a run that is billed less than the ledger holds may only
 be billed late, while one that is billed more is so whatever is still to come. Hence only the latter freezes creates.

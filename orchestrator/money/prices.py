@@ -1,4 +1,4 @@
-"""Which prices hold for this project? The dated list, live rows beside its ledger, and what a refresh changed."""
+"""The prices of a project: the dated list, live rows beside its ledger, and what a refresh changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long did each stage of a run take, and what did its VMs cost meanwhile? From what the ledger wrote down."""
+"""Time of each stage of a run, and the cost of its VMs meanwhile, from the ledger's events."""
 
 from __future__ import annotations
 

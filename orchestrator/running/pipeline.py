@@ -12,7 +12,7 @@ from typing import Any
 
 from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.places import Place
-from orchestrator.domain.plan import latest_end, make_attempt, quote_for
+from orchestrator.domain.plan import make_attempt, quote_for
 from orchestrator.domain.runs import Attempt, Run, RunState, Stage
 from orchestrator.errors import (
     HostBusy,
@@ -138,7 +138,7 @@ def _reserve_first(ctx: RunContext) -> None:
     """Reserve the worst case of a run that was launched without. Raises Stopped, OverCap or another refusal."""
     ctx.check_stop()
     services, run, now = ctx.services, ctx.run, ctx.now()
-    latest = latest_end(run.spec, now)
+    latest = run.spec.latest_end(now)
     credit = credit_for([ctx.accelerator], services.ledger, now=now, until=latest)
 
     def make(number: int) -> Attempt:

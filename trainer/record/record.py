@@ -1,4 +1,4 @@
-"""What does a training run report? `record.json`: schema-versioned, units in the names, UTC times, no silent gaps.
+"""`record.json`: what a training run reports. Schema-versioned, units in the names, UTC times, no silent gaps.
 
 `python -m trainer.record.record --schema` prints its JSON Schema. Nothing here imports TensorFlow, so that other
 programs can read records; the sections are in `trainer/record/schema.py`.

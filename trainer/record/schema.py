@@ -1,4 +1,4 @@
-"""What do the sections of `record.json` hold? Units in the names, UTC times, no silent gaps.
+"""The sections of `record.json`: units in the names, UTC times, no silent gaps.
 
 A figure that is absent is null, and the field `<name>_reason` beside it says why; where a figure is present its reason
 is null.

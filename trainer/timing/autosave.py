@@ -1,4 +1,4 @@
-"""What does a killed run leave behind? A record that a thread writes every few seconds; training never waits."""
+"""Saves the record every few seconds in a thread, for a killed run; training never waits."""
 
 from __future__ import annotations
 

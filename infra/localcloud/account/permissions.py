@@ -1,4 +1,4 @@
-"""Which IAM permissions does a call need? By Google's rule (`SERVICE.RESOURCE.VERB`), with its exceptions."""
+"""The IAM permissions that a call needs: Google's rule (`SERVICE.RESOURCE.VERB`), with its exceptions."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ _SPECIAL: dict[str, tuple[str, ...]] = {
     "tpu.nodes.create": ("tpu.nodes.create", ACT_AS),
     "tpu.nodes.getGuestAttributes": ("tpu.nodes.get",),
     "tpu.queuedResources.create": ("tpu.nodes.create", ACT_AS),
-    "tpu.operations.cancel": (),
-    "tpu.operations.delete": (),
     "compute.instances.insert": (
         "compute.instances.create", "compute.instances.setMetadata", "compute.instances.setLabels",
         "compute.instances.setServiceAccount", "compute.disks.create", "compute.disks.setLabels",
@@ -48,7 +46,6 @@ _SPECIAL: dict[str, tuple[str, ...]] = {
     "storage.buckets.patch": ("storage.buckets.update", "storage.buckets.setIamPolicy"),
     "storage.serviceAccount.get": ("resourcemanager.projects.get",),
     "storage.xml.get": ("storage.objects.get",),
-    "storage.batch": (),  # each call in it is a call of its own, and is not looked at here
 }  # fmt: skip
 
 

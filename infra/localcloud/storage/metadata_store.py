@@ -1,4 +1,4 @@
-"""Which buckets and objects are there? Every change of state, each one synchronous and therefore atomic.
+"""Stored metadata of buckets and objects; every change is synchronous and therefore atomic.
 
 Order within a change: what is still needed is written first, what is no longer needed is removed last. A crash in
 between leaves at worst a soft-deleted copy of a live object or a file nobody points to; `_mend` clears both at start.
@@ -22,7 +22,7 @@ _DELETED_BUCKETS = "storage.deletedBuckets"
 _SESSIONS = "storage.sessions"
 
 
-class Catalog:
+class MetadataStore:
     """The state of all buckets. Inputs and outputs are immutable; failures are ApiErrors in Google's words."""
 
     def __init__(self, store: Store, clock: CloudClock, blobs: Blobs) -> None:

@@ -1,4 +1,4 @@
-"""What is a bucket, an object, an upload session? The state that is kept, free of HTTP and of JSON's field names."""
+"""The state of a bucket, an object and an upload session, free of HTTP and of JSON's field names."""
 
 from __future__ import annotations
 

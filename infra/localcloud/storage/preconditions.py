@@ -1,4 +1,4 @@
-"""May this request go ahead? Generations and metagenerations that the caller expects, on every method."""
+"""Preconditions of every method: the generations and metagenerations that the caller expects."""
 
 from __future__ import annotations
 

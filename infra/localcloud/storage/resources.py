@@ -1,4 +1,4 @@
-"""How does a bucket or an object look on the wire? The JSON API's resources, from our state."""
+"""The JSON API's resources of buckets and objects, made from our state."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from urllib.parse import quote
 
 from starlette.requests import Request
 
+from infra.localcloud.account.project import PROJECT_NUMBER
 from infra.localcloud.clock import CloudClock
 from infra.localcloud.storage.model import Bucket, SoftDeleted, StoredObject
 from infra.localcloud.storage.names import location_type
 from infra.localcloud.store import Document
-
-# One project of this cloud is one number; nothing depends on which.
-PROJECT_NUMBER = "123456789012"
 
 
 def base_url(request: Request) -> str:

@@ -1,4 +1,4 @@
-"""`orchestrate accelerators`: what can be rented, where, at what price?"""
+"""`orchestrate accelerators`: accelerator types, zones and prices."""
 
 from __future__ import annotations
 

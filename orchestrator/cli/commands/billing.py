@@ -1,4 +1,4 @@
-"""`orchestrate budget import` and `budget acknowledge`: what has Google billed, and is the ledger right?"""
+"""`orchestrate budget import` and `budget acknowledge`: the ledger compared with Google's bill."""
 
 from __future__ import annotations
 

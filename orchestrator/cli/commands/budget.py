@@ -1,4 +1,4 @@
-"""`orchestrate budget`: where does the money stand? And `budget set`: how much there is."""
+"""`orchestrate budget` shows the credit and what is left of it; `budget set` states it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`orchestrate fetch`: are the artifacts of a run here, whole and verified?"""
+"""`orchestrate fetch`: download and verify the artifacts of runs."""
 
 from __future__ import annotations
 

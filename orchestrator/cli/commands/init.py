@@ -1,4 +1,4 @@
-"""`orchestrate init`: which project, which zones, and how much credit?"""
+"""`orchestrate init`: write orchestrate.toml and state the credit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`orchestrate logs`: what does the trainer of a run say?"""
+"""`orchestrate logs`: the trainer's log of a run."""
 
 from __future__ import annotations
 

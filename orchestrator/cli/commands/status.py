@@ -1,4 +1,4 @@
-"""`orchestrate status`: what runs, where, since when, at what cost?"""
+"""`orchestrate status`: what runs, where, since when, at what cost."""
 
 from __future__ import annotations
 

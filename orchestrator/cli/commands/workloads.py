@@ -1,4 +1,4 @@
-"""`orchestrate workloads`: what can be trained?"""
+"""`orchestrate workloads`: what can be trained."""
 
 from __future__ import annotations
 

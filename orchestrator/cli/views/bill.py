@@ -1,4 +1,4 @@
-"""How is a billing export against the ledger shown? A line for each run, the totals, and what is to be known."""
+"""View of a billing export against the ledger: a line for each run, the totals, and notes."""
 
 from __future__ import annotations
 

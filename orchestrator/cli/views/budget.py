@@ -1,4 +1,4 @@
-"""How is the budget shown and stated? Figures and bars for people, one object for programs, the check of a credit."""
+"""View of the budget: figures and bars for people, one object for programs, the check of a credit."""
 
 from __future__ import annotations
 

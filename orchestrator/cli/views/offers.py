@@ -1,4 +1,4 @@
-"""In which zones, at which price, does the catalog offer each accelerator type?"""
+"""View of the catalog's offers: zones and prices of each accelerator type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How are figures shown without a library that takes longer to load than to use? Bars and columns of plain text."""
+"""Bars and columns of plain text, without a library that takes longer to load than to use."""
 
 from __future__ import annotations
 

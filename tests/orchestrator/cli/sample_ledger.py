@@ -71,12 +71,6 @@ def _run(run_id: str, experiment: str, name: str, created: datetime) -> Run:
             dataset_bytes=10_000_000,
             dataset_dir="/data",
         ),
-        state=RunState.PLANNED,
-        stage=Stage.PROVISION,
         attempt=1,
-        error_code=None,
-        error=None,
-        exit_code=0,
-        record=None,
         created_at=created,
     )

@@ -144,6 +144,6 @@ def test_ending_without_a_network_proves_nothing(run_cli: Shell, words: str) -> 
     ledger.close()
     nowhere = {"ORCHESTRATE_PROJECT": "my-project-1", "HTTPS_PROXY": "http://127.0.0.1:1"}
     done = run_cli(*words.split(), **nowhere)
-    named = f"{attempt.vm} in us-central1-a; resources that could not be listed: the cloud does not say what time it is"
+    named = f"{attempt.vm} in us-central1-a; resources that could not be listed: cannot reach https://storage.googleapis.com"
     assert done.exit == 6
     assert f"error: not proven gone, may still be billed: {named} (ProxyError)\n" in done.stderr
