@@ -232,7 +232,8 @@ class _Run:
         recorder.steps_per_call = steps_per_call(self._config, training.steps, first.second_call_s)
         with self._spend("warm_up"):
             recorder.flops_per_sample, reason = training.flops_per_sample()
-        recorder.flops_per_sample_reason = reason or recorder.flops_per_sample_reason
+        if reason:
+            recorder.why_missing["compute.flops_per_sample"] = reason
         log(f"compiled compile_s {first.compile_s:.3f} eval_compile_s {evaluation.compile_s:.3f}")
 
     def _measure(self, engine: Engine, dataset: Dataset, training: Training, testing: Testing) -> None:
@@ -249,7 +250,7 @@ class _Run:
             batch = config.global_batch // engine.device.replicas
             recorder.inference, functions = measure_inference(engine.predictor(), dataset.test, batch)
         recorder.functions += functions
-        recorder.device_peak_bytes, recorder.device_peak_bytes_reason = engine.peak_bytes()
+        recorder.device_peak_bytes, recorder.why_missing["memory.device_peak_bytes"] = engine.peak_bytes()
         if recorder.data is not None:
             total = training.bytes_read() + testing.bytes_read()
             recorder.data = recorder.data.model_copy(update={"bytes_read": total})

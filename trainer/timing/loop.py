@@ -19,7 +19,7 @@ from trainer.engines.checkpoint import Checkpoints, Position
 from trainer.errors import Interrupted, TrainingFailed
 from trainer.log import Instant, log, now
 from trainer.record.progress import ProgressReporter
-from trainer.record.record import CompiledFunction, Epoch, reason_unless
+from trainer.record.schema import CompiledFunction, Epoch
 from trainer.timing.autosave import Flusher
 from trainer.timing.cpu_time import cpu_steal_s, cpu_wait_s
 from trainer.timing.recorder import Block, Recorder
@@ -273,9 +273,7 @@ class EpochLoop:
             teardown_s=trained.teardown_s,
             idle_cpu_s=max(0.0, wall_s + trained.checkpoint_s - trained.cpu_s / self.recorder.cores),
             cpu_wait_s=trained.cpu_wait_s,
-            cpu_wait_s_reason=reason_unless(trained.cpu_wait_s, "this operating system does not tell"),
             cpu_steal_s=trained.cpu_steal_s,
-            cpu_steal_s_reason=reason_unless(trained.cpu_steal_s, "this operating system does not tell"),
             checkpoint_s=trained.checkpoint_s,
             eval_s=eval_s,
             bytes_read=trained.bytes_read,

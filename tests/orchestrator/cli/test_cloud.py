@@ -54,7 +54,7 @@ def test_a_cloud_that_does_not_run_says_so(run_cli: Shell) -> None:
     ("args", "project", "sentence"),
     [
         (("up", "--quota", "many"), "", "--quota: 'many' is not NAME=LIMIT or NAME@PLACE=LIMIT"),
-        (("up", "--no-capacity", "mars-a"), "", "--no-capacity or --capacity: the catalog knows no offer in 'mars-a'"),
+        (("up", "--no-capacity", "mars-a"), "", "--no-capacity or --capacity: the catalog has no offer in 'mars-a'"),
         (("up",), "my-project-1", "this folder's project is my-project-1 on Google Cloud, not the local cloud"),
         (("down",), "my-project-1", "this folder's project is my-project-1 on Google Cloud, not the local cloud"),
     ],

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from trainer.config import Config
 from trainer.environment import StandIn, WorkerRole
 from trainer.errors import DeviceMissing, first_line
-from trainer.record.record import Device
+from trainer.record.schema import Device
 
 
 @dataclass(frozen=True)
