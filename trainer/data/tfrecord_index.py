@@ -148,17 +148,23 @@ def parse_example(payload: bytes) -> tuple[list[tuple[int, int]], int]:
     """Return start and end of each image in the payload of a tf.train.Example, and the label. Raises _Malformed."""
     spans: list[tuple[int, int]] = []
     label = -1
+    for key, start, end in _features(payload):
+        if key == b"image":
+            spans = [span for a, b in _messages(payload, start, end, 1) for span in _messages(payload, a, b, 1)]
+        elif key == b"label":
+            label = _int64(payload, start, end)
+    if not spans or label < 0:
+        raise _Malformed("a feature is missing")
+    return spans, label
+
+
+def _features(payload: bytes) -> Iterator[tuple[bytes, int, int]]:
+    """Yield name, start and end of each feature."""
     for features_start, features_end in _messages(payload, 0, len(payload), 1):
         for entry_start, entry_end in _messages(payload, features_start, features_end, 1):
             key = next((payload[a:b] for a, b in _messages(payload, entry_start, entry_end, 1)), b"")
             for start, end in _messages(payload, entry_start, entry_end, 2):
-                if key == b"image":
-                    spans = [span for a, b in _messages(payload, start, end, 1) for span in _messages(payload, a, b, 1)]
-                elif key == b"label":
-                    label = _int64(payload, start, end)
-    if not spans or label < 0:
-        raise _Malformed("a feature is missing")
-    return spans, label
+                yield key, start, end
 
 
 def _int64(payload: bytes, start: int, end: int) -> int:
