@@ -51,23 +51,24 @@ class _Rig:
 
     def __init__(self, folder: str, count: int) -> None:
         from trainer.data.read import Samples
-        from trainer.engines.tensorflow.checkpoint import Checkpoints, Position
-        from trainer.engines.tensorflow.model import Model
-        from trainer.engines.tensorflow.resident import ResidentTesting, ResidentTraining
-        from trainer.engines.tensorflow.strategy import open_devices
+        from trainer.data.source import Dataset
+        from trainer.engines import load_engine
+        from trainer.engines.base import ModelSpec
+        from trainer.engines.checkpoint import Checkpoints, Position
         from trainer.output import OutputDir
-        from trainer.record.autosave import Flusher
         from trainer.record.progress import ProgressReporter
-        from trainer.record.recorder import Recorder
+        from trainer.record.schema import Data
+        from trainer.timing.autosave import Flusher
         from trainer.timing.loop import EpochLoop, steps_per_call, warm_up
+        from trainer.timing.recorder import Recorder
 
         config = make_config(workload="mnist-mlp", train_epochs=10**6, model_dir=folder)
-        devices, random = open_devices(config, None, WorkerRole()), np.random.default_rng(0)
+        engine, random = load_engine()(config, None, WorkerRole()), np.random.default_rng(0)
         images = random.integers(0, 256, (count, *SHAPE)).astype(np.uint8)
         samples = Samples(images, random.integers(0, CLASSES, count).astype(np.int32), 0)
-        model = Model(devices, config.spec, SHAPE, CLASSES, learning_rate=1e-4, seed=0)
-        self.training = ResidentTraining(devices, model, samples, config.global_batch, 0, True)
-        testing = ResidentTesting(devices, model, samples.first(1000), config.global_batch, True)
+        model = engine.build(ModelSpec(config.spec, SHAPE, CLASSES, config.global_batch, learning_rate=1e-4))
+        data = Data(name="noise", source="plugin", note="", location="memory", bytes_read=0, fingerprint="")
+        self.training, testing = engine.place(Dataset(samples, samples.first(1000), SHAPE, CLASSES, data))
         output = OutputDir(folder)
         recorder = Recorder(config, output, simulated=False)
         self.progress = ProgressReporter(output, config.train_epochs)

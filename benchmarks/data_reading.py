@@ -38,10 +38,11 @@ from benchmarks.photo_folder import Measure, copy_photos
 from benchmarks.rounds import Goal, alternate, print_probes, print_ratios, print_table, ratios
 from trainer.data.decode import decoder
 from trainer.data.files import open_bytes
-from trainer.data.options import PrepareOptions
 from trainer.data.prepare import PreparedDataset, prepare_dataset
 from trainer.data.read import Stream, open_split
+from trainer.data.source import BatchPlan
 from trainer.data.tfrecord_index import index_shard
+from trainer.workloads.base import PrepareOptions
 
 SIDE, BATCH = 224, 64
 GENERATOR, DATASET = "ImageDataGenerator", "image_dataset_from_directory"
@@ -75,14 +76,14 @@ def _later_epochs(data: PreparedDataset) -> Measure:
     stream = open_split(data.manifest, "train", str(data.directory), "memory")
     assert isinstance(stream, Stream)
     for epoch in (-2, -1):
-        with stream.batches(BATCH, epoch=epoch + 2, drop_remainder=False) as batches:
+        with stream.batches(BatchPlan(BATCH, epoch=epoch + 2, drop_remainder=False)) as batches:
             sum(1 for _ in batches)
     epochs = iter(range(2, 10_000))
     return lambda: _epoch(stream, next(epochs), time.perf_counter())
 
 
 def _epoch(stream: Stream, epoch: int, start_s: float) -> float:
-    with stream.batches(BATCH, seed=1, epoch=epoch, drop_remainder=False) as batches:
+    with stream.batches(BatchPlan(BATCH, seed=1, epoch=epoch, drop_remainder=False)) as batches:
         samples = sum(len(batch.labels) for batch in batches)
         return samples / (time.perf_counter() - start_s)
 

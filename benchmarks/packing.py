@@ -21,8 +21,8 @@ from typing import Any
 
 from benchmarks.photo_folder import Measure, copy_photos
 from benchmarks.rounds import Goal, alternate, print_probes, print_ratios, print_table
-from trainer.data.options import PrepareOptions
 from trainer.data.prepare import prepare_dataset
+from trainer.workloads.base import PrepareOptions
 
 SIDE, QUALITY = 224, 90
 KEPT, RESIZED = "ours, bytes kept", "ours, resized once"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from trainer.data.folder import read_class_folder
-from trainer.data.options import PrepareOptions
+from trainer.workloads.base import PrepareOptions
 
 Measure = Callable[[], float]  # returns samples per second
 

@@ -39,7 +39,7 @@ class PinnedKeys(paramiko.RejectPolicy):
     """RejectPolicy with an exception of its own, so that nobody needs to read its text."""
 
     def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> Never:
-        raise _UnknownHostKey(f"{hostname} shows a {key.get_name()} key that is not pinned")
+        raise _UnknownHostKey(f"{hostname} presents a {key.get_name()} key that is not pinned")
 
 
 class FabricShells:
@@ -51,7 +51,7 @@ class FabricShells:
     def open(self, worker: Worker, keys: Sequence[HostKey], user: str, private_key: Path) -> RemoteShell:
         pinned = [key for key in keys if key.worker == worker.index]
         if not pinned:
-            raise HostKeyRejected(f"worker {worker.index} has published no host key, so no machine can be trusted")
+            raise HostKeyRejected(f"worker {worker.index} has published no host key, so it cannot be verified")
         own = {"key_filename": str(private_key), "allow_agent": False, "look_for_keys": False}
         connection = _connection(worker.address, self._port, user, own)
         _pin(connection, self._port, pinned)
@@ -61,7 +61,7 @@ class FabricShells:
 
 
 def open_host(host: HostAddress, keys: Sequence[HostKey], key: Path | None) -> HostSession:
-    """A session with a machine of the user's, opened by `key`, or by what his agent and ~/.ssh hold; nobody is asked.
+    """A session with your own machine, opened by `key`, or by the SSH agent and ~/.ssh; never a prompt.
 
     Raises HostKeyRejected, Unauthenticated when no key is let in, Unavailable.
     """
@@ -73,19 +73,19 @@ def open_host(host: HostAddress, keys: Sequence[HostKey], key: Path | None) -> H
             _open(connection)
         except paramiko.AuthenticationException as cause:
             raise Unauthenticated(
-                f"{host} lets none of the keys in that were tried ({key or 'the SSH agent and ~/.ssh'})",
+                f"{host} accepts none of the keys tried ({key or 'the SSH agent and ~/.ssh'})",
                 f"`ssh -o BatchMode=yes -p {host.port} {host.user}@{host.address} true` must work, with no password; "
-                "ssh_key in orchestrate.toml names another key",
+                "set ssh_key in orchestrate.toml to use another key",
             ) from cause
         except (paramiko.BadHostKeyException, _UnknownHostKey) as cause:
             raise HostKeyRejected(
-                f"{host} shows another host key than your known_hosts has for it: nothing was sent",
-                "something sits between you and the machine, or it was installed anew; if you know that it was: "
-                f"`ssh-keygen -R '{host.known_as}'`, and launch again to see how its new key is added",
+                f"{host} presents a different host key than the one in your known_hosts: nothing was sent",
+                "the connection may be intercepted, or the machine was reinstalled; if you know that it was: "
+                f"`ssh-keygen -R '{host.known_as}'`, and launch again to see how to add its new key",
             ) from cause
         except paramiko.ssh_exception.NoValidConnectionsError as cause:
             raise Unavailable(
-                f"{host} takes no connection", f"is it on, and does its SSH server listen at port {host.port}?"
+                f"{host} refuses connections", f"is it on, and does its SSH server listen on port {host.port}?"
             ) from cause
     return HostSession(connection)
 
@@ -98,18 +98,18 @@ def _open(connection: fabric.Connection) -> None:
         waits_for_a_key = _waits_for_a_key(connection)  # while it can still be seen
         connection.close()
         if type(cause) is paramiko.SSHException and waits_for_a_key:
-            raise paramiko.AuthenticationException("no key was let in") from cause  # also when there was none to try
+            raise paramiko.AuthenticationException("no key was accepted") from cause  # also when there was none to try
         raise
 
 
 def _waits_for_a_key(connection: fabric.Connection) -> bool:
-    """Whether the other side is there and trusted, and only lets nobody in."""
+    """Whether the other side answers and is trusted, but accepts no key."""
     transport = connection.client.get_transport()
     return transport is not None and transport.is_active() and not transport.is_authenticated()
 
 
 class _QuietlyKilled(fabric.runners.Remote):  # type: ignore[misc] # Fabric has no types
-    """A command whose time is up just as its connection breaks: the timer's thread has nobody to tell that to."""
+    """A command whose time is up just as its connection breaks: nothing reads an error of the timer's thread."""
 
     def kill(self) -> None:
         with contextlib.suppress(EOFError, OSError, paramiko.SSHException):
@@ -157,13 +157,13 @@ class FabricShell:
                 yield sftp
 
     def _must_be_open(self) -> None:
-        """Fabric would silently connect again; whoever holds a session must learn that it broke."""
+        """Fabric would silently connect again; whoever uses a session must learn that it broke."""
         if not self.connection.is_connected:
             raise EOFError("the connection is closed")
 
 
 class HostSession(FabricShell):
-    """One open session with a machine of the user's, where files also come back from, by absolute paths."""
+    """One open session with your own machine, from which files can also be fetched, by absolute paths."""
 
     def send(self, source: Path, target: str) -> None:
         """Copy a file, over what is there; its folder is made. Raises Unavailable."""
@@ -209,7 +209,7 @@ def _pin(connection: fabric.Connection, port: int, keys: Sequence[HostKey]) -> N
         try:
             parsed = paramiko.PKey.from_type_string(key.algorithm, base64.b64decode(key.base64))
         except (paramiko.SSHException, ValueError) as cause:
-            raise HostKeyRejected(f"the published {key.algorithm} host key of {connection.host} is no key") from cause
+            raise HostKeyRejected(f"the published {key.algorithm} host key of {connection.host} is invalid") from cause
         known.add(name, key.algorithm, parsed)
 
 
@@ -220,8 +220,8 @@ def _translated(what: str) -> Iterator[None]:
         yield
     except (paramiko.BadHostKeyException, _UnknownHostKey) as cause:
         raise HostKeyRejected(
-            f"{what}: the machine that answers shows another host key than the one that is known",
-            "something sits between you and it, or its address was given to another machine; nothing was sent",
+            f"{what}: the machine presents a different host key than the known one",
+            "the connection may be intercepted, or the address now belongs to another machine; nothing was sent",
         ) from cause
     except (TimeoutError, invoke.exceptions.CommandTimedOut) as cause:
         raise Unavailable(f"{what}: timed out") from cause

@@ -1,4 +1,4 @@
-"""Which adapters serve this project? The one place that imports infra and that knows the local cloud from Google's."""
+"""Chooses the adapters for a project. The only place that imports infra and tells the local cloud from Google's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where is the state, which project is it, and what are the defaults? orchestrate.toml, environment, flags."""
+"""Configuration: state folder, project and defaults, from orchestrate.toml, environment and options."""
 
 from __future__ import annotations
 

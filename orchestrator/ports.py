@@ -1,4 +1,4 @@
-"""What does the orchestrator need from the world? Protocols with their contracts; `infra` fulfils them."""
+"""What the orchestrator needs from the world: protocols with their contracts, which `infra` implements."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 `python -m trainer --workload mnist-cnn --strategy tpu --data_dir gs://BUCKET/data --model_dir gs://BUCKET/run`
 
-Exit codes: 0 done, 1 training failed, 2 a flag, setting or data set that cannot work, 5 the device asked for is not
+Exit codes: 0 done, 1 training failed, 2 a flag, setting or data set that cannot work, 5 the requested device is not
 here, 130 and 143 interrupted by SIGINT and SIGTERM.
 """
 
@@ -52,12 +52,12 @@ def _probe(config: Config) -> None:
     stand_in, role = read_stand_in(), read_worker_role(config.strategy)
     check_stand_in(stand_in, config.strategy, config.device)
     prepare_environment(config.strategy, stand_in)
+    from trainer.engines import load_engine
+
+    found = load_engine()(config, stand_in, role).device
     import keras
     import tensorflow as tf
 
-    from trainer.engines.tensorflow.strategy import open_devices
-
-    found = open_devices(config, stand_in, role).description
     stop_if_requested()
     facts = {
         "python": platform.python_version(),

@@ -9,9 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from trainer.errors import ConfigError
-from trainer.record.schema import Precision
+from trainer.plugins import find_workload
 from trainer.workloads import Workload
-from trainer.workloads.plugins import find_workload
 
 StrategyName = Literal["tpu", "mirrored", "multiworker", "one-device", "default"]
 STRATEGIES: tuple[StrategyName, ...] = ("tpu", "mirrored", "multiworker", "one-device", "default")
@@ -21,7 +20,8 @@ DeviceChoice = Literal["auto", "gpu", "cpu"]
 DEVICES: tuple[DeviceChoice, ...] = ("auto", "gpu", "cpu")
 CacheChoice = Literal["none", "disk", "memory", "device", "auto"]
 CACHES: tuple[CacheChoice, ...] = ("none", "disk", "memory", "device", "auto")
-PrecisionName = Literal["auto", "float32", "bfloat16", "float16"]
+Precision = Literal["float32", "bfloat16", "float16"]
+PrecisionName = Literal["auto", Precision]
 Tflops = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 PRECISIONS: tuple[PrecisionName, ...] = ("auto", "float32", "bfloat16", "float16")
 

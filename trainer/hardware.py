@@ -14,8 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trainer.config import PrecisionName
-from trainer.record.schema import Precision
+from trainer.config import Precision, PrecisionName
 
 # Per GPU: what TensorFlow calls it -> TFLOP/s by precision. None: the GPU has no units for it.
 _GPU_TFLOPS: tuple[tuple[str, dict[str, float | None]], ...] = (

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 from trainer import signals
 from trainer.config import Config, per_replica_batch
 from trainer.data.source import Dataset, count_of, is_resident
-from trainer.engines.tensorflow.checkpoint import Checkpoints, Position
+from trainer.engines import Engine, load_engine
+from trainer.engines.base import Model, ModelSpec, OpenEngine, Testing, Training
+from trainer.engines.checkpoint import Checkpoints, Position
 from trainer.environment import (
     StandIn,
     WorkerRole,
@@ -23,18 +25,15 @@ from trainer.environment import (
 from trainer.errors import DataError, Interrupted, OutputFailed, TrainerError, TrainingFailed, first_line
 from trainer.hardware import choose_precision, given_peak, peak_of
 from trainer.log import log
-from trainer.machine import host_peak_bytes
 from trainer.output import OutputDir, is_remote
-from trainer.record.autosave import Flusher
+from trainer.record.machine import host_peak_bytes
 from trainer.record.progress import ProgressReporter
 from trainer.record.record import Record, Status
-from trainer.record.recorder import Recorder
+from trainer.timing.autosave import Flusher
+from trainer.timing.recorder import Recorder
 
 if TYPE_CHECKING:
     from trainer.data.dataset import Found
-    from trainer.engines.tensorflow.model import Model
-    from trainer.engines.tensorflow.resident import Testing, Training
-    from trainer.engines.tensorflow.strategy import Devices
 
 
 def train(config: Config) -> Record:
@@ -63,7 +62,7 @@ def train(config: Config) -> Record:
         _Run(config, stand_in, role, recorder, progress, flusher).run()
         return ended("succeeded")
     except (Interrupted, KeyboardInterrupt) as stop:
-        with suppress(OutputFailed):  # the user asked for the end, and gets it
+        with suppress(OutputFailed):  # the user requested the stop, and gets it
             ended("interrupted", str(stop) or "stopped from the keyboard")
         raise
     except Exception as error:
@@ -96,21 +95,21 @@ class _Run:
         self._spend = recorder.accounts.spend
 
     def run(self) -> None:
-        """Go all the way. What streams is closed, and what lay in a scratch folder is gone, when it ends."""
+        """Run all parts. At the end streams are closed and scratch folders are deleted."""
         _check_before_imports(self._config, self._stand_in)
-        with self._spend("imports"):
-            _import_tensorflow()
+        with self._spend("imports"):  # in a notebook that has done so before it takes next to no time
+            open_engine = load_engine()
         with ExitStack() as stack:
             scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="trainer-data-")))
-            devices = self._open_devices()
+            engine = self._open(open_engine)
             found, dataset = self._load(scratch)
             stack.callback(dataset.close)
-            model = self._build(devices, found)
-            training, testing = self._place(devices, model, dataset)
+            model = self._build(engine, found)
+            training, testing = self._place(engine, dataset)
             signals.stop_if_requested()
             checkpoints, position = self._restore(model, dataset)
             self._compile(training, testing, model)
-            # Walking over all that TensorFlow holds takes the garbage collector 0.2 s, which would be in some epoch.
+            # Walking over TensorFlow's objects takes the garbage collector 0.2 s, which would fall into some epoch.
             with self._spend("warm_up"):
                 gc.collect()
                 gc.freeze()
@@ -120,22 +119,20 @@ class _Run:
 
             parts = (self._config, self._recorder, self._progress, self._flusher, checkpoints, position)
             EpochLoop(training, testing, model, *parts).run()
-            self._measure(devices, model, dataset, training, testing)
+            self._measure(engine, dataset, training, testing)
 
-    def _open_devices(self) -> Devices:
+    def _open(self, open_engine: OpenEngine) -> Engine:
         self._progress.phase("setup")
         recorder = self._recorder
         recorder.host_before_bytes = host_peak_bytes()
         with self._spend("setup"):
-            from trainer.engines.tensorflow.strategy import open_devices
-
-            devices = open_devices(self._config, self._stand_in, self._role)
-            recorder.device = found = devices.description
-            recorder.config = self._config = self._config.on(devices.replicas)
+            engine = open_engine(self._config, self._stand_in, self._role)
+            recorder.device = found = engine.device
+            recorder.config = self._config = self._config.on(found.replicas)
             batch = self._config.global_batch
-            recorder.per_replica_batch_size = per_replica_batch(batch, devices.replicas)
+            recorder.per_replica_batch_size = per_replica_batch(batch, found.replicas)
             chosen, recorder.precision_note = choose_precision(
-                self._config.precision, found.kind, devices.compute_capability()
+                self._config.precision, found.kind, engine.compute_capability()
             )
             recorder.precision = precision = chosen
             if self._config.peak_tflops and found.kind in ("tpu", "gpu"):
@@ -148,7 +145,7 @@ class _Run:
             f"device {found.kind} replicas {found.replicas} global_batch {batch} precision {precision} "
             f"simulated {str(found.simulated).lower()}"
         )
-        return devices
+        return engine
 
     def _load(self, scratch: Path) -> tuple[Found, Dataset]:
         self._progress.phase("loading")
@@ -163,43 +160,28 @@ class _Run:
         recorder.train_samples, recorder.test_samples = count_of(dataset.train), count_of(dataset.test)
         return found, dataset
 
-    def _build(self, devices: Devices, found: Found) -> Model:
+    def _build(self, engine: Engine, found: Found) -> Model:
         config, recorder = self._config, self._recorder
         with self._spend("setup"):
-            from trainer.engines.tensorflow.model import Model
-            from trainer.engines.tensorflow.strategy import chooses_xla
-
-            model = Model(
-                devices,
-                config.spec,
-                found.image_shape,
-                found.classes,
-                learning_rate=config.learning_rate,
-                seed=config.seed,
-                precision=recorder.precision or "float32",
+            model = engine.build(
+                ModelSpec(
+                    config.spec,
+                    found.image_shape,
+                    found.classes,
+                    config.global_batch,
+                    config.learning_rate,
+                    config.seed,
+                    recorder.precision or "float32",
+                )
             )
-            recorder.xla, recorder.xla_note = chooses_xla(devices, config.spec)
+            recorder.xla, recorder.xla_note = engine.compiles_with_xla()
         recorder.parameter_bytes, recorder.optimizer_bytes = model.parameter_bytes, model.optimizer_bytes
         return model
 
-    def _place(self, devices: Devices, model: Model, dataset: Dataset) -> tuple[Training, Testing]:
+    def _place(self, engine: Engine, dataset: Dataset) -> tuple[Training, Testing]:
         """Put resident samples on the devices and make the compiled functions of both sides."""
-        batch, seed, xla = self._config.global_batch, self._config.seed, bool(self._recorder.xla)
-        shape, role = dataset.image_shape, self._role
-        training: Training
-        testing: Testing
         with self._spend("data_load"):
-            from trainer.engines.tensorflow.resident import ResidentTesting, ResidentTraining
-            from trainer.engines.tensorflow.streaming import StreamedTesting, StreamedTraining
-
-            if is_resident(dataset.train):
-                training = ResidentTraining(devices, model, dataset.train, batch, seed, xla)
-            else:
-                training = StreamedTraining(devices, role, model, dataset.train, shape, batch, seed, xla)
-            if is_resident(dataset.test):
-                testing = ResidentTesting(devices, model, dataset.test, batch, xla)
-            else:
-                testing = StreamedTesting(devices, role, model, dataset.test, shape, batch, xla)
+            training, testing = engine.place(dataset)
         recorder = self._recorder
         recorder.data_bytes_on_device = training.data_bytes_on_device + testing.data_bytes_on_device
         log(
@@ -231,7 +213,7 @@ class _Run:
             else:
                 restored = checkpoints.read()
             if restored is None:
-                log(f"no checkpoint in {self._checkpoint_output.path}: starting anew")
+                log(f"no checkpoint in {self._checkpoint_output.path}: starting from the beginning")
                 return checkpoints, Position()
             model.restore(restored.values)
         position = restored.position
@@ -241,7 +223,6 @@ class _Run:
         return checkpoints, position
 
     def _compile(self, training: Training, testing: Testing, model: Model) -> None:
-        from trainer.engines.tensorflow.flops import flops_per_sample
         from trainer.timing.loop import steps_per_call, warm_up
 
         self._progress.phase("compiling")
@@ -250,30 +231,26 @@ class _Run:
         first, evaluation = recorder.functions
         recorder.steps_per_call = steps_per_call(self._config, training.steps, first.second_call_s)
         with self._spend("warm_up"):
-            recorder.flops_per_sample, reason = flops_per_sample(
-                *training.step_function(), step_loop=bool(recorder.resident)
-            )
-        recorder.flops_per_sample_reason = reason or recorder.flops_per_sample_reason
+            recorder.flops_per_sample, reason = training.flops_per_sample()
+        if reason:
+            recorder.why_missing["compute.flops_per_sample"] = reason
         log(f"compiled compile_s {first.compile_s:.3f} eval_compile_s {evaluation.compile_s:.3f}")
 
-    def _measure(self, devices: Devices, model: Model, dataset: Dataset, training: Training, testing: Testing) -> None:
+    def _measure(self, engine: Engine, dataset: Dataset, training: Training, testing: Testing) -> None:
         """Measure what is left when training is over: a trace, inference, memory."""
-        from trainer.engines.tensorflow.strategy import device_peak_bytes
-        from trainer.engines.tensorflow.trace import trace_steps
-        from trainer.timing.inference import Predictor, measure_inference
+        from trainer.timing.inference import measure_inference
 
         recorder, config = self._recorder, self._config
         if config.profile:
             self._progress.phase("profiling")
             with self._spend("profile"):
-                trace_steps(training, model, config.profile)
+                engine.trace(training, config.profile)
         self._progress.phase("inference")
         with self._spend("inference"):
-            predictor = Predictor(devices, model, bool(recorder.xla))
-            batch = config.global_batch // devices.replicas
-            recorder.inference, functions = measure_inference(predictor, dataset.test, batch)
+            batch = config.global_batch // engine.device.replicas
+            recorder.inference, functions = measure_inference(engine.predictor(), dataset.test, batch)
         recorder.functions += functions
-        recorder.device_peak_bytes, recorder.device_peak_bytes_reason = device_peak_bytes(devices)
+        recorder.device_peak_bytes, recorder.why_missing["memory.device_peak_bytes"] = engine.peak_bytes()
         if recorder.data is not None:
             total = training.bytes_read() + testing.bytes_read()
             recorder.data = recorder.data.model_copy(update={"bytes_read": total})
@@ -289,11 +266,3 @@ def _check_before_imports(config: Config, stand_in: StandIn | None) -> None:
     if not Path(config.data_dir).is_dir():
         fix = "correct --data_dir, or leave it out for the packaged sample"
         raise DataError(config.data_dir, "there is no such folder", fix)
-
-
-def _import_tensorflow() -> None:
-    """Import what the run needs; in a notebook that has done so before it takes next to no time."""
-    import keras
-    import tensorflow as tf
-
-    del keras, tf

@@ -51,18 +51,18 @@ class GoogleAccount:
             return self._clients.identity()
 
     def project(self) -> ProjectFacts:
-        with translated(f"look at project {self._clients.project}"):
+        with translated(f"read project {self._clients.project}"):
             found = self._clients.projects.get_project(name=self._project, **self._patience)
         return ProjectFacts(found.project_id, found.name.rsplit("/", 1)[-1], found.state.name == "ACTIVE", found.parent)
 
     def billing(self) -> Billing:
-        with translated("look at the billing account"):
+        with translated("read the billing account"):
             found = self._clients.billing.get_project_billing_info(name=self._project, **self._patience)
         return Billing(found.billing_account_name, found.billing_enabled)
 
     def apis(self) -> tuple[Api, ...]:
         names = [f"{self._project}/services/{need.name}" for need in APIS]
-        with translated("look at the enabled APIs"):
+        with translated("read the enabled APIs"):
             found = self._clients.services.batch_get_services(
                 service_usage_v1.BatchGetServicesRequest(parent=self._project, names=names), **self._patience
             )
@@ -81,7 +81,7 @@ class GoogleAccount:
             raise CloudError(f"Compute Engine shows no quota {GPUS_EVERYWHERE}")
         name = f"{self._quota_parent('compute.googleapis.com')}/quotaInfos/{GPUS_EVERYWHERE_ID}"
         try:
-            with translated(f"look at the quota {GPUS_EVERYWHERE}"):
+            with translated(f"read the quota {GPUS_EVERYWHERE}"):
                 found = self._clients.quotas.get_quota_info(name=name, **self._patience)
         except OrchestratorError:
             return GpuAllowance(GPUS_EVERYWHERE, limit, None)
@@ -160,7 +160,7 @@ class GoogleAccount:
         return f"{self._project}/locations/global/services/{service}"
 
     def _compute_project(self) -> Any:
-        with translated("look at the project's quotas"):
+        with translated("read the project's quotas"):
             return self._clients.projects_of_compute.get(project=self._clients.project, **self._patience)
 
     def _worker_email(self) -> str:
@@ -193,7 +193,7 @@ class GoogleAccount:
         that a project does not take: then both halves are asked, down to that name, of which nothing is known.
         """
         try:
-            with translated("ask for the permissions"):
+            with translated("check the permissions"):
                 said = self._clients.projects.test_iam_permissions(
                     resource=self._project, permissions=list(names), **self._patience
                 )
@@ -205,7 +205,7 @@ class GoogleAccount:
         return {name: name in said.permissions for name in names}
 
     def _policy(self) -> Any:
-        with translated("read who may do what in the project"):
+        with translated("read the project's IAM policy"):
             return self._clients.projects.get_iam_policy(resource=self._project, **self._patience)
 
     def _service_account(self, email: str, policy: Any, project: ProjectFacts) -> ServiceAccount:
@@ -224,16 +224,16 @@ class GoogleAccount:
         held: set[str] = set()
         for role in custom_roles:
             try:
-                with translated(f"look at the role {role}"):
+                with translated(f"read the role {role}"):
                     held.update(self._clients.get(_IAM, f"/v1/{role}").get("includedPermissions", []))
             except OrchestratorError:
                 return None
         return held
 
     def _is_usable(self, email: str) -> bool | None:
-        """Whether there is that service account, and not disabled; None when nobody can say."""
+        """Whether that service account exists and is enabled; None when unknown."""
         try:
-            with translated(f"look at {email}"):
+            with translated(f"read {email}"):
                 return not self._clients.get(_IAM, _account_path(email)).get("disabled", False)
         except NotFound:
             return False
@@ -248,9 +248,9 @@ class GoogleAccount:
             return None
 
     def _may_act_as(self, email: str) -> bool | None:
-        """Whether the caller may let something run as that service account; None when nobody can say."""
+        """Whether the caller may act as that service account; None when unknown."""
         try:
-            with translated(f"ask for the right to use {email}"):
+            with translated(f"check the right to use {email}"):
                 asked = {"permissions": [ACT_AS.name]}
                 said = self._clients.post(_IAM, f"{_account_path(email)}:testIamPermissions", asked)
         except NotFound:

@@ -61,7 +61,7 @@ class Endpoints:
             url, port = str(said["http_url"]).rstrip("/"), int(said["ssh_port"])
         except (OSError, ValueError, KeyError) as cause:
             raise UsageError(
-                f"no local cloud runs: {cloud_json} cannot be read", "start it: `orchestrate cloud up`"
+                f"the local cloud is not running: {cloud_json} cannot be read", "start it: `orchestrate cloud up`"
             ) from cause
         return Endpoints(base_url=url, ssh_port=port, anonymous=True)
 

@@ -26,9 +26,10 @@ def skew_s(endpoints: Endpoints) -> float:
     try:
         answer = session.head(url, timeout=CALL_TIMEOUT_S)
         said = parsedate_to_datetime(answer.headers["Date"])
-    except (requests.RequestException, KeyError, ValueError) as cause:
-        hint = f"look at the network: is {url} reached from here?"
-        raise Unavailable(f"the cloud does not say what time it is ({type(cause).__name__})", hint) from cause
+    except requests.RequestException as cause:
+        raise Unavailable(f"cannot reach {url} ({type(cause).__name__})", "check the network") from cause
+    except (KeyError, ValueError) as cause:
+        raise Unavailable(f"{url} answers without a Date header", "check proxy and network") from cause
     after = datetime.now(timezone.utc)
     difference_s = (said - (before + (after - before) / 2)).total_seconds()
     return difference_s if abs(difference_s) >= RESOLUTION_S else 0.0

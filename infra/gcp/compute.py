@@ -58,7 +58,7 @@ class GpuInstances:
     def operation_done(self, ref: VmRef, operation: str) -> bool:
         from google.cloud import compute_v1
 
-        with translated(f"look at the creation of {ref.name}"):
+        with translated(f"check the creation of {ref.name}"):
             found = self._clients.zone_operations.get(
                 project=self._clients.project, zone=ref.zone, operation=operation,
                 retry=self._clients.retry, timeout=CALL_TIMEOUT_S,
@@ -126,7 +126,7 @@ class GpuInstances:
         return f"https://compute.googleapis.com/compute/v1/{path}"
 
     def _get(self, ref: VmRef) -> Any:
-        with translated(f"look at {ref.name}", zone=ref.zone):
+        with translated(f"read {ref.name}", zone=ref.zone):
             return self._clients.instances.get(
                 project=self._clients.project, zone=ref.zone, instance=ref.name,
                 retry=self._clients.retry, timeout=CALL_TIMEOUT_S,
@@ -151,7 +151,7 @@ class GpuInstances:
         return {item.key: item.value for item in answer.query_value.items}
 
     def _image(self, spec: VmSpec) -> str:
-        """The newest image of the family; resolved anew for each create, as families move."""
+        """The newest image of the family; resolved for each create, as families move."""
         image = self._expect(
             f"{IMAGE_PROJECT} has no image family {spec.accelerator.image}",
             lambda more: self._clients.images.get_from_family(
@@ -166,7 +166,7 @@ class GpuInstances:
             with translated(otherwise):
                 return ask({"retry": self._clients.retry, "timeout": CALL_TIMEOUT_S})
         except NotFound as cause:
-            raise UsageError(otherwise, "`orchestrate accelerators` lists where each can be had") from cause
+            raise UsageError(otherwise, "`orchestrate accelerators` lists the zones of each") from cause
 
 
 def _billables(kind: str, zone: str, found: Any) -> list[Billable]:

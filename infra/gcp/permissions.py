@@ -71,7 +71,7 @@ PERMISSIONS = (
     ),
     *_needs("keep a bucket closed to the public", "storage.buckets.setIamPolicy"),
     *_needs(
-        "bring data and results", "storage.objects.create", "storage.objects.get", "storage.objects.list",
+        "transfer data and results", "storage.objects.create", "storage.objects.get", "storage.objects.list",
         "storage.objects.delete",
     ),
     *_needs(
@@ -79,7 +79,7 @@ PERMISSIONS = (
         "cloudscheduler.jobs.list", "cloudscheduler.jobs.update", "cloudscheduler.jobs.run",
         "cloudscheduler.jobs.delete", "compute.projects.get",
     ),
-    PermissionNeed("compute.addresses.list", "see addresses that bill for nothing", needed=False),
+    PermissionNeed("compute.addresses.list", "find unused addresses", needed=False),
 )  # fmt: skip
 ACT_AS = PermissionNeed("iam.serviceAccounts.actAs", "let VMs run as their service account")
 """Asked of that service account, as it is usually granted there."""

@@ -30,7 +30,7 @@ class BillingCatalog:
         if not mapped.rows:
             raise CloudError(
                 f"none of the {len(skus)} SKUs of the Billing Catalog could be mapped to an item of the catalog",
-                "Google may have renamed them; the prices that were known stay in use",
+                "Google may have renamed them; the previous prices stay in use",
             )
         return FetchedPrices(mapped.rows, mapped.unmapped, len(skus))
 

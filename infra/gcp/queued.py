@@ -120,7 +120,7 @@ class QueuedResources:
         Raises nothing: the node is seen all the same, and a switch without a time is not taken for armed.
         """
         try:
-            with translated(f"look at the run duration of {ref.name}"):
+            with translated(f"check the run duration of {ref.name}"):
                 found = self._clients.get(_HOST, f"/v2alpha1/{self.name(ref)}")
         except OrchestratorError:
             return None
@@ -160,7 +160,7 @@ class QueuedResources:
         return Listing(tuple(one.billable for one in ours), tuple(unreachable), tuple(foreign))
 
     def _get(self, ref: VmRef) -> _Queued:
-        with translated(f"look at the queued resource {ref.name}", zone=ref.zone):
+        with translated(f"read the queued resource {ref.name}", zone=ref.zone):
             return _read(
                 self._clients.nodes.get_queued_resource(
                     name=self.name(ref), retry=self._clients.retry, timeout=CALL_TIMEOUT_S

@@ -67,13 +67,13 @@ class SchedulerJobs:
     def account(self) -> str:
         """The service account of the jobs. Raises UsageError when none is named and the project has no default."""
         if self._account is None:
-            with translated("look for the project's default service account"):
+            with translated("find the project's default service account"):
                 found = self._clients.projects_of_compute.get(
                     project=self._clients.project, retry=self._clients.retry, timeout=CALL_TIMEOUT_S
                 )
             if not found.default_service_account:
                 raise UsageError(
-                    "the project has no default service account", "name one: scheduler_service_account in the config"
+                    "the project has no default service account", "set scheduler_service_account in orchestrate.toml"
                 )
             self._account = str(found.default_service_account)
         return self._account
@@ -92,7 +92,7 @@ class SchedulerJobs:
 
     def get(self, location: str, name: str) -> StandingJob:
         """Raises NotFound."""
-        with translated(f"look at job {name}"):
+        with translated(f"read job {name}"):
             found = self._clients.jobs.get_job(
                 name=self._name(location, name), retry=self._clients.retry, timeout=CALL_TIMEOUT_S
             )

@@ -41,11 +41,11 @@ class Buckets:
         except NotFound:
             found = self._created(bucket, region, labels, lifetime_days)
         if str(found.location).lower() != region.lower():  # Reading it from the VMs would cost egress.
-            raise UsageError(f"bucket {bucket} lies in {str(found.location).lower()}, not in {region}")
+            raise UsageError(f"bucket {bucket} is in {str(found.location).lower()}, not in {region}")
         wanted = self._bounded(bucket, lifetime_days)
         if _bounds(found) != _bounds(wanted):
             # Somebody changed it. What it may cost and who may see it is decided here, not by what was found.
-            with translated(f"put the settings of bucket {bucket} right"):
+            with translated(f"correct the settings of bucket {bucket}"):
                 wanted.patch(retry=self._retry, timeout=CALL_TIMEOUT_S)
 
     def delete_bucket(self, bucket: str) -> None:
@@ -56,7 +56,7 @@ class Buckets:
         if _soft_delete_s(found):  # It applies to what is deleted from now on.
             bounded = self._clients.storage.bucket(bucket)
             bounded.soft_delete_policy.retention_duration_seconds = 0
-            with translated(f"end soft delete of bucket {bucket}"):
+            with translated(f"turn off soft delete of bucket {bucket}"):
                 bounded.patch(retry=self._retry, timeout=CALL_TIMEOUT_S)
         for item in self.list(bucket, ""):
             self._delete_object(found, item)
@@ -105,7 +105,7 @@ class Buckets:
         there = self._object(bucket, name)
         if there.crc32c != crc32c:
             raise BadArtifact(
-                f"{bucket}/{name} is there already with other content (crc32c {there.crc32c}, not {crc32c})",
+                f"{bucket}/{name} already exists with other content (crc32c {there.crc32c}, not {crc32c})",
                 "objects are never overwritten: delete it or use another name",
             )
 
@@ -119,7 +119,7 @@ class Buckets:
         with complete_or_absent(target) as partial:
             with partial.open("wb") as file:
                 self._fetch(bucket, blob, file)
-            # The library checks what it was told with the content; this checks what was asked for.
+            # The library checks the checksum sent with the content; this checks the one that was listed.
             if crc32c_of(partial) != item.crc32c or partial.stat().st_size != item.size_bytes:
                 raise BadArtifact(f"{bucket}/{item.name} arrived with another checksum than it was listed with")
 
@@ -136,7 +136,7 @@ class Buckets:
                 return
             except api.NotFound:
                 blob.reload(retry=self._retry, timeout=CALL_TIMEOUT_S)
-        raise Unavailable(f"{what}: it is there, but was not sent")
+        raise Unavailable(f"{what}: it exists, but was not sent")
 
     @property
     def _retry(self) -> Any:
@@ -151,15 +151,15 @@ class Buckets:
             self._found_ours(bucket)
 
     def _found_ours(self, name: str) -> Bucket:
-        """The bucket as it is now. Raises UsageError when it is not ours, NotFound when nobody has one of that name."""
+        """The bucket as it is now. Raises UsageError when it is not ours, NotFound when there is none of that name."""
         found = self._in_project(name)
         if found is None:
-            with suppress(PermissionDenied), translated(f"look at bucket {name}"):  # A stranger's may be private.
+            with suppress(PermissionDenied), translated(f"read bucket {name}"):  # A stranger's may be private.
                 self._clients.storage.get_bucket(name, retry=self._retry, timeout=CALL_TIMEOUT_S)
             found = self._in_project(name)  # Or a run beside this one made it between the two looks.
         if found is None:
             raise UsageError(
-                f"bucket {name} exists, but not in project {self._clients.project}: it is somebody else's",
+                f"bucket {name} exists, but in a project other than {self._clients.project}",
                 "use another project: the name of the bucket is made from the project's",
             )
         if found.labels.get(MANAGED) != "1":
@@ -171,7 +171,7 @@ class Buckets:
         return found
 
     def _in_project(self, name: str) -> Bucket | None:
-        with translated(f"look for bucket {name} in this project"):
+        with translated(f"find bucket {name} in this project"):
             listed = self._clients.storage.list_buckets(prefix=name, retry=self._retry, timeout=CALL_TIMEOUT_S)
             return next((bucket for bucket in listed if bucket.name == name), None)
 
@@ -193,7 +193,7 @@ class Buckets:
 
     def _object(self, bucket: str, name: str) -> StoredObject:
         blob = self._clients.storage.bucket(bucket).blob(name)
-        with translated(f"look at {bucket}/{name}"):
+        with translated(f"read {bucket}/{name}"):
             blob.reload(retry=self._retry, timeout=CALL_TIMEOUT_S)
         return _stored(blob)
 
@@ -237,4 +237,4 @@ def _verified(name: str) -> Iterator[None]:
     try:
         yield
     except DataCorruption as cause:
-        raise BadArtifact(f"{name} was damaged on its way: its checksum does not match") from cause
+        raise BadArtifact(f"{name} was damaged in transfer: its checksum does not match") from cause

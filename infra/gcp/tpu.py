@@ -45,11 +45,11 @@ class TpuNodes:
             ("runtimeVersions", wanted.image, self._clients.nodes.get_runtime_version),
         ):
             try:
-                with translated(f"look for {name} in {spec.ref.zone}"):
+                with translated(f"find {name} in {spec.ref.zone}"):
                     ask(name=f"{parent}/{kind}/{name}", retry=self._clients.retry, timeout=CALL_TIMEOUT_S)
             except NotFound as cause:
                 raise UsageError(
-                    f"{spec.ref.zone} has no {name}", "`orchestrate accelerators` lists where each can be had"
+                    f"{spec.ref.zone} has no {name}", "`orchestrate accelerators` lists the zones of each"
                 ) from cause
         with suppress(NotFound):  # without the right to look there, nothing rented here could ever be proven gone
             self._queued.vm(spec.ref)
@@ -68,7 +68,7 @@ class TpuNodes:
             raise UsageError(cause.sentence) from cause
 
     def operation_done(self, ref: VmRef, operation: str) -> bool:
-        with translated(f"look at the creation of {ref.name}"):
+        with translated(f"check the creation of {ref.name}"):
             found = self._clients.nodes.get_operation(
                 {"name": operation}, retry=self._clients.retry, timeout=CALL_TIMEOUT_S
             )
@@ -137,7 +137,7 @@ class TpuNodes:
         return f"https://tpu.googleapis.com/v2/{path}"
 
     def _get(self, ref: VmRef) -> tpu_v2.Node:
-        with translated(f"look at {ref.name}", zone=ref.zone):
+        with translated(f"read {ref.name}", zone=ref.zone):
             return self._clients.nodes.get_node(name=self._name(ref), retry=self._clients.retry, timeout=CALL_TIMEOUT_S)
 
     def _attributes(self, ref: VmRef, worker: int, path: str) -> Mapping[str, str]:

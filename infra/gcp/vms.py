@@ -31,7 +31,7 @@ def delete(
     Raises UsageError for what is not ours. When the labels cannot be read the name decides: deletes fail open.
     """
     try:
-        with translated(f"look at {what}"):
+        with translated(f"read {what}"):
             found = read()
     except NotFound:
         return

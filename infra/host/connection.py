@@ -20,7 +20,7 @@ _ASK_TIMEOUT_S = 60.0
 
 
 class HostLine:
-    """The way to one machine. Safe for threads: one question at a time. A broken session is opened anew once."""
+    """The connection to one machine. Safe for threads: one request at a time. A broken session is opened again once."""
 
     def __init__(self, host: HostAddress, known_hosts: Sequence[Path], key: Path | None) -> None:
         self.host = host
@@ -56,7 +56,7 @@ class HostLine:
             return said
         except RemoteCommandFailed as cause:
             raise UsageError(
-                f"{self.host} cannot do its part: {cause.sentence}", "it needs Linux and python3, 3.8 or later"
+                f"{self.host} cannot run our script: {cause.sentence}", "it needs Linux and python3, 3.8 or later"
             ) from cause
         except (ValueError, IndexError) as cause:
             raise Unavailable(f"{self.host} gave no usable answer to {verb}") from cause

@@ -40,8 +40,8 @@ class HostMachine:
         if abs(skew_s) > SKEW_S:
             raise UsageError(
                 f"the clock of {self._place} is {abs(skew_s):.0f} s {'ahead of' if skew_s > 0 else 'behind'} this "
-                "machine's: its deadline would be another",
-                "set both by the network: `sudo timedatectl set-ntp true`",
+                "machine's: its deadline would be wrong",
+                "synchronize both: `sudo timedatectl set-ntp true`",
             )
         holder = said["busy"]
         if holder and holder.get("attempt") != spec.ref.name:
@@ -56,7 +56,7 @@ class HostMachine:
         left_s = math.ceil(float(spec.labels["oc-deadline"]) - self._now().timestamp()) + GRACE_S
         said = self._line.ask("claim", spec.ref.name, str(max(left_s, 1)), json.dumps(dict(spec.labels)))
         if not said["claimed"]:
-            raise AlreadyExists(f"{spec.ref.name} is on {self._place} already")
+            raise AlreadyExists(f"{spec.ref.name} already exists on {self._place}")
         return f"claim {spec.ref.name}"
 
     def operation_done(self, ref: VmRef, operation: str) -> bool:
@@ -73,7 +73,7 @@ class HostMachine:
         if said["foreign"]:
             raise UsageError(
                 f"~/.orchestrate/{ref.name} on {self._place} lacks our mark, so it was not made by this tool",
-                "look at it there; it was left alone",
+                "check it there; it was not touched",
             )
         if said["left"]:
             raise Unavailable(f"processes {said['left']} of {ref.name} on {self._place} do not end")

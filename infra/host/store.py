@@ -58,7 +58,7 @@ class HostStore:
         if there is not None:
             if there.crc32c != crc32c:
                 raise BadArtifact(
-                    f"{bucket}: {name} is there already with other content (crc32c {there.crc32c}, not {crc32c})",
+                    f"{bucket}: {name} already exists with other content (crc32c {there.crc32c}, not {crc32c})",
                     "objects are never overwritten: delete it or use another name",
                 )
             return

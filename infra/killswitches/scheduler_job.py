@@ -27,7 +27,7 @@ _PREFIX = "oc-"
 _OK, _NOT_FOUND, _PERMISSION_DENIED, _UNAUTHENTICATED = 0, 5, 7, 16
 _API_HINT = (
     "enable the Cloud Scheduler API in the console, and give your own account the roles Cloud Scheduler Admin and "
-    "Service Account User on {account}; scheduler_service_account in orchestrate.toml names another"
+    "Service Account User on {account}; or set another one as scheduler_service_account in orchestrate.toml"
 )
 _ROLE_HINT = (
     "give {account} the role TPU Admin (or one with tpu.nodes.delete), or name another account as "
@@ -140,9 +140,9 @@ class SchedulerJob:
                     _ROLE_HINT.format(account=job.account),
                 )
             if code == _OK:
-                raise KillSwitchNotArmed(f"{self.name}: something was named {job.name} already, and is deleted now")
+                raise KillSwitchNotArmed(f"{self.name}: a job named {job.name} already existed and was deleted")
             if self._clock.monotonic() >= until:
-                said = "was not made" if code is None else f"ended with code {code}"
+                said = "did not run" if code is None else f"ended with code {code}"
                 raise KillSwitchNotArmed(
                     f"{self.name}: the test request {said} within {_PROOF_TIMEOUT_S:.0f} s", "try again later"
                 )

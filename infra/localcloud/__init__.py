@@ -1,1 +1,1 @@
-"""What is the local cloud? Google Cloud on one machine: real REST, real VMs as folders, simulated dollars."""
+"""The local cloud: Google Cloud on one machine, with its REST APIs, VMs that are folders, and simulated dollars."""

@@ -1,4 +1,4 @@
-"""How does another process start, ask and stop the local cloud? Standard library only, so that asking is quick."""
+"""Starting, querying and stopping the local cloud from another process. Standard library only, to be fast."""
 
 from __future__ import annotations
 

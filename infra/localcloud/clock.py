@@ -1,4 +1,4 @@
-"""What time is it in this cloud? Real time plus an offset that can be advanced: deadlines are tried without waiting."""
+"""The cloud's clock: real time plus an offset that can be advanced, so that deadlines are tested without waiting."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from datetime import datetime, timezone
 from email.utils import format_datetime
 
 from infra.localcloud.store import Store
+
+
+def rfc3339(at: float) -> str:
+    """`2026-11-21T08:30:00.123456Z`, the form of Google's JSON timestamps; `at` is in seconds since the epoch."""
+    return datetime.fromtimestamp(at, tz=timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 class CloudClock:
@@ -31,9 +36,8 @@ class CloudClock:
         return datetime.fromtimestamp(self.now(), tz=timezone.utc)
 
     def rfc3339(self, at: float | None = None) -> str:
-        """`2026-11-21T08:30:00.123456Z`, the form of Google's JSON timestamps."""
-        moment = datetime.fromtimestamp(self.now() if at is None else at, tz=timezone.utc)
-        return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        """`at` or now as `2026-11-21T08:30:00.123456Z`."""
+        return rfc3339(self.now() if at is None else at)
 
     def http_date(self) -> str:
         """The `Date` header of every answer, so that callers can measure their clock skew."""

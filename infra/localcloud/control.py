@@ -1,216 +1,179 @@
-"""How is this cloud itself operated? `/_localcloud/` on loopback: status, inventory, meter, clock, trouble."""
+"""The control API, `/_localcloud/` on loopback: status, inventory, meter, clock, account, outages and faults."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from decimal import Decimal
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
 from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
+from starlette.responses import JSONResponse, Response
 
-from infra.localcloud.account.account import USER, Account
-from infra.localcloud.account.quotas import QuotasService
-from infra.localcloud.clock import CloudClock
-from infra.localcloud.compute.lifecycle import Instances
+from infra.localcloud.account.account import USER
+from infra.localcloud.admin.quotas import check_quota
+from infra.localcloud.context import CloudContext
 from infra.localcloud.faults import Faults
-from infra.localcloud.http.app import answer, json_body
 from infra.localcloud.http.errors import invalid, not_found
-from infra.localcloud.metering.inventory import Inventory
-from infra.localcloud.metering.meter import Meter
-from infra.localcloud.outages import Conditions
+from infra.localcloud.http.messages import json_body
+from infra.localcloud.http.routes import Handler, Service, routes
 from infra.localcloud.store import Document
-from infra.localcloud.tpu.lifecycle import Nodes
 
-Tick = Callable[[], Awaitable[None]]
-Advance = Callable[[float], Awaitable[None]]
+_Call = Callable[[Document], Awaitable[Document | None]]
+"""A function of the JSON body ({} without one); its reply, {} for None."""
 
 
 class Ending(Enum):
-    """What comes after the server has stopped."""
+    """What happens when the server has stopped."""
 
-    VMS_RUN_ON = "its VMs go on like real ones"
-    DESTROYED = "they have ended too"
-    RESET = "it starts again at the same address, and has nothing"
-
-
-Stop = Callable[[Ending], None]
+    VMS_KEEP_RUNNING = "its VMs keep running like real ones"
+    DESTROYED = "its VMs, disks and jobs are deleted"
+    RESET = "it starts again at the same address, empty"
 
 
-class ControlService:
-    """Our own API, not one of Google's. It answers on loopback only: it has no host name of its own."""
+class Operator(Protocol):
+    """The running cloud, as the control API operates it."""
 
-    hosts: tuple[str, ...] = ()
-    host_routes: tuple[Route, ...] = ()
+    facts: Document
+    """What stands in cloud.json."""
 
-    def __init__(
-        self,
-        clock: CloudClock,
-        account: Account,
-        conditions: Conditions,
-        quotas: QuotasService,
-        faults: Faults,
-        meter: Meter,
-        nodes: Nodes,
-        instances: Instances,
-        inventory: Inventory,
-        facts: dict[str, Any],
-        tick: Tick,
-        advance: Advance,
-        stop: Stop,
-    ) -> None:
-        self._clock = clock
-        self._account = account
-        self._conditions = conditions
-        self._quotas = quotas
+    def inventory(self) -> list[Document]: ...
+    def preempt(self, name: str, notice_s: float) -> bool: ...
+    def stop(self, ending: Ending) -> None: ...
+    async def settle(self) -> None: ...
+    async def advance(self, seconds: float) -> None: ...
+
+
+class ControlService(Service):
+    """Our own API, not one of Google's. It is on loopback only: it has no host name of its own."""
+
+    def __init__(self, cloud: CloudContext, faults: Faults, operator: Operator) -> None:
+        self._cloud = cloud
         self._faults = faults
-        self._meter = meter
-        self._nodes = nodes
-        self._instances = instances
-        self._inventory = inventory
-        self._facts = facts
-        self._tick = tick
-        self._advance_clock = advance
-        self._stop = stop
+        self._operator = operator
         self._started = time.monotonic()
-        table: list[tuple[str, str, Callable[[Request], Awaitable[Response]]]] = [
-            ("GET", "status", self._status),
-            ("GET", "inventory", self._list_inventory),
-            ("GET", "meter", self._read_meter),
-            ("POST", "clock/advance", self._advance),
-            ("POST", "capacity", self._set_capacity),
-            ("POST", "quotas", self._set_quota),
-            ("POST", "account", self._set_account),
-            ("POST", "services", self._set_service),
-            ("GET", "permissions", self._list_permissions),
-            ("POST", "permissions", self._set_permission),
-            ("POST", "zones/unreachable", self._set_unreachable),
-            ("POST", "broken", self._set_broken),
-            ("POST", "preempt", self._preempt),
-            ("POST", "faults", self._plan_fault),
-            ("GET", "faults", self._list_faults),
-            ("DELETE", "faults", self._clear_faults),
-            ("POST", "reset", self._reset),
-            ("POST", "shutdown", self._shutdown),
-        ]
-        self.routes = [
-            Route(f"/_localcloud/{path}", handler, methods=[verb], name=f"localcloud.{path.replace('/', '.')}")
-            for verb, path, handler in table
-        ]
-
-    async def _status(self, _request: Request) -> Response:
-        items = self._inventory.items()
-        counts: dict[str, int] = {}
-        for item in items:
-            counts[item["kind"]] = counts.get(item["kind"], 0) + 1
-        body = {
-            **self._facts,
-            "uptime_s": round(time.monotonic() - self._started, 3),
-            "clock": self._clock.rfc3339(),
-            "counts": counts,
-            "unreachable_zones": self._conditions.unreachable(),
+        calls: dict[str, _Call] = {
+            "GET status": self._status,
+            "GET inventory": self._list_inventory,
+            "GET meter": self._read_meter,
+            "POST clock/advance": self._advance,
+            "POST capacity": self._set_capacity,
+            "POST quotas": self._set_quota,
+            "POST account": self._set_account,
+            "POST services": self._set_service,
+            "GET permissions": self._list_permissions,
+            "POST permissions": self._set_permission,
+            "POST zones/unreachable": self._set_unreachable,
+            "POST broken": self._set_broken,
+            "POST preempt": self._preempt,
+            "POST faults": self._plan_fault,
+            "GET faults": self._list_faults,
+            "DELETE faults": self._clear_faults,
+            "POST reset": self._reset,
+            "POST shutdown": self._shutdown,
         }
-        return answer(body)
+        table = [
+            (f"{verb} /_localcloud/{path}", path.replace("/", "."), _endpoint(handler))
+            for (verb, _, path), handler in ((call.partition(" "), handler) for call, handler in calls.items())
+        ]
+        self.routes = routes("localcloud", table)
 
-    async def _list_inventory(self, _request: Request) -> Response:
-        return answer({"items": self._inventory.items()})
+    async def _status(self, _: Document) -> Document:
+        counts = Counter(item["kind"] for item in self._operator.inventory())
+        return {
+            **self._operator.facts,
+            "uptime_s": round(time.monotonic() - self._started, 3),
+            "clock": self._cloud.clock.rfc3339(),
+            "counts": counts,
+            "unreachable_zones": self._cloud.outages.unreachable(),
+        }
 
-    async def _read_meter(self, _request: Request) -> Response:
-        await self._tick()
-        rows = self._meter.rows()
+    async def _list_inventory(self, _: Document) -> Document:
+        return {"items": self._operator.inventory()}
+
+    async def _read_meter(self, _: Document) -> Document:
+        await self._operator.settle()
+        rows = self._cloud.meter.rows()
         total = sum((row["usd"] for row in rows), Decimal(0))
         shown = [{**row, "usd": f"{row['usd']:.6f}"} for row in rows]
-        return answer({"rows": shown, "total_usd": f"{total:.6f}", "clock": self._clock.rfc3339()})
+        return {"rows": shown, "total_usd": f"{total:.6f}", "clock": self._cloud.clock.rfc3339()}
 
-    async def _advance(self, request: Request) -> Response:
-        """The clock moves and everything that is due then has happened when this answers."""
-        seconds = _field(await json_body(request), "seconds", float)
+    async def _advance(self, body: Document) -> Document:
+        """When this replies the clock has moved, and everything that is due then has happened."""
+        seconds = _field(body, "seconds", float)
         if seconds < 0:
             raise invalid("seconds must not be negative: time never goes back")
-        await self._advance_clock(seconds)
-        return answer({"clock": self._clock.rfc3339()})
+        await self._operator.advance(seconds)
+        return {"clock": self._cloud.clock.rfc3339()}
 
-    async def _set_capacity(self, request: Request) -> Response:
-        body = await json_body(request)
+    async def _set_capacity(self, body: Document) -> None:
         available = body.get("available", False)
         if not isinstance(available, bool | int):
             raise invalid("available must be true, false, or a number of VMs")
         zone = _field(body, "zone", str)
-        self._conditions.set_capacity(zone, body.get("accelerator", "*"), available)
-        return answer({})
+        self._cloud.outages.set_capacity(zone, body.get("accelerator", "*"), available)
 
-    async def _set_quota(self, request: Request) -> Response:
-        body = await json_body(request)
+    async def _set_quota(self, body: Document) -> None:
         name, place = _field(body, "name", str), body.get("region") or body.get("zone") or ""
-        self._quotas.check(name, place)
-        self._conditions.set_quota(name, place, _field(body, "limit", float))
-        return answer({})
+        check_quota(self._cloud.prices, name, place)
+        self._cloud.account.set_quota(name, place, _field(body, "limit", float))
 
-    async def _set_account(self, request: Request) -> Response:
-        self._account.play(_field(await json_body(request), "kind", str))
-        return answer({})
+    async def _set_account(self, body: Document) -> None:
+        self._cloud.account.set_kind(_field(body, "kind", str))
 
-    async def _set_service(self, request: Request) -> Response:
-        body = await json_body(request)
-        self._account.set_enabled(_field(body, "name", str), _field(body, "enabled", bool))
-        return answer({})
+    async def _set_service(self, body: Document) -> None:
+        self._cloud.account.set_enabled(_field(body, "name", str), _field(body, "enabled", bool))
 
-    async def _list_permissions(self, _request: Request) -> Response:
-        denied = {who: sorted(self._account.denied(who)) for who in (USER, *self._account.service_accounts)}
-        return answer({"known": sorted(self._account.known), "denied": denied})
+    async def _list_permissions(self, _: Document) -> Document:
+        denied = {who: sorted(self._cloud.account.denied(who)) for who in (USER, *self._cloud.account.service_accounts)}
+        return {"known": sorted(self._cloud.account.known), "denied": denied}
 
-    async def _set_permission(self, request: Request) -> Response:
+    async def _set_permission(self, body: Document) -> None:
         """`who`: "user", "worker" (the default account of VMs and jobs), "scheduler", "agent", or an address."""
-        body = await json_body(request)
         permission, denied = _field(body, "permission", str), _field(body, "denied", bool)
-        self._account.set_denied(permission, body.get("who", USER), denied)
-        return answer({})
+        self._cloud.account.set_denied(permission, body.get("who", USER), denied)
 
-    async def _set_unreachable(self, request: Request) -> Response:
-        body = await json_body(request)
-        self._conditions.set_unreachable(_field(body, "zone", str), _field(body, "unreachable", bool))
-        return answer({})
+    async def _set_unreachable(self, body: Document) -> None:
+        self._cloud.outages.set_unreachable(_field(body, "zone", str), _field(body, "unreachable", bool))
 
-    async def _set_broken(self, request: Request) -> Response:
-        """`mechanism`: what stops to work, see `conditions.MECHANISMS`."""
-        body = await json_body(request)
-        self._conditions.set_broken(_field(body, "mechanism", str), _field(body, "broken", bool))
-        return answer({})
+    async def _set_broken(self, body: Document) -> None:
+        """`mechanism`: what stops working, one of `outages.MECHANISMS`."""
+        self._cloud.outages.set_broken(_field(body, "mechanism", str), _field(body, "broken", bool))
 
-    async def _preempt(self, request: Request) -> Response:
-        """`name` is the short name of a node or an instance; for `notice_s` its metadata says so before it goes."""
-        body = await json_body(request)
-        wanted, notice_s = _field(body, "name", str), max(0.0, float(body.get("notice_s", 0)))
-        for node in self._nodes.all():
-            if node["node_id"] == wanted and await self._nodes.preempt(node["name"], notice_s):
-                return answer({})
-        if self._instances.preempt(wanted, notice_s):
-            return answer({})
-        raise not_found(f"a running node or instance named {wanted}")
+    async def _preempt(self, body: Document) -> None:
+        """`name` is the short name of a node or an instance; `notice_s` before it stops, its metadata says so."""
+        name, notice_s = _field(body, "name", str), max(0.0, float(body.get("notice_s", 0)))
+        if not self._operator.preempt(name, notice_s):
+            raise not_found(f"a running node or instance named {name}")
+        await self._operator.settle()
 
-    async def _plan_fault(self, request: Request) -> Response:
-        return answer(self._faults.plan(await json_body(request)))
+    async def _plan_fault(self, body: Document) -> Document:
+        return self._faults.plan(body)
 
-    async def _list_faults(self, _request: Request) -> Response:
-        return answer({"faults": self._faults.all()})
+    async def _list_faults(self, _: Document) -> Document:
+        return {"faults": self._faults.all()}
 
-    async def _clear_faults(self, _request: Request) -> Response:
+    async def _clear_faults(self, _: Document) -> None:
         self._faults.clear()
-        return answer({})
 
-    async def _reset(self, _request: Request) -> Response:
+    async def _reset(self, _: Document) -> None:
         """As new, once `status` shows another `boot_id`. A new process would take a second of imports."""
-        self._stop(Ending.RESET)
-        return answer({})
+        self._operator.stop(Ending.RESET)
 
-    async def _shutdown(self, request: Request) -> Response:
-        """The server stops after this answer. VMs go on like real ones, unless `destroy` says that they end too."""
-        body = await json_body(request)
-        self._stop(Ending.DESTROYED if body.get("destroy", False) else Ending.VMS_RUN_ON)
-        return answer({})
+    async def _shutdown(self, body: Document) -> None:
+        """The server stops after this reply. VMs keep running like real ones, unless `destroy` is true."""
+        self._operator.stop(Ending.DESTROYED if body.get("destroy", False) else Ending.VMS_KEEP_RUNNING)
+
+
+def _endpoint(call: _Call) -> Handler:
+    """A handler of requests from a function of their JSON body."""
+
+    async def endpoint(request: Request) -> Response:
+        return JSONResponse(await call(await json_body(request)) or {})
+
+    return endpoint
 
 
 def _field(body: Document, name: str, kind: type) -> Any:

@@ -1,39 +1,27 @@
-"""Which call shall fail, how often, and did it? Faults are planned per API method and counted as hit."""
+"""Faults injected into API calls: planned per method, and counted as they are hit."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from infra.localcloud.http.errors import HTTP_OF_STATUS, ApiError, NoAnswer, invalid
+from infra.localcloud.http.errors import HTTP_OF_STATUS, STATUS_OF_HTTP, ApiError, NoReply, invalid
 from infra.localcloud.store import Document, Store
-
-_STATUS_OF_HTTP = {
-    400: "INVALID_ARGUMENT",
-    401: "UNAUTHENTICATED",
-    403: "PERMISSION_DENIED",
-    404: "NOT_FOUND",
-    409: "ABORTED",
-    429: "RESOURCE_EXHAUSTED",
-    500: "INTERNAL",
-    503: "UNAVAILABLE",
-    504: "DEADLINE_EXCEEDED",
-}
 
 
 class Faults:
-    """Planned faults, oldest first. A fault *before* the effect replaces it; one *after* only hides its answer.
+    """Planned faults, oldest first. A fault *before* the effect replaces it; one *after* only hides its reply.
 
-    A `silent` fault is no answer but none: the caller waits until it gives up, or dies.
+    A `silent` fault sends no reply at all: the caller waits until it gives up.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def plan(self, body: dict[str, Any]) -> Document:
-        """Plan `times` failures of `method`. Raises ApiError 400 when the plan makes no sense."""
+        """Plan `times` failures of `method`. Raises ApiError 400 for an impossible plan."""
         http = int(body.get("http", 503))
-        status = str(body.get("status") or _STATUS_OF_HTTP.get(http, ""))
+        status = str(body.get("status") or STATUS_OF_HTTP.get(http, ""))
         when, times = body.get("when", "before"), int(body.get("times", 1))
         if not body.get("method") or status not in HTTP_OF_STATUS or when not in ("before", "after") or times < 1:
             raise invalid(f"A fault needs method, times >= 1, when before|after, and a known http or status: {body}")
@@ -47,11 +35,11 @@ class Faults:
         return fault
 
     def all(self) -> list[Document]:
-        """Every fault ever planned, with how often it was hit; `done` says that all of it happened."""
+        """Every fault ever planned, with how often it was hit; `done` when that is as often as planned."""
         return [{**fault, "done": fault["hit"] >= fault["times"]} for _, fault in self._store.list("faults")]
 
     def clear(self) -> None:
-        """Forget them all."""
+        """Forget all planned faults."""
         for name, _ in self._store.list("faults"):
             self._store.delete("faults", name)
 
@@ -64,7 +52,7 @@ class Faults:
             self._store.put("faults", name, fault)
             error: Exception = ApiError(fault["status"], fault["message"], reason="backendError", http=fault["http"])
             if fault["silent"]:
-                error = NoAnswer(fault["message"])
+                error = NoReply(fault["message"])
 
             def raise_fault(error: Exception = error) -> None:
                 raise error

@@ -1,27 +1,22 @@
-"""What is wrong with this cloud right now? Stock-outs, quota limits, unreachable zones, dead kill switches."""
+"""Injected outages: stock-outs, zones that cannot be reached, kill switches that do not work."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from infra.localcloud.http.errors import ApiError, invalid
 from infra.localcloud.store import Document, Store
-
-if TYPE_CHECKING:
-    from infra.localcloud.account.account import Account
 
 SCHEDULER, METADATA, RUN_LIMIT = "scheduler", "metadata", "max-run-duration"
 MECHANISMS = (SCHEDULER, METADATA, RUN_LIMIT)
 """What can be broken: jobs that do not fire on schedule, VMs without a metadata server, run limits not kept."""
 
 
-class Conditions:
-    """Capacity per (zone, accelerator), quota limits per (metric, region or zone), and zones that cannot be reached."""
+class Outages:
+    """Capacity per (zone, accelerator), zones that cannot be reached, and broken mechanisms. All of it is durable."""
 
-    def __init__(self, store: Store, account: Account) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._account = account
 
     def set_capacity(self, zone: str, accelerator: str, available: bool | int) -> None:
         """`available`: True, False, or how many VMs or nodes of it can exist at the same time in the zone."""
@@ -36,18 +31,6 @@ class Conditions:
                 available: bool | int = setting["available"]
                 return available if isinstance(available, bool) else in_use < available
         return True
-
-    def set_quota(self, metric: str, place: str, limit: float) -> None:
-        """`place`: a region, a zone, or "" for every place that has no limit of its own."""
-        self._store.put("quotas", f"{metric}/{place}", {"name": metric, "place": place, "limit": limit})
-
-    def quota(self, metric: str, place: str = "") -> float:
-        """The limit that holds in `place`."""
-        for name in (place, ""):
-            setting = self._store.get("quotas", f"{metric}/{name}")
-            if setting is not None:
-                return self._account.limit(metric, float(setting["limit"]))
-        return self._account.limit(metric, None)
 
     def set_unreachable(self, zone: str, unreachable: bool) -> None:
         """While a zone is unreachable its calls answer 503 and lists over all zones are partial and say so."""

@@ -1,4 +1,4 @@
-"""Where does this cloud keep its state? JSON documents by (collection, name) in SQLite, always passed by value."""
+"""The cloud's state: JSON documents by (collection, name) in SQLite, always passed by value."""
 
 from __future__ import annotations
 

@@ -63,8 +63,8 @@ def found_python(venv: str, requirements: list[str]) -> tuple[str, bool]:
         sys.stderr.flush()
         raise SystemExit(
             f"`python3` here (Python {platform.python_version()}) lacks {', '.join(requirements)}, and {venv} could "
-            f"not be made with them ({error}): that needs Python 3.10 to 3.13 and a package index. Or install them "
-            "by hand"
+            f"not be created with them ({error}): that needs Python 3.10 to 3.13 and a package index. Or install them "
+            "yourself"
         ) from None
     return python, True
 

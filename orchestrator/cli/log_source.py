@@ -1,4 +1,4 @@
-"""Where is a run's log? On this machine while it is followed and after its artifacts came home, else in the bucket."""
+"""The source of a run's log: this machine while it is followed and after collection, else the bucket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rights of the kill switches: may the service accounts of VMs and of scheduler jobs delete VMs?"""
+"""Checks of the kill switches' rights: whether VMs' and jobs' service accounts may delete VMs."""
 
 from __future__ import annotations
 

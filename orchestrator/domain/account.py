@@ -1,4 +1,4 @@
-"""What is known about a Google Cloud account? The facts that `doctor` judges, as the `Account` port tells them."""
+"""Facts about a Google Cloud account, which the `Account` port reports and `doctor` judges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does a billing export say? Rows of Google's BigQuery export of usage cost, as JSON lines, JSON array or CSV.
+"""Google's BigQuery export of usage cost, parsed from JSON lines, a JSON array or CSV.
 
 The columns are those of `gcp_billing_export_v1_*` (standard) and `gcp_billing_export_resource_v1_*` (detailed), see
 https://docs.cloud.google.com/billing/docs/how-to/export-data-bigquery-tables/standard-usage. Records may be nested

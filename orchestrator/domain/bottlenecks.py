@@ -1,4 +1,4 @@
-"""What limits a run on a data set of any size: compute, memory, input, or what a run costs however small it is?"""
+"""What limits a run on a data set of any size: compute, memory, input, or fixed cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was claimed about a workload at a size that nobody trained on, and what is wrong with it? Reference only."""
+"""Published extrapolations to sizes that nobody trained on, and what is wrong with them. Reference only."""
 
 from __future__ import annotations
 

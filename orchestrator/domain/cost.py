@@ -1,4 +1,4 @@
-"""What does an attempt cost, item by item? The VM by the second; storage, operations, egress, scheduler jobs besides.
+"""The cost of an attempt, item by item: the VM by the second; storage, operations, egress, scheduler jobs besides.
 
 Pure arithmetic in `Decimal`; every line carries the price it was made with, and so its source, date and kind.
 """

@@ -1,4 +1,4 @@
-"""Which machine does `host:USER@ADDRESS[:PORT]` mean? Parsed strictly: it becomes part of commands and file names."""
+"""Parses `host:USER@ADDRESS[:PORT]`, strictly: it becomes part of commands and file names."""
 
 from __future__ import annotations
 

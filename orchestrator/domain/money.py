@@ -1,4 +1,4 @@
-"""How is money counted? `Decimal` dollars; per second; a minute at least for a VM."""
+"""Amounts of money: `Decimal` dollars, by the second, a minute at least for a VM."""
 
 from __future__ import annotations
 

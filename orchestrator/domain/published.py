@@ -1,4 +1,4 @@
-"""What did others publish for the same workloads? Reference rows from the catalog, never our own results."""
+"""Results that others published for the same workloads: reference rows, never our own results."""
 
 from __future__ import annotations
 

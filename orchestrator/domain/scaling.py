@@ -1,4 +1,4 @@
-"""How does time grow with the number of samples, how sure is that, and does a straight line hold at all? Pure maths.
+"""Time as a function of the number of samples: a fitted line, its intervals, and tests that it is a line. Pure maths.
 
 The model is `seconds = fixed_s + sample_s x samples`, and the noise of a run is a share of its time, the same for small
 and large runs: what slows a run slows all of it. That is weighted least squares with weights 1 / (fitted time)^2, found

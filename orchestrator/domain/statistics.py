@@ -1,13 +1,12 @@
-"""What do repeated timings prove? Intervals of ratios, verdicts that are seldom false, and what a run's epochs tell."""
+"""Intervals of ratios of repeated timings, and verdicts whose error rate is bounded."""
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
-from statistics import fmean, geometric_mean, median
+from statistics import fmean, geometric_mean
 
 Interval = tuple[float, float]
 Sides = tuple[Sequence[float], Sequence[float]]
@@ -18,14 +17,7 @@ FALSE_VERDICTS = 0.05
 POWER = 0.8
 """With which chance the repeats that are asked for bring a verdict, if effect and spread are what they seem."""
 MOST_REPEATS = 100
-LEAST_EPOCHS = 4
-"""Of fewer epochs no rule says which one is odd."""
 
-_BAND = 3.0  # robust standard deviations: the limits of a control chart
-_OUTLIER = 3.5  # robust standard deviations
-_NORMAL_MAD = 1.4826  # standard deviation of a normal law over its median absolute deviation
-_LEAST_SPREAD = 0.01  # of the median: less is not called drift or outlier, however calm the other epochs are
-_LEAST_SHIFT = 0.02
 _NEVER_MISSED = 37.0  # standard errors, from which on SciPy's noncentral t has no digits left
 _MOST_APART = math.log(1e9)  # no accelerator is a billion times as fast; the ends of wilder intervals have no digits
 _LEAST_VARIANCE = 1e-18  # of logs: repeats that agree to a billionth are copies or made, and tell of no scatter
@@ -50,7 +42,21 @@ def differs(left: Sequence[float], right: Sequence[float], error: float = FALSE_
     return interval is not None and not interval[0] <= 1.0 <= interval[1]
 
 
-def decided(family: Sequence[Sequence[Sides]], error: float = FALSE_VERDICTS) -> list[list[bool]]:
+@dataclass(frozen=True)
+class Decision:
+    """On one ratio: its own interval, the one that allows for all comparisons of a report, and if that excludes 1."""
+
+    interval: Interval | None
+    adjusted: Interval | None
+    differs: bool
+
+    @property
+    def inverse(self) -> Decision:
+        """The same of the ratio turned over."""
+        return Decision(_inverse(self.interval), _inverse(self.adjusted), self.differs)
+
+
+def decided(family: Sequence[Sequence[Sides]], error: float = FALSE_VERDICTS) -> list[list[Decision]]:
     """Which ratios of a report differ from 1, with a chance of at most `error` for even one false claim among all.
 
     A report that is asked for several times, to stop when it has a verdict, gets its share of the error each time:
@@ -60,20 +66,29 @@ def decided(family: Sequence[Sequence[Sides]], error: float = FALSE_VERDICTS) ->
     sharpened by Shaffer (JASA 81, 1986): the price of an hour being known, accelerators of different price cannot be
     equal in time *and* in money, so that each comparison with something undecided counts once.
     """
-    found = [[False] * len(tests) for tests in family]
+    tests = {(number, place): sides for number, each in enumerate(family) for place, sides in enumerate(each)}
+    own = {test: ratio_interval(*sides, error) for test, sides in tests.items()}
+    levels, last = _holm({test: sides for test, sides in tests.items() if own[test] is not None}, error)
+    found = {
+        test: Decision(own[test], ratio_interval(*sides, levels.get(test, last)), test in levels)
+        for test, sides in tests.items()
+    }
+    return [[found[number, place] for place in range(len(each))] for number, each in enumerate(family)]
+
+
+def _holm(tests: Mapping[tuple[int, int], Sides], error: float) -> tuple[dict[tuple[int, int], float], float]:
+    """The level at which each test that differs was decided, and that of the last round, at which the others were not.
+
+    `tests` by number of comparison and place in it.
+    """
+    levels: dict[tuple[int, int], float] = {}
     while True:
-        undecided = [
-            (number, place)
-            for number, tests in enumerate(family)
-            for place, (left, right) in enumerate(tests)
-            if not found[number][place] and ratio_interval(left, right) is not None
-        ]
+        undecided = [test for test in tests if test not in levels]
         level = error / max(1, len({number for number, _ in undecided}))
-        new = [(number, place) for number, place in undecided if differs(*family[number][place], level)]
+        new = [test for test in undecided if differs(*tests[test], level)]
         if not new:
-            return found
-        for number, place in new:
-            found[number][place] = True
+            return levels, level
+        levels |= dict.fromkeys(new, level)
 
 
 def more_repeats(left: Sequence[float], right: Sequence[float], error: float = FALSE_VERDICTS) -> int | None:
@@ -120,57 +135,6 @@ def centre_interval(figures: Sequence[float], error: float = FALSE_VERDICTS) -> 
     return _around(middle, float(stdtrit(len(figures) - 1, 1 - error / 2)) * math.sqrt(spread / len(figures)))
 
 
-def leading_drift(epochs_s: Sequence[float]) -> int:
-    """How many leading epochs still drift: those before the first that lies in the control limits of the later half.
-
-    Robinson's rule (European Journal of Operational Research 176, 2007) with median and median absolute deviation for
-    mean and standard deviation, so that a stall moves no limit; at least 3 % off counts. At most half of them, none of
-    fewer than 4, and none for lying on another level (`level_shift`) that they held. MSER (White, Simulation 69, 1997)
-    was tried: it cuts a third to a half of runs that do not drift.
-    """
-    shift = level_shift(epochs_s)
-    if shift is not None and _is_level(epochs_s[:shift], median(epochs_s[shift:])):
-        return leading_drift(epochs_s[:shift])
-    half = len(epochs_s) // 2
-    if len(epochs_s) < LEAST_EPOCHS:
-        return 0
-    middle, spread = _robust(epochs_s[half:])
-    limit = _BAND * max(spread, _LEAST_SPREAD * middle)
-    return next((n for n in range(half) if abs(epochs_s[n] - middle) <= limit), half)
-
-
-def outliers(figures: Sequence[float]) -> tuple[int, ...]:
-    """Places of the figures far from the median; none among fewer than 3.
-
-    Far is 3.5 robust standard deviations (Iglewicz and Hoaglin, How to Detect and Handle Outliers, 1993), more where
-    there are few figures, as Student's t has it, and 3.5 % of the median at least.
-    """
-    from scipy.special import stdtr, stdtrit
-
-    if len(figures) < 3:
-        return ()
-    middle, spread = _robust(figures)
-    cautious = -float(stdtrit(len(figures) - 1, stdtr(math.inf, -_OUTLIER)))
-    far = max(cautious * spread, _OUTLIER * _LEAST_SPREAD * middle)
-    return tuple(n for n, figure in enumerate(figures) if abs(figure - middle) > far)
-
-
-def level_shift(epochs_s: Sequence[float]) -> int | None:
-    """The place from which epochs lie on another level, None when there is none: a change of 2 % at least.
-
-    Pettitt's rank test (Applied Statistics 28, 1979) at 5 %, which outliers do not move; it sees none in fewer than 11.
-    """
-    n = len(epochs_s)
-    ordered = sorted(epochs_s)
-    ranks = ((bisect_left(ordered, each) + bisect_right(ordered, each) + 1) / 2 for each in epochs_s)
-    sums = [abs(2 * ranked - place * (n + 1)) for place, ranked in enumerate(accumulate(ranks), start=1)]
-    if not sums or 2 * math.exp(-6 * max(sums) ** 2 / (n**3 + n**2)) > FALSE_VERDICTS:
-        return None
-    place = sums.index(max(sums)) + 1
-    before, after = median(epochs_s[:place]), median(epochs_s[place:])
-    return place if abs(after - before) >= _LEAST_SHIFT * before else None
-
-
 @dataclass(frozen=True)
 class _Difference:
     """Of the means of the logs of two sides, whose variances and sizes these are."""
@@ -212,6 +176,10 @@ def _difference(left: Sequence[float], right: Sequence[float]) -> _Difference | 
     return found if sum(variances) > _LEAST_VARIANCE else None
 
 
+def _inverse(interval: Interval | None) -> Interval | None:
+    return None if interval is None else (1 / interval[1], 1 / interval[0])
+
+
 def _around(middle: float, reach: float) -> Interval:
     """The ends of an interval of logs, back as figures."""
     reach = min(reach, _MOST_APART)
@@ -222,18 +190,3 @@ def moments(values: Sequence[float]) -> tuple[float, float]:
     """Mean and variance of two values or more; `statistics.variance` is exact, and a hundred times as slow."""
     mean = fmean(values)
     return mean, math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
-
-
-def _is_level(epochs_s: Sequence[float], level_s: float) -> bool:
-    """Whether they lay on one level before they went to another, and did not approach it."""
-    half = len(epochs_s) // 2
-    if len(epochs_s) < LEAST_EPOCHS:
-        return False
-    early, late = median(epochs_s[:half]), median(epochs_s[half:])
-    return abs(late - early) < abs(level_s - late) / 4
-
-
-def _robust(figures: Sequence[float]) -> tuple[float, float]:
-    """Median and robust standard deviation."""
-    middle = median(figures)
-    return middle, _NORMAL_MAD * median(abs(figure - middle) for figure in figures)

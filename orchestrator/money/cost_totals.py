@@ -1,4 +1,4 @@
-"""What has each run and each experiment cost? Summed by SQLite: a ledger of many thousand runs is read at once."""
+"""Cost of each run and experiment, summed by SQLite: a ledger of many thousand runs is read at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""May this be spent, and must this run stop? Admission before anything is created, and the watch while a run lasts."""
+"""The budget guard: admission before anything is created, and the checks that stop a run."""
 
 from __future__ import annotations
 

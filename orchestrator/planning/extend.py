@@ -10,7 +10,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from orchestrator.domain.money import ZERO
-from orchestrator.domain.plan import Quote, check_max_hours, latest_end, make_attempt, quote_for
+from orchestrator.domain.plan import Quote, make_attempt, quote_for
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Attempt, Run, RunState, Stage
 from orchestrator.errors import OverCap, UsageError
@@ -18,6 +18,7 @@ from orchestrator.ledger.credit import Credit
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.money.guard import credit_for
 from orchestrator.planning.affordability import hours_that_fit
+from orchestrator.planning.request import check_max_hours
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def plan_extension(run_id: str, hours: Decimal, *, ledger: Ledger, prices: Price
     current = ledger.attempt(run_id, run.attempt)
     begins = now if run.stage is Stage.DONE else max(now, current.deadline)
     quote = quote_for(replace(run.spec, max_hours=hours), current.zone, prices)
-    credit = credit_for([run.spec.accelerator], ledger, now=now, until=latest_end(quote.spec, begins))
+    credit = credit_for([run.spec.accelerator], ledger, now=now, until=quote.spec.latest_end(begins))
     return Extension(run, quote, begins, credit)
 
 

@@ -28,19 +28,21 @@ from orchestrator.domain.claims import Claim, claim_about
 from orchestrator.domain.cost import side_lines, side_rates, total_usd, vm_lines
 from orchestrator.domain.host_address import is_host
 from orchestrator.domain.money import ZERO
-from orchestrator.domain.plan import BUCKET_LIFETIME_DAYS, MAX_HOURS_LIMIT, scheduler_jobs, usage, zone_candidates
+from orchestrator.domain.plan import BUCKET_LIFETIME_DAYS, scheduler_jobs, usage
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import RunSpec
 from orchestrator.domain.scaling import Line, Term, fit_line, interval
 from orchestrator.domain.statistics import Interval
+from orchestrator.domain.sweep import zone_candidates
 from orchestrator.errors import UsageError
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.money.guard import MoneyView
-from orchestrator.report.run_metrics import Source
+from orchestrator.planning.request import MAX_HOURS_LIMIT, check_flex_start
+from orchestrator.report.sources import Source
 from orchestrator.report.sweep import Measurements, Sweep, measurements, sweeps
 
 _DAY_S = 86_400
-_SHARD_BYTES = 32 * 10**6  # trainer.data.options: what a shard aims at; it decides the number of operations only
+_SHARD_BYTES = 32 * 10**6  # trainer.workloads.base: what a shard aims at; it decides the number of operations only
 _PLACES = {"device": "device memory", "memory": "host memory", "disk": "a file on disk"}
 
 
@@ -253,6 +255,7 @@ def _cost(timed: Answer, job: Job, request: ExtrapolationRequest, prices: PriceB
     item = accelerators().get(timed.accelerator)
     if item is None:
         return None
+    check_flex_start(item, request.provisioning)
     zone = zone_candidates(item, request.zones, prices, request.provisioning)[0]
     parts, rates = prices.parts(item, zone, request.provisioning), side_rates(prices, zone)
     stored = timed.places[-1].needed_bytes

@@ -1,1 +1,1 @@
-"""Which accelerator was worth it? Records side by side; nothing here prints or reads a clock."""
+"""Comparing records: which accelerator was worth it. Nothing here prints or reads a clock."""

@@ -1,53 +1,60 @@
-"""How does another program read an answer? CSV files of the same figures as `--json` and the page."""
+"""The report as files: the HTML page, and CSV tables of the same figures for other programs. Whole or not at all."""
 
 from __future__ import annotations
 
 import csv
 import io
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from enum import Enum
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from orchestrator.errors import UsageError
-from orchestrator.report.atomic_write import write_whole
-from orchestrator.report.report import Answer
+from orchestrator.report.report import Report
 
 _BEGINS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _NESTED = {"stages", "curve"}
 
 
-def write_csv(answer: Answer, folder: Path) -> list[Path]:
-    """Write the tables into `folder`, which is made if its parent is there. Raises UsageError."""
-    texts = {name: as_csv(rows) for name, rows in tables(answer).items()}
+def write_page(report: Report, path: Path) -> None:
+    """Write the page, over that of last time. Raises UsageError; `path` is as before then."""
+    _check_place(path, "--html")
+    from orchestrator.report.page import render_page  # loads what draws the plots
+
+    _write_whole(path, render_page(report, version("orchestrate")), "--html")
+
+
+def write_csv(report: Report, folder: Path) -> list[Path]:
+    """Write the tables into `folder`, which is made if its parent exists. Raises UsageError."""
     if not folder.is_dir():
         try:
             folder.mkdir()
         except OSError as cause:
             raise UsageError(
-                f"--csv: the folder {folder} cannot be made: {cause.strerror}", "name a folder in one that exists"
+                f"--csv: the folder {folder} cannot be made: {cause.strerror}", "give a folder in one that exists"
             ) from cause
-    paths = [folder / f"{name}.csv" for name in texts]
-    for path, text in zip(paths, texts.values(), strict=True):
-        write_whole(path, text, "--csv")
-    return paths
+    texts = {folder / f"{name}.csv": as_csv(rows) for name, rows in tables(report).items()}
+    for path, text in texts.items():
+        _write_whole(path, text, "--csv")
+    return list(texts)
 
 
-def tables(answer: Answer) -> dict[str, list[dict[str, Any]]]:
-    """Every list in an answer as rows of flat cells, by file name."""
-    said = [("verdict", answer.verdict), ("target accuracy", answer.target), ("simulated", answer.simulated)]
-    said += [("note", note) for note in answer.notes]
+def tables(report: Report) -> dict[str, list[dict[str, Any]]]:
+    """Every list in a report as rows of flat cells, by file name."""
+    texts = [("verdict", report.verdict), ("target accuracy", report.target), ("simulated", report.simulated)]
+    texts += [("note", note) for note in report.notes]
     return {
-        "answer": [{"what": what, "text": text} for what, text in said],
-        "runs": [_flat(run.model_dump(exclude=_NESTED)) for run in answer.runs],
-        "epochs": [{"run": run.name, **_flat(point.model_dump())} for run in answer.runs for point in run.curve],
-        "stages": [{"run": run.name, **_flat(stage.model_dump())} for run in answer.runs for stage in run.stages],
-        "groups": [_flat(group.model_dump()) for group in answer.groups],
-        "pairings": [_flat(pairing.model_dump()) for pairing in answer.pairings],
-        "fairness": [_flat(check.model_dump()) for check in answer.fairness],
-        "published": [_flat(each.model_dump()) for each in answer.published],
+        "report": [{"what": what, "text": text} for what, text in texts],
+        "runs": _rows(report.runs),
+        "epochs": [{"run": run.name, **row} for run in report.runs for row in _rows(run.curve)],
+        "stages": [{"run": run.name, **row} for run in report.runs for row in _rows(run.stages)],
+        **{name: _rows(getattr(report, name)) for name in ("groups", "pairings", "fairness", "published")},
     }
 
 
@@ -59,6 +66,10 @@ def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
         writer.writerow(rows[0])
     writer.writerows([_cell(value) for value in row.values()] for row in rows)
     return text.getvalue()
+
+
+def _rows(models: Iterable[BaseModel]) -> list[dict[str, Any]]:
+    return [_flat(model.model_dump(exclude=_NESTED)) for model in models]
 
 
 def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,3 +99,28 @@ def _cell(value: Any) -> str:
 
 def _joined(values: Iterable[Any]) -> str:
     return " ".join(str(value) for value in values)
+
+
+def _check_place(path: Path, flag: str) -> None:
+    """Raises UsageError for `flag` when no file can be at `path`: better before the work than after it."""
+    problems = {
+        f"{flag}: - is no file, and it is not written to standard output": str(path) == "-",
+        f"{flag}: the folder {path.parent} does not exist": not path.parent.is_dir(),
+        f"{flag}: {path} is a folder": path.is_dir(),
+        f"{flag}: {path} is a device or a pipe, which a file would replace": path.exists() and not path.is_file(),
+    }
+    for problem, is_there in problems.items():
+        if is_there:
+            raise UsageError(problem, "give the name of a file in a folder that exists")
+
+
+def _write_whole(path: Path, text: str, flag: str) -> None:
+    """Write a temporary file beside `path` and rename it. Raises UsageError for `flag`; `path` is as before then."""
+    _check_place(path, flag)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        partial.write_text(text, "utf-8", newline="")
+        partial.replace(path)
+    except OSError as cause:
+        partial.unlink(missing_ok=True)
+        raise UsageError(f"{flag}: {path} cannot be written: {cause.strerror}", "give another place") from cause

@@ -1,26 +1,37 @@
-"""Which runs may be held against each other? Like with like: same workload, data, amount of data and global batch."""
+"""Which runs are compared with each other: the same workload, data, number of samples and global batch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import TypeVar
 
-from orchestrator.report.run_metrics import Measured
+from orchestrator.report.run_metrics import RunMetrics
 
-_ALIKE = ("data_fingerprint", "train_samples", "global_batch")
+_Key = TypeVar("_Key", bound=Hashable)
+_ALIKE: tuple[Callable[[RunMetrics], str | int | None], ...] = (
+    lambda run: run.training.data_fingerprint,
+    lambda run: run.train_samples,
+    lambda run: run.global_batch,
+)
 """Besides the workload. Where two accelerators share no value of one of these, it is left out, and fairness says so."""
 
 
 @dataclass(frozen=True)
 class Match:
-    """The runs of two accelerators that are compared with each other."""
+    """The runs of two accelerators that are compared. `title`: what they trained, as a sentence begins.
 
-    left: tuple[Measured, ...]
-    right: tuple[Measured, ...]
+    `invalid`: the fairness checks by which the comparison means nothing.
+    """
+
+    left: tuple[RunMetrics, ...]
+    right: tuple[RunMetrics, ...]
+    title: str = ""
+    invalid: tuple[str, ...] = ()
 
     @property
-    def runs(self) -> tuple[Measured, ...]:
+    def runs(self) -> tuple[RunMetrics, ...]:
         return self.left + self.right
 
     @property
@@ -28,38 +39,57 @@ class Match:
         return self.left[0].workload
 
     @property
+    def accelerators(self) -> str:
+        return f"{self.left[0].accelerator} and {self.right[0].accelerator}"
+
+    @property
     def global_batch(self) -> int | None:
-        batches = {run.global_batch for run in self.runs}
-        return batches.pop() if len(batches) == 1 else None
+        return _only([run.global_batch for run in self.runs])
 
     @property
     def train_samples(self) -> int | None:
-        sizes = {run.train_samples for run in self.runs}
-        return sizes.pop() if len(sizes) == 1 else None
+        return _only([run.train_samples for run in self.runs])
 
 
-def matches(runs: Sequence[Measured]) -> Iterator[Match]:
+def find_matches(runs: Sequence[RunMetrics]) -> tuple[Match, ...]:
     """Accelerators in pairs, for each workload and what both of them ran of it: a sweep gives one match a cell."""
-    for workload in dict.fromkeys(run.workload for run in runs):
-        same = [run for run in runs if run.workload == workload]
-        for one, other in combinations(dict.fromkeys(run.accelerator for run in same), 2):
-            left = [run for run in same if run.accelerator == one]
-            right = [run for run in same if run.accelerator == other]
-            yield from _alike(left, right, _ALIKE)
+    found = [
+        Match(tuple(left), tuple(right))
+        for same in _grouped(runs, lambda run: run.workload).values()
+        for one, other in combinations(_grouped(same, lambda run: run.accelerator).values(), 2)
+        for left, right in _alike(one, other, _ALIKE)
+    ]
+    sizes = len({match.train_samples for match in found}) > 1
+    return tuple(replace(match, title=_title(match, sizes)) for match in found)
 
 
-def _alike(left: Sequence[Measured], right: Sequence[Measured], fields: Sequence[str]) -> Iterator[Match]:
-    if not fields:
-        yield Match(tuple(left), tuple(right))
-        return
-    field, *others = fields
-    on_right = {getattr(run, field) for run in right}
-    shared = sorted({getattr(run, field) for run in left if getattr(run, field) is not None} & on_right)
+def _grouped(runs: Iterable[RunMetrics], key: Callable[[RunMetrics], _Key]) -> dict[_Key, list[RunMetrics]]:
+    """Runs by what `key` says of them, in the order in which each value occurs first."""
+    groups: dict[_Key, list[RunMetrics]] = {}
+    for run in runs:
+        groups.setdefault(key(run), []).append(run)
+    return groups
+
+
+def _alike(
+    left: list[RunMetrics], right: list[RunMetrics], keys: Sequence[Callable[[RunMetrics], str | int | None]]
+) -> list[tuple[list[RunMetrics], list[RunMetrics]]]:
+    if not keys:
+        return [(left, right)]
+    ours, theirs = _grouped(left, keys[0]), _grouped(right, keys[0])
+    shared = sorted(value for value in ours.keys() & theirs.keys() if value is not None)
     if not shared:
-        yield from _alike(left, right, others)
-    for value in shared:
-        yield from _alike(
-            [run for run in left if getattr(run, field) == value],
-            [run for run in right if getattr(run, field) == value],
-            others,
-        )
+        return _alike(left, right, keys[1:])
+    return [pair for value in shared for pair in _alike(ours[value], theirs[value], keys[1:])]
+
+
+def _title(match: Match, sizes: bool) -> str:
+    batch = "different global batches" if match.global_batch is None else f"global batch {match.global_batch}"
+    size = f", {match.train_samples:,} samples" if sizes and match.train_samples is not None else ""
+    return f"{match.workload}, {batch}{size}"
+
+
+def _only(values: Iterable[int | None]) -> int | None:
+    """The one value; None where there are several, or it is not known."""
+    found = set(values)
+    return found.pop() if len(found) == 1 else None

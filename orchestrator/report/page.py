@@ -1,18 +1,19 @@
-"""How does a reader see an answer? One HTML page that needs no network: verdict, fairness, plots, tables."""
+"""The report as one HTML page that needs no network: verdict, fairness, plots, tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from orchestrator.report.plots.bar_plots import first_epochs, ratio_plot, speed_bars, target_bars, time_parts
+from orchestrator.report.plots.bar_plots import ratio_plot, speed_bars, target_bars
 from orchestrator.report.plots.line_plots import curves, scaling, sweep
-from orchestrator.report.plots.plot_data import Scene, scenes
+from orchestrator.report.plots.plot_data import PlotData, plot_data
 from orchestrator.report.plots.svg import Plot
-from orchestrator.report.report import Answer
+from orchestrator.report.plots.time_plots import first_epochs, time_parts
+from orchestrator.report.report import Report
 from orchestrator.report.tables import all_sheets
 
 MOST_WORKLOADS = 4
@@ -21,7 +22,18 @@ MOST_SENTENCES = 12
 MOST_NOTES = 40
 MOST_LETTERS = 400
 """Of a fairness check: the rest unfolds."""
-_OUTCOMES = {"same": "✓ same", "differs": "≠ differs", "void": "✗ void", "unknown": "? unknown"}
+_PLOTS: tuple[Callable[[PlotData], Iterator[Plot]], ...] = (
+    ratio_plot,
+    speed_bars,
+    sweep,
+    scaling,
+    first_epochs,
+    time_parts,
+    target_bars,
+    curves,
+)
+"""Each draws what a workload's runs have figures for."""
+_OUTCOMES = {"same": "✓ same", "differs": "≠ differs", "invalid": "✗ invalid", "unknown": "? unknown"}
 
 
 @dataclass(frozen=True)
@@ -32,29 +44,25 @@ class Drawn:
     plots: tuple[Plot, ...]
 
 
-def render_page(answer: Answer, version: str) -> str:
+def render_page(report: Report, version: str) -> str:
     """The page as text. Everything from records and ledger is escaped; the drawings are ours."""
-    shown = list(scenes(answer))
+    shown = list(plot_data(report))
     environment = Environment(
         loader=PackageLoader("orchestrator.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
     return environment.get_template("page.html.jinja").render(
-        answer=answer,
+        report=report,
         version=version,
         outcomes=_OUTCOMES,
         most_sentences=MOST_SENTENCES,
         most_notes=MOST_NOTES,
         most_letters=MOST_LETTERS,
-        drawn=[Drawn(scene.workload, tuple(plots(scene, answer))) for scene in shown[:MOST_WORKLOADS]],
-        not_drawn=[scene.workload for scene in shown[MOST_WORKLOADS:]],
-        sheets=all_sheets(answer),
+        drawn=[
+            Drawn(data.workload, tuple(plot for kind in _PLOTS for plot in kind(data)))
+            for data in shown[:MOST_WORKLOADS]
+        ],
+        not_drawn=[data.workload for data in shown[MOST_WORKLOADS:]],
+        sheets=all_sheets(report),
         svg=Markup,
     )
-
-
-def plots(scene: Scene, answer: Answer) -> Iterator[Plot]:
-    """Everything that a workload's runs have figures for."""
-    yield from ratio_plot(scene, answer.pairings)
-    for kind in (speed_bars, sweep, scaling, first_epochs, time_parts, target_bars, curves):
-        yield from kind(scene)

@@ -1,18 +1,62 @@
-"""Which records are to be compared? Runs, experiments and files by name; the ledger adds accelerator and money."""
+"""The records to compare: of runs, experiments and files, with what the ledger adds: accelerator, stages and money."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 
 from orchestrator.domain.money import ZERO
-from orchestrator.domain.runs import AttemptState, Run
+from orchestrator.domain.runs import Attempt, AttemptState, Run
 from orchestrator.errors import UsageError
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.report.run_metrics import Source
-from orchestrator.report.stage_times import stage_times
+from orchestrator.report.stage_times import StageTime, stage_times
 from trainer.errors import RecordError
 from trainer.record.record import RECORD_NAME, Record, load_record
+
+
+@dataclass(frozen=True)
+class Source:
+    """A record and what the ledger adds to it: None where it knows nothing, as for a record file from elsewhere.
+
+    `usd` is what the run's VMs and data cost in all, once settled, `side_usd` the share of it that was not for VMs;
+    `usd_per_hour` the rate of the VM that trained. `is_bound`: they may have been less. `region` is the VM's and, as
+    data sets are staged beside the VM, its bucket's. `looks`: how often the sweep that the run is of may look at the
+    verdict and stop, its end included.
+    """
+
+    path: str
+    record: Record
+    accelerator: str | None = None
+    usd: Decimal | None = None
+    usd_per_hour: Decimal | None = None
+    side_usd: Decimal | None = None
+    region: str | None = None
+    dataset_bytes: int | None = None
+    stages: tuple[StageTime, ...] = ()
+    looks: int = 1
+    is_bound: bool = False
+
+    @property
+    def device(self) -> str:
+        """What trained, as the record saw it."""
+        device = self.record.device
+        return f"{device.kind} x{device.count}" if device else "unknown device"
+
+    @property
+    def ran_on(self) -> str:
+        """The accelerator; of a record from elsewhere the device, or what that stands in for."""
+        return self.accelerator or self.device.removeprefix("cpu standing in for ")
+
+    @property
+    def data_locality(self) -> str:
+        """Where the samples were read from. A launched run's bucket is in its VM's region (`stages.prepare`)."""
+        if self.record.data is None:
+            return "unknown"
+        if self.record.data.location == "gs":
+            return f"bucket, same region ({self.region})" if self.region else "bucket, region unknown"
+        return {"disk": "disk", "package": "packaged sample", "memory": "memory"}[self.record.data.location]
 
 
 def sources_named(names: Sequence[str], ledger: Ledger) -> list[Source]:
@@ -22,41 +66,17 @@ def sources_named(names: Sequence[str], ledger: Ledger) -> list[Source]:
     """
     if not names:
         return sources_of_runs(_latest(ledger), ledger)
+    collected = {Path(run.record).resolve(): run for run in ledger.runs() if run.record}
     found: dict[str, Source] = {}
-    brought_home = {Path(run.record).resolve(): run for run in ledger.runs() if run.record}
-    for name in names:
-        for source in _sources(name, ledger, brought_home):
-            found.setdefault(source.path, source)  # named twice is compared once
+    for each in [each for name in names for each in _named(name, ledger, collected)]:
+        source = _source(each, ledger)
+        found.setdefault(source.path, source)  # named twice is compared once
     return list(found.values())
 
 
-def sources_of_runs(runs: Iterable[Run], ledger: Ledger | None) -> list[Source]:
-    """The records of those runs that have one. Without a ledger what they cost is not known. Raises UsageError."""
-    return [_of_run(run, ledger) for run in runs if run.record]
-
-
-def _sources(name: str, ledger: Ledger, brought_home: Mapping[Path, Run]) -> list[Source]:
-    path = Path(name)
-    if path.is_dir():
-        path = path / RECORD_NAME
-    if path.exists():
-        return [_of_file(path, ledger, brought_home)]
-    if name.startswith("e-"):
-        runs = ledger.runs(ledger.experiment(name).id)
-        found = sources_of_runs(runs, ledger)
-        if not found:
-            raise UsageError(
-                f"no run of experiment {name} has a record yet", f"`orchestrate status {runs[0].id}` says why"
-            )
-        return found
-    if not name.startswith("r-"):
-        raise UsageError(f"{name!r} is no run, no experiment and no record file", "`orchestrate status` lists the runs")
-    run = ledger.run(name)
-    if run.record is None:
-        raise UsageError(
-            f"run {name} has no record: it is {run.state.value}", f"`orchestrate fetch {name}` looks for one"
-        )
-    return [_of_run(run, ledger)]
+def sources_of_runs(runs: Iterable[Run], ledger: Ledger) -> list[Source]:
+    """The records of those runs that have one. Raises UsageError for one that cannot be read."""
+    return [_source(run, ledger) for run in runs if run.record]
 
 
 def _latest(ledger: Ledger) -> list[Run]:
@@ -65,37 +85,61 @@ def _latest(ledger: Ledger) -> list[Run]:
         if any(run.record for run in runs):
             return runs
     raise UsageError(
-        "there is no run with a record yet", "launch one, or name record files: `orchestrate compare a/record.json ..`"
+        "there is no run with a record yet", "launch one, or give record files: `orchestrate compare a/record.json ..`"
     )
 
 
-def _of_run(run: Run, ledger: Ledger | None) -> Source:
-    path = run.record or ""
-    attempts = ledger.attempts(run.id) if ledger else []
-    settled = bool(attempts) and all(attempt.state is AttemptState.SETTLED for attempt in attempts)
-    made_by = next((attempt for attempt in attempts if attempt.number == run.attempt), None)
-    side_usd = sum((attempt.storage_usd for attempt in attempts), ZERO)
+def _named(name: str, ledger: Ledger, collected: Mapping[Path, Run]) -> Sequence[Run | Path]:
+    """The runs that have a record under this name; a record file that no run of this ledger has collected is itself."""
+    path = Path(name, RECORD_NAME) if Path(name).is_dir() else Path(name)
+    if path.exists():
+        return [collected.get(path.resolve(), path)]
+    if name.startswith("e-"):
+        runs = ledger.runs(ledger.experiment(name).id)
+        with_record = [run for run in runs if run.record]
+        if not with_record:
+            raise UsageError(
+                f"no run of experiment {name} has a record yet", f"`orchestrate status {runs[0].id}` says why"
+            )
+        return with_record
+    if not name.startswith("r-"):
+        raise UsageError(f"{name!r} is no run, no experiment and no record file", "`orchestrate status` lists the runs")
+    run = ledger.run(name)
+    if run.record is None:
+        raise UsageError(
+            f"run {name} has no record: it is {run.state.value}", f"`orchestrate fetch {name}` looks for one"
+        )
+    return [run]
+
+
+def _source(of: Run | Path, ledger: Ledger) -> Source:
+    if isinstance(of, Path):
+        return Source(path=str(of), record=_load(of, "name a record.json that the trainer wrote"))
+    record = _load(of.record or "", f"`orchestrate fetch {of.id}` brings it again")
+    attempts, events = ledger.attempts(of.id), ledger.events(of.id)
+    trained_on = next((attempt for attempt in attempts if attempt.number == of.attempt), None)
+    usd, side_usd = _settled(attempts)
     return Source(
-        path=path,
-        record=_load(path, f"`orchestrate fetch {run.id}` brings it again"),
-        accelerator=run.spec.accelerator.name,
-        usd=sum((attempt.settled_usd or ZERO for attempt in attempts), side_usd) if settled else None,
-        usd_per_hour=made_by.rate.usd_per_hour if made_by else None,
-        side_usd=side_usd if settled else None,
+        path=of.record or "",
+        record=record,
+        accelerator=of.spec.accelerator.name,
+        usd=usd,
+        usd_per_hour=trained_on.rate.usd_per_hour if trained_on else None,
+        side_usd=side_usd,
         is_bound=any(attempt.rate.is_upper_bound for attempt in attempts),
-        region=made_by.zone.region if made_by else None,
-        dataset_bytes=run.spec.dataset_bytes,
-        stages=stage_times(ledger.events(run.id), attempts) if ledger else (),
-        looks=run.looks,
+        region=trained_on.zone.region if trained_on else None,
+        dataset_bytes=of.spec.dataset_bytes,
+        stages=stage_times(events, attempts),
+        looks=of.looks,
     )
 
 
-def _of_file(path: Path, ledger: Ledger, brought_home: Mapping[Path, Run]) -> Source:
-    """A record file that a run of this ledger has brought home is that run's."""
-    run = brought_home.get(path.resolve())
-    if run is not None:
-        return _of_run(run, ledger)
-    return Source(path=str(path), record=_load(path, "name a record.json that the trainer wrote"))
+def _settled(attempts: Sequence[Attempt]) -> tuple[Decimal | None, Decimal | None]:
+    """What a run's attempts cost, and what of it was not for VMs; None until all are settled."""
+    if not attempts or any(attempt.state is not AttemptState.SETTLED for attempt in attempts):
+        return None, None
+    side_usd = sum((attempt.storage_usd for attempt in attempts), ZERO)
+    return sum((attempt.settled_usd or ZERO for attempt in attempts), side_usd), side_usd
 
 
 def _load(path: str | Path, hint: str) -> Record:

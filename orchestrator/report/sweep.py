@@ -1,4 +1,4 @@
-"""Which records form a sweep over data sizes, what is a sample in it, and what took how long? Nothing is fitted."""
+"""Sweeps over data sizes: which records form one, what a sample in it is, and what took how long. Nothing is fitted."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from orchestrator.domain.bottlenecks import Sample
 from orchestrator.domain.scaling import Point, Term, mean_term
 from orchestrator.errors import UsageError
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.report.run_metrics import Source
-from orchestrator.report.steady import steady_part
+from orchestrator.report.run_metrics import steady_epoch_s
+from orchestrator.report.sources import Source
 from trainer.errors import ConfigError
 from trainer.record.record import Record
 from trainer.workloads import Workload, get_workload
@@ -119,7 +119,7 @@ def _epoch_samples(record: Record) -> int:
 
 def _steady_s(record: Record) -> float:
     """As `compare` has it: without leading epochs that drift."""
-    return steady_part(record).epoch_s or 0.0
+    return steady_epoch_s(record) or 0.0
 
 
 def _eval_s(record: Record) -> float:
@@ -142,26 +142,27 @@ def _around_s(record: Record, ledger: Ledger) -> float | None:
 def _usable(sources: Sequence[Source]) -> tuple[list[Source], list[str]]:
     used, notes = dict[object, Source](), list[str]()
     for source in sources:
-        record = source.record
-        training = (source.accelerator, record.run_id, record.started_at)
-        why = ""
-        if record.status != "succeeded":
-            why = f"it {record.status}"
-        elif len(record.parts) > 1:
-            why = "it was stopped and resumed"
-        elif record.timings.steady_epoch_s is None or not _steady_s(record):
-            why = "it has one epoch, so no steady one (--epochs 3 or more)"
-        elif not (record.parameters.train_samples and record.parameters.test_samples):
-            why = "its record does not say how many samples there were"
-        elif training in used:
-            why = "it is a copy of another record"
+        training = (source.accelerator, source.record.run_id, source.record.started_at)
+        why = "it is a copy of another record" if training in used else _why_not(source.record)
         if why:
-            notes.append(f"{record.run_id} is not used: {why}")
+            notes.append(f"{source.record.run_id} is not used: {why}")
         else:
             used[training] = source
     if not used:
-        raise UsageError("; ".join(notes) or "--from names no run", "measure a sweep: `launch --data-size N,M,L`")
+        raise UsageError("; ".join(notes) or "--from gives no run", "measure a sweep: `launch --data-size N,M,L`")
     return list(used.values()), notes
+
+
+def _why_not(record: Record) -> str:
+    """Why a record cannot be used; empty when it can."""
+    chosen, recorded_s = record.parameters, record.timings.steady_epoch_s
+    problems = {
+        f"it {record.status}": record.status != "succeeded",
+        "it was stopped and resumed": len(record.parts) > 1,
+        "it has one epoch, so no steady one (--epochs 3 or more)": not (recorded_s and _steady_s(record)),
+        "its record does not say how many samples there were": not (chosen.train_samples and chosen.test_samples),
+    }
+    return next((problem for problem, is_so in problems.items() if is_so), "")
 
 
 def _same(what: str, values: Sequence[T]) -> T:
@@ -196,24 +197,32 @@ def _workload(name: str) -> Workload | None:
 
 def _sample(records: Sequence[Record], workload: Workload | None) -> Sample:
     """What a sample is. Raises UsageError for runs that differ in more than their data size."""
-    chosen = [record.parameters for record in records]
-    _same("global batches", [each.global_batch_size for each in chosen])
-    _same("precisions", [each.precision for each in chosen])
+    _same("global batches", [record.parameters.global_batch_size for record in records])
+    _same("precisions", [record.parameters.precision for record in records])
     _same("TensorFlow versions", [record.software.tensorflow for record in records])
-    cache = _same("places of their samples (cache)", [each.cache or "none" for each in chosen])
-    passes = chosen[0].epochs if cache == "none" else 1
-    pixel_bytes = _pixel_bytes(records[0], workload)
-    read = [record.data.bytes_read / passes / _samples(record) for record in records if record.data]
-    epochs = [epoch for record in records for epoch in record.epochs if epoch.steady]
+    cache = _same("places of their samples (cache)", [record.parameters.cache or "none" for record in records])
+    passes = records[0].parameters.epochs if cache == "none" else 1
+    pixel_bytes, data = _pixel_bytes(records[0], workload), records[0].data
     return Sample(
         pixel_bytes=pixel_bytes,
-        stored_bytes=min([pixel_bytes, *(each for each in read if each > 0)]),
+        stored_bytes=min([pixel_bytes, *_read_bytes(records, passes)]),
         flops=records[0].compute.flops_per_sample,
-        wait_share=sum(epoch.input_wait_s for epoch in epochs) / sum(epoch.wall_s for epoch in epochs),
+        wait_share=_wait_share(records),
         ram_bytes=min(record.host.ram_bytes for record in records),
         cache=cache,
-        streamable=records[0].data is not None and records[0].data.source != "plugin",
+        streamable=data is not None and data.source != "plugin",
     )
+
+
+def _read_bytes(records: Sequence[Record], passes: int) -> list[float]:
+    """What each run read for a sample, where it read files; `passes`: how often it read all of them."""
+    read = [record.data.bytes_read / passes / _samples(record) for record in records if record.data]
+    return [each for each in read if each > 0]
+
+
+def _wait_share(records: Sequence[Record]) -> float:
+    epochs = [epoch for record in records for epoch in record.epochs if epoch.steady]
+    return sum(epoch.input_wait_s for epoch in epochs) / sum(epoch.wall_s for epoch in epochs)
 
 
 def _pixel_bytes(record: Record, workload: Workload | None) -> float:
@@ -221,7 +230,7 @@ def _pixel_bytes(record: Record, workload: Workload | None) -> float:
     if record.parameters.input == "device-resident" and on_device:
         return on_device / _samples(record) - _LABEL_BYTES
     if workload is None:
-        raise UsageError(f"{record.run_id}: its record does not tell how large a sample is", "use --cache device")
+        raise UsageError(f"{record.run_id}: its record does not say how large a sample is", "use --cache device")
     return float(math.prod(workload.image_shape))
 
 

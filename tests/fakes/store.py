@@ -72,7 +72,7 @@ class FakeObjectStore:
             self._buckets.setdefault(bucket, _Bucket(region, {**labels, MANAGED: "1"}))
             found = self._ours(bucket)
             if found.region != region:
-                raise UsageError(f"bucket {bucket} lies in {found.region}, not in {region}")
+                raise UsageError(f"bucket {bucket} is in {found.region}, not in {region}")
 
     def delete_bucket(self, bucket: str) -> None:
         with self._faults.met("delete_bucket"):
@@ -106,7 +106,7 @@ class FakeObjectStore:
             if there is None:
                 self.put(bucket, name, content)
             elif there[0] != content:
-                raise BadArtifact(f"{bucket}/{name} is there already with other content")
+                raise BadArtifact(f"{bucket}/{name} already exists with other content")
 
     def read(self, bucket: str, name: str) -> bytes:
         with self._faults.met("read"):
@@ -134,7 +134,7 @@ class FakeObjectStore:
             raise NotFound(f"{bucket}/{name} does not exist")
         if (bucket, name) in self._damaged:
             self._damaged.remove((bucket, name))
-            raise BadArtifact(f"{name} was damaged on its way")
+            raise BadArtifact(f"{name} was damaged in transfer")
         return found[0]
 
 

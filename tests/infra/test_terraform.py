@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from infra.gcp.permissions import ACT_AS, APIS, LOOKS, PERMISSIONS, ROLES_THAT_SIGN, SCHEDULER, TPU_ADMIN, WORKER
-from infra.localcloud.account.account import scheduler_email
+from infra.localcloud.account.project import scheduler_email
 from orchestrator.config import Config
 from orchestrator.doctor.checks import BUDGET_PART
 from orchestrator.domain.names import MANAGED

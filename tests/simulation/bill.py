@@ -12,8 +12,8 @@ from typing import cast
 from infra.localcloud.account.tokens import Tokens
 from infra.localcloud.clock import CloudClock
 from infra.localcloud.hardware import Hardware
-from infra.localcloud.metering.catalog import Catalog
-from infra.localcloud.metering.meter import Meter
+from infra.localcloud.metering.meter import Billable, Meter
+from infra.localcloud.metering.price_list import PriceList
 from infra.localcloud.store import Store
 from orchestrator.bootstrap import catalog_file
 from orchestrator.domain.accelerators import Provisioning
@@ -49,9 +49,9 @@ class StoredData:
 
 
 @cache
-def catalog() -> Catalog:
+def catalog() -> PriceList:
     """The price list that the local cloud bills by."""
-    return Catalog.from_csv(catalog_file("prices.csv"), Hardware.from_toml(catalog_file("accelerators.toml")))
+    return PriceList.from_csv(catalog_file("prices.csv"), Hardware.from_toml(catalog_file("accelerators.toml")))
 
 
 class CampaignBill:
@@ -79,9 +79,8 @@ class CampaignBill:
             spot = spec.provisioning is Provisioning.SPOT
             if spec.provisioning is Provisioning.FLEX_START and kind == "node":
                 price = price.flex_start
-            self._meter.start(
-                kind, spec.ref.name, zone, price, quantity, resource=spec.ref.name, at=at.timestamp(), spot=spot
-            )
+            part = Billable(kind, spec.ref.name, zone, price, quantity, spot)
+            self._meter.start(part, spec.ref.name, at.timestamp())
 
     def ended(self, ref: VmRef, at: datetime) -> None:
         self._meter.stop(ref.name, at.timestamp())
@@ -89,7 +88,7 @@ class CampaignBill:
     def job_began(self, name: str, location: str) -> None:
         price = catalog().find("scheduler", "job", location)
         assert price is not None
-        self._meter.start("job", name, location, price, 1, resource=f"job/{name}", at=self._clock.now().timestamp())
+        self._meter.start(Billable("job", name, location, price), f"job/{name}", self._clock.now().timestamp())
 
     def job_ended(self, name: str) -> None:
         self._meter.stop(f"job/{name}", self._clock.now().timestamp())

@@ -200,7 +200,7 @@ class Campaign:
         now = world.clock.now()
         cap = Decimal(rng.randint(100, 5000)) / 100 if rng.random() < 0.3 else None
         experiment = Experiment(id=new_id("e", rng.randbytes(6)), created_at=now, max_usd=cap, command="[]")
-        run = Run.planned(new_id("r", rng.randbytes(6)), experiment.id, spec, now)
+        run = Run(id=new_id("r", rng.randbytes(6)), experiment=experiment.id, spec=spec, attempt=1, created_at=now)
         attempt = make_attempt(run, 1, quote_for(spec, spec.zones[0], catalog_prices()), now, world.ledger.id)
         self.outcome.launches += 1
         try:

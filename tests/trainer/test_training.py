@@ -17,7 +17,7 @@ import pytest
 from orchestrator.errors import UsageError
 from orchestrator.ledger.database import IN_MEMORY
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.report.report import make_answer
+from orchestrator.report.report import make_report
 from orchestrator.report.sources import sources_named
 from orchestrator.report.tables import all_sheets
 from tests.trainer.plugins import stopped
@@ -147,16 +147,16 @@ def test_records_of_the_trainer_alone_join_a_comparison(one_device: Run, stand_i
     ledger = Ledger(IN_MEMORY)
     folders = [str(one_device.folder), str(stand_in.folder / "record.json")]
     with pytest.raises(UsageError, match="cannot be compared"):
-        make_answer(sources_named(folders, ledger))
-    answer = make_answer(sources_named(folders, ledger), force=True)
+        make_report(sources_named(folders, ledger))
+    report = make_report(sources_named(folders, ledger), force=True)
     ledger.close()
-    for run, record in zip(answer.runs, (one_device.record, stand_in.record), strict=True):
-        assert run.total_s == record.timings.total_s
+    for run, record in zip(report.runs, (one_device.record, stand_in.record), strict=True):
+        assert run.times.total_s == record.timings.total_s
         assert [point.accuracy for point in run.curve] == [epoch.test_accuracy for epoch in record.epochs]
         assert 0 < run.curve[0].at_s < run.curve[-1].at_s < record.timings.total_s
-        assert run.samples_per_s_per_chip
-        assert (run.usd, run.target_usd, run.stages) == (None, None, ())
-    assert "W4" in {row[0] for row in all_sheets(answer)[-1].rows}
+        assert run.speed.samples_per_s_per_chip
+        assert (run.money.usd, run.accuracy.target_usd, run.stages) == (None, None, ())
+    assert "W4" in {row[0] for row in all_sheets(report)[-1].rows}
 
 
 def test_progress_ends_at_the_last_epoch(one_device: Run) -> None:

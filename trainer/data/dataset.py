@@ -16,8 +16,8 @@ from trainer.data.read import open_split, read_manifest
 from trainer.data.source import Dataset, count_of
 from trainer.errors import ConfigError
 from trainer.output import is_remote
-from trainer.record.record import Data
-from trainer.workloads.plugins import own_input
+from trainer.plugins import own_input
+from trainer.record.schema import Data
 
 
 @dataclass(frozen=True)

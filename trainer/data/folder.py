@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from trainer.data.options import PrepareOptions
 from trainer.errors import DataError
+from trainer.workloads.base import PrepareOptions
 
 FolderKind = Literal["photos", "clips"]
 SUFFIXES: dict[FolderKind, tuple[str, ...]] = {"photos": (".jpg", ".jpeg", ".png"), "clips": (".avi", ".mp4")}

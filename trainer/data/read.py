@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from trainer.data.cache import Cache
 from trainer.data.cache_policy import CacheName
-from trainer.data.decode import decoder
 from trainer.data.files import open_bytes, read_bytes
 from trainer.data.manifest import MANIFEST_NAME, DatasetManifest, Shard, Split, SplitName, parse_manifest
+from trainer.data.source import BatchPlan
 from trainer.data.stream import Batch, Stream
 from trainer.data.tfrecord_index import check_uniform, uniform_records
 from trainer.errors import DataError
@@ -81,7 +81,7 @@ def open_split(
     if cache != "none":
         count = min(limit or chosen.samples, chosen.samples)
         kept = Cache(count, manifest.image_shape, on_disk=cache == "disk", scratch=scratch)
-    return Stream(data_dir, manifest, chosen, decoder(manifest.encoding), cache=kept, limit=limit, workers=workers)
+    return Stream(data_dir, manifest, chosen, cache=kept, limit=limit, workers=workers)
 
 
 def read_samples(
@@ -98,11 +98,11 @@ def read_samples(
             images = np.concatenate([part[0] for part in parts])[:count].reshape(-1, *manifest.image_shape)
             labels = np.concatenate([part[1] for part in parts])[:count].astype(np.int32)
             return Samples(images, labels, sum(shard.bytes for shard in split.shards[: len(parts)]))
-    stream = Stream(directory, manifest, split, decoder(manifest.encoding), limit=count, workers=workers)
+    stream = Stream(directory, manifest, split, limit=count, workers=workers)
     images = np.empty((count, *manifest.image_shape), np.uint8)
     labels = np.empty(count, np.int32)
     try:
-        with stream.batches(_BATCH_AT_A_TIME, shuffle=False, drop_remainder=False) as batches:
+        with stream.batches(BatchPlan(_BATCH_AT_A_TIME, shuffle=False, drop_remainder=False)) as batches:
             for number, batch in enumerate(batches):
                 at = slice(number * _BATCH_AT_A_TIME, number * _BATCH_AT_A_TIME + len(batch.labels))
                 images[at], labels[at] = batch
@@ -126,7 +126,7 @@ def _uniform_parts(directory: str, manifest: DatasetManifest, split: Split, coun
             return None
         check_uniform(buffer, shard, path)
         if part[1].max() >= manifest.classes:
-            problem = f"holds the label {part[1].max()} where there are {manifest.classes} classes"
+            problem = f"has the label {part[1].max()} where there are {manifest.classes} classes"
             raise DataError(path, problem, "prepare the data set again")
         parts.append(part)
     return parts

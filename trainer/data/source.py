@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer.record.record import Data
+from trainer.environment import WorkerRole
+from trainer.record.schema import Data
 
 
 class SamplesLike(Protocol):
@@ -41,6 +42,22 @@ class BatchLike(Protocol):
         """Its labels."""
 
 
+@dataclass(frozen=True)
+class BatchPlan:
+    """One epoch over a split, from step `start_step` on; its order is fixed by `seed` and `epoch`.
+
+    `batch_size` is the global batch. Of several workers each gets its contiguous share of it alone.
+    """
+
+    batch_size: int
+    seed: int = 0
+    epoch: int = 0
+    start_step: int = 0
+    shuffle: bool = True
+    drop_remainder: bool = True
+    worker: WorkerRole = field(default_factory=WorkerRole)
+
+
 class BatchSource(Protocol):
     """A split that is read batch by batch, as often as asked."""
 
@@ -52,22 +69,8 @@ class BatchSource(Protocol):
     def bytes_read(self) -> int:
         """Bytes read so far."""
 
-    def batches(
-        self,
-        batch_size: int,
-        *,
-        seed: int,
-        epoch: int,
-        start_step: int = 0,
-        shuffle: bool = True,
-        drop_remainder: bool = True,
-        worker_index: int = 0,
-        workers: int = 1,
-    ) -> AbstractContextManager[Iterator[Any]]:
-        """Open an epoch from step `start_step` on; leaving the context ends whatever reads ahead.
-
-        With `workers` > 1 each global batch comes as this worker's contiguous share alone.
-        """
+    def batches(self, plan: BatchPlan) -> AbstractContextManager[Iterator[Any]]:
+        """Open an epoch as planned; leaving the context ends whatever reads ahead."""
 
     def close(self) -> None:
         """Let go of files, threads and caches."""

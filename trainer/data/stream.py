@@ -17,11 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainer.data.cache import Cache, Pixels, Recycler
-from trainer.data.decode import BadSample, Decode
+from trainer.data.decode import BadSample, decoder
 from trainer.data.files import Buffer, is_remote, open_bytes
 from trainer.data.manifest import DatasetManifest, Shard, Split
 from trainer.data.shuffle import WINDOW_BYTES, stream_order
+from trainer.data.source import BatchPlan
 from trainer.data.tfrecord_index import ShardIndex, index_shard
+from trainer.environment import WorkerRole
 from trainer.errors import DataError
 
 _IMAGES_PER_TASK = 16  # a few milliseconds: large enough to be worth handing over
@@ -34,7 +36,7 @@ _REMOTE_READS = 8  # at a time: a bucket answers one read slowly, and many at on
 
 
 class Batch(NamedTuple):
-    """Some samples. The arrays belong to the receiver, and are used again only when nobody refers to them."""
+    """Some samples. The arrays belong to the receiver, and are reused only when nothing refers to them."""
 
     images: Pixels  # [batch, *image_shape]
     labels: NDArray[np.int32]  # [batch]
@@ -86,7 +88,6 @@ class Stream:
         data_dir: str,
         manifest: DatasetManifest,
         split: Split,
-        decode: Decode,
         *,
         cache: Cache | None = None,
         limit: int | None = None,
@@ -101,7 +102,7 @@ class Stream:
         self.starts = np.concatenate([[0], ends[: len(self._shard_list) - 1]]).astype(np.int64)
         self._window_bytes = window_bytes
         self.shards = _Shards(data_dir, manifest, self._shard_list, self.workers)
-        self.decode = decode
+        self.decode = decoder(manifest.encoding)
         self.cache = cache
         self.pool = ThreadPoolExecutor(self.workers, "decode")
         self.recycler = Recycler(self.image_shape, most=2 * _AHEAD_MOST)
@@ -112,32 +113,19 @@ class Stream:
         return self.shards.bytes_read
 
     @contextmanager
-    def batches(
-        self,
-        batch_size: int,
-        *,
-        seed: int = 0,
-        epoch: int = 0,
-        start_step: int = 0,
-        shuffle: bool = True,
-        drop_remainder: bool = True,
-        worker_index: int = 0,
-        workers: int = 1,
-    ) -> Iterator[Iterator[Batch]]:
-        """Give the batches of an epoch from `start_step` on, decoded ahead of their use.
+    def batches(self, plan: BatchPlan) -> Iterator[Iterator[Batch]]:
+        """Give the batches of an epoch, decoded ahead of their use.
 
-        The order depends on seed and epoch alone. Of `workers` hosts, each decodes its contiguous share of every global
-        batch. What goes wrong in a thread is raised by the iterator: DataError. Leaving stops the threads' work.
+        What goes wrong in a thread is raised by the iterator: DataError. Leaving stops the threads' work.
         """
+        size, worker = plan.batch_size, plan.worker
         order = stream_order(
-            self._shard_list, self.count, seed, epoch, shuffle=shuffle, window_bytes=self._window_bytes
+            self._shard_list, self.count, plan.seed, plan.epoch, shuffle=plan.shuffle, window_bytes=self._window_bytes
         )
-        if drop_remainder:
-            order = order[: len(order) // batch_size * batch_size]
-        parts = [order[first : first + batch_size] for first in range(start_step * batch_size, len(order), batch_size)]
-        running = _Epoch(
-            self, [part[_share(len(part), worker_index, workers)] for part in parts], self._lookahead(batch_size)
-        )
+        if plan.drop_remainder:
+            order = order[: len(order) // size * size]
+        parts = [order[first : first + size] for first in range(plan.start_step * size, len(order), size)]
+        running = _Epoch(self, [part[_share(len(part), worker)] for part in parts], self._lookahead(size))
         try:
             yield running
         finally:
@@ -156,12 +144,12 @@ class Stream:
             self.cache.close()
 
 
-def _share(samples: int, worker_index: int, workers: int) -> slice:
-    return slice(samples * worker_index // workers, samples * (worker_index + 1) // workers)
+def _share(samples: int, worker: WorkerRole) -> slice:
+    return slice(samples * worker.index // worker.count, samples * (worker.index + 1) // worker.count)
 
 
 class _Stopped(Exception):
-    """The epoch was left; nobody waits for this result."""
+    """The epoch was left; nothing waits for this result."""
 
 
 class _Epoch(Iterator[Batch]):

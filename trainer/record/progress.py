@@ -1,4 +1,4 @@
-"""Where is the run now? `progress.json`, written beside the training so that a slow bucket never costs it time."""
+"""`progress.json`: where the run is now, written in the background so that a slow bucket costs no time."""
 
 from __future__ import annotations
 

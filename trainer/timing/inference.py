@@ -8,14 +8,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 from numpy.typing import NDArray
 
 from trainer import signals
-from trainer.data.source import SamplesLike, is_resident
-from trainer.engines.tensorflow.model import Model
-from trainer.engines.tensorflow.strategy import Devices
-from trainer.record.record import CompiledFunction, Inference, Latency
+from trainer.data.source import BatchPlan, SamplesLike, is_resident
+from trainer.engines.base import Predictor
+from trainer.record.schema import CompiledFunction, Inference, Latency
 from trainer.timing.loop import compiled
 from trainer.timing.percentiles import percentile
 
@@ -25,22 +23,6 @@ _THROUGHPUT_CALLS = 20
 _BUDGET_S = 2.0  # for each measurement; slow devices make fewer calls, and n says how many
 
 
-class Predictor:
-    """The compiled prediction, every replica predicting the same images."""
-
-    def __init__(self, devices: Devices, model: Model, xla: bool) -> None:
-        self._strategy, self._model = devices.strategy, model
-        self._infer = tf.function(self._graph, jit_compile=xla and not devices.is_tpu)
-
-    def infer(self, images: NDArray[np.uint8]) -> int:
-        """Predict uint8 images [batch, ...] on every replica and return how many results the host then has."""
-        results = self._strategy.experimental_local_results(self._infer(tf.constant(images)))
-        return sum(len(result.numpy()) for result in results)
-
-    def _graph(self, images: Any) -> Any:
-        return self._strategy.run(self._model.predict, args=(images,))
-
-
 def some_images(test: Any, count: int) -> NDArray[np.uint8]:
     """Return `count` test images in host memory, repeating those there are."""
     images = test.images if is_resident(test) else _first_batch(test, min(count, test.count)).images
@@ -48,7 +30,7 @@ def some_images(test: Any, count: int) -> NDArray[np.uint8]:
 
 
 def _first_batch(source: Any, size: int) -> SamplesLike:
-    with source.batches(size, seed=0, epoch=0, shuffle=False, drop_remainder=False) as batches:
+    with source.batches(BatchPlan(size, shuffle=False, drop_remainder=False)) as batches:
         first: SamplesLike = next(iter(batches))
         return first
 

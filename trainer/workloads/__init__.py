@@ -15,12 +15,9 @@ __all__ = ["Published", "Workload", "get_workload", "list_workloads"]
 @cache
 def list_workloads() -> tuple[Workload, ...]:
     """Return all workloads by name; imports no TensorFlow."""
-    modules = [
-        import_module(f"{__name__}.{found.name}")
-        for found in iter_modules(__path__)
-        if found.name not in ("base", "layers", "plugins")
-    ]
-    return tuple(sorted((module.WORKLOAD for module in modules), key=lambda workload: workload.name))
+    modules = (import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__) if not found.ispkg)
+    found = [module.WORKLOAD for module in modules if hasattr(module, "WORKLOAD")]
+    return tuple(sorted(found, key=lambda workload: workload.name))
 
 
 def get_workload(name: str) -> Workload:

@@ -1,14 +1,50 @@
-"""A workload: a model, the kind of data it takes, and the figures published for it."""
+"""A workload: a model, the kind of data it takes and how that is converted, and the figures published for it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from trainer.data.options import PrepareOptions
+from trainer.errors import ConfigError
 
 OptimizerName = Literal["adam", "sgd"]
+
+
+_MAX_QUALITY = 100
+_MAX_IMAGE_SIZE = 4096
+
+
+@dataclass(frozen=True)
+class PrepareOptions:
+    """How a folder of photos or clips is converted; MNIST's files have nothing to choose."""
+
+    image_size: int = 224  # pixels, of both sides: images are stretched to a square, as Keras does unasked
+    keep_bytes: bool = False  # photos only: True packs the files as they are, and they are resized on every reading
+    quality: int = 85  # of the JPEGs that are written, 1 to 100; docs/data.md says what it costs and saves
+    frames: int = 16  # clips only: taken evenly over each clip
+    seed: int = 0  # of the split and of the order in the shards
+    test_share: float = 0.2  # of each class, where the folder has no test or val folder
+    workers: int | None = None  # threads; None = one for each core. Never changes what is written
+    shard_mb: int = 32  # aimed at, in 10^6 bytes
+
+    def __post_init__(self) -> None:
+        for name, value, least, most in (
+            ("image_size", self.image_size, 1, _MAX_IMAGE_SIZE),
+            ("quality", self.quality, 1, _MAX_QUALITY),
+            ("frames", self.frames, 1, 10_000),
+            ("seed", self.seed, 0, 2**31 - 1),
+            ("workers", 1 if self.workers is None else self.workers, 1, 4096),
+            ("shard_mb", self.shard_mb, 1, 100_000),
+        ):
+            if not least <= value <= most:
+                raise ConfigError(name, value, f"must be from {least} to {most}")
+        if not 0 < self.test_share < 1:
+            raise ConfigError("test_share", self.test_share, "must lie between 0 and 1")
+
+    def deciding(self) -> dict[str, object]:
+        """Return the options that decide what is written."""
+        return {name: value for name, value in asdict(self).items() if name != "workers"}
 
 
 @dataclass(frozen=True)
@@ -42,6 +78,4 @@ class Workload:
     build_model: Callable[[tuple[int, ...], int], Any]
     published: Published
     optimizer: OptimizerName = "adam"
-    prepare: PrepareOptions = field(
-        default_factory=PrepareOptions
-    )  # how a folder of photos or clips is converted for it
+    prepare: PrepareOptions = field(default_factory=PrepareOptions)

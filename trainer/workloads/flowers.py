@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainer.data.options import PrepareOptions
-from trainer.workloads.base import Published, Workload
+from trainer.workloads.base import PrepareOptions, Published, Workload
 
 
 def build_model(image_shape: tuple[int, ...], classes: int) -> Any:
@@ -20,7 +19,7 @@ def build_model(image_shape: tuple[int, ...], classes: int) -> Any:
     """
     from keras import Input, Sequential, layers
 
-    from trainer.workloads.layers import PooledConv2D
+    from trainer.layers import PooledConv2D
 
     return Sequential(
         [

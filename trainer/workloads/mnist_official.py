@@ -16,7 +16,7 @@ def build_model(image_shape: tuple[int, ...], classes: int) -> Any:
     """Return the CNN: float32 images [batch, *image_shape] in 0..1 to float32 probabilities [batch, classes]."""
     from keras import Input, Sequential, layers
 
-    from trainer.workloads.layers import PooledConv2D
+    from trainer.layers import PooledConv2D
 
     return Sequential(
         [

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainer.data.options import PrepareOptions
-from trainer.workloads.base import Published, Workload
+from trainer.workloads.base import PrepareOptions, Published, Workload
 
 _FRAMES, _SIDE = 16, 112
 
@@ -20,7 +19,7 @@ def build_model(image_shape: tuple[int, ...], classes: int) -> Any:
     """Return the model: float32 clips [batch, frames, height, width, 3] in 0..1 to float32 logits [batch, classes]."""
     from keras import Input, Model, Sequential, layers, ops
 
-    from trainer.workloads.layers import PooledConv2D
+    from trainer.layers import PooledConv2D
 
     frames, *frame_shape = image_shape
     features = 128

@@ -1,4 +1,4 @@
-"""What kind of account does this cloud play? Billing, GPU quotas, disabled APIs and denied permissions, in one gate."""
+"""The account behind the project: billing, quotas, disabled APIs and denied permissions. One gate checks every call."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from starlette.requests import Request
 
 from infra.localcloud.account.permissions import MINT, needed
+from infra.localcloud.account.project import AGENT_EMAIL, PROJECT_NUMBER, WORKER_EMAIL, scheduler_email
 from infra.localcloud.account.tokens import Tokens
 from infra.localcloud.hardware import GPUS_EVERYWHERE
 from infra.localcloud.http.errors import ApiError, forbidden, invalid
 from infra.localcloud.store import Store
-from infra.localcloud.vm.metadata import DEFAULT_EMAIL, NUMERIC_PROJECT_ID
 
 SERVICES = {
     "tpu.googleapis.com": "Cloud TPU API",
@@ -31,16 +31,14 @@ _NEEDS_BILLING = frozenset({
 })  # fmt: skip
 _SCHEDULER = frozenset(f"cloudscheduler.jobs.{verb}" for verb in ("create", "get", "list", "update", "delete"))
 USER = "user"
-AGENT_EMAIL = f"service-{NUMERIC_PROJECT_ID}@gcp-sa-cloudscheduler.iam.gserviceaccount.com"
-"""Cloud Scheduler's own account in the project: it signs for the account that a job names."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """An account that can be played. The GPU limits hold until others are set, on a free trial whatever is set.
+    """A kind of account. The GPU limits apply until others are set; on a free trial they always apply.
 
-    `not_raisable` is Cloud Quotas' reason why a higher quota cannot be asked for, "" when it can. Which reason Google
-    gives to a free trial is documented nowhere: OTHER is our guess.
+    `not_raisable` is Cloud Quotas' reason why a higher quota cannot be requested, "" when it can. Which reason Google
+    gives for a free trial is documented nowhere: OTHER is our guess.
     """
 
     billing_open: bool = True
@@ -61,45 +59,51 @@ _OTHER_LIMIT = 512.0
 
 
 class Account:
-    """The account behind the project. `check` is asked before every call of every service."""
+    """The account behind the project. `check` runs before every call of every service."""
 
     def __init__(self, store: Store, tokens: Tokens, project: str) -> None:
         self._store = store
         self._tokens = tokens
-        self.service_accounts = {"worker": DEFAULT_EMAIL, "scheduler": scheduler_email(project), "agent": AGENT_EMAIL}
-        """The service accounts that there are, by the names by which permissions are taken from them."""
+        self.service_accounts = {"worker": WORKER_EMAIL, "scheduler": scheduler_email(project), "agent": AGENT_EMAIL}
+        """Each service account's address by its short name, as `set_denied` takes it."""
         self.known: frozenset[str] = frozenset()
-        """Every permission that some call of this cloud needs."""
+        """Every permission that a call of this cloud requires."""
 
     def learn(self, methods: list[str]) -> None:
-        """Which methods there are, so that permissions that nothing needs can be refused as Google refuses them."""
+        """Derive `known` from the names of all methods: a permission that nothing needs is refused, as at Google."""
         called = (permission for method in methods for permission in needed(method))
         self.known = _SCHEDULER.union(called, (MINT,))
 
     @property
     def kind(self) -> Kind:
-        """What is played now."""
+        """The kind of account that was set last."""
         return KINDS[(self._store.get("account", "kind") or {"kind": "standard"})["kind"]]
 
-    def play(self, kind: str) -> None:
-        """Be that kind of account from now on. Raises ApiError 400 for one that is not known."""
+    def set_kind(self, kind: str) -> None:
+        """Become that kind of account. Raises ApiError 400 for one that is not known."""
         if kind not in KINDS:
             raise invalid(f"There is no account '{kind}': {', '.join(KINDS)}")
         self._store.put("account", "kind", {"kind": kind})
 
-    def limit(self, metric: str, setting: float | None) -> float:
-        """The limit of a quota: the one that was set, else the account's own."""
+    def set_quota(self, metric: str, place: str, limit: float) -> None:
+        """`place`: a region, a zone, or "" for every place that has no limit of its own."""
+        self._store.put("quotas", f"{metric}/{place}", {"name": metric, "place": place, "limit": limit})
+
+    def quota(self, metric: str, place: str = "") -> float:
+        """The limit in `place`: the one that was set, else the default of this kind of account."""
         is_gpu = metric.endswith("_GPUS") or metric == GPUS_EVERYWHERE
         if is_gpu and not self.kind.has_gpus:
             return 0.0
-        if setting is not None:
-            return setting
+        for name in (place, ""):
+            setting = self._store.get("quotas", f"{metric}/{name}")
+            if setting is not None:
+                return float(setting["limit"])
         if metric == GPUS_EVERYWHERE:
             return self.kind.gpus_everywhere
         return self.kind.gpus_in_region if is_gpu else _OTHER_LIMIT
 
     def set_enabled(self, service: str, enabled: bool) -> None:
-        """Enable or disable an API, by its full name or as `tpu`. Raises ApiError 400 for one that is not known."""
+        """Enable or disable an API, by its full name or as `tpu`. Raises ApiError 400 for an unknown one."""
         name = full_name(service)
         if enabled:
             self._store.delete("disabled_services", name)
@@ -111,7 +115,7 @@ class Account:
         return self._store.get("disabled_services", service) is None
 
     def set_denied(self, permission: str, who: str, denied: bool) -> None:
-        """Take a permission from `who`, or give it back. Raises ApiError 400.
+        """Deny `who` a permission, or allow it again. Raises ApiError 400.
 
         `who`: "user", a name in `service_accounts`, or the address of any service account.
         """
@@ -124,7 +128,7 @@ class Account:
             self._store.delete("denied", f"{email}/{permission}")
 
     def denied(self, who: str) -> set[str]:
-        """The permissions that were taken from `who`, named as in `set_denied`."""
+        """The permissions that `who` was denied; `who` as in `set_denied`."""
         email = self.service_accounts.get(who, who)
         return {body["permission"] for _, body in self._store.list("denied", f"{email}/")}
 
@@ -141,7 +145,7 @@ class Account:
         return [permission for permission in permissions if permission not in denied]
 
     def check(self, request: Request, method: str) -> None:
-        """May this call be made at all? Raises ApiError 403: API disabled, permission missing, billing closed."""
+        """Raises ApiError 403 for a disabled API, a missing permission or closed billing."""
         service = f"{method.partition('.')[0]}.googleapis.com"
         if service not in SERVICES:
             return
@@ -158,14 +162,9 @@ class Account:
             raise _billing_disabled(service)
 
     def _who(self, request: Request) -> str:
-        """Whose token it is, a VM's or a job's service account's; a call with none, on loopback, is the user's."""
+        """The service account of a VM's or a job's token; a call without a token, on loopback, is the user's."""
         found = self._tokens.look_up(request.headers.get("authorization", "").partition(" ")[2])
         return str(found["email"]) if found is not None and found["email"].endswith(".gserviceaccount.com") else USER
-
-
-def scheduler_email(project: str) -> str:
-    """A service account with one right, made for Cloud Scheduler, as `infra/terraform` makes it."""
-    return f"orchestrate-scheduler@{project}.iam.gserviceaccount.com"
 
 
 def full_name(service: str) -> str:
@@ -178,22 +177,22 @@ def full_name(service: str) -> str:
 
 def _service_disabled(service: str) -> ApiError:
     title = SERVICES[service]
-    url = f"https://console.developers.google.com/apis/api/{service}/overview?project={NUMERIC_PROJECT_ID}"
+    url = f"https://console.developers.google.com/apis/api/{service}/overview?project={PROJECT_NUMBER}"
     return forbidden(
-        f"{title} has not been used in project {NUMERIC_PROJECT_ID} before or it is disabled. Enable it by visiting "
+        f"{title} has not been used in project {PROJECT_NUMBER} before or it is disabled. Enable it by visiting "
         f"{url} then retry. If you enabled this API recently, wait a few minutes for the action to propagate to our "
         "systems and retry.",
         "SERVICE_DISABLED",
-        service=service, serviceTitle=title, consumer=f"projects/{NUMERIC_PROJECT_ID}", activationUrl=url,
+        service=service, serviceTitle=title, consumer=f"projects/{PROJECT_NUMBER}", activationUrl=url,
     )  # fmt: skip
 
 
 def _billing_disabled(service: str) -> ApiError:
-    url = f"https://console.developers.google.com/billing/enable?project={NUMERIC_PROJECT_ID}"
+    url = f"https://console.developers.google.com/billing/enable?project={PROJECT_NUMBER}"
     return forbidden(
-        f"This API method requires billing to be enabled. Please enable billing on project #{NUMERIC_PROJECT_ID} by "
+        f"This API method requires billing to be enabled. Please enable billing on project #{PROJECT_NUMBER} by "
         f"visiting {url} then retry. If you enabled billing for this project recently, wait a few minutes for the "
         "action to propagate to our systems and retry.",
         "BILLING_DISABLED",
-        service=service, consumer=f"projects/{NUMERIC_PROJECT_ID}",
+        service=service, consumer=f"projects/{PROJECT_NUMBER}",
     )  # fmt: skip

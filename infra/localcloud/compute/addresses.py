@@ -1,61 +1,49 @@
-"""Which static external addresses does this cloud know? Reserved with `insert`; used by no VM here, and not metered."""
+"""Static external addresses. They can be reserved; no VM here uses them, and they are not metered."""
 
 from __future__ import annotations
-
-import re
-from collections.abc import Awaitable, Callable
 
 from google.cloud import compute_v1 as types
 from starlette.requests import Request
 from starlette.responses import Response
 
-from infra.localcloud.compute.names import COMPUTE_URL, matching, missing
-from infra.localcloud.http.app import answer, json_body
-from infra.localcloud.http.errors import invalid
-from infra.localcloud.http.messages import page, parse, write
-from infra.localcloud.metering.catalog import Catalog
-from infra.localcloud.store import Document, Store
-
-_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+from infra.localcloud.compute.lists import aggregated
+from infra.localcloud.compute.names import COMPUTE_URL, missing
+from infra.localcloud.context import CloudContext
+from infra.localcloud.http.messages import message_body, reply
+from infra.localcloud.http.routes import Table
+from infra.localcloud.http.validation import check_id
 
 
 class Addresses:
-    """Compute Engine's regional addresses, as far as it takes to have one that nothing uses."""
+    """Compute Engine's regional addresses."""
 
-    def __init__(self, project: str, store: Store, catalog: Catalog) -> None:
-        self._store = store
-        self._catalog = catalog
-        self._url = f"{COMPUTE_URL}/projects/{project}/regions"
+    def __init__(self, cloud: CloudContext) -> None:
+        self._cloud = cloud
 
-    def table(self) -> list[tuple[str, str, str, Callable[[Request], Awaitable[Response]]]]:
-        """(verb, path below the project, method name, handler)."""
+    def table(self) -> Table:
+        """Their methods."""
         return [
-            ("POST", "/regions/{region}/addresses", "addresses.insert", self._insert),
-            ("GET", "/aggregated/addresses", "addresses.aggregatedList", self._aggregated),
+            ("POST /regions/{region}/addresses", "addresses.insert", self._insert),
+            ("GET /aggregated/addresses", "addresses.aggregatedList", self._aggregated),
         ]
 
     async def _insert(self, request: Request) -> Response:
-        region, body = request.path_params["region"], parse(types.Address, await json_body(request))
-        if region not in self._catalog.regions:
+        region, body = request.path_params["region"], await message_body(request, types.Address)
+        if region not in self._cloud.prices.regions:
             raise missing(f"regions/{region}")
-        if not _NAME.fullmatch(body.get("name", "")):
-            raise invalid(f"Invalid value for field 'resource.name': '{body.get('name', '')}'.")
-        link = f"{self._url}/{region}/addresses/{body['name']}"
+        name = body.get("name", "")
+        check_id("resource.name", name)
+        region_url = f"{COMPUTE_URL}/projects/{self._cloud.project}/regions/{region}"
+        link = f"{region_url}/addresses/{name}"
         resource = {
-            "kind": "compute#address", "name": body["name"], "region": f"{self._url}/{region}", "selfLink": link,
-            "status": "RESERVED", "addressType": "EXTERNAL", "address": "203.0.113.7",
+            "kind": "compute#address", "name": name, "region": region_url, "selfLink": link, "status": "RESERVED",
+            "addressType": "EXTERNAL", "address": "203.0.113.7",
         }  # fmt: skip
-        self._store.put("addresses", f"{region}/{body['name']}", resource)
+        self._cloud.store.put("addresses", f"{region}/{name}", resource)
         operation = {"kind": "compute#operation", "name": "operation-reserve", "status": "DONE", "progress": 100}
-        return answer(write(types.Operation, {**operation, "targetLink": link}))
+        return reply(types.Operation, {**operation, "targetLink": link})
 
     async def _aggregated(self, request: Request) -> Response:
-        query = request.query_params
-        found = matching([row for _, row in self._store.list("addresses")], query.get("filter", ""))
-        shown, token = page(found, query.get("maxResults", ""), query.get("pageToken", ""))
-        items: dict[str, dict[str, list[Document]]] = {}
-        for row in shown:
-            scope = f"regions/{row['region'].rsplit('/', 1)[-1]}"
-            items.setdefault(scope, {"addresses": []})["addresses"].append(row)
-        body = {"kind": "compute#addressAggregatedList", "items": items}
-        return answer(write(types.AddressAggregatedList, {**body, **({"nextPageToken": token} if token else {})}))
+        found = [address for _, address in self._cloud.store.list("addresses")]
+        scopes = [f"regions/{region}" for region in self._cloud.prices.regions]
+        return aggregated(request, types.AddressAggregatedList, found, scopes, ())

@@ -1,66 +1,47 @@
-"""What disks are there? They bill from insert to delete, also when their instance is gone."""
+"""Disks: they bill from insert to delete, also after their instance is deleted."""
 
 from __future__ import annotations
 
-import secrets
-
-from infra.localcloud.clock import CloudClock
-from infra.localcloud.compute.names import COMPUTE_URL
-from infra.localcloud.metering.catalog import Catalog
-from infra.localcloud.metering.meter import Meter
-from infra.localcloud.store import Document, Store
+from infra.localcloud.compute.names import COMPUTE_URL, Zonal
+from infra.localcloud.lifecycle import new_id
+from infra.localcloud.metering.meter import Billable
+from infra.localcloud.store import Document
 
 
-class Disks:
-    """The disk documents, by `zone/name`."""
+class Disks(Zonal):
+    """The disk documents."""
 
-    def __init__(self, store: Store, clock: CloudClock, catalog: Catalog, meter: Meter, project: str) -> None:
-        self._store = store
-        self._clock = clock
-        self._catalog = catalog
-        self._meter = meter
-        self._project = project
-
-    def all(self) -> list[Document]:
-        """Every disk, in order of zone and name."""
-        return [disk for _, disk in self._store.list("disks")]
-
-    def get(self, zone: str, name: str) -> Document | None:
-        """The disk, or None."""
-        return self._store.get("disks", f"{zone}/{name}")
+    collection, kind = "disks", "disk"
 
     def create(self, zone: str, wanted: Document, user: str, at: float) -> str:
-        """Make the disk of an instance (or take the existing one it names) and begin to bill it. Returns its name."""
+        """Create the disk of an instance (or attach an existing one) and begin to bill it. Returns its name."""
         name: str = wanted.get("source") or wanted["name"]
-        found = self.get(zone, name)
+        found = self.get(f"{zone}/{name}")
         if found is not None:
             found["resource"]["users"] = [user]
-            self._store.put("disks", f"{zone}/{name}", found)
+            self.put(found)
             return name
-        zone_url = f"{COMPUTE_URL}/projects/{self._project}/zones/{zone}"
+        zone_url = f"{COMPUTE_URL}/projects/{self._cloud.project}/zones/{zone}"
         resource = {
-            "kind": "compute#disk", "id": str(4 * 10**18 + secrets.randbelow(10**18)), "name": name, "zone": zone_url,
-            "sizeGb": str(wanted["size_gib"]), "type": f"{zone_url}/diskTypes/{wanted['type']}", "status": "READY",
-            "creationTimestamp": self._clock.rfc3339(at), "selfLink": f"{zone_url}/disks/{name}", "users": [user],
+            "kind": "compute#disk", "id": new_id(), "name": name, "zone": zone_url, "status": "READY",
+            "sizeGb": str(wanted["size_gib"]), "type": f"{zone_url}/diskTypes/{wanted['type']}", "users": [user],
+            "creationTimestamp": self._cloud.clock.rfc3339(at), "selfLink": f"{zone_url}/disks/{name}",
         }  # fmt: skip
         if wanted["image"]:
             resource["sourceImage"] = f"{COMPUTE_URL}/{wanted['image']}"
         if wanted["labels"]:
             resource["labels"] = wanted["labels"]
-        self._store.put("disks", f"{zone}/{name}", {"name": name, "zone": zone, "resource": resource})
-        price = self._catalog.find("disk", wanted["type"], zone)
+        disk = self.put({"name": name, "zone": zone, "resource": resource})
+        price = self._cloud.prices.find("disk", wanted["type"], zone)
         assert price is not None, "checked when the instance was requested"
-        self._meter.start("disk", name, zone, price, wanted["size_gib"], at=at, resource=f"disk/{zone}/{name}")
+        self._bill(disk, Billable("disk", name, zone, price, wanted["size_gib"]), at)
         return name
 
-    def release(self, zone: str, name: str) -> None:
-        """Its instance is gone; it stays, and bills."""
-        disk = self.get(zone, name)
-        if disk is not None:
+    def detach(self, zone: str, name: str, at: float, *, delete: bool) -> None:
+        """Its instance is deleted: delete the disk too, or keep it, detached and billed."""
+        disk = self.get(f"{zone}/{name}")
+        if disk is not None and delete:
+            self.forget(disk, at)
+        elif disk is not None:
             disk["resource"].pop("users", None)
-            self._store.put("disks", f"{zone}/{name}", disk)
-
-    def delete(self, zone: str, name: str, at: float) -> None:
-        """It is gone and bills no more."""
-        self._store.delete("disks", f"{zone}/{name}")
-        self._meter.stop(f"disk/{zone}/{name}", at)
+            self.put(disk)

@@ -1,229 +1,168 @@
-"""What can be asked for at the Compute API? Zones, regions, quotas, machine types, GPUs, images, the project."""
+"""Reference data of the Compute API: zones, regions, quotas, machine types, GPUs, images; and the project."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from google.cloud import compute_v1 as types
 from starlette.requests import Request
 from starlette.responses import Response
 
-from infra.localcloud.compute.lifecycle import metadata_resource
-from infra.localcloud.compute.names import COMPUTE_URL, last, matching, missing
-from infra.localcloud.hardware import GPUS_EVERYWHERE, Hardware
-from infra.localcloud.http.app import answer, json_body
-from infra.localcloud.http.errors import ApiError
-from infra.localcloud.http.messages import page, parse, write
-from infra.localcloud.metering.catalog import Catalog
-from infra.localcloud.outages import Conditions
-from infra.localcloud.store import Document, Store
-from infra.localcloud.vm.metadata import DEFAULT_EMAIL, NUMERIC_PROJECT_ID
+from infra.localcloud.account.project import PROJECT_NUMBER, WORKER_EMAIL
+from infra.localcloud.compute.lifecycle import Instances
+from infra.localcloud.compute.lists import aggregated, listed
+from infra.localcloud.compute.names import COMPUTE_URL, missing, region_of
+from infra.localcloud.compute.resources import metadata_items, metadata_resource
+from infra.localcloud.context import CloudContext
+from infra.localcloud.hardware import GPUS_EVERYWHERE, MachineShape
+from infra.localcloud.http.messages import message_body, reply
+from infra.localcloud.http.routes import Handler, Table
+from infra.localcloud.store import Document
 
 _TYPES = "/zones/{zone}/machineTypes"
 _GPUS = "/zones/{zone}/acceleratorTypes"
 
 
 class ComputeReference:
-    """Read-only resources from the price list and the conditions; and the project with its metadata."""
+    """What the price list offers, the account's quotas, and the project with its metadata."""
 
-    def __init__(self, project: str, store: Store, catalog: Catalog, conditions: Conditions) -> None:
-        self.project = project
-        self.zones = list(catalog.zones)
-        self._store = store
-        self._catalog = catalog
-        self._hardware = catalog.hardware
-        self._conditions = conditions
-        self._url = f"{COMPUTE_URL}/projects/{project}"
+    def __init__(self, cloud: CloudContext, instances: Instances) -> None:
+        self._cloud = cloud
+        self._hardware = cloud.prices.hardware
+        self._instances = instances
+        self._url = f"{COMPUTE_URL}/projects/{cloud.project}"
 
-    def table(self) -> list[tuple[str, str, str, Callable[[Request], Awaitable[Response]]]]:
-        """(verb, path below the project, method name, handler)."""
+    def table(self) -> Table:
+        """Its methods."""
         return [
-            ("GET", "", "projects.get", self._project),
-            ("POST", "/setCommonInstanceMetadata", "projects.setCommonInstanceMetadata", self._set_metadata),
-            ("GET", "/zones", "zones.list", self._list_zones),
-            ("GET", "/zones/{zone}", "zones.get", self._get_zone),
-            ("GET", "/regions", "regions.list", self._list_regions),
-            ("GET", "/regions/{region}", "regions.get", self._get_region),
-            ("GET", _TYPES, "machineTypes.list", self._list_machine_types),
-            ("GET", f"{_TYPES}/{{name}}", "machineTypes.get", self._get_machine_type),
-            ("GET", _GPUS, "acceleratorTypes.list", self._list_gpus),
-            ("GET", f"{_GPUS}/{{name}}", "acceleratorTypes.get", self._get_gpu),
-            ("GET", "/aggregated/acceleratorTypes", "acceleratorTypes.aggregatedList", self._aggregated_gpus),
-            ("GET", "/global/images/family/{name}", "images.getFromFamily", self._image_of_family),
-            ("GET", "/global/images/{name}", "images.get", self._image),
-            ("GET", "/global/images", "images.list", self._list_images),
-        ]
-
-    def check_place(self, request: Request) -> None:
-        """Raises ApiError for a project or zone that is not there; public image projects can be read by everybody."""
-        project = request.path_params["project"]
-        public = {owner for owner, _ in self._hardware.images} if "/global/images" in request.url.path else set()
-        if project not in {self.project, NUMERIC_PROJECT_ID, *public}:
-            raise ApiError("NOT_FOUND", f"The resource 'projects/{project}' was not found", reason="notFound")
-        zone = request.path_params.get("zone")
-        if zone is not None and zone not in self.zones:
-            raise missing(f"projects/{project}/zones/{zone}")
+            ("GET ", "projects.get", self._project),
+            ("POST /setCommonInstanceMetadata", "projects.setCommonInstanceMetadata", self._set_metadata),
+            *_lookup("/zones", "zones", types.ZoneList, types.Zone, self._zones, "zone"),
+            *_lookup("/regions", "regions", types.RegionList, types.Region, self._regions),
+            *_lookup(
+                "/zones/{zone}/machineTypes", "machineTypes", types.MachineTypeList, types.MachineType,
+                self._machine_types,
+            ),
+            *_lookup(
+                "/zones/{zone}/acceleratorTypes", "acceleratorTypes", types.AcceleratorTypeList, types.AcceleratorType,
+                self._gpus_of_zone,
+            ),
+            ("GET /aggregated/acceleratorTypes", "acceleratorTypes.aggregatedList", self._aggregated_gpus),
+            ("GET /global/images/family/{name}", "images.getFromFamily", self._image_of_family),
+            *_lookup("/global/images", "images", types.ImageList, types.Image, self._images),
+        ]  # fmt: skip
 
     async def _project(self, _request: Request) -> Response:
-        items = (self._store.get("project", "metadata") or {}).get("items", {})
+        items = (self._cloud.store.get("project", "metadata") or {}).get("items", {})
         body = {
-            "kind": "compute#project", "name": self.project, "id": NUMERIC_PROJECT_ID, "selfLink": self._url,
-            "defaultServiceAccount": DEFAULT_EMAIL, "commonInstanceMetadata": metadata_resource(items),
-            "quotas": [{"metric": GPUS_EVERYWHERE, **self._usage(GPUS_EVERYWHERE, "")}],
+            "kind": "compute#project", "name": self._cloud.project, "id": PROJECT_NUMBER, "selfLink": self._url,
+            "defaultServiceAccount": WORKER_EMAIL, "commonInstanceMetadata": metadata_resource(items),
+            "quotas": [self._quota(GPUS_EVERYWHERE, "")],
         }  # fmt: skip
-        return answer(write(types.Project, body))
+        return reply(types.Project, body)
 
     async def _set_metadata(self, request: Request) -> Response:
-        body = parse(types.Metadata, await json_body(request))
-        self._store.put("project", "metadata", {"items": {i["key"]: i.get("value", "") for i in body.get("items", [])}})
-        operation = {
-            "kind": "compute#operation",
-            "name": "operation-set-common-metadata",
-            "status": "DONE",
-            "progress": 100,
-        }
-        return answer(write(types.Operation, {**operation, "targetLink": self._url}))
-
-    async def _list_zones(self, request: Request) -> Response:
-        zones = [self._zone(zone) for zone in self.zones]
-        return _listed(request, zones, types.ZoneList, "compute#zoneList")
-
-    async def _get_zone(self, request: Request) -> Response:
-        return answer(write(types.Zone, self._zone(request.path_params["zone"])))
-
-    async def _list_regions(self, request: Request) -> Response:
-        regions = [self._region(region) for region in self._catalog.regions]
-        return _listed(request, regions, types.RegionList, "compute#regionList")
-
-    async def _get_region(self, request: Request) -> Response:
-        region = request.path_params["region"]
-        if region not in self._catalog.regions:
-            raise missing(f"projects/{self.project}/regions/{region}")
-        return answer(write(types.Region, self._region(region)))
-
-    async def _list_machine_types(self, request: Request) -> Response:
-        zone = request.path_params["zone"]
-        found = [
-            self._machine_type(zone, name)
-            for name in self._catalog.names("machine", zone)
-            if self._hardware.machine(name)
-        ]
-        return _listed(request, found, types.MachineTypeList, "compute#machineTypeList")
-
-    async def _get_machine_type(self, request: Request) -> Response:
-        zone, name = request.path_params["zone"], request.path_params["name"]
-        if self._hardware.machine(name) is None or self._catalog.find("machine", name, zone) is None:
-            raise missing(f"projects/{self.project}/zones/{zone}/machineTypes/{name}")
-        return answer(write(types.MachineType, self._machine_type(zone, name)))
-
-    async def _list_gpus(self, request: Request) -> Response:
-        zone = request.path_params["zone"]
-        found = [self._gpu(zone, name) for name in self._gpu_names(zone)]
-        return _listed(request, found, types.AcceleratorTypeList, "compute#acceleratorTypeList")
-
-    async def _get_gpu(self, request: Request) -> Response:
-        zone, name = request.path_params["zone"], request.path_params["name"]
-        if name not in self._gpu_names(zone):
-            raise missing(f"projects/{self.project}/zones/{zone}/acceleratorTypes/{name}")
-        return answer(write(types.AcceleratorType, self._gpu(zone, name)))
+        items = metadata_items(await message_body(request, types.Metadata))
+        self._cloud.store.put("project", "metadata", {"items": items})
+        operation = {"name": "operation-set-common-metadata", "status": "DONE", "progress": 100}
+        return reply(types.Operation, {"kind": "compute#operation", **operation, "targetLink": self._url})
 
     async def _aggregated_gpus(self, request: Request) -> Response:
-        lost, items = self._conditions.unreachable(), {}
-        wanted = request.query_params.get("filter", "")
-        for zone in self.zones:
-            found = matching([self._gpu(zone, name) for name in self._gpu_names(zone)], wanted)
-            if found and zone not in lost:
-                items[f"zones/{zone}"] = {"acceleratorTypes": found}
-        body = {
-            "kind": "compute#acceleratorTypeAggregatedList",
-            "items": items,
-            "unreachables": [f"zones/{z}" for z in lost],
-        }
-        return answer(write(types.AcceleratorTypeAggregatedList, body))
+        zones = self._cloud.prices.zones
+        found = [gpu for zone in zones for gpu in self._gpus(zone)]
+        lost = [f"zones/{zone}" for zone in self._cloud.outages.unreachable()]
+        scopes = [f"zones/{zone}" for zone in zones]
+        return aggregated(request, types.AcceleratorTypeAggregatedList, found, scopes, lost)
 
     async def _image_of_family(self, request: Request) -> Response:
         project, family = request.path_params["project"], request.path_params["name"]
         if (project, family) not in self._hardware.images:
             raise missing(f"projects/{project}/global/images/family/{family}")
-        return answer(write(types.Image, _image(self._hardware, project, family)))
+        return reply(types.Image, self._image(project, family))
 
-    async def _image(self, request: Request) -> Response:
-        project, name = request.path_params["project"], request.path_params["name"]
-        for (owner, family), (image, _) in self._hardware.images.items():
-            if (owner, image) == (project, name):
-                return answer(write(types.Image, _image(self._hardware, owner, family)))
-        raise missing(f"projects/{project}/global/images/{name}")
+    def _zones(self, _: Request) -> list[Document]:
+        return [self._zone(zone) for zone in self._cloud.prices.zones]
 
-    async def _list_images(self, request: Request) -> Response:
+    def _regions(self, _: Request) -> list[Document]:
+        return [self._region(region) for region in self._cloud.prices.regions]
+
+    def _machine_types(self, request: Request) -> list[Document]:
+        zone = request.path_params["zone"]
+        return [
+            self._machine_type(zone, name, shape)
+            for name in self._cloud.prices.names("machine", zone)
+            if (shape := self._hardware.machine(name))
+        ]
+
+    def _gpus_of_zone(self, request: Request) -> list[Document]:
+        return self._gpus(request.path_params["zone"])
+
+    def _images(self, request: Request) -> list[Document]:
         project = request.path_params["project"]
-        found = [_image(self._hardware, owner, family) for owner, family in self._hardware.images if owner == project]
-        return _listed(request, found, types.ImageList, "compute#imageList")
+        return [self._image(owner, family) for owner, family in self._hardware.images if owner == project]
 
     def _zone(self, zone: str) -> Document:
-        region = f"{self._url}/regions/{zone.rsplit('-', 1)[0]}"
         return {
-            "kind": "compute#zone",
-            "name": zone,
-            "status": "UP",
-            "region": region,
+            "kind": "compute#zone", "name": zone, "status": "UP", "region": f"{self._url}/regions/{region_of(zone)}",
             "selfLink": f"{self._url}/zones/{zone}",
-        }
-
-    def _region(self, region: str) -> Document:
-        gpus = sorted({gpu for zone in self.zones if zone.startswith(f"{region}-") for gpu in self._gpu_names(zone)})
-        metrics = [self._hardware.gpu_quota(gpu, spot) for gpu in gpus for spot in (False, True)]
-        zones = [f"{self._url}/zones/{zone}" for zone in self.zones if zone.rsplit("-", 1)[0] == region]
-        quotas = [{"metric": metric, **self._usage(metric, region)} for metric in metrics]
-        return {
-            "kind": "compute#region", "name": region, "status": "UP", "zones": zones, "quotas": quotas,
-            "selfLink": f"{self._url}/regions/{region}",
         }  # fmt: skip
 
-    def _usage(self, metric: str, region: str) -> dict[str, float]:
-        used = 0
-        for _, row in self._store.list("instances"):
-            here = not region or row["zone"].rsplit("-", 1)[0] == region
-            if row["gpu"] and here and (not region or self._hardware.gpu_quota(row["gpu"], row["spot"]) == metric):
-                used += row["gpu_count"]
-        return {"limit": self._conditions.quota(metric, region), "usage": float(used)}
+    def _region(self, region: str) -> Document:
+        zones = [zone for zone in self._cloud.prices.zones if region_of(zone) == region]
+        gpus = sorted({gpu["name"] for zone in zones for gpu in self._gpus(zone)})
+        quotas = [self._quota(self._hardware.gpu_quota(gpu, spot), region) for gpu in gpus for spot in (False, True)]
+        return {
+            "kind": "compute#region", "name": region, "status": "UP", "quotas": quotas,
+            "zones": [f"{self._url}/zones/{zone}" for zone in zones], "selfLink": f"{self._url}/regions/{region}",
+        }  # fmt: skip
 
-    def _machine_type(self, zone: str, name: str) -> Document:
-        shape = self._hardware.machine(name)
-        assert shape is not None
+    def _quota(self, metric: str, region: str) -> Document:
+        usage = float(self._instances.quota_in_use(metric, region))
+        return {"metric": metric, "limit": self._cloud.account.quota(metric, region), "usage": usage}
+
+    def _machine_type(self, zone: str, name: str, shape: MachineShape) -> Document:
         body: dict[str, Any] = {
             "kind": "compute#machineType", "name": name, "guestCpus": shape.cpus, "memoryMb": shape.memory_mb,
-            "zone": zone,
-            "selfLink": f"{self._url}/zones/{zone}/machineTypes/{name}",
+            "zone": zone, "selfLink": f"{self._url}/zones/{zone}/machineTypes/{name}",
         }  # fmt: skip
         if shape.gpu:
             body["accelerators"] = [{"guestAcceleratorType": shape.gpu, "guestAcceleratorCount": shape.gpu_count}]
         return body
 
-    def _gpu_names(self, zone: str) -> list[str]:
-        """GPUs that can be attached there, and those that come with a machine type."""
-        shapes = [self._hardware.machine(name) for name in self._catalog.names("machine", zone)]
-        return sorted({*self._catalog.names("gpu", zone), *(shape.gpu for shape in shapes if shape and shape.gpu)})
-
-    def _gpu(self, zone: str, name: str) -> Document:
+    def _gpus(self, zone: str) -> list[Document]:
+        """compute#acceleratorType of the GPUs that can be attached there, and of those in a machine type."""
         zone_url = f"{self._url}/zones/{zone}"
+        return [
+            {
+                "kind": "compute#acceleratorType", "name": name, "description": self._hardware.gpus[name]["title"],
+                "zone": zone_url, "selfLink": f"{zone_url}/acceleratorTypes/{name}",
+            }
+            for name in self._cloud.prices.gpus(zone)
+        ]  # fmt: skip
+
+    def _image(self, project: str, family: str) -> Document:
+        image, size_gib = self._hardware.images[project, family]
         return {
-            "kind": "compute#acceleratorType", "name": name, "zone": zone_url,
-            "description": self._hardware.gpus[name]["title"], "selfLink": f"{zone_url}/acceleratorTypes/{name}",
+            "kind": "compute#image", "name": image, "family": family, "status": "READY", "diskSizeGb": str(size_gib),
+            "selfLink": f"{COMPUTE_URL}/projects/{project}/global/images/{image}", "architecture": "X86_64",
         }  # fmt: skip
 
 
-def _image(hardware: Hardware, project: str, family: str) -> Document:
-    image, size_gib = hardware.images[project, family]
-    return {
-        "kind": "compute#image", "name": image, "family": family, "status": "READY", "diskSizeGb": str(size_gib),
-        "selfLink": f"{COMPUTE_URL}/projects/{project}/global/images/{image}", "architecture": "X86_64",
-    }  # fmt: skip
+def _lookup(
+    path: str, name: str, list_type: Any, item_type: Any, found: Callable[[Request], list[Document]],
+    parameter: str = "name",
+) -> Iterator[tuple[str, str, Handler]]:  # fmt: skip
+    """The methods list and get of read-only resources."""
 
+    async def list_all(request: Request) -> Response:
+        return listed(request, list_type, found(request))
 
-def _listed(request: Request, resources: list[Document], kind: Any, name: str) -> Response:
-    query = request.query_params
-    found = matching(resources, query.get("filter", ""))
-    shown, token = page(found, query.get("maxResults", ""), query.get("pageToken", ""))
-    body = {"kind": name, "items": shown, "id": last(request.url.path)}
-    return answer(write(kind, {**body, **({"nextPageToken": token} if token else {})}))
+    async def get(request: Request) -> Response:
+        for resource in found(request):
+            if resource["name"] == request.path_params[parameter]:
+                return reply(item_type, resource)
+        raise missing(request.url.path.removeprefix("/compute/v1/"))
+
+    yield f"GET {path}", f"{name}.list", list_all
+    yield f"GET {path}/{{{parameter}}}", f"{name}.get", get

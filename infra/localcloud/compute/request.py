@@ -1,45 +1,39 @@
-"""May this instance be created? Google's checks of an instances.insert body, with its errors."""
+"""Google's checks of an instances.insert body, with its errors."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
 
-from infra.localcloud.clock import CloudClock
+from infra.localcloud.account.project import WORKER_EMAIL
+from infra.localcloud.compute.disks import Disks
 from infra.localcloud.compute.names import last, missing, no_such_value, part_after
+from infra.localcloud.compute.resources import metadata_items
+from infra.localcloud.context import CloudContext
 from infra.localcloud.hardware import Hardware, MachineShape
 from infra.localcloud.http.errors import invalid
-from infra.localcloud.http.names import check_id, check_labels, check_metadata
-from infra.localcloud.metering.catalog import Catalog
+from infra.localcloud.http.validation import check_id, check_labels, check_metadata
 from infra.localcloud.store import Document
-from infra.localcloud.vm.metadata import DEFAULT_EMAIL
 
 RUN_S_MIN, RUN_S_MAX = 30, 120 * 86400
 _OUTPUT_ONLY = (
-    "id",
-    "status",
-    "statusMessage",
-    "creationTimestamp",
-    "selfLink",
-    "resourceStatus",
-    "cpuPlatform",
-    "kind",
-)
+    "id", "status", "statusMessage", "creationTimestamp", "selfLink", "resourceStatus", "cpuPlatform", "kind",
+)  # fmt: skip
 
 
 class InstanceRequests:
-    """Turns an insert body into an instance document, or raises the error that Google answers at once."""
+    """Turns an insert body into an instance document, or raises the error that Google replies with at once."""
 
-    def __init__(self, clock: CloudClock, catalog: Catalog) -> None:
-        self._clock = clock
-        self._catalog = catalog
+    def __init__(self, cloud: CloudContext, disks: Disks) -> None:
+        self._cloud = cloud
+        self._disks = disks
 
     def check(self, zone: str, body: Document) -> Document:
         """The document of the instance. Raises ApiError."""
         name = body.get("name", "")
         check_id("resource.name", name)
         check_labels(body.get("labels", {}))
-        metadata = {item["key"]: item.get("value", "") for item in body.get("metadata", {}).get("items", [])}
+        metadata = metadata_items(body.get("metadata", {}))
         check_metadata(metadata)
         machine_type, shape = self._machine(body, zone)
         gpu, gpu_count = self._gpus(body, zone, machine_type, shape)
@@ -49,27 +43,20 @@ class InstanceRequests:
             raise invalid(
                 "Invalid value for field 'resource.networkInterfaces': ''. At least one network interface is required."
             )
-        accounts = body.get("serviceAccounts", [])
-        account = accounts[0] if accounts else {"email": "", "scopes": []}
-        if account.get("email") == "default":
-            account["email"] = DEFAULT_EMAIL
-        spot = scheduling.get("provisioningModel") == "SPOT" or bool(scheduling.get("preemptible"))
         return {
             "name": name,
             "zone": zone,
             "machine_type": machine_type,
+            "hardware": gpu or machine_type,
             "gpu": gpu,
             "gpu_count": gpu_count,
             "bundled_gpu": bool(shape.gpu),
             "resource": {key: value for key, value in body.items() if key not in _OUTPUT_ONLY},
-            "disks": [
-                self._disk(disk, zone, f"{name}-{index}" if index else name)
-                for index, disk in enumerate(self._with_boot(body))
-            ],
+            "disks": self._checked_disks(body, zone, name),
             "metadata": metadata,
             "tags": body.get("tags", {}).get("items", []),
-            "service_account": {"email": account.get("email", ""), "scopes": account.get("scopes", [])},
-            "spot": spot,
+            "service_account": _service_account(body),
+            "spot": _is_spot(scheduling),
             "preempted": False,
             "action": scheduling.get("instanceTerminationAction", "STOP"),
             "max_run_s": float(scheduling.get("maxRunDuration", {}).get("seconds", 0)),
@@ -79,8 +66,8 @@ class InstanceRequests:
     def _machine(self, body: Document, zone: str) -> tuple[str, MachineShape]:
         url = body.get("machineType", "")
         name = last(url)
-        shape = self._catalog.hardware.machine(name)
-        if part_after(url, "zones") != zone or shape is None or self._catalog.find("machine", name, zone) is None:
+        shape = self._cloud.prices.hardware.machine(name)
+        if part_after(url, "zones") != zone or shape is None or self._cloud.prices.find("machine", name, zone) is None:
             raise no_such_value("resource.machineType", url)
         return name, shape
 
@@ -95,52 +82,51 @@ class InstanceRequests:
         gpu = last(url)
         if shape.gpu == gpu and shape.gpu_count == count:
             return gpu, count  # Saying what the machine type has anyway is allowed.
-        if part_after(url, "zones") != zone or self._catalog.find("gpu", gpu, zone) is None:
+        if part_after(url, "zones") != zone or self._cloud.prices.find("gpu", gpu, zone) is None:
             raise no_such_value("resource.guestAccelerators[0].acceleratorType", url)
         if not machine_type.startswith("n1-"):
             raise invalid(f"[{machine_type}, {gpu}] features are not compatible for creating instance.", "badRequest")
-        cpus_max = self._catalog.hardware.n1_cpus_max(gpu)
-        if count not in cpus_max:
-            counts = ", ".join(str(number) for number in sorted(cpus_max))
-            raise invalid(
-                f"Number of accelerator cards attached to an instance must be one of [{counts}].", "badRequest"
-            )
-        if shape.cpus > cpus_max[count]:
-            raise invalid(
-                f"The number of vCPUs of {machine_type} exceeds the {cpus_max[count]} allowed with {count} {gpu}.",
-                "badRequest",
-            )
+        self._check_n1(machine_type, shape.cpus, gpu, count)
         return gpu, count
 
+    def _check_n1(self, machine_type: str, cpus: int, gpu: str, count: int) -> None:
+        allowed = self._cloud.prices.hardware.n1_cpus_max(gpu)
+        if count not in allowed:
+            counts = ", ".join(str(number) for number in sorted(allowed))
+            message = f"Number of accelerator cards attached to an instance must be one of [{counts}]."
+            raise invalid(message, "badRequest")
+        if cpus > allowed[count]:
+            message = f"The number of vCPUs of {machine_type} exceeds the {allowed[count]} allowed with {count} {gpu}."
+            raise invalid(message, "badRequest")
+
     def _check_scheduling(self, scheduling: dict[str, Any], gpu: str) -> None:
-        spot = scheduling.get("provisioningModel") == "SPOT" or scheduling.get("preemptible")
+        spot = _is_spot(scheduling)
         if gpu and not spot and scheduling.get("onHostMaintenance") != "TERMINATE":
             raise invalid("Instances with guest accelerators do not support live migration.", "badRequest")
         if spot and scheduling.get("automaticRestart"):
             raise invalid("Scheduling must have automatic restart be false when preemptible is true.", "badRequest")
+        _check_termination(scheduling, spot)
         run, end = scheduling.get("maxRunDuration"), scheduling.get("terminationTime")
-        action = scheduling.get("instanceTerminationAction", "")
-        if action not in ("", "STOP", "DELETE"):
-            raise no_such_value("resource.scheduling.instanceTerminationAction", action)
-        if run and end:
-            raise invalid("Only one of maxRunDuration and terminationTime can be set.")
-        if (run or end) and not action:
-            raise invalid("instanceTerminationAction must be specified with maxRunDuration or terminationTime.")
-        if action and not (run or end or spot):
-            raise invalid("instanceTerminationAction needs SPOT, maxRunDuration or terminationTime.")
-        seconds = float(run.get("seconds", 0)) if run else _seconds(end) - self._clock.now() if end else RUN_S_MIN
+        seconds = float(run.get("seconds", 0)) if run else _seconds(end) - self._cloud.clock.now() if end else RUN_S_MIN
         if not RUN_S_MIN <= seconds <= RUN_S_MAX:
             raise invalid(
                 f"Invalid value for field 'resource.scheduling.maxRunDuration': '{seconds:.0f}s'. It must be between "
                 "30 seconds and 120 days."
             )
 
-    def _with_boot(self, body: Document) -> list[dict[str, Any]]:
-        disks: list[dict[str, Any]] = body.get("disks", [])
-        if sum(1 for disk in disks if disk.get("boot")) != 1:
+    def _checked_disks(self, body: Document, zone: str, name: str) -> list[Document]:
+        """One is the boot disk; new ones do not exist yet, and others do."""
+        wanted: list[dict[str, Any]] = body.get("disks", [])
+        if sum(1 for disk in wanted if disk.get("boot")) != 1:
             raise invalid(
                 "Invalid value for field 'resource.disks': ''. Exactly one boot disk is required.", "required"
             )
+        disks = [self._disk(disk, zone, f"{name}-{index}" if index else name) for index, disk in enumerate(wanted)]
+        for disk in disks:
+            if "source" in disk:
+                self._disks.find(f"{zone}/{disk['source']}")
+            else:
+                self._disks.check_new(f"{zone}/{disk['name']}")
         return disks
 
     def _disk(self, disk: dict[str, Any], zone: str, default_name: str) -> Document:
@@ -154,11 +140,11 @@ class InstanceRequests:
         params = disk.get("initializeParams", {})
         image, image_gib = "", 10
         if disk.get("boot"):
-            image, image_gib = find_image(self._catalog.hardware, params.get("sourceImage", ""))
+            image, image_gib = find_image(self._cloud.prices.hardware, params.get("sourceImage", ""))
         # Google's default is pd-standard; where the price list does not have it, the next dearer one that it has.
-        default = "pd-standard" if self._catalog.find("disk", "pd-standard", zone) else "pd-balanced"
+        default = "pd-standard" if self._cloud.prices.find("disk", "pd-standard", zone) else "pd-balanced"
         kind = last(params.get("diskType", "") or default)
-        if self._catalog.find("disk", kind, zone) is None:
+        if self._cloud.prices.find("disk", kind, zone) is None:
             raise no_such_value("resource.disks[0].initializeParams.diskType", params.get("diskType", kind))
         size_gib = int(params.get("diskSizeGb") or disk.get("diskSizeGb") or image_gib)
         if size_gib < image_gib:
@@ -185,6 +171,31 @@ def find_image(hardware: Hardware, url: str) -> tuple[str, int]:
             return f"projects/{owner}/global/images/{image}", size_gib
     kind = "images/family" if "/images/family/" in url else "images"
     raise missing(f"projects/{project}/global/{kind}/{wanted}")
+
+
+def _is_spot(scheduling: dict[str, Any]) -> bool:
+    return scheduling.get("provisioningModel") == "SPOT" or bool(scheduling.get("preemptible"))
+
+
+def _check_termination(scheduling: dict[str, Any], spot: bool) -> None:
+    run, end = scheduling.get("maxRunDuration"), scheduling.get("terminationTime")
+    is_limited, action = bool(run or end), scheduling.get("instanceTerminationAction", "")
+    if action not in ("", "STOP", "DELETE"):
+        raise no_such_value("resource.scheduling.instanceTerminationAction", action)
+    if run and end:
+        raise invalid("Only one of maxRunDuration and terminationTime can be set.")
+    if is_limited and not action:
+        raise invalid("instanceTerminationAction must be specified with maxRunDuration or terminationTime.")
+    if action and not is_limited and not spot:
+        raise invalid("instanceTerminationAction needs SPOT, maxRunDuration or terminationTime.")
+
+
+def _service_account(body: Document) -> Document:
+    accounts = body.get("serviceAccounts", [])
+    account = accounts[0] if accounts else {}
+    if account.get("email") == "default":
+        account["email"] = WORKER_EMAIL
+    return {"email": account.get("email", ""), "scopes": account.get("scopes", [])}
 
 
 def _seconds(rfc3339: str) -> float:

@@ -1,4 +1,4 @@
-"""Which service answers this request? Dispatch by Host, as Google's front end does; by path on the loopback address.
+"""Dispatch of requests to services: by Host, as Google's front end does; by path on the loopback address.
 
 Through the CONNECT proxy the Host is `tpu.googleapis.com` and the like. Google's clients that are given a plain
 `http://127.0.0.1:PORT` endpoint send that as Host; the services' paths do not overlap, so the path decides there.
@@ -6,58 +6,22 @@ Through the CONNECT proxy the Host is `tpu.googleapis.com` and the like. Google'
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Match, Router
 from starlette.types import Receive, Scope, Send
 
 from infra.localcloud.clock import CloudClock
-from infra.localcloud.http.errors import ApiError, NoAnswer, forbidden, not_found
+from infra.localcloud.http.errors import ApiError, NoReply, forbidden, not_found
+from infra.localcloud.http.routes import Service
 
 log = logging.getLogger("localcloud")
 _LOOPBACK = ("127.0.0.1", "localhost")
-
-
-class Service(Protocol):
-    """One Google API: the hosts it answers for and its routes.
-
-    `routes` on a loopback Host are tried service by service in order, so only the last service may have a
-    catch-all route (Cloud Storage's `/BUCKET/OBJECT` belongs to its own host only: give it in `host_routes`).
-    """
-
-    @property
-    def hosts(self) -> Sequence[str]: ...
-    @property
-    def routes(self) -> Sequence[BaseRoute]: ...
-    @property
-    def host_routes(self) -> Sequence[BaseRoute]: ...
-
-
-def answer(body: Any, status: int = 200) -> Response:
-    """A JSON answer. `body` is a JSON-able value, or a string that is JSON already (proto messages)."""
-    if isinstance(body, str):
-        return Response(body, status, media_type="application/json; charset=UTF-8")
-    return JSONResponse(body, status)
-
-
-async def json_body(request: Request) -> dict[str, Any]:
-    """The request's JSON object; {} for an empty body. Raises ApiError 400 when it is no JSON object."""
-    raw = await request.body()
-    if not raw:
-        return {}
-    try:
-        value = json.loads(raw)
-    except ValueError as cause:
-        raise ApiError("INVALID_ARGUMENT", f"Invalid JSON payload received. {cause}", reason="parseError") from cause
-    if not isinstance(value, dict):
-        raise ApiError("INVALID_ARGUMENT", "Invalid JSON payload received. Expected an object.", reason="parseError")
-    return value
 
 
 class CloudApp:
@@ -116,14 +80,14 @@ class CloudApp:
             # The effect happens, its answer is dropped, and the caller sees the fault instead.
             await app(scope, receive, _discard)
             after()
-        except NoAnswer:
+        except NoReply:
             await _hung_up(receive)
         except ApiError as error:
-            await answer(error.body(), error.http)(scope, receive, send_with_date)
+            await JSONResponse(error.body(), error.http)(scope, receive, send_with_date)
         except Exception:
             log.exception("%s %s", request.method, request.url.path)
             failure = ApiError("INTERNAL", "Internal error encountered.", reason="backendError")
-            await answer(failure.body(), 500)(scope, receive, send_with_date)
+            await JSONResponse(failure.body(), 500)(scope, receive, send_with_date)
 
     def _refuse_strangers(self, app: Router, request: Request, host: str) -> None:
         if app is self._loopback and "origin" in request.headers:

@@ -1,4 +1,4 @@
-"""Why does a client trust the local cloud over TLS? A throw-away authority that only signed one certificate.
+"""TLS certificates of the local cloud: one, signed by a throw-away authority that clients trust.
 
 The authority's private key is never written: nobody can sign anything more with it. Clients that are given the bundle
 trust it; nothing is ever installed in the machine's own trust store.

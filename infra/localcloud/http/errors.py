@@ -1,4 +1,4 @@
-"""What does Google answer when something is wrong? One error type, and one function per kind of failure.
+"""Google's error replies: one exception type, and one function per kind of failure.
 
 Handlers only raise; `app.py` turns the error into HTTP. One JSON body serves every service: the google.rpc
 style (`status`, `details`) and the older Compute/Storage style (`errors[]`) are both in it, as in Google's answers.
@@ -22,6 +22,18 @@ HTTP_OF_STATUS = {
     "UNAVAILABLE": 503,
     "DEADLINE_EXCEEDED": 504,
 }
+STATUS_OF_HTTP = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    409: "ABORTED",
+    429: "RESOURCE_EXHAUSTED",
+    500: "INTERNAL",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
+"""What most failures of that HTTP code are, where only the code is known."""
 RPC_CODE_OF_STATUS = {
     "INVALID_ARGUMENT": 3,
     "DEADLINE_EXCEEDED": 4,
@@ -39,7 +51,7 @@ RPC_CODE_OF_STATUS = {
 
 
 class ApiError(Exception):
-    """An answer that is not success: HTTP code, google.rpc status, reason, message and details."""
+    """An error reply: HTTP code, google.rpc status, reason, message and details."""
 
     def __init__(
         self,
@@ -58,7 +70,7 @@ class ApiError(Exception):
         self.details = details or []
 
     def body(self) -> dict[str, Any]:
-        """The JSON that goes over the wire."""
+        """The JSON body of the reply."""
         error: dict[str, Any] = {
             "code": self.http,
             "message": self.message,
@@ -74,8 +86,8 @@ class ApiError(Exception):
         return {"code": RPC_CODE_OF_STATUS[self.status], "message": self.message, "details": self.details}
 
 
-class NoAnswer(Exception):
-    """The caller gets no answer at all, until it hangs up."""
+class NoReply(Exception):
+    """The caller gets no reply at all, until it hangs up."""
 
 
 def error_info(reason: str, **metadata: str) -> dict[str, Any]:
@@ -111,3 +123,10 @@ def precondition_failed(message: str = "At least one of the pre-conditions you s
 def forbidden(message: str, reason: str = "IAM_PERMISSION_DENIED", **metadata: str) -> ApiError:
     """403 with an ErrorInfo reason (SERVICE_DISABLED, IAM_PERMISSION_DENIED, BILLING_DISABLED ...)."""
     return ApiError("PERMISSION_DENIED", message, reason="forbidden", details=[error_info(reason, **metadata)])
+
+
+def permission_denied_on(resource: str) -> ApiError:
+    """403 for a project or location that is not there: Google does not tell the two apart."""
+    return ApiError(
+        "PERMISSION_DENIED", f"Permission denied on '{resource}' (or it may not exist).", reason="forbidden"
+    )

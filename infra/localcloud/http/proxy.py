@@ -1,4 +1,4 @@
-"""How does unchanged Google software reach the local cloud? A CONNECT proxy that leads *.googleapis.com here.
+"""A CONNECT proxy that leads *.googleapis.com to the local cloud, for unchanged Google software.
 
 Set as `https_proxy`, with the bundle of `certs.py` as `CURL_CA_BUNDLE`. Bytes are only piped, never read: TLS ends
 in the application. Other hosts are reached directly, on port 443 alone, so that pip works on a VM; it listens on the

@@ -1,4 +1,4 @@
-"""What would all this cost? One meter per billable thing, from the moment it bills to the moment it is gone.
+"""What everything in this cloud would cost: one meter per billable thing, from its creation to its deletion.
 
 Compute and TPU time is billed by the second, rounded up, with a minimum of one minute; disks and addresses by the
 second; a scheduler job by the calendar day (UTC), at a thirty-first of its month. A bucket's bytes are integrated: at
@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any
 
 from infra.localcloud.account.tokens import Tokens
 from infra.localcloud.clock import CloudClock
-from infra.localcloud.metering.catalog import Catalog, Price
+from infra.localcloud.metering.price_list import Price, PriceList
 from infra.localcloud.metering.traffic import Traffic
 from infra.localcloud.store import Document, Store
 
@@ -26,61 +27,59 @@ _GIB = 1024**3
 MINIMUM_S = 60
 
 
-class Bucket(Protocol):
-    """What is read of a bucket, as in storage's `BilledBucket`. `bytes` is all that bills, deleted data too."""
+@dataclass(frozen=True)
+class Billable:
+    """A part of a resource that bills: `quantity` machines, GPUs or GiB at `price`; kind node, instance, disk ..."""
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def location(self) -> str: ...
-    @property
-    def bytes(self) -> int: ...
-    @property
-    def labels(self) -> dict[str, str]: ...
-    @property
-    def created_at(self) -> float: ...
-    @property
-    def live(self) -> bool: ...
+    kind: str
+    name: str
+    zone: str
+    price: Price
+    quantity: int = 1
+    spot: bool = False
 
 
-Buckets = Callable[[], Iterable[Bucket]]
+@dataclass(frozen=True)
+class BilledBucket:
+    """What the meter needs of a bucket. `bytes` includes soft-deleted data; `name` may be that of a deleted bucket."""
+
+    name: str
+    location: str
+    bytes: int
+    labels: dict[str, str]
+    created_at: float
+    live: bool
+    """False: deleted, and billed while its data is kept."""
+
+
+Buckets = Callable[[], Iterable[BilledBucket]]
 
 
 class Meter:
     """Meter documents, one per billable part of a resource. Those of deleted resources stay for ever."""
 
-    def __init__(self, store: Store, clock: CloudClock, catalog: Catalog, tokens: Tokens) -> None:
-        self.traffic = Traffic(store, clock, catalog, tokens)
+    def __init__(self, store: Store, clock: CloudClock, prices: PriceList, tokens: Tokens) -> None:
+        self.traffic = Traffic(store, clock, prices, tokens)
         self._store = store
         self._clock = clock
-        self._catalog = catalog
+        self._prices = prices
 
-    def start(
-        self,
-        kind: str,
-        name: str,
-        zone: str,
-        price: Price,
-        quantity: int,
-        *,
-        resource: str,
-        at: float,
-        spot: bool = False,
-    ) -> None:
-        """Begin to bill `quantity` (machines, GPUs, GiB) of `price`. `kind` is node, instance, disk, ipv4 or job."""
+    def start(self, part: Billable, resource: str, at: float) -> None:
+        """Begin to bill a part of `resource`. Raises ValueError when it has no price."""
         number = self._store.next_number("meter")
-        usd = price.usd(spot)
+        price, usd = part.price, part.price.usd(part.spot)
         if usd is None:
-            raise ValueError(f"meter: {price.kind} {price.name} has no price in {zone}")
+            raise ValueError(f"meter: {price.kind} {price.name} has no price in {part.zone}")
         row = {
-            "id": number, "kind": kind, "name": name, "zone": zone, "resource": resource, "sku": price.name,
-            "sku_kind": price.kind, "spot": spot, "quantity": quantity, "usd_per_unit": str(usd), "unit": price.unit,
-            "minimum_s": MINIMUM_S if kind in ("node", "instance") else 0, "from": at, "to": None,
+            "id": number, "kind": part.kind, "name": part.name, "zone": part.zone, "resource": resource,
+            "sku": price.name, "sku_kind": price.kind, "spot": part.spot, "quantity": part.quantity,
+            "usd_per_unit": str(usd), "unit": price.unit,
+            "minimum_s": MINIMUM_S if part.kind in ("node", "instance") else 0, "from": at, "to": None,
         }  # fmt: skip
         self._store.put("meter", f"{number:08d}", row)
 
     def stop(self, resource: str, at: float) -> None:
-        """Everything that bills for `resource` ends at `at`."""
+        """Stop billing for every part of `resource`, `at` a time that has passed or now."""
         for name, row in self._store.list("meter"):
             if row["resource"] == resource and row["to"] is None:
                 self._store.put("meter", name, {**row, "to": max(at, row["from"])})
@@ -104,11 +103,8 @@ class Meter:
         rows = [row for _, row in self._store.list("meter")] + [row for _, row in self._store.list("storage_meter")]
         return [self._shown(row) for row in sorted(rows, key=lambda row: row["from"])] + self.traffic.rows()
 
-    def _storage_row(self, bucket: Bucket) -> Document:
-        price = self._catalog.find("storage", "standard", bucket.location.lower())
-        if price is None:  # A multi-region: the dearest region stands in, so that the meter never reads too little.
-            known = [self._catalog.find("storage", "standard", region) for region in self._catalog.regions]
-            price = max((row for row in known if row), key=lambda row: row.usd(False) or 0, default=None)
+    def _storage_row(self, bucket: BilledBucket) -> Document:
+        price = self._prices.dearest("storage", "standard", bucket.location.lower())  # never too little
         usd, unit = (price.usd(False), price.unit) if price else (Decimal(0), "gib_month")
         return {
             "kind": "bucket", "name": bucket.name, "zone": bucket.location, "resource": f"bucket/{bucket.name}",

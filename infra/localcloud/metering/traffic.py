@@ -1,4 +1,4 @@
-"""What would the requests to Cloud Storage cost? Operations of class A and B per bucket, and bytes out of its region.
+"""What requests to Cloud Storage would cost: operations of class A and B per bucket, and bytes out of its region.
 
 As Google counts: lists, writes and changes are class A, reads class B, deletes and requests that fail are free; bytes
 to a VM in the bucket's own region are free. Bytes to VMs elsewhere are counted at the price of the internet.
@@ -16,7 +16,7 @@ from starlette.requests import Request
 
 from infra.localcloud.account.tokens import Tokens
 from infra.localcloud.clock import CloudClock
-from infra.localcloud.metering.catalog import Catalog
+from infra.localcloud.metering.price_list import PriceList
 from infra.localcloud.store import Document, Store
 
 _GIB = 1024**3
@@ -30,14 +30,14 @@ _NO_BUCKET = "(all buckets)"
 class Traffic:
     """One document per bucket name and SKU; they stay when the bucket is gone."""
 
-    def __init__(self, store: Store, clock: CloudClock, catalog: Catalog, tokens: Tokens) -> None:
+    def __init__(self, store: Store, clock: CloudClock, prices: PriceList, tokens: Tokens) -> None:
         self._store = store
         self._clock = clock
-        self._catalog = catalog
+        self._prices = prices
         self._tokens = tokens
 
-    def answered(self, request: Request, method: str, status: int, sent_bytes: int) -> None:
-        """Count a request that has been answered; those of other services and failed ones cost nothing."""
+    def count(self, request: Request, method: str, status: int, sent_bytes: int) -> None:
+        """Count a request after its reply; those of other services and failed ones cost nothing."""
         if not method.startswith("storage.") or status >= 400:
             return
         bucket = _bucket_of(request, method)
@@ -61,10 +61,7 @@ class Traffic:
         self._store.put(_COLLECTION, name, {**row, "to": now})
 
     def _shown(self, row: Document) -> dict[str, Any]:
-        price = self._catalog.find(row["sku_kind"], row["sku"], row["zone"])
-        if price is None:  # A multi-region, or a bucket that was not found: the dearest stands in.
-            known = [self._catalog.find(row["sku_kind"], row["sku"], region) for region in self._catalog.regions]
-            price = max((one for one in known if one), key=lambda one: one.usd(False) or 0, default=None)
+        price = self._prices.dearest(row["sku_kind"], row["sku"], row["zone"])
         usd = (price.usd(False) if price else None) or Decimal(0)
         per = 1000 if row["sku_kind"] == "operations" else _GIB
         return {

@@ -1,4 +1,4 @@
-"""When does a schedule fire next? The five fields of unix-cron, as Cloud Scheduler takes them, in UTC."""
+"""The firing times of a schedule: the five fields of unix-cron, as Cloud Scheduler takes them, in UTC."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does a Cloud Scheduler job do over time? It fires on its schedule, on this cloud's clock, and is tried again.
+"""Cloud Scheduler jobs over time: they fire on their schedule, on this cloud's clock, and are retried.
 
 A firing is a real request to this cloud's own services, with a token of the job's service account: what it may do is
 decided there. Firings that were missed while the cloud did not run are made up for by one, when it runs again.
@@ -11,87 +11,58 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
-from infra.localcloud.account.account import Account
 from infra.localcloud.account.permissions import MINT
-from infra.localcloud.account.tokens import CLOUD_PLATFORM, Tokens
-from infra.localcloud.clock import CloudClock
-from infra.localcloud.http.errors import RPC_CODE_OF_STATUS
-from infra.localcloud.metering.catalog import Catalog
-from infra.localcloud.metering.meter import Meter
-from infra.localcloud.outages import SCHEDULER, Conditions
+from infra.localcloud.account.tokens import CLOUD_PLATFORM
+from infra.localcloud.context import CloudContext
+from infra.localcloud.http.errors import RPC_CODE_OF_STATUS, STATUS_OF_HTTP
+from infra.localcloud.lifecycle import Resources
+from infra.localcloud.metering.meter import Billable
+from infra.localcloud.outages import SCHEDULER
 from infra.localcloud.scheduler.cron import Cron
-from infra.localcloud.store import Document, Store
+from infra.localcloud.store import Document
 
 log = logging.getLogger("localcloud")
 Send = Callable[[str, str, Mapping[str, str]], Awaitable[int]]
 """(method, URL, headers) of a request to this cloud, to its HTTP status; 0 when nothing answered."""
-_CODE_OF_HTTP = {
-    0: "DEADLINE_EXCEEDED", 400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND",
-    409: "ABORTED", 429: "RESOURCE_EXHAUSTED", 500: "INTERNAL", 503: "UNAVAILABLE", 504: "DEADLINE_EXCEEDED",
-}  # fmt: skip
 _UNKNOWN = 2
 _MIN_BACKOFF_S = 5.0
 _MAX_BACKOFF_S = 3600.0
 _MAX_DOUBLINGS = 5
 
 
-class Jobs:
-    """The job documents, by full name. `next_at` is the next firing (None: paused), `run_at` one that was asked for."""
+class Jobs(Resources):
+    """The job documents, by full name. `next_at` is the next firing (None: paused), `run_at` a requested run."""
 
-    def __init__(
-        self,
-        store: Store,
-        clock: CloudClock,
-        tokens: Tokens,
-        catalog: Catalog,
-        conditions: Conditions,
-        account: Account,
-        meter: Meter,
-        send: Send,
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self._tokens = tokens
-        self._catalog = catalog
-        self._conditions = conditions
-        self._account = account
-        self._meter = meter
+    collection, kind = "jobs", "job"
+
+    def __init__(self, cloud: CloudContext, send: Send) -> None:
+        super().__init__(cloud)
         self._send = send
 
-    def all(self, parent: str = "") -> list[Document]:
-        """Every job (below `projects/P/locations/L/`), in name order."""
-        return [job for _, job in self._store.list("jobs", parent)]
-
-    def get(self, name: str) -> Document | None:
-        """The job, or None."""
-        return self._store.get("jobs", name)
+    def key(self, document: Document) -> str:
+        """Its full name."""
+        return str(document["resource"]["name"])
 
     def create(self, resource: Document) -> Document:
-        """A checked job begins to live, and to be billed. Returns its document."""
-        name, location = resource["name"], resource["name"].split("/")[3]
-        price = self._catalog.find("scheduler", "job", location)
-        with self._store.atomic():
+        """Create and begin to bill a checked job. Returns its document."""
+        _, _, _, location, _, job_id = resource["name"].split("/")
+        price = self._cloud.prices.find("scheduler", "job", location)
+        new = {"zone": location, "run_at": None, "tries": 0}
+        with self._cloud.store.atomic():
+            job = self.change(new, {**resource, "state": "ENABLED"})
             if price is not None:
-                at = self._clock.now()
-                self._meter.start("job", name.rsplit("/", 1)[1], location, price, 1, at=at, resource=f"job/{name}")
-            return self.change({"zone": location, "run_at": None, "tries": 0}, {**resource, "state": "ENABLED"})
+                self._bill(job, Billable("job", job_id, location, price), self._cloud.clock.now())
+        return job
 
     def change(self, job: Document, resource: Document) -> Document:
-        """The job as it is now asked for: fires next when its schedule says so, unless it is paused."""
+        """The job with this resource: it fires next when its schedule says so, unless it is paused."""
         next_at = self._scheduled(resource) if resource["state"] == "ENABLED" else None
-        resource = {**resource, "userUpdateTime": self._clock.rfc3339()}
-        return self._put({**job, "next_at": next_at, "tries": 0}, resource)
+        resource = {**resource, "userUpdateTime": self._cloud.clock.rfc3339()}
+        return self._saved({**job, "next_at": next_at, "tries": 0}, resource)
 
     def run(self, job: Document) -> Document:
         """Have it fire now, whatever its schedule; it does so after this returns."""
-        return self._put({**job, "run_at": self._clock.now()}, job["resource"])
-
-    def delete(self, job: Document) -> None:
-        """It fires no more and bills no more."""
-        name = job["resource"]["name"]
-        with self._store.atomic():
-            self._store.delete("jobs", name)
-            self._meter.stop(f"job/{name}", self._clock.now())
+        return self._saved({**job, "run_at": self._cloud.clock.now()}, job["resource"])
 
     def next_at(self) -> float | None:
         """When the next firing of any job is due."""
@@ -102,27 +73,27 @@ class Jobs:
         due = [(at, job["resource"]["name"]) for job in self.all() if (at := _due(job)) is not None]
         for at, name in sorted(due):
             job = self.get(name)
-            if job is not None and at <= self._clock.now():
+            if job is not None and at <= self._cloud.clock.now():
                 await self._fire(job)
 
     async def _fire(self, job: Document) -> None:
         name, asked = job["resource"]["name"], job["run_at"] is not None
-        if not asked and self._conditions.is_broken(SCHEDULER):
-            self._put({**job, "next_at": self._scheduled(job["resource"])}, job["resource"])
+        if not asked and self._cloud.outages.is_broken(SCHEDULER):
+            self._saved({**job, "next_at": self._scheduled(job["resource"])}, job["resource"])
             return
-        started_at = self._clock.now()
+        started_at = self._cloud.clock.now()
         http = await self._request(job["resource"])
         log.info("job %s: HTTP %d", name, http)
         job = self.get(name) or {}
         if not job:
             return  # deleted while it fired
-        code = 0 if 200 <= http < 300 else RPC_CODE_OF_STATUS.get(_CODE_OF_HTTP.get(http, ""), _UNKNOWN)
-        attempt = {"lastAttemptTime": self._clock.rfc3339(started_at), "status": {"code": code} if code else {}}
+        code = 0 if 200 <= http < 300 else RPC_CODE_OF_STATUS.get(STATUS_OF_HTTP.get(http or 504, ""), _UNKNOWN)
+        attempt = {"lastAttemptTime": self._cloud.clock.rfc3339(started_at), "status": {"code": code} if code else {}}
         resource = {**job["resource"], **attempt}
         if asked:
-            self._put({**job, "run_at": None}, resource)
+            self._saved({**job, "run_at": None}, resource)
         else:
-            self._put({**job, **self._after(job, failed=code != 0)}, resource)
+            self._saved({**job, **self._after(job, failed=code != 0)}, resource)
 
     async def _request(self, resource: Document) -> int:
         target = resource["httpTarget"]
@@ -132,14 +103,14 @@ class Jobs:
         oauth = target.get("oauthToken")
         if oauth is None:
             return await self._send(target["httpMethod"], target["uri"], headers)
-        if MINT in self._account.denied("agent"):
+        if MINT in self._cloud.account.denied("agent"):
             return 403
-        token = self._tokens.issue(oauth["serviceAccountEmail"], [oauth.get("scope") or CLOUD_PLATFORM])
+        token = self._cloud.tokens.issue(oauth["serviceAccountEmail"], [oauth.get("scope") or CLOUD_PLATFORM])
         try:
             bearer = {**headers, "authorization": f"Bearer {token}"}
             return await self._send(target["httpMethod"], target["uri"], bearer)
         finally:
-            self._tokens.revoke(token)
+            self._cloud.tokens.revoke(token)
 
     def _after(self, job: Document, *, failed: bool) -> Document:
         """When it fires again: a failed attempt is repeated with growing pauses until the next scheduled time."""
@@ -149,24 +120,22 @@ class Jobs:
             return {"next_at": scheduled, "tries": 0}
         doublings = min(job["tries"], retry.get("maxDoublings") or _MAX_DOUBLINGS)
         pause_s = _seconds(retry.get("minBackoffDuration"), _MIN_BACKOFF_S) * 2**doublings
-        again = self._clock.now() + min(pause_s, _seconds(retry.get("maxBackoffDuration"), _MAX_BACKOFF_S))
+        again = self._cloud.clock.now() + min(pause_s, _seconds(retry.get("maxBackoffDuration"), _MAX_BACKOFF_S))
         if scheduled is not None and scheduled <= again:
             return {"next_at": scheduled, "tries": 0}
         return {"next_at": again, "tries": job["tries"] + 1}
 
     def _scheduled(self, resource: Document) -> float | None:
-        now = datetime.fromtimestamp(self._clock.now(), UTC)
+        now = datetime.fromtimestamp(self._cloud.clock.now(), UTC)
         found = Cron.parse(resource["schedule"]).next_after(now)
         return found.timestamp() if found else None
 
-    def _put(self, job: Document, resource: Document) -> Document:
+    def _saved(self, job: Document, resource: Document) -> Document:
         if job["next_at"] is None:
             resource.pop("scheduleTime", None)
         else:
-            resource["scheduleTime"] = self._clock.rfc3339(job["next_at"])
-        job["resource"] = resource
-        self._store.put("jobs", resource["name"], job)
-        return job
+            resource["scheduleTime"] = self._cloud.clock.rfc3339(job["next_at"])
+        return self.put({**job, "resource": resource})
 
 
 def _due(job: Document) -> float | None:

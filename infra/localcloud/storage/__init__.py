@@ -1,5 +1,5 @@
-"""What does the local cloud offer in place of Cloud Storage? The service, and what it bills per bucket."""
+"""Cloud Storage: buckets, objects, uploads, what expires, and what it bills."""
 
-from infra.localcloud.storage.service import BilledBucket, StorageService
+from infra.localcloud.storage.service import StorageService
 
-__all__ = ["BilledBucket", "StorageService"]
+__all__ = ["StorageService"]

@@ -1,4 +1,4 @@
-"""Where do an object's bytes lie? Files with random names: first partial, then sealed once and never changed again.
+"""The bytes of objects: files with random names, first partial, then sealed once and never changed again.
 
 No object name ever becomes a path. A file is hashed and fsynced before it is renamed into `data/`, and only after
 that does any metadata point to it: a `kill -9` leaves the old object or the new one, and at worst an orphan file

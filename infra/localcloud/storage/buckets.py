@@ -1,21 +1,20 @@
-"""What can be done with a bucket? The JSON API's bucket methods, with IAM policies as far as clients need them."""
+"""Bucket methods of the JSON API, with IAM policies as far as clients need them."""
 
 from __future__ import annotations
 
 from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import BaseRoute
+from starlette.responses import JSONResponse, Response
 
-from infra.localcloud.clock import CloudClock
-from infra.localcloud.http.app import answer, json_body
 from infra.localcloud.http.errors import invalid, precondition_failed
+from infra.localcloud.http.messages import json_body
+from infra.localcloud.http.routes import Table
 from infra.localcloud.storage import names
-from infra.localcloud.storage.metadata_store import Catalog
+from infra.localcloud.storage.metadata_store import MetadataStore
 from infra.localcloud.storage.model import Bucket
 from infra.localcloud.storage.preconditions import Conditions
 from infra.localcloud.storage.problems import required
 from infra.localcloud.storage.resources import base_url, bucket_resource
-from infra.localcloud.storage.routing import after_token, page_size, page_token, route
+from infra.localcloud.storage.routing import after_token, page_size, page_token
 from infra.localcloud.storage.settings import bucket_settings, merge_patch
 from infra.localcloud.store import Document
 
@@ -25,26 +24,23 @@ _PUBLIC = frozenset({"allUsers", "allAuthenticatedUsers"})
 class BucketMethods:
     """storage.buckets.*"""
 
-    def __init__(self, catalog: Catalog, clock: CloudClock) -> None:
-        self._catalog = catalog
-        self._clock = clock
+    def __init__(self, metadata: MetadataStore) -> None:
+        self._metadata = metadata
 
-    def routes(self) -> list[BaseRoute]:
-        """Their routes."""
+    def table(self) -> Table:
+        """Their methods."""
         one = "/storage/v1/b/{bucket}"
         return [
-            route("/storage/v1/b", self.list_page, "GET", "storage.buckets.list"),
-            route("/storage/v1/b", self.insert, "POST", "storage.buckets.insert"),
-            route(one, self.get, "GET", "storage.buckets.get"),
-            route(one, self.patch, "PATCH", "storage.buckets.patch"),
-            route(one, self.update, "PUT", "storage.buckets.update"),
-            route(one, self.delete, "DELETE", "storage.buckets.delete"),
-            route(f"{one}/storageLayout", self.layout, "GET", "storage.buckets.getStorageLayout"),
-            route(f"{one}/managedFolders", self.managed_folders, "GET", "storage.managedFolders.list"),
-            route(f"{one}/iam", self.get_policy, "GET", "storage.buckets.getIamPolicy"),
-            route(f"{one}/iam", self.set_policy, "PUT", "storage.buckets.setIamPolicy"),
-            route(f"{one}/iam/testPermissions", self.test_permissions, "GET", "storage.buckets.testIamPermissions"),
-            route("/storage/v1/projects/{project}/serviceAccount", self.agent, "GET", "storage.serviceAccount.get"),
+            ("GET /storage/v1/b", "buckets.list", self.list_page),
+            ("POST /storage/v1/b", "buckets.insert", self.insert),
+            (f"GET {one}", "buckets.get", self.get),
+            (f"PATCH {one}", "buckets.patch", self.patch),
+            (f"DELETE {one}", "buckets.delete", self.delete),
+            (f"GET {one}/storageLayout", "buckets.getStorageLayout", self.layout),
+            (f"GET {one}/managedFolders", "managedFolders.list", self.managed_folders),
+            (f"GET {one}/iam", "buckets.getIamPolicy", self.get_policy),
+            (f"PUT {one}/iam", "buckets.setIamPolicy", self.set_policy),
+            ("GET /storage/v1/projects/{project}/serviceAccount", "serviceAccount.get", self.agent),
         ]
 
     async def insert(self, request: Request) -> Response:
@@ -56,8 +52,8 @@ class BucketMethods:
         if not isinstance(body.get("name"), str):
             raise required("name")
         name = names.check_bucket_name(body["name"])
-        bucket = self._catalog.create_bucket(name, project, bucket_settings(body))
-        return self._answer(request, bucket)
+        bucket = self._metadata.create_bucket(name, project, bucket_settings(body))
+        return self._reply(request, bucket)
 
     async def list_page(self, request: Request) -> Response:
         """The project's buckets, a page at a time."""
@@ -65,23 +61,23 @@ class BucketMethods:
         if not project:
             raise required("project")
         after, limit = after_token(request), page_size(request)
-        found = self._catalog.buckets(request.query_params.get("prefix", ""))
+        found = self._metadata.buckets(request.query_params.get("prefix", ""))
         # The project may be given by its id or by its number; this cloud has one number.
         rest = [bucket for bucket in found if bucket.project == project and bucket.name > after]
         base = base_url(request)
         body: Document = {
             "kind": "storage#buckets",
-            "items": [bucket_resource(bucket, self._clock, base) for bucket in rest[:limit]],
+            "items": [bucket_resource(bucket, base) for bucket in rest[:limit]],
         }
         if len(rest) > limit:
             body["nextPageToken"] = page_token(rest[limit - 1].name)
-        return answer(body)
+        return JSONResponse(body)
 
     async def get(self, request: Request) -> Response:
         """One bucket."""
         bucket = self._bucket(request)
         Conditions.of(request.query_params).check_bucket(bucket)
-        return self._answer(request, bucket)
+        return self._reply(request, bucket)
 
     async def patch(self, request: Request) -> Response:
         """Change some settings; null removes one."""
@@ -89,23 +85,17 @@ class BucketMethods:
         bucket = self._bucket(request)
         return self._change(request, bucket, merge_patch(bucket.settings, changes))
 
-    async def update(self, request: Request) -> Response:
-        """Replace all settings but the location, which a bucket keeps for life."""
-        body = await json_body(request)
-        bucket = self._bucket(request)
-        return self._change(request, bucket, {"location": bucket.location, **body})
-
     async def delete(self, request: Request) -> Response:
         """409 unless empty."""
         bucket = self._bucket(request)
         Conditions.of(request.query_params).check_bucket(bucket)
-        self._catalog.delete_bucket(bucket)
+        self._metadata.delete_bucket(bucket)
         return Response(status_code=204)
 
     async def layout(self, request: Request) -> Response:
         """What gcloud asks before it lists: is this a hierarchical namespace? It never is."""
         bucket = self._bucket(request)
-        return answer(
+        return JSONResponse(
             {
                 "kind": "storage#storageLayout",
                 "bucket": bucket.name,
@@ -118,11 +108,11 @@ class BucketMethods:
     async def managed_folders(self, request: Request) -> Response:
         """What gcloud asks before it removes a bucket. There are none, and none can be made."""
         self._bucket(request)
-        return answer({"kind": "storage#managedFolders", "items": []})
+        return JSONResponse({"kind": "storage#managedFolders", "items": []})
 
     async def get_policy(self, request: Request) -> Response:
         """The IAM policy that was last set."""
-        return answer(_policy(self._bucket(request)))
+        return JSONResponse(_policy(self._bucket(request)))
 
     async def set_policy(self, request: Request) -> Response:
         """Kept as given; an etag of an older policy is refused with 412, so that no binding is lost."""
@@ -136,33 +126,27 @@ class BucketMethods:
         members = {member for item in bindings for member in item.get("members", [])}
         if members & _PUBLIC and bucket.settings["iamConfiguration"]["publicAccessPrevention"] == "enforced":
             raise precondition_failed("The member bindings allUsers and allAuthenticatedUsers are not allowed.")
-        changed = self._catalog.change_bucket(bucket, bucket.settings, {"bindings": bindings})
-        return answer(_policy(changed))
-
-    async def test_permissions(self, request: Request) -> Response:
-        """All that are asked for: who may do what is not modelled here, only that the bucket exists."""
-        self._bucket(request)
-        asked = request.query_params.getlist("permissions")
-        return answer({"kind": "storage#testIamPermissionsResponse", "permissions": asked})
+        changed = self._metadata.change_bucket(bucket, bucket.settings, {"bindings": bindings})
+        return JSONResponse(_policy(changed))
 
     async def agent(self, request: Request) -> Response:
         """The project's storage service agent."""
         project = request.path_params["project"]
         email = f"service-{project}@gs-project-accounts.iam.gserviceaccount.com"
-        return answer({"kind": "storage#serviceAccount", "email_address": email})
+        return JSONResponse({"kind": "storage#serviceAccount", "email_address": email})
 
     def _bucket(self, request: Request) -> Bucket:
-        return self._catalog.bucket(request.path_params["bucket"])
+        return self._metadata.bucket(request.path_params["bucket"])
 
     def _change(self, request: Request, bucket: Bucket, wanted: Document) -> Response:
         Conditions.of(request.query_params).check_bucket(bucket)
         settings = bucket_settings(wanted)
         if settings["location"] != bucket.location:
             raise invalid("The location of a bucket cannot be changed.")
-        return self._answer(request, self._catalog.change_bucket(bucket, settings))
+        return self._reply(request, self._metadata.change_bucket(bucket, settings))
 
-    def _answer(self, request: Request, bucket: Bucket) -> Response:
-        return answer(bucket_resource(bucket, self._clock, base_url(request)))
+    def _reply(self, request: Request, bucket: Bucket) -> Response:
+        return JSONResponse(bucket_resource(bucket, base_url(request)))
 
 
 def _policy(bucket: Bucket) -> Document:

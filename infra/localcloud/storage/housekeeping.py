@@ -1,11 +1,11 @@
-"""What disappears by itself? Expired soft-deleted data, lifecycle rules, and upload sessions nobody finished."""
+"""What time alone changes: lifecycle rules, expired soft-deleted data, and upload sessions that nobody finished."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
 from infra.localcloud.clock import CloudClock
-from infra.localcloud.storage.metadata_store import Catalog
+from infra.localcloud.storage.metadata_store import MetadataStore
 from infra.localcloud.storage.model import Bucket, StoredObject
 from infra.localcloud.store import Document
 
@@ -18,47 +18,49 @@ _INTERVAL_S = 60.0
 class Housekeeper:
     """Applies what time alone changes."""
 
-    def __init__(self, catalog: Catalog, clock: CloudClock) -> None:
-        self._catalog = catalog
+    def __init__(self, metadata: MetadataStore, clock: CloudClock) -> None:
+        self._metadata = metadata
         self._clock = clock
         self._due_at_s = 0.0
 
     def sweep(self) -> None:
-        """Call as often as you like: between two real sweeps it costs one comparison."""
+        """Sweep if a minute has passed since the last time."""
         now = self._clock.now()
         if now < self._due_at_s:
             return
         self._due_at_s = now + _INTERVAL_S
-        for bucket in self._catalog.buckets():
+        for bucket in self._metadata.buckets():
             self._apply_lifecycle(bucket, now)
             self._purge_expired(bucket, now)
-        for bucket in self._catalog.deleted_buckets():
+        for bucket in self._metadata.deleted_buckets():
             self._purge_expired(bucket, now)
-            if not self._catalog.soft_deleted(bucket):
-                self._catalog.forget_deleted_bucket(bucket)
-        for session in self._catalog.sessions():
+            if not self._metadata.soft_deleted(bucket):
+                self._metadata.forget_deleted_bucket(bucket)
+        for session in self._metadata.sessions():
             if session.created_at_s + SESSION_LIFE_S <= now:
-                self._catalog.forget_session(session)
+                self._metadata.forget_session(session)
 
     def _purge_expired(self, bucket: Bucket, now: float) -> None:
-        for kept in self._catalog.soft_deleted(bucket):
+        for kept in self._metadata.soft_deleted(bucket):
             if kept.hard_delete_at_s <= now:
-                self._catalog.purge(bucket, kept)
+                self._metadata.purge(bucket, kept)
 
     def _apply_lifecycle(self, bucket: Bucket, now: float) -> None:
         rules = bucket.settings.get("lifecycle", {}).get("rule", [])
         if not rules:
             return
-        for item in list(self._catalog.objects(bucket)):
+        for item in list(self._metadata.objects(bucket)):
             due = [rule["action"] for rule in rules if _applies(rule["condition"], item, now)]
-            kinds = {action["type"] for action in due}
             # Google: when several actions apply at once, Delete wins.
-            if "Delete" in kinds:
-                self._catalog.delete(bucket, item)
-            elif "SetStorageClass" in kinds:
-                wanted = next(action["storageClass"] for action in due if action["type"] == "SetStorageClass")
-                if wanted != item.settings["storageClass"]:
-                    self._catalog.change_object(bucket, item, {**item.settings, "storageClass": wanted})
+            if any(action["type"] == "Delete" for action in due):
+                self._metadata.delete(bucket, item)
+            else:
+                self._set_class(bucket, item, due)
+
+    def _set_class(self, bucket: Bucket, item: StoredObject, due: list[Document]) -> None:
+        classes = [action["storageClass"] for action in due if action["type"] == "SetStorageClass"]
+        if classes and classes[0] != item.settings["storageClass"]:
+            self._metadata.change_object(bucket, item, {**item.settings, "storageClass": classes[0]})
 
 
 def _applies(condition: Document, item: StoredObject, now: float) -> bool:

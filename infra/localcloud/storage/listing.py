@@ -1,8 +1,8 @@
-"""Which objects and which "folders" are on this page? Prefix, delimiter, offsets and page tokens, free of HTTP."""
+"""Pages of objects and of "folders": prefix, delimiter, offsets and where a page ends. No HTTP."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from infra.localcloud.storage.model import StoredObject
@@ -23,7 +23,7 @@ class Listing:
 
 @dataclass
 class Page:
-    """One page; `last` is the name to go on after, "" when this page is the last."""
+    """One page; `last` is the name that the next page starts after, "" when this is the last page."""
 
     items: list[StoredObject] = field(default_factory=list)
     prefixes: list[str] = field(default_factory=list)
@@ -36,27 +36,31 @@ def page_of(objects: Iterable[StoredObject], wanted: Listing) -> Page:
     A page ends only before an entry that would make it too long, so a folder of a million objects is one entry.
     """
     page = Page()
-    shown = _folder(wanted.after, wanted) if wanted.after else None
     previous = ""
-    for item in objects:
-        if item.name <= wanted.after or item.name < wanted.start_offset:
-            continue
-        if wanted.end_offset and item.name >= wanted.end_offset:
-            break
-        folder = _folder(item.name, wanted)
-        is_item = folder is None or (wanted.include_trailing_delimiter and item.name == folder)
-        is_new_folder = folder is not None and folder != shown
-        size = len(page.items) + len(page.prefixes)
-        if size >= wanted.limit and (is_item or is_new_folder):
+    for name, folder, item in _entries(objects, wanted):
+        if len(page.items) + len(page.prefixes) >= wanted.limit and (folder or item):
             page.last = previous
             break
-        if is_new_folder and folder is not None:
+        if folder:
             page.prefixes.append(folder)
-            shown = folder
-        if is_item:
+        if item:
             page.items.append(item)
-        previous = item.name
+        previous = name
     return page
+
+
+def _entries(objects: Iterable[StoredObject], wanted: Listing) -> Iterator[tuple[str, str | None, StoredObject | None]]:
+    """(its name, its folder if no object before was in it, itself if it is listed) of each object in the range."""
+    shown = _folder(wanted.after, wanted) if wanted.after else None
+    for item in objects:
+        if wanted.end_offset and item.name >= wanted.end_offset:
+            return
+        if item.name <= wanted.after or item.name < wanted.start_offset:
+            continue
+        folder = _folder(item.name, wanted)
+        is_listed = folder is None or (wanted.include_trailing_delimiter and item.name == folder)
+        yield item.name, folder if folder != shown else None, item if is_listed else None
+        shown = folder or shown
 
 
 def _folder(name: str, wanted: Listing) -> str | None:

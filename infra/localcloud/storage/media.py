@@ -1,4 +1,4 @@
-"""Which bytes go out, under which headers? Downloads of the JSON API and the `/BUCKET/OBJECT` reads TensorFlow uses."""
+"""Downloads: those of the JSON API, and the `/BUCKET/OBJECT` reads that TensorFlow uses."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from typing import BinaryIO
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import BaseRoute
 
 from infra.localcloud.http.errors import ApiError
+from infra.localcloud.http.routes import Table
 from infra.localcloud.storage.blobs import READ_BYTES, Blobs, read
-from infra.localcloud.storage.metadata_store import Catalog
+from infra.localcloud.storage.metadata_store import MetadataStore
 from infra.localcloud.storage.model import StoredObject
 from infra.localcloud.storage.preconditions import integer
 from infra.localcloud.storage.problems import as_xml, bad_range
-from infra.localcloud.storage.routing import route
 
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 _HEADER_OF_SETTING = {
@@ -33,21 +32,21 @@ _HEADER_OF_SETTING = {
 class Media:
     """Reads of object data."""
 
-    def __init__(self, catalog: Catalog, blobs: Blobs) -> None:
-        self._catalog = catalog
+    def __init__(self, metadata: MetadataStore, blobs: Blobs) -> None:
+        self._metadata = metadata
         self._blobs = blobs
 
-    def host_routes(self) -> list[BaseRoute]:
+    def host_table(self) -> Table:
         """The XML interface's reads; Starlette answers HEAD wherever GET is answered."""
-        return [route("/{bucket}/{object:path}", self.read_xml, "GET", "storage.xml.get")]
+        return [("GET /{bucket}/{object:path}", "xml.get", self.read_xml)]
 
     async def read_xml(self, request: Request) -> Response:
         """GET and HEAD /BUCKET/OBJECT, errors in XML."""
         bucket = None
         try:
-            bucket = self._catalog.bucket(request.path_params["bucket"])
+            bucket = self._metadata.bucket(request.path_params["bucket"])
             generation = integer(request.query_params, "generation")
-            item = self._catalog.get(bucket, request.path_params["object"], generation)
+            item = self._metadata.get(bucket, request.path_params["object"], generation)
             return self.response(request, item)
         except ApiError as error:
             return as_xml(error, is_bucket_missing=bucket is None)

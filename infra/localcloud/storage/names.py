@@ -1,4 +1,4 @@
-"""Is this a name Cloud Storage would accept? Buckets, objects and locations."""
+"""Rules of Cloud Storage for names: buckets, objects and locations."""
 
 from __future__ import annotations
 

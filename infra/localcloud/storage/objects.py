@@ -1,21 +1,20 @@
-"""What can be done with an object's metadata? List, get, change, delete, restore. Bytes are in media and uploads."""
+"""Object metadata: list, get, change, delete, restore. Bytes are in media and uploads."""
 
 from __future__ import annotations
 
 from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import BaseRoute
+from starlette.responses import JSONResponse, Response
 
-from infra.localcloud.clock import CloudClock
-from infra.localcloud.http.app import answer, json_body
+from infra.localcloud.http.messages import json_body
+from infra.localcloud.http.routes import Table
 from infra.localcloud.storage.listing import Listing, Page, page_of
 from infra.localcloud.storage.media import Media
-from infra.localcloud.storage.metadata_store import Catalog
+from infra.localcloud.storage.metadata_store import MetadataStore
 from infra.localcloud.storage.model import Bucket, SoftDeleted, StoredObject
 from infra.localcloud.storage.preconditions import Conditions, flag, integer
 from infra.localcloud.storage.problems import no_such_object, required, unsupported
-from infra.localcloud.storage.resources import base_url, object_resource, soft_deleted_resource
-from infra.localcloud.storage.routing import after_token, page_size, page_token, route
+from infra.localcloud.storage.resources import base_url, object_reply, object_resource, soft_deleted_resource
+from infra.localcloud.storage.routing import after_token, page_size, page_token
 from infra.localcloud.storage.settings import merge_patch, object_settings
 from infra.localcloud.store import Document
 
@@ -23,28 +22,26 @@ from infra.localcloud.store import Document
 class ObjectMethods:
     """storage.objects.* without uploads and copies."""
 
-    def __init__(self, catalog: Catalog, clock: CloudClock, media: Media) -> None:
-        self._catalog = catalog
-        self._clock = clock
+    def __init__(self, metadata: MetadataStore, media: Media) -> None:
+        self._metadata = metadata
         self._media = media
 
-    def routes(self) -> list[BaseRoute]:
-        """Their routes."""
+    def table(self) -> Table:
+        """Their methods."""
         one = "/storage/v1/b/{bucket}/o/{object}"
         return [
-            route("/storage/v1/b/{bucket}/o", self.list_page, "GET", "storage.objects.list"),
-            route(one, self.get, "GET", "storage.objects.get"),
-            route(f"/download{one}", self.download, "GET", "storage.objects.get"),
-            route(one, self.patch, "PATCH", "storage.objects.patch"),
-            route(one, self.update, "PUT", "storage.objects.update"),
-            route(one, self.delete, "DELETE", "storage.objects.delete"),
-            route(f"{one}/restore", self.restore, "POST", "storage.objects.restore"),
+            ("GET /storage/v1/b/{bucket}/o", "objects.list", self.list_page),
+            (f"GET {one}", "objects.get", self.get),
+            (f"GET /download{one}", "objects.get", self.download),
+            (f"PATCH {one}", "objects.patch", self.patch),
+            (f"DELETE {one}", "objects.delete", self.delete),
+            (f"POST {one}/restore", "objects.restore", self.restore),
         ]
 
     async def list_page(self, request: Request) -> Response:
         """Names, a page at a time."""
         query = request.query_params
-        bucket = self._catalog.bucket(request.path_params["bucket"])
+        bucket = self._metadata.bucket(request.path_params["bucket"])
         if "matchGlob" in query or "filter" in query:
             raise unsupported("matchGlob and filter")
         wanted = Listing(
@@ -58,22 +55,24 @@ class ObjectMethods:
         )
         base = base_url(request)
         if flag(query, "softDeleted"):
-            kept = sorted(self._catalog.soft_deleted(bucket), key=lambda item: item.object.name)
-            return answer(self._soft_deleted_list([k for k in kept if k.object.name.startswith(wanted.prefix)], base))
-        return answer(self._list_body(page_of(self._catalog.objects(bucket, wanted.prefix), wanted), base))
+            found = [kept for kept in self._metadata.soft_deleted(bucket) if kept.object.name.startswith(wanted.prefix)]
+            kept = sorted(found, key=lambda item: item.object.name)
+            items = [soft_deleted_resource(item, base) for item in kept]
+            return JSONResponse({"kind": "storage#objects", "items": items})
+        return JSONResponse(self._list_body(page_of(self._metadata.objects(bucket, wanted.prefix), wanted), base))
 
     async def get(self, request: Request) -> Response:
         """Metadata, or with alt=media the bytes."""
         if request.query_params.get("alt") == "media":
             return await self.download(request)
         if flag(request.query_params, "softDeleted"):
-            return answer(soft_deleted_resource(self._find_soft_deleted(request), self._clock, base_url(request)))
+            return JSONResponse(soft_deleted_resource(self._find_soft_deleted(request), base_url(request)))
         _, item = self._bucket_and_object(request)
         conditions = Conditions.of(request.query_params)
         if conditions.is_unchanged(item):
             return Response(status_code=304, headers={"etag": item.etag})
         conditions.check(item)
-        return self._answer(request, item)
+        return object_reply(request, item)
 
     async def download(self, request: Request) -> Response:
         """The bytes, or a range of them."""
@@ -90,21 +89,13 @@ class ObjectMethods:
         bucket, item = self._bucket_and_object(request)
         Conditions.of(request.query_params).check(item)
         settings = object_settings(merge_patch(item.settings, changes))
-        return self._answer(request, self._catalog.change_object(bucket, item, settings))
-
-    async def update(self, request: Request) -> Response:
-        """Replace all metadata; the storage class cannot be taken away, only rewritten."""
-        body = await json_body(request)
-        bucket, item = self._bucket_and_object(request)
-        Conditions.of(request.query_params).check(item)
-        settings = object_settings({**body, "storageClass": item.settings["storageClass"]})
-        return self._answer(request, self._catalog.change_object(bucket, item, settings))
+        return object_reply(request, self._metadata.change_object(bucket, item, settings))
 
     async def delete(self, request: Request) -> Response:
         """404 when there is none, so that a caller learns whether it was the one who deleted."""
         bucket, item = self._bucket_and_object(request)
         Conditions.of(request.query_params).check(item)
-        self._catalog.delete(bucket, item)
+        self._metadata.delete(bucket, item)
         return Response(status_code=204)
 
     async def restore(self, request: Request) -> Response:
@@ -112,20 +103,20 @@ class ObjectMethods:
         generation = integer(request.query_params, "generation")
         if generation is None:
             raise required("generation")
-        bucket = self._catalog.bucket(request.path_params["bucket"])
+        bucket = self._metadata.bucket(request.path_params["bucket"])
         name = request.path_params["object"]
-        restored = self._catalog.restore(bucket, name, generation, Conditions.of(request.query_params))
-        return self._answer(request, restored)
+        restored = self._metadata.restore(bucket, name, generation, Conditions.of(request.query_params))
+        return object_reply(request, restored)
 
     def _bucket_and_object(self, request: Request) -> tuple[Bucket, StoredObject]:
-        bucket = self._catalog.bucket(request.path_params["bucket"])
+        bucket = self._metadata.bucket(request.path_params["bucket"])
         generation = integer(request.query_params, "generation")
-        return bucket, self._catalog.get(bucket, request.path_params["object"], generation)
+        return bucket, self._metadata.get(bucket, request.path_params["object"], generation)
 
     def _find_soft_deleted(self, request: Request) -> SoftDeleted:
-        bucket, name = self._catalog.bucket(request.path_params["bucket"]), request.path_params["object"]
+        bucket, name = self._metadata.bucket(request.path_params["bucket"]), request.path_params["object"]
         generation = integer(request.query_params, "generation")
-        for kept in self._catalog.soft_deleted(bucket):
+        for kept in self._metadata.soft_deleted(bucket):
             if kept.object.name == name and kept.object.generation == generation:
                 return kept
         raise no_such_object(bucket.name, name)
@@ -135,13 +126,7 @@ class ObjectMethods:
         if page.prefixes:
             body["prefixes"] = page.prefixes
         if page.items:
-            body["items"] = [object_resource(item, self._clock, base) for item in page.items]
+            body["items"] = [object_resource(item, base) for item in page.items]
         if page.last:
             body["nextPageToken"] = page_token(page.last)
         return body
-
-    def _soft_deleted_list(self, kept: list[SoftDeleted], base: str) -> Document:
-        return {"kind": "storage#objects", "items": [soft_deleted_resource(item, self._clock, base) for item in kept]}
-
-    def _answer(self, request: Request, item: StoredObject) -> Response:
-        return answer(object_resource(item, self._clock, base_url(request)))

@@ -1,4 +1,4 @@
-"""In which words does Cloud Storage refuse? The wording and reasons clients match on, one function per refusal."""
+"""Errors of Cloud Storage, with the wording and reasons that clients match on; one function each."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How does an upload survive a broken line or a restart? Resumable sessions: chunks, status queries, cancelling.
+"""Resumable uploads, which survive a broken connection and a restart: chunks, status queries, cancelling.
 
-How far an upload is, is the size of its partial file; so a restart needs no repair. A chunk that breaks off keeps
-what arrived, in whole 256 KiB as at Google.
+The progress of an upload is the size of its partial file, so a restart needs no repair. An interrupted chunk keeps what
+arrived, in multiples of 256 KiB as at Google.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from infra.localcloud.clock import CloudClock
-from infra.localcloud.http.app import answer, json_body
 from infra.localcloud.http.errors import ApiError, invalid
+from infra.localcloud.http.messages import json_body
 from infra.localcloud.storage.blobs import Blobs, expected_from_header
-from infra.localcloud.storage.metadata_store import Catalog
+from infra.localcloud.storage.metadata_store import MetadataStore
 from infra.localcloud.storage.model import Session
 from infra.localcloud.storage.preconditions import Conditions
 from infra.localcloud.storage.problems import client_closed, no_such_upload
-from infra.localcloud.storage.resources import base_url, object_resource
+from infra.localcloud.storage.resources import base_url, object_reply
 from infra.localcloud.storage.routing import with_headers
 from infra.localcloud.storage.uploads import body_of, declared
 
@@ -36,7 +36,7 @@ _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
 
 @dataclass(frozen=True)
 class ChunkRange:
-    """What a PUT says it carries. `start` None: a question, no bytes. `total_bytes` None: not known yet."""
+    """What a PUT carries. `start` None: a status query, no bytes. `total_bytes` None: not known yet."""
 
     start: int | None
     length: int | None
@@ -65,8 +65,8 @@ def chunk_range(request: Request) -> ChunkRange:
 class Resumable:
     """storage.objects.insert in several requests."""
 
-    def __init__(self, catalog: Catalog, clock: CloudClock, blobs: Blobs) -> None:
-        self._catalog = catalog
+    def __init__(self, metadata: MetadataStore, clock: CloudClock, blobs: Blobs) -> None:
+        self._metadata = metadata
         self._clock = clock
         self._blobs = blobs
         # Which request writes to a session: a newer one takes over from one whose caller has long hung up.
@@ -77,9 +77,9 @@ class Resumable:
         """Open a session; its URL is in Location and needs no credentials, as at Google."""
         body = await json_body(request)
         about = declared(request, body, request.headers.get("x-upload-content-type"))
-        bucket = self._catalog.bucket(request.path_params["bucket"])
+        bucket = self._metadata.bucket(request.path_params["bucket"])
         conditions = Conditions.of(request.query_params)
-        conditions.check(self._catalog.find(bucket, about.name))
+        conditions.check(self._metadata.find(bucket, about.name))
         length = request.headers.get("x-upload-content-length", "")
         session = Session(
             upload_id=uuid.uuid4().hex,
@@ -87,19 +87,19 @@ class Resumable:
             bucket=bucket.name,
             name=about.name,
             settings=about.settings,
-            conditions=conditions.document(),
+            conditions=dataclasses.asdict(conditions),
             expected=about.expected,
             declared_bytes=int(length) if length.isdigit() else None,
             created_at_s=self._clock.now(),
         )
         self._blobs.partial(session.upload_id).touch()
-        self._catalog.save_session(session)
+        self._metadata.save_session(session)
         path = request.scope["raw_path"].decode("latin-1").split("?", 1)[0]
         location = f"{base_url(request)}{path}?uploadType=resumable&upload_id={session.upload_id}"
         return with_headers(Response(headers={"x-guploader-uploadid": session.upload_id}), Location=location)
 
     async def chunk(self, request: Request) -> Response:
-        """Take a chunk, or say how much has arrived; the last one makes the object."""
+        """Store a chunk, or report how much has arrived; the last one makes the object."""
         session = self._session(request)
         if session.state == "finished":
             return self._finished(request, session)
@@ -113,7 +113,7 @@ class Resumable:
             is_complete = part.is_last or received == session.declared_bytes
         if is_complete:
             return await self._finish(request, session, received)
-        return self._incomplete(request, session)
+        return self._incomplete(session)
 
     async def cancel(self, request: Request) -> Response:
         """Forget what has arrived. Google answers 499."""
@@ -121,12 +121,12 @@ class Resumable:
         if session.state == "open":
             self._turns[session.upload_id] = -1
             self._blobs.partial(session.upload_id).unlink(missing_ok=True)
-            self._catalog.save_session(dataclasses.replace(session, state="cancelled"))
+            self._metadata.save_session(dataclasses.replace(session, state="cancelled"))
         raise client_closed()
 
     def _session(self, request: Request) -> Session:
         upload_id = request.query_params.get("upload_id", "")
-        session = self._catalog.session(upload_id)
+        session = self._metadata.session(upload_id)
         if session is None or session.bucket != request.path_params["bucket"]:
             raise no_such_upload(upload_id)
         if session.state == "cancelled":
@@ -145,60 +145,58 @@ class Resumable:
             )
         # Kept on disk, so that after a crash a mere status query can finish a complete upload.
         agreed = dataclasses.replace(session, declared_bytes=total_bytes)
-        self._catalog.save_session(agreed)
+        self._metadata.save_session(agreed)
         return agreed
 
     def _received(self, session: Session) -> int:
         return self._blobs.partial(session.upload_id).stat().st_size
 
     async def _append(self, request: Request, session: Session, part: ChunkRange) -> int:
-        """Write what is new of the chunk; gives the bytes received in all."""
+        """Write what is new in the chunk. Returns the bytes received in all."""
         assert part.start is not None
         turn = self._turns[session.upload_id] = self._turns.get(session.upload_id, 0) + 1
         known = self._received(session) - part.start
         if known < 0:
             raise invalid(f"Content-Range starts at {part.start}, but only {part.start + known} bytes have arrived.")
-        seen = 0
         try:
-            # Unbuffered: nothing of a request that was taken over may reach the file when it is closed.
-            with self._blobs.partial(session.upload_id).open("ab", buffering=0) as file:
-                async for data in body_of(request):
-                    self._check_turn(session, turn)
-                    # A retried chunk repeats bytes that are here already.
-                    fresh = data[max(0, known - seen) :] if seen < known else data
-                    seen += len(data)
-                    _write_all(file, fresh)
+            seen = await self._receive(request, session, known, turn)
         except ApiError:
             if self._turns.get(session.upload_id) == turn:
                 self._align(session)
             raise
-        if part.length is not None and seen != part.length:
-            self._align(session)
-            raise invalid(f"Content-Range promises {part.length} bytes, but {seen} came.")
         received = self._received(session)
-        if not part.is_last and received != session.declared_bytes:
+        is_complete = part.is_last or received == session.declared_bytes
+        if part.length not in (None, seen) or not is_complete:
             self._align(session)
-            return self._received(session)
-        return received
+        if part.length not in (None, seen):
+            raise invalid(f"Content-Range promises {part.length} bytes, but {seen} came.")
+        return self._received(session)
+
+    async def _receive(self, request: Request, session: Session, known: int, turn: int) -> int:
+        """Append the body, without its first `known` bytes, which a retried chunk repeats. Returns its length."""
+        seen = 0
+        # Unbuffered: nothing of a request that was taken over may reach the file when it is closed.
+        with self._blobs.partial(session.upload_id).open("ab", buffering=0) as file:
+            async for data in body_of(request):
+                self._check_turn(session, turn)
+                _write_all(file, data[max(0, known - seen) :])
+                seen += len(data)
+        return seen
 
     def _check_turn(self, session: Session, turn: int) -> None:
         if self._turns.get(session.upload_id) != turn:
-            # 503, because clients ask for the status and go on after it; whoever comes last wins.
+            # 503, because clients then query the status and resume; the last request wins.
             raise ApiError("UNAVAILABLE", "Another request has taken over this upload.", reason="backendError")
 
     def _align(self, session: Session) -> None:
         size_bytes = self._received(session)
         os.truncate(self._blobs.partial(session.upload_id), size_bytes - size_bytes % CHUNK_BYTES)
 
-    def _incomplete(self, request: Request, session: Session) -> Response:
+    def _incomplete(self, session: Session) -> Response:
         # Whole 256 KiB only: what lies behind may still be cut off when a broken line's request ends.
         received = self._received(session) // CHUNK_BYTES * CHUNK_BYTES
         exact = {"Range": f"bytes=0-{received - 1}"} if received else {}
         headers = {"x-guploader-uploadid": session.upload_id}
-        if request.headers.get("x-guploader-no-308") == "yes":
-            # For HTTP libraries that would follow a 308 as a redirect.
-            headers["x-http-status-code-override"] = "308"
-            return with_headers(Response(status_code=200, headers=headers), **exact)
         return with_headers(Response(status_code=308, headers=headers), **exact)
 
     async def _finish(self, request: Request, session: Session, received: int) -> Response:
@@ -211,7 +209,7 @@ class Resumable:
             expected = {**session.expected, **expected_from_header(request.headers.get("x-goog-hash", ""))}
             try:
                 sealed = await self._blobs.seal(self._blobs.partial(session.upload_id), expected)
-                written = self._catalog.write(
+                written = self._metadata.write(
                     (session.bucket, session.bucket_uid),
                     session.name,
                     sealed,
@@ -219,18 +217,18 @@ class Resumable:
                     Conditions(**session.conditions),
                 )
             except ApiError:
-                self._catalog.forget_session(session)
+                self._metadata.forget_session(session)
                 raise
             done = dataclasses.replace(session, state="finished", finished_generation=written.generation)
-            self._catalog.save_session(done)
+            self._metadata.save_session(done)
         self._finishing.pop(session.upload_id, None)
         self._turns.pop(session.upload_id, None)
         return self._finished(request, done)
 
     def _finished(self, request: Request, session: Session) -> Response:
-        bucket = self._catalog.bucket(session.bucket)
-        item = self._catalog.get(bucket, session.name, session.finished_generation)
-        return answer(object_resource(item, self._clock, base_url(request)))
+        bucket = self._metadata.bucket(session.bucket)
+        item = self._metadata.get(bucket, session.name, session.finished_generation)
+        return object_reply(request, item)
 
 
 def _write_all(file: RawIOBase, data: bytes) -> None:

@@ -1,16 +1,15 @@
-"""Which handler, and which object name? Routes matched on the path as sent, where `%2F` in a name is not `/`.
+"""Routes matched on the path as sent, where `%2F` in an object name is not `/`; page tokens and case-exact headers.
 
 Decoded first, the object `a/compose` could not be told from a call of compose on the object `a`.
 
-Simplification, known: a request without Authorization is let in (Google's clients with anonymous credentials send
-none, and TensorFlow without a metadata server neither). One that is there must be a Bearer token.
+A known simplification: a request without Authorization is accepted (Google's clients with anonymous credentials send
+none, and TensorFlow without a metadata server neither). If there is one, it must be a Bearer token.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Awaitable, Callable
 from urllib.parse import unquote
 
 from starlette.requests import Request
@@ -21,7 +20,6 @@ from starlette.types import Scope
 from infra.localcloud.http.errors import ApiError, invalid
 from infra.localcloud.storage.preconditions import integer
 
-Handler = Callable[[Request], Awaitable[Response]]
 _LONGEST_PAGE = 1000
 
 
@@ -37,16 +35,6 @@ class RawRoute(Route):
         if match is not Match.NONE:
             child["path_params"] = {key: unquote(value) for key, value in child["path_params"].items()}
         return match, child
-
-
-def route(path: str, handler: Handler, method: str, name: str) -> RawRoute:
-    """One method of the API. `name` (storage.objects.get) is what faults are planned by."""
-
-    async def guarded(request: Request) -> Response:
-        check_authorization(request)
-        return await handler(request)
-
-    return RawRoute(path, guarded, methods=[method], name=name)
 
 
 def check_authorization(request: Request) -> None:

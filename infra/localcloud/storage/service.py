@@ -1,98 +1,76 @@
-"""How do the parts make one Cloud Storage? Assembly, the upload entry point, the meter's view and the sweeper's."""
+"""Cloud Storage on this machine: its parts, the one entry point of uploads, and what it bills."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 
 from infra.localcloud.clock import CloudClock
 from infra.localcloud.http.errors import invalid
-from infra.localcloud.storage.batch import Batch
+from infra.localcloud.http.routes import Service, Table, routes
+from infra.localcloud.metering.meter import BilledBucket
 from infra.localcloud.storage.blobs import Blobs
 from infra.localcloud.storage.buckets import BucketMethods
 from infra.localcloud.storage.housekeeping import Housekeeper
 from infra.localcloud.storage.media import Media
-from infra.localcloud.storage.metadata_store import Catalog
+from infra.localcloud.storage.metadata_store import MetadataStore
 from infra.localcloud.storage.objects import ObjectMethods
 from infra.localcloud.storage.resumable import Resumable
-from infra.localcloud.storage.routing import route
+from infra.localcloud.storage.routing import RawRoute, check_authorization
 from infra.localcloud.storage.transfers import Transfers
 from infra.localcloud.storage.uploads import Uploads
 from infra.localcloud.store import Store
 
 
-@dataclass(frozen=True)
-class BilledBucket:
-    """What the meter needs of a bucket. `bytes` includes soft-deleted data; `name` may be that of a deleted bucket."""
+class StorageService(Service):
+    """The routes of the JSON API, and on its own host those of the XML interface that TensorFlow reads."""
 
-    name: str
-    location: str
-    bytes: int
-    labels: dict[str, str]
-    created_at: float
-    live: bool  # False: deleted, and billed while its data is kept
-
-
-class StorageService:
-    """Cloud Storage on this machine: an `app.Service`."""
-
-    hosts: Sequence[str] = ("storage.googleapis.com", "www.googleapis.com", "storage.mtls.googleapis.com")
+    hosts = ("storage.googleapis.com", "www.googleapis.com", "storage.mtls.googleapis.com")
 
     def __init__(self, store: Store, clock: CloudClock, directory: Path) -> None:
         blobs = Blobs(directory)
-        self._catalog = Catalog(store, clock, blobs)
-        self._housekeeper = Housekeeper(self._catalog, clock)
-        self._uploads = Uploads(self._catalog, clock, blobs)
-        self._resumable = Resumable(self._catalog, clock, blobs)
-        media = Media(self._catalog, blobs)
-        metadata_routes: list[BaseRoute] = [
-            *BucketMethods(self._catalog, clock).routes(),
-            *ObjectMethods(self._catalog, clock, media).routes(),
-            *Transfers(self._catalog, clock, blobs).routes(),
+        self._metadata = MetadataStore(store, clock, blobs)
+        self._housekeeper = Housekeeper(self._metadata, clock)
+        self._uploads = Uploads(self._metadata, blobs)
+        self._resumable = Resumable(self._metadata, clock, blobs)
+        media = Media(self._metadata, blobs)
+        table = [
+            *BucketMethods(self._metadata).table(),
+            *ObjectMethods(self._metadata, media).table(),
+            *Transfers(self._metadata, blobs).table(),
+            *self._upload_table(),
         ]
-        self.routes: Sequence[BaseRoute] = [
-            *metadata_routes,
-            *self._upload_routes(),
-            *Batch(metadata_routes).routes(),
-        ]
-        self.host_routes: Sequence[BaseRoute] = media.host_routes()
+        self.routes = routes("storage", table, guard=check_authorization, kind=RawRoute)
+        self.host_routes = routes("storage", media.host_table(), guard=check_authorization, kind=RawRoute)
 
     def billable(self) -> list[BilledBucket]:
         """All that Google would bill now: every live bucket, and deleted ones while their data is kept."""
         self.sweep()
-        known = [(bucket, True) for bucket in self._catalog.buckets()]
-        known += [(bucket, False) for bucket in self._catalog.deleted_buckets()]
+        known = [(bucket, True) for bucket in self._metadata.buckets()]
+        known += [(bucket, False) for bucket in self._metadata.deleted_buckets()]
         return [
             BilledBucket(
-                bucket.name,
-                bucket.location,
-                self._catalog.billed_bytes(bucket),
-                bucket.labels,
-                bucket.created_at_s,
+                bucket.name, bucket.location, self._metadata.billed_bytes(bucket), bucket.labels, bucket.created_at_s,
                 live,
             )
             for bucket, live in known
-        ]
+        ]  # fmt: skip
 
     def sweep(self) -> None:
-        """Apply lifecycle rules and let expired data go. Cheap: call it with every tick."""
+        """Apply lifecycle rules and remove expired data. Cheap: call it with every tick."""
         self._housekeeper.sweep()
 
-    def _upload_routes(self) -> list[BaseRoute]:
-        # Google's clients know two prefixes for one method.
+    def _upload_table(self) -> Table:
+        # Google's clients use two prefixes for one method.
         return [
-            entry
+            (f"{verb} {prefix}/storage/v1/b/{{bucket}}/o", name, handler)
             for prefix in ("/upload", "/resumable/upload")
-            for path in [f"{prefix}/storage/v1/b/{{bucket}}/o"]
-            for entry in (
-                route(path, self._insert, "POST", "storage.objects.insert"),
-                route(path, self._resumable.chunk, "PUT", "storage.objects.insert.chunk"),
-                route(path, self._resumable.cancel, "DELETE", "storage.objects.insert.cancel"),
+            for verb, name, handler in (
+                ("POST", "objects.insert", self._insert),
+                ("PUT", "objects.insert.chunk", self._resumable.chunk),
+                ("DELETE", "objects.insert.cancel", self._resumable.cancel),
             )
         ]
 

@@ -1,4 +1,4 @@
-"""Which fields may a caller set on a bucket or an object, and to what? Everything else is answered with 400."""
+"""The fields that a caller may set on a bucket or an object, and to what; everything else is a 400."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from infra.localcloud.storage import names
 from infra.localcloud.storage.problems import unsupported
 from infra.localcloud.store import Document
 
-SOFT_DELETE_DEFAULT_S = 604_800
+_SOFT_DELETE_DEFAULT_S = 604_800
 _SOFT_DELETE_LONGEST_S = 7_776_000
-STORAGE_CLASSES = frozenset(
+_STORAGE_CLASSES = frozenset(
     {"STANDARD", "NEARLINE", "COLDLINE", "ARCHIVE", "DURABLE_REDUCED_AVAILABILITY", "MULTI_REGIONAL", "REGIONAL"}
 )
 _LABEL = re.compile(r"[\w-]{0,63}")
@@ -94,29 +94,26 @@ def _known(body: Document, dropped: frozenset[str], fields: dict[str, Callable[[
     return settings
 
 
-def _string(value: Any) -> str:
-    if not isinstance(value, str):
-        raise invalid(f"Invalid value: expected a string, got {value!r}")
-    return value
+def _typed(kind: type, expected: str) -> Callable[[Any], Any]:
+    """A check that a value is of this JSON type; it returns the value."""
+
+    def check(value: Any) -> Any:
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise invalid(f"Invalid value: expected {expected}, got {value!r}")
+        return value
+
+    return check
 
 
-def _object(value: Any) -> Document:
-    if not isinstance(value, dict):
-        raise invalid(f"Invalid value: expected an object, got {value!r}")
-    return value
+_string, _object, _list = _typed(str, "a string"), _typed(dict, "an object"), _typed(list, "a list")
+_boolean = _typed(bool, "true or false")
 
 
 def _only(value: Any, allowed: set[str], where: str) -> Document:
-    body = _object(value)
+    body: Document = _object(value)
     if unknown := set(body) - allowed:
         raise invalid(f"Invalid JSON payload received. Unknown name \"{min(unknown)}\" at '{where}'", "badRequest")
     return body
-
-
-def _boolean(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise invalid(f"Invalid value: expected true or false, got {value!r}")
-    return value
 
 
 def _location(value: Any) -> str:
@@ -124,7 +121,7 @@ def _location(value: Any) -> str:
 
 
 def _storage_class(value: Any) -> str:
-    if value not in STORAGE_CLASSES:
+    if value not in _STORAGE_CLASSES:
         raise invalid(f"The specified storage class '{value}' is not valid.")
     return str(value)
 
@@ -148,11 +145,8 @@ def _metadata(value: Any) -> dict[str, str]:
 
 
 def _iam_configuration(value: Any) -> Document:
-    body = _only(
-        value,
-        {"uniformBucketLevelAccess", "publicAccessPrevention", "bucketPolicyOnly"},
-        "iamConfiguration",
-    )
+    known = {"uniformBucketLevelAccess", "publicAccessPrevention", "bucketPolicyOnly"}
+    body = _only(value, known, "iamConfiguration")
     prevention = body.get("publicAccessPrevention") or "inherited"
     if prevention not in ("inherited", "unspecified", "enforced"):
         raise invalid(f"Invalid value for publicAccessPrevention: '{prevention}'")
@@ -167,21 +161,18 @@ def _iam_configuration(value: Any) -> Document:
 def _soft_delete_policy(value: Any) -> Document:
     body = _only(value, {"retentionDurationSeconds", "effectiveTime"}, "softDeletePolicy")
     try:
-        seconds = int(body.get("retentionDurationSeconds", SOFT_DELETE_DEFAULT_S))
+        seconds = int(body.get("retentionDurationSeconds", _SOFT_DELETE_DEFAULT_S))
     except (TypeError, ValueError) as cause:
         raise invalid(f"Invalid softDeletePolicy.retentionDurationSeconds: {body}") from cause
-    if seconds != 0 and not SOFT_DELETE_DEFAULT_S <= seconds <= _SOFT_DELETE_LONGEST_S:
-        raise invalid(
-            f"Soft delete retention duration must be 0 or between {SOFT_DELETE_DEFAULT_S} and {_SOFT_DELETE_LONGEST_S}."
-        )
+    if seconds != 0 and not _SOFT_DELETE_DEFAULT_S <= seconds <= _SOFT_DELETE_LONGEST_S:
+        span = f"between {_SOFT_DELETE_DEFAULT_S} and {_SOFT_DELETE_LONGEST_S}"
+        raise invalid(f"Soft delete retention duration must be 0 or {span}.")
     return {"retentionDurationSeconds": seconds}
 
 
 def _lifecycle(value: Any) -> Document:
     rules = _only(value, {"rule"}, "lifecycle").get("rule") or []
-    if not isinstance(rules, list):
-        raise invalid("lifecycle.rule must be a list.")
-    return {"rule": [_rule(rule) for rule in rules]}
+    return {"rule": [_rule(rule) for rule in _list(rules)]}
 
 
 def _rule(value: Any) -> Document:
@@ -198,27 +189,21 @@ def _rule(value: Any) -> Document:
 
 
 def _whole_number(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+    number: int = _typed(int, "a whole number")(value)
+    if number < 0:
         raise invalid(f"Invalid value: expected a whole number, got {value!r}")
-    return value
+    return number
 
 
 def _date(value: Any) -> str:
-    if not isinstance(value, str) or not _DATE.fullmatch(value):
+    date: str = _string(value)
+    if not _DATE.fullmatch(date):
         raise invalid(f"Invalid value: expected a date like 2026-11-21, got {value!r}")
-    return value
+    return date
 
 
 def _strings(value: Any) -> list[str]:
-    if not isinstance(value, list):
-        raise invalid(f"Invalid value: expected a list, got {value!r}")
-    return [_string(item) for item in value]
-
-
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise invalid(f"Invalid value: expected a list, got {value!r}")
-    return value
+    return [_string(item) for item in _list(value)]
 
 
 _CONDITIONS: dict[str, Callable[[Any], Any]] = {

@@ -1,4 +1,4 @@
-"""How do bytes come in at once? uploadType media and multipart, streamed to disk and never whole in memory."""
+"""Uploads in one request: uploadType media and multipart, streamed to disk and never whole in memory."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ from pathlib import Path
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from infra.localcloud.clock import CloudClock
-from infra.localcloud.http.app import answer
 from infra.localcloud.http.errors import invalid
 from infra.localcloud.storage.blobs import Blobs, expected_from_header
-from infra.localcloud.storage.metadata_store import Catalog
+from infra.localcloud.storage.metadata_store import MetadataStore
 from infra.localcloud.storage.names import check_object_name
 from infra.localcloud.storage.preconditions import Conditions
 from infra.localcloud.storage.problems import client_closed
-from infra.localcloud.storage.resources import base_url, object_resource
+from infra.localcloud.storage.resources import object_reply
 from infra.localcloud.storage.settings import object_settings
 from infra.localcloud.store import Document
 
@@ -55,9 +53,8 @@ def declared(request: Request, body: Document, content_type: str | None) -> Decl
 class Uploads:
     """storage.objects.insert in one request."""
 
-    def __init__(self, catalog: Catalog, clock: CloudClock, blobs: Blobs) -> None:
-        self._catalog = catalog
-        self._clock = clock
+    def __init__(self, metadata: MetadataStore, blobs: Blobs) -> None:
+        self._metadata = metadata
         self._blobs = blobs
 
     async def media(self, request: Request) -> Response:
@@ -81,10 +78,10 @@ class Uploads:
         return await self._store(request, declared(request, metadata, head.content_type), content)
 
     async def _store(self, request: Request, about: Declared, content: AsyncIterator[bytes]) -> Response:
-        bucket = self._catalog.bucket(request.path_params["bucket"])
+        bucket = self._metadata.bucket(request.path_params["bucket"])
         conditions = Conditions.of(request.query_params)
         # Asked before the bytes as well: nobody should send gigabytes to learn that the object exists.
-        conditions.check(self._catalog.find(bucket, about.name))
+        conditions.check(self._metadata.find(bucket, about.name))
         partial = self._blobs.partial()
         try:
             await _save(content, partial)
@@ -92,8 +89,8 @@ class Uploads:
             partial.unlink(missing_ok=True)
             raise
         sealed = await self._blobs.seal(partial, about.expected)
-        written = self._catalog.write((bucket.name, bucket.uid), about.name, sealed, about.settings, conditions)
-        return answer(object_resource(written, self._clock, base_url(request)))
+        written = self._metadata.write((bucket.name, bucket.uid), about.name, sealed, about.settings, conditions)
+        return object_reply(request, written)
 
 
 async def body_of(request: Request) -> AsyncIterator[bytes]:

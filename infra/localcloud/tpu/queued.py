@@ -1,8 +1,8 @@
-"""What happens to a queued resource over time? It waits for capacity, gets its node, loses it, and holds its quota on.
+"""Queued resources over time: they wait for capacity, get a node, lose it, and keep their quota.
 
-ACCEPTED and WAITING_FOR_RESOURCES; PROVISIONING while its node is created; ACTIVE; SUSPENDING and SUSPENDED once the
-node is gone, at the end of its run duration or before; FAILED when the wait is over. It is there, and counts against
-the quota, until it is deleted.
+ACCEPTED and WAITING_FOR_RESOURCES; PROVISIONING while the node is created; ACTIVE; SUSPENDING and SUSPENDED once the
+node is deleted, at the end of its run duration or before; FAILED when the wait is over. A queued resource exists, and
+counts against the quota, until it is deleted.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from typing import Any
 
 from google.cloud.tpu_v2 import types
 
-from infra.localcloud.clock import CloudClock
+from infra.localcloud.context import CloudContext
 from infra.localcloud.http.errors import ApiError
-from infra.localcloud.outages import RUN_LIMIT, Conditions
-from infra.localcloud.store import Document, Store
-from infra.localcloud.tpu.lifecycle import Delays, Nodes, no_capacity
+from infra.localcloud.lifecycle import Resources
+from infra.localcloud.outages import RUN_LIMIT
+from infra.localcloud.store import Document
+from infra.localcloud.tpu.lifecycle import Nodes, no_capacity
 from infra.localcloud.tpu.operations import TpuOperations
 
 V2ALPHA1_ONLY = ("provisioningModel", "runDuration")
@@ -26,129 +27,119 @@ _DATA = {
 _WITHOUT_NODE = ("ACCEPTED", "WAITING_FOR_RESOURCES", "FAILED", "SUSPENDED")
 
 
-class QueuedResources:
-    """The documents and their life. A transition happens at the time it was due, however late the tick is."""
+class QueuedResources(Resources):
+    """The documents, by full name `projects/P/locations/Z/queuedResources/Q`, and their transitions."""
 
-    def __init__(
-        self,
-        store: Store,
-        clock: CloudClock,
-        conditions: Conditions,
-        nodes: Nodes,
-        operations: TpuOperations,
-        delays: Delays,
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self._conditions = conditions
+    collection = kind = "queued"
+
+    def __init__(self, cloud: CloudContext, nodes: Nodes, operations: TpuOperations) -> None:
+        super().__init__(cloud)
         self._nodes = nodes
         self._operations = operations
-        self._delays = delays
-
-    def all(self) -> list[Document]:
-        """Every one there is, in name order."""
-        return [queued for _, queued in self._store.list("queued")]
-
-    def get(self, name: str) -> Document | None:
-        """`projects/P/locations/Z/queuedResources/Q`, or None."""
-        return self._store.get("queued", name)
+        self._steps = {
+            "ACCEPTED": self._wait,
+            "WAITING_FOR_RESOURCES": self._wait,
+            "PROVISIONING": self._provision,
+            "ACTIVE": self._watch,
+            "SUSPENDING": self._suspend,
+            "DELETING": self._finish_delete,
+        }
 
     def create(self, queued: Document) -> Document:
-        """Put a checked one into the queue. Returns the operation, which ends with that."""
+        """Put a checked one into the queue. Returns the operation, which is done then."""
         return self._enqueue(queued, "create")
 
     def operation_of(self, queued: Document) -> Document:
         """The latest operation on it."""
-        return self._operations.get(queued["operation"])
+        return self._operations.find(queued["operation"])
 
     def delete(self, queued: Document, *, force: bool) -> Document:
-        """Begin to delete it, with its node when that is forced. Returns the operation. Raises ApiError 400."""
-        if queued["state"] == "DELETING":
+        """Begin to delete it; `force` deletes its node too. Returns the operation. Raises ApiError 400."""
+        state = queued["state"]
+        if state == "DELETING":
             return self.operation_of(queued)
+        if state == "PROVISIONING" or (not force and state not in _WITHOUT_NODE):
+            hint = "" if state == "PROVISIONING" else " without force"
+            message = f"Queued resource {queued['name']} cannot be deleted in state {state}{hint}."
+            raise ApiError("FAILED_PRECONDITION", message)
         node = self._nodes.get(queued["node"]["name"])
-        if queued["state"] == "PROVISIONING" or (not force and queued["state"] not in _WITHOUT_NODE):
-            raise ApiError(
-                "FAILED_PRECONDITION",
-                f"Queued resource {queued['name']} cannot be deleted in state {queued['state']}"
-                + (" without force." if queued["state"] != "PROVISIONING" else "."),
-            )
-        with self._store.atomic():
-            operation = self._start(queued, "delete")
+        with self._cloud.store.atomic():
+            operation = self._operations.start(queued, "delete")
             if node is not None:
                 self._nodes.delete(node)
-            self._put({**queued, "operation": operation["name"]}, "DELETING")
+            self._enter("DELETING", {**queued, "operation": operation["name"]})
         return operation
 
     def reset(self, queued: Document) -> Document:
-        """Back into the queue. Returns the operation. Raises ApiError 400 for one that is not out of it."""
+        """Put it back into the queue. Returns the operation. Raises ApiError 400 unless it failed or is suspended."""
         if queued["state"] not in ("SUSPENDED", "FAILED"):
             raise ApiError("FAILED_PRECONDITION", f"Queued resource {queued['name']} is {queued['state']}.")
         return self._enqueue(queued, "reset")
 
     def tick(self) -> None:
-        """Make every transition that is due."""
+        """Make every transition that is due, at the time when it was due, however late the tick is."""
         for queued in self.all():
-            node = self._nodes.get(queued["node"]["name"])
-            state = queued["state"]
-            if state in ("ACCEPTED", "WAITING_FOR_RESOURCES"):
-                self._wait(queued)
-            elif state == "PROVISIONING" and node is None:
-                self._put(queued, "WAITING_FOR_RESOURCES")  # the capacity went to somebody else
-            elif state == "PROVISIONING" and node and node["resource"]["state"] == "READY":
-                self._put({**queued, "active_at": self._clock.now()}, "ACTIVE")
-            elif state == "ACTIVE":
-                self._watch(queued, node)
-            elif state == "SUSPENDING" and node is None:
-                self._put(queued, "SUSPENDED")
-            elif state == "DELETING" and node is None:
-                with self._store.atomic():
-                    self._store.delete("queued", queued["name"])
-                    self._operations.succeed(queued["operation"], None, self._clock.now())
+            step = self._steps.get(queued["state"])
+            if step:
+                step(queued, self._nodes.get(queued["node"]["name"]))
 
-    def _wait(self, queued: Document) -> None:
-        now, zone, node = self._clock.now(), queued["zone"], queued["node"]
+    def _wait(self, queued: Document, _: Document | None) -> None:
+        now, zone, node = self._cloud.clock.now(), queued["zone"], queued["node"]
         if queued["valid_until"] is not None and now >= queued["valid_until"]:
-            self._put(queued, "FAILED", error=no_capacity(zone, []).rpc_status())
+            self._enter("FAILED", queued, error=no_capacity(zone, []).rpc_status())
             return
         if queued["state"] == "ACCEPTED":
-            queued = self._put(queued, "WAITING_FOR_RESOURCES")
-        same = [other for other in self._nodes.all() if other["zone"] == zone]
-        in_use = sum(1 for other in same if other["accelerator"] == node["accelerator"])
-        if now < queued["queued_at"] + self._delays.create_s:
+            queued = self._enter("WAITING_FOR_RESOURCES", queued)
+        if now < queued["queued_at"] + self._cloud.create_s:
             return
-        if self._conditions.has_capacity(zone, node["accelerator"], in_use):
-            with self._store.atomic():
+        same = [one for one in self._nodes.all() if (one["zone"], one["hardware"]) == (zone, node["hardware"])]
+        if self._cloud.outages.has_capacity(zone, node["hardware"], len(same)):
+            with self._cloud.store.atomic():
                 self._nodes.create(node)
-                self._put(queued, "PROVISIONING")
+                self._enter("PROVISIONING", queued)
+
+    def _provision(self, queued: Document, node: Document | None) -> None:
+        if node is None:
+            self._enter("WAITING_FOR_RESOURCES", queued)  # Something else took the capacity.
+        elif self._nodes.state(node) == "READY":
+            self._enter("ACTIVE", {**queued, "active_at": self._cloud.clock.now()})
 
     def _watch(self, queued: Document, node: Document | None) -> None:
-        """It ends when its time is over; before, when its node goes or is taken back."""
-        if node is None or node["resource"]["state"] == "PREEMPTED":
-            self._put(queued, "SUSPENDED")
+        """It is suspended when its run time is over; before, when its node is deleted or preempted."""
+        if node is None or self._nodes.state(node) == "PREEMPTED":
+            self._enter("SUSPENDED", queued)
             return
         ends_at = queued["ends_at"]
         if queued["runs_for_s"] is not None:
             ends_at = queued["active_at"] + queued["runs_for_s"]
-        if ends_at is not None and ends_at <= self._clock.now() and not self._conditions.is_broken(RUN_LIMIT):
-            with self._store.atomic():
+        is_over = ends_at is not None and ends_at <= self._cloud.clock.now()
+        if is_over and not self._cloud.outages.is_broken(RUN_LIMIT):
+            with self._cloud.store.atomic():
                 self._nodes.delete(node, at=ends_at)
-                self._put(queued, "SUSPENDING")
+                self._enter("SUSPENDING", queued)
+
+    def _suspend(self, queued: Document, node: Document | None) -> None:
+        if node is None:
+            self._enter("SUSPENDED", queued)
+
+    def _finish_delete(self, queued: Document, node: Document | None) -> None:
+        if node is None:
+            now = self._cloud.clock.now()
+            with self._cloud.store.atomic():
+                self.forget(queued, now)
+                self._operations.finish(queued["operation"], now)
 
     def _enqueue(self, queued: Document, verb: str) -> Document:
-        now = self._clock.now()
-        with self._store.atomic():
-            operation = self._start(queued, verb)
-            made = self._put({**queued, "queued_at": now, "operation": operation["name"]}, "ACCEPTED")["resource"]
+        now = self._cloud.clock.now()
+        with self._cloud.store.atomic():
+            operation = self._operations.start(queued, verb)
+            made = self._enter("ACCEPTED", {**queued, "queued_at": now, "operation": operation["name"]})["resource"]
             plain = {key: value for key, value in made.items() if key not in V2ALPHA1_ONLY}
-            return self._operations.succeed(operation["name"], plain, now, types.QueuedResource) or operation
+            response = self._operations.response(plain, types.QueuedResource)
+            return self._operations.finish(operation["name"], now, response)
 
-    def _start(self, queued: Document, verb: str) -> Document:
-        return self._operations.start(queued["name"].rsplit("/queuedResources/", 1)[0], queued["name"], verb)
-
-    def _put(self, queued: Document, state: str, error: dict[str, Any] | None = None) -> Document:
-        said: dict[str, Any] = {"state": state, "stateInitiator": "SERVICE"}
+    def _enter(self, state: str, queued: Document, error: dict[str, Any] | None = None) -> Document:
+        shown: dict[str, Any] = {"state": state, "stateInitiator": "SERVICE"}
         if state in _DATA:
-            said[_DATA[state]] = {} if error is None else {"error": error}
-        queued = {**queued, "state": state, "resource": {**queued["resource"], "state": said}}
-        self._store.put("queued", queued["name"], queued)
-        return queued
+            shown[_DATA[state]] = {} if error is None else {"error": error}
+        return self.put({**queued, "state": state, "resource": {**queued["resource"], "state": shown}})

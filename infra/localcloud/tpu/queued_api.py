@@ -1,73 +1,108 @@
-"""What does the TPU API answer about queued resources? v2 as Google's client speaks it; v2alpha1 with flex-start."""
+"""Queued resources in the TPU API: v2 as Google's client speaks it, and v2alpha1 with flex-start."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any
 
 from google.cloud.tpu_v2 import types
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
-from infra.localcloud.clock import CloudClock
-from infra.localcloud.http.app import answer, json_body
-from infra.localcloud.http.errors import already_exists, invalid, not_found
-from infra.localcloud.http.messages import page, parse, write
-from infra.localcloud.http.names import check_id
-from infra.localcloud.outages import Conditions
+from infra.localcloud.context import CloudContext
+from infra.localcloud.http.errors import already_exists, invalid
+from infra.localcloud.http.messages import json_body, message, parse
+from infra.localcloud.http.routes import Table
+from infra.localcloud.http.validation import check_id
 from infra.localcloud.store import Document
+from infra.localcloud.tpu.locations import Locations
 from infra.localcloud.tpu.queued import V2ALPHA1_ONLY, QueuedResources
 from infra.localcloud.tpu.request import NodeRequests
 
 _FLEX_START = "FLEX_START"
 _LONGEST_RUN_S = 7 * 24 * 3600
 _OUTPUT_ONLY = ("name", "createTime", "state")
+_QUEUED = "/{zone}/queuedResources/{queued}"
 
 
-class QueuedRequests:
-    """Turns a CreateQueuedResource body into a document, or raises the error that Google answers."""
+class QueuedApi:
+    """The methods below `queuedResources`; `table` is part of the TPU service's."""
 
-    def __init__(self, clock: CloudClock, nodes: NodeRequests) -> None:
-        self._clock = clock
+    def __init__(
+        self, cloud: CloudContext, locations: Locations, queued: QueuedResources, nodes: NodeRequests
+    ) -> None:  # fmt: skip
+        self._cloud = cloud
+        self._locations = locations
+        self._queued = queued
         self._nodes = nodes
 
-    def check(self, name: str, body: Document, *, alpha: bool) -> Document:
-        """One node, as flex-start, as spot or on demand; for another length, or several nodes, nobody asks here."""
+    def table(self) -> Table:
+        """Its methods."""
+        return [
+            ("GET /{zone}/queuedResources", "queuedResources.list", self._list),
+            ("POST /{zone}/queuedResources", "queuedResources.create", self._create),
+            (f"POST {_QUEUED}:reset", "queuedResources.reset", self._reset),
+            (f"GET {_QUEUED}", "queuedResources.get", self._get),
+            (f"DELETE {_QUEUED}", "queuedResources.delete", self._delete),
+        ]
+
+    async def _create(self, request: Request) -> Response:
+        query = request.query_params
+        queued_id, request_id = query.get("queuedResourceId", ""), query.get("requestId", "")
+        check_id("queuedResourceId", queued_id)
+        name = f"{self._locations.name(request)}/queuedResources/{queued_id}"
+        body = await json_body(request)
+        found = self._queued.get(name)
+        if found is not None and request_id and found["request_id"] == request_id:
+            return JSONResponse(self._queued.operation_of(found))
+        if found is not None:
+            raise already_exists(name)
+        queued = self._checked(name, body, alpha=_is_alpha(request))
+        return JSONResponse(self._queued.create({**queued, "request_id": request_id}))
+
+    async def _get(self, request: Request) -> Response:
+        return JSONResponse(_shown(self._find(request)["resource"], request))
+
+    async def _list(self, request: Request) -> Response:
+        body = self._locations.page(request, "queuedResources", self._queued)
+        body["queuedResources"] = [_shown(resource, request) for resource in body["queuedResources"]]
+        return JSONResponse({key: value for key, value in body.items() if value})
+
+    async def _delete(self, request: Request) -> Response:
+        force = request.query_params.get("force", "") == "true"
+        return JSONResponse(self._queued.delete(self._find(request), force=force))
+
+    async def _reset(self, request: Request) -> Response:
+        return JSONResponse(self._queued.reset(self._find(request)))
+
+    def _find(self, request: Request) -> Document:
+        return self._queued.find(f"{self._locations.name(request)}/queuedResources/{request.path_params['queued']}")
+
+    def _checked(self, name: str, body: Document, *, alpha: bool) -> Document:
+        """The document of a CreateQueuedResource body with one node: flex-start, spot or on demand. Raises ApiError.
+
+        Other tiers, and several nodes in one resource, have no caller here.
+        """
         extra = {key: body.pop(key) for key in V2ALPHA1_ONLY if alpha and key in body}
         resource = {key: value for key, value in parse(types.QueuedResource, body).items() if key not in _OUTPUT_ONLY}
-        model = extra.get("provisioningModel", "STANDARD")
-        if model not in ("STANDARD", _FLEX_START):
-            raise invalid(f"Invalid value at 'queued_resource.provisioning_model': {model!r}")
-        specs = resource.get("tpu", {}).get("nodeSpec", [])
-        parent = name.rsplit("/queuedResources/", 1)[0]
-        if len(specs) != 1 or "nodeId" not in specs[0] or specs[0].get("parent") != parent:
-            raise invalid(f"'tpu.node_spec' must be one node with a node_id and the parent '{parent}'.")
-        check_id("nodeId", specs[0]["nodeId"])
-        flex_start = model == _FLEX_START
-        if flex_start and ("spot" in resource or "guaranteed" in resource):
-            raise invalid("A tier cannot be set with the FLEX_START provisioning model.")
-        node = self._nodes.check(
-            f"{parent}/nodes/{specs[0]['nodeId']}",
-            specs[0].get("node", {}),
-            spot="spot" in resource,
-            flex_start=flex_start,
-        )
+        flex_start = _is_flex_start(extra, resource)
+        spec = _node_spec(name.rsplit("/queuedResources/", 1)[0], resource)
+        node_name, spot = f"{spec['parent']}/nodes/{spec['nodeId']}", "spot" in resource
+        node = self._nodes.check(node_name, spec.get("node", {}), spot=spot, flex_start=flex_start)
         node["resource"]["queuedResource"] = name
         ends_at, runs_for_s = self._run(extra.get("runDuration"), flex_start)
         return {
             "name": name,
             "zone": node["zone"],
             "node": node,
-            "resource": {**resource, **extra, "name": name, "createTime": self._clock.rfc3339()},
+            "resource": {**resource, **extra, "name": name, "createTime": self._cloud.clock.rfc3339()},
             "valid_until": self._valid_until(resource.get("queueingPolicy", {})),
             "ends_at": ends_at,
             "runs_for_s": runs_for_s,
         }
 
     def _run(self, wanted: Any, flex_start: bool) -> tuple[float | None, float | None]:
-        """(when the node ends, or after how long): of FLEX_START alone, which lasts a week when nothing is said."""
+        """(when the node is deleted, or after how long): FLEX_START only, which lasts a week by default."""
         if wanted is None:
             return None, _LONGEST_RUN_S if flex_start else None
         if not flex_start:
@@ -76,7 +111,7 @@ class QueuedRequests:
             raise invalid(f"Invalid value at 'queued_resource.run_duration': {wanted!r}")
         if "terminationTime" in wanted:
             ends_at = _seconds_of(wanted["terminationTime"])
-            _check_run(ends_at - self._clock.now())
+            _check_run(ends_at - self._cloud.clock.now())
             return ends_at, None
         runs_for_s = _duration_s(wanted["maxRunDuration"])
         _check_run(runs_for_s)
@@ -84,87 +119,38 @@ class QueuedRequests:
 
     def _valid_until(self, policy: Document) -> float | None:
         if not set(policy) <= {"validUntilTime", "validUntilDuration"}:
-            raise invalid("Of 'queueing_policy' this cloud keeps valid_until_time and valid_until_duration.")
+            raise invalid("Of 'queueing_policy' this cloud supports valid_until_time and valid_until_duration.")
         if "validUntilDuration" in policy:
-            return self._clock.now() + _duration_s(policy["validUntilDuration"])
+            return self._cloud.clock.now() + _duration_s(policy["validUntilDuration"])
         return _seconds_of(policy["validUntilTime"]) if policy else None
 
 
-class QueuedApi:
-    """The calls below `queuedResources`; `table` is the TPU service's."""
+def _is_flex_start(extra: Document, resource: Document) -> bool:
+    model = extra.get("provisioningModel", "STANDARD")
+    if model not in ("STANDARD", _FLEX_START):
+        raise invalid(f"Invalid value at 'queued_resource.provisioning_model': {model!r}")
+    if model == _FLEX_START and ("spot" in resource or "guaranteed" in resource):
+        raise invalid("A tier cannot be set with the FLEX_START provisioning model.")
+    return bool(model == _FLEX_START)
 
-    def __init__(self, project: str, conditions: Conditions, queued: QueuedResources, requests: QueuedRequests) -> None:
-        self._project = project
-        self._conditions = conditions
-        self._queued = queued
-        self._requests = requests
 
-    def table(self) -> list[tuple[str, str, str, Callable[[Request], Awaitable[Response]]]]:
-        """(verb, path below the location, method name, handler)."""
-        return [
-            ("GET", "/queuedResources", "queuedResources.list", self._list),
-            ("POST", "/queuedResources", "queuedResources.create", self._create),
-            ("POST", "/queuedResources/{queued}:reset", "queuedResources.reset", self._reset),
-            ("GET", "/queuedResources/{queued}", "queuedResources.get", self._get),
-            ("DELETE", "/queuedResources/{queued}", "queuedResources.delete", self._delete),
-        ]
-
-    async def _create(self, request: Request) -> Response:
-        query = request.query_params
-        queued_id, asked = query.get("queuedResourceId", ""), query.get("requestId", "")
-        check_id("queuedResourceId", queued_id)
-        name = f"{self._parent(request)}/queuedResources/{queued_id}"
-        body = await json_body(request)
-        there = self._queued.get(name)
-        if there is not None and asked and there["request_id"] == asked:
-            return answer(self._queued.operation_of(there))
-        if there is not None:
-            raise already_exists(name)
-        checked = self._requests.check(name, body, alpha=_is_alpha(request))
-        return answer(self._queued.create({**checked, "request_id": asked}))
-
-    async def _get(self, request: Request) -> Response:
-        return answer(_shown(self._find(request)["resource"], request))
-
-    async def _list(self, request: Request) -> Response:
-        """One zone, or `locations/-`: then zones that cannot be reached are named, and what is in them is missing."""
-        zone, query = request.path_params["zone"], request.query_params
-        there, lost = self._conditions.seen(zone, self._queued.all())
-        shown, token = page(there, query.get("pageSize", ""), query.get("pageToken", ""))
-        body = {
-            "queuedResources": [json.loads(_shown(one["resource"], request)) for one in shown],
-            "nextPageToken": token,
-            "unreachable": [f"projects/{self._project}/locations/{name}" for name in lost],
-        }
-        return answer({key: value for key, value in body.items() if value})
-
-    async def _delete(self, request: Request) -> Response:
-        force = request.query_params.get("force", "") == "true"
-        return answer(self._queued.delete(self._find(request), force=force))
-
-    async def _reset(self, request: Request) -> Response:
-        return answer(self._queued.reset(self._find(request)))
-
-    def _parent(self, request: Request) -> str:
-        return f"projects/{self._project}/locations/{request.path_params['zone']}"
-
-    def _find(self, request: Request) -> Document:
-        name = f"{self._parent(request)}/queuedResources/{request.path_params['queued']}"
-        found = self._queued.get(name)
-        if found is None:
-            raise not_found(name)
-        return found
+def _node_spec(parent: str, resource: Document) -> Document:
+    specs: list[Document] = resource.get("tpu", {}).get("nodeSpec", [])
+    if len(specs) != 1 or "nodeId" not in specs[0] or specs[0].get("parent") != parent:
+        raise invalid(f"'tpu.node_spec' must be one node with a node_id and the parent '{parent}'.")
+    check_id("nodeId", specs[0]["nodeId"])
+    return specs[0]
 
 
 def _is_alpha(request: Request) -> bool:
     return request.url.path.startswith("/v2alpha1/")
 
 
-def _shown(resource: Document, request: Request) -> str:
+def _shown(resource: Document, request: Request) -> Document:
     """As that version of the API shows it."""
     extra = {key: value for key, value in resource.items() if key in V2ALPHA1_ONLY}
-    plain = json.loads(write(types.QueuedResource, {key: value for key, value in resource.items() if key not in extra}))
-    return json.dumps({**plain, **extra} if _is_alpha(request) else plain)
+    plain = message(types.QueuedResource, {key: value for key, value in resource.items() if key not in extra})
+    return {**plain, **extra} if _is_alpha(request) else plain
 
 
 def _check_run(seconds: float) -> None:

@@ -1,19 +1,17 @@
-"""May this node be created? Google's checks of a CreateNode request, in its order, with its errors."""
+"""Google's checks of a CreateNode request, with its errors."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from infra.localcloud.account.project import WORKER_EMAIL
 from infra.localcloud.account.tokens import CLOUD_PLATFORM
-from infra.localcloud.clock import CloudClock
+from infra.localcloud.context import CloudContext
 from infra.localcloud.hardware import TpuShape
 from infra.localcloud.http.errors import ApiError, error_info, invalid
-from infra.localcloud.http.names import check_labels, check_metadata
-from infra.localcloud.metering.catalog import Catalog
-from infra.localcloud.outages import Conditions
+from infra.localcloud.http.validation import check_labels, check_metadata
 from infra.localcloud.store import Document
 from infra.localcloud.tpu.lifecycle import Nodes
-from infra.localcloud.vm.metadata import DEFAULT_EMAIL
 
 _OUTPUT_ONLY = (
     "state", "healthDescription", "createTime", "networkEndpoints", "health", "id", "apiVersion", "symptoms",
@@ -22,27 +20,17 @@ _OUTPUT_ONLY = (
 
 
 class NodeRequests:
-    """Turns a CreateNode body into a node document, or raises the error that Google answers."""
+    """Turns a CreateNode body into a node document, or raises the error that Google replies with."""
 
-    def __init__(self, clock: CloudClock, catalog: Catalog, conditions: Conditions, nodes: Nodes) -> None:
-        self._clock = clock
-        self._catalog = catalog
-        self._conditions = conditions
+    def __init__(self, cloud: CloudContext, nodes: Nodes) -> None:
+        self._cloud = cloud
         self._nodes = nodes
 
     def check(self, name: str, body: Document, *, spot: bool = False, flex_start: bool = False) -> Document:
-        """The document of the node `name`; a queued resource says its terms for it. Raises ApiError."""
-        project, zone = name.split("/")[1], name.split("/")[3]
+        """The document of the node `name`, on the terms that its queued resource sets. Raises ApiError."""
+        zone = name.split("/")[3]
         accelerator, shape = self._accelerator(body, zone)
-        runtime = body.get("runtimeVersion", "")
-        if not runtime:
-            raise invalid("Missing required field 'runtime_version'.")
-        if runtime not in self._catalog.hardware.runtime_versions:
-            raise invalid(f"runtime version '{runtime}' could not be found in zone '{zone}'.")
-        if body.get("networkConfig") and body.get("networkConfigs"):
-            raise invalid("network_config and network_configs cannot both be set.")
-        check_labels(body.get("labels", {}))
-        check_metadata(body.get("metadata", {}))
+        self._check_fields(body, zone)
         scheduling = body.get("schedulingConfig", {})
         spot = bool(spot or scheduling.get("spot") or scheduling.get("preemptible"))
         if flex_start and not shape.flex_start_in(zone):
@@ -52,20 +40,13 @@ class NodeRequests:
             )
         self._check_quota(shape, zone, spot or flex_start)
         account = body.get("serviceAccount", {})
-        email = account.get("email") or DEFAULT_EMAIL
-        scopes = account.get("scope") or [CLOUD_PLATFORM]
-        network = {
-            "network": f"projects/{project}/global/networks/default",
-            "subnetwork": f"projects/{project}/regions/{zone.rsplit('-', 1)[0]}/subnetworks/default",
-            **body.get("networkConfig", {}),
-        }
-        resource = {key: value for key, value in body.items() if key not in _OUTPUT_ONLY}
-        resource |= {
+        email, scopes = account.get("email") or WORKER_EMAIL, account.get("scope") or [CLOUD_PLATFORM]
+        resource = {key: value for key, value in body.items() if key not in _OUTPUT_ONLY} | {
             "name": name,
             "acceleratorType": accelerator,
             "acceleratorConfig": {"type": shape.config_type, "topology": shape.topology},
-            "createTime": self._clock.rfc3339(),
-            "networkConfig": network,
+            "createTime": self._cloud.clock.rfc3339(),
+            "networkConfig": _network(name, body),
             "serviceAccount": {"email": email, "scope": scopes},
             "schedulingConfig": scheduling,
             "apiVersion": "V2",
@@ -74,7 +55,7 @@ class NodeRequests:
             "name": name,
             "node_id": name.rsplit("/", 1)[1],
             "zone": zone,
-            "accelerator": accelerator,
+            "hardware": accelerator,
             "resource": resource,
             "metadata": body.get("metadata", {}),
             "tags": body.get("tags", []),
@@ -87,9 +68,8 @@ class NodeRequests:
     def _accelerator(self, body: Document, zone: str) -> tuple[str, TpuShape]:
         """By type name, or by generation and topology; v2-8 is the API's default."""
         config: dict[str, Any] = body.get("acceleratorConfig", {})
-        offered = {
-            name: shape for name in self._catalog.names("tpu", zone) if (shape := self._catalog.hardware.tpu(name))
-        }
+        prices = self._cloud.prices
+        offered = {name: shape for name in prices.names("tpu", zone) if (shape := prices.hardware.tpu(name))}
         if config:
             wanted = (config.get("type", ""), config.get("topology", ""))
             found = [name for name, shape in offered.items() if (shape.config_type, shape.topology) == wanted]
@@ -103,21 +83,35 @@ class NodeRequests:
             )
         return name, offered[name]
 
+    def _check_fields(self, body: Document, zone: str) -> None:
+        runtime = body.get("runtimeVersion", "")
+        if not runtime:
+            raise invalid("Missing required field 'runtime_version'.")
+        if runtime not in self._cloud.prices.hardware.runtime_versions:
+            raise invalid(f"runtime version '{runtime}' could not be found in zone '{zone}'.")
+        if body.get("networkConfig") and body.get("networkConfigs"):
+            raise invalid("network_config and network_configs cannot both be set.")
+        check_labels(body.get("labels", {}))
+        check_metadata(body.get("metadata", {}))
+
     def _check_quota(self, shape: TpuShape, zone: str, preemptible: bool) -> None:
         metric = shape.quota(preemptible)
-        limit = self._conditions.quota(metric, zone)
+        limit = self._cloud.account.quota(metric, zone)
         if self._nodes.quota_in_use(metric, zone) + shape.size <= limit:
             return
         text = f"Quota '{metric}' exhausted. Limit {limit:g} in zone {zone}"
-        raise ApiError(
-            "RESOURCE_EXHAUSTED",
-            text,
-            reason="rateLimitExceeded",
-            details=[
-                {
-                    "@type": "type.googleapis.com/google.rpc.QuotaFailure",
-                    "violations": [{"subject": f"zone:{zone}", "description": text}],
-                },
-                error_info("RESOURCE_QUOTA_EXCEEDED", quota_limit=metric, zone=zone, quota_limit_value=f"{limit:g}"),
-            ],
-        )
+        failure = {
+            "@type": "type.googleapis.com/google.rpc.QuotaFailure",
+            "violations": [{"subject": f"zone:{zone}", "description": text}],
+        }
+        info = error_info("RESOURCE_QUOTA_EXCEEDED", quota_limit=metric, zone=zone, quota_limit_value=f"{limit:g}")
+        raise ApiError("RESOURCE_EXHAUSTED", text, reason="rateLimitExceeded", details=[failure, info])
+
+
+def _network(name: str, body: Document) -> Document:
+    _, project, _, zone, *_ = name.split("/")
+    return {
+        "network": f"projects/{project}/global/networks/default",
+        "subnetwork": f"projects/{project}/regions/{zone.rsplit('-', 1)[0]}/subnetworks/default",
+        **body.get("networkConfig", {}),
+    }

@@ -1,4 +1,4 @@
-"""What does a VM learn about itself? Its metadata server, http://$GCE_METADATA_HOST/computeMetadata/v1/."""
+"""The metadata server of a VM: http://$GCE_METADATA_HOST/computeMetadata/v1/."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from infra.localcloud.account.project import PROJECT_NUMBER
 from infra.localcloud.account.tokens import TOKEN_LIFETIME_S, Tokens
 from infra.localcloud.clock import CloudClock
 from infra.localcloud.outages import METADATA
 from infra.localcloud.store import Document, Store
 
-NUMERIC_PROJECT_ID = "123456789012"
-DEFAULT_EMAIL = f"{NUMERIC_PROJECT_ID}-compute@developer.gserviceaccount.com"
 _ROOT = "/computeMetadata/v1"
 _GUEST = "instance/guest-attributes/"
 _VALUE_BYTES_MAX = 256 * 1024
@@ -35,38 +34,41 @@ class MetadataApp:
         if scope["type"] != "http":
             return
         request = Request(scope, receive)
-        response = await self._answer(request)
+        response = await self._respond(request)
         response.headers["Metadata-Flavor"] = "Google"
         response.headers["Server"] = "Metadata Server for VM"
         response.headers["Date"] = self._clock.http_date()
         await response(scope, receive, send)
 
-    async def _answer(self, request: Request) -> Response:
+    async def _respond(self, request: Request) -> Response:
         path = request.url.path
         if self._store.get("broken", METADATA) is not None:
             return PlainTextResponse("Service Unavailable\n", 503)
         if path in ("/", ""):
-            return PlainTextResponse("computeMetadata/\n", media_type="application/text")
+            return _text("computeMetadata/\n")
         if request.headers.get("metadata-flavor") != "Google" or "x-forwarded-for" in request.headers:
             return PlainTextResponse("Missing Metadata-Flavor:Google header.\n", 403)
         vm = self._store.get("vms", self._vm_id)
         if vm is None or not path.startswith(_ROOT):
-            return PlainTextResponse("Not Found\n", 404)
+            return _not_found()
         owner = self._store.get(*vm["owner"]) or {}
         path = path.removeprefix(_ROOT).lstrip("/")
         if path.startswith(_GUEST) and request.method in ("PUT", "DELETE"):
             return await self._change_guest(vm, owner, path.removeprefix(_GUEST), request)
+        return self._read(vm, owner, path, request)
+
+    def _read(self, vm: Document, owner: Document, path: str, request: Request) -> Response:
         if request.method != "GET":
             return PlainTextResponse("Method Not Allowed\n", 405)
-        account = service_account(owner)
-        for name in ("default", account["email"]):
-            if path == f"instance/service-accounts/{name}/token":
-                return self._token(account)
-        return _look_up(self._tree(vm, owner, account), path, request)
+        account: Document = owner.get("service_account") or {"email": "", "scopes": []}
+        if path in [f"instance/service-accounts/{name}/token" for name in ("default", account["email"])]:
+            return self._token(account)
+        found = _find(self._tree(vm, owner, account), path)
+        return _not_found() if found is None else _rendered(found, path, request)
 
     def _token(self, account: Document) -> Response:
         if not account["email"]:
-            return PlainTextResponse("Not Found\n", 404)
+            return _not_found()
         token = self._tokens.issue(account["email"], account["scopes"], self._vm_id)
         body = {"access_token": token, "expires_in": TOKEN_LIFETIME_S - 1, "token_type": "Bearer"}
         return JSONResponse(body, headers={"Cache-Control": "no-store"})
@@ -87,7 +89,7 @@ class MetadataApp:
         return PlainTextResponse("")
 
     def _tree(self, vm: Document, owner: Document, account: Document) -> dict[str, Any]:
-        number = f"projects/{NUMERIC_PROJECT_ID}"
+        number = f"projects/{PROJECT_NUMBER}"
         accounts: dict[str, Any] = {}
         if account["email"]:
             entry = {"aliases": ["default"], "email": account["email"], "scopes": account["scopes"]}
@@ -124,16 +126,10 @@ class MetadataApp:
             },
             "project": {
                 "attributes": dict(shared),
-                "numeric-project-id": NUMERIC_PROJECT_ID,
+                "numeric-project-id": PROJECT_NUMBER,
                 "project-id": self._project,
             },
         }
-
-
-def service_account(owner: Document) -> Document:
-    """{email, scopes} that the VM acts as; email "" when it has none."""
-    found: Document = owner.get("service_account") or {"email": "", "scopes": []}
-    return found
 
 
 def guest_attributes_enabled(vm: Document, owner: Document) -> bool:
@@ -143,32 +139,61 @@ def guest_attributes_enabled(vm: Document, owner: Document) -> bool:
     return value.upper() == "TRUE"
 
 
-def _look_up(tree: dict[str, Any], path: str, request: Request) -> Response:
-    """A value, a directory listing (`name/` for directories), or with ?recursive=true the JSON of everything below."""
+def guest_items(vm: Document | None, owner: Document, query: str) -> list[Document]:
+    """A VM's guest attributes below `query`, which is `namespace/`, `namespace/key`, or "" for all.
+
+    Empty when there is no VM, or its guest attributes are not enabled.
+    """
+    if vm is None or not guest_attributes_enabled(vm, owner):
+        return []
+    items = []
+    for path, value in sorted(vm["guest"].items()):
+        namespace, key = path.split("/", 1)
+        if query in ("", path, namespace) or (query.endswith("/") and path.startswith(query)):
+            items.append({"namespace": namespace, "key": key, "value": value})
+    return items
+
+
+def _find(tree: dict[str, Any], path: str) -> Any:
+    """What is at `path` in the tree; None when nothing is."""
     value: Any = tree
-    for part in [part for part in path.split("/") if part]:
+    for part in filter(None, path.split("/")):
         if isinstance(value, list):
             value = dict(enumerate(value)).get(int(part)) if part.isdigit() else None
         else:
             value = value.get(part) if isinstance(value, dict) else None
-        if value is None:
-            return PlainTextResponse("Not Found\n", 404)
-    is_directory = isinstance(value, dict) or (isinstance(value, list) and any(isinstance(x, dict) for x in value))
-    if is_directory and request.query_params.get("recursive", "").lower() == "true":
-        verbatim = "attributes" in path
-        return JSONResponse(value if verbatim else _camel(value))
-    if is_directory and path and not path.endswith("/"):
-        return RedirectResponse(f"{request.url.path}/", 301)
-    if is_directory:
-        entries = value.items() if isinstance(value, dict) else enumerate(value)
-        lines = [
-            f"{key}/" if isinstance(entry, dict | list) and key != "scopes" else str(key) for key, entry in entries
-        ]
-        return PlainTextResponse("".join(f"{line}\n" for line in lines), media_type="application/text")
+    return value
+
+
+def _rendered(value: Any, path: str, request: Request) -> Response:
+    """A value, a directory listing (`name/` for directories), or with ?recursive=true the JSON of everything below."""
+    if _is_directory(value):
+        if request.query_params.get("recursive", "").lower() == "true":
+            return JSONResponse(value if "attributes" in path else _camel(value))
+        if path and not path.endswith("/"):
+            return RedirectResponse(f"{request.url.path}/", 301)
+        return _text(_listing(value))
     if request.query_params.get("alt") == "json":
         return JSONResponse(value)
-    text = "".join(f"{line}\n" for line in value) if isinstance(value, list) else value
-    return PlainTextResponse(text, media_type="application/text")
+    return _text("".join(f"{line}\n" for line in value) if isinstance(value, list) else value)
+
+
+def _is_directory(value: Any) -> bool:
+    return isinstance(value, dict) or (isinstance(value, list) and any(isinstance(entry, dict) for entry in value))
+
+
+def _listing(directory: Any) -> str:
+    entries = directory.items() if isinstance(directory, dict) else enumerate(directory)
+    names = [f"{key}/" if isinstance(entry, dict | list) and key != "scopes" else str(key) for key, entry in entries]
+    return "".join(f"{name}\n" for name in names)
+
+
+def _text(content: str) -> Response:
+    return PlainTextResponse(content, media_type="application/text")
+
+
+def _not_found() -> Response:
+    return PlainTextResponse("Not Found\n", 404)
 
 
 def _camel(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Which processes run in a VM, what do they see, how do all of them end? Its environment says whose a process is."""
+"""The processes of a VM: their environment, by which they are found, and how all of them are ended."""
 
 from __future__ import annotations
 

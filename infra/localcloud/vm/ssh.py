@@ -1,4 +1,4 @@
-"""How does one get into a VM? An SSH server per VM: keys from its metadata, commands that really run, SFTP and SCP."""
+"""An SSH server per VM: keys from its metadata, commands that really run, SFTP and SCP."""
 
 from __future__ import annotations
 

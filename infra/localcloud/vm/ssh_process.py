@@ -1,4 +1,4 @@
-"""How does a command run over SSH? Streams joined to the channel, exit status sent, a hang-up when the client goes."""
+"""A command over SSH: streams joined to the channel, exit status sent, a hang-up when the client disconnects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is a VM here? A folder, an address with SSH and metadata servers on it, and processes that really run."""
+"""A VM: a folder, an address with SSH and metadata servers on it, and processes that really run."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class VmRuntime:
         """
         for vm_id, vm in self._store.list("vms"):
             owner = self._store.get(*vm["owner"])
-            if owner is None or vm_id not in (*owner.get("vms", []), owner.get("vm")):
+            if owner is None or vm_id not in owner.get("vms", []):
                 await self.destroy(vm_id)
             elif {owner["resource"].get("state"), owner["resource"].get("status")} & {"PREEMPTED", "TERMINATED"}:
                 await self.halt(vm_id)

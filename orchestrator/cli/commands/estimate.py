@@ -1,4 +1,4 @@
-"""`orchestrate estimate`: what would a launch cost, accelerator by accelerator, before anything exists?"""
+"""`orchestrate estimate`: the cost of a launch for each accelerator, before anything exists."""
 
 from __future__ import annotations
 

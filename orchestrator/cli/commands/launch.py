@@ -15,7 +15,8 @@ from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
     from orchestrator.bootstrap import Project
-    from orchestrator.planning.launch import LaunchRequest, Plan
+    from orchestrator.planning.plan import Plan
+    from orchestrator.planning.request import LaunchRequest
 
 
 @click.command()
@@ -109,7 +110,7 @@ def launch(
     """
     from orchestrator.cli import run_driver
     from orchestrator.cli.views.plan import plan_json, show_plan
-    from orchestrator.planning.launch import LaunchRequest
+    from orchestrator.planning.request import LaunchRequest
 
     provisioning = options.take_provisioning(typed)
     with output.opened(as_json=as_json) as project:

@@ -1,4 +1,4 @@
-"""`orchestrate reproduce`: the published experiments again, each with one command."""
+"""`orchestrate reproduce`: runs a published experiment again with one command."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @click.command(
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
-    epilog="Every flag of `launch` goes after the name, before what the file says: --yes, --dry-run, --repeats 5 ...",
+    epilog="Options of `launch` may follow the name and override the experiment's: --dry-run, --repeats 5 ...",
+    short_help="Launch or list published experiments.",
 )
 @click.argument("name", required=False)
-@click.argument("flags", nargs=-1, type=click.UNPROCESSED, metavar="[FLAGS OF LAUNCH]...")
+@click.argument("flags", nargs=-1, type=click.UNPROCESSED, metavar="[LAUNCH OPTIONS]...")
 @output.json_option
 def reproduce(name: str | None, flags: tuple[str, ...], as_json: bool) -> int:
-    """Launch a published experiment; without a name: list them. At reduced size on the local cloud.
+    """Launch a published experiment, at reduced size on the local cloud. Without a name: list them.
 
     \b
     Examples:
@@ -40,8 +41,8 @@ def reproduce(name: str | None, flags: tuple[str, ...], as_json: bool) -> int:
         return 0
     path = next((path for known, path in files.items() if known.lower() == name.lower()), None)
     if path is None:
-        first = "the name goes before the flags; " if name.startswith("-") else ""
-        raise UsageError(f"no published experiment is called {name!r}", f"{first}there are {', '.join(files)}")
+        first = "the name goes before the options; " if name.startswith("-") else ""
+        raise UsageError(f"there is no published experiment {name!r}", f"{first}choose from {', '.join(files)}")
     from orchestrator.cli.commands.launch import launch
 
     words = [str(path), *flags, *(["--json"] if as_json else [])]

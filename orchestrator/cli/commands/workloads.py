@@ -1,4 +1,4 @@
-"""`orchestrate workloads`: what can be trained?"""
+"""`orchestrate workloads`: what can be trained."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from orchestrator.cli import output
 COLUMNS = ("name", "title", "data", "batch", "epochs", "learning rate", "published accuracy")
 
 
-@click.command()
+@click.command(short_help="List what can be trained.")
 @output.json_option
 def workloads(as_json: bool) -> None:
-    """List what can be trained, with the settings and results that others published.
+    """List the workloads, with published settings and results.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""How is an extrapolation asked for and shown? A plain table and sentences for people, one object for programs."""
+"""View of an extrapolation: a plain table and sentences for people, one object for programs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from orchestrator.cli import output
 from orchestrator.cli.views.text import plain_table
 from orchestrator.domain.bottlenecks import UPLOAD_BYTES_PER_S, size_text
 from orchestrator.domain.money import usd
-from orchestrator.domain.plan import MAX_HOURS_LIMIT
 from orchestrator.domain.scaling import CONFIDENCE
+from orchestrator.planning.request import MAX_HOURS_LIMIT
 from orchestrator.report.comparison import SIMULATED
 
 if TYPE_CHECKING:

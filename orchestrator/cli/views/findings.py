@@ -1,4 +1,4 @@
-"""How are doctor's findings shown? A table on a terminal, plain lines elsewhere, or one JSON object."""
+"""View of doctor's findings: a table on a terminal, plain lines elsewhere, or one JSON object."""
 
 from __future__ import annotations
 

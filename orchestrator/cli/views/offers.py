@@ -1,4 +1,4 @@
-"""In which zones, at which price, does the catalog offer each accelerator type?"""
+"""View of the catalog's offers: zones and prices of each accelerator type."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def found_offers(prices: PriceBook, *, region: str | None, zone: str | None, spo
     ]
     found = [offer for offer in kept if offer.zones]
     if not found:
-        raise UsageError(f"nothing is offered in zone {zone} of region {region}", "leave one of the two flags out")
+        raise UsageError(f"nothing is offered in zone {zone} of region {region}", "leave out one of the two")
     return found
 
 
@@ -100,6 +100,6 @@ def _check(flag: str, wanted: str | None, known: set[str]) -> None:
     if wanted is not None and wanted not in known:
         near = difflib.get_close_matches(wanted, sorted(known), n=5, cutoff=0.6)
         raise UsageError(
-            f"{flag}: the catalog knows no offer in {wanted!r}",
-            f"did you mean {', '.join(near)}?" if near else "`orchestrate accelerators` shows where there are some",
+            f"{flag}: the catalog has no offer in {wanted!r}",
+            f"did you mean {', '.join(near)}?" if near else "`orchestrate accelerators` lists zones and regions",
         )

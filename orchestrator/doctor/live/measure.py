@@ -23,7 +23,7 @@ from orchestrator.errors import (
     Unavailable,
 )
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.planning.launch import Plan
+from orchestrator.planning.plan import Plan
 from orchestrator.running.pipeline import STAGES, Stages
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.prepare import open_shell, prepare

@@ -1,4 +1,4 @@
-"""Which bars are drawn? Speed and cost of groups of runs, every run a dot; epochs side by side; where the time went."""
+"""Bars: speed and cost of groups of runs, every run a dot; and the ratios that verdicts are about."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from matplotlib.ticker import NullLocator
 
 from orchestrator.domain.published import Published
 from orchestrator.domain.statistics import centre, centre_interval
-from orchestrator.report.breakdown import PARTS, breakdown
-from orchestrator.report.comparison import Pairing
-from orchestrator.report.plots.plot_data import Scene, as_float, few, middle, short
-from orchestrator.report.plots.svg import INK, Plot, draw, plain_axis, shortened
-from orchestrator.report.run_metrics import Measured
+from orchestrator.report.plots.plot_data import PlotData, Style, as_float, short, size_of
+from orchestrator.report.plots.svg import INK, Plot, draw, plain_axis
+from orchestrator.report.report import Group
+from orchestrator.report.run_metrics import RunMetrics
+from orchestrator.report.verdict import Pairing
 
 MOST_BARS = 24
 """More rows than this would be a wall: the rest is in the tables, and the plot says so."""
@@ -38,142 +38,74 @@ class Bar:
         return max(self.value, *self.dots, *(self.interval or (0.0,)), 0.0)
 
 
-def ratio_plot(scene: Scene, pairings: Sequence[Pairing]) -> Iterator[Plot]:
+@dataclass(frozen=True)
+class Figures:
+    """What one bar chart is of. `name`: unique among a workload's; `note`: what its caption adds."""
+
+    name: str
+    title: str
+    of: Callable[[RunMetrics], float | None]
+    note: str = ""
+
+
+def ratio_plot(data: PlotData) -> Iterator[Plot]:
     """How many times as fast, with its interval; the line at 1 is "as fast"."""
-    mine = [pair for pair in pairings if pair.workload == scene.workload]
-    if not mine:
+    shown = data.pairings[:MOST_BARS]
+    if not shown:
         return
-    shown = mine[:MOST_BARS]
-    labels = [_pair_label(pair, scene) for pair in shown]
+    labels = [_pair_label(pair, data.style) for pair in shown]
 
     def fill(_: Figure, axes: Axes) -> None:
         for row, (pair, label) in enumerate(zip(shown, labels, strict=True)):
-            colour = scene.looks.colour(pair.faster)
-            axes.vlines(1, row - 0.18, row + 0.4, color=INK, lw=1, ls="--")  # as fast; not through the labels
-            low, high = pair.interval or (pair.ratio, pair.ratio)
-            axes.hlines(row, low, high, color=colour, lw=2.5)
-            filled = colour if pair.verdict == "faster" else "none"
-            axes.plot(pair.ratio, row, scene.looks.marker(pair.faster), ms=8, mfc=filled, mec=colour, mew=1.6)
-            axes.annotate(f"{pair.ratio:.2f}", (high, row), (7, 0), textcoords="offset points", va="center")
-            _name_row(axes, row, label)
-        _rows(
-            axes, len(shown), max(max(pair.ratio, *(pair.interval or (0,))) for pair in shown) * 1.15, "times as fast"
-        )
+            _draw_ratio(axes, row, pair, data.style)
+            name_row(axes, row, label)
+        furthest = max(max(pair.ratio, *(pair.interval or (0,))) for pair in shown)
+        rows(axes, len(shown), furthest * 1.15, "times as fast")
 
     title = "How many times as fast"
-    told = "; ".join(
+    words = "; ".join(
         f"{label}: {pair.ratio:.2f}" + (f" [{pair.interval[0]:.2f}, {pair.interval[1]:.2f}]" if pair.interval else "")
         for pair, label in zip(shown, labels, strict=True)
     )
     caption = "Ratio of steady epochs. Filled: a verdict; hollow: none. Lines: 95 % intervals, where repeats give one."
-    if len(shown) < len(mine):
-        caption += f" The first {len(shown)} of {len(mine)} pairs."
-    svg = draw(f"{scene.name}-ratio", 0.5 * len(shown), f"{title}. {told}", scene.mark, fill)
+    if len(shown) < len(data.pairings):
+        caption += f" The first {len(shown)} of {len(data.pairings)} pairs."
+    svg = draw(f"{data.name}-ratio", 0.5 * len(shown), f"{title}. {words}", data.mark, fill)
     yield Plot(title, caption, svg)
 
 
-def _pair_label(pair: Pairing, scene: Scene) -> str:
-    batch = "" if pair.global_batch is None else f", batch {pair.global_batch}"
-    samples = f", {pair.train_samples:,} samples" if scene.looks.several_samples and pair.train_samples else ""
-    void = " (void)" if pair.verdict == "void" else ""
-    return f"{scene.looks.name(pair.faster)} over {scene.looks.name(pair.slower)}{batch}{samples}{void}"
-
-
-def speed_bars(scene: Scene) -> Iterator[Plot]:
+def speed_bars(data: PlotData) -> Iterator[Plot]:
     """Time and cost of a steady epoch and of a sample; published ones where they are of the same size."""
-    sizes = {(group.train_samples, group.global_batch) for group in scene.groups}
-    batches = {batch for _, batch in sizes}
-    epochs = [(each, each.epoch_s) for each in scene.published if each.global_batch in batches and each.epoch_s]
-    same = [(each, value) for each, value in epochs if (each.train_samples, each.global_batch) in sizes]
-    samples = [(each, each.sample_us) for each in scene.published if each.global_batch in batches and each.sample_us]
-    said = " Published epochs are of another number of samples: not drawn." if len(same) < len(epochs) else ""
-    yield from _group_bars(scene, "epoch", "Steady epoch, s", lambda run: run.steady_epoch_s, same, said)
-    yield from _group_bars(
-        scene, "sample", "Time per sample, µs", lambda run: run.sample_s and run.sample_s * 1e6, samples
-    )
-    yield from _group_bars(scene, "usd", "Cost of a steady epoch, USD", lambda run: as_float(run.usd_per_steady_epoch))
+    epochs = _published(data, lambda each: each.epoch_s)
+    sizes = {size_of(group) for group in data.groups}
+    same = [(each, value) for each, value in epochs if size_of(each) in sizes]
+    samples = _published(data, lambda each: each.sample_us)
+    note = " Published epochs are of another number of samples: not drawn." if len(same) < len(epochs) else ""
+    yield from _group_bars(data, Figures("epoch", "Steady epoch, s", lambda run: run.steady_epoch_s, note), same)
+    yield from _group_bars(data, Figures("sample", "Time per sample, µs", _sample_us), samples)
+    yield from _group_bars(data, Figures("usd", "Cost of a steady epoch, USD", _epoch_usd))
 
 
-def target_bars(scene: Scene) -> Iterator[Plot]:
+def target_bars(data: PlotData) -> Iterator[Plot]:
     """What it took to reach the target accuracy."""
-    targets = {run.target_accuracy for run in scene.runs if run.target_accuracy is not None}
+    targets = [run.accuracy.target_accuracy for run in data.runs if run.accuracy.target_accuracy is not None]
     if targets:
-        said = f" Target: {max(targets):.2%} test accuracy. A run that did not reach it has no dot."
-        title = "{} to the target accuracy, {}"
-        yield from _group_bars(scene, "target", title.format("Time", "s"), lambda run: run.target_s, (), said)
-        yield from _group_bars(
-            scene, "target-usd", title.format("Cost", "USD"), lambda run: as_float(run.target_usd), (), said
+        note = f" Target: {max(targets):.2%} test accuracy. A run that did not reach it has no dot."
+        time = Figures("target", "Time to the target accuracy, s", lambda run: run.accuracy.target_s, note)
+        cost = Figures(
+            "target-usd", "Cost to the target accuracy, USD", lambda run: as_float(run.accuracy.target_usd), note
         )
+        yield from _group_bars(data, time)
+        yield from _group_bars(data, cost)
 
 
-def _group_bars(
-    scene: Scene,
-    name: str,
-    title: str,
-    figure: Callable[[Measured], float | None],
-    published: Sequence[tuple[Published, float]] = (),
-    more: str = "",
-) -> Iterator[Plot]:
-    """A bar for each group that has the figure, sorted by size of data and batch; nothing when none has."""
-    rows: list[tuple[tuple[int, int, int], Bar]] = []
-    for group in scene.groups:
-        dots = tuple(value for run in scene.members(group) if (value := figure(run)) is not None and value > 0)
-        if dots:
-            key = (group.train_samples or 0, group.global_batch or 0, 0)
-            label = scene.looks.label(group)
-            rows.append((key, Bar(label, centre(dots), dots, centre_interval(dots), group.accelerator)))
-    if not rows:
-        return
-    for each, value in published:
-        label = f"{each.accelerator}, batch {each.global_batch} (published, {each.experiment})"
-        rows.append(((each.train_samples or 0, each.global_batch or 0, 1), Bar(label, value)))
-    bars = [bar for _, bar in sorted(rows, key=lambda row: row[0])]
-    caption = "Bars: geometric means over runs; dots: single runs."
-    if any(bar.interval for bar in bars):
-        caption += " Lines below: 95 % intervals."
-    if published:
-        caption += " Hollow: published by others, one run each, in no statistic."
-    yield _bar_plot(scene, name, title, bars, caption + more)
-
-
-def _bar_plot(scene: Scene, name: str, title: str, bars: Sequence[Bar], caption: str) -> Plot:
-    shown = bars[:MOST_BARS]
-    if len(shown) < len(bars):
-        caption += f" The first {len(shown)} of {len(bars)} rows; all of them are in the tables."
-
-    def fill(_: Figure, axes: Axes) -> None:
-        for row, bar in enumerate(shown):
-            hollow = bar.accelerator is None
-            colour = "none" if bar.accelerator is None else scene.looks.colour(bar.accelerator)
-            axes.barh(
-                row,
-                bar.value,
-                0.36,
-                color=colour,
-                edgecolor=INK if hollow else colour,
-                linestyle="--" if hollow else "-",
-            )
-            if len(bar.dots) > 1:
-                axes.plot(_thinned(bar.dots), [row] * len(_thinned(bar.dots)), "o", ms=4, mfc="white", mec=INK, mew=0.8)
-            if bar.interval:
-                low, high = bar.interval
-                axes.errorbar((low + high) / 2, row + 0.27, xerr=(high - low) / 2, color=INK, capsize=3, lw=1.2)
-            axes.annotate(short(bar.value), (bar.reach, row), (6, 0), textcoords="offset points", va="center")
-            _name_row(axes, row, bar.label)
-        _rows(axes, len(shown), max(bar.reach for bar in shown) * 1.22, title)
-
-    told = "; ".join(f"{bar.label}: {short(bar.value)}" for bar in shown)
-    svg = draw(f"{scene.name}-{name}", 0.5 * len(shown), f"{title}. {told}", scene.mark, fill)
-    return Plot(title, caption, svg)
-
-
-def _name_row(axes: Axes, row: int, label: str) -> None:
+def name_row(axes: Axes, row: int, label: str) -> None:
     """Above the bar, so that a long name runs into nothing."""
     where = axes.get_yaxis_transform()
     axes.annotate(label, (0, row - 0.37), (3, 0), xycoords=where, textcoords="offset points", va="center", fontsize=9.5)
 
 
-def _rows(axes: Axes, count: int, right: float, label: str) -> None:
+def rows(axes: Axes, count: int, right: float, label: str) -> None:
     """Rows from top to bottom with their labels above the bars; zero on the left."""
     axes.set_ylim(count - 0.5, -0.62)
     axes.set_xlim(0, right or 1)
@@ -182,85 +114,83 @@ def _rows(axes: Axes, count: int, right: float, label: str) -> None:
     plain_axis(axes, "x")
 
 
-def first_epochs(scene: Scene) -> Iterator[Plot]:
-    """First, second and steady epoch: what compilation and the first read of the data cost, if they are in there."""
-    named = {"first": "o", "second": "s", "steady": "|"}
-    rows = []
-    for group in scene.groups[:MOST_BARS]:
-        members = scene.members(group)
-        values = (
-            middle(run.first_epoch_s for run in members),
-            middle(run.second_epoch_s for run in members),
-            group.steady_epoch_s,
-        )
-        rows.append((group, values))
-    if not rows:
+def _pair_label(pair: Pairing, style: Style) -> str:
+    settings = style.settings(pair.global_batch, pair.train_samples)
+    invalid = " (invalid)" if pair.verdict == "invalid" else ""
+    return f"{style.name(pair.faster)} over {style.name(pair.slower)}{settings}{invalid}"
+
+
+def _draw_ratio(axes: Axes, row: int, pair: Pairing, style: Style) -> None:
+    colour = style.colour(pair.faster)
+    axes.vlines(1, row - 0.18, row + 0.4, color=INK, lw=1, ls="--")  # as fast; not through the labels
+    low, high = pair.interval or (pair.ratio, pair.ratio)
+    axes.hlines(row, low, high, color=colour, lw=2.5)
+    filled = colour if pair.verdict == "faster" else "none"
+    axes.plot(pair.ratio, row, style.marker(pair.faster), ms=8, mfc=filled, mec=colour, mew=1.6)
+    axes.annotate(f"{pair.ratio:.2f}", (high, row), (7, 0), textcoords="offset points", va="center")
+
+
+def _sample_us(run: RunMetrics) -> float | None:
+    return run.speed.sample_s and run.speed.sample_s * 1e6
+
+
+def _epoch_usd(run: RunMetrics) -> float | None:
+    return as_float(run.money.usd_per_steady_epoch)
+
+
+def _published(data: PlotData, value_of: Callable[[Published], float | None]) -> list[tuple[Published, float]]:
+    """Of the batch sizes that ours have."""
+    batches = {group.global_batch for group in data.groups}
+    return [(each, value) for each in data.published if each.global_batch in batches and (value := value_of(each))]
+
+
+def _group_bars(data: PlotData, figures: Figures, published: Sequence[tuple[Published, float]] = ()) -> Iterator[Plot]:
+    """A bar for each group that has the figure, sorted by size of data and batch; nothing when none has."""
+    ours = [(size_of(group), bar) for group in data.groups if (bar := _bar_of(data, group, figures)) is not None]
+    if not ours:
         return
-    said = f" The first {len(rows)} of {len(scene.groups)} rows." if len(rows) < len(scene.groups) else ""
+    theirs = [
+        (size_of(each), Bar(f"{each.accelerator}, batch {each.global_batch} (published, {each.experiment})", value))
+        for each, value in published
+    ]
+    bars = [bar for _, bar in sorted([*ours, *theirs], key=lambda row: row[0])]  # of one size ours first
+    shown = bars[:MOST_BARS]
+    caption = {
+        "Bars: geometric means over runs; dots: single runs.": True,
+        " Lines below: 95 % intervals.": any(bar.interval for bar in bars),
+        " Hollow: published by others, one run each, in no statistic.": bool(theirs),
+        figures.note: True,
+        f" The first {len(shown)} of {len(bars)} rows; all of them are in the tables.": len(shown) < len(bars),
+    }
+    words = "; ".join(f"{bar.label}: {short(bar.value)}" for bar in shown)
 
-    def fill(figure: Figure, axes: Axes) -> None:
-        for row, (group, values) in enumerate(rows):
-            colour = scene.looks.colour(group.accelerator)
-            known = [value for value in values if value is not None]
-            axes.hlines(row, min(known), max(known), color=colour, lw=2)
-            for (words, marker), value in zip(named.items(), values, strict=True):
-                if value is not None:
-                    label = words if row == 0 else None
-                    size = 14 if marker == "|" else 7
-                    axes.plot(value, row, marker, ms=size, mfc="none", mec=INK, mew=1.4, label=label, ls="none")
-            _name_row(axes, row, scene.looks.label(group))
-        _rows(axes, len(rows), max(value for _, values in rows for value in values if value) * 1.1, "epoch, s")
-        figure.legend(loc="lower left", ncols=3)
+    def fill(_: Figure, axes: Axes) -> None:
+        for row, bar in enumerate(shown):
+            _draw_bar(axes, row, bar, data.style)
+        rows(axes, len(shown), max(bar.reach for bar in shown) * 1.22, figures.title)
 
-    told = "; ".join(
-        f"{scene.looks.label(group)}: " + ", ".join(short(v) if v is not None else "none" for v in values)
-        for group, values in rows
-    )
-    alt = f"First, second, steady epoch in s. {told}"
-    svg = draw(f"{scene.name}-epochs", 0.5 * len(rows), alt, scene.mark, fill, legend_in=0.28)
-    yield Plot(
-        "First, second and steady epoch, s", f"Geometric means over runs. Compilation is in none of them.{said}", svg
-    )
+    svg = draw(f"{data.name}-{figures.name}", 0.5 * len(shown), f"{figures.title}. {words}", data.mark, fill)
+    yield Plot(figures.title, "".join(text for text, is_so in caption.items() if is_so), svg)
 
 
-def time_parts(scene: Scene) -> Iterator[Plot]:
-    """Stacked bars: each run's time, or with many runs one run for each group."""
-    chosen, said = few(scene, MOST_BARS, lambda run: run.total_s)
-    if not chosen:
-        return
-    parts = [breakdown(run) for run in chosen]
-    totals = [sum(each) for each in parts]
-    there = {part.name for part, *spent in zip(PARTS, *parts, strict=True) if any(spent)}
+def _bar_of(data: PlotData, group: Group, figures: Figures) -> Bar | None:
+    dots = tuple(value for run in data.members(group) if (value := figures.of(run)) is not None and value > 0)
+    if not dots:
+        return None
+    return Bar(data.style.label(group), centre(dots), dots, centre_interval(dots), group.accelerator)
 
-    def fill(figure: Figure, axes: Axes) -> None:
-        for row, (run, spent) in enumerate(zip(chosen, parts, strict=True)):
-            left = 0.0
-            for part, seconds in zip(PARTS, spent, strict=True):
-                axes.barh(
-                    row, seconds, 0.4, left, color=part.colour, hatch=part.hatch, edgecolor=INK, lw=0.4,
-                    label=part.name if row == 0 and part.name in there else None,
-                )  # fmt: skip
-                left += seconds
-            axes.annotate(short(left), (left, row), (4, 0), textcoords="offset points", va="center")
-            label = shortened(f"{run.name}: {scene.looks.label(run)}", 56)
-            _name_row(axes, row, label)
-        _rows(axes, len(chosen), max(totals) * 1.17, "s")
-        figure.legend(loc="lower left", ncols=3, handlelength=1.4, columnspacing=1.2)
 
-    told = "; ".join(
-        f"{run.name}, {scene.looks.label(run)}: "
-        + ", ".join(f"{part.name} {short(s)}" for part, s in zip(PARTS, spent, strict=True) if s)
-        for run, spent in zip(chosen, parts, strict=True)
-    )
-    rented = any(run.stages for run in chosen)
-    caption = (
-        "From the first kill switch armed to the VM proven gone. Waiting: the rest of the train stage."
-        if rented
-        else "The trainer's own time; what it takes to rent a VM is not known of these runs."
-    )
-    alt = f"Where the time went, in s. {told}"
-    svg = draw(f"{scene.name}-parts", 0.5 * len(chosen), alt, scene.mark, fill, legend_in=0.92)
-    yield Plot("Where the time went, s", caption + said, svg)
+def _draw_bar(axes: Axes, row: int, bar: Bar, style: Style) -> None:
+    colour = "none" if bar.accelerator is None else style.colour(bar.accelerator)
+    edge, line = (INK, "--") if bar.accelerator is None else (colour, "-")
+    axes.barh(row, bar.value, 0.36, color=colour, edgecolor=edge, linestyle=line)
+    if len(bar.dots) > 1:
+        axes.plot(_thinned(bar.dots), [row] * len(_thinned(bar.dots)), "o", ms=4, mfc="white", mec=INK, mew=0.8)
+    if bar.interval:
+        low, high = bar.interval
+        axes.errorbar((low + high) / 2, row + 0.27, xerr=(high - low) / 2, color=INK, capsize=3, lw=1.2)
+    axes.annotate(short(bar.value), (bar.reach, row), (6, 0), textcoords="offset points", va="center")
+    name_row(axes, row, bar.label)
 
 
 def _thinned(values: Sequence[float]) -> list[float]:

@@ -1,97 +1,53 @@
-"""Which lines are drawn? Learning curves, the batch sweep as others have published it, and time against data size."""
+"""Lines: learning curves, time per sample against batch size, time of an epoch against data size."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 
-from orchestrator.report.plots.plot_data import Scene, as_float, few, short
+from orchestrator.domain.published import Published
+from orchestrator.report.learning_curve import CurvePoint
+from orchestrator.report.plots.plot_data import PlotData, as_float, few, short
 from orchestrator.report.plots.svg import INK, LINES, MARKERS, PLAIN, Plot, draw, plain_axis
 from orchestrator.report.report import Group
-from orchestrator.report.run_metrics import CurvePoint, Measured
+from orchestrator.report.run_metrics import RunMetrics
 
 MOST_CURVES = 24
 """More runs than this, and one curve stands for each group."""
+_TO_NAME = str.maketrans(" %", "--", ",")
 
 
-def curves(scene: Scene) -> Iterator[Plot]:
-    """Accuracy and loss against epochs, time and dollars."""
-    chosen, said = few(scene, MOST_CURVES, lambda run: run.accuracy)
-    axes_of: tuple[tuple[str, str, Callable[[CurvePoint], float | None]], ...] = (
-        ("epoch", "epoch", lambda point: float(point.epoch)),
-        ("time", "s since the trainer's start", lambda point: point.at_s),
-        ("dollars", "USD at the VM's rate", lambda point: as_float(point.usd)),
-    )
-    figures: tuple[tuple[str, Callable[[CurvePoint], float]], ...] = (
-        ("Test accuracy, %", lambda point: point.accuracy * 100),
-        ("Training loss", lambda point: point.loss),
-    )
-    for title, y_of in figures:
-        for words, x_label, x_of in axes_of:
-            if any(x_of(point) is not None for run in chosen for point in run.curve):
-                yield _curve_plot(scene, chosen, f"{title}, against {words}", title, x_label, x_of, y_of, said)
+@dataclass(frozen=True)
+class Against:
+    """What a learning curve runs along: what a title calls it, the axis label, and its figure."""
+
+    words: str
+    label: str
+    of: Callable[[CurvePoint], float | None]
 
 
-def _curve_plot(
-    scene: Scene,
-    runs: Sequence[Measured],
-    title: str,
-    y_label: str,
-    x_label: str,
-    x_of: Callable[[CurvePoint], float | None],
-    y_of: Callable[[CurvePoint], float],
-    said: str,
-) -> Plot:
-    labels = list(dict.fromkeys(scene.looks.label(run) for run in runs))
+@dataclass(frozen=True)
+class Outcome:
+    """What a learning curve shows: its label and its figure."""
 
-    def fill(figure: Figure, axes: Axes) -> None:
-        named = set()
-        for run in runs:
-            points = [(x, y_of(point)) for point in run.curve if (x := x_of(point)) is not None]
-            label = scene.looks.label(run)
-            axes.plot(
-                [x for x, _ in points],
-                [y for _, y in points],
-                color=scene.looks.colour(run.accelerator),
-                marker=scene.looks.marker(run.accelerator),
-                linestyle=scene.looks.line(run),
-                ms=4 if len(points) < 30 else 0,
-                lw=1.4,
-                label=None if label in named else label,
-            )
-            named.add(label)
-        axes.set_xlabel(x_label)
-        axes.set_ylabel(y_label)
-        plain_axis(axes, "x", whole=x_label == "epoch")
-        plain_axis(axes, "y")
-        _legend(figure, labels)
-
-    last = "; ".join(f"{run.name}, {scene.looks.label(run)}: {short(y_of(run.curve[-1]))}" for run in runs if run.curve)
-    name = f"{scene.name}-{title.lower().translate(_PLAIN)}"
-    svg = _draw(name, f"{title}. At the end: {last}", scene.mark, labels, fill)
-    return Plot(title, f"A line for each run.{said}", svg)
+    label: str
+    of: Callable[[CurvePoint], float]
 
 
-_PLAIN = str.maketrans(" %", "--", ",")
-
-
-def _legend(figure: Figure, labels: Sequence[str]) -> None:
-    if labels:
-        figure.legend(loc="lower left", ncols=_columns(labels), handlelength=2.6, columnspacing=1.2)
-
-
-def _columns(labels: Sequence[str]) -> int:
-    return 2 if len(labels) > 1 and max(map(len, labels)) <= 22 else 1
-
-
-def _draw(name: str, alt: str, mark: str, labels: Sequence[str], fill: Callable[[Figure, Axes], None]) -> str:
-    """With room for as many lines of legend as the labels need."""
-    lines = -(-len(labels) // _columns(labels))
-    return draw(name, 2.3, alt, mark, fill, left_in=0.74, legend_in=0.1 + 0.2 * lines if lines else 0.0)
+_AGAINST = (
+    Against("epoch", "epoch", lambda point: float(point.epoch)),
+    Against("time", "s since the trainer's start", lambda point: point.at_s),
+    Against("dollars", "USD at the VM's rate", lambda point: as_float(point.usd)),
+)
+_OUTCOMES = (
+    Outcome("Test accuracy, %", lambda point: point.accuracy * 100),
+    Outcome("Training loss", lambda point: point.loss),
+)
 
 
 @dataclass(frozen=True)
@@ -106,72 +62,132 @@ class Line:
     hollow: bool = False
 
 
-def sweep(scene: Scene) -> Iterator[Plot]:
+@dataclass(frozen=True)
+class Sizes:
+    """A plot against one size of the runs, with lines told apart by the other. `label_apart`: how a label says it."""
+
+    name: str
+    title: str
+    x_label: str
+    y_label: str
+    along: Callable[[Group], int | None]
+    apart: Callable[[Group], int | None]
+    label_apart: str
+    figure: Callable[[Group], float]
+
+
+_BY_BATCH = Sizes(
+    name="sweep",
+    title="Time per sample by batch size",
+    x_label="global batch size",
+    y_label="µs",
+    along=lambda group: group.global_batch,
+    apart=lambda group: group.train_samples,
+    label_apart=", {:,} samples",
+    figure=lambda group: group.sample_s * 1e6,
+)
+_BY_SAMPLES = Sizes(
+    name="scaling",
+    title="Steady epoch by size of data",
+    x_label="training samples",
+    y_label="s",
+    along=lambda group: group.train_samples,
+    apart=lambda group: group.global_batch,
+    label_apart=", batch {}",
+    figure=lambda group: group.steady_epoch_s,
+)
+
+
+def curves(data: PlotData) -> Iterator[Plot]:
+    """Accuracy and loss against epochs, time and dollars."""
+    chosen, note = few(data, MOST_CURVES, lambda run: run.accuracy.accuracy)
+    for y, x in product(_OUTCOMES, _AGAINST):
+        if any(x.of(point) is not None for run in chosen for point in run.curve):
+            yield _curve_plot(data, chosen, x, y, note)
+
+
+def sweep(data: PlotData) -> Iterator[Plot]:
     """Time per sample against batch size, as others have published it; nothing for a single size."""
-    if len({group.global_batch for group in scene.groups}) < 2:
+    if len({group.global_batch for group in data.groups}) < 2:
         return
-    lines = _our_lines(scene, "global_batch", "train_samples", lambda group: group.sample_s * 1e6)
-    for index, name in enumerate(dict.fromkeys(each.accelerator for each in scene.published)):
-        mine = [each for each in scene.published if each.accelerator == name]
+    published = _published_lines(data.published)
+    caption = "Geometric means over runs." + (" Hollow: published by others." if published else "")
+    yield _line_plot(data, _BY_BATCH, [*_our_lines(data, _BY_BATCH), *published], caption)
+
+
+def scaling(data: PlotData) -> Iterator[Plot]:
+    """Time of an epoch against the size of the data; nothing for a single size."""
+    if len({group.train_samples for group in data.groups}) < 2:
+        return
+    caption = "Geometric means over runs; both axes logarithmic."
+    yield _line_plot(data, _BY_SAMPLES, _our_lines(data, _BY_SAMPLES), caption)
+
+
+def _curve_plot(data: PlotData, runs: Sequence[RunMetrics], x: Against, y: Outcome, note: str) -> Plot:
+    labels = {run.name: data.style.label(run) for run in runs}
+
+    def fill(_: Figure, axes: Axes) -> None:
+        named = set()
+        for run in runs:
+            points = [(at, y.of(point)) for point in run.curve if (at := x.of(point)) is not None]
+            axes.plot(
+                [at for at, _ in points],
+                [value for _, value in points],
+                color=data.style.colour(run.accelerator),
+                marker=data.style.marker(run.accelerator),
+                linestyle=data.style.line(run),
+                ms=4 if len(points) < 30 else 0,
+                lw=1.4,
+                label=None if labels[run.name] in named else labels[run.name],
+            )
+            named.add(labels[run.name])
+        axes.set_xlabel(x.label)
+        axes.set_ylabel(y.label)
+        plain_axis(axes, "x", whole=x.label == "epoch")
+        plain_axis(axes, "y")
+
+    title = f"{y.label}, against {x.words}"
+    last = [(run.name, labels[run.name], y.of(run.curve[-1])) for run in runs if run.curve]
+    alt = f"{title}. At the end: " + "; ".join(f"{name}, {label}: {short(value)}" for name, label, value in last)
+    svg = _draw(data, title.lower().translate(_TO_NAME), alt, list(dict.fromkeys(labels.values())), fill)
+    return Plot(title, f"A line for each run.{note}", svg)
+
+
+def _our_lines(data: PlotData, sizes: Sizes) -> list[Line]:
+    """A line for each accelerator and, where there are several, each size that they are told apart by."""
+    names = dict.fromkeys(group.accelerator for group in data.groups)
+    others = list(dict.fromkeys(sizes.apart(group) for group in data.groups))
+    lines = []
+    for name, other in product(names, others):
+        mine = [group for group in data.groups if (group.accelerator, sizes.apart(group)) == (name, other)]
+        points = tuple((float(along), sizes.figure(group)) for group in mine if (along := sizes.along(group)))
+        label = data.style.name(name) + (sizes.label_apart.format(other) if len(others) > 1 and other else "")
+        style = LINES[others.index(other) % len(LINES)]
+        lines.append(Line(label, points, data.style.colour(name), data.style.marker(name), style))
+    return [line for line in lines if line.points]
+
+
+def _published_lines(published: Sequence[Published]) -> list[Line]:
+    lines = []
+    for index, name in enumerate(dict.fromkeys(each.accelerator for each in published)):
+        mine = [each for each in published if each.accelerator == name]
         points = tuple(
             (float(each.global_batch), each.sample_us) for each in mine if each.global_batch and each.sample_us
         )
         if points:
-            lines.append(
-                Line(f"{name} (published)", points, INK, MARKERS[-1 - index % len(MARKERS)], "--", hollow=True)
-            )
-    caption = "Geometric means over runs." + (" Hollow: published by others." if lines[-1].hollow else "")
-    yield _line_plot(scene, "sweep", "Time per sample by batch size", ("global batch size", "µs"), lines, caption)
-
-
-def scaling(scene: Scene) -> Iterator[Plot]:
-    """Time of an epoch against the size of the data; nothing for a single size."""
-    if len({group.train_samples for group in scene.groups}) < 2:
-        return
-    lines = _our_lines(scene, "train_samples", "global_batch", lambda group: group.steady_epoch_s)
-    caption = "Geometric means over runs; both axes logarithmic."
-    yield _line_plot(scene, "scaling", "Steady epoch by size of data", ("training samples", "s"), lines, caption)
-
-
-def _our_lines(scene: Scene, along: str, apart: str, figure: Callable[[Group], float]) -> list[Line]:
-    """A line for each accelerator and, where several are there, each value of `apart`, through those of `along`."""
-    others = list(dict.fromkeys(getattr(group, apart) for group in scene.groups))
-    words = {"global_batch": "batch {}", "train_samples": "{:,} samples"}[apart]
-    lines = []
-    for name in dict.fromkeys(group.accelerator for group in scene.groups):
-        for index, other in enumerate(others):
-            points = tuple(
-                (float(getattr(group, along)), figure(group))
-                for group in scene.groups
-                if group.accelerator == name and getattr(group, apart) == other and getattr(group, along)
-            )
-            if points:
-                told = f", {words.format(other)}" if len(others) > 1 and other is not None else ""
-                label = scene.looks.name(name) + told
-                style = LINES[index % len(LINES)]
-                lines.append(Line(label, points, scene.looks.colour(name), scene.looks.marker(name), style))
+            marker = MARKERS[-1 - index % len(MARKERS)]
+            lines.append(Line(f"{name} (published)", points, INK, marker, "--", hollow=True))
     return lines
 
 
-def _line_plot(
-    scene: Scene, name: str, title: str, axis_labels: tuple[str, str], lines: Sequence[Line], caption: str
-) -> Plot:
-    labels = [line.label for line in lines]
+def _line_plot(data: PlotData, sizes: Sizes, lines: Sequence[Line], caption: str) -> Plot:
     ticks = sorted({x for line in lines for x, _ in line.points})
 
-    def fill(figure: Figure, axes: Axes) -> None:
+    def fill(_: Figure, axes: Axes) -> None:
         for line in lines:
-            axes.plot(
-                *zip(*sorted(line.points), strict=True),
-                color=line.colour,
-                marker=line.marker,
-                ls=line.style,
-                lw=1.0 if line.hollow else 1.6,
-                mfc="none" if line.hollow else line.colour,
-                label=line.label,
-            )
+            _draw_line(axes, line)
         axes.set_xscale("log", base=2)
-        if name == "scaling":
+        if sizes is _BY_SAMPLES:
             axes.set_yscale("log")
             axes.yaxis.set_minor_formatter(NullFormatter())
             axes.yaxis.set_major_formatter(PLAIN)
@@ -181,16 +197,41 @@ def _line_plot(
         axes.xaxis.set_major_formatter(PLAIN)
         axes.xaxis.set_major_locator(FixedLocator(_apart(ticks)))
         axes.xaxis.set_minor_locator(NullLocator())
-        axes.set_xlabel(axis_labels[0])
-        axes.set_ylabel(axis_labels[1])
-        _legend(figure, labels)
+        axes.set_xlabel(sizes.x_label)
+        axes.set_ylabel(sizes.y_label)
 
-    told = "; ".join(
+    title = f"{sizes.title}, {sizes.y_label}"
+    words = "; ".join(
         f"{line.label}: " + ", ".join(f"{x:,.0f}: {short(y)}" for x, y in sorted(line.points)) for line in lines
     )
-    alt = f"{title}, {axis_labels[1]}. {told}"
-    svg = _draw(f"{scene.name}-{name}", alt, scene.mark, labels, fill)
-    return Plot(f"{title}, {axis_labels[1]}", caption, svg)
+    svg = _draw(data, sizes.name, f"{title}. {words}", [line.label for line in lines], fill)
+    return Plot(title, caption, svg)
+
+
+def _draw_line(axes: Axes, line: Line) -> None:
+    axes.plot(
+        *zip(*sorted(line.points), strict=True),
+        color=line.colour,
+        marker=line.marker,
+        ls=line.style,
+        lw=1.0 if line.hollow else 1.6,
+        mfc="none" if line.hollow else line.colour,
+        label=line.label,
+    )
+
+
+def _draw(data: PlotData, name: str, alt: str, labels: Sequence[str], fill: Callable[[Figure, Axes], None]) -> str:
+    """With a legend beneath, and room for as many lines of it as the labels need."""
+    columns = 2 if len(labels) > 1 and max(map(len, labels)) <= 22 else 1
+    lines = -(-len(labels) // columns)
+
+    def fill_with_legend(figure: Figure, axes: Axes) -> None:
+        fill(figure, axes)
+        if labels:
+            figure.legend(loc="lower left", ncols=columns, handlelength=2.6, columnspacing=1.2)
+
+    legend_in = 0.1 + 0.2 * lines if lines else 0.0
+    return draw(f"{data.name}-{name}", 2.3, alt, data.mark, fill_with_legend, left_in=0.74, legend_in=legend_in)
 
 
 def _apart(ticks: Sequence[float]) -> list[float]:

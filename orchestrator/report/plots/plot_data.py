@@ -1,22 +1,26 @@
-"""What is there to draw of one workload, and in which colours? The same for every plot of a page."""
+"""What there is to draw of one workload, and in which style: the same for every plot of a page."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from statistics import median
+from typing import TypeVar
 
 from orchestrator.domain.published import Published
 from orchestrator.domain.statistics import centre
-from orchestrator.report.comparison import SIMULATED
 from orchestrator.report.plots.svg import LINES, MARKERS, PALETTE, shortened
-from orchestrator.report.report import Answer, Group
-from orchestrator.report.run_metrics import Measured
+from orchestrator.report.report import Group, Report
+from orchestrator.report.run_metrics import RunMetrics
+from orchestrator.report.verdict import Pairing
+
+_Of = TypeVar("_Of", RunMetrics, Group, Pairing, Published)
 
 
 @dataclass(frozen=True)
-class Looks:
+class Style:
     """One colour and marker an accelerator, one line style a batch and data size: told apart without colour too."""
 
     accelerators: tuple[str, ...]
@@ -25,7 +29,7 @@ class Looks:
     several_samples: bool
 
     @classmethod
-    def of(cls, accelerators: Sequence[str], runs: Sequence[Measured]) -> Looks:
+    def of(cls, accelerators: Sequence[str], runs: Sequence[RunMetrics]) -> Style:
         """Of all the accelerators on the page and the runs of one workload."""
         sizes = tuple(dict.fromkeys((run.global_batch, run.train_samples) for run in runs))
         several = len({samples for _, samples in sizes}) > 1
@@ -40,72 +44,93 @@ class Looks:
     def marker(self, accelerator: str) -> str:
         return MARKERS[self.accelerators.index(accelerator) % len(MARKERS)]
 
-    def line(self, run: Measured) -> str:
+    def line(self, run: RunMetrics) -> str:
         return LINES[self.sizes.index((run.global_batch, run.train_samples)) % len(LINES)]
 
-    def label(self, of: Group | Measured) -> str:
+    def label(self, of: Group | RunMetrics) -> str:
         """`v3-8, batch 256`, with the number of samples where that differs."""
-        batch = "" if of.global_batch is None else f", batch {of.global_batch}"
-        samples = f", {of.train_samples:,} samples" if self.several_samples and of.train_samples else ""
-        return f"{self.name(of.accelerator)}{batch}{samples}"
+        return self.name(of.accelerator) + self.settings(of.global_batch, of.train_samples)
+
+    def settings(self, global_batch: int | None, train_samples: int | None) -> str:
+        batch = "" if global_batch is None else f", batch {global_batch}"
+        return batch + (f", {train_samples:,} samples" if self.several_samples and train_samples else "")
 
 
 @dataclass(frozen=True)
-class Scene:
-    """What there is to draw of one workload."""
+class PlotData:
+    """What there is to draw of one workload. `name` is unique on the page, `mark` stands on every plot."""
 
     name: str
     workload: str
-    runs: tuple[Measured, ...]
+    runs: tuple[RunMetrics, ...]
     groups: tuple[Group, ...]
+    pairings: tuple[Pairing, ...]
     published: tuple[Published, ...]
-    looks: Looks
+    style: Style
     mark: str
 
-    def members(self, group: Group) -> list[Measured]:
+    def members(self, group: Group) -> list[RunMetrics]:
         """The runs of a group."""
         return [run for run in self.runs if run.name in group.runs]
 
 
-def scenes(answer: Answer) -> Iterator[Scene]:
+def plot_data(report: Report) -> Iterator[PlotData]:
     """One a workload."""
-    accelerators = tuple(dict.fromkeys(run.accelerator for run in answer.runs))
-    for index, workload in enumerate(dict.fromkeys(run.workload for run in answer.runs)):
-        runs = tuple(run for run in answer.runs if run.workload == workload)
-        groups = [group for group in answer.groups if group.workload == workload]
-        groups.sort(key=lambda of: (of.train_samples or 0, of.global_batch or 0, accelerators.index(of.accelerator)))
-        published = tuple(each for each in answer.published if each.workload == workload)
-        mark = SIMULATED if any(run.simulated for run in runs) else ""
-        yield Scene(f"p{index}", workload, runs, tuple(groups), published, Looks.of(accelerators, runs), mark)
+    accelerators = tuple(dict.fromkeys(run.accelerator for run in report.runs))
+    for index, workload in enumerate(dict.fromkeys(run.workload for run in report.runs)):
+        runs, groups = _of(workload, report.runs), _of(workload, report.groups)
+        yield PlotData(
+            name=f"p{index}",
+            workload=workload,
+            runs=runs,
+            groups=tuple(sorted(groups, key=lambda of: (*size_of(of), accelerators.index(of.accelerator)))),
+            pairings=_of(workload, report.pairings),
+            published=_of(workload, report.published),
+            style=Style.of(accelerators, runs),
+            mark=report.mark,
+        )
+
+
+def _of(workload: str, figures: Sequence[_Of]) -> tuple[_Of, ...]:
+    return tuple(each for each in figures if each.workload == workload)
+
+
+def size_of(of: Group | Published) -> tuple[int, int]:
+    """Samples and batch, to sort by; 0 where it is not known."""
+    return of.train_samples or 0, of.global_batch or 0
 
 
 def told_apart(names: Sequence[str], length: int = 24) -> tuple[str, ...]:
     """Short forms, no two the same: those that would be begin where they differ, or get a number."""
-    short_forms = [shortened(name, length) for name in names]
-    for form in {form for form in short_forms if short_forms.count(form) > 1}:
-        alike = [place for place, each in enumerate(short_forms) if each == form]
-        letters = zip(*(names[place] for place in alike), strict=False)
-        same = next((at for at, each in enumerate(letters) if len(set(each)) > 1), 0)
-        for number, place in enumerate(alike, start=1):
-            short_forms[place] = f"…{shortened(names[place][same:], length - 1)}"
-            if short_forms[place] in short_forms[:place]:
-                short_forms[place] += f" #{number}"
-    return tuple(short_forms)
+    forms = [shortened(name, length) for name in names]
+    for form in [form for form, count in Counter(forms).items() if count > 1]:
+        places = [place for place, each in enumerate(forms) if each == form]
+        same = _same_letters([names[place] for place in places])
+        for number, place in enumerate(places, start=1):
+            forms[place] = f"…{shortened(names[place][same:], length - 1)}"
+            if forms[place] in forms[:place]:
+                forms[place] += f" #{number}"
+    return tuple(forms)
 
 
-def few(scene: Scene, most: int, figure: Callable[[Measured], float | None]) -> tuple[list[Measured], str]:
+def _same_letters(names: Sequence[str]) -> int:
+    """With how many letters all of them begin; 0 when they are the same."""
+    letters = zip(*names, strict=False)
+    return next((at for at, each in enumerate(letters) if len(set(each)) > 1), 0)
+
+
+def few(data: PlotData, most: int, figure: Callable[[RunMetrics], float | None]) -> tuple[list[RunMetrics], str]:
     """The runs, or when they are too many the middle one of each group by `figure`, and a sentence that says so."""
-    known = [run for run in scene.runs if figure(run) is not None]
+    known = [run for run in data.runs if figure(run) is not None]
     if len(known) <= most:
         return known, ""
     picked = []
-    for group in scene.groups:
-        members = sorted(
-            (run for run in scene.members(group) if figure(run) is not None), key=lambda run: figure(run) or 0
-        )
-        picked += members[len(members) // 2 : len(members) // 2 + 1]
-    said = f" {len(known)} runs are too many to draw: one for each group, the middle one"
-    return picked[:most], f"{said}, {most} of {len(picked)} groups." if len(picked) > most else f"{said}."
+    for group in data.groups:
+        members = [run for run in data.members(group) if figure(run) is not None]
+        members.sort(key=lambda run: figure(run) or 0)
+        picked += members[len(members) // 2 :][:1]
+    note = f" {len(known)} runs are too many to draw: one for each group, the middle one"
+    return picked[:most], f"{note}, {most} of {len(picked)} groups." if len(picked) > most else f"{note}."
 
 
 def middle(values: Iterable[float | None]) -> float | None:
@@ -122,5 +147,5 @@ def as_float(value: Decimal | None) -> float | None:
 
 
 def short(value: float) -> str:
-    """Three digits that count."""
+    """Three significant digits."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}" if abs(value) >= 0.001 else f"{value:.6f}"

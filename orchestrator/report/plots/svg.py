@@ -1,4 +1,4 @@
-"""How does a figure become part of a page? Inline SVG whose text is text, in the page's own colours and font."""
+"""Inline SVG with real text, in the page's own colours and font."""
 
 from __future__ import annotations
 

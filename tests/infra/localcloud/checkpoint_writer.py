@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 
-from trainer.engines.tensorflow.checkpoint import Checkpoints, Position
+from trainer.engines.checkpoint import Checkpoints, Position
 from trainer.output import OutputDir
 
 checkpoints = Checkpoints(OutputDir(sys.argv[1]), {})

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from trainer.engines.tensorflow.checkpoint import Checkpoints, Position
+from trainer.engines.checkpoint import Checkpoints, Position
 from trainer.output import OutputDir
 
 ROOT, KILLED = sys.argv[1:]

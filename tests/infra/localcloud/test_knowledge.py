@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from infra.localcloud.compute.names import matching
+from infra.localcloud.compute.lists import matching
 from infra.localcloud.hardware import Hardware, MachineShape
 from infra.localcloud.http.errors import ApiError
-from infra.localcloud.metering.catalog import Catalog
+from infra.localcloud.metering.price_list import PriceList
 from tests.infra.localcloud.conftest import ACCELERATORS
 
 # Literals below are an opinion of their own: they must not be taken from the catalog that is tested.
@@ -64,7 +64,7 @@ def test_a_price_holds_in_its_zones_or_its_whole_region(tmp_path: Path) -> None:
         "disk,pd-balanced,europe-west4,,gib_month,0.11,,s,2026-07-01\n"
         "tpu,v9-8,europe-west4,europe-west4-b,hour,,,s,2026-07-01\n"
     )
-    catalog = Catalog.from_csv(path, HARDWARE)
+    catalog = PriceList.from_csv(path, HARDWARE)
     node, disk = catalog.find("tpu", "v3-8", "europe-west4-a"), catalog.find("disk", "pd-balanced", "europe-west4-b")
     assert node is not None
     assert node.usd(spot=True) == Decimal("8.80")
@@ -78,7 +78,7 @@ def test_a_broken_price_list_is_refused_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "prices.csv"
     path.write_text(f"{HEAD}tpu,v3-8,r,r-a,hour,eight,,s,2026-07-01\n")
     with pytest.raises(ValueError, match=r"prices.csv:2"):
-        Catalog.from_csv(path, HARDWARE)
+        PriceList.from_csv(path, HARDWARE)
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,6 @@ def test_settings_are_kept_over_a_restart(cloud: StorageCloud) -> None:
     found.patch(if_metageneration_match=1)
     with pytest.raises(exceptions.PreconditionFailed):
         found.patch(if_metageneration_match=1)
-    found.update()
     assert cloud.client().get_bucket("settings-1").labels == {"orchestrate-run": "r2"}
 
 
@@ -125,7 +124,6 @@ def test_iam_policy_round_trip(cloud: StorageCloud) -> None:
     assert bucket.get_iam_policy().bindings[0]["role"] == "roles/storage.objectUser"
     with pytest.raises(exceptions.PreconditionFailed):
         bucket.set_iam_policy(policy)
-    assert bucket.test_iam_permissions(["storage.objects.get"]) == ["storage.objects.get"]
 
 
 def test_soft_deleted_bytes_are_billed_until_they_expire(cloud: StorageCloud) -> None:

@@ -73,7 +73,7 @@ def test_missing_object_and_bucket_say_so(cloud: StorageCloud, bucket: storage.B
     assert bucket.get_blob("nothing") is None
 
 
-def test_metadata_survives_patch_and_update(bucket: storage.Bucket) -> None:
+def test_metadata_survives_patches(bucket: storage.Bucket) -> None:
     blob = bucket.blob("m")
     blob.metadata, blob.cache_control = {"run": "r1", "step": "5"}, "no-store"
     blob.upload_from_string("{}", content_type="application/json")
@@ -88,7 +88,7 @@ def test_metadata_survives_patch_and_update(bucket: storage.Bucket) -> None:
     assert bucket.get_blob("m").metadata == {"run": "r1", "more": "yes"}
     assert bucket.get_blob("m").metageneration == 2
     blob.content_language = "de"
-    blob.update()
+    blob.patch()
     assert bucket.get_blob("m").content_language == "de"
 
 
@@ -249,25 +249,6 @@ def test_transfer_manager_with_threads(bucket: storage.Bucket, tmp_path: Path) -
         bucket.blob(names[0]), str(tmp_path / "chunked"), chunk_size=9_000, worker_type="thread", crc32c_checksum=True
     )
     assert (tmp_path / "chunked").read_bytes() == (tmp_path / "up" / names[0]).read_bytes()
-
-
-def test_batch_answers_each_part(cloud: StorageCloud, bucket: storage.Bucket) -> None:
-    for name in ("keep", "drop ü", "drop/2"):
-        bucket.blob(name).upload_from_string("x")
-    client = cloud.client()
-    with client.batch(raise_exception=False) as batch:
-        mine = client.bucket(bucket.name)
-        mine.delete_blob("drop ü")
-        mine.delete_blob("drop/2")
-        mine.delete_blob("missing")
-        kept = mine.blob("keep")
-        kept.metadata = {"seen": "yes"}
-        kept.patch()
-    assert [response.status_code for response in batch._responses] == [204, 204, 404, 200]
-    assert [blob.name for blob in bucket.list_blobs()] == ["keep"]
-    assert bucket.get_blob("keep").metadata == {"seen": "yes"}
-    with pytest.raises(exceptions.NotFound), client.batch():
-        client.bucket(bucket.name).delete_blob("missing")
 
 
 def test_wrong_fields_and_credentials_are_refused(cloud: StorageCloud, bucket: storage.Bucket) -> None:

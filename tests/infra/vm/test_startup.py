@@ -172,7 +172,7 @@ def test_a_second_start_does_not_run_twice_and_a_reboot_runs_again(vm: Vm) -> No
     eventually(lambda: KEY in vm.world.published)
     first = vm.pid
     vm.start()
-    eventually(lambda: "another timer runs already" in vm.log)
+    eventually(lambda: "another timer is already running" in vm.log)
     assert vm.pid == first
     vm.kill()
     vm.world.published.clear()

@@ -47,14 +47,14 @@ def test_a_cloud_that_does_not_run_says_so(run_cli: Shell) -> None:
     off: dict[str, object] = {"running": False, "url": None, "pid": None, "items": [], "metered_usd": None}
     assert run_cli("cloud", "status", "--json").json == off
     hint = "  next: start it: `orchestrate cloud up`\n"
-    assert run_cli("cloud", "env") == Done(1, "", f"{LOCAL}error: the local cloud does not run\n{hint}")
+    assert run_cli("cloud", "env") == Done(1, "", f"{LOCAL}error: the local cloud is not running\n{hint}")
 
 
 @pytest.mark.parametrize(
     ("args", "project", "sentence"),
     [
         (("up", "--quota", "many"), "", "--quota: 'many' is not NAME=LIMIT or NAME@PLACE=LIMIT"),
-        (("up", "--no-capacity", "mars-a"), "", "--no-capacity or --capacity: the catalog knows no offer in 'mars-a'"),
+        (("up", "--no-capacity", "mars-a"), "", "--no-capacity or --capacity: the catalog has no offer in 'mars-a'"),
         (("up",), "my-project-1", "this folder's project is my-project-1 on Google Cloud, not the local cloud"),
         (("down",), "my-project-1", "this folder's project is my-project-1 on Google Cloud, not the local cloud"),
     ],
@@ -85,13 +85,13 @@ def test_up_env_and_down(cloud: Shell) -> None:
     assert [(item["kind"], item["name"], item["zone"]) for item in items] == [("node", "mine", "us-central1-a")]
     refused = cloud("cloud", "down")
     assert refused.exit == 2
-    assert "error: VMs live in the local cloud: mine in us-central1-a\n" in refused.stderr
+    assert "error: VMs are running in the local cloud: mine in us-central1-a\n" in refused.stderr
     assert cloud("cloud", "down", "--destroy") == Done(0, "", LOCAL + "the local cloud has stopped\n")
     command = Path(f"/proc/{up['pid']}/cmdline")
     assert not command.exists() or command.read_bytes() == b"", (
         "the process has ended (nobody may have waited for it yet)"
     )
-    assert cloud("cloud", "status").stderr.endswith("does not run: `orchestrate cloud up` starts it\n")
+    assert cloud("cloud", "status").stderr.endswith("is not running: `orchestrate cloud up` starts it\n")
 
 
 @pytest.mark.cloud
@@ -146,6 +146,6 @@ def test_ending_without_a_network_proves_nothing(run_cli: Shell, words: str) -> 
     ledger.close()
     nowhere = {"ORCHESTRATE_PROJECT": "my-project-1", "HTTPS_PROXY": "http://127.0.0.1:1"}
     done = run_cli(*words.split(), **nowhere)
-    named = f"{attempt.vm} in us-central1-a; resources that could not be listed: the cloud does not say what time it is"
+    named = f"{attempt.vm} in us-central1-a; resources that could not be listed: cannot reach https://storage.googleapis.com"
     assert done.exit == 6
     assert f"error: not proven gone, may still be billed: {named} (ProxyError)\n" in done.stderr

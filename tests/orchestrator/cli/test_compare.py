@@ -15,7 +15,7 @@ from tests.records import make_record, write_record
 TEXT = """\
 mnist-cnn, global batch 256: steady epoch tpu x8 2.5 s, gpu x1 5 s: tpu x8 was 2.00 times as fast; \
 one run each: no interval, so this is an observation, not a verdict
-not the same: seed: tpu x8 0, gpu x1 1
+differs: seed: tpu x8 0, gpu x1 1
 Time in seconds
 run accelerator batch total imports set-up data compile first second steady n eval wait other
 r-aaaaaa tpu x8 256 60.0 3.00 4.00 1.50 12.5 6.00 2.00 2.50 3 0.250 5.0% 38.5
@@ -33,7 +33,7 @@ run accelerator batch workload samples data MB read MB read from epochs seed pre
 r-aaaaaa tpu x8 256 mnist-cnn 1,024 - 0.001 bucket, region unknown 4 0 float32 2.20.0
 r-bbbbbb gpu x1 256 mnist-cnn 1,024 - 0.001 bucket, region unknown 4 1 float32 2.20.0
 Pairs
-workload faster slower samples batch faster s slower s runs times as fast 95 % times as dear 95 % of that verdict
+workload faster slower samples batch faster s slower s runs times as fast 95 % interval cost ratio 95 % interval verdict
 mnist-cnn tpu x8 gpu x1 1,024 256 2.50 5.00 1, 1 2.00 - - - observation
 Published for the same workloads
 from workload accelerator batch samples epochs epoch s µs/sample total s accuracy MB
@@ -107,7 +107,7 @@ def test_simulated_and_real_runs_are_not_mixed_unasked(run_cli: Shell) -> None:
         "side all the same\n"
     )
     forced = _lines(run_cli("compare", "tpu", "sim", "--force").stdout)
-    assert forced[0].startswith("void: simulated or real: r-cccccc ran on the local cloud")
+    assert forced[0].startswith("invalid: simulated or real: r-cccccc ran on the local cloud")
     title = forced.index("Time in seconds (simulated: speeds mean nothing)")
     assert forced[title + 3].startswith("r-cccccc tpu x8 simulated 256 ")
 
@@ -116,7 +116,7 @@ def test_simulated_and_real_runs_are_not_mixed_unasked(run_cli: Shell) -> None:
     ("content", "says"),
     [
         ("{}", "bad.json: is no whole record.json of the trainer (Field required)"),
-        ('{"schema_version": 9}', "bad.json: its schema_version is 9 and this program reads 1"),
+        ('{"schema_version": 9}', "bad.json: its schema_version is 9 and this program reads 1 and 2"),
         ('{"schema_version": 1, "model": "somebody else\'s"}', "bad.json: damaged at run_id (Field required)"),
         ("\x00\x01", "bad.json: is no whole record.json of the trainer (Invalid JSON"),
     ],
@@ -141,13 +141,13 @@ def test_a_record_cannot_move_the_terminal(run_cli: Shell) -> None:
 @pytest.mark.usefixtures("records")
 def test_page_and_tables_are_written_whole_and_named(run_cli: Shell) -> None:
     """The page with its plots, over that of last time; a CSV file for each list."""
-    (run_cli.folder / "answer.html").write_text("last time")
-    done = run_cli("compare", "tpu", "gpu", "--html", "answer.html", "--csv", "tables", "--json")
+    (run_cli.folder / "report.html").write_text("last time")
+    done = run_cli("compare", "tpu", "gpu", "--html", "report.html", "--csv", "tables", "--json")
     assert done.exit == 0
-    csv = ("answer", "runs", "epochs", "stages", "groups", "pairings", "fairness", "published")
-    assert done.stderr.splitlines() == ["wrote answer.html", *(f"wrote tables/{name}.csv" for name in csv)]
+    csv = ("report", "runs", "epochs", "stages", "groups", "pairings", "fairness", "published")
+    assert done.stderr.splitlines() == ["wrote report.html", *(f"wrote tables/{name}.csv" for name in csv)]
     assert not list(run_cli.folder.rglob("*.part"))
-    page = (run_cli.folder / "answer.html").read_text("utf-8")
+    page = (run_cli.folder / "report.html").read_text("utf-8")
     assert page.count("<svg") > 8
     assert page.rstrip().endswith("</html>")
     runs = (run_cli.folder / "tables" / "runs.csv").read_text("utf-8")

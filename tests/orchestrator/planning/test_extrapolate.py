@@ -22,7 +22,7 @@ from orchestrator.ledger.credit import Credit
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.money.guard import money_view
 from orchestrator.planning.extrapolate import Answer, Extrapolation, ExtrapolationRequest, extrapolate
-from orchestrator.report.run_metrics import Source
+from orchestrator.report.sources import Source
 from tests.records import make_record
 from trainer.record.record import Record
 

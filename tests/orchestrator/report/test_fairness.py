@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import UsageError
-from orchestrator.report.comparison import Check, compare_sources
+from orchestrator.report.comparison import compare_sources
+from orchestrator.report.fairness import Check
 from orchestrator.report.page import render_page
-from orchestrator.report.report import make_answer
-from orchestrator.report.run_metrics import Source
+from orchestrator.report.report import make_report
+from orchestrator.report.sources import Source
 from tests.orchestrator.report.test_report import repeats, source
 from tests.records import make_record
 
@@ -66,7 +67,7 @@ def test_precision_that_no_record_tells_is_unknown() -> None:
     told, untold = source("r-a", "t4"), source("r-b", "v3-8")
     other = changed(untold, "parameters", precision="bfloat16")
     assert check("precision", told, other).detail == "t4 float32, v3-8 bfloat16"
-    untold = changed(untold, "parameters", precision=None, precision_reason="not told")
+    untold = changed(untold, "parameters", precision=None)
     assert check("precision", told, untold).outcome == "unknown"
 
 
@@ -80,27 +81,27 @@ def test_precision_that_no_record_tells_is_unknown() -> None:
         ("simulated or real", {"simulated": True}, "r-b ran on the local cloud, whose speeds mean nothing"),
     ],
 )
-def test_what_makes_it_void_is_refused_and_shown_if_forced(name: str, change: dict[str, Any], detail: str) -> None:
+def test_what_makes_it_invalid_is_refused_and_shown_if_forced(name: str, change: dict[str, Any], detail: str) -> None:
     """With a mark and without a verdict."""
     runs = source("r-a", "t4"), source("r-b", "v3-8", **change)
     with pytest.raises(UsageError, match=f"{name}: {detail}"):
         compare_sources(runs)
     forced = compare_sources(runs, force=True)
-    assert Check(name=name, outcome="void", detail=detail) in forced.fairness
-    assert all(pair.sentence.startswith(f"void ({name}") for pair in forced.pairings)
+    assert Check(name=name, outcome="invalid", detail=detail) in forced.fairness
+    assert all(pair.sentence.startswith(f"invalid ({name}") for pair in forced.pairings)
 
 
-def test_a_void_pairing_is_no_verdict_however_clear() -> None:
-    """Its interval is shown, its verdict is "void"."""
+def test_an_invalid_pairing_is_no_verdict_however_clear() -> None:
+    """Its interval is shown, its verdict is "invalid"."""
     [pair] = compare_sources(
         [*repeats("t4", 4.0, 4.1), *repeats("v3-8", 2.0, 2.1, fingerprint="b" * 64)], force=True
     ).pairings
     assert pair.interval is not None
     assert pair.interval[0] > 1
-    assert pair.verdict == "void"
+    assert pair.verdict == "invalid"
 
 
-def test_one_void_cell_refuses_no_sweep() -> None:
+def test_one_invalid_cell_refuses_no_sweep() -> None:
     """At batch 512 one accelerator learned nothing: said of that cell, with no verdict; the other has its own.
 
     And what is said of the other for the same reason (it learned 4 points less) is not hidden by it.
@@ -114,25 +115,25 @@ def test_one_void_cell_refuses_no_sweep() -> None:
     accuracies = (0.97, 0.97, 0.93, 0.93, 0.97, 0.97, 0.1, 0.1)
     runs = [scored(run, accuracy, 10_000) for run, accuracy in zip(runs, accuracies, strict=True)]
     found = compare_sources(runs)
-    assert [(pair.global_batch, pair.verdict) for pair in found.pairings] == [(256, "faster"), (512, "void")]
-    assert found.pairings[1].sentence.startswith("void (test accuracy): mnist-cnn, global batch 512: ")
-    [line] = [check for check in found.fairness if check.outcome == "void"]
+    assert [(pair.global_batch, pair.verdict) for pair in found.pairings] == [(256, "faster"), (512, "invalid")]
+    assert found.pairings[1].sentence.startswith("invalid (test accuracy): mnist-cnn, global batch 512: ")
+    [line] = [check for check in found.fairness if check.outcome == "invalid"]
     assert line.detail.startswith("mnist-cnn, global batch 512, t4 and v3-8: t4 97.00%, v3-8 10.00%: ")
     assert "; differs: mnist-cnn, global batch 256, t4 and v3-8: t4 97.00%, v3-8 93.00%: " in line.detail
     with pytest.raises(UsageError, match="test accuracy: t4"):
         compare_sources(runs[4:])
-    answer = make_answer(runs)
-    assert {run.target_accuracy for run in answer.runs} == {0.93}  # what the failed cell reached is no target
-    assert "not counted: r-t4-512-0, r-t4-512-1, r-v3-8-512-0, r-v3-8-512-1" in answer.target
-    assert "v3-8 over t4, batch 512 (void): 1.98 [" in render_page(answer, "0.1.0")
+    report = make_report(runs)
+    assert {run.accuracy.target_accuracy for run in report.runs} == {0.93}  # what the failed cell reached is no target
+    assert "not counted: r-t4-512-0, r-t4-512-1, r-v3-8-512-0, r-v3-8-512-1" in report.target
+    assert "v3-8 over t4, batch 512 (invalid): 1.98 [" in render_page(report, "0.1.0")
 
 
-def test_a_smaller_data_set_is_no_match_and_an_unknown_one_is_not_void() -> None:
+def test_a_smaller_data_set_is_no_match_and_an_unknown_one_is_not_invalid() -> None:
     """An epoch of half the samples is another epoch."""
     one, other = source("r-a", "t4"), changed(source("r-b", "v3-8"), "parameters", train_samples=512)
     with pytest.raises(UsageError, match="training samples: v3-8 512, t4 1024"):
         compare_sources([one, other])
-    bare = source("r-b", "v3-8", data=None, data_reason="it failed early")
+    bare = source("r-b", "v3-8", data=None)
     assert check("data set", one, bare).outcome == "unknown"
 
 
@@ -143,12 +144,12 @@ def test_a_smaller_data_set_is_no_match_and_an_unknown_one_is_not_void() -> None
         ((0.985, 0.980), 10_000, "same"),
         ((0.985, 0.960), 10_000, "differs"),
         ((0.95, 0.92), 256, "unknown"),
-        ((0.985, 0.910), 10_000, "void"),
+        ((0.985, 0.910), 10_000, "invalid"),
         ((0.95, 0.85), 256, "differs"),
     ],
 )
 def test_accuracy_parity_is_judged_by_an_interval(accuracies: tuple[float, float], samples: int, outcome: str) -> None:
-    """Within 2 points the same, beyond 5 void, and few test samples tell little."""
+    """Within 2 points the same, beyond 5 invalid, and few test samples tell little."""
     runs = scored(source("r-a", "t4"), accuracies[0], samples), scored(source("r-b", "v3-8"), accuracies[1], samples)
     assert check("test accuracy", *runs, force=True).outcome == outcome
 
@@ -185,7 +186,7 @@ def test_a_run_without_a_counterpart_is_named() -> None:
     sources = source("r-a", "t4"), source("r-b", "v3-8"), source("r-c", "v3-8", batch=512)
     found = compare_sources(sources)
     assert len(found.pairings) == 1
-    assert found.notes == ("no other accelerator ran the same as r-c (v3-8): not paired",)
+    assert found.notes == ("no other accelerator ran the same as r-c (v3-8): not compared",)
 
 
 def test_records_from_elsewhere_were_asked_for_nothing() -> None:
@@ -202,9 +203,7 @@ def test_warm_up_and_interruptions_are_named() -> None:
     part = steady.record.parts[0]
     resumed = replace(
         steady,
-        record=steady.record.model_copy(
-            update={"parts": (part.model_copy(update={"kept_s": 20.0, "kept_s_reason": None}), part)}
-        ),
+        record=steady.record.model_copy(update={"parts": (part.model_copy(update={"kept_s": 20.0}), part)}),
     )
     found = check("interruptions", resumed, source("r-b", "v3-8"))
     assert (found.outcome, found.detail) == ("differs", "stopped and resumed: r-a 1")

@@ -8,8 +8,9 @@ from random import Random
 
 import pytest
 
-from orchestrator.report.comparison import Pairing, compare_sources
-from orchestrator.report.run_metrics import Source
+from orchestrator.report.comparison import compare_sources
+from orchestrator.report.sources import Source
+from orchestrator.report.verdict import Pairing
 from tests.orchestrator.report.synthetic_runs import Case, make_case
 
 CASES = 1000

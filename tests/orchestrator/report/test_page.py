@@ -17,8 +17,8 @@ from orchestrator.errors import UsageError
 from orchestrator.report.export import as_csv, tables
 from orchestrator.report.page import MOST_SENTENCES, render_page
 from orchestrator.report.plots.plot_data import told_apart
-from orchestrator.report.report import Answer, make_answer
-from orchestrator.report.run_metrics import Source
+from orchestrator.report.report import Report, make_report
+from orchestrator.report.sources import Source
 from orchestrator.report.stage_times import StageTime
 from orchestrator.report.tables import all_sheets
 from tests.records import make_record
@@ -73,7 +73,7 @@ class Page(HTMLParser):
 
 
 @cache
-def sweep() -> tuple[Answer, str]:
+def sweep() -> tuple[Report, str]:
     """Two accelerators, two batch sizes, two repeats, simulated; one name is an attack."""
     runs = [
         source(
@@ -88,8 +88,8 @@ def sweep() -> tuple[Answer, str]:
         for batch in (256, 512)
         for seed in (0, 1)
     ]
-    answer = make_answer(runs)
-    return answer, render_page(answer, "0.1.0")
+    report = make_report(runs)
+    return report, render_page(report, "0.1.0")
 
 
 def test_the_page_is_whole_and_needs_no_network() -> None:
@@ -106,42 +106,42 @@ def test_the_page_is_whole_and_needs_no_network() -> None:
 
 def test_every_run_is_named_and_a_name_is_only_a_name() -> None:
     """Markup, mathematics and quotes of a record are shown as they are."""
-    answer, text = sweep()
+    report, text = sweep()
     page = Page(text)
-    assert {run.name for run in answer.runs} <= set(page.cells)
+    assert {run.name for run in report.runs} <= set(page.cells)
     assert "<script" not in text
     assert any("alert('" in words for words in page.drawn)
 
 
 def test_simulated_stands_on_everything_that_is_shown() -> None:
     """The top, each plot, each table of ours; each plot says in words what it shows."""
-    answer, text = sweep()
+    report, text = sweep()
     page = Page(text)
     assert "Simulated: speeds and dollars mean nothing" in text
     plots = page.named("svg")
     assert len(plots) > 10
     assert page.drawn.count("simulated: speeds mean nothing") == len(plots)
     assert all(plot["role"] == "img" and len(plot["aria-label"] or "") > 20 for plot in plots)
-    assert all("simulated" in sheet.title for sheet in all_sheets(answer) if "Published" not in sheet.title)
+    assert all("simulated" in sheet.title for sheet in all_sheets(report) if "Published" not in sheet.title)
 
 
 def test_page_csv_and_json_hold_the_same_figures() -> None:
     """Each from the other: the page's cell is the rounded CSV value, the CSV's is the JSON's."""
-    answer, text = sweep()
-    page, said = Page(text), answer.model_dump()
-    rows = list(csv.DictReader(io.StringIO(as_csv(tables(answer)["runs"]))))
+    report, text = sweep()
+    page, said = Page(text), report.model_dump()
+    rows = list(csv.DictReader(io.StringIO(as_csv(tables(report)["runs"]))))
     assert [row["run"] for row in rows] == [run["run"] for run in said["runs"]]
     for row, run in zip(rows, said["runs"], strict=True):
         assert float(row["steady_epoch_s"]) == run["steady_epoch_s"]
         assert float(row["samples_per_usd"]) == run["samples_per_usd"]
         assert f"{float(row['sample_s']) * 1e6:,.0f}" in page.cells
         assert f"{float(row['target_s']):.1f}" in page.cells
-    epochs = list(csv.DictReader(io.StringIO(as_csv(tables(answer)["epochs"]))))
+    epochs = list(csv.DictReader(io.StringIO(as_csv(tables(report)["epochs"]))))
     assert [float(row["at_s"]) for row in epochs] == [point["at_s"] for run in said["runs"] for point in run["curve"]]
-    pairs = list(csv.DictReader(io.StringIO(as_csv(tables(answer)["pairings"]))))
-    assert [row["sentence"] for row in pairs] == [pair.sentence for pair in answer.pairings]
-    assert float(pairs[0]["interval_low"]) == answer.pairings[0].interval[0]  # type: ignore[index]
-    assert len(tables(answer)["fairness"]) == len(answer.fairness)
+    pairs = list(csv.DictReader(io.StringIO(as_csv(tables(report)["pairings"]))))
+    assert [row["sentence"] for row in pairs] == [pair.sentence for pair in report.pairings]
+    assert float(pairs[0]["interval_low"]) == report.pairings[0].interval[0]  # type: ignore[index]
+    assert len(tables(report)["fairness"]) == len(report.fairness)
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
@@ -157,23 +157,23 @@ def test_the_target_is_by_default_what_all_succeeded_runs_reach() -> None:
     better = make_record("r-b", kind="gpu", count=1)
     epochs = [each.model_copy(update={"test_accuracy": each.test_accuracy + 0.02}) for each in better.epochs]
     runs = [source("r-a", "v3-8"), Source("/r-b", better.model_copy(update={"epochs": tuple(epochs)}), "t4")]
-    slow, fast = make_answer(runs).runs
-    assert slow.target_accuracy == fast.target_accuracy == slow.accuracy
-    assert (slow.target_epoch, fast.target_epoch) == (4, 2)
+    slow, fast = make_report(runs).runs
+    assert slow.accuracy.target_accuracy == fast.accuracy.target_accuracy == slow.accuracy.accuracy
+    assert (slow.accuracy.target_epoch, fast.accuracy.target_epoch) == (4, 2)
     # Epoch 4 begins 40 s after the start and takes 3 s, its evaluation 0.25 s; at $3.60 an hour a second is $0.001.
-    assert (slow.target_s, slow.target_usd) == (43.25, Decimal("0.04325"))
-    assert (fast.target_s, fast.target_usd) == (22.25, None)
-    [never, reached] = make_answer(runs, target_accuracy=0.95).runs
-    assert (never.target_accuracy, never.target_s, reached.target_epoch) == (0.95, None, 3)
+    assert (slow.accuracy.target_s, slow.accuracy.target_usd) == (43.25, Decimal("0.04325"))
+    assert (fast.accuracy.target_s, fast.accuracy.target_usd) == (22.25, None)
+    [never, reached] = make_report(runs, target_accuracy=0.95).runs
+    assert (never.accuracy.target_accuracy, never.accuracy.target_s, reached.accuracy.target_epoch) == (0.95, None, 3)
     with pytest.raises(UsageError, match="--target-accuracy: 97 is no share"):
-        make_answer(runs, target_accuracy=97)
+        make_report(runs, target_accuracy=97)
 
 
 def test_what_others_published_is_beside_ours_and_in_no_statistic() -> None:
     """Same workload: in the batch table and as hollow bars; another workload's is not shown at all."""
-    answer, text = sweep()
-    assert {each.experiment for each in answer.published} == {"W3"}
-    titles = {sheet.title.split(",")[0]: sheet for sheet in all_sheets(answer)}
+    report, text = sweep()
+    assert {each.experiment for each in report.published} == {"W3"}
+    titles = {sheet.title.split(",")[0]: sheet for sheet in all_sheets(report)}
     by_batch = titles["Time per sample by batch size"]
     assert by_batch.columns[-2:] == ("GPU, published", "TPU, published")
     assert [row[-2:] for row in by_batch.rows if row[1] == "60,000"] == [
@@ -182,16 +182,16 @@ def test_what_others_published_is_beside_ours_and_in_no_statistic() -> None:
         ("79.0", "37.0"),
     ]
     assert "GPU, batch 256 (published, W3)" in Page(text).drawn
-    assert all(len(group.runs) == 2 for group in answer.groups)
+    assert all(len(group.runs) == 2 for group in report.groups)
 
 
 def test_failed_and_lonely_runs_have_a_page_too() -> None:
     """Without a steady epoch, without an epoch, without ledger: what is known is shown, nothing fails."""
     lost = make_record("r-c", status="failed", epoch_s=(6.0,)).model_copy(update={"epochs": ()})
     runs = [source("r-a", "v3-8", status="failed"), source("r-b", "t4", epoch_s=(6.0,)), Source("/c.json", lost)]
-    page = Page(render_page(make_answer(runs, force=True), "0.1.0"))
+    page = Page(render_page(make_report(runs, force=True), "0.1.0"))
     assert {"r-a", "r-b", "r-c", "failed"} <= set(page.cells)
-    alone = render_page(make_answer([Source("/only.json", make_record("r-z"))]), "0.1.0")
+    alone = render_page(make_report([Source("/only.json", make_record("r-z"))]), "0.1.0")
     assert "r-z" in Page(alone).cells
     assert "speeds mean nothing" not in alone
 
@@ -202,11 +202,11 @@ def test_many_runs_are_thinned_in_drawings_and_all_in_tables() -> None:
         source(f"r-{number:03}", f"accelerator-{number % 7}", batch=2 ** (3 + number % 5), epoch_s=(9, 2.0, 2.1))
         for number in range(105)
     ]
-    answer = make_answer(runs)
-    text = render_page(answer, "0.1.0")
+    report = make_report(runs)
+    text = render_page(report, "0.1.0")
     assert {f"r-{number:03}" for number in range(105)} <= set(Page(text).cells)
     assert "105 runs are too many to draw: one for each group, the middle one" in text
-    assert f"The first {MOST_SENTENCES} of {len(answer.pairings)} pairs" in text
+    assert f"The first {MOST_SENTENCES} of {len(report.pairings)} pairs" in text
     assert len(text) < 1_500_000
 
 

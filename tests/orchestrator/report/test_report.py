@@ -11,9 +11,11 @@ import pytest
 
 from orchestrator.cli.output import print_json
 from orchestrator.errors import UsageError
-from orchestrator.report.comparison import Comparison, compare_sources, epoch_usd
-from orchestrator.report.run_metrics import Source, measured
+from orchestrator.report.comparison import Comparison, compare_sources
+from orchestrator.report.run_metrics import run_metrics
+from orchestrator.report.sources import Source
 from orchestrator.report.tables import sheets
+from orchestrator.report.verdict import epoch_usd
 from tests.records import SAMPLES, make_record
 
 ONE_EACH = "one run each: no interval, so this is an observation, not a verdict"
@@ -34,23 +36,28 @@ def compared(*sources: Source, **options: Any) -> Comparison:
 
 def test_figures_are_those_of_the_steady_epochs() -> None:
     """The first epoch is in none of them; an epoch costs the hourly rate for its time."""
-    found = measured(source("r-a", "v3-8", epoch_s=(60.0, 2.0, 3.0, 2.5)), "r-a")
-    assert (found.steady_epoch_s, found.steady_epochs) == (2.5, 3)
-    assert found.sample_s == 2.5 / SAMPLES
-    assert found.samples_per_s == SAMPLES / 2.5
-    assert found.input_wait_share == pytest.approx(0.05)
-    assert found.accuracy == pytest.approx(0.94)
-    assert found.other_s == 60.0 - 3.0 - 4.0 - 1.5 - 12.5 - 0.5  # none of the record's steps are accounted for
-    assert found.usd_per_steady_epoch == Decimal("0.0025")
+    found = run_metrics(source("r-a", "v3-8", epoch_s=(60.0, 2.0, 3.0, 2.5)), "r-a")
+    assert (found.steady_epoch_s, found.times.steady.steady_epochs) == (2.5, 3)
+    assert found.speed.sample_s == 2.5 / SAMPLES
+    assert found.speed.samples_per_s == SAMPLES / 2.5
+    assert found.speed.input_wait_share == pytest.approx(0.05)
+    assert found.accuracy.accuracy == pytest.approx(0.94)
+    assert found.times.other_s == 60.0 - 3.0 - 4.0 - 1.5 - 12.5 - 0.5  # none of the record's steps are accounted for
+    assert found.money.usd_per_steady_epoch == Decimal("0.0025")
 
 
 def test_one_epoch_has_no_steady_figure_and_is_not_paired() -> None:
     """Null, never the first epoch in disguise."""
     found = compared(source("r-a", "v3-8", epoch_s=(6.0,)), source("r-b", "t4"))
     one = found.runs[0]
-    assert (one.steady_epoch_s, one.sample_s, one.samples_per_s, one.usd_per_steady_epoch) == (None, None, None, None)
+    assert (one.steady_epoch_s, one.speed.sample_s, one.speed.samples_per_s, one.money.usd_per_steady_epoch) == (
+        None,
+        None,
+        None,
+        None,
+    )
     assert found.pairings == ()
-    assert found.notes[0] == "r-a (v3-8) has one epoch, so no steady one: not paired"
+    assert found.notes[0] == "r-a (v3-8) has one epoch, so no steady one: not compared"
 
 
 def test_one_run_each_is_an_observation_with_its_cost() -> None:
@@ -58,7 +65,7 @@ def test_one_run_each_is_an_observation_with_its_cost() -> None:
     [pair] = compared(source("r-a", "t4", epoch_s=(9, 5, 5)), source("r-b", "v3-8", epoch_s=(9, 2, 2))).pairings
     assert pair.sentence == (
         "mnist-cnn, global batch 256: steady epoch v3-8 2 s, t4 5 s: v3-8 was 2.50 times as fast, "
-        f"at $0.0020 an epoch against $0.0050; {ONE_EACH}"
+        f"at $0.0020 per epoch against $0.0050; {ONE_EACH}"
     )
 
 
@@ -70,22 +77,22 @@ def repeats(accelerator: str, *steady_s: float, **record: Any) -> list[Source]:
     ]
 
 
-def test_a_verdict_says_how_much_faster_and_how_much_dearer() -> None:
-    """At the same price an hour twice as fast is half as dear; at ten times the price it is five times as dear."""
+def test_a_verdict_says_how_much_faster_and_how_much_more_expensive() -> None:
+    """At the same price an hour twice as fast is half the cost; at ten times the price it is five times the cost."""
     fast, slow = repeats("v3-8", 2.0, 2.02, 1.98), repeats("t4", 4.0, 4.1, 3.9)
     [pair] = compared(*slow, *fast).pairings
     assert (pair.verdict, pair.more_repeats, pair.more_usd) == ("faster", None, None)
     assert pair.interval == pytest.approx((1.895, 2.110), abs=1e-3)
     assert pair.epoch_usd_interval == pytest.approx(pair.interval)
     assert pair.sentence == (
-        "mnist-cnn, global batch 256: v3-8 is 2.00x faster than t4 [1.90, 2.11] (2 s against 4 s an epoch) and 2.00x "
-        "cheaper per epoch [1.90, 2.11] ($0.0020 against $0.0040); 3 runs each"
+        "mnist-cnn, global batch 256: v3-8 is 2.00 times as fast as t4, 95 % interval [1.90, 2.11] (2 s against 4 s "
+        "per epoch); cost per epoch of v3-8: 0.500 times that of t4, 95 % interval [0.474, 0.528] ($0.0020 against "
+        "$0.0040); 3 runs each"
     )
     dear = [replace(each, usd_per_hour=Decimal(36)) for each in fast]
     said = compared(*slow, *dear).verdict
-    assert (
-        "2.00x faster than t4 [1.90, 2.11] (2 s against 4 s an epoch) but 5.00x dearer per epoch [4.74, 5.28]" in said
-    )
+    assert "2.00 times as fast as t4, 95 % interval [1.90, 2.11] (2 s against 4 s per epoch); cost per epoch of" in said
+    assert "v3-8: 5.00 times that of t4, 95 % interval [4.74, 5.28] (" in said
 
 
 def test_an_inconclusive_one_says_how_many_more_repeats_and_dollars() -> None:
@@ -94,15 +101,30 @@ def test_an_inconclusive_one_says_how_many_more_repeats_and_dollars() -> None:
     [pair] = compared(*close).pairings
     assert (pair.verdict, pair.more_repeats, pair.more_usd) == ("inconclusive", 14, Decimal(56))
     assert pair.sentence.endswith(
-        "the interval of their ratio [0.94, 1.17] holds 1; 14 more repeats of each (about $56.00) would probably "
-        "decide; not shown to be cheaper or dearer per epoch: 1.05x cheaper [0.94, 1.17] ($0.0020 against $0.0021)"
+        "inconclusive: v3-8 was 1.05 times as fast as t4, 95 % interval [0.940, 1.17], which includes 1 (2 s against "
+        "2.1 s per epoch, 3 runs each); 14 more repeats of each (about $56.00) would probably decide; cost per epoch "
+        "of v3-8: 0.952 times that of t4, 95 % interval [0.852, 1.06], which includes 1 ($0.0020 against $0.0021)"
     )
     [pair] = compared(*close[:3], *(replace(each, usd_per_hour=Decimal(36), usd=None) for each in close[3:])).pairings
     assert pair.more_usd is None
     assert pair.sentence.endswith(
-        "14 more repeats of each would probably decide; v3-8 is 9.52x dearer per epoch [8.52, 10.6] "
-        "($0.0200 against $0.0021)"
+        "14 more repeats of each would probably decide; cost per epoch of v3-8: 9.52 times that of t4, 95 % interval "
+        "[8.52, 10.6] ($0.0200 against $0.0021)"
     )
+
+
+def test_a_difference_that_several_comparisons_drown_is_not_significant_among_them() -> None:
+    """Its own interval excludes 1, the one that allows for all of them does not: both are shown."""
+    close = [*repeats("t4", 1.03, 1.05, 1.07), *repeats("v3-8", 0.99, 1.0, 1.01)]
+    open_too = [*repeats("t4", 2.0, 2.1, 2.2, batch=512), *repeats("v3-8", 1.9, 2.0, 2.1, batch=512)]
+    [alone] = compared(*close).pairings
+    assert alone.verdict == "faster"
+    renamed = [
+        replace(each, record=each.record.model_copy(update={"run_id": f"{n}"})) for n, each in enumerate(open_too)
+    ]
+    beside = compared(*close, *renamed).pairings[0]
+    assert (beside.verdict, beside.interval) == ("inconclusive", alone.interval)
+    assert "[1.01, 1.09], not significant among 2 comparisons (adjusted interval [0.997, 1.11])" in beside.sentence
 
 
 def test_a_sweep_that_did_not_get_far_widens_no_interval() -> None:
@@ -127,7 +149,7 @@ def test_a_machine_that_costs_nothing_is_compared_all_the_same() -> None:
     free = [replace(each, usd_per_hour=Decimal(0)) for each in repeats("t4", 4.0, 4.1)]
     [pair] = compared(*free, *repeats("v3-8", 2.0, 2.05)).pairings
     assert (pair.epoch_usd_ratio, pair.epoch_usd_interval) == (None, None)
-    assert "and costs $0.0020 against $0.00 per epoch" in pair.sentence
+    assert "; cost per epoch: $0.0020 against $0.00; " in pair.sentence
 
 
 def test_what_the_rules_cut_or_find_odd_is_noted() -> None:
@@ -138,12 +160,12 @@ def test_what_the_rules_cut_or_find_odd_is_noted() -> None:
     slow = source("r-d", "t4", epoch_s=(9, 4.0, 4.0))
     found = compared(drifting, stalled, shifted, slow)
     assert [run.steady_epoch_s for run in found.runs] == [2.0, 2.0, 2.0, 4.0]
-    assert [run.steady_epochs for run in found.runs] == [4, 5, 19, 2]
+    assert [run.times.steady.steady_epochs for run in found.runs] == [4, 5, 19, 2]
     assert found.notes[:-1] == (
-        "leading epochs that still drifted, in no figure: r-a 2",
-        "epochs far from the others, kept: r-b 5",
-        "epochs from which on a run was on another level, kept: r-c 14",
-        "runs far from their repeats, kept: r-d (t4)",
+        "leading epochs that still drifted, excluded: r-a 2",
+        "outlier epochs, kept: r-b 5",
+        "level shift detected (epochs kept): r-c 14",
+        "outliers among repeats, kept: r-d (t4)",
     )
 
 
@@ -159,7 +181,7 @@ def test_a_failed_run_is_shown_and_not_paired() -> None:
     """Its figures may be those of half a training."""
     found = compared(source("r-a", "t4", status="failed"), source("r-b", "v3-8"))
     assert found.pairings == ()
-    assert found.notes[0] == "r-a (t4) failed: its figures are shown and not paired"
+    assert found.notes[0] == "r-a (t4) failed: its figures are shown but not compared"
     assert [(*row[:4],) for row in sheets(found)[0].rows] == [
         ("r-a", "t4", "gpu x1", "failed"),
         ("r-b", "v3-8", "tpu x8", "succeeded"),

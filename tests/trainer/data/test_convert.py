@@ -15,13 +15,12 @@ import simplejpeg
 from tests.trainer.data.pictures import write_clip, write_clips, write_photos
 from tests.trainer.process import trainer_environment
 from trainer.data.clips import encoded_frames
-from trainer.data.convert import JOURNAL_NAME
 from trainer.data.folder import read_class_folder
-from trainer.data.manifest import MANIFEST_NAME, DatasetManifest, parse_manifest
-from trainer.data.options import PrepareOptions
+from trainer.data.manifest import JOURNAL_NAME, MANIFEST_NAME, DatasetManifest, parse_manifest
 from trainer.data.prepare import prepare_dataset, verify_dataset
 from trainer.data.read import open_split, read_samples
 from trainer.errors import ConfigError, DataError
+from trainer.workloads.base import PrepareOptions
 
 SMALL = PrepareOptions(image_size=24, frames=4)
 
@@ -252,7 +251,7 @@ def test_bad_photos_are_refused_by_name(
 DISK_FULL = """
 import resource, signal, sys
 from pathlib import Path
-from trainer.data.options import PrepareOptions
+from trainer.workloads.base import PrepareOptions
 from trainer.data.prepare import prepare_dataset
 from trainer.errors import DataError
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -12,9 +12,9 @@ import simplejpeg
 
 from tests.trainer.data.pictures import write_clips, write_photos
 from trainer.data.images import decode_resized
-from trainer.data.options import PrepareOptions
 from trainer.data.prepare import prepare_dataset
 from trainer.data.read import read_samples
+from trainer.workloads.base import PrepareOptions
 
 TENSORFLOW_DECODES = """
 import sys, numpy as np, tensorflow as tf

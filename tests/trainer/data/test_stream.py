@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 from tests.trainer.data.pictures import write_clips, write_photos
 from tests.trainer.process import trainer_environment
 from trainer.data.cache import Recycler
-from trainer.data.decode import decoder
-from trainer.data.options import PrepareOptions
 from trainer.data.prepare import PreparedDataset, prepare_dataset
 from trainer.data.read import CacheName, Samples, Stream, open_split, read_manifest, read_samples
 from trainer.data.shuffle import epoch_order, stream_order
+from trainer.data.source import BatchPlan
+from trainer.environment import WorkerRole
 from trainer.errors import DataError
+from trainer.workloads.base import PrepareOptions
 
 CACHES: tuple[CacheName, ...] = ("none", "disk", "memory")
 
@@ -50,7 +51,7 @@ def whole(data: PreparedDataset) -> Samples:
 
 def epoch(stream: Stream, batch_size: int = 16, **flags: object) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
     """Return all images and labels of an epoch, having copied each batch."""
-    with stream.batches(batch_size, **flags) as batches:  # type: ignore[arg-type]
+    with stream.batches(BatchPlan(batch_size, **flags)) as batches:  # type: ignore[arg-type]
         got = [(batch.images.copy(), batch.labels.copy()) for batch in batches]
     return np.concatenate([images for images, _ in got]), np.concatenate([labels for _, labels in got])
 
@@ -96,7 +97,7 @@ def test_hosts_share_each_global_batch(photos: PreparedDataset) -> None:
     """The shares of three hosts, put together step by step, are the batches of one."""
     stream = open_stream(photos)
     together, _ = epoch(stream, 24, seed=1)
-    shares = [epoch(stream, 24, seed=1, worker_index=index, workers=3)[0].reshape(4, 8, -1) for index in range(3)]
+    shares = [epoch(stream, 24, seed=1, worker=WorkerRole(index, 3))[0].reshape(4, 8, -1) for index in range(3)]
     assert (np.concatenate(shares, axis=1).reshape(together.shape) == together).all()
     stream.close()
 
@@ -104,13 +105,13 @@ def test_hosts_share_each_global_batch(photos: PreparedDataset) -> None:
 def test_remainder_limit_and_order_of_the_shards(photos: PreparedDataset) -> None:
     """Without shuffle the order is the shards', the last batch may be small, and a limit takes the beginning."""
     everything, stream = whole(photos), open_stream(photos, limit=50)
-    with stream.batches(16, shuffle=False, drop_remainder=False) as batches:
+    with stream.batches(BatchPlan(16, shuffle=False, drop_remainder=False)) as batches:
         sizes = [len(batch.labels) for batch in batches]
     assert (stream.count, sizes) == (50, [16, 16, 16, 2])
     images, _ = epoch(stream, 16, shuffle=False, drop_remainder=False)
     assert (images == everything.images[:50]).all()
     assert len(epoch(stream, 16)[1]) == 48
-    with stream.batches(64) as batches:
+    with stream.batches(BatchPlan(64)) as batches:
         assert list(batches) == []
     stream.close()
 
@@ -126,8 +127,7 @@ def test_windows_mix_a_few_shards_at_a_time_and_read_each_once(photos: PreparedD
     for first in range(0, 96, 64):
         assert len(set(shard_of[first : first + 32].tolist())) <= 3
     everything = whole(photos)
-    decode = decoder(photos.manifest.encoding)
-    stream = Stream(str(photos.directory), photos.manifest, split, decode, window_bytes=window_bytes)
+    stream = Stream(str(photos.directory), photos.manifest, split, window_bytes=window_bytes)
     for number in (1, 2):
         images, _ = epoch(stream, 8, seed=5, epoch=number)
         wanted = stream_order(split.shards, 96, 5, number, shuffle=True, window_bytes=window_bytes)
@@ -140,7 +140,7 @@ def test_batches_belong_to_whoever_holds_them(photos: PreparedDataset) -> None:
     """Batches that are kept, or only a view of them, are never overwritten; those let go are used again."""
     stream, everything = open_stream(photos, "memory"), whole(photos)
     for number in range(3):
-        with stream.batches(8, seed=1, epoch=number) as batches:
+        with stream.batches(BatchPlan(8, seed=1, epoch=number)) as batches:
             kept = [batch.images[2:] for batch in batches]
         order = epoch_order(96, 8, 1, number)
         assert all((view == everything.images[row[2:]]).all() for view, row in zip(kept, order, strict=True))
@@ -163,7 +163,7 @@ def test_threads_outlive_epochs_and_leaving_early_is_quick(photos: PreparedDatas
     threads = set(threading.enumerate())
     slowest_s = []
     for number in range(10):
-        with stream.batches(16, epoch=number) as batches:
+        with stream.batches(BatchPlan(16, epoch=number)) as batches:
             for _ in itertools.islice(batches, 2 if number % 2 else None):
                 pass
             start_s = time.perf_counter()
@@ -256,6 +256,7 @@ import sys
 import tensorflow as tf
 from pathlib import Path
 from trainer.data.read import open_split, read_manifest
+from trainer.data.source import BatchPlan
 folder = Path(sys.argv[1])
 for path in folder.iterdir():
     tf.io.gfile.makedirs("ram://data")
@@ -265,7 +266,7 @@ manifest = read_manifest("ram://data")
 here, there = (open_split(manifest, "train", place, "device") for place in (str(folder), "ram://data"))
 assert (here.images == there.images).all() and here.bytes_read == there.bytes_read
 stream = open_split(manifest, "train", "ram://data", "none")
-with stream.batches(16) as batches:
+with stream.batches(BatchPlan(16)) as batches:
     assert sum(len(batch.labels) for batch in batches) == 96
 stream.close()
 from trainer.errors import DataError
@@ -292,9 +293,10 @@ def test_reading_needs_no_tensorflow(photos: PreparedDataset) -> None:
     program = (
         "import sys\n"
         "from trainer.data.read import open_split, read_manifest\n"
+        "from trainer.data.source import BatchPlan\n"
         "folder = sys.argv[1]\n"
         "stream = open_split(read_manifest(folder), 'train', folder, 'none')\n"
-        "with stream.batches(16) as batches: print(sum(len(batch.labels) for batch in batches))\n"
+        "with stream.batches(BatchPlan(16)) as batches: print(sum(len(batch.labels) for batch in batches))\n"
         "stream.close()\n"
         "assert 'tensorflow' not in sys.modules\n"
     )

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainer.data.shuffle import epoch_order
-from trainer.data.source import Dataset
-from trainer.record.record import Data
+from trainer.data.source import BatchPlan, Dataset
+from trainer.environment import WorkerRole
+from trainer.record.schema import Data
 from trainer.workloads import Published, Workload
 
 SHAPE = (8, 8, 1)
@@ -69,27 +70,15 @@ class MemoryStream:
         return len(self.labels)
 
     @contextmanager
-    def batches(
-        self,
-        batch_size: int,
-        *,
-        seed: int,
-        epoch: int,
-        start_step: int = 0,
-        shuffle: bool = True,
-        drop_remainder: bool = True,
-        worker_index: int = 0,
-        workers: int = 1,
-    ) -> Iterator[Iterator[Batch]]:
+    def batches(self, plan: BatchPlan) -> Iterator[Iterator[Batch]]:
         """Yield an iterator of batches in the order that resident samples have."""
-        assert (worker_index, workers) == (0, 1)
-        assert shuffle == drop_remainder
-        if shuffle:
-            parts = list(epoch_order(self.count, batch_size, seed, epoch))[start_step:]
+        assert plan.worker == WorkerRole()
+        assert plan.shuffle == plan.drop_remainder
+        size = plan.batch_size
+        if plan.shuffle:
+            parts = list(epoch_order(self.count, size, plan.seed, plan.epoch))[plan.start_step :]
         else:
-            parts = [
-                np.arange(first, min(first + batch_size, self.count)) for first in range(0, self.count, batch_size)
-            ]
+            parts = [np.arange(first, min(first + size, self.count)) for first in range(0, self.count, size)]
         yield self._made(parts)
         time.sleep(self.end_s)
 

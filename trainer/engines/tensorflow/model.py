@@ -9,9 +9,9 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from trainer.config import Precision
+from trainer.engines.base import ModelSpec
 from trainer.engines.tensorflow.strategy import Devices
-from trainer.record.schema import Precision
-from trainer.workloads import Workload
 
 _POLICIES: dict[Precision, str] = {
     "float32": "float32",
@@ -24,25 +24,16 @@ _OPTIMIZERS = {"adam": keras.optimizers.Adam, "sgd": keras.optimizers.SGD}
 class Model:
     """The model and its optimizer. Variables are float32 in every precision; float16 scales the loss as it goes."""
 
-    def __init__(
-        self,
-        devices: Devices,
-        workload: Workload,
-        image_shape: tuple[int, ...],
-        classes: int,
-        *,
-        learning_rate: float,
-        seed: int,
-        precision: Precision = "float32",
-    ) -> None:
-        keras.utils.set_random_seed(seed)
-        keras.mixed_precision.set_dtype_policy(_POLICIES[precision])
+    def __init__(self, devices: Devices, spec: ModelSpec) -> None:
+        keras.utils.set_random_seed(spec.seed)
+        keras.mixed_precision.set_dtype_policy(_POLICIES[spec.precision])
+        workload = spec.workload
         with devices.strategy.scope():
-            self.network = workload.build_model(image_shape, classes)
-            optimizer = _OPTIMIZERS[workload.optimizer](learning_rate)
-            self.optimizer = keras.optimizers.LossScaleOptimizer(optimizer) if precision == "float16" else optimizer
+            self.network = workload.build_model(spec.image_shape, spec.classes)
+            plain = _OPTIMIZERS[workload.optimizer](spec.learning_rate)
+            self.optimizer = keras.optimizers.LossScaleOptimizer(plain) if spec.precision == "float16" else plain
             self.optimizer.build(self.network.trainable_variables)
-        self._from_logits = workload.outputs == "logits"
+        self._from_logits, self._global_batch = workload.outputs == "logits", spec.global_batch
 
     def predict(self, images: Any, training: bool = False) -> Any:
         """Return float32 outputs [batch, classes] for images [batch, *shape] in 0..255, any dtype."""
@@ -52,13 +43,13 @@ class Model:
         """Return the cross-entropy of each sample, float32 [batch]."""
         return keras.losses.sparse_categorical_crossentropy(labels, outputs, from_logits=self._from_logits)
 
-    def train_on(self, images: Any, labels: Any, global_batch: int) -> Any:
+    def train_on(self, images: Any, labels: Any) -> Any:
         """Train one step on this replica's share of a global batch and return its share of the mean loss."""
         variables = self.network.trainable_variables
         with tf.GradientTape() as tape:
             losses = self.losses(labels, self.predict(images, training=True))
             # The mean over the global batch: replicas add their gradients, so the result is the same for any number.
-            loss = tf.reduce_sum(losses) / global_batch
+            loss = tf.reduce_sum(losses) / self._global_batch
             scaled = self.optimizer.scale_loss(loss)
         self.optimizer.apply(tape.gradient(scaled, variables), variables)
         return loss

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from trainer.config import Config
 from trainer.environment import StandIn, WorkerRole
 from trainer.errors import DeviceMissing, first_line
-from trainer.record.record import Device
-from trainer.workloads import Workload
+from trainer.record.schema import Device
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,7 @@ class Devices:
 def open_devices(config: Config, stand_in: StandIn | None, role: WorkerRole) -> Devices:
     """Open the strategy that `config` asks for.
 
-    Raises DeviceMissing, which says what was found, when the device asked for is not here.
+    Raises DeviceMissing, which says what was found, when the requested device is not here.
     """
     if stand_in is not None:
         return _open_stand_in(config, stand_in, role)
@@ -109,19 +108,6 @@ def open_devices(config: Config, stand_in: StandIn | None, role: WorkerRole) -> 
     names = tuple(f"GPU:{number}" for number in range(len(gpus))) or ("CPU:0",)
     kind = "gpu" if gpus else "cpu"
     return _open_local(config, role, kind, names, _gpu_names(gpus) or names)
-
-
-def chooses_xla(devices: Devices, workload: Workload) -> tuple[bool, str]:
-    """Return whether our functions are compiled by XLA, and why."""
-    if devices.is_tpu:
-        return True, "a TPU always compiles with XLA"
-    if devices.replicas > 1:
-        return False, "off: XLA cannot compile the sum of gradients over several CPU or GPU replicas"
-    if devices.description.kind == "gpu":
-        return False, "off: on one GPU TensorFlow's own kernels are used"
-    if workload.xla_on_cpu:
-        return True, "on: measured faster for this workload on a CPU"
-    return False, "off: XLA's CPU convolutions were measured 14 times slower"
 
 
 def device_peak_bytes(devices: Devices) -> tuple[int | None, str]:

@@ -21,12 +21,10 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from trainer import signals
-from trainer.config import per_replica_batch
-from trainer.data.source import BatchLike, BatchSource
-from trainer.engines.tensorflow.model import Model
-from trainer.engines.tensorflow.resident import BlockResult, Evaluation, TrainBlock, eval_batch_of
-from trainer.engines.tensorflow.strategy import Devices
-from trainer.environment import WorkerRole
+from trainer.data.source import BatchLike, BatchPlan, BatchSource
+from trainer.engines.base import BlockResult, Evaluation, TrainBlock
+from trainer.engines.tensorflow.flops import flops_per_sample
+from trainer.engines.tensorflow.program import Program
 from trainer.errors import DataError
 
 _READY_BATCHES = 2
@@ -97,31 +95,20 @@ class _Feed:
 class StreamedTraining:
     """Trains on batches as they come, one call per step."""
 
-    def __init__(
-        self,
-        devices: Devices,
-        role: WorkerRole,
-        model: Model,
-        source: BatchSource,
-        image_shape: tuple[int, ...],
-        global_batch: int,
-        seed: int,
-        xla: bool,
-    ) -> None:
-        self._devices, self._role, self._strategy, self._model = devices, role, devices.strategy, model
-        self._source, self._seed, self._image_shape = source, seed, image_shape
-        self._batch, self._global_batch = per_replica_batch(global_batch, devices.replicas), global_batch
-        self.steps = source.count // global_batch
+    def __init__(self, program: Program, source: BatchSource) -> None:
+        self._program, self._devices, self._model = program, program.devices, program.model
+        self._source, self._batch = source, program.batch
+        self.steps = source.count // program.spec.global_batch
         # Those that are ready, the one in use and the one being placed.
-        self.data_bytes_on_device = (_READY_BATCHES + 2) * self._batch * (math.prod(image_shape) + 4)
-        with devices.strategy.scope():
-            self._total = devices.per_replica_sum(())
-        self._train = tf.function(self._train_graph, jit_compile=xla and not devices.is_tpu)
+        self.data_bytes_on_device = (_READY_BATCHES + 2) * self._batch * (math.prod(program.spec.image_shape) + 4)
+        with self._devices.strategy.scope():
+            self._total = self._devices.per_replica_sum(())
+        self._train = program.compiled(self._train_graph)
         self._read = tf.function(self._read_graph)
 
     def warm_up_step(self) -> Callable[[], object]:
         """Return one step on a black batch."""
-        placed = self._place(_black(self._batch * len(self._devices.local_devices), self._image_shape))
+        placed = self._place(self._black())
 
         def step() -> float:
             self._train(*placed)
@@ -133,31 +120,26 @@ class StreamedTraining:
     def epoch(self, number: int, first_step: int, loss_total: float) -> Iterator[TrainBlock]:
         """Open the source and start reading ahead; at the end both are waited for."""
         self._total.assign(loss_total)
-        opened = self._source.batches(
-            self._global_batch,
-            seed=self._seed,
-            epoch=number,
-            start_step=first_step,
-            shuffle=True,
-            drop_remainder=True,
-            worker_index=self._role.index,
-            workers=self._role.count,
-        )
-        with opened as batches:
+        spec = self._program.spec
+        plan = BatchPlan(spec.global_batch, spec.seed, number, first_step, worker=self._program.role)
+        with self._source.batches(plan) as batches:
             feed = _Feed(batches, self._place)
             try:
                 yield lambda first, count: self._block(feed, first, count)
             finally:
                 feed.close()
 
-    def step_function(self) -> tuple[Any, int]:
-        """Return the function of one step."""
-        placed = self._place(_black(self._batch * len(self._devices.local_devices), self._image_shape))
-        return self._train.get_concrete_function(*placed), self._batch * self._devices.copies_in_graph
+    def flops_per_sample(self) -> tuple[int | None, str]:
+        """Count in the function of one step."""
+        traced = self._train.get_concrete_function(*self._place(self._black()))
+        return flops_per_sample(traced, self._batch * self._devices.copies_in_graph, step_loop=False)
 
     def bytes_read(self) -> int:
         """Return what the source has read so far."""
         return self._source.bytes_read
+
+    def _black(self) -> _Black:
+        return _black(self._batch * len(self._devices.local_devices), self._program.spec.image_shape)
 
     def _place(self, batch: BatchLike) -> tuple[Any, ...]:
         return self._devices.place_batch(self._batch, batch.images, batch.labels)
@@ -187,10 +169,10 @@ class StreamedTraining:
         return float(self._model.last_weights().numpy())
 
     def _train_graph(self, images: Any, labels: Any) -> None:
-        self._strategy.run(self._train_step, args=(images, labels))
+        self._devices.strategy.run(self._train_step, args=(images, labels))
 
     def _train_step(self, images: Any, labels: Any) -> None:
-        self._total.assign_add(self._model.train_on(images, labels, self._global_batch))
+        self._total.assign_add(self._model.train_on(images, labels))
 
     def _read_graph(self) -> Any:
         return tf.stack([self._total.read_value(), self._model.last_weights()])
@@ -199,24 +181,15 @@ class StreamedTraining:
 class StreamedTesting:
     """Evaluates batches as they come; the last one is filled up with samples that weigh nothing."""
 
-    def __init__(
-        self,
-        devices: Devices,
-        role: WorkerRole,
-        model: Model,
-        source: BatchSource,
-        image_shape: tuple[int, ...],
-        global_batch: int,
-        xla: bool,
-    ) -> None:
-        self._devices, self._role, self._strategy, self._model = devices, role, devices.strategy, model
-        self._source, self._image_shape = source, image_shape
-        self._batch = eval_batch_of(global_batch, source.count, devices.replicas)
-        self._local_batch = self._batch * len(devices.local_devices)
-        self.data_bytes_on_device = (_READY_BATCHES + 2) * self._batch * (math.prod(image_shape) + 8)
-        with devices.strategy.scope():
-            self._totals = devices.per_replica_sum((2,))
-        self._score = tf.function(self._score_graph, jit_compile=xla and not devices.is_tpu)
+    def __init__(self, program: Program, source: BatchSource) -> None:
+        self._devices, self._model, self._role = program.devices, program.model, program.role
+        self._source, self._image_shape = source, program.spec.image_shape
+        self._batch = program.eval_batch(source.count)
+        self._local_batch = self._batch * len(self._devices.local_devices)
+        self.data_bytes_on_device = (_READY_BATCHES + 2) * self._batch * (math.prod(self._image_shape) + 8)
+        with self._devices.strategy.scope():
+            self._totals = self._devices.per_replica_sum((2,))
+        self._score = program.compiled(self._score_graph)
 
     def warm_up_step(self) -> Callable[[], object]:
         """Return the evaluation of one black batch."""
@@ -231,16 +204,8 @@ class StreamedTesting:
     def evaluate(self) -> Evaluation:
         """Evaluate every sample of the source, unless a signal waits."""
         self._totals.assign(tf.zeros((2,)))
-        opened = self._source.batches(
-            self._batch * self._devices.replicas,
-            seed=0,
-            epoch=0,
-            shuffle=False,
-            drop_remainder=False,
-            worker_index=self._role.index,
-            workers=self._role.count,
-        )
-        with opened as batches:
+        plan = BatchPlan(self._batch * self._devices.replicas, shuffle=False, drop_remainder=False, worker=self._role)
+        with self._source.batches(plan) as batches:
             feed = _Feed(batches, self._place)
             try:
                 while (placed := feed.take(lambda: None)[0]) is not None:
@@ -262,7 +227,7 @@ class StreamedTesting:
         return self._devices.place_batch(self._batch, images, labels, weights)
 
     def _score_graph(self, images: Any, labels: Any, weights: Any) -> None:
-        self._strategy.run(self._score_step, args=(images, labels, weights))
+        self._devices.strategy.run(self._score_step, args=(images, labels, weights))
 
     def _score_step(self, images: Any, labels: Any, weights: Any) -> None:
         self._totals.assign_add(self._model.score(images, labels, weights))

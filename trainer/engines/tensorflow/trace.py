@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from trainer.engines.tensorflow.model import Model
-from trainer.engines.tensorflow.resident import Training
+from trainer.engines.base import Model, Training
 
 _STEPS = 5
 

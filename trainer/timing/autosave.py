@@ -1,11 +1,11 @@
-"""What does a killed run leave behind? A record that a thread writes every few seconds; training never waits."""
+"""Saves the record every few seconds in a thread, for a killed run; training never waits."""
 
 from __future__ import annotations
 
 import threading
 
 from trainer.log import log
-from trainer.record.recorder import Recorder
+from trainer.timing.recorder import Recorder
 
 _MIN_INTERVAL_S = 1.0
 
@@ -27,7 +27,7 @@ class Flusher:
         self._news.set()
 
     def close(self) -> None:
-        """End the thread; the last record is written by whoever knows how the run ended."""
+        """End the thread; the last record is written by the caller, which knows how the run ended."""
         self._closing.set()
         self._news.set()
         self._thread.join()

@@ -1,14 +1,34 @@
-"""How does an instance look from outside and inside? Disks and network in the API, and the VM that stands for it."""
+"""Instances as the API shows them: metadata, disks and network; and the VM that an instance is made of."""
 
 from __future__ import annotations
+
+import base64
+import secrets
 
 from infra.localcloud.compute.names import COMPUTE_URL
 from infra.localcloud.store import Document
 from infra.localcloud.vm.vm import VmSpec
 
 
+def fingerprint() -> str:
+    """A new fingerprint, as of metadata or labels that were just changed."""
+    return base64.b64encode(secrets.token_hex(4).encode()).decode()
+
+
+def metadata_resource(items: dict[str, str]) -> Document:
+    """compute#metadata of these items."""
+    pairs = [{"key": key, "value": value} for key, value in items.items()]
+    return {"kind": "compute#metadata", "fingerprint": fingerprint(), **({"items": pairs} if pairs else {})}
+
+
+def metadata_items(metadata: Document) -> dict[str, str]:
+    """The items of a compute#metadata, by key."""
+    return {item["key"]: item.get("value", "") for item in metadata.get("items", [])}
+
+
 def with_disks(instance: Document, names: list[str]) -> None:
-    """Put the attached disks into the resource, now that they exist."""
+    """Put the attached disks of these names into the instance, now that they exist."""
+    instance["attached"] = names
     zone_url = instance["resource"]["zone"]
     instance["resource"]["disks"] = [
         {
@@ -19,11 +39,6 @@ def with_disks(instance: Document, names: list[str]) -> None:
         }
         for index, (name, disk) in enumerate(zip(names, instance["disks"], strict=True))
     ]  # fmt: skip
-
-
-def has_external_ip(instance: Document) -> bool:
-    """Only an interface with an access configuration has one."""
-    return any(interface.get("accessConfigs") for interface in instance["resource"].get("networkInterfaces", []))
 
 
 def with_network(instance: Document, address: str, project: str) -> None:
@@ -37,7 +52,7 @@ def with_network(instance: Document, address: str, project: str) -> None:
 
 
 def vm_spec(instance: Document) -> VmSpec:
-    """The VM of an instance; a GPU machine stands in with as many devices as it has GPUs."""
+    """The VM of an instance; logical devices stand in for its GPUs, one each."""
     boot: Document = next((disk for disk in instance["disks"] if disk["boot"]), {})
     return VmSpec(
         owner=("instances", f"{instance['zone']}/{instance['name']}"),
@@ -47,6 +62,6 @@ def vm_spec(instance: Document) -> VmSpec:
         machine_type=instance["machine_type"],
         image=boot.get("image", ""),
         stand_in=f"gpu:{instance['gpu_count']}" if instance["gpu"] else "",
-        external_ip=has_external_ip(instance),
+        external_ip=any(nic.get("accessConfigs") for nic in instance["resource"].get("networkInterfaces", [])),
         attributes={},
     )

@@ -1,4 +1,4 @@
-"""What does this cloud offer in which zone, and at what price? The price list is the only source of both."""
+"""The price list: the only source of what this cloud offers where, and at what price."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Price:
         return self.on_demand_usd
 
 
-class Catalog:
+class PriceList:
     """The price list: columns kind,name,region,zones,unit,on_demand_usd,spot_usd,source,as_of; zones parted by ';'."""
 
     def __init__(self, rows: Sequence[Price], hardware: Hardware) -> None:
@@ -60,7 +60,7 @@ class Catalog:
         self.regions: list[str] = sorted({zone.rsplit("-", 1)[0] for zone in self.zones})
 
     @staticmethod
-    def from_csv(path: Path, hardware: Hardware) -> Catalog:
+    def from_csv(path: Path, hardware: Hardware) -> PriceList:
         """Raises OSError when the file cannot be read and ValueError, with the line, for a row that makes no sense."""
         rows = []
         with path.open(newline="", encoding="utf-8") as file:
@@ -69,7 +69,7 @@ class Catalog:
                     rows.append(_price(row))
                 except (KeyError, ArithmeticError, AttributeError) as cause:
                     raise ValueError(f"{path}:{number}: not a price row: {row}") from cause
-        return Catalog(rows, hardware)
+        return PriceList(rows, hardware)
 
     @property
     def rows(self) -> list[Price]:
@@ -82,13 +82,20 @@ class Catalog:
         rows.sort(key=lambda row: (place not in row.zones, not row.region))
         return next((row for row in rows if row.on_demand_usd is not None or row.spot_usd is not None), None)
 
+    def dearest(self, kind: str, name: str, place: str) -> Price | None:
+        """The price in `place`; where it has none, a multi-region for one, that of the dearest region."""
+        known = [self.find(kind, name, region) for region in self.regions]
+        highest = max((row for row in known if row), key=lambda row: row.usd(spot=False) or 0, default=None)
+        return self.find(kind, name, place) or highest
+
     def names(self, kind: str, zone: str) -> list[str]:
         """What of this kind is offered in the zone, in name order."""
         return sorted(name for (row_kind, name) in self._rows if row_kind == kind and self.find(kind, name, zone))
 
-    def known(self, kind: str, name: str) -> bool:
-        """Whether it is offered anywhere at all."""
-        return (kind, name) in self._rows
+    def gpus(self, zone: str) -> list[str]:
+        """GPUs that can be attached in the zone, and those that are part of a machine type, in name order."""
+        shapes = [self.hardware.machine(name) for name in self.names("machine", zone)]
+        return sorted({*self.names("gpu", zone), *(shape.gpu for shape in shapes if shape and shape.gpu)})
 
 
 def _price(row: dict[str, str]) -> Price:

@@ -1,11 +1,11 @@
-"""Is this a name, label or project that Google would take? The checks that every service shares."""
+"""Checks of names, labels and metadata that the services share, with Google's errors."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-from infra.localcloud.http.errors import ApiError, invalid
+from infra.localcloud.http.errors import invalid
 
 _ID = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _LABEL_KEY = re.compile(r"[a-z][-_a-z0-9]{0,62}")
@@ -39,10 +39,3 @@ def check_metadata(items: dict[str, str]) -> None:
     sizes = [len(value.encode()) for value in items.values()]
     if max(sizes, default=0) > METADATA_VALUE_BYTES_MAX or sum(sizes) > METADATA_TOTAL_BYTES_MAX:
         raise invalid("Metadata is too large: 256 KB a value and 512 KB in all are allowed.")
-
-
-def permission_denied_on(resource: str) -> ApiError:
-    """403 for a project or location that is not there: Google does not tell the two apart."""
-    return ApiError(
-        "PERMISSION_DENIED", f"Permission denied on '{resource}' (or it may not exist).", reason="forbidden"
-    )

@@ -1,4 +1,4 @@
-"""What would Google's public price list say? The Cloud Billing Catalog API, its SKUs made from this cloud's prices.
+"""The Cloud Billing Catalog API: Google's public price list, its SKUs made from this cloud's prices.
 
 Machines are taken apart into cores, memory, GPUs and local SSD as Google lists them, so that whoever adds them up again
 gets the price that is billed here. Between them stand the SKUs that are easily mistaken for them: reservations,
@@ -14,15 +14,15 @@ from decimal import Decimal
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from infra.localcloud.hardware import Hardware, MachineShape
-from infra.localcloud.http.app import answer
 from infra.localcloud.http.errors import not_found
-from infra.localcloud.http.messages import page, write
-from infra.localcloud.metering.catalog import Catalog, Price
+from infra.localcloud.http.messages import LazyTypes, reply
+from infra.localcloud.http.routes import Service, page, routes
+from infra.localcloud.metering.price_list import Price, PriceList
 from infra.localcloud.store import Document
 
+_types = LazyTypes("google.cloud.billing_v1")
 SERVICES = {
     "6F81-5844-456A": "Compute Engine",
     "E000-3F24-B8AA": "Cloud TPU",
@@ -47,42 +47,32 @@ class _Sku:
     tiers: tuple[Decimal, ...]
 
 
-class BillingCatalogService:
+class BillingCatalogService(Service):
     """services.list and services.skus.list; read-only."""
 
     hosts = ("cloudbilling.googleapis.com",)
-    host_routes: tuple[Route, ...] = ()
 
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
+    def __init__(self, prices: PriceList) -> None:
+        self._prices = prices
         self._skus: dict[str, list[Document]] = {}
-        self.routes = [
-            Route("/v1/services", self._list_services, methods=["GET"], name="cloudbilling.services.list"),
-            Route("/v1/services/{service}/skus", self._list_skus, methods=["GET"], name="cloudbilling.skus.list"),
-        ]
+        table = [("GET ", "services.list", self._list_services), ("GET /{service}/skus", "skus.list", self._list_skus)]
+        self.routes = routes("cloudbilling", table, "/v1/services")
 
     async def _list_services(self, request: Request) -> Response:
-        from google.cloud.billing_v1 import types  # slow to import, and few ask
-
         found = [
             {"name": f"services/{number}", "serviceId": number, "displayName": title}
             for number, title in SERVICES.items()
         ]
-        query = request.query_params
-        shown, token = page(found, query.get("pageSize", ""), query.get("pageToken", ""), _PAGE_MAX)
-        return answer(write(types.ListServicesResponse, {"services": shown, "nextPageToken": token}))
+        return reply(_types.ListServicesResponse, page(request, "services", found, _PAGE_MAX))
 
     async def _list_skus(self, request: Request) -> Response:
-        from google.cloud.billing_v1 import types
-
-        service, query = request.path_params["service"], request.query_params
+        service = request.path_params["service"]
         if service not in SERVICES:
             raise not_found(f"services/{service}")
         if not self._skus:  # made when first asked for: nobody else waits for thousands of them
-            for sku in _all_skus(self._catalog):
+            for sku in _all_skus(self._prices):
                 self._skus.setdefault(sku.service, []).append(_document(sku))
-        shown, token = page(self._skus[service], query.get("pageSize", ""), query.get("pageToken", ""), _PAGE_MAX)
-        return answer(write(types.ListSkusResponse, {"skus": shown, "nextPageToken": token}))
+        return reply(_types.ListSkusResponse, page(request, "skus", self._skus[service], _PAGE_MAX))
 
 
 def _document(sku: _Sku) -> Document:
@@ -110,12 +100,12 @@ def _document(sku: _Sku) -> Document:
     }
 
 
-def _all_skus(catalog: Catalog) -> Iterator[_Sku]:
+def _all_skus(prices: PriceList) -> Iterator[_Sku]:
     by_region: dict[str, dict[tuple[str, str], Price]] = {}
-    for row in catalog.rows:
+    for row in prices.rows:
         by_region.setdefault(row.region, {})[row.kind, row.name] = row
     for region, rows in by_region.items():
-        made = [*_tpus(catalog.hardware, rows), *_machines(catalog.hardware, rows), *_rest(region, rows)]
+        made = [*_tpus(prices.hardware, rows), *_machines(prices.hardware, rows), *_rest(region, rows)]
         yield from made
         for sku in made:
             yield from _mistakable(sku)

@@ -1,0 +1,105 @@
+"""Cloud Quotas: the limits that creates are held to, and whether they can be raised."""
+
+from __future__ import annotations
+
+import difflib
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from infra.localcloud.account.account import full_name
+from infra.localcloud.account.project import PROJECT_NUMBER
+from infra.localcloud.context import CloudContext
+from infra.localcloud.hardware import GPUS_EVERYWHERE
+from infra.localcloud.http.errors import invalid, not_found
+from infra.localcloud.http.messages import LazyTypes, reply
+from infra.localcloud.http.routes import Service, page, routes
+from infra.localcloud.metering.price_list import PriceList
+from infra.localcloud.store import Document
+
+_types = LazyTypes("google.cloud.cloudquotas_v1")
+TPU, COMPUTE = "tpu.googleapis.com", "compute.googleapis.com"
+
+
+class QuotasService(Service):
+    """Cloud Quotas v1, read only. The values are `Account.quota`'s, so what is read here is what a create meets."""
+
+    hosts = ("cloudquotas.googleapis.com",)
+
+    def __init__(self, cloud: CloudContext) -> None:
+        self._cloud = cloud
+        table = [("GET ", "list", self._list), ("GET /{quota}", "get", self._get)]
+        root = "/v1/projects/{project}/locations/global/services/{service}/quotaInfos"
+        self.routes = routes("cloudquotas.quotaInfos", table, root, cloud.check_project)
+
+    async def _list(self, request: Request) -> Response:
+        return reply(_types.ListQuotaInfosResponse, page(request, "quotaInfos", self._infos(request)))
+
+    async def _get(self, request: Request) -> Response:
+        for info in self._infos(request):
+            if info["quotaId"] == request.path_params["quota"]:
+                return reply(_types.QuotaInfo, info)
+        raise not_found(request.url.path.removeprefix("/v1/"))
+
+    def _infos(self, request: Request) -> list[Document]:
+        service = full_name(request.path_params["service"])
+        if service == TPU:
+            zones = sorted(_zones(self._cloud.prices).items())
+            return [self._info(TPU, metric, metric, "zone", sorted(places)) for metric, places in zones]
+        if service == COMPUTE:
+            regions = sorted(_regions(self._cloud.prices).items())
+            return [self._info(COMPUTE, "GPUS-ALL-REGIONS-per-project", GPUS_EVERYWHERE, "", [""])] + [
+                self._info(COMPUTE, f"{metric.replace('_', '-')}-per-project-region", metric, "region", sorted(places))
+                for metric, places in regions
+            ]
+        return []
+
+    def _info(self, service: str, quota_id: str, metric: str, dimension: str, places: list[str]) -> Document:
+        reason = self._cloud.account.kind.not_raisable
+        details = [
+            {
+                "dimensions": {dimension: place} if dimension else {},
+                "details": {"value": str(int(self._cloud.account.quota(metric, place)))},
+                "applicableLocations": [place or "global"],
+            }
+            for place in places
+        ]
+        parent = f"projects/{PROJECT_NUMBER}/locations/global/services/{service}"
+        eligibility = {"isEligible": False, "ineligibilityReason": reason} if reason else {"isEligible": True}
+        return {
+            "name": f"{parent}/quotaInfos/{quota_id}", "quotaId": quota_id, "service": service,
+            "metric": f"{service}/{metric.lower()}", "quotaDisplayName": metric, "containerType": "PROJECT",
+            "dimensions": [dimension] if dimension else [], "dimensionsInfos": details,
+            "quotaIncreaseEligibility": eligibility,
+        }  # fmt: skip
+
+
+def check_quota(prices: PriceList, metric: str, place: str) -> None:
+    """Raises ApiError 400 for a quota that is not here, or not in `place`: a zone, a region, "" for all."""
+    places = {GPUS_EVERYWHERE: set[str](), **_zones(prices), **_regions(prices)}
+    if metric not in places:
+        near = difflib.get_close_matches(metric, places, n=1, cutoff=0.4)
+        raise invalid(f"this cloud has no quota {metric!r}" + (f"; did you mean {near[0]}?" if near else ""))
+    if place and place not in places[metric]:
+        where = ", ".join(sorted(places[metric])) or "no place of its own: it is one limit for all"
+        raise invalid(f"the quota {metric} is not in {place!r}; it has {where}")
+
+
+def _zones(prices: PriceList) -> dict[str, set[str]]:
+    """The zones of each TPU quota."""
+    zones: dict[str, set[str]] = {}
+    for zone in prices.zones:
+        shapes = [prices.hardware.tpu(name) for name in prices.names("tpu", zone)]
+        for metric in {shape.quota(spot) for shape in shapes if shape for spot in (False, True)}:
+            zones.setdefault(metric, set()).add(zone)
+    return zones
+
+
+def _regions(prices: PriceList) -> dict[str, set[str]]:
+    """The regions of each GPU quota."""
+    regions: dict[str, set[str]] = {}
+    for zone in prices.zones:
+        for gpu in prices.gpus(zone):
+            for spot in (False, True):
+                regions.setdefault(prices.hardware.gpu_quota(gpu, spot), set()).add(zone.rsplit("-", 1)[0])
+    return regions

@@ -1,0 +1,111 @@
+"""Resource Manager and IAM: the project, who may do what in it, and which permissions a caller has."""
+
+from __future__ import annotations
+
+from google.iam.v1 import iam_policy_pb2, policy_pb2
+from google.protobuf import json_format
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from infra.localcloud.account.account import Account
+from infra.localcloud.account.permissions import MINT
+from infra.localcloud.account.project import PROJECT_NUMBER
+from infra.localcloud.context import CloudContext
+from infra.localcloud.http.errors import invalid, not_found
+from infra.localcloud.http.messages import LazyTypes, json_body, reply
+from infra.localcloud.http.routes import Service, routes
+
+_types = LazyTypes("google.cloud.resourcemanager_v3")
+_PERMISSIONS_MAX = 100
+_SCHEDULER_ROLE = "orchestrateScheduler"
+_SCHEDULER_MAY = frozenset({"tpu.nodes.delete"})
+
+
+class ResourceManagerService(Service):
+    """Resource Manager v3: one project without an organization, as a private person has it."""
+
+    hosts = ("cloudresourcemanager.googleapis.com",)
+
+    def __init__(self, cloud: CloudContext) -> None:
+        self._project = cloud.project
+        self._account = cloud.account
+        table = [
+            ("GET ", "get", self._get),
+            ("POST :getIamPolicy", "getIamPolicy", self._policy),
+            ("POST :testIamPermissions", "testIamPermissions", self._test),
+        ]
+        self.routes = routes("cloudresourcemanager.projects", table, "/v3/projects/{project}", cloud.check_project)
+
+    async def _get(self, request: Request) -> Response:
+        body = {
+            "name": f"projects/{PROJECT_NUMBER}", "projectId": self._project, "state": "ACTIVE",
+            "displayName": self._project,
+        }  # fmt: skip
+        return reply(_types.Project, body)
+
+    async def _policy(self, request: Request) -> Response:
+        """The VMs' account is an editor, as Google's default account was, until it is denied a permission."""
+        accounts, denied = self._account.service_accounts, self._account.denied
+        members = {
+            "roles/owner": "user:user@local.invalid",
+            "roles/storage.objectUser" if denied("worker") else "roles/editor": f"serviceAccount:{accounts['worker']}",
+            f"projects/{self._project}/roles/{_SCHEDULER_ROLE}": f"serviceAccount:{accounts['scheduler']}",
+        }
+        if MINT not in denied("agent"):
+            members["roles/cloudscheduler.serviceAgent"] = f"serviceAccount:{accounts['agent']}"
+        bindings = [policy_pb2.Binding(role=role, members=[member]) for role, member in members.items()]
+        return JSONResponse(json_format.MessageToDict(policy_pb2.Policy(version=1, bindings=bindings)))
+
+    async def _test(self, request: Request) -> Response:
+        return await _granted(request, self._account)
+
+
+class IamService(Service):
+    """IAM v1: what a service account may do, and who may use it."""
+
+    hosts = ("iam.googleapis.com",)
+
+    def __init__(self, cloud: CloudContext) -> None:
+        self._account = cloud.account
+        table = [
+            ("POST /serviceAccounts/{email}:testIamPermissions", "serviceAccounts.testIamPermissions", self._test),
+            ("GET /serviceAccounts/{email}", "serviceAccounts.get", self._get),
+            ("GET /roles/{role}", "roles.get", self._role),
+        ]
+        self.routes = routes("iam", table, "/v1/projects/{project}")  # also `-`, for any project
+
+    async def _test(self, request: Request) -> Response:
+        self._email(request)
+        return await _granted(request, self._account)
+
+    async def _get(self, request: Request) -> Response:
+        email = self._email(request)
+        project = request.path_params["project"]
+        return JSONResponse({"name": f"projects/{project}/serviceAccounts/{email}", "email": email})
+
+    async def _role(self, request: Request) -> Response:
+        """There is one custom role, the scheduler's; it lacks what its account is denied."""
+        name = request.url.path.removeprefix("/v1/")
+        if request.path_params["role"] != _SCHEDULER_ROLE:
+            raise not_found(f"The role named {name} was not found.")
+        held = _SCHEDULER_MAY - self._account.denied("scheduler")
+        return JSONResponse({"name": name, "stage": "GA", "includedPermissions": sorted(held)})
+
+    def _email(self, request: Request) -> str:
+        email = str(request.path_params["email"])
+        if not self._account.exists(email):
+            raise not_found(f"Unknown service account {email}")
+        return email
+
+
+async def _granted(request: Request, account: Account) -> Response:
+    """Those of the permissions in the request that the user has."""
+    asked = iam_policy_pb2.TestIamPermissionsRequest()
+    try:
+        json_format.ParseDict(await json_body(request), asked)
+    except json_format.ParseError as cause:
+        raise invalid(f"Invalid JSON payload received. {cause}", "badRequest") from cause
+    if len(asked.permissions) > _PERMISSIONS_MAX:
+        raise invalid(f"At most {_PERMISSIONS_MAX} permissions can be tested.")
+    granted = iam_policy_pb2.TestIamPermissionsResponse(permissions=account.granted(list(asked.permissions)))
+    return JSONResponse(json_format.MessageToDict(granted))

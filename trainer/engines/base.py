@@ -1,0 +1,153 @@
+"""What an engine, a framework that trains, gives the run and its loop. Nothing here imports a framework."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainer.config import Config, Precision
+from trainer.data.source import Dataset
+from trainer.environment import StandIn, WorkerRole
+from trainer.record.schema import Device
+from trainer.workloads import Workload
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """What is trained, and how. `global_batch`: samples per step of all replicas together."""
+
+    workload: Workload
+    image_shape: tuple[int, ...]
+    classes: int
+    global_batch: int
+    learning_rate: float
+    seed: int = 0
+    precision: Precision = "float32"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Means over every test sample, each counted exactly once."""
+
+    loss: float
+    accuracy: float  # 0..1
+
+
+@dataclass(frozen=True)
+class BlockResult:
+    """Steps trained in one go, fewer than requested when a signal is pending; `wall_s` is without `input_wait_s`.
+
+    `loss_total` is the sum of the losses of all steps since the epoch's start.
+    """
+
+    steps: int
+    loss_total: float
+    wall_s: float
+    input_wait_s: float
+
+
+TrainBlock = Callable[[int, int], BlockResult]  # (first step, how many)
+
+
+class Model(Protocol):
+    """The model and its optimizer."""
+
+    @property
+    def parameter_bytes(self) -> int:
+        """Bytes of the model's variables."""
+
+    @property
+    def optimizer_bytes(self) -> int:
+        """Bytes of the optimizer's variables."""
+
+    def snapshot(self) -> list[NDArray[Any]]:
+        """Return the value of every variable of model and optimizer, random state included."""
+
+    def restore(self, values: list[NDArray[Any]]) -> None:
+        """Set every variable to what `snapshot` returned. Raises ValueError when they are of another model."""
+
+
+class Training(Protocol):
+    """The training side of a run, wherever its samples are.
+
+    Each call returns only when the host has a result that depends on the last step, so that a clock read next to it is
+    honest although devices work asynchronously.
+    """
+
+    steps: int  # of an epoch
+    data_bytes_on_device: int
+
+    def warm_up_step(self) -> Callable[[], object]:
+        """Return a function that trains one step and waits for it; what it does to the weights has to be undone."""
+
+    def epoch(self, number: int, first_step: int, loss_total: float) -> AbstractContextManager[TrainBlock]:
+        """Open an epoch from `first_step` on; leaving it ends whatever reads ahead."""
+
+    def flops_per_sample(self) -> tuple[int | None, str]:
+        """Return the floating-point operations of training on one sample, or None and why they are not known."""
+
+    def bytes_read(self) -> int:
+        """Return the bytes read from files so far."""
+
+
+class Testing(Protocol):
+    """The evaluating side of a run."""
+
+    data_bytes_on_device: int
+
+    def warm_up_step(self) -> Callable[[], object]:
+        """Return a function that evaluates one batch and waits for it."""
+
+    def evaluate(self) -> Evaluation:
+        """Evaluate every test sample once, fewer when a signal waits. Waits for the device."""
+
+    def bytes_read(self) -> int:
+        """Return the bytes read from files so far."""
+
+
+class Predictor(Protocol):
+    """The compiled prediction."""
+
+    def infer(self, images: NDArray[np.uint8]) -> int:
+        """Predict uint8 images [batch, ...] on every replica and return how many results the host then has."""
+
+
+class Engine(Protocol):
+    """A framework with its devices open, for one run: first `build`, then the rest."""
+
+    @property
+    def device(self) -> Device:
+        """What trains."""
+
+    def compute_capability(self) -> tuple[int, int] | None:
+        """Return the version of the first GPU's architecture, None when there is none or it is not known."""
+
+    def build(self, spec: ModelSpec) -> Model:
+        """Make the model on the devices."""
+
+    def compiles_with_xla(self) -> tuple[bool, str]:
+        """Return whether the functions of the model that was built are compiled by XLA, and why."""
+
+    def place(self, dataset: Dataset) -> tuple[Training, Testing]:
+        """Put resident samples on the devices and make the functions of both sides."""
+
+    def predictor(self) -> Predictor:
+        """Return the prediction of the model that was built."""
+
+    def trace(self, training: Training, directory: str) -> None:
+        """Write a TensorBoard trace of some steps; the weights stay as they were."""
+
+    def peak_bytes(self) -> tuple[int | None, str]:
+        """Return the peak of the first device's allocator in bytes, or None and why it is not known."""
+
+
+class OpenEngine(Protocol):
+    """Opens the devices that a Config asks for."""
+
+    def __call__(self, config: Config, stand_in: StandIn | None, role: WorkerRole) -> Engine:
+        """Raises DeviceMissing, which says what was found, when the requested device is not here."""
