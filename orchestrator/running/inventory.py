@@ -79,7 +79,7 @@ def remaining(services: Services, runs: Sequence[Run] | None = None) -> Remainin
         ids = {run.id for run in runs}
         places = {attempt.zone for run in runs for attempt in services.ledger.attempts(run.id)}
         found = tuple(item for item in found if item.labels.get("oc-run") in ids)
-        silent = tuple(place for place in silent if place in places or Place.from_text(place).is_rented)
+        silent = tuple(place for place in silent if place in places or Place(place).is_rented)
     return Remaining(None if silent else len(found), (*map(str, found), *map(unseen, silent)))
 
 

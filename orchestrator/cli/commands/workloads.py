@@ -12,7 +12,9 @@ COLUMNS = ("name", "title", "data", "batch", "epochs", "learning rate", "publish
 @click.command()
 @output.json_option
 def workloads(as_json: bool) -> None:
-    """List what can be trained, with the settings and results that others published.
+    """List what can be trained.
+
+    With the settings and results that others published.
 
     \b
     Example:
