@@ -15,16 +15,14 @@ COLUMNS = ("name", "title", "replicas", "GiB", "TFLOP/s", "cheapest zone", "zone
 FIGURES = ("replicas", "GiB", "TFLOP/s", "zones", "USD/h", "spot")
 
 
-@click.command()
-@click.option("--region", help="Only offers in this region, as us-central1.")
-@click.option("--zone", help="Only offers in this zone, as us-central1-a.")
-@click.option("--spot", is_flag=True, help="Only spot offers, the cheapest spot price first.")
-@click.option("--refresh", is_flag=True, help="Fetch today's prices from the Billing Catalog first, and list changes.")
+@click.command(short_help="List accelerators, zones and prices.")
+@click.option("--region", help="Only this region, e.g. us-central1.")
+@click.option("--zone", help="Only this zone, e.g. us-central1-a.")
+@click.option("--spot", is_flag=True, help="Only zones with a spot price, the cheapest first.")
+@click.option("--refresh", is_flag=True, help="Fetch today's prices from the Billing Catalog, and show changes.")
 @output.json_option
 def accelerators(region: str | None, zone: str | None, spot: bool, refresh: bool, as_json: bool) -> None:
-    """List accelerator types, prices and zones.
-
-    With the memory and peak of one chip, and the price of a whole VM in the cheapest zone.
+    """List accelerator types with memory and peak of one chip, and the price of the whole VM in its cheapest zone.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`orchestrate reproduce`: the published experiments again, each with one command."""
+"""`orchestrate reproduce`: runs a published experiment again with one command."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @click.command(
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
-    epilog="Every option of `launch` may follow the name; it overrides the file: --yes, --dry-run, --repeats 5 ...",
+    epilog="Options of `launch` may follow the name and override the experiment's: --dry-run, --repeats 5 ...",
+    short_help="Launch or list published experiments.",
 )
 @click.argument("name", required=False)
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED, metavar="[LAUNCH OPTIONS]...")
 @output.json_option
 def reproduce(name: str | None, flags: tuple[str, ...], as_json: bool) -> int:
-    """Launch a published experiment, or list them.
-
-    Without a name they are listed. On the local cloud they run at reduced size.
+    """Launch a published experiment, at reduced size on the local cloud. Without a name: list them.
 
     \b
     Examples:
@@ -41,7 +40,7 @@ def reproduce(name: str | None, flags: tuple[str, ...], as_json: bool) -> int:
     if path is None:
         first = "the name goes before the options; " if name.startswith("-") else ""
         known = ", ".join(path.stem for path in files.values())
-        raise UsageError(f"no published experiment is called {name!r}", f"{first}there are {known}")
+        raise UsageError(f"there is no published experiment {name!r}", f"{first}choose from {known}")
     words = [str(path), *flags, *(["--json"] if as_json else [])]
     ended: int = launch.main(words, prog_name=f"orchestrate reproduce {path.stem}", standalone_mode=False)
     return ended

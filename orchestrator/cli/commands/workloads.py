@@ -9,12 +9,10 @@ from orchestrator.cli import output
 COLUMNS = ("name", "title", "data", "batch", "epochs", "learning rate", "published accuracy")
 
 
-@click.command()
+@click.command(short_help="List what can be trained.")
 @output.json_option
 def workloads(as_json: bool) -> None:
-    """List what can be trained.
-
-    With the settings and results that others published.
+    """List the workloads, with published settings and results.
 
     \b
     Example:

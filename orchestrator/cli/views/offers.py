@@ -64,7 +64,7 @@ def _check_place(offers: Sequence[Offer], region: str | None, zone: str | None) 
     _check("--zone", zone, known)
     _check("--region", region, set(map(region_of, known)))
     if region and zone and region_of(zone) != region:
-        raise UsageError(f"--zone: {zone} is not in region {region}", "omit one of the two options")
+        raise UsageError(f"nothing is offered in zone {zone} of region {region}", "leave out one of the two")
 
 
 def _within(offers: Iterable[ZoneOffer], region: str | None, zone: str | None) -> Iterator[ZoneOffer]:
@@ -77,7 +77,7 @@ def notes(found: Sequence[Offer]) -> Iterator[str]:
     flex_start = [offer.item.name for offer in found if offer.item.flex_start_zones]
     if flex_start:
         yield f"--flex-start: {', '.join(flex_start)} (--json lists their zones)"
-    yield f"not rented, and so not listed: your own machine, over SSH: --accel {FORM}"
+    yield f"not listed, because it is not rented: your own machine over SSH, --accel {FORM}"
     sources = sorted({name for offer in found for name in offer.sources})
     yield (
         "USD/h and spot: the whole VM with disk and address; price: its kind (a dated list, or live from the Billing "
@@ -118,5 +118,5 @@ def _check(flag: str, wanted: str | None, known: set[str]) -> None:
         near = difflib.get_close_matches(wanted, sorted(known), n=5, cutoff=0.6)
         raise UsageError(
             f"{flag}: the catalog has no offer in {wanted!r}",
-            f"did you mean {', '.join(near)}?" if near else "`orchestrate accelerators` lists where there are some",
+            f"did you mean {', '.join(near)}?" if near else "`orchestrate accelerators` lists zones and regions",
         )

@@ -74,7 +74,7 @@ def test_spot_leaves_out_zones_without_a_spot_price(run_cli: Shell) -> None:
         (
             ("--region", "mars"),
             "error: --region: the catalog has no offer in 'mars'\n"
-            "  next: `orchestrate accelerators` lists where there are some\n",
+            "  next: `orchestrate accelerators` lists zones and regions\n",
         ),
         (
             ("--region", "us-centrall1"),
@@ -83,7 +83,7 @@ def test_spot_leaves_out_zones_without_a_spot_price(run_cli: Shell) -> None:
         ),
         (
             ("--region", "us-west1", "--zone", "us-east1-d"),
-            "error: --zone: us-east1-d is not in region us-west1\n  next: omit one of the two options\n",
+            "error: nothing is offered in zone us-east1-d of region us-west1\n  next: leave out one of the two\n",
         ),
     ],
 )

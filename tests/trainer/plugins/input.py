@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from trainer.data.shuffle import epoch_order
 from trainer.data.source import BatchPlan, Dataset
 from trainer.environment import WorkerRole
-from trainer.record.record import Data
+from trainer.record.schema import Data
 from trainer.workloads import Published, Workload
 
 SHAPE = (8, 8, 1)
