@@ -54,11 +54,15 @@ _CAPACITY = frozenset({
     "RESOURCE_POOL_EXHAUSTED", "GPU_STOCKOUT", "stockout", "resource_availability",
 })  # fmt: skip
 _RATE = frozenset({"RATE_LIMIT_EXCEEDED"})
-"""Too many calls a minute: a quota too, and told with a QuotaFailure, but it passes."""
+"""Too many calls a minute: a quota too, reported with a QuotaFailure, but temporary."""
 _TRY_AGAIN = frozenset({
     "rateLimitExceeded", "userRateLimitExceeded", "RESOURCE_NOT_READY", "resourceNotReady",
     "RESOURCE_OPERATION_RATE_EXCEEDED", "resourceInUseByAnotherResource", "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE",
 })  # fmt: skip
+_ERROR_OF_STATUS: Mapping[str, type[OrchestratorError]] = {
+    "INVALID_ARGUMENT": UsageError, "OUT_OF_RANGE": UsageError, "UNIMPLEMENTED": UsageError, "NOT_FOUND": NotFound,
+    "ALREADY_EXISTS": AlreadyExists, "FAILED_PRECONDITION": CloudError,
+}  # fmt: skip
 _ACCOUNT: Mapping[str, tuple[type[AccountError], str]] = {
     "SERVICE_DISABLED": (ApiDisabled, "enable the API in the console (APIs & Services) and wait some minutes"),
     "accessNotConfigured": (ApiDisabled, "enable the API in the console (APIs & Services) and wait some minutes"),
@@ -130,19 +134,20 @@ def _raised_by_api_core(error: Exception) -> bool:
 def problem_of_call(error: api.GoogleAPICallError) -> Problem:
     """The parts of a refused call; both the google.rpc style and the older `errors[]` style."""
     body = _json_error(error)
-    reasons = {str(entry.get("reason", "")) for entry in error.errors or [] if isinstance(entry, Mapping)}
-    reasons.add(error.reason or "")
-    http = int(error.code) if error.code else 503
-    status = str(body.get("status") or "")
-    if "alreadyExists" in reasons:
-        status = "ALREADY_EXISTS"
-    if status not in set(code_pb2.Code.keys()):
-        status = _STATUS_OF_HTTP.get(http, "UNAVAILABLE" if http >= 500 else "INVALID_ARGUMENT")
-    quota, limit = _quota_of_details(error.details)
-    service = str((error.metadata or {}).get("service", ""))
+    entries = [entry for entry in error.errors or [] if isinstance(entry, Mapping)]
+    reasons = {error.reason or "", *(str(entry.get("reason", "")) for entry in entries)}
     return Problem(
-        status, _one_line(str(error.message)), frozenset(reasons) - {""}, quota, limit, bool(body), service=service
-    )
+        _status(body, reasons, int(error.code or 503)), _one_line(str(error.message)), frozenset(reasons) - {""},
+        *_quota_of_details(error.details), bool(body), service=str((error.metadata or {}).get("service", "")),
+    )  # fmt: skip
+
+
+def _status(body: Mapping[str, Any], reasons: set[str], http: int) -> str:
+    """The google.rpc status of an answer; from its HTTP code where it names none."""
+    status = "ALREADY_EXISTS" if "alreadyExists" in reasons else str(body.get("status") or "")
+    if status in set(code_pb2.Code.keys()):
+        return status
+    return _STATUS_OF_HTTP.get(http, "UNAVAILABLE" if http >= 500 else "INVALID_ARGUMENT")
 
 
 def problem_of_operation(status: Status) -> Problem:
@@ -176,13 +181,17 @@ def translate(problem: Problem, doing: Doing) -> OrchestratorError:
         return by_text
     if problem.reasons & _TRY_AGAIN:
         return Unavailable(sentence)
-    for reason in problem.reasons:
-        if reason in _ACCOUNT:
-            kind, hint = _ACCOUNT[reason]
-            if kind is ApiDisabled and problem.service:
-                hint = f"`gcloud services enable {problem.service}`, then wait some minutes"
-            return kind(sentence, hint)
-    return _by_status(problem, sentence, doing)
+    return _of_account(problem, sentence) or _by_status(problem, sentence, doing)
+
+
+def _of_account(problem: Problem, sentence: str) -> AccountError | None:
+    """What the account, its billing or its APIs do not allow."""
+    for reason in problem.reasons & _ACCOUNT.keys():
+        kind, hint = _ACCOUNT[reason]
+        if kind is ApiDisabled and problem.service:
+            hint = f"`gcloud services enable {problem.service}`, then wait some minutes"
+        return kind(sentence, hint)
+    return None
 
 
 def _by_status(problem: Problem, sentence: str, doing: Doing) -> OrchestratorError:
@@ -195,15 +204,7 @@ def _by_status(problem: Problem, sentence: str, doing: Doing) -> OrchestratorErr
         return PermissionDenied(sentence, _ROLES_HINT)
     if problem.status == "RESOURCE_EXHAUSTED" and problem.ended:
         return _no_capacity(problem, doing)
-    if problem.status in ("INVALID_ARGUMENT", "OUT_OF_RANGE", "UNIMPLEMENTED"):
-        return UsageError(sentence)
-    if problem.status == "NOT_FOUND":
-        return NotFound(sentence)
-    if problem.status == "ALREADY_EXISTS":
-        return AlreadyExists(sentence)
-    if problem.status == "FAILED_PRECONDITION":
-        return CloudError(sentence)
-    return Unavailable(sentence)
+    return _ERROR_OF_STATUS.get(problem.status, Unavailable)(sentence)
 
 
 def _told_apart_by_text(problem: Problem, doing: Doing) -> OrchestratorError | None:
@@ -239,8 +240,8 @@ def _quota_of_details(details: Iterable[Any] | None) -> tuple[str, str]:
         if kind == "QuotaFailure":
             failed = True
         elif kind == "ErrorInfo":
-            told = fields.get("metadata", {})
-            name, limit = str(told.get("quota_limit", "")), str(told.get("quota_limit_value", ""))
+            metadata = fields.get("metadata", {})
+            name, limit = str(metadata.get("quota_limit", "")), str(metadata.get("quota_limit_value", ""))
     return (name or "of the project", limit) if failed else ("", "")
 
 

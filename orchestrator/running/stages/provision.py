@@ -24,7 +24,7 @@ from orchestrator.errors import (
     QuotaExceeded,
     Unavailable,
 )
-from orchestrator.ledger.events import CreateIntended, CreateRequested, SwitchProven, VmReady
+from orchestrator.ledger.events import CreateRequested, SwitchProven, VmReady
 from orchestrator.money.guard import credit_for
 from orchestrator.ports import Vm, VmSpec, VmState
 from orchestrator.running.run_folder import ensure_key
@@ -96,8 +96,8 @@ def _arm_and_intend(ctx: RunContext) -> VmSpec:
     ctx.check_stop()
     # Another process may have ended the attempt while this one asked: then there is no reservation any more.
     ctx.update_attempt(expect=AttemptState.RESERVED, state=AttemptState.INTENDED, billed_from=ctx.now())
-    armed = tuple(switch.name for switch in services.switches_for(ctx.run.spec))
-    ctx.log(CreateIntended(spec.ref.name, spec.ref.zone, deadline, armed))
+    armed = ", ".join(switch.name for switch in services.switches_for(ctx.run.spec)) or "none (not rented)"
+    ctx.note(f"creating {spec.ref.name} in {spec.ref.zone}; deadline {deadline:%H:%M:%S} UTC; armed: {armed}")
     return spec
 
 

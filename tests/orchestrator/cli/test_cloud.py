@@ -47,7 +47,7 @@ def test_a_cloud_that_does_not_run_says_so(run_cli: Shell) -> None:
     off: dict[str, object] = {"running": False, "url": None, "pid": None, "items": [], "metered_usd": None}
     assert run_cli("cloud", "status", "--json").json == off
     hint = "  next: start it: `orchestrate cloud up`\n"
-    assert run_cli("cloud", "env") == Done(1, "", f"{LOCAL}error: the local cloud does not run\n{hint}")
+    assert run_cli("cloud", "env") == Done(1, "", f"{LOCAL}error: the local cloud is not running\n{hint}")
 
 
 @pytest.mark.parametrize(
@@ -84,13 +84,13 @@ def test_up_env_and_down(cloud: Shell) -> None:
     assert [(item["kind"], item["name"], item["zone"]) for item in items] == [("node", "mine", "us-central1-a")]
     refused = cloud("cloud", "down")
     assert refused.exit == 2
-    assert "error: VMs live in the local cloud: mine in us-central1-a\n" in refused.stderr
+    assert "error: VMs are running in the local cloud: mine in us-central1-a\n" in refused.stderr
     assert cloud("cloud", "down", "--destroy") == Done(0, "", LOCAL + "the local cloud has stopped\n")
     command = Path(f"/proc/{up['pid']}/cmdline")
     assert not command.exists() or command.read_bytes() == b"", (
         "the process has ended (nobody may have waited for it yet)"
     )
-    assert cloud("cloud", "status").stderr.endswith("does not run: `orchestrate cloud up` starts it\n")
+    assert cloud("cloud", "status").stderr.endswith("is not running: `orchestrate cloud up` starts it\n")
 
 
 def test_logs_and_fetch_read_the_bucket(cloud: Shell) -> None:
