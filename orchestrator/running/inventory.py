@@ -83,7 +83,7 @@ def remaining(services: Services, runs: Sequence[Run] | None = None) -> Remainin
 def _of_runs(services: Services, look: Listing, runs: Sequence[Run]) -> Listing:
     ids = {run.id for run in runs}
     places = {attempt.zone for attempt in services.ledger.attempts() if attempt.run in ids}
-    silent = (place for place in look.unreachable if place in places or Place.from_text(place).is_rented)
+    silent = (place for place in look.unreachable if place in places or Place(place).is_rented)
     return Listing(tuple(item for item in look.found if item.labels.get("oc-run") in ids), tuple(silent))
 
 
