@@ -57,7 +57,7 @@ class _Rig:
         from trainer.engines.checkpoint import Checkpoints, Position
         from trainer.output import OutputDir
         from trainer.record.progress import ProgressReporter
-        from trainer.record.record import Data
+        from trainer.record.schema import Data
         from trainer.timing.autosave import Flusher
         from trainer.timing.loop import EpochLoop, steps_per_call, warm_up
         from trainer.timing.recorder import Recorder

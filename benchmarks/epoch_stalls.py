@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 
 from trainer.config import make_config
-from trainer.record.record import Epoch
+from trainer.record.schema import Epoch
 from trainer.run import train
 
 STALL_S = 0.020

@@ -8,7 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from trainer.record.record import (
+from trainer.record.record import Record
+from trainer.record.schema import (
     Accounted,
     Compute,
     Data,
@@ -20,11 +21,9 @@ from trainer.record.record import (
     Memory,
     Parameters,
     Part,
-    Record,
     Software,
     Steps,
     Timings,
-    reason_unless,
 )
 
 START = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
@@ -56,20 +55,16 @@ def make_record(
         "simulated": simulated,
         "started_at": START,
         "ended_at": START + timedelta(seconds=60),
-        "ended_at_reason": None,
         "device": Device(kind=kind, count=count, names=(f"/{kind}:0",), replicas=count, workers=1, simulated=simulated),
-        "device_reason": None,
         "software": _software(tensorflow),
         "host": Host(os="Linux", cpu_model="test CPU", cores=2, ram_bytes=2**34),
         "parameters": _parameters(batch, count, len(epoch_s), seed),
         "data": Data(
             name="sample", source="sample", note="packaged", location="gs", bytes_read=1000, fingerprint=fingerprint
         ),
-        "data_reason": None,
         "timings": _timings(epoch_s[0], steady_s, len(steady)),
         "epochs": tuple(make_epoch(index, wall_s) for index, wall_s in enumerate(epoch_s, start=1)),
         "steps": Steps(block_steps=4, n=3, epochs_used="after the first", p50_s=0.5, p90_s=0.625, p99_s=0.75),
-        "steps_reason": None,
         "inference": Inference(
             latency_p50_s=0.002,
             latency_p99_s=0.004,
@@ -79,20 +74,16 @@ def make_record(
             throughput_samples_per_s=4000.0,
             throughput_n=10,
         ),
-        "inference_reason": None,
         "memory": _memory(),
         "compute": Compute(
             flops_per_sample=12_860_416,
-            flops_per_sample_reason=None,
             peak_flops_per_s=None,
-            peak_flops_per_s_reason="unknown peak",
             peak_note="unknown peak",
             mfu=None,
-            mfu_reason="unknown peak",
         ),
         "parts": (_part(run_id),),
     }
-    return Record(**{**fields, **changes})
+    return Record.explained({}, "not told", **{**fields, **changes})
 
 
 def write_record(path: Path, record: Record) -> Path:
@@ -108,11 +99,8 @@ def _software(tensorflow: str) -> Software:
         python="3.11.7",
         trainer_version="0.1.0",
         tensorflow=tensorflow,
-        tensorflow_reason=None,
         keras="3.15.1",
-        keras_reason=None,
         numpy="2.0.0",
-        numpy_reason=None,
     )
 
 
@@ -121,28 +109,19 @@ def _parameters(batch: int, replicas: int, epochs: int, seed: int) -> Parameters
     return Parameters(
         strategy="tpu",
         global_batch_size=batch,
-        global_batch_size_reason=None,
         per_replica_batch_size=batch // replicas,
-        per_replica_batch_size_reason=None,
         epochs=epochs,
         learning_rate=0.001,
         optimizer="adam",
         seed=seed,
         precision="float32",
-        precision_reason=None,
         precision_note="asked for",
         steps_per_call=4,
-        steps_per_call_reason=None,
         train_samples=SAMPLES,
-        train_samples_reason=None,
         test_samples=256,
-        test_samples_reason=None,
         input="device-resident",
-        input_reason=None,
         cache="device",
-        cache_reason=None,
         xla=True,
-        xla_reason=None,
         xla_note="always on a TPU",
     )
 
@@ -150,21 +129,14 @@ def _parameters(batch: int, replicas: int, epochs: int, seed: int) -> Parameters
 def _timings(first_s: float, steady_s: float | None, steady_epochs: int) -> Timings:
     return Timings(
         imports_s=3.0,
-        imports_s_reason=None,
         setup_s=4.0,
-        setup_s_reason=None,
         data_load_s=1.5,
-        data_load_s_reason=None,
         compile_s=12.5,
-        compile_s_reason=None,
         eval_compile_s=0.5,
-        eval_compile_s_reason=None,
         compile_method="first call minus second call",
         functions=(),
         first_epoch_s=first_s,
-        first_epoch_s_reason=None,
         steady_epoch_s=steady_s,
-        steady_epoch_s_reason=reason_unless(steady_s, "there is none"),
         steady_epochs=steady_epochs,
         total_s=60.0,
         accounted=_accounted(),
@@ -184,9 +156,7 @@ def make_epoch(index: int, wall_s: float, **changes: Any) -> Epoch:
         teardown_s=0.0,
         idle_cpu_s=0.0,
         cpu_wait_s=0.0,
-        cpu_wait_s_reason=None,
         cpu_steal_s=0.0,
-        cpu_steal_s_reason=None,
         checkpoint_s=0.0,
         eval_s=0.25,
         bytes_read=0,
@@ -206,7 +176,6 @@ def _accounted() -> Accounted:
     return Accounted(
         **{**dict.fromkeys(purposes, 0.0), **spent, "step_mean_s": None},
         training_steps=0,
-        step_mean_s_reason="not told",
     )
 
 
@@ -216,13 +185,9 @@ def _part(run_id: str) -> Part:
         run_id=run_id,
         started_at=START,
         start_overhead_s=20.0,
-        start_overhead_s_reason=None,
         kept_s=None,
-        kept_s_reason="no part has gone on from this one",
         resumed_epoch=None,
-        resumed_epoch_reason="not resumed",
         resumed_step=None,
-        resumed_step_reason="not resumed",
     )
 
 
@@ -231,13 +196,8 @@ def _memory() -> Memory:
     return Memory(
         host_peak_bytes=2**30,
         host_before_bytes=2**29,
-        host_before_bytes_reason=None,
         device_peak_bytes=None,
-        device_peak_bytes_reason="no figure",
         data_bytes_on_device=SAMPLES * 784,
-        data_bytes_on_device_reason=None,
         parameter_bytes=2**20,
-        parameter_bytes_reason=None,
         optimizer_bytes=2**21,
-        optimizer_bytes_reason=None,
     )

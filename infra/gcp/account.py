@@ -217,7 +217,7 @@ class GoogleAccount:
         return held
 
     def _is_usable(self, email: str) -> bool | None:
-        """Whether there is that service account, and not disabled; None when nobody can say."""
+        """Whether that service account exists and is enabled; None when unknown."""
         try:
             with translated(f"read {email}"):
                 return not self._clients.call(_IAM, _account_path(email)).get("disabled", False)
@@ -234,7 +234,7 @@ class GoogleAccount:
             return None
 
     def _may_act_as(self, email: str) -> bool | None:
-        """Whether the caller may let something run as that service account; None when nobody can say."""
+        """Whether the caller may act as that service account; None when unknown."""
         try:
             with translated(f"check the right to use {email}"):
                 asked = {"permissions": [ACT_AS.name]}

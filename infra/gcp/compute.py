@@ -141,7 +141,7 @@ class GpuInstances:
         return {item.key: item.value for item in answer.query_value.items}
 
     def _image(self, spec: VmSpec) -> str:
-        """The newest image of the family; resolved anew for each create, as families move."""
+        """The newest image of the family; resolved for each create, as families move."""
         family = spec.accelerator.image
         with _expected(f"{_IMAGE_PROJECT} has no image family {family}"):
             image = self._clients.images.get_from_family(

@@ -54,7 +54,7 @@ _CAPACITY = frozenset({
     "RESOURCE_POOL_EXHAUSTED", "GPU_STOCKOUT", "stockout", "resource_availability",
 })  # fmt: skip
 _RATE = frozenset({"RATE_LIMIT_EXCEEDED"})
-"""Too many calls a minute: a quota too, and told with a QuotaFailure, but it passes."""
+"""Too many calls a minute: a quota too, reported with a QuotaFailure, but temporary."""
 _TRY_AGAIN = frozenset({
     "rateLimitExceeded", "userRateLimitExceeded", "RESOURCE_NOT_READY", "resourceNotReady",
     "RESOURCE_OPERATION_RATE_EXCEEDED", "resourceInUseByAnotherResource", "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE",

@@ -121,7 +121,7 @@ class Buckets:
         with complete_or_absent(target) as partial:
             with partial.open("wb") as file:
                 self._fetch(bucket, blob, file)
-            # The library checks what it was told with the content; this checks what was asked for.
+            # The library checks the checksum sent with the content; this checks the one that was listed.
             if crc32c_of(partial) != item.crc32c or partial.stat().st_size != item.size_bytes:
                 raise BadArtifact(f"{bucket}/{item.name} arrived with another checksum than it was listed with")
 
@@ -158,7 +158,7 @@ class Buckets:
             self._found_ours(bucket)
 
     def _found_ours(self, name: str) -> Bucket:
-        """The bucket as it is now. Raises UsageError when it is not ours, NotFound when nobody has one of that name."""
+        """The bucket as it is now. Raises UsageError when it is not ours, NotFound when there is none of that name."""
         found = self._in_project(name)
         if found is None:
             with suppress(PermissionDenied), translated(f"read bucket {name}"):  # A stranger's may be private.

@@ -24,7 +24,7 @@ from orchestrator.ports import (
 
 
 class Hosts:
-    """The machines that are asked for, each with one line to it. `key`: the private key, None for agent and ~/.ssh."""
+    """The requested machines, each with one connection. `key`: the private key, None for agent and ~/.ssh."""
 
     def __init__(self, known_hosts: Sequence[Path], key: Path | None, now: Callable[[], datetime]) -> None:
         self._now = now
@@ -75,7 +75,7 @@ class Providers(Mapping[str, VmProvider]):
 
 
 class Shells:
-    """A `ShellFactory` for rented VMs and for machines of the user's."""
+    """A `ShellFactory` for rented VMs and for your own machines."""
 
     def __init__(self, rented: ShellFactory, hosts: Hosts) -> None:
         self._rented = rented

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from paramiko.hostkeys import HostKeys
@@ -13,6 +13,7 @@ from orchestrator.errors import HostKeyRejected
 from orchestrator.ports import HostKey
 
 SYSTEM_WIDE = Path("/etc/ssh/ssh_known_hosts")
+_Entry = tuple[str, str, str, str]  # marker, names, algorithm, key
 _PREFERRED = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
 
 
@@ -25,16 +26,21 @@ def known_keys(host: HostAddress, files: Sequence[Path]) -> tuple[HostKey, ...]:
     """
     entries = [entry for file in files for entry in _entries(file)]
     revoked = {base64 for marker, _, _, base64 in entries if marker == "@revoked"}
-    keys = {
-        (algorithm, base64): HostKey(0, algorithm, base64)
-        for marker, names, algorithm, base64 in entries
-        if not marker and base64 not in revoked and algorithm in _PREFERRED and _names(names, host.known_as)
-    }
-    if keys:
-        return tuple(sorted(keys.values(), key=lambda key: _PREFERRED.index(key.algorithm)))
+    keys = [key for key in _keys_of(host, entries) if key.base64 not in revoked]
+    if not keys:
+        raise _unknown(host, files[0] if files else Path("~/.ssh/known_hosts"))
+    return tuple(sorted(dict.fromkeys(keys), key=lambda key: _PREFERRED.index(key.algorithm)))
+
+
+def _keys_of(host: HostAddress, entries: Iterable[_Entry]) -> Iterator[HostKey]:
+    for marker, names, algorithm, base64 in entries:
+        if not marker and algorithm in _PREFERRED and _names(names, host.known_as):
+            yield HostKey(0, algorithm, base64)
+
+
+def _unknown(host: HostAddress, file: Path) -> HostKeyRejected:
     port = "" if host.port == SSH_PORT else f"-p {host.port} "
-    file = files[0] if files else Path("~/.ssh/known_hosts")
-    raise HostKeyRejected(
+    return HostKeyRejected(
         f"{host.known_as} has no key in {file}, so it cannot be verified: nothing was sent to it",
         f"compare what `ssh-keyscan {port}{host.address} | ssh-keygen -lf -` prints with what "
         "`ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` prints on that machine itself; if they agree: "
@@ -42,8 +48,8 @@ def known_keys(host: HostAddress, files: Sequence[Path]) -> tuple[HostKey, ...]:
     )
 
 
-def _entries(file: Path) -> Iterator[tuple[str, str, str, str]]:
-    """(marker, names, algorithm, key) of each usable line; a file that is not there has none."""
+def _entries(file: Path) -> Iterator[_Entry]:
+    """Each usable line; a file that is not there has none."""
     try:
         lines = file.read_text("utf-8", "replace").splitlines()
     except OSError:
@@ -62,7 +68,7 @@ def _names(names: str, wanted: str) -> bool:
                 if hmac.compare_digest(HostKeys.hash_host(wanted, name), name):
                     return True
             except (ValueError, AssertionError, IndexError):
-                continue  # a damaged line names nobody
+                continue  # a damaged line has no host
         elif name == wanted:
             return True
     return False

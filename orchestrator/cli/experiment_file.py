@@ -1,7 +1,7 @@
 """Experiment files: the options of `launch` in TOML, parsed and checked by the options' own types.
 
-Keys are the flags' names with `_`, as `batch_size = [256, 512]`. Two more are text: `about`, and `needs_data`, which
-says what --data has to name and where that is from. What is under `[local]` goes before the rest on the local cloud.
+Keys are the options' names with `_`, as `batch_size = [256, 512]`. Two more are text: `about`, and `needs_data`, which
+says which data set to give with --data and where to get it. On the local cloud `[local]` overrides the rest.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ def read_file(path: Path) -> ExperimentFile:
         read = tomllib.loads(path.read_text("utf-8-sig"), parse_float=Decimal)
     except FileNotFoundError as cause:
         raise UsageError(
-            f"{path}: there is no such file", "`orchestrate reproduce` launches the published ones by name, as W3"
+            f"{path}: no such file", "`orchestrate reproduce` launches the published experiments by name, e.g. W3"
         ) from cause
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as cause:
         raise UsageError(
-            f"{path} cannot be read: {cause}", "name an experiment file, as examples/W3.toml is one"
+            f"{path} cannot be read: {cause}", "give an experiment file such as examples/W3.toml"
         ) from cause
     local = read.pop(LOCAL, {})
     texts = {name: read.pop(name, "") for name in _TEXTS}
     for name, value in texts.items():
         if not isinstance(value, str):
-            raise UsageError(f"{path}: {name} = {_shown(value)}: is no text in quotes", "correct the file")
+            raise UsageError(f"{path}: {name} = {_shown(value)}: is not a string", "correct the file")
     if not isinstance(local, dict):
-        raise UsageError(f"{path}: {LOCAL} = {_shown(local)}: is no table", f"write [{LOCAL}] above its keys")
+        raise UsageError(f"{path}: {LOCAL} = {_shown(local)}: is not a table", f"write [{LOCAL}] above its keys")
     if not read and not local:
-        raise UsageError(f"{path}: says nothing", 'write its flags as keys, as `accel = ["v3-8", "t4"]`')
+        raise UsageError(f"{path}: is empty", 'write options as keys, e.g. `accel = ["v3-8", "t4"]`')
     return ExperimentFile(path, texts["about"], texts["needs_data"], read, local)
 
 
@@ -92,7 +92,7 @@ def _values(ctx: click.Context, file: ExperimentFile, table: Mapping[str, Any], 
     for key, value in table.items():
         option = options.get(_key(key))
         if option is None or option.name is None:
-            raise UsageError(f"{file.path}: {where}{key}: there is no such key", _known_keys(_key(key), options, where))
+            raise UsageError(f"{file.path}: {where}{key}: unknown key", _known_keys(_key(key), options, where))
         try:
             found[option.name] = _converted(ctx, option, value, file.path.parent)
         except click.BadParameter as cause:
@@ -111,7 +111,7 @@ def _known_keys(key: str, options: Mapping[str, click.Option], where: str) -> st
 def _converted(ctx: click.Context, option: click.Option, value: Any, folder: Path) -> Any:
     """The value as the flag's own type reads it. Raises BadParameter."""
     if isinstance(value, bool) is not option.is_flag or isinstance(value, dict):
-        raise click.BadParameter("is neither true nor false" if option.is_flag else "is not what the flag takes")
+        raise click.BadParameter("is neither true nor false" if option.is_flag else "has the wrong type")
     if isinstance(value, list):
         value = ",".join(map(str, value))
     elif not option.is_flag:
@@ -141,4 +141,4 @@ def _shown(value: Any) -> str:
 
 
 def _hint(option: click.Option) -> str:
-    return f"write what the flag {option.opts[0]} takes (`orchestrate launch --help`)"
+    return f"see {option.opts[0]} in `orchestrate launch --help`"

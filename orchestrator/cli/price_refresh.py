@@ -30,7 +30,7 @@ def refresh_prices(project: Project, *, as_json: bool) -> dict[str, Any]:
     try:
         fetched = price_source(project).fetch(dated, today)
     except OrchestratorError as cause:
-        cause.hint = "; ".join(filter(None, (cause.hint, "the prices that were known before stay in use")))
+        cause.hint = "; ".join(filter(None, (cause.hint, "the previous prices stay in use")))
         raise
     path = write_live(project.home, fetched.rows)
     found = changes(dated, fetched.rows)
@@ -38,9 +38,9 @@ def refresh_prices(project: Project, *, as_json: bool) -> dict[str, Any]:
         if found:
             output.print_table(_table(found))
         for reason in fetched.unmapped[:SHOWN]:
-            output.say(f"no live price, the dated one stays: {reason}")
+            output.say(f"no live price, the dated one is used: {reason}")
         output.say(
-            f"{len(fetched.rows)} prices of {today} from {fetched.looked_at} SKUs kept in {path}; {len(found)} differ "
+            f"{len(fetched.rows)} prices of {today} from {fetched.looked_at} SKUs saved in {path}; {len(found)} differ "
             f"from the dated list, {len(fetched.unmapped)} could not be mapped"
         )
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
@@ -146,3 +147,14 @@ def _host(address: HostAddress) -> Accelerator:
         boot_disk_gib=0,
         strategy="one-device",
     )
+
+
+def named_accelerators(names: Iterable[str]) -> list[Accelerator]:
+    """The accelerators of `--accel`, in order. Raises UsageError for an unknown or repeated one."""
+    found: list[Accelerator] = []
+    for name in names:
+        item = accelerator(name.strip())
+        if item in found:
+            raise UsageError(f"--accel: {item.name} is given twice", "use --repeats to run it more than once")
+        found.append(item)
+    return found

@@ -1,17 +1,15 @@
-"""The plan of a launch: what, where, until when, and its worst-case cost. Pure: no cloud is called."""
+"""What an attempt may use and cost at worst, and the attempt itself. Pure: nothing is asked or created."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
-from itertools import product
-from typing import NoReturn
 
 from orchestrator.domain import names
-from orchestrator.domain.accelerators import Accelerator, Provisioning, accelerator, accelerators
+from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.cost import (
     NO_SIDE_RATES,
     CostLine,
@@ -22,13 +20,11 @@ from orchestrator.domain.cost import (
     total_usd,
     vm_lines,
 )
-from orchestrator.domain.host_address import PREFIX
 from orchestrator.domain.money import ZERO, Rate, cents_up
-from orchestrator.domain.places import OwnMachine, Place, Zone
+from orchestrator.domain.places import Place
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import KILL_SLACK_S as KILL_SLACK_S
-from orchestrator.domain.runs import Attempt, AttemptState, Run, RunOptions, RunSpec
-from orchestrator.errors import UsageError
+from orchestrator.domain.runs import Attempt, AttemptState, Run, RunSpec
 
 SWITCHES_NEEDED = 2
 """So many independent kill switches are confirmed, or nothing is rented: any one of them may fail."""
@@ -40,134 +36,12 @@ LOG_BYTES = 16 * 2**20
 """So much of the trainer's log is followed over SSH at most: it leaves Google's network as the results do."""
 BUCKET_LIFETIME_DAYS = 30
 """The bucket's lifecycle rule deletes objects after this time, which bounds what storage can cost."""
-MAX_HOURS_LIMIT = Decimal(168)
-"""A week: longer than any accelerator VM may run under a maximum run time without special capacity."""
 JOB_DAYS = 31
 """Scheduler jobs are reserved for a month: one is left behind when nobody comes back to settle."""
 PARALLEL_RUNS = 4
 """So many runs of a launch are driven at the same time."""
 QUEUE_SHARE = 0.5
 """So much of --max-hours may pass in the queue for flex-start; the rest is left to train."""
-QUEUE_HOURS_MIN = Decimal("0.1")
-"""As flex-start less is refused: the share counts from before kill switches are armed, which may take 90 s."""
-ZONE_CANDIDATES = 4
-"""How many zones are tried before a launch gives up for want of capacity."""
-
-
-@dataclass(frozen=True)
-class Axes:
-    """What differs between the runs of a launch: one run for each combination, `repeats` times.
-
-    A data size is a number of training samples, None for all that there are.
-    """
-
-    accelerators: Sequence[Accelerator]
-    batch_sizes: Sequence[int]
-    data_sizes: Sequence[int | None] = (None,)
-    repeats: int = 1
-
-
-def check_accelerators(chosen: Iterable[str], terms: Provisioning) -> list[Accelerator]:
-    """The accelerators of `--accel`, in order.
-
-    Raises UsageError for an unknown or repeated one, and for one that is not rented on these terms.
-    """
-    found: list[Accelerator] = []
-    for name in chosen:
-        item = accelerator(name.strip())
-        _check_flex_start(item, terms)
-        if item.spot_only and terms is not Provisioning.SPOT:
-            raise UsageError(
-                f"--accel: {item.name} ({item.machine_type}) is not rented on demand", "add --spot to this launch"
-            )
-        if item in found:
-            raise UsageError(f"--accel: {item.name} is named twice", "use --repeats to run it more than once")
-        found.append(item)
-    return found
-
-
-def _check_flex_start(item: Accelerator, terms: Provisioning) -> None:
-    """Raises UsageError when that is asked for and the accelerator is rented, but nowhere as flex-start."""
-    if terms is Provisioning.FLEX_START and item.is_rented and not item.flex_start_zones:
-        offered = ", ".join(other.name for other in accelerators().values() if other.flex_start_zones)
-        raise UsageError(f"--flex-start: {item.name} is not rented as flex-start", f"these are: {offered}")
-
-
-def check_max_hours(max_hours: Decimal, flag: str = "--max-hours") -> Decimal:
-    """Raises UsageError unless 0.01 <= max_hours <= 168: a kill switch needs half a minute at least to be armed."""
-    if not Decimal("0.01") <= max_hours <= MAX_HOURS_LIMIT:
-        raise UsageError(
-            f"{flag}: {max_hours} is not between 0.01 and {MAX_HOURS_LIMIT}",
-            "a kill switch needs half a minute at least, and no VM is rented for more than a week",
-        )
-    return max_hours
-
-
-def flex_start_note(max_hours: Decimal, *, simulated: bool) -> str:
-    """What whoever launches as flex-start should know. Raises UsageError when no time would be left to wait in."""
-    if max_hours < QUEUE_HOURS_MIN and not simulated:  # nobody waits for minutes on the local cloud
-        raise UsageError(
-            f"--max-hours: {max_hours} is too little for --flex-start: {QUEUE_SHARE:.0%} of it is for the queue, and "
-            "arming the kill switches takes up to 90 s of that",
-            f"give {QUEUE_HOURS_MIN} at least, better hours",
-        )
-    return f"flex-start: up to {QUEUE_SHARE:.0%} of the {max_hours} h may pass in the queue, where nothing bills"
-
-
-def zone_candidates(
-    item: Accelerator, wanted: Sequence[str], prices: PriceBook, terms: Provisioning
-) -> tuple[Place, ...]:
-    """Where to try, in order; your own machine is where it is, whatever zones are wanted.
-
-    Raises UsageError when none of the wanted zones offers the accelerator on these terms, and UnknownPrice, StalePrice
-    or WrongPrice when one does but at no price that can be used.
-    """
-    if not item.is_rented:
-        return (OwnMachine(item.name.removeprefix(PREFIX)),)
-    _check_flex_start(item, terms)
-    offered = prices.zones(item, terms)
-    chosen = tuple(zone for zone in wanted if zone in offered) if wanted else tuple(offered[:ZONE_CANDIDATES])
-    if not chosen:
-        _refuse_zones(item, wanted, prices, terms, offered)
-    return tuple(map(Zone, chosen))
-
-
-def _refuse_zones(
-    item: Accelerator, wanted: Sequence[str], prices: PriceBook, terms: Provisioning, offered: Sequence[str]
-) -> NoReturn:
-    """Raise what is wrong: the price of a zone that was wanted, or that none of them offers it."""
-    for zone in prices.offered(item, terms):
-        if zone in wanted or not wanted:
-            prices.rate(item, zone, Provisioning.ON_DEMAND)
-            prices.rate(item, zone, terms)
-    more = f" and {len(offered) - 8} more (`orchestrate accelerators`)" if len(offered) > 8 else ""
-    raise UsageError(
-        f"--zone (or zones in orchestrate.toml): {item.name}{terms.suffix} is not offered in {', '.join(wanted)}",
-        f"it is in {', '.join(offered[:8])}{more}" if offered else "no zone has a known price for it",
-    )
-
-
-def sweep_specs(template: RunSpec, axes: Axes, prices: PriceBook) -> list[RunSpec]:
-    """One spec for each accelerator x batch size x data size x repeat: one repeat of everything, then the next.
-
-    The template says everything else; its zones are those that are wanted, none for any. Raises as `zone_candidates`.
-    """
-    terms = template.provisioning
-    zones = {item: zone_candidates(item, template.zones, prices, terms) for item in axes.accelerators}
-    combinations = product(range(1, axes.repeats + 1), axes.data_sizes, axes.batch_sizes, axes.accelerators)
-    return [
-        replace(
-            template,
-            accelerator=item,
-            batch_size=batch_size,
-            train_samples=samples,
-            repeat=repeat,
-            seed=template.seed + repeat - 1,
-            zones=zones[item],
-            provisioning=terms if item.is_rented else Provisioning.ON_DEMAND,
-        )
-        for repeat, samples, batch_size, item in combinations
-    ]
 
 
 def kept_bytes(spec: RunSpec) -> int:
@@ -244,11 +118,6 @@ def quote_for(spec: RunSpec, zone: Place, prices: PriceBook) -> Quote:
         side_rates=sides,
         lines=lines,
     )
-
-
-def latest_end(options: RunOptions, now: datetime) -> datetime:
-    """The latest time by which the VM of an attempt that starts now is deleted."""
-    return now + timedelta(hours=float(options.max_hours), seconds=KILL_SLACK_S)
 
 
 def queued_until(run: Run, attempt: Attempt) -> datetime | None:

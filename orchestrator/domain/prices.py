@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from decimal import Decimal, InvalidOperation
@@ -25,9 +25,9 @@ _OTHER_TERMS = re.compile(r"reserv|commit|calendar|\bdws\b|defined duration|flex
 
 
 class PriceKind(StrEnum):
-    """What stands behind a price: a dated list, the Billing Catalog of the day, a bill; or that it is not rented.
+    """The source of a price: a dated list, the Billing Catalog of the day, a bill; or nothing, as it is not rented.
 
-    An upper bound is the price on demand of what is rented for less, at a price that is not known.
+    An upper bound is the on-demand price of what is rented for less, at an unknown price.
     """
 
     LIST = "list"
@@ -94,7 +94,7 @@ class PriceRow:
         if _OTHER_TERMS.search(self.source):
             return "it is the price of a reservation or a commitment"
         if self.on_demand_usd is not None and usd > self.on_demand_usd:
-            return f"{terms} is never dearer than on demand"
+            return f"{terms} is never more expensive than on demand"
         return ""
 
 
@@ -140,7 +140,7 @@ class FetchedPrices:
 
 
 NOT_RENTED = Rate(ZERO, ZERO, PriceKind.OWNED.value, ("not rented",), None)
-"""A machine of the user's own: whatever it costs him, it is no dollar of the credit."""
+"""Your own machine: whatever it costs, none of it is paid from the credit."""
 
 
 def region_of(zone: str) -> str:
@@ -199,6 +199,13 @@ class PriceBook:
         if terms is Provisioning.FLEX_START:
             return [zone for zone in zones if zone in accelerator.flex_start_zones]
         return zones
+
+    def check_usable(self, accelerator: Accelerator, zones: Sequence[str], terms: Provisioning) -> None:
+        """Raises UnknownPrice, StalePrice or WrongPrice for the first of these zones (none: any) that offers it."""
+        for zone in self.offered(accelerator, terms):
+            if zone in zones or not zones:
+                self.rate(accelerator, zone, Provisioning.ON_DEMAND)
+                self.rate(accelerator, zone, terms)
 
     def rate(self, accelerator: Accelerator, zone: str, terms: Provisioning) -> Rate:
         """The whole hourly rate of one VM: accelerator, host, disk, external address; zero for what is not rented.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -34,6 +35,17 @@ class Published(BaseModel):
 
 
 @cache
+def _catalog() -> Mapping[str, Any]:
+    return read_toml("published.toml")
+
+
+@cache
 def published_results() -> tuple[Published, ...]:
     """All of them, in catalog order."""
-    return tuple(Published(**fields) for fields in read_toml("published.toml")["results"])
+    return tuple(Published(**fields) for fields in _catalog()["results"])
+
+
+def published_summary(workload: str) -> tuple[str, float | None]:
+    """What was published of a workload, in a sentence, and the test accuracy where one was."""
+    accuracies = (each.accuracy for each in published_results() if each.workload == workload)
+    return _catalog()["summaries"].get(workload, "nothing published"), next(accuracies, None)

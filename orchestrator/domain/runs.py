@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from typing import Any
@@ -70,6 +70,10 @@ class RunOptions:
         """These fields alone, to make a spec of."""
         return {field.name: getattr(self, field.name) for field in fields(RunOptions)}
 
+    def latest_end(self, start: datetime) -> datetime:
+        """The latest time by which the VM of an attempt that starts then is deleted."""
+        return start + timedelta(hours=float(self.max_hours), seconds=KILL_SLACK_S)
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec(RunOptions):
@@ -119,37 +123,17 @@ class Run:
     id: str
     experiment: str
     spec: RunSpec
-    state: RunState
-    stage: Stage
+    state: RunState = RunState.PLANNED
+    stage: Stage = Stage.PROVISION
     attempt: int
-    error_code: str | None
-    error: str | None
-    exit_code: int
-    record: str | None
+    error_code: str | None = None
+    error: str | None = None
+    exit_code: int = 0
+    record: str | None = None
     created_at: datetime
     preemptions: int = 0
     stop_requested: bool = False
     looks: int = 1
-
-    @classmethod
-    def planned(
-        cls, run_id: str, experiment: str, spec: RunSpec, now: datetime, *, attempt: int = 1, looks: int = 1
-    ) -> Run:
-        """One of which nothing has happened yet."""
-        return cls(
-            id=run_id,
-            experiment=experiment,
-            spec=spec,
-            state=RunState.PLANNED,
-            stage=Stage.PROVISION,
-            attempt=attempt,
-            error_code=None,
-            error=None,
-            exit_code=0,
-            record=None,
-            created_at=now,
-            looks=looks,
-        )
 
     @property
     def until_verdict(self) -> bool:

@@ -12,17 +12,13 @@ from orchestrator.ledger.database import Database
 
 
 @dataclass(frozen=True)
-class CreateIntended:
-    """A VM is about to be asked for; its kill switches are armed."""
+class Note:
+    """What happened, for people alone; the other kinds are what code reads again."""
 
-    vm: str
-    zone: str
-    deadline: datetime
-    switches: tuple[str, ...]
+    text: str
 
     def __str__(self) -> str:
-        armed = ", ".join(self.switches) or "none (not rented)"
-        return f"creating {self.vm} in {self.zone}; deadline {self.deadline:%H:%M:%S} UTC; kill switches armed: {armed}"
+        return self.text
 
 
 @dataclass(frozen=True)
@@ -37,7 +33,7 @@ class CreateRequested:
 
 @dataclass(frozen=True)
 class VmReady:
-    """The VM is ready."""
+    """The cloud says that the VM is ready."""
 
     vm: str
 
@@ -83,39 +79,7 @@ class StageDone:
         return f"{self.done} done"
 
 
-@dataclass(frozen=True)
-class Failed:
-    """An error; the code is `OrchestratorError.code`. `retry_zone`: where a new attempt is made, "" for nowhere."""
-
-    code: str
-    sentence: str
-    retry_zone: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.code}: {self.sentence}" + (f"; new attempt in {self.retry_zone}" if self.retry_zone else "")
-
-
-@dataclass(frozen=True)
-class Note:
-    """Anything that only people read. Never a secret."""
-
-    text: str
-
-    def __str__(self) -> str:
-        return self.text
-
-
-Happening = (
-    CreateIntended
-    | CreateRequested
-    | VmReady
-    | SwitchProven
-    | DevicesFound
-    | TrainerStarted
-    | StageDone
-    | Failed
-    | Note
-)
+Happening = Note | CreateRequested | VmReady | SwitchProven | DevicesFound | TrainerStarted | StageDone
 _KINDS: dict[str, type[Happening]] = {kind.__name__: kind for kind in get_args(Happening)}
 """By the name that the ledger keeps: a class that is renamed needs a migration."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.errors import UsageError
+from orchestrator.planning.request import LaunchRequest
 from trainer.data.manifest import DatasetManifest
 from trainer.data.prepare import prepare_dataset
 from trainer.errors import DataError
@@ -22,14 +23,14 @@ _DATA_HINTS = {
 
 
 def prepare_data(
-    source: Path | None,
+    request: LaunchRequest,
     workload: Workload,
-    image_size: int | None,
     home: Path,
     progress: Callable[[int, int], None] | None,
 ) -> tuple[DatasetManifest, Path]:
-    """Convert or verify the data set on this machine; `image_size` None: the workload's. Raises UsageError."""
-    kind, options = workload.data_kind, replace(workload.prepare, image_size=image_size or workload.prepare.image_size)
+    """Convert or verify the data set on this machine. Raises UsageError."""
+    source, image_size, kind = request.data, request.image_size, workload.data_kind
+    options = replace(workload.prepare, image_size=image_size or workload.prepare.image_size)
     if source is not None and str(source) in ("", "."):
         raise UsageError("--data: the folder is empty text", "give a folder, or omit --data for the packaged sample")
     if source is None and kind != "mnist":
@@ -58,18 +59,3 @@ def _dataset_folder(source: Path | None, kind: str, options: PrepareOptions) -> 
     name = source.resolve().name
     told_apart = f"{source.resolve()} {options.deciding()}"
     return f"{kind}-{name}-{hashlib.sha256(told_apart.encode()).hexdigest()[:8]}"
-
-
-def check_sizes(sizes: Sequence[int], batch_sizes: Sequence[int], manifest: DatasetManifest) -> None:
-    there = manifest.splits.train.samples
-    for size in sizes or (there,):
-        if size > there:
-            raise UsageError(
-                f"--data-size: {size} is more than the {there} training samples of this data set",
-                "give a larger data set with --data",
-            )
-        if size < max(batch_sizes):
-            raise UsageError(
-                f"--batch-size: {max(batch_sizes)} is more than the {size} training samples of a run",
-                "a step needs a whole batch: use a smaller batch or more data",
-            )

@@ -10,28 +10,19 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
-from orchestrator.domain.accelerators import Accelerator
+from orchestrator.domain.accelerators import Accelerator, named_accelerators
 from orchestrator.domain.cost import side_lines, total_usd, vm_lines
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.places import Place
-from orchestrator.domain.plan import (
-    Axes,
-    Quote,
-    check_accelerators,
-    check_max_hours,
-    quote_for,
-    scheduler_jobs,
-    sweep_specs,
-    usage,
-)
+from orchestrator.domain.plan import Quote, quote_for, scheduler_jobs, usage
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import PastRun, RunOptions, RunSpec
-from orchestrator.errors import UsageError
+from orchestrator.domain.sweep import Axes, sweep_specs
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.money.cost_totals import past_runs
 from orchestrator.money.guard import MoneyView
-from trainer.errors import ConfigError, RecordError
-from trainer.workloads import get_workload
+from orchestrator.planning.request import check_max_hours, check_terms, find_workload
+from trainer.errors import RecordError
 
 NO_RUN = "unknown: not measured yet"
 NO_FLEX_START_PRICE = (
@@ -85,18 +76,17 @@ class Estimate:
 
 def make_estimates(request: EstimateRequest, prices: PriceBook, ledger: Ledger, money: MoneyView) -> list[Estimate]:
     """One run on each accelerator. Raises UsageError, UnknownPrice, StalePrice or WrongPrice."""
-    try:
-        workload = get_workload(request.workload)
-    except ConfigError as cause:
-        raise UsageError(str(cause), "`orchestrate workloads` lists them") from cause
+    workload = find_workload(request.workload)
     check_max_hours(request.max_hours)
-    chosen = check_accelerators(request.accelerators, request.provisioning)
+    chosen = named_accelerators(request.accelerators)
+    for item in chosen:
+        check_terms(item, request.provisioning)
     template = RunSpec(
         **request.run_options,
         accelerator=chosen[0],
         epochs=request.epochs or workload.default_epochs,
         batch_size=workload.default_batch_size,
-        zones=tuple(map(Place.from_text, request.zones)),
+        zones=tuple(map(Place, request.zones)),
         dataset="",
         dataset_bytes=int(request.data_gib * 2**30),
         dataset_dir="",

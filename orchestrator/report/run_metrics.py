@@ -18,7 +18,8 @@ from orchestrator.domain.steady_epochs import SteadySpan, steady_span
 from orchestrator.report.learning_curve import CurvePoint, learning_curve
 from orchestrator.report.sources import Source
 from orchestrator.report.stage_times import StageTime
-from trainer.record.record import Device, Epoch, Inference, Record, Timings
+from trainer.record.record import Record
+from trainer.record.schema import Device, Epoch, Inference, Timings
 
 
 @dataclass(frozen=True)

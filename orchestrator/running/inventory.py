@@ -75,13 +75,17 @@ def remaining(services: Services, runs: Sequence[Run] | None = None) -> Remainin
         look = list_all(services)
     except OrchestratorError as cause:
         return Remaining(None, (unlisted("resources", cause),))
-    found, silent = look.found, look.unreachable
     if runs is not None:
-        ids = {run.id for run in runs}
-        places = {attempt.zone for run in runs for attempt in services.ledger.attempts(run.id)}
-        found = tuple(item for item in found if item.labels.get("oc-run") in ids)
-        silent = tuple(place for place in silent if place in places or Place.from_text(place).is_rented)
-    return Remaining(None if silent else len(found), (*map(str, found), *map(unseen, silent)))
+        look = _of_runs(services, look, runs)
+    names = (*map(str, look.found), *map(unseen, look.unreachable))
+    return Remaining(None if look.unreachable else len(look.found), names)
+
+
+def _of_runs(services: Services, look: Listing, runs: Sequence[Run]) -> Listing:
+    ids = {run.id for run in runs}
+    places = {attempt.zone for attempt in services.ledger.attempts() if attempt.run in ids}
+    silent = (place for place in look.unreachable if place in places or Place(place).is_rented)
+    return Listing(tuple(item for item in look.found if item.labels.get("oc-run") in ids), tuple(silent))
 
 
 def idle_costs(services: Services) -> list[str]:

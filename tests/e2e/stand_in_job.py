@@ -23,7 +23,8 @@ from trainer.flags import parser, with_underscores
 from trainer.log import answer, complain, log, now
 from trainer.output import OutputDir, is_remote
 from trainer.record.progress import ProgressReporter
-from trainer.record.record import CHECKPOINT_NAME, Data, Device, Epoch, Part, Status
+from trainer.record.record import CHECKPOINT_NAME, Status
+from trainer.record.schema import Data, Device, Epoch, Part
 from trainer.signals import catch_signals, stop_if_requested
 from trainer.timing.recorder import Recorder
 

@@ -15,7 +15,9 @@ from infra.killswitches import kill_switches
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.runs import Run
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.planning.launch import LaunchRequest, Plan, make_plan
+from orchestrator.planning.launch import make_plan
+from orchestrator.planning.plan import Plan
+from orchestrator.planning.request import LaunchRequest
 from orchestrator.ports import CommandResult, VmProvider
 from orchestrator.running.pipeline import drive_all
 from orchestrator.running.stages.collect import MANIFEST

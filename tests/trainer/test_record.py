@@ -15,10 +15,12 @@ from tests.trainer.process import ROOT
 from trainer.config import make_config
 from trainer.errors import RecordError
 from trainer.output import OutputDir
-from trainer.record.record import Memory, Record, json_schema, load_record
+from trainer.record.record import Record, json_schema, load_record
 from trainer.timing.autosave import Flusher
 from trainer.timing.percentiles import percentile
 from trainer.timing.recorder import Block, Recorder
+
+OLD_RECORD = Path(__file__).with_name("record-v1.json")
 
 
 @pytest.fixture
@@ -40,26 +42,41 @@ def test_what_is_not_known_yet_is_null_with_a_reason(recorder: Recorder) -> None
     """A record of a failure says for each absent figure why it is absent."""
     record = recorder.snapshot("failed", "no device")
     assert (record.status, record.error, record.device) == ("failed", "no device", None)
-    assert record.device_reason == "the run failed before it was known"
+    assert record.missing["device"] == "the run failed before it was known"
     assert record.timings.steady_epoch_s is None
-    assert record.timings.steady_epoch_s_reason
+    assert record.missing["timings.steady_epoch_s"].startswith("there is no steady epoch")
+    assert record.missing["parts.resumed_step"] == "not resumed"
     assert record.ended_at is not None
+    assert not {"error", "ended_at"} & record.missing.keys()
 
 
 def test_absent_figure_without_reason_is_no_record() -> None:
     """Null needs a reason, and a figure must not have one."""
-    with pytest.raises(ValidationError, match="null exactly when"):
-        reasoned(device_peak_bytes_reason=None)
-    with pytest.raises(ValidationError, match="null exactly when"):
-        reasoned(device_peak_bytes=2)
+    facts = json.loads(make_record().to_json())
+    assert facts["memory"]["device_peak_bytes"] is None
+    reason = facts["missing"].pop("memory.device_peak_bytes")
+    with pytest.raises(ValidationError, match=r"memory\.device_peak_bytes is null and `missing` does not say why"):
+        Record.model_validate_json(json.dumps(facts))
+    facts["missing"]["memory.device_peak_bytes"] = reason
+    facts["memory"]["device_peak_bytes"] = 2
+    with pytest.raises(ValidationError, match=r"`missing` has memory\.device_peak_bytes, which is there"):
+        Record.model_validate_json(json.dumps(facts))
 
 
-def reasoned(**changes: object) -> Memory:
-    """Return a Memory that does not know the device's peak, but for `changes`."""
-    known = {name: 1 for name in Memory.model_fields if name.endswith("_bytes")}
-    reasons: dict[str, object] = {f"{name}_reason": None for name in known if f"{name}_reason" in Memory.model_fields}
-    unknown = {"device_peak_bytes": None, "device_peak_bytes_reason": "unknown", "data_bytes_on_device": 1}
-    return Memory.model_validate({**known, **reasons, "data_bytes_on_device_reason": None, **unknown, **changes})
+def test_a_record_of_version_1_is_read_as_version_2() -> None:
+    """Written by the trainer before 0.2, with a reason beside each absent figure; nothing of it is lost."""
+    old = json.loads(OLD_RECORD.read_text())
+    record = load_record(OLD_RECORD)
+    assert (record.schema_version, record.run_id, record.status) == (2, "r-test", "failed")
+    assert record.missing["device"] == old["device_reason"] == "the run failed before it was known"
+    assert record.missing["timings.compile_s"] == old["timings"]["compile_s_reason"]
+    assert record.missing["parts.kept_s"] == old["parts"][0]["kept_s_reason"]
+    assert [epoch.wall_s for epoch in record.epochs] == [epoch["wall_s"] for epoch in old["epochs"]] == [9.0, 2.0]
+    assert load_record(record.to_json().encode()) == record
+    for epoch in old["epochs"]:
+        del epoch["cpu_steal_s"], epoch["cpu_steal_s_reason"]  # as the first records were
+    older = load_record(json.dumps(old).encode())
+    assert older.missing["epochs.cpu_steal_s"] == "the record is older than this figure"
 
 
 def test_step_times_leave_out_epochs_that_are_not_steady_and_short_blocks(recorder: Recorder) -> None:
@@ -82,15 +99,14 @@ def test_utilisation_is_operations_over_the_peak(recorder: Recorder) -> None:
     """1,024 samples of 1 GFLOP in 2 s on a device of 1 TFLOP/s: 51.2 %; without a peak, null and why."""
     recorder.epochs = list(make_record(epoch_s=(9.0, 2.0)).epochs)
     recorder.flops_per_sample = 10**9
-    assert recorder.snapshot("running").compute.mfu_reason == recorder.peak_note
+    assert recorder.snapshot("running").missing["compute.mfu"] == recorder.peak_note
     recorder.peak_flops_per_s = 1e12
     assert recorder.snapshot("running").compute.mfu == pytest.approx(0.512)
 
 
 def test_schema_in_the_documentation_is_the_one_in_the_code() -> None:
-    """docs/record.md is regenerated with `python -m trainer.record.record --schema`."""
-    text = (ROOT / "docs/record.md").read_text()
-    assert json.loads(text.partition("```json\n")[2].partition("\n```")[0]) == json.loads(json_schema())
+    """docs/record.schema.json is what `python -m trainer.record.record --schema` prints."""
+    assert (ROOT / "docs/record.schema.json").read_text() == json_schema() + "\n"
 
 
 def test_killed_run_has_the_record_of_the_latest_flush(recorder: Recorder, tmp_path: Path) -> None:
@@ -115,7 +131,7 @@ def test_percentiles_are_values_that_occurred() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda facts: facts.update(schema_version=2), "its schema_version is 2 and this program reads 1"),
+        (lambda facts: facts.update(schema_version=3), "its schema_version is 3 and this program reads 1 and 2"),
         (lambda facts: facts.update(surprise=1), "damaged at surprise"),
         (lambda facts: facts["timings"].pop("total_s"), "damaged at timings.total_s"),
         (lambda facts: facts.update(started_at="2026-11-21T08:30:00"), "damaged at started_at"),

@@ -16,10 +16,9 @@ NAMES = ["cats-vs-dogs", "flowers", "mnist-cnn", "mnist-mlp", "mnist-official", 
 
 
 def test_the_published_workloads_are_there() -> None:
-    """Each says what data it takes and what was published; photos and clips say how they are converted."""
+    """Each says what data it takes; photos and clips say how they are converted."""
     assert [workload.name for workload in list_workloads()] == NAMES
     for workload in list_workloads():
-        assert workload.published.note
         if workload.data_kind != "mnist":
             assert workload.prepare.image_size == workload.image_shape[-2]
             assert len(workload.image_shape) == (4 if workload.data_kind == "clips" else 3)
@@ -29,12 +28,13 @@ def test_the_published_workloads_are_there() -> None:
 BUILDS = """
 import numpy as np, tensorflow as tf
 from types import SimpleNamespace
+from trainer.engines.base import ModelSpec
 from trainer.engines.tensorflow.model import Model
 from trainer.workloads import list_workloads
 devices = SimpleNamespace(strategy=tf.distribute.get_strategy())
 for workload in list_workloads():
     shape = {"mnist": (28, 28, 1), "photos": (48, 48, 3), "clips": (5, 32, 32, 3)}[workload.data_kind]
-    made = Model(devices, workload, shape, 7, learning_rate=workload.learning_rate, seed=0)
+    made = Model(devices, ModelSpec(workload, shape, 7, 12, workload.learning_rate))
     model, optimizer = made.network, made.optimizer
     outputs = np.asarray(model(np.random.default_rng(0).random((3, *shape), np.float32)))
     assert outputs.shape == (3, 7), workload.name
@@ -46,7 +46,7 @@ for workload in list_workloads():
 POOLED = """
 import keras, numpy as np, tensorflow as tf
 from keras import layers
-from trainer.workloads.layers import PooledConv2D
+from trainer.layers import PooledConv2D
 def pair(*shape):
     return [layers.Conv2D(*shape, padding="same", activation="relu"), layers.MaxPool2D(2)]
 def built(make):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from pathlib import Path
 
 import numpy as np
@@ -25,12 +26,12 @@ def encoded_frames(path: Path, frames: int, image_size: int, quality: int) -> li
     try:
         if not capture.isOpened():
             raise BadImage("is no clip that can be decoded")
-        promised = round(capture.get(cv2.CAP_PROP_FRAME_COUNT))
-        wanted = _positions(frames, promised) if promised > 0 else None
+        promised = max(0, round(capture.get(cv2.CAP_PROP_FRAME_COUNT)))
+        wanted = _positions(frames, promised)  # none where the header promises nothing: then every frame is kept
         encoded: dict[int, bytes] = {}
         count = 0
         while capture.grab():
-            if wanted is None or count in wanted:
+            if not promised or count in wanted:
                 encoded[count] = _retrieve(capture, image_size, quality)
             count += 1
     finally:
@@ -40,8 +41,7 @@ def encoded_frames(path: Path, frames: int, image_size: int, quality: int) -> li
     if count + _MISSING_FRAMES_ALLOWED < promised:
         raise BadImage(f"is truncated: it ends after {count} of the {promised} frames that its header promises")
     there = sorted(encoded)
-    chosen = _positions(frames, promised if promised > 0 else count)
-    return [encoded[max((at for at in there if at <= position), default=there[0])] for position in chosen]
+    return [encoded[there[max(0, bisect_right(there, at) - 1)]] for at in _positions(frames, promised or count)]
 
 
 def _positions(frames: int, count: int) -> list[int]:

@@ -12,7 +12,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +22,11 @@ from pydantic import ValidationError
 from trainer.data.clips import encoded_frames
 from trainer.data.folder import ClassFolder, FolderKind, Item
 from trainer.data.images import BadImage, Pixels, check_whole, decode_resized, encode
-from trainer.data.manifest import SPLITS, Shard, SplitName
+from trainer.data.manifest import JOURNAL_NAME, SPLITS, Shard, SplitName
 from trainer.data.tfrecord import write_shard
 from trainer.errors import DataError
 from trainer.workloads.base import PrepareOptions
 
-JOURNAL_NAME = "conversion.jsonl"
 _JPEG_BYTES_PER_PIXEL = 0.3  # a usual photo at the usual quality; only the number of shards depends on it
 _LEAST_SHARDS = 8  # so that several readers and writers have something to do, where there are enough samples
 _LEAST_SAMPLES_PER_SHARD = 32
@@ -81,20 +80,20 @@ def write_shards(
     out_dir.mkdir(parents=True, exist_ok=True)
     _remove_strangers(out_dir, planned)
     journal = _Journal(out_dir / JOURNAL_NAME, fingerprint)
-    finished = {name: shard for name, shard in journal.finished().items() if _is_whole(out_dir / name, shard)}
+    finished = journal.finished(out_dir)
     journal.start(finished)
     progress(sum(shard.samples for shard in finished.values()))
     encode_item, stop = _encoder(kind, options), threading.Event()
     # Files that stay as they are take almost only the interpreter: threads that read at once wait for it at each call.
-    # In turn, one reads its next megabyte while another hashes and writes its own, for which nobody needs it.
+    # In turn, one reads its next megabyte while another hashes and writes its own without the lock.
     turn = threading.Lock() if options.keep_bytes else nullcontext()
     with ThreadPoolExecutor(options.workers or os.cpu_count() or 1, "convert") as pool:
-        running: list[Future[Shard]] = []
         try:
-            for shard in planned:
-                if shard.name not in finished:
-                    examples = _examples(shard.items, encode_item, stop)
-                    running.append(pool.submit(write_shard, out_dir / shard.name, examples, turn))
+            missing = [shard for shard in planned if shard.name not in finished]
+            running = [
+                pool.submit(write_shard, out_dir / shard.name, _examples(shard.items, encode_item, stop), turn)
+                for shard in missing
+            ]
             for future in as_completed(running):
                 written = future.result()
                 finished[written.name] = written
@@ -104,11 +103,6 @@ def write_shards(
             stop.set()
             pool.shutdown(cancel_futures=True)
     return finished
-
-
-def remove_journal(out_dir: Path) -> None:
-    """Forget how far the conversion was; for when the manifest is written."""
-    (out_dir / JOURNAL_NAME).unlink(missing_ok=True)
 
 
 class _Stopped(Exception):
@@ -214,8 +208,8 @@ class _Journal:
         self._path = path
         self._plan = json.dumps({"plan": fingerprint})
 
-    def finished(self) -> dict[str, Shard]:
-        """Return the shards of this very plan; a line cut off by a crash counts as not there."""
+    def finished(self, out_dir: Path) -> dict[str, Shard]:
+        """Return the shards of this very plan that are whole; a line cut off by a crash counts as not there."""
         if not self._path.is_file():
             return {}
         first, *lines = self._path.read_text("utf-8", errors="replace").split("\n")
@@ -225,11 +219,12 @@ class _Journal:
                 shard = Shard.model_validate_json(line)
             except ValidationError:
                 continue
-            found[shard.name] = shard
+            if _is_whole(out_dir / shard.name, shard):
+                found[shard.name] = shard
         return found
 
     def start(self, finished: Mapping[str, Shard]) -> None:
-        """Begin anew with what is known to be whole."""
+        """Start again with the shards known to be complete."""
         lines = [self._plan, *(shard.model_dump_json() for shard in finished.values())]
         self._path.write_text("\n".join(lines) + "\n", "utf-8")
 

@@ -17,7 +17,7 @@ from trainer.data.source import Dataset, count_of
 from trainer.errors import ConfigError
 from trainer.output import is_remote
 from trainer.plugins import own_input
-from trainer.record.record import Data
+from trainer.record.schema import Data
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from trainer.errors import DataError
 
 MANIFEST_NAME = "manifest.json"
+JOURNAL_NAME = "conversion.jsonl"  # of a conversion that is not finished: which shards are written
 SplitName = Literal["train", "test"]
 SPLITS: tuple[SplitName, ...] = ("train", "test")
 # What the bytes of `image` are: pixels; a JPEG of image_shape's size; a file as it was found, resized when read.
@@ -59,7 +60,7 @@ class DatasetManifest(_Frozen):
     splits: Splits
     split_rule: str = "as published"
     encoding: Encoding = "raw"
-    jpeg_quality: int | None = Field(default=None, ge=1, le=100)  # None = nothing was encoded anew
+    jpeg_quality: int | None = Field(default=None, ge=1, le=100)  # None = no image was encoded again
     image_shape: tuple[int, ...] = Field(min_length=3, max_length=4)  # [frames,] height, width, channels
     classes: int = Field(ge=2)
     class_names: tuple[str, ...] = ()  # in the order of their labels; () = not named
@@ -107,17 +108,20 @@ def parse_manifest(raw: str | bytes, path: object) -> DatasetManifest:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"]) or "JSON"
         raise DataError(path, f"not a data-set manifest of version 1 ({field}: {first['msg']})", fix) from error
-    for split_name in SPLITS:
-        split = manifest.split(split_name)
-        if split.samples != sum(shard.samples for shard in split.shards):
-            raise DataError(path, f"the {split_name} shards do not add up to {split.samples} samples", fix)
-        if split.class_counts and (len(split.class_counts), sum(split.class_counts)) != (
-            manifest.classes,
-            split.samples,
-        ):
-            raise DataError(path, f"the {split_name} class counts do not fit its samples and classes", fix)
-    if manifest.class_names and len(manifest.class_names) != manifest.classes:
-        raise DataError(path, f"it names {len(manifest.class_names)} of {manifest.classes} classes", fix)
-    if manifest.fingerprint != fingerprint_of(manifest.kind, manifest.shards):
-        raise DataError(path, "its fingerprint does not fit its shards", fix)
+    for problem in _contradictions(manifest):
+        raise DataError(path, problem, fix)
     return manifest
+
+
+def _contradictions(manifest: DatasetManifest) -> Iterator[str]:
+    for name in SPLITS:
+        split = manifest.split(name)
+        if split.samples != sum(shard.samples for shard in split.shards):
+            yield f"the {name} shards do not add up to {split.samples} samples"
+        counts = split.class_counts
+        if counts and (len(counts), sum(counts)) != (manifest.classes, split.samples):
+            yield f"the {name} class counts do not fit its samples and classes"
+    if manifest.class_names and len(manifest.class_names) != manifest.classes:
+        yield f"it names {len(manifest.class_names)} of {manifest.classes} classes"
+    if manifest.fingerprint != fingerprint_of(manifest.kind, manifest.shards):
+        yield "its fingerprint does not fit its shards"

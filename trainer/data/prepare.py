@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from trainer.data import idx
 from trainer.data.folder import ClassFolder, FolderKind, Item, read_class_folder
 from trainer.data.manifest import (
+    JOURNAL_NAME,
     MANIFEST_NAME,
     DatasetManifest,
     Shard,
@@ -67,22 +67,17 @@ def prepare_dataset(
         DataError: the folder is missing, a file is missing, damaged or truncated, a class is empty, or counts do not
             agree; it names the file and what to do.
     """
-    if kind not in KINDS:
-        raise DataError(source or "the packaged sample", f"unknown kind of data {kind!r}", f"use {', '.join(KINDS)}")
-    options = options or PrepareOptions()
     try:
-        if source is None:
-            return _prepare_idx(None, kind, out_dir, progress)
-        if not source.is_dir():
-            raise DataError(source, "there is no such folder", "give an existing folder, or none for the sample")
-        if (source / MANIFEST_NAME).is_file():
-            manifest = verify_dataset(source)
-            if manifest.kind != kind:
-                raise DataError(source, f"is a data set of {manifest.kind}; {kind} are needed", "give another folder")
-            return PreparedDataset(manifest, source, reused=True)
-        if kind == "mnist":
-            return _prepare_idx(source, kind, out_dir, progress)
-        return _prepare_folder(source, "clips" if kind == "clips" else "photos", out_dir, progress, options)
+        if source is not None and (source / MANIFEST_NAME).is_file():
+            return PreparedDataset(_verified(source, kind), source, reused=True)
+        conversion = _conversion(source, kind, options or PrepareOptions())
+        finished = _finished(out_dir, conversion.source_fingerprint)
+        if finished is not None:
+            return PreparedDataset(finished, out_dir, reused=True)
+        manifest = conversion.run(out_dir, progress or (lambda *_: None))
+        _write_manifest(manifest, out_dir)
+        (out_dir / JOURNAL_NAME).unlink(missing_ok=True)
+        return PreparedDataset(manifest, out_dir, reused=False)
     except OSError as error:
         where = error.filename or out_dir
         raise DataError(
@@ -90,63 +85,79 @@ def prepare_dataset(
         ) from error
 
 
-def _prepare_idx(source: Path | None, kind: str, out_dir: Path, progress: Progress | None) -> PreparedDataset:
-    if kind != "mnist":
+def _verified(source: Path, kind: str) -> DatasetManifest:
+    manifest = verify_dataset(source)
+    if manifest.kind != kind:
+        raise DataError(source, f"is a data set of {manifest.kind}; {kind} are needed", "give another folder")
+    return manifest
+
+
+@dataclass(frozen=True)
+class _Conversion:
+    """What is to be written, and how: `run` writes the shards and returns their manifest."""
+
+    source_fingerprint: str
+    run: Callable[[Path, Progress], DatasetManifest]
+
+
+def _begin(out_dir: Path) -> None:
+    """From here until the manifest is written the folder is unfinished, and says so."""
+    out_dir.mkdir(parents=True, exist_ok=True)
+    (out_dir / MANIFEST_NAME).unlink(missing_ok=True)
+
+
+def _conversion(source: Path | None, kind: str, options: PrepareOptions) -> _Conversion:
+    if kind not in KINDS:
+        raise DataError(source or "the packaged sample", f"unknown kind of data {kind!r}", f"use {', '.join(KINDS)}")
+    if source is None and kind != "mnist":
         problem = f"no sample of {kind} is packaged"
         raise DataError(f"data of kind {kind}", problem, f"give a folder with {kind} by class")
-    raw = idx.packaged_sample() if source is None else idx.find_idx_files(source)
-    source_fingerprint = _source_fingerprint(kind, raw)
-    finished = _finished(out_dir, source_fingerprint)
-    if finished is not None:
-        return PreparedDataset(finished, out_dir, reused=True)
-    return PreparedDataset(_convert(raw, source, source_fingerprint, out_dir, progress), out_dir, reused=False)
+    if source is None:
+        return _of_idx(None, idx.packaged_sample())
+    if not source.is_dir():
+        raise DataError(source, "there is no such folder", "give an existing folder, or none for the sample")
+    if kind == "mnist":
+        return _of_idx(source, idx.find_idx_files(source))
+    return _of_folder(source, "clips" if kind == "clips" else "photos", options)
 
 
-def _prepare_folder(
-    source: Path, kind: FolderKind, out_dir: Path, progress: Progress | None, options: PrepareOptions
-) -> PreparedDataset:
+def _of_folder(source: Path, kind: FolderKind, options: PrepareOptions) -> _Conversion:
     try:
-        from trainer.data.convert import plan_fingerprint, plan_shards, remove_journal, write_shards
+        from trainer.data.convert import plan_fingerprint, plan_shards, write_shards
     except ImportError as error:
         problem = f"{kind} cannot be converted here ({error})"
         raise DataError(source, problem, "pip install 'orchestrate[trainer]'") from error
     folder = read_class_folder(source, kind, options)
     planned = plan_shards(folder, kind, options)
     fingerprint = plan_fingerprint(planned, kind, options)
-    finished = _finished(out_dir, fingerprint)
-    if finished is not None:
-        return PreparedDataset(finished, out_dir, reused=True)
-    (out_dir / MANIFEST_NAME).unlink(missing_ok=True)  # from here to the end the folder is unfinished, and says so
-    total = len(folder.train) + len(folder.test)
-
-    def report(done: int) -> None:
-        if progress is not None:
-            progress(done, total)
-
-    written = write_shards(planned, kind, options, out_dir, fingerprint, report)
-    train = tuple(written[shard.name] for shard in planned if shard.split == "train")
-    test = tuple(written[shard.name] for shard in planned if shard.split == "test")
     note = f"{kind} of the folder {source.resolve().name}"
     side = options.image_size
     keep_bytes = kind == "photos" and options.keep_bytes
-    manifest = DatasetManifest(
-        name=source.resolve().name,
-        kind=kind,
-        source="folder",
-        source_note=f"{note}, {folder.left_out} other files left out" if folder.left_out else note,
-        source_fingerprint=fingerprint,
-        fingerprint=fingerprint_of(kind, train + test),
-        splits=Splits(train=_counted(folder, folder.train, train), test=_counted(folder, folder.test, test)),
-        split_rule=folder.split_rule,
-        encoding="original" if keep_bytes else "jpeg",
-        jpeg_quality=None if keep_bytes else options.quality,
-        image_shape=(options.frames, side, side, 3) if kind == "clips" else (side, side, 3),
-        classes=len(folder.class_names),
-        class_names=folder.class_names,
-    )
-    _write_manifest(manifest, out_dir)
-    remove_journal(out_dir)
-    return PreparedDataset(manifest, out_dir, reused=False)
+
+    total = len(folder.train) + len(folder.test)
+
+    def run(out_dir: Path, progress: Progress) -> DatasetManifest:
+        _begin(out_dir)
+        written = write_shards(planned, kind, options, out_dir, fingerprint, lambda done: progress(done, total))
+        train = tuple(written[shard.name] for shard in planned if shard.split == "train")
+        test = tuple(written[shard.name] for shard in planned if shard.split == "test")
+        return DatasetManifest(
+            name=source.resolve().name,
+            kind=kind,
+            source="folder",
+            source_note=f"{note}, {folder.left_out} other files left out" if folder.left_out else note,
+            source_fingerprint=fingerprint,
+            fingerprint=fingerprint_of(kind, train + test),
+            splits=Splits(train=_counted(folder, folder.train, train), test=_counted(folder, folder.test, test)),
+            split_rule=folder.split_rule,
+            encoding="original" if keep_bytes else "jpeg",
+            jpeg_quality=None if keep_bytes else options.quality,
+            image_shape=(options.frames, side, side, 3) if kind == "clips" else (side, side, 3),
+            classes=len(folder.class_names),
+            class_names=folder.class_names,
+        )
+
+    return _Conversion(fingerprint, run)
 
 
 def _counted(folder: ClassFolder, items: Sequence[Item], shards: tuple[Shard, ...]) -> Split:
@@ -182,11 +193,6 @@ def _verify_shard(path: Path, shard: Shard) -> None:
         raise DataError(path, "differs from the sha256 in the manifest", fix)
 
 
-def _source_fingerprint(kind: str, raw: Mapping[str, idx.RawFile]) -> str:
-    digests = (f"{name} {hashlib.sha256(file.content).hexdigest()}" for name, file in sorted(raw.items()))
-    return hashlib.sha256("\n".join([kind, *digests]).encode()).hexdigest()
-
-
 def _finished(out_dir: Path, source_fingerprint: str) -> DatasetManifest | None:
     """Return the data set in `out_dir` when it is whole and was made from the same source; else None."""
     if not (out_dir / MANIFEST_NAME).is_file():
@@ -194,46 +200,34 @@ def _finished(out_dir: Path, source_fingerprint: str) -> DatasetManifest | None:
     try:
         manifest = verify_dataset(out_dir)
     except DataError:
-        return None  # unfinished or damaged: it is written anew
+        return None  # unfinished or damaged: it is written again
     return manifest if manifest.source_fingerprint == source_fingerprint else None
 
 
-def _convert(
-    raw: Mapping[str, idx.RawFile],
-    source: Path | None,
-    source_fingerprint: str,
-    out_dir: Path,
-    progress: Progress | None,
-) -> DatasetManifest:
-    train, test = idx.read_split(raw, "train"), idx.read_split(raw, "test")
-    out_dir.mkdir(parents=True, exist_ok=True)
-    (out_dir / MANIFEST_NAME).unlink(missing_ok=True)  # from here to the end the folder is unfinished, and says so
-    total = train.samples + test.samples
+def _of_idx(source: Path | None, raw: Mapping[str, idx.RawFile]) -> _Conversion:
+    digests = (f"{name} {hashlib.sha256(file.content).hexdigest()}" for name, file in sorted(raw.items()))
+    fingerprint = hashlib.sha256("\n".join(["mnist", *digests]).encode()).hexdigest()
 
-    def report(done: int) -> None:
-        if progress is not None:
-            progress(done, total)
+    def run(out_dir: Path, progress: Progress) -> DatasetManifest:
+        train, test = idx.read_split(raw, "train"), idx.read_split(raw, "test")
+        total = train.samples + test.samples
+        _begin(out_dir)
+        train_shards = _write_shards(train, "train", out_dir, lambda done: progress(done, total))
+        test_shards = _write_shards(test, "test", out_dir, lambda done: progress(train.samples + done, total))
+        return DatasetManifest(
+            name="sample" if source is None else "mnist",
+            kind="mnist",
+            source="sample" if source is None else "idx",
+            source_note=_SAMPLE_NOTE if source is None else f"MNIST idx files of the folder {source.resolve().name}",
+            source_fingerprint=fingerprint,
+            fingerprint=fingerprint_of("mnist", train_shards + test_shards),
+            splits=Splits(train=_digits(train, train_shards), test=_digits(test, test_shards)),
+            image_shape=(28, 28, 1),
+            classes=10,
+            class_names=tuple("0123456789"),
+        )
 
-    train_shards = _write_shards(train, "train", out_dir, report)
-    test_shards = _write_shards(test, "test", out_dir, lambda done: report(train.samples + done))
-    origin: Literal["sample", "idx"] = "sample" if source is None else "idx"
-    manifest = DatasetManifest(
-        name="sample" if source is None else "mnist",
-        kind="mnist",
-        source=origin,
-        source_note=_SAMPLE_NOTE if source is None else f"MNIST idx files of the folder {source.resolve().name}",
-        source_fingerprint=source_fingerprint,
-        fingerprint=fingerprint_of("mnist", train_shards + test_shards),
-        splits=Splits(
-            train=_digits(train, train_shards),
-            test=_digits(test, test_shards),
-        ),
-        image_shape=(28, 28, 1),
-        classes=10,
-        class_names=tuple("0123456789"),
-    )
-    _write_manifest(manifest, out_dir)
-    return manifest
+    return _Conversion(fingerprint, run)
 
 
 def _digits(split: idx.IdxSplit, shards: tuple[Shard, ...]) -> Split:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainer.environment import WorkerRole
-from trainer.record.record import Data
+from trainer.record.schema import Data
 
 
 class SamplesLike(Protocol):

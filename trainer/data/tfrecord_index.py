@@ -33,7 +33,7 @@ class _Malformed(Exception):
 class ShardIndex:
     """Where in a shard's bytes its records begin; the same for as long as the shard has the same sha256.
 
-    What a record holds is found when it is decoded, by many threads: the first batch waits for the index alone.
+    A record's fields are found when it is decoded, by many threads: the first batch waits for the index alone.
     """
 
     path: str
@@ -72,7 +72,7 @@ def index_shard(buffer: Buffer, shard: Shard, path: str, images_per_sample: int,
     """Find the records of a shard. Raises DataError when they are not as many as the manifest says, or end elsewhere.
 
     The starts are an array, no list of tuples: Python's garbage collector counts those, and so many new ones make it
-    walk over all that the process holds, which is a pause of 0.2 s once TensorFlow is imported.
+    walk over all objects of the process, which is a pause of 0.2 s once TensorFlow is imported.
     """
     starts, position = array("q", (0,)), 0
     with suppress(struct.error, OverflowError):  # the end comes within a header, or the length is nonsense
@@ -148,17 +148,23 @@ def parse_example(payload: bytes) -> tuple[list[tuple[int, int]], int]:
     """Return start and end of each image in the payload of a tf.train.Example, and the label. Raises _Malformed."""
     spans: list[tuple[int, int]] = []
     label = -1
+    for key, start, end in _features(payload):
+        if key == b"image":
+            spans = [span for a, b in _messages(payload, start, end, 1) for span in _messages(payload, a, b, 1)]
+        elif key == b"label":
+            label = _int64(payload, start, end)
+    if not spans or label < 0:
+        raise _Malformed("a feature is missing")
+    return spans, label
+
+
+def _features(payload: bytes) -> Iterator[tuple[bytes, int, int]]:
+    """Yield name, start and end of each feature."""
     for features_start, features_end in _messages(payload, 0, len(payload), 1):
         for entry_start, entry_end in _messages(payload, features_start, features_end, 1):
             key = next((payload[a:b] for a, b in _messages(payload, entry_start, entry_end, 1)), b"")
             for start, end in _messages(payload, entry_start, entry_end, 2):
-                if key == b"image":
-                    spans = [span for a, b in _messages(payload, start, end, 1) for span in _messages(payload, a, b, 1)]
-                elif key == b"label":
-                    label = _int64(payload, start, end)
-    if not spans or label < 0:
-        raise _Malformed("a feature is missing")
-    return spans, label
+                yield key, start, end
 
 
 def _int64(payload: bytes, start: int, end: int) -> int:
@@ -179,7 +185,7 @@ def _messages(payload: bytes, position: int, end: int, wanted: int) -> Iterator[
             raise _Malformed(f"wire type {tag & 7}")
         size_bytes, position = _read_varint(payload, position)
         if position + size_bytes > end:
-            raise _Malformed("a field goes on after its message")
+            raise _Malformed("a field extends past its message")
         if tag >> 3 == wanted:
             yield position, position + size_bytes
         position += size_bytes

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from trainer.errors import ConfigError, DataError
 from trainer.output import OutputDir
-from trainer.record.record import CHECKPOINT_NAME, Epoch, Part
+from trainer.record.record import CHECKPOINT_NAME
+from trainer.record.schema import Epoch, Part
+from trainer.record.version_1 import without_reasons
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class Position:
 class _Pointer(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[1, 2] = 2  # 1: its parts and epochs are as in a record of version 1
     file: str
     bytes: int
     sha256: str
@@ -56,7 +59,7 @@ class Restored:
 
 
 class Checkpoints:
-    """The checkpoint of one run. `settings` are what a run must share with the one that it goes on from."""
+    """The checkpoint of one run. `settings` are what a run must share with the one it resumes."""
 
     def __init__(self, output: OutputDir, settings: dict[str, str]) -> None:
         self._output = output
@@ -95,10 +98,10 @@ class Checkpoints:
         if raw is None:
             return None
         path = f"{self._output.path}/{CHECKPOINT_NAME}"
-        fix = "start anew in another --checkpoint_dir, or without --resume"
+        fix = "start in another --checkpoint_dir, or without --resume"
         try:
-            pointer = _Pointer.model_validate_json(raw)
-        except ValidationError as error:
+            pointer = _Pointer.model_validate_json(json.dumps(without_reasons(json.loads(raw), {})))
+        except ValueError as error:  # of JSON, or of its fields
             raise DataError(path, "is no checkpoint of this version", fix) from error
         self._check_settings(path, pointer)
         content = self._output.read_bytes(pointer.file)

@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 
 import trainer
-from trainer.record.record import Host, Software, reason_unless
+from trainer.record.schema import Host, Software
 
 
 def describe_host() -> Host:
@@ -25,17 +25,12 @@ def describe_host() -> Host:
 
 def describe_software() -> Software:
     """Return the versions that are installed, asked of the package metadata so that nothing is imported."""
-    tensorflow = _first_version("tensorflow-tpu", "tensorflow", "tensorflow-cpu")
-    keras, numpy = _first_version("keras"), _first_version("numpy")
     return Software(
         python=platform.python_version(),
         trainer_version=trainer.__version__,
-        tensorflow=tensorflow,
-        tensorflow_reason=reason_unless(tensorflow, "TensorFlow is not installed"),
-        keras=keras,
-        keras_reason=reason_unless(keras, "Keras is not installed"),
-        numpy=numpy,
-        numpy_reason=reason_unless(numpy, "NumPy is not installed"),
+        tensorflow=_first_version("tensorflow-tpu", "tensorflow", "tensorflow-cpu"),
+        keras=_first_version("keras"),
+        numpy=_first_version("numpy"),
     )
 
 

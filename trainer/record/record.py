@@ -8,41 +8,33 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ValidationError
+from pydantic import AwareDatetime, BaseModel, ValidationError, model_validator
 
 from trainer.errors import RecordError
 from trainer.log import answer
 from trainer.record.schema import (
-    Accounted,
-    CompiledFunction,
     Compute,
     Data,
     Device,
     Epoch,
     Host,
     Inference,
-    Latency,
     Memory,
     Parameters,
     Part,
-    Seconds,
     Section,
     Software,
     Steps,
     Timings,
-    reason_unless,
+    absent_figures,
 )
+from trainer.record.version_1 import to_version_2
 
-__all__ = [
-    "CHECKPOINT_NAME", "RECORD_NAME", "SCHEMA_VERSION", "Progress", "Record", "Status", "json_schema", "load_record",
-    "Accounted", "CompiledFunction", "Compute", "Data", "Device", "Epoch", "Host", "Inference", "Latency", "Memory",
-    "Parameters", "Part", "Seconds", "Software", "Steps", "Timings", "reason_unless",
-]  # fmt: skip
-
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 RECORD_NAME = "record.json"
 CHECKPOINT_NAME = "checkpoint.json"  # is there when a checkpoint is whole
 Status = Literal["running", "succeeded", "failed", "interrupted"]
@@ -51,10 +43,12 @@ Status = Literal["running", "succeeded", "failed", "interrupted"]
 class Record(Section):
     """One training run. While `status` is "running" it is what was known when it was written, every few seconds.
 
-    A run that was resumed has several `parts`: epochs, and nothing else, are kept from the earlier ones.
+    A run that was resumed has several `parts`: epochs, and nothing else, are kept from the earlier ones. `missing` says
+    of each absent figure why it is, by its path: `timings.compile_s`; `epochs.cpu_wait_s` means that of every epoch
+    without it. A run that did not fail has no `error`.
     """
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     run_id: str
     workload: str
     status: Status
@@ -62,23 +56,34 @@ class Record(Section):
     simulated: bool
     started_at: AwareDatetime
     ended_at: AwareDatetime | None
-    ended_at_reason: str | None
     device: Device | None
-    device_reason: str | None
     software: Software
     host: Host
     parameters: Parameters
     data: Data | None
-    data_reason: str | None
     timings: Timings
     parts: tuple[Part, ...]
     epochs: tuple[Epoch, ...]
     steps: Steps | None
-    steps_reason: str | None
     inference: Inference | None
-    inference_reason: str | None
     memory: Memory
     compute: Compute
+    missing: dict[str, str]
+
+    @classmethod
+    def explained(cls, reasons: Mapping[str, str], otherwise: str, **figures: Any) -> Record:
+        """The record of these figures; what is absent is explained by `reasons`, or else by `otherwise`."""
+        absent = absent_figures(figures.items())
+        return cls(**figures, missing={path: reasons.get(path, otherwise) for path in absent if path != "error"})
+
+    @model_validator(mode="after")
+    def _absent_figures_are_explained(self) -> Record:
+        absent = {path for path in absent_figures(self) if path != "error"}
+        if unexplained := sorted(absent - self.missing.keys()):
+            raise ValueError(f"{unexplained[0]} is null and `missing` does not say why")
+        if present := sorted(self.missing.keys() - absent):
+            raise ValueError(f"`missing` has {present[0]}, which is there")
+        return self
 
     def to_json(self) -> str:
         """Return the text of `record.json`."""
@@ -114,7 +119,10 @@ class Progress(Section):
 
 
 def load_record(source: str | Path | bytes) -> Record:
-    """Return the record in a file, or in its bytes. Raises RecordError: missing, damaged, or of another version."""
+    """Return the record in a file, or in its bytes; one of version 1 as version 2 has it.
+
+    Raises RecordError: missing, damaged, or of another version.
+    """
     name = "record" if isinstance(source, bytes) else str(source)
     try:
         raw = source if isinstance(source, bytes) else Path(source).read_bytes()
@@ -122,8 +130,10 @@ def load_record(source: str | Path | bytes) -> Record:
         raise RecordError(f"{name}: cannot be read ({error.strerror}); fetch the run's artifacts again") from error
     try:
         version = _VersionOnly.model_validate_json(raw).schema_version
-        if version != SCHEMA_VERSION:
-            problem = f"its schema_version is {version} and this program reads {SCHEMA_VERSION}"
+        if version == 1:
+            raw = json.dumps(to_version_2(json.loads(raw))).encode()
+        elif version != SCHEMA_VERSION:
+            problem = f"its schema_version is {version} and this program reads 1 and {SCHEMA_VERSION}"
             raise RecordError(f"{name}: {problem}; use the version of the trainer that wrote it, or a newer one")
         return Record.model_validate_json(raw)
     except ValidationError as error:
@@ -135,7 +145,7 @@ def load_record(source: str | Path | bytes) -> Record:
 
 
 def json_schema() -> str:
-    """Return the JSON Schema of `record.json` as text."""
+    """Return the JSON Schema of `record.json` as text: docs/record.schema.json."""
     return json.dumps(Record.model_json_schema(), indent=2)
 
 

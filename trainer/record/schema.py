@@ -1,15 +1,11 @@
-"""The sections of `record.json`: units in the names, UTC times, no silent gaps.
-
-A figure that is absent is null, and the field `<name>_reason` beside it says why; where a figure is present its reason
-is null.
-"""
+"""The sections of `record.json`: units in the names, UTC times; a figure that is absent is null."""
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from trainer.config import Precision
 from trainer.workloads.base import OptimizerName
@@ -17,31 +13,20 @@ from trainer.workloads.base import OptimizerName
 Seconds = Annotated[float, Field(ge=0)]
 
 
-def reason_unless(value: object, reason: str) -> str | None:
-    """Return why a figure is absent, or None when it is there."""
-    return None if value is not None else reason
-
-
 class Section(BaseModel):
-    """A part of the record: frozen, strict, and every absent figure has its reason."""
+    """A part of the record: frozen and strict."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    @model_validator(mode="after")
-    def _absent_figures_have_reasons(self) -> Section:
-        """Hold every `<name>_reason` to its rule: text exactly when `<name>` is null."""
-        for name, reason_name in _with_reasons(type(self)):
-            absent, reason = getattr(self, name) is None, getattr(self, reason_name)
-            if absent != bool(reason):
-                raise ValueError(f"{name} is null exactly when {reason_name} says why")
-        return self
 
-
-@cache
-def _with_reasons(section: type[Section]) -> tuple[tuple[str, str], ...]:
-    """The fields that have a reason beside them, with its name; once for a class, as a report reads many records."""
-    reasons = (name for name in section.model_fields if name.endswith("_reason"))
-    return tuple((reason.removesuffix("_reason"), reason) for reason in reasons)
+def absent_figures(named: Iterable[tuple[str, object]], prefix: str = "") -> Iterator[str]:
+    """Paths of the figures that are None, as `timings.compile_s`; of epochs and parts without their numbers."""
+    for name, value in named:
+        for item in value if isinstance(value, tuple) else (value,):
+            if item is None:
+                yield prefix + name
+            elif isinstance(item, Section):
+                yield from absent_figures(item, f"{prefix}{name}.")
 
 
 class Device(Section):
@@ -61,11 +46,8 @@ class Software(Section):
     python: str
     trainer_version: str
     tensorflow: str | None
-    tensorflow_reason: str | None
     keras: str | None
-    keras_reason: str | None
     numpy: str | None
-    numpy_reason: str | None
 
 
 class Host(Section):
@@ -85,28 +67,19 @@ class Parameters(Section):
 
     strategy: str
     global_batch_size: int | None
-    global_batch_size_reason: str | None
     per_replica_batch_size: int | None
-    per_replica_batch_size_reason: str | None
     epochs: int
     learning_rate: float
     optimizer: OptimizerName
     seed: int
     precision: Precision | None
-    precision_reason: str | None
     precision_note: str
     steps_per_call: int | None
-    steps_per_call_reason: str | None
     train_samples: int | None  # that epochs draw from
-    train_samples_reason: str | None
     test_samples: int | None
-    test_samples_reason: str | None
     input: Literal["device-resident", "streamed"] | None  # resident: all samples lie in device memory before epoch 1
-    input_reason: str | None
     cache: Literal["none", "disk", "memory", "device"] | None
-    cache_reason: str | None
     xla: bool | None
-    xla_reason: str | None
     xla_note: str
 
 
@@ -158,7 +131,6 @@ class Accounted(Section):
     unaccounted_s: float
     training_steps: int
     step_mean_s: Seconds | None
-    step_mean_s_reason: str | None
 
 
 class Timings(Section):
@@ -172,21 +144,14 @@ class Timings(Section):
     """
 
     imports_s: Seconds | None
-    imports_s_reason: str | None
     setup_s: Seconds | None
-    setup_s_reason: str | None
     data_load_s: Seconds | None
-    data_load_s_reason: str | None
     compile_s: Seconds | None
-    compile_s_reason: str | None
     eval_compile_s: Seconds | None
-    eval_compile_s_reason: str | None
     compile_method: str
     functions: tuple[CompiledFunction, ...]
     first_epoch_s: Seconds | None
-    first_epoch_s_reason: str | None
     steady_epoch_s: Seconds | None
-    steady_epoch_s_reason: str | None
     steady_epochs: int
     total_s: Seconds
     accounted: Accounted
@@ -203,13 +168,9 @@ class Part(Section):
     run_id: str
     started_at: AwareDatetime
     start_overhead_s: Seconds | None
-    start_overhead_s_reason: str | None
     kept_s: Seconds | None
-    kept_s_reason: str | None
     resumed_epoch: int | None  # the epoch and the step in it that this part began with
-    resumed_epoch_reason: str | None
     resumed_step: int | None
-    resumed_step_reason: str | None
 
 
 class Epoch(Section):
@@ -236,9 +197,7 @@ class Epoch(Section):
     teardown_s: Seconds
     idle_cpu_s: Seconds
     cpu_wait_s: Seconds | None
-    cpu_wait_s_reason: str | None
-    cpu_steal_s: Seconds | None = None
-    cpu_steal_s_reason: str | None = "the record is older than this figure"
+    cpu_steal_s: Seconds | None = None  # older records do not have it
     checkpoint_s: Seconds
     eval_s: Seconds
     bytes_read: int
@@ -303,15 +262,10 @@ class Memory(Section):
 
     host_peak_bytes: int
     host_before_bytes: int | None
-    host_before_bytes_reason: str | None
     device_peak_bytes: int | None
-    device_peak_bytes_reason: str | None
     data_bytes_on_device: int | None
-    data_bytes_on_device_reason: str | None
     parameter_bytes: int | None
-    parameter_bytes_reason: str | None
     optimizer_bytes: int | None
-    optimizer_bytes_reason: str | None
 
 
 class Compute(Section):
@@ -322,9 +276,6 @@ class Compute(Section):
     """
 
     flops_per_sample: int | None
-    flops_per_sample_reason: str | None
     peak_flops_per_s: float | None
-    peak_flops_per_s_reason: str | None
     peak_note: str
     mfu: float | None
-    mfu_reason: str | None

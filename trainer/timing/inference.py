@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from trainer import signals
 from trainer.data.source import BatchPlan, SamplesLike, is_resident
 from trainer.engines.base import Predictor
-from trainer.record.record import CompiledFunction, Inference, Latency
+from trainer.record.schema import CompiledFunction, Inference, Latency
 from trainer.timing.loop import compiled
 from trainer.timing.percentiles import percentile
 

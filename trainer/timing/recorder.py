@@ -8,14 +8,13 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Literal
 
 from trainer.config import CacheChoice, Config, Precision
 from trainer.log import now
 from trainer.output import OutputDir
 from trainer.record.machine import describe_host, describe_software, host_peak_bytes
-from trainer.record.record import (
-    RECORD_NAME,
+from trainer.record.record import RECORD_NAME, Record, Status
+from trainer.record.schema import (
     CompiledFunction,
     Compute,
     Data,
@@ -25,11 +24,8 @@ from trainer.record.record import (
     Memory,
     Parameters,
     Part,
-    Record,
-    Status,
     Steps,
     Timings,
-    reason_unless,
 )
 from trainer.timing.percentiles import percentile
 from trainer.timing.time_accounting import Accounts
@@ -38,6 +34,29 @@ COMPILE_METHOD = (
     "first call of the compiled function (tracing, compilation, first use of the device, one step whose effect on the "
     "weights is undone) minus a second such call"
 )
+_NOT_KNOWN = {
+    "running": "the run has not come so far",
+    "failed": "the run failed before it was known",
+    "interrupted": "the run was interrupted before it was known",
+    "succeeded": "not measured",
+}
+"""Why a figure is absent that no other reason is known of, by the run's status."""
+_WHY_MISSING = {
+    "ended_at": "the run is still running",
+    "software.tensorflow": "TensorFlow is not installed",
+    "software.keras": "Keras is not installed",
+    "software.numpy": "NumPy is not installed",
+    "timings.steady_epoch_s": "there is no steady epoch: the first after a start is none",
+    "timings.accounted.step_mean_s": "no step has been trained",
+    "parts.start_overhead_s": "no step has been trained yet",
+    "parts.kept_s": "no part has resumed from this one",
+    "parts.resumed_epoch": "not resumed",
+    "parts.resumed_step": "not resumed",
+    "epochs.cpu_wait_s": "this operating system does not report it",
+    "epochs.cpu_steal_s": "this operating system does not report it",
+    "memory.device_peak_bytes": "measured at the end of a run",
+    "compute.flops_per_sample": "counted when training is compiled",
+}
 
 
 @dataclass(frozen=True)
@@ -75,12 +94,10 @@ class Recorder:
     inference: Inference | None = None
     host_before_bytes: int | None = None
     device_peak_bytes: int | None = None
-    device_peak_bytes_reason: str = "measured at the end of a run"
     data_bytes_on_device: int | None = None
     parameter_bytes: int | None = None
     optimizer_bytes: int | None = None
     flops_per_sample: int | None = None
-    flops_per_sample_reason: str = "counted when training is compiled"
     peak_flops_per_s: float | None = None
     peak_note: str = "unknown peak: the device is not known yet"
     parts: list[Part] = field(default_factory=list)  # of earlier processes
@@ -88,6 +105,7 @@ class Recorder:
     start_overhead_s: float | None = None
     epochs: list[Epoch] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
+    why_missing: dict[str, str] = field(default_factory=lambda: dict(_WHY_MISSING))
 
     def __post_init__(self) -> None:
         self.started = now()
@@ -122,13 +140,9 @@ class Recorder:
             run_id=self.config.run_id,
             started_at=self.started.at,
             start_overhead_s=self.start_overhead_s,
-            start_overhead_s_reason=reason_unless(self.start_overhead_s, "no step has been trained yet"),
             kept_s=kept_s,
-            kept_s_reason=reason_unless(kept_s, "no part has gone on from this one"),
             resumed_epoch=epoch,
-            resumed_epoch_reason=reason_unless(epoch, "not resumed"),
             resumed_step=step,
-            resumed_step_reason=reason_unless(step, "not resumed"),
         )
 
     def write(self, status: Status, error: str | None = None) -> Record:
@@ -142,15 +156,10 @@ class Recorder:
 
     def snapshot(self, status: Status, error: str | None = None) -> Record:
         """Return the record of what is known now."""
-        moment = now()
-        absent = {
-            "running": "the run has not come so far",
-            "failed": "the run failed before it was known",
-            "interrupted": "the run was interrupted before it was known",
-            "succeeded": "not measured",
-        }[status]
-        steps = self._steps()
-        return Record(
+        moment, otherwise = now(), _NOT_KNOWN[status]
+        return Record.explained(
+            {**self.why_missing, **self._why_no_utilisation(otherwise)},
+            otherwise,
             run_id=self.config.run_id,
             workload=self.config.spec.name,
             status=status,
@@ -158,117 +167,84 @@ class Recorder:
             simulated=self.simulated,
             started_at=self.started.at,
             ended_at=None if status == "running" else moment.at,
-            ended_at_reason="the run goes on" if status == "running" else None,
             device=self.device,
-            device_reason=reason_unless(self.device, absent),
             software=self._software,
             host=self._host,
-            parameters=self._parameters(absent),
+            parameters=self._parameters(),
             data=self.data,
-            data_reason=reason_unless(self.data, absent),
-            timings=self._timings(absent, moment.seconds_since(self.started)),
+            timings=self._timings(moment.seconds_since(self.started)),
             parts=(*self.parts, self.current_part()),
             epochs=tuple(self.epochs),
-            steps=steps,
-            steps_reason=reason_unless(steps, absent),
+            steps=self._steps(),
             inference=self.inference,
-            inference_reason=reason_unless(self.inference, absent),
-            memory=self._memory(absent),
-            compute=self._compute(absent),
+            memory=self._memory(),
+            compute=self._compute(),
         )
 
-    def _memory(self, absent: str) -> Memory:
+    def _memory(self) -> Memory:
         return Memory(
             host_peak_bytes=host_peak_bytes(),
             host_before_bytes=self.host_before_bytes,
-            host_before_bytes_reason=reason_unless(self.host_before_bytes, absent),
             device_peak_bytes=self.device_peak_bytes,
-            device_peak_bytes_reason=reason_unless(self.device_peak_bytes, self.device_peak_bytes_reason),
             data_bytes_on_device=self.data_bytes_on_device,
-            data_bytes_on_device_reason=reason_unless(self.data_bytes_on_device, absent),
             parameter_bytes=self.parameter_bytes,
-            parameter_bytes_reason=reason_unless(self.parameter_bytes, absent),
             optimizer_bytes=self.optimizer_bytes,
-            optimizer_bytes_reason=reason_unless(self.optimizer_bytes, absent),
         )
 
-    def _compute(self, absent: str) -> Compute:
+    def _compute(self) -> Compute:
         steady_s = self._steady_epoch_s()
         samples = next((epoch.samples for epoch in self.epochs if epoch.steady), 0)  # a resumed epoch has fewer
         peak, flops = self.peak_flops_per_s, self.flops_per_sample
         mfu = flops * samples / (steady_s * peak) if flops and steady_s and peak else None
-        why = self.peak_note if peak is None else absent if flops else self.flops_per_sample_reason
         return Compute(
             flops_per_sample=flops,
-            flops_per_sample_reason=reason_unless(flops, self.flops_per_sample_reason),
             peak_flops_per_s=peak,
-            peak_flops_per_s_reason=reason_unless(peak, self.peak_note),
             peak_note=self.peak_note,
             mfu=mfu,
-            mfu_reason=reason_unless(mfu, why),
         )
+
+    def _why_no_utilisation(self, otherwise: str) -> dict[str, str]:
+        no_flops = self.why_missing["compute.flops_per_sample"] if self.flops_per_sample is None else otherwise
+        no_mfu = self.peak_note if self.peak_flops_per_s is None else no_flops
+        return {"compute.peak_flops_per_s": self.peak_note, "compute.mfu": no_mfu}
 
     def _steady_epoch_s(self) -> float | None:
         steady = [epoch.wall_s for epoch in self.epochs if epoch.steady]
         return median(steady) if steady else None
 
-    def _parameters(self, absent: str) -> Parameters:
+    def _parameters(self) -> Parameters:
         config = self.config
-        how: Literal["device-resident", "streamed"] | None = None
-        if self.resident is not None:
-            how = "device-resident" if self.resident else "streamed"
-        cache = self.cache if self.cache != "auto" else None
         return Parameters(
             strategy=config.strategy,
             global_batch_size=config.batch_size,
-            global_batch_size_reason=reason_unless(config.batch_size, absent),
             per_replica_batch_size=self.per_replica_batch_size,
-            per_replica_batch_size_reason=reason_unless(self.per_replica_batch_size, absent),
             epochs=config.train_epochs,
             learning_rate=config.learning_rate,
             optimizer=config.spec.optimizer,
             seed=config.seed,
             precision=self.precision,
-            precision_reason=reason_unless(self.precision, absent),
             precision_note=self.precision_note,
             steps_per_call=self.steps_per_call,
-            steps_per_call_reason=reason_unless(self.steps_per_call, absent),
             train_samples=self.train_samples,
-            train_samples_reason=reason_unless(self.train_samples, absent),
             test_samples=self.test_samples,
-            test_samples_reason=reason_unless(self.test_samples, absent),
-            input=how,
-            input_reason=reason_unless(how, absent),
-            cache=cache,
-            cache_reason=reason_unless(cache, absent),
+            input=None if self.resident is None else "device-resident" if self.resident else "streamed",
+            cache=self.cache if self.cache != "auto" else None,
             xla=self.xla,
-            xla_reason=reason_unless(self.xla, absent),
             xla_note=self.xla_note,
         )
 
-    def _timings(self, absent: str, total_s: float) -> Timings:
+    def _timings(self, total_s: float) -> Timings:
         accounts = self.accounts
-        imports_s, setup_s, load_s = (accounts.seconds(name) for name in ("imports", "setup", "data_load"))
-        compile_s, eval_compile_s = (self._compile_s(name) for name in ("train", "evaluate"))
-        first_epoch_s = self.epochs[0].wall_s if self.epochs else None
-        steady_s = self._steady_epoch_s()
         return Timings(
-            imports_s=imports_s,
-            imports_s_reason=reason_unless(imports_s, absent),
-            setup_s=setup_s,
-            setup_s_reason=reason_unless(setup_s, absent),
-            data_load_s=load_s,
-            data_load_s_reason=reason_unless(load_s, absent),
-            compile_s=compile_s,
-            compile_s_reason=reason_unless(compile_s, absent),
-            eval_compile_s=eval_compile_s,
-            eval_compile_s_reason=reason_unless(eval_compile_s, absent),
+            imports_s=accounts.seconds("imports"),
+            setup_s=accounts.seconds("setup"),
+            data_load_s=accounts.seconds("data_load"),
+            compile_s=self._compile_s("train"),
+            eval_compile_s=self._compile_s("evaluate"),
             compile_method=COMPILE_METHOD,
             functions=tuple(self.functions),
-            first_epoch_s=first_epoch_s,
-            first_epoch_s_reason=reason_unless(first_epoch_s, absent),
-            steady_epoch_s=steady_s,
-            steady_epoch_s_reason=reason_unless(steady_s, "there is no steady epoch: the first after a start is none"),
+            first_epoch_s=self.epochs[0].wall_s if self.epochs else None,
+            steady_epoch_s=self._steady_epoch_s(),
             steady_epochs=sum(epoch.steady for epoch in self.epochs),
             total_s=total_s,
             accounted=accounts.close_at(total_s),
@@ -279,16 +255,14 @@ class Recorder:
 
     def _steps(self) -> Steps | None:
         """Sum up the full blocks of the steady epochs; of all, when there is no steady one."""
-        size = self.steps_per_call
-        numbers = {epoch.index for epoch in self.epochs if epoch.steady}
+        size, numbers = self.steps_per_call, {epoch.index for epoch in self.epochs if epoch.steady}
         steady = [block for block in list(self.blocks) if block.epoch in numbers]
-        full = [block for block in steady or self.blocks if block.steps == size]
-        if size is None or not full:
+        step_s = [block.wall_s / block.steps for block in steady or self.blocks if block.steps == size]
+        if size is None or not step_s:
             return None
-        step_s = [block.wall_s / block.steps for block in full]
         return Steps(
             block_steps=size,
-            n=len(full),
+            n=len(step_s),
             epochs_used="steady" if steady else "all of this part: none of them is steady",
             p50_s=percentile(step_s, 0.50),
             p90_s=percentile(step_s, 0.90),

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal, get_args
 
-from trainer.record.schema import Accounted, reason_unless
+from trainer.record.schema import Accounted
 
 Purpose = Literal[
     "imports", "setup", "data_load", "warm_up", "restore", "steps", "input_wait", "evaluation", "teardown",
@@ -49,11 +49,9 @@ class Accounts:
         """Return the books after `total_s` seconds of this process."""
         spent = dict(self._seconds)
         steps = self._training_steps
-        mean_s = spent.get("steps", 0.0) / steps if steps else None
         return Accounted(
             **{f"{purpose}_s": spent.get(purpose, 0.0) for purpose in get_args(Purpose)},
             unaccounted_s=total_s - sum(spent.values()),
             training_steps=steps,
-            step_mean_s=mean_s,
-            step_mean_s_reason=reason_unless(mean_s, "no step has been trained"),
+            step_mean_s=spent.get("steps", 0.0) / steps if steps else None,
         )

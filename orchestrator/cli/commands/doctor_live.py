@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from orchestrator.domain.accelerators import Accelerator
     from orchestrator.domain.account import Quota
     from orchestrator.domain.runs import Run
-    from orchestrator.planning.launch import Plan
+    from orchestrator.planning.plan import Plan
     from orchestrator.ports import Account
     from orchestrator.running.pipeline import Stages
 

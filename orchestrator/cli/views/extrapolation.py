@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +12,8 @@ from orchestrator.cli import output
 from orchestrator.cli.views.text import plain_table
 from orchestrator.domain.bottlenecks import UPLOAD_BYTES_PER_S, size_text
 from orchestrator.domain.money import usd
-from orchestrator.domain.plan import MAX_HOURS_LIMIT
 from orchestrator.domain.scaling import CONFIDENCE
+from orchestrator.planning.request import MAX_HOURS_LIMIT
 from orchestrator.report.comparison import SIMULATED
 
 if TYPE_CHECKING:
@@ -23,35 +23,22 @@ if TYPE_CHECKING:
     from orchestrator.planning.extrapolate import Answer, Extrapolation
 
 
-def extrapolate_and_show(
-    project: Project,
-    sweep: Sequence[str],
-    images: int | None,
-    test_images: int | None,
-    asked: Mapping[str, Any],
-    *,
-    as_json: bool,
-) -> None:
+def extrapolate_and_show(project: Project, sweep: Sequence[str], asked: dict[str, Any], *, as_json: bool) -> None:
     """Answer `estimate --images N --from ..`. Raises click's UsageError for one without the other."""
     if not sweep:
         raise click.UsageError("--images and --test-images need --from: a measured sweep to extrapolate from")
-    if not images:
+    if not asked["images"]:
         raise click.UsageError("--from needs --images: how many training samples to extrapolate to")
+    del asked["max_hours"]
     from orchestrator.bootstrap import SystemClock
     from orchestrator.money.guard import credit_or_refuse, money_view
     from orchestrator.planning.extrapolate import ExtrapolationRequest, extrapolate
     from orchestrator.report.sources import sources_named
 
-    now = SystemClock().now()
-    credit = credit_or_refuse(project.ledger, now=now)
-    money = money_view(project.ledger, credit, now)
-    found = extrapolate(
-        ExtrapolationRequest(images=images, test_images=test_images, **asked),
-        sources_named(sweep, project.ledger),
-        project.ledger,
-        project.prices(now),
-        money,
-    )
+    now, ledger = SystemClock().now(), project.ledger
+    money = money_view(ledger, credit_or_refuse(ledger, now=now), now)
+    sources = sources_named(sweep, ledger)
+    found = extrapolate(ExtrapolationRequest(**asked), sources, ledger, project.prices(now), money)
     if as_json:
         output.print_json(extrapolation_json(found, money))
         return
@@ -101,11 +88,8 @@ def _answer_json(answer: Answer) -> dict[str, Any]:
         "slowest": answer.slowest,
         "lacks": answer.lacks or None,
         "peak_s": answer.peak_s,
-        "bounds": [{"name": each.name, "seconds": each.seconds, "basis": each.basis} for each in answer.bounds],
-        "places": [
-            {"name": each.name, "needed_bytes": each.needed_bytes, "there_bytes": each.there_bytes, "fits": each.fits}
-            for each in answer.places
-        ],
+        "bounds": [vars(each) for each in answer.bounds],
+        "places": [{**vars(each), "fits": each.fits} for each in answer.places],
         "cost": cost
         and {
             "zone": cost.zone,
@@ -173,27 +157,28 @@ def _cells(answer: Answer) -> tuple[str, ...]:
 
 def _sentences(answer: Answer, money: MoneyView) -> Iterator[str]:
     line = answer.line
-    name, low_high = answer.accelerator, " to ".join(f"{each * 1e6:.3g}" for each in line.sample_interval_s)
+    low_high = " to ".join(f"{each * 1e6:.3g}" for each in line.sample_interval_s)
     yield (
-        f"{name}: from {answer.runs} runs of {len(answer.sizes)} sizes up to {line.largest:,} samples, to "
-        f"{_times(answer.factor)} as many: {line.sample_s * 1e6:.3g} µs a sample ({low_high}); runs differ by "
+        f"{answer.accelerator}: from {answer.runs} runs of {len(answer.sizes)} sizes up to {line.largest:,} samples, "
+        f"to {_times(answer.factor)} as many: {line.sample_s * 1e6:.3g} µs a sample ({low_high}); runs differ by "
         f"{line.noise:.1%}, and a bend of up to {line.unseen_bend:.1%} at the largest size would have gone unseen"
     )
-    for bound in answer.bounds:
-        yield f"  {bound.name}: {_duration(bound.seconds)}: {bound.basis}"
+    yield from (f"  {bound.name}: {_duration(bound.seconds)}: {bound.basis}" for bound in answer.bounds)
+    yield from _limits(answer)
+    yield from (f"  or more: {reason}" for reason in answer.at_least)
+    yield from _money(answer, money)
+
+
+def _limits(answer: Answer) -> Iterator[str]:
+    """What the device and the memories allow, and which of the limits binds."""
     if answer.peak_s is not None:
         yield f"  at the device's peak FLOP/s the training alone would take {_duration(answer.peak_s)}"
-    too_small = [place for place in answer.places if not place.fits]
+    too_small = [f"{each.name} ({size_text(each.there_bytes or 0.0)})" for each in answer.places if not each.fits]
     if too_small:
-        listed = ", ".join(f"{each.name} ({size_text(each.there_bytes or 0.0)})" for each in too_small)
-        yield f"  memory: {size_text(answer.places[-1].needed_bytes)} of samples; too small: {listed}"
-    if answer.lacks:
-        yield f"  binds: memory: it cannot run as it is: {answer.lacks}; if it could, {answer.slowest} would bind"
-    else:
-        yield f"  binds: {answer.slowest}"
-    for reason in answer.at_least:
-        yield f"  or more: {reason}"
-    yield from _money(answer, money)
+        needed = size_text(answer.places[-1].needed_bytes)
+        yield f"  memory: {needed} of samples; too small: {', '.join(too_small)}"
+    memory = f"memory: it cannot run as it is: {answer.lacks}; if it could, {answer.slowest} would bind"
+    yield f"  binds: {memory if answer.lacks else answer.slowest}"
 
 
 def _money(answer: Answer, money: MoneyView) -> Iterator[str]:

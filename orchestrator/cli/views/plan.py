@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from orchestrator.domain.cost import CostLine
-    from orchestrator.planning.launch import Plan, PlannedRun
+    from orchestrator.planning.plan import Plan, PlannedRun
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:

@@ -41,15 +41,15 @@ def columns(
     The columns named in `right` hold figures.
     """
     yield coloured(title, "bright_white")
-    widths = [max(len(row[at]) for row in (names, *rows)) for at in range(len(names))]
+    widths = [max(map(len, cells)) for cells in zip(names, *rows, strict=True)]
     if sum(widths) + 2 * len(widths) - 2 <= fits:
         for row in (names, *rows):
-            cells = zip(names, row, widths, strict=True)
-            line = (cell.rjust(size) if name in right else cell.ljust(size) for name, cell, size in cells)
-            yield "  ".join(line).rstrip()
-        return
-    longest = max(len(name) for name in names)
-    for row in rows:
-        for name, cell in zip(names, row, strict=True):
-            if cell:
-                yield f"{'-' if name == names[0] else ' '} {name:<{longest}}  {cell}"
+            yield _line(row, widths, [name in right for name in names])
+    else:
+        for row in rows:
+            yield from output.block(names, row)
+
+
+def _line(row: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    cells = zip(row, widths, right, strict=True)
+    return "  ".join(cell.rjust(size) if is_right else cell.ljust(size) for cell, size, is_right in cells).rstrip()

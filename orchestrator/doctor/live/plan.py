@@ -16,7 +16,9 @@ from orchestrator.domain.money import ZERO
 from orchestrator.domain.prices import PriceBook
 from orchestrator.errors import OverCap, UsageError
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.planning.launch import LaunchRequest, Plan, make_plan, plan_runs
+from orchestrator.planning.launch import make_plan
+from orchestrator.planning.plan import Plan, plan_runs
+from orchestrator.planning.request import LaunchRequest
 
 WORKLOAD, EPOCHS, BATCH, SAMPLES = "mnist-mlp", 1, 256, 1024
 USED, LEFT_ALONE = 1, 2
@@ -64,12 +66,12 @@ def plan_check(
     )  # fmt: skip
     try:
         plan = make_plan(request, ledger=ledger, prices=prices, home=home, now=now, argv=argv)
-        runs = [replace(run, spec=replace(run.spec, max_hours=hours[run.spec.repeat])) for run in plan.runs]
-        runs.sort(key=lambda run: (names.index(run.spec.accelerator.name), run.spec.repeat))
+        specs = [replace(run.spec, max_hours=hours[run.spec.repeat]) for run in plan.runs]
+        specs.sort(key=lambda spec: (names.index(spec.accelerator.name), spec.repeat))
         plan = replace(
             plan,
             experiment=replace(plan.experiment, max_usd=max_usd),  # only now: the runs planned above were shorter
-            planned=plan_runs(runs, prices, ledger),
+            planned=plan_runs(request, plan.experiment, specs, prices, ledger),
         )
         free, limit = plan.limit
         if plan.worst_case_usd > free:

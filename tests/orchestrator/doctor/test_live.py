@@ -19,7 +19,7 @@ from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.runs import Run, RunState
 from orchestrator.errors import OverCap, UsageError
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.planning.launch import Plan
+from orchestrator.planning.plan import Plan
 from orchestrator.running.pipeline import drive_all
 from orchestrator.running.stages.context import Progress
 from tests.fakes.world import World

@@ -10,7 +10,9 @@ import pytest
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.errors import UsageError
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.planning.launch import LaunchRequest, Plan, make_plan
+from orchestrator.planning.launch import make_plan
+from orchestrator.planning.plan import Plan
+from orchestrator.planning.request import LaunchRequest
 from tests.trainer.data.pictures import write_clips, write_photos
 from trainer.data.download import download
 from trainer.errors import DataError

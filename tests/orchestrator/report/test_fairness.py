@@ -67,7 +67,7 @@ def test_precision_that_no_record_tells_is_unknown() -> None:
     told, untold = source("r-a", "t4"), source("r-b", "v3-8")
     other = changed(untold, "parameters", precision="bfloat16")
     assert check("precision", told, other).detail == "t4 float32, v3-8 bfloat16"
-    untold = changed(untold, "parameters", precision=None, precision_reason="not told")
+    untold = changed(untold, "parameters", precision=None)
     assert check("precision", told, untold).outcome == "unknown"
 
 
@@ -133,7 +133,7 @@ def test_a_smaller_data_set_is_no_match_and_an_unknown_one_is_not_invalid() -> N
     one, other = source("r-a", "t4"), changed(source("r-b", "v3-8"), "parameters", train_samples=512)
     with pytest.raises(UsageError, match="training samples: v3-8 512, t4 1024"):
         compare_sources([one, other])
-    bare = source("r-b", "v3-8", data=None, data_reason="it failed early")
+    bare = source("r-b", "v3-8", data=None)
     assert check("data set", one, bare).outcome == "unknown"
 
 
@@ -203,9 +203,7 @@ def test_warm_up_and_interruptions_are_named() -> None:
     part = steady.record.parts[0]
     resumed = replace(
         steady,
-        record=steady.record.model_copy(
-            update={"parts": (part.model_copy(update={"kept_s": 20.0, "kept_s_reason": None}), part)}
-        ),
+        record=steady.record.model_copy(update={"parts": (part.model_copy(update={"kept_s": 20.0}), part)}),
     )
     found = check("interruptions", resumed, source("r-b", "v3-8"))
     assert (found.outcome, found.detail) == ("differs", "stopped and resumed: r-a 1")

@@ -9,11 +9,12 @@ from decimal import Decimal
 import pytest
 
 from orchestrator.domain.accelerators import Provisioning, accelerator
-from orchestrator.domain.plan import QUEUE_SHARE, flex_start_note
+from orchestrator.domain.plan import QUEUE_SHARE
 from orchestrator.domain.prices import PriceBook, PriceKind, catalog_prices
 from orchestrator.domain.runs import RunState
 from orchestrator.errors import UsageError, WrongPrice
 from orchestrator.ledger.events import SwitchProven
+from orchestrator.planning.request import flex_start_note
 from tests.fakes.world import World
 
 FLEX = Provisioning.FLEX_START

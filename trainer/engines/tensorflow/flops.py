@@ -2,7 +2,7 @@
 
 Convention: matrix products and convolutions only, two operations (multiply, add) for each weight and output position,
 forward and backward, as usual for the utilisation of a device by model FLOPs. Nothing recomputed, no optimizer, no
-element-wise work. The gradient with respect to the input images is not counted: nobody needs it, and it never runs.
+element-wise work. The gradient with respect to the input images is not counted: nothing needs it, and it never runs.
 """
 
 from __future__ import annotations
@@ -133,15 +133,16 @@ class _Counter:
             return _operations(nodes, node)
         if node.op.startswith(_OPAQUE):
             raise NotCountable(f"{node.op} ({node.name}) does not show its matrix products")
-        called = [value.func.name for value in node.attr.values() if value.func.name in self._bodies]
-        called += [func.name for value in node.attr.values() for func in value.list.func if func.name in self._bodies]
-        if not called:
-            return 0
-        counts = [self.count(self._bodies[name], top and node.op not in _LOOPS) for name in called]
-        if node.op not in _LOOPS:
-            return max(counts)  # a call has one function; of the branches of a condition one runs
+        bodies = [self._bodies[name] for name in _called(node) if name in self._bodies]
+        if node.op not in _LOOPS:  # a call has one function; of the branches of a condition one runs
+            return max((self.count(body, top) for body in bodies), default=0)
+        counts = [self.count(body) for body in bodies]
         turns = 1 if top or not sum(counts) else _turns(nodes, node)
         return turns * sum(counts)
+
+
+def _called(node: Any) -> list[str]:
+    return [function.name for value in node.attr.values() for function in (value.func, *value.list.func)]
 
 
 def _turns(nodes: _Nodes, loop: Any) -> int:
@@ -150,13 +151,14 @@ def _turns(nodes: _Nodes, loop: Any) -> int:
         source = nodes.node_of(reference)
         while source is not None and source.op in _SAME_NUMBER and source.input:
             source = nodes.node_of(source.input[0])
-        if source is not None and source.op == "Const":
-            values = source.attr["value"].tensor
-            limit = int((list(values.int_val) or list(values.int64_val) or [-1])[0])
-            if limit > 0:
-                return limit
-        if source is not None and source.op in _LOOPS:
+        if source is None:
+            continue
+        if source.op in _LOOPS:
             return _turns(nodes, source)  # the gradient of a loop turns as often as the loop
+        values = source.attr["value"].tensor  # empty where it is no constant
+        limit = int([*values.int_val, *values.int64_val, -1][0])
+        if limit > 0:
+            return limit
     raise NotCountable(f"the loop {loop.name} has no length that is fixed when the model is traced")
 
 

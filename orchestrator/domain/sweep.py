@@ -1,0 +1,90 @@
+"""The specs of a launch's runs: the axes of its sweep, and the zones to try for each accelerator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+from orchestrator.domain.accelerators import Accelerator, Provisioning
+from orchestrator.domain.host_address import PREFIX
+from orchestrator.domain.places import Place
+from orchestrator.domain.prices import PriceBook
+from orchestrator.domain.runs import RunSpec
+from orchestrator.errors import UsageError
+
+ZONE_CANDIDATES = 4
+"""How many zones are tried before a launch gives up for want of capacity."""
+
+
+@dataclass(frozen=True)
+class Axes:
+    """What differs between the runs of a launch: one run for each combination, `repeats` times.
+
+    A data size is a number of training samples, None for all that there are.
+    """
+
+    accelerators: Sequence[Accelerator]
+    batch_sizes: Sequence[int]
+    data_sizes: Sequence[int | None] = (None,)
+    repeats: int = 1
+
+
+def check_sizes(axes: Axes, available: int) -> None:
+    """Raises UsageError when some run needs more training samples than the data set has, or cannot fill a batch."""
+    for size in (available if size is None else size for size in axes.data_sizes):
+        if size > available:
+            raise UsageError(
+                f"--data-size: {size} is more than the {available} training samples of this data set",
+                "give a larger data set with --data",
+            )
+        if size < max(axes.batch_sizes):
+            raise UsageError(
+                f"--batch-size: {max(axes.batch_sizes)} is more than the {size} training samples of a run",
+                "a step needs a whole batch: use a smaller batch or more data",
+            )
+
+
+def zone_candidates(
+    item: Accelerator, wanted: Sequence[str], prices: PriceBook, terms: Provisioning
+) -> tuple[Place, ...]:
+    """Where to try, in order; your own machine is where it is, whatever zones are wanted.
+
+    Raises UsageError when none of the wanted zones offers the accelerator on these terms, and UnknownPrice, StalePrice
+    or WrongPrice when one does but at no price that can be used.
+    """
+    if not item.is_rented:
+        return (Place(item.name.removeprefix(PREFIX)),)
+    offered = prices.zones(item, terms)
+    chosen = tuple(zone for zone in wanted if zone in offered) if wanted else tuple(offered[:ZONE_CANDIDATES])
+    if not chosen:
+        prices.check_usable(item, wanted, terms)
+        more = f" and {len(offered) - 8} more (`orchestrate accelerators`)" if len(offered) > 8 else ""
+        raise UsageError(
+            f"--zone (or zones in orchestrate.toml): {item.name}{terms.suffix} is not offered in {', '.join(wanted)}",
+            f"it is in {', '.join(offered[:8])}{more}" if offered else "no zone has a known price for it",
+        )
+    return tuple(map(Place, chosen))
+
+
+def sweep_specs(template: RunSpec, axes: Axes, prices: PriceBook) -> list[RunSpec]:
+    """One spec for each accelerator x batch size x data size x repeat: one repeat of everything, then the next.
+
+    The template says everything else; its zones are those that are wanted, none for any. Raises as `zone_candidates`.
+    """
+    terms = template.provisioning
+    zones = {item: zone_candidates(item, template.zones, prices, terms) for item in axes.accelerators}
+    combinations = product(range(1, axes.repeats + 1), axes.data_sizes, axes.batch_sizes, axes.accelerators)
+    return [
+        replace(
+            template,
+            accelerator=item,
+            batch_size=batch_size,
+            train_samples=samples,
+            repeat=repeat,
+            seed=template.seed + repeat - 1,
+            zones=zones[item],
+            provisioning=terms if item.is_rented else Provisioning.ON_DEMAND,
+        )
+        for repeat, samples, batch_size, item in combinations
+    ]

@@ -1,0 +1,136 @@
+"""The plan of a launch: its runs in their order, priced, and what they cost together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from orchestrator.domain.money import ZERO
+from orchestrator.domain.names import new_id
+from orchestrator.domain.plan import PARALLEL_RUNS, Quote, make_attempt, quote_for
+from orchestrator.domain.prices import PriceBook
+from orchestrator.domain.runs import FIRST_LOOK, Attempt, Run, RunSpec
+from orchestrator.ledger.credit import Credit
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.runs import Experiment
+from orchestrator.money.guard import MoneyView
+from orchestrator.planning.estimate import Expected, expected_of
+from orchestrator.planning.request import LaunchRequest
+from trainer.data.manifest import DatasetManifest
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run with its first attempt, at present prices. `expected` None: nothing was measured yet."""
+
+    run: Run
+    quote: Quote
+    attempt: Attempt
+    expected: Expected | None
+
+    @property
+    def turn(self) -> tuple[int, Decimal, int]:
+        """Its place in the order: one repeat of everything, the cheapest first, then the next repeat."""
+        return self.run.spec.repeat, self.quote.worst_usd, self.run.spec.train_samples or 0
+
+
+def fresh_id(prefix: str) -> str:
+    """An id that nothing has yet."""
+    return new_id(prefix, os.urandom(6))
+
+
+def plan_runs(
+    request: LaunchRequest, experiment: Experiment, specs: Sequence[RunSpec], prices: PriceBook, ledger: Ledger
+) -> list[PlannedRun]:
+    """Runs that have not started, each priced in the first of its zones, repeats only once.
+
+    With `early_stop`, and something to pair, the verdict may be asked for after each repeat from the second on. With
+    `run_by_run` none has a current attempt yet: budget is reserved when the run starts. Raises UnknownPrice, StalePrice
+    or WrongPrice.
+    """
+    may_stop = request.early_stop and len(request.accelerators) > 1 and request.repeats > FIRST_LOOK
+    looks = request.repeats - FIRST_LOOK + 1 if may_stop else 1
+    now, attempt = experiment.created_at, 0 if request.run_by_run else 1
+    quotes = {spec: quote_for(spec, spec.zones[0], prices) for spec in {spec.alike for spec in specs}}
+    expected = {spec: expected_of(quote, prices, ledger) for spec, quote in quotes.items()}
+    planned = []
+    for spec in specs:
+        run = Run(id=fresh_id("r"), experiment=experiment.id, spec=spec, attempt=attempt, looks=looks, created_at=now)
+        quote = quotes[spec.alike]
+        planned.append(PlannedRun(run, quote, make_attempt(run, 1, quote, now, ledger.id), expected[spec.alike]))
+    return planned
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a launch would do and could cost at worst, item by item. Nothing is written or created yet.
+
+    `planned` are in the order in which they start. With `run_by_run` budget is reserved for each run when it starts.
+    """
+
+    experiment: Experiment
+    planned: Sequence[PlannedRun]
+    run_by_run: bool
+    credit: Credit
+    money: MoneyView
+    data: DatasetManifest
+    notes: Sequence[str]
+
+    @property
+    def runs(self) -> list[Run]:
+        return [one.run for one in self.planned]
+
+    @property
+    def attempts(self) -> list[Attempt]:
+        """The first one of each run."""
+        return [one.attempt for one in self.planned]
+
+    @property
+    def worst_case_usd(self) -> Decimal:
+        """What all the runs could cost together, with one VM each."""
+        return sum((attempt.reserved_usd for attempt in self.attempts), ZERO)
+
+    @property
+    def all_vms_usd(self) -> Decimal:
+        """The same with every VM that may follow a preempted one, as far as there is budget for them."""
+        amounts = (one.run.spec.max_attempts * one.attempt.reserved_usd for one in self.planned)
+        return min(sum(amounts, ZERO), self.limit[0])
+
+    @property
+    def held_usd(self) -> Decimal:
+        """The most that is reserved at once: the worst case of all runs, or of as many as run side by side."""
+        if not self.run_by_run:
+            return self.worst_case_usd
+        most_expensive = sorted((attempt.reserved_usd for attempt in self.attempts), reverse=True)
+        return min(sum(most_expensive[:PARALLEL_RUNS], ZERO), self.limit[0])
+
+    @property
+    def limit(self) -> tuple[Decimal, str]:
+        """The most that it may reserve, and what sets it: the free credit, or its own --max-usd if that is less."""
+        own = self.experiment.max_usd
+        if own is not None and own < self.money.free_usd:
+            return own, "--max-usd"
+        return self.money.free_usd, f"the ${self.credit.amount_usd:.2f} credit"
+
+    @property
+    def admitted(self) -> Sequence[Attempt]:
+        """What is reserved before the first run starts."""
+        return () if self.run_by_run else self.attempts
+
+    @property
+    def all_expected(self) -> Expected | None:
+        """Cost of all runs, and hours until the last has ended, as they run side by side; None: not all are known.
+
+        Runs on one machine of your own follow each other.
+        """
+        hours, cost = dict[str, Decimal](), ZERO
+        for one in self.planned:
+            if one.expected is None:
+                return None
+            turn = one.run.id if one.quote.zone.is_rented else one.quote.zone
+            hours[turn] = hours.get(turn, ZERO) + one.expected.hours
+            cost += one.expected.usd
+        together = max(*hours.values(), sum(hours.values(), ZERO) / PARALLEL_RUNS)
+        return Expected(together, cost, "runs of yours")

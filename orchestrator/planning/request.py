@@ -1,0 +1,182 @@
+"""The request of a launch or an estimate, checked: what can be refused before data or prices are looked at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+
+from orchestrator.domain.accelerators import Accelerator, Provisioning, accelerators
+from orchestrator.domain.places import Place
+from orchestrator.domain.plan import QUEUE_SHARE
+from orchestrator.domain.runs import RunOptions, RunSpec
+from orchestrator.domain.sweep import Axes
+from orchestrator.errors import UsageError
+from trainer.errors import ConfigError
+from trainer.workloads import Workload, get_workload
+
+MAX_HOURS_LIMIT = Decimal(168)
+"""A week: longer than any accelerator VM may run under a maximum run time without special capacity."""
+QUEUE_HOURS_MIN = Decimal("0.1")
+"""As flex-start less is refused: the share counts from before kill switches are armed, which may take 90 s."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchRequest(RunOptions):
+    """The options of `orchestrate launch` as they were typed; None or empty: the default."""
+
+    accelerators: Sequence[str]
+    epochs: int | None = None
+    batch_sizes: Sequence[int] = ()
+    data_sizes: Sequence[int] = ()
+    repeats: int = 1
+    data: Path | None = None
+    image_size: int | None = None
+    zones: Sequence[str] = ()
+    max_usd: Decimal | None = None
+    early_stop: bool = True
+    run_by_run: bool = False
+
+
+def find_workload(name: str) -> Workload:
+    """Raises UsageError for a name that no workload has."""
+    try:
+        return get_workload(name)
+    except ConfigError as cause:
+        raise UsageError(str(cause), "`orchestrate workloads` lists them") from cause
+
+
+def check_terms(item: Accelerator, terms: Provisioning) -> None:
+    """Raises UsageError for an accelerator that is rented, but nowhere on these terms."""
+    check_flex_start(item, terms)
+    if item.spot_only and terms is not Provisioning.SPOT:
+        raise UsageError(
+            f"--accel: {item.name} ({item.machine_type}) is not rented on demand", "add --spot to this launch"
+        )
+
+
+def check_flex_start(item: Accelerator, terms: Provisioning) -> None:
+    """Raises UsageError when that is asked for and the accelerator is rented, but nowhere as flex-start."""
+    if terms is Provisioning.FLEX_START and item.is_rented and not item.flex_start_zones:
+        offered = ", ".join(other.name for other in accelerators().values() if other.flex_start_zones)
+        raise UsageError(f"--flex-start: {item.name} is not rented as flex-start", f"these are: {offered}")
+
+
+def check_request(
+    request: LaunchRequest, workload: Workload, chosen: Sequence[Accelerator], *, simulated: bool
+) -> tuple[RunSpec, Axes, list[str]]:
+    """What all the runs have in common, still without a data set; what they differ in; and notes for whoever launches.
+
+    Raises UsageError.
+    """
+    if not chosen:
+        raise UsageError("--accel: no accelerator is given", "for example --accel v3-8,t4")
+    for item in chosen:
+        check_terms(item, request.provisioning)
+    notes: list[str] = []
+    check_max_hours(request.max_hours)
+    batch_sizes = request.batch_sizes or (_default_batch(workload, chosen, notes),)
+    _check_batches(batch_sizes, chosen)
+    epochs = request.epochs or workload.default_epochs
+    notes += _warnings(request, epochs, chosen, simulated=simulated)
+    options = {**request.run_options, "checkpoint_every": _checkpoint_every(request, notes)}
+    try:
+        template = RunSpec(
+            **options,
+            accelerator=chosen[0],
+            epochs=epochs,
+            batch_size=batch_sizes[0],
+            zones=tuple(map(Place, request.zones)),
+            dataset="",
+            dataset_bytes=0,
+            dataset_dir="",
+        )
+    except ValueError as cause:
+        option, _, reason = str(cause).partition(":")
+        hint = "`orchestrate launch --help` has its range"
+        raise UsageError(f"--{option.replace('_', '-')}:{reason}", hint) from cause
+    return template, Axes(chosen, batch_sizes, request.data_sizes or (None,), request.repeats), notes
+
+
+def _warnings(options: RunOptions, epochs: int, chosen: Sequence[Accelerator], *, simulated: bool) -> Iterator[str]:
+    """Notes on terms and comparability. Raises UsageError for flex-start without time to queue."""
+    if options.provisioning is Provisioning.FLEX_START and any(item.is_rented for item in chosen):
+        yield flex_start_note(options.max_hours, simulated=simulated)
+    if epochs == 1 and len(chosen) > 1:
+        yield "one epoch has no steady state, so nothing can be compared; use --epochs 3 or more"
+    if simulated and len({item.is_rented for item in chosen}) > 1:
+        yield "your own machine's times are real and the local cloud's simulated: `compare` needs --force for both"
+
+
+def _default_batch(workload: Workload, chosen: Sequence[Accelerator], notes: list[str]) -> int:
+    """The workload's own batch size, moved to the next multiple that all the accelerators can split evenly."""
+    step = _even_step(chosen)
+    batch = math.ceil(workload.default_batch_size / step) * step
+    if batch != workload.default_batch_size:
+        notes.append(
+            f"global batch {batch} instead of the published {workload.default_batch_size}: "
+            f"it must split evenly over {step} replicas"
+        )
+    return batch
+
+
+def _even_step(chosen: Sequence[Accelerator]) -> int:
+    """The smallest batch that all the accelerators can split evenly."""
+    return math.lcm(*(item.replicas for item in chosen))
+
+
+def _check_batches(batch_sizes: Sequence[int], chosen: Sequence[Accelerator]) -> None:
+    for item in chosen:
+        for batch in batch_sizes:
+            if batch % item.replicas:
+                step = _even_step(chosen)
+                near = max(step, round(batch / step) * step)
+                raise UsageError(
+                    f"--batch-size: {batch} does not split evenly over the {item.replicas} replicas of {item.name}",
+                    f"the global batch must be a multiple of {step} here, for example {near}",
+                )
+
+
+def _checkpoint_every(options: RunOptions, notes: list[str]) -> str | None:
+    """As asked for; by default after every epoch on spot VMs, which may be preempted, and never on others."""
+    asked = options.checkpoint_every
+    spot = options.provisioning is Provisioning.SPOT
+    if asked == "none" or (asked is None and not spot):
+        if spot and options.max_attempts > 1:
+            notes.append("no checkpoints: after a preemption the next VM trains from the beginning")
+        return None
+    from trainer.config import read_interval  # slow to load, and an estimate does without
+
+    try:
+        every = read_interval(asked or "1")
+    except ConfigError as cause:
+        raise UsageError(
+            f"--checkpoint-every: {asked!r} is not an interval", "for example 5 (epochs), 200steps or none"
+        ) from cause
+    often = f"{every.count} {every.unit}" if every.count > 1 else every.unit.removesuffix("s")
+    then = "after a preemption the next VM resumes from it" if options.max_attempts > 1 else "one attempt only"
+    notes.append(f"a checkpoint in the bucket every {often}; {then}")
+    return str(every)
+
+
+def check_max_hours(max_hours: Decimal, flag: str = "--max-hours") -> Decimal:
+    """Raises UsageError unless 0.01 <= max_hours <= 168: a kill switch needs half a minute at least to be armed."""
+    if not Decimal("0.01") <= max_hours <= MAX_HOURS_LIMIT:
+        raise UsageError(
+            f"{flag}: {max_hours} is not between 0.01 and {MAX_HOURS_LIMIT}",
+            "a kill switch needs half a minute at least, and no VM is rented for more than a week",
+        )
+    return max_hours
+
+
+def flex_start_note(max_hours: Decimal, *, simulated: bool) -> str:
+    """A note on the time in the queue. Raises UsageError when too little of it would be left."""
+    if max_hours < QUEUE_HOURS_MIN and not simulated:  # nobody waits for minutes on the local cloud
+        raise UsageError(
+            f"--max-hours: {max_hours} is too little for --flex-start: {QUEUE_SHARE:.0%} of it is for the queue, and "
+            "arming the kill switches takes up to 90 s of that",
+            f"give {QUEUE_HOURS_MIN} at least, better hours",
+        )
+    return f"flex-start: up to {QUEUE_SHARE:.0%} of the {max_hours} h may pass in the queue, where nothing bills"
