@@ -106,7 +106,10 @@ class TpuNodes:
         with translated("list nodes in all zones"):
             pager = self._clients.nodes.list_nodes(parent=self._clients.location("-"), **self._clients.repeatable)
             for page in pager.pages:
-                found += [_billable(node) for node in page.nodes if node.labels.get(MANAGED) == "1"]
+                found += [
+                    Billable("node", vms.ref_of(node.name), node.state.name, dict(node.labels))
+                    for node in page.nodes if node.labels.get(MANAGED) == "1"
+                ]  # fmt: skip
                 unreachable += vms.places(page.unreachable)
         try:
             queued = self._queued.list()
@@ -184,9 +187,3 @@ def _vm(ref: VmRef, node: tpu_v2.Node) -> Vm:
         created_at=vms.moment(node, "create_time"),
         terminates_at=None,
     )
-
-
-def _billable(node: tpu_v2.Node) -> Billable:
-    # projects/P/locations/ZONE/nodes/NAME
-    parts = node.name.split("/")
-    return Billable("node", VmRef(parts[3], parts[5]), node.state.name, dict(node.labels))

@@ -64,6 +64,12 @@ def places(paths: Iterable[str]) -> list[str]:
     return [path.rsplit("/", 1)[-1] for path in paths]
 
 
+def ref_of(name: str) -> VmRef:
+    """Of a full name, as projects/P/locations/ZONE/nodes/NAME."""
+    _, _, _, zone, _, own_name = name.split("/")
+    return VmRef(zone, own_name)
+
+
 def scopes(pager: Any, field: str, unreachable: list[str]) -> Iterator[tuple[str, Any]]:
     """What each place of an aggregated list of Compute Engine has in `field`; silent places go to `unreachable`."""
     for page in pager.pages:
