@@ -148,8 +148,7 @@ class HostSession(FabricShell):
     def send(self, source: Path, target: str) -> None:
         """Copy a file, over what is there; its folder is made. Raises Unavailable."""
         self.run(["mkdir", "-p", "-m", "700", posixpath.dirname(target)], timeout_s=_CONNECT_TIMEOUT_S)
-        with self._sftp(f"copy {source.name} to {self.connection.host}") as sftp:
-            sftp.put(str(source), target, confirm=True)
+        self.put(source, target)
 
     def fetch(self, source: str, target: Path) -> None:
         """Copy a file back. Raises NotFound, Unavailable."""

@@ -44,13 +44,8 @@ class TpuNodes:
             ("acceleratorTypes", wanted.name, self._clients.nodes.get_accelerator_type),
             ("runtimeVersions", wanted.image, self._clients.nodes.get_runtime_version),
         ):
-            try:
-                with translated(f"find {name} in {spec.ref.zone}"):
-                    ask(name=f"{parent}/{kind}/{name}", **self._clients.repeatable)
-            except NotFound as cause:
-                raise UsageError(
-                    f"{spec.ref.zone} has no {name}", "`orchestrate accelerators` lists the zones of each"
-                ) from cause
+            with vms.expected(spec.ref.zone, name):
+                ask(name=f"{parent}/{kind}/{name}", **self._clients.repeatable)
         with suppress(NotFound):  # without the right to look there, nothing rented here could ever be proven gone
             self._queued.vm(spec.ref)
 

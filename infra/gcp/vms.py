@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,6 +22,16 @@ _PREFERRED = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ssh-rsa")
 def metadata(spec: VmSpec) -> dict[str, str]:
     """The spec's metadata with what every VM needs: keys from `ssh-keys` alone, and guest attributes for host keys."""
     return {**spec.metadata, "enable-oslogin": "FALSE", "enable-guest-attributes": "TRUE"}
+
+
+@contextmanager
+def expected(place: str, name: str) -> Iterator[None]:
+    """What is read inside must exist. Raises UsageError when the place does not have it."""
+    try:
+        with translated(f"find {name} in {place}"):
+            yield
+    except NotFound as cause:
+        raise UsageError(f"{place} has no {name}", "`orchestrate accelerators` lists the zones of each") from cause
 
 
 def delete(
