@@ -162,7 +162,6 @@ def connect(project: Project, stop: threading.Event | None = None, runs: Sequenc
     if runs and not any(run.spec.accelerator.is_rented for run in runs):
         clock = SystemClock(stop)
         return _of_own_machines(project, _hosts(project, clock), clock)
-    from infra.gcp.clock import skew_s
     from infra.gcp.compute import GpuInstances
     from infra.gcp.scheduler import SchedulerJobs
     from infra.gcp.storage import Buckets
@@ -175,7 +174,7 @@ def connect(project: Project, stop: threading.Event | None = None, runs: Sequenc
 
     clients, config = google_clients(project), project.config
     vms: dict[str, VmProvider] = {"tpu": TpuNodes(clients), "gpu": GpuInstances(clients)}
-    clock = SystemClock(stop, skew_s(clients.endpoints))
+    clock = SystemClock(stop, clients.clock_skew_s())
     hosts = _hosts(project, clock)
     own = _of_own_machines(project, hosts, clock)
     pace = Pace()

@@ -61,11 +61,12 @@ def budget_lines(view: MoneyView, now: datetime) -> Iterator[str]:
     yield _share("accruing now", view.accruing_usd, view, "magenta")
     yield _share("reserved", view.reserved_usd, view, "yellow")
     yield _share("free", view.free_usd, view, "green")
-    yield _line("burn rate", usd(view.burn_usd_per_hour), "an hour")
-    ways = (("at that rate", view.burn_usd_per_hour), ("by expiry", view.expires))
-    why = ", or ".join(way for way, may_be in ways if may_be)
-    end = "none in sight" if view.ends_at is None else f"{moment(view.ends_at)} UTC, {why}"
-    yield f"projected end  {end}"
+    yield _line("burn rate", usd(view.burn_usd_per_hour), "per hour")
+    if view.ends_at is None:
+        yield "credit lasts  indefinitely: nothing is running, and no expiry date is stated"
+    else:
+        why = "expires" if view.expires and view.ends_at.date() > view.expires else "used up at that rate"
+        yield f"credit lasts  until {moment(view.ends_at)} UTC ({why})"
 
 
 def _line(name: str, figure: str, rest: str) -> str:
@@ -80,7 +81,7 @@ def _share(name: str, amount: Decimal, view: MoneyView, colour: str) -> str:
 def _days_line(view: MoneyView, now: datetime) -> str:
     days = days_left(view, now)
     if view.expires is None or days is None:
-        return _line("days left", "", "no expiry stated")
+        return _line("days left", "", "no expiry date stated")
     if now.date() > view.expires:
         return _line("days left", "0", f"EXPIRED on {view.expires}: nothing can be launched")
     whole = max((view.expires - view.starts).days, days, 1)
