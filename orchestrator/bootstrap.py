@@ -161,7 +161,6 @@ def connect(project: Project, stop: threading.Event | None = None, runs: Sequenc
     """
     if runs and not any(run.spec.accelerator.is_rented for run in runs):
         return _on_hosts_alone(project, SystemClock(stop))
-    from infra.gcp.clock import skew_s
     from infra.gcp.compute import GpuInstances
     from infra.gcp.scheduler import SchedulerJobs
     from infra.gcp.storage import Buckets
@@ -173,11 +172,11 @@ def connect(project: Project, stop: threading.Event | None = None, runs: Sequenc
     from orchestrator.running.stages.context import Pace, Services
 
     clients = google_clients(project)
-    endpoints, pace = clients.endpoints, Pace()
+    pace = Pace()
     if project.simulated:
         pace = Pace(poll_s=0.25, create_timeout_s=120, boot_timeout_s=60, delete_timeout_s=60, late_create_s=1)
     vms: dict[str, VmProvider] = {"tpu": TpuNodes(clients), "gpu": GpuInstances(clients)}
-    clock = SystemClock(stop, skew_s(endpoints))
+    clock = SystemClock(stop, clients.clock_skew_s())
     hosts = _hosts(project, clock)
     prices = project.prices(clock.now())
     config = project.config
@@ -191,7 +190,7 @@ def connect(project: Project, stop: threading.Event | None = None, runs: Sequenc
         prices=prices,
         vms=Providers(vms, hosts, lambda: _hosts_in_use(project)),
         store=Stores(Buckets(clients), hosts.store),
-        shells=Shells(FabricShells(endpoints.ssh_port), hosts),
+        shells=Shells(FabricShells(clients.endpoints.ssh_port), hosts),
         switches=kill_switches(vms, scheduler, clock, prices.all_zones("tpu"), pace.poll_s),
         payload=lambda: _payload(project),
         pace=pace,

@@ -233,7 +233,7 @@ class _Cleanup:
     def list_buckets(self, *, delete: bool) -> None:
         """The buckets, deleted if that is wanted; one that could not be deleted may still bill."""
         try:
-            names = self._services.store.buckets()
+            names = [bucket.name for bucket in self._services.store.buckets()]
         except OrchestratorError as cause:
             self.report.unproven.append(unlisted("buckets", cause))
             return
