@@ -96,7 +96,7 @@ def frozen_lines(frozen: Freeze) -> Iterator[str]:
     yield "  next: `orchestrate budget import FILE` shows it run by run; `orchestrate budget acknowledge` goes on"
 
 
-def experiment_lines(found: Sequence[ExperimentSum], fits: int) -> Iterator[str]:
+def experiment_lines(found: Sequence[ExperimentSum]) -> Iterator[str]:
     """Cost per experiment."""
     names = ("experiment", "created (UTC)", "runs", "cost", "reserved", "cap")
     rows = [
@@ -107,10 +107,10 @@ def experiment_lines(found: Sequence[ExperimentSum], fits: int) -> Iterator[str]
         )
         for one in found
     ]
-    return text_charts.columns("cost per experiment", names, rows, ("runs", "cost", "reserved", "cap"), fits)
+    return text_charts.columns("cost per experiment", names, rows, ("runs", "cost", "reserved", "cap"))
 
 
-def run_lines(found: Sequence[RunSum], fits: int) -> Iterator[str]:
+def run_lines(found: Sequence[RunSum]) -> Iterator[str]:
     """Cost per run."""
     names = ("run", "experiment", "accelerator", "attempts", "cost", "reserved", "state")
     rows = [
@@ -122,7 +122,7 @@ def run_lines(found: Sequence[RunSum], fits: int) -> Iterator[str]:
         )
         for run in found
     ]
-    return text_charts.columns("cost per run", names, rows, ("attempts", "cost", "reserved"), fits)
+    return text_charts.columns("cost per run", names, rows, ("attempts", "cost", "reserved"))
 
 
 def days_left(view: MoneyView, now: datetime) -> int | None:
