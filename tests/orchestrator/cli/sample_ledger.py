@@ -7,7 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from orchestrator.domain.accelerators import accelerator
-from orchestrator.domain.places import Zone
+from orchestrator.domain.places import Place
 from orchestrator.domain.plan import make_attempt, quote_for
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.runs import AttemptState, Run, RunSpec, RunState, Stage
@@ -17,7 +17,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.runs import Experiment
 from tests.records import make_record, write_record
 
-ZONE = Zone("us-central1-a")
+ZONE = Place("us-central1-a")
 DAY = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
 CREDIT = Credit(amount_usd=Decimal(300), spent_before_usd=Decimal("12.50"), stated_at=DAY)
 

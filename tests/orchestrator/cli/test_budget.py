@@ -14,13 +14,13 @@ from tests.orchestrator.cli.sample_ledger import fill
 EMPTY, FULL = "░" * 30, "█" * 30
 NOTHING_YET = f"""\
 credit             $300.00  (simulated dollars)
-days left                   no expiry stated
+days left                   no expiry date stated
 spent                $0.00  {EMPTY}   0.0%
 accruing now         $0.00  {EMPTY}   0.0%
 reserved             $0.00  {EMPTY}   0.0%
 free               $300.00  {FULL} 100.0%
-burn rate            $0.00  an hour
-projected end  none in sight
+burn rate            $0.00  per hour
+credit lasts  indefinitely: nothing is running, and no expiry date is stated
 """
 
 

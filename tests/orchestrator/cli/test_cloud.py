@@ -66,6 +66,7 @@ def test_wrong_requests_start_nothing(run_cli: Shell, args: tuple[str, ...], pro
     assert f"error: {sentence}\n" in done.stderr
 
 
+@pytest.mark.cloud
 def test_up_env_and_down(cloud: Shell) -> None:
     """What `env` prints points curl at it; a VM in it keeps it from stopping; `--destroy` ends both."""
     up = cloud("cloud", "up", "--no-capacity", "us-central1-f", "--quota", "GPUS_ALL_REGIONS=0", "--json").json
@@ -93,6 +94,7 @@ def test_up_env_and_down(cloud: Shell) -> None:
     assert cloud("cloud", "status").stderr.endswith("is not running: `orchestrate cloud up` starts it\n")
 
 
+@pytest.mark.cloud
 def test_logs_and_fetch_read_the_bucket(cloud: Shell) -> None:
     """A run whose process died: nothing of it is on this machine, all of it is in the bucket."""
     ledger = cloud.ledger()
