@@ -20,6 +20,10 @@ class Listing:
     after: str
     limit: int
 
+    def starts_before(self, name: str) -> bool:
+        """Whether `name` comes late enough: not before the start, and after the page before."""
+        return name > self.after and name >= self.start_offset
+
 
 @dataclass
 class Page:
@@ -55,7 +59,7 @@ def _entries(objects: Iterable[StoredObject], wanted: Listing) -> Iterator[tuple
     for item in objects:
         if wanted.end_offset and item.name >= wanted.end_offset:
             return
-        if item.name <= wanted.after or item.name < wanted.start_offset:
+        if not wanted.starts_before(item.name):
             continue
         folder = _folder(item.name, wanted)
         is_listed = folder is None or (wanted.include_trailing_delimiter and item.name == folder)
