@@ -52,19 +52,19 @@ class GoogleAccount:
 
     def project(self) -> ProjectFacts:
         with translated(f"read project {self._clients.project}"):
-            found = self._clients.projects.get_project(name=self._project, **self._patience)
+            found = self._clients.projects.get_project(name=self._project, **self._clients.patience)
         return ProjectFacts(found.project_id, found.name.rsplit("/", 1)[-1], found.state.name == "ACTIVE", found.parent)
 
     def billing(self) -> Billing:
         with translated("read the billing account"):
-            found = self._clients.billing.get_project_billing_info(name=self._project, **self._patience)
+            found = self._clients.billing.get_project_billing_info(name=self._project, **self._clients.patience)
         return Billing(found.billing_account_name, found.billing_enabled)
 
     def apis(self) -> tuple[Api, ...]:
         names = [f"{self._project}/services/{need.name}" for need in APIS]
         with translated("read the enabled APIs"):
             found = self._clients.services.batch_get_services(
-                service_usage_v1.BatchGetServicesRequest(parent=self._project, names=names), **self._patience
+                service_usage_v1.BatchGetServicesRequest(parent=self._project, names=names), **self._clients.patience
             )
         enabled = {service.config.name for service in found.services if service.state.name == "ENABLED"}
         return tuple(Api(need.name, need.name in enabled, need.needed, need.purpose) for need in APIS)
@@ -82,7 +82,7 @@ class GoogleAccount:
         name = f"{self._quota_parent('compute.googleapis.com')}/quotaInfos/{GPUS_EVERYWHERE_ID}"
         try:
             with translated(f"read the quota {GPUS_EVERYWHERE}"):
-                found = self._clients.quotas.get_quota_info(name=name, **self._patience)
+                found = self._clients.quotas.get_quota_info(name=name, **self._clients.patience)
         except OrchestratorError:
             return GpuAllowance(GPUS_EVERYWHERE, limit, None)
         raisable = found.quota_increase_eligibility
@@ -108,7 +108,7 @@ class GoogleAccount:
         if not account:
             return ()
         with translated("list the budgets"):
-            found = list(self._clients.budgets.list_budgets(parent=account, **self._patience))
+            found = list(self._clients.budgets.list_budgets(parent=account, **self._clients.patience))
         # A budget without a filter watches every project of the account.
         ours = [
             one for one in found if not one.budget_filter.projects or f"projects/{number}" in one.budget_filter.projects
@@ -152,16 +152,12 @@ class GoogleAccount:
     def clock_skew_s(self) -> float:
         return skew_s(self._clients.endpoints)
 
-    @property
-    def _patience(self) -> dict[str, Any]:
-        return {"retry": self._clients.retry, "timeout": CALL_TIMEOUT_S}
-
     def _quota_parent(self, service: str) -> str:
         return f"{self._project}/locations/global/services/{service}"
 
     def _compute_project(self) -> Any:
         with translated("read the project's quotas"):
-            return self._clients.projects_of_compute.get(project=self._clients.project, **self._patience)
+            return self._clients.projects_of_compute.get(project=self._clients.project, **self._clients.patience)
 
     def _worker_email(self) -> str:
         return self._clients.service_account or str(self._compute_project().default_service_account)
@@ -174,7 +170,7 @@ class GoogleAccount:
         """{quota: {region: limit}}."""
         limits: dict[str, dict[str, float]] = {}
         with translated("list the quotas of all regions"):
-            for region in self._clients.regions.list(project=self._clients.project, **self._patience):
+            for region in self._clients.regions.list(project=self._clients.project, **self._clients.patience):
                 for one in region.quotas:
                     limits.setdefault(one.metric, {})[region.name] = one.limit
         return limits
@@ -184,7 +180,7 @@ class GoogleAccount:
         names = set(wanted)
         with translated("list the TPU quotas"):
             found = self._clients.quotas.list_quota_infos(
-                parent=self._quota_parent("tpu.googleapis.com"), **self._patience
+                parent=self._quota_parent("tpu.googleapis.com"), **self._clients.patience
             )
             return {info.quota_id: _by_place(info) for info in found if info.quota_id in names}
 
@@ -195,7 +191,7 @@ class GoogleAccount:
         try:
             with translated("check the permissions"):
                 said = self._clients.projects.test_iam_permissions(
-                    resource=self._project, permissions=list(names), **self._patience
+                    resource=self._project, permissions=list(names), **self._clients.patience
                 )
         except UsageError:
             if len(names) == 1:
@@ -206,7 +202,7 @@ class GoogleAccount:
 
     def _policy(self) -> Any:
         with translated("read the project's IAM policy"):
-            return self._clients.projects.get_iam_policy(resource=self._project, **self._patience)
+            return self._clients.projects.get_iam_policy(resource=self._project, **self._clients.patience)
 
     def _service_account(self, email: str, policy: Any, project: ProjectFacts) -> ServiceAccount:
         """What it may delete by its roles on the project; a folder's and an organization's are not seen from here."""

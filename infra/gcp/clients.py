@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from http import HTTPStatus
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any
 
 import google.auth
 from google.api_core import exceptions as api
@@ -24,13 +25,11 @@ from orchestrator.errors import Unauthenticated, Unavailable, UsageError
 if TYPE_CHECKING:
     from google.cloud import billing_v1, compute_v1, scheduler_v1, tpu_v2
     from google.cloud.billing.budgets_v1 import BudgetServiceClient
-    from google.cloud.billing_v1 import CloudBillingClient
     from google.cloud.cloudquotas_v1 import CloudQuotasClient
     from google.cloud.resourcemanager_v3 import ProjectsClient
     from google.cloud.service_usage_v1 import ServiceUsageClient
     from google.cloud.storage import Client as StorageClient
 
-_Client = TypeVar("_Client")
 CLOUD_PLATFORM = "https://www.googleapis.com/auth/cloud-platform"
 CALL_TIMEOUT_S = 30.0
 """For calls that only read, or ask for something and return."""
@@ -64,6 +63,26 @@ class Endpoints:
                 f"the local cloud is not running: {cloud_json} cannot be read", "start it: `orchestrate cloud up`"
             ) from cause
         return Endpoints(base_url=url, ssh_port=port, anonymous=True)
+
+
+class _Lazy:
+    """A client of `google.cloud`, given as "module:class", that is imported and built when it is first used."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, clients: GoogleClients | None, owner: type) -> Any:
+        if clients is None:
+            return self
+        module, _, kind = self._path.partition(":")
+        client = clients.rest(getattr(import_module(f"google.cloud.{module}"), kind))
+        return vars(clients).setdefault(self._name, client)  # found there from now on
+
+
+_lazy: Any = _Lazy  # what is annotated is the client, not what builds it
 
 
 class GoogleClients:
@@ -105,112 +124,30 @@ class GoogleClients:
             raise Unavailable(f"the credentials cannot be read: {type(cause).__name__}") from cause
         return found
 
-    @cached_property
-    def nodes(self) -> tpu_v2.TpuClient:
-        """The TPU API, over REST."""
-        from google.cloud import tpu_v2
+    nodes: tpu_v2.TpuClient = _lazy("tpu_v2:TpuClient")
+    instances: compute_v1.InstancesClient = _lazy("compute_v1:InstancesClient")
+    """Never its `insert()` or `delete()`: their operations ignore the endpoint. Use the `_unary` forms."""
+    zone_operations: compute_v1.ZoneOperationsClient = _lazy("compute_v1:ZoneOperationsClient")
+    disks: compute_v1.DisksClient = _lazy("compute_v1:DisksClient")
+    addresses: compute_v1.AddressesClient = _lazy("compute_v1:AddressesClient")
+    images: compute_v1.ImagesClient = _lazy("compute_v1:ImagesClient")
+    machine_types: compute_v1.MachineTypesClient = _lazy("compute_v1:MachineTypesClient")
+    accelerator_types: compute_v1.AcceleratorTypesClient = _lazy("compute_v1:AcceleratorTypesClient")
+    regions: compute_v1.RegionsClient = _lazy("compute_v1:RegionsClient")
+    projects_of_compute: compute_v1.ProjectsClient = _lazy("compute_v1:ProjectsClient")
+    """The project as Compute Engine sees it: quotas and the default service account."""
+    jobs: scheduler_v1.CloudSchedulerClient = _lazy("scheduler_v1:CloudSchedulerClient")
+    price_list: billing_v1.CloudCatalogClient = _lazy("billing_v1:CloudCatalogClient")
+    billing: billing_v1.CloudBillingClient = _lazy("billing_v1:CloudBillingClient")
+    budgets: BudgetServiceClient = _lazy("billing.budgets_v1:BudgetServiceClient")
+    quotas: CloudQuotasClient = _lazy("cloudquotas_v1:CloudQuotasClient")
+    services: ServiceUsageClient = _lazy("service_usage_v1:ServiceUsageClient")
+    projects: ProjectsClient = _lazy("resourcemanager_v3:ProjectsClient")
 
-        return self._rest(tpu_v2.TpuClient)
-
-    @cached_property
-    def instances(self) -> compute_v1.InstancesClient:
-        """Never its `insert()` or `delete()`: their operations ignore the endpoint. Use the `_unary` forms."""
-        from google.cloud import compute_v1
-
-        return self._compute(compute_v1.InstancesClient)
-
-    @cached_property
-    def zone_operations(self) -> compute_v1.ZoneOperationsClient:
-        from google.cloud import compute_v1
-
-        return self._compute(compute_v1.ZoneOperationsClient)
-
-    @cached_property
-    def disks(self) -> compute_v1.DisksClient:
-        from google.cloud import compute_v1
-
-        return self._compute(compute_v1.DisksClient)
-
-    @cached_property
-    def addresses(self) -> compute_v1.AddressesClient:
-        from google.cloud import compute_v1
-
-        return self._compute(compute_v1.AddressesClient)
-
-    @cached_property
-    def images(self) -> compute_v1.ImagesClient:
-        from google.cloud import compute_v1
-
-        return self._compute(compute_v1.ImagesClient)
-
-    @cached_property
-    def machine_types(self) -> compute_v1.MachineTypesClient:
-        from google.cloud import compute_v1
-
-        return self._compute(compute_v1.MachineTypesClient)
-
-    @cached_property
-    def accelerator_types(self) -> compute_v1.AcceleratorTypesClient:
-        from google.cloud import compute_v1
-
-        return self._compute(compute_v1.AcceleratorTypesClient)
-
-    @cached_property
-    def projects_of_compute(self) -> compute_v1.ProjectsClient:
-        """The project as Compute Engine sees it: quotas and the default service account."""
-        from google.cloud import compute_v1
-
-        return self._compute(compute_v1.ProjectsClient)
-
-    @cached_property
-    def jobs(self) -> scheduler_v1.CloudSchedulerClient:
-        """Cloud Scheduler, over REST."""
-        from google.cloud import scheduler_v1
-
-        return self._rest(scheduler_v1.CloudSchedulerClient)
-
-    @cached_property
-    def price_list(self) -> billing_v1.CloudCatalogClient:
-        """The Billing Catalog, over REST."""
-        from google.cloud import billing_v1
-
-        return self._rest(billing_v1.CloudCatalogClient)
-
-    @cached_property
-    def regions(self) -> compute_v1.RegionsClient:
-        from google.cloud import compute_v1
-
-        return self._compute(compute_v1.RegionsClient)
-
-    @cached_property
-    def billing(self) -> CloudBillingClient:
-        from google.cloud.billing_v1 import CloudBillingClient
-
-        return self._rest(CloudBillingClient)
-
-    @cached_property
-    def budgets(self) -> BudgetServiceClient:
-        from google.cloud.billing.budgets_v1 import BudgetServiceClient
-
-        return self._rest(BudgetServiceClient)
-
-    @cached_property
-    def quotas(self) -> CloudQuotasClient:
-        from google.cloud.cloudquotas_v1 import CloudQuotasClient
-
-        return self._rest(CloudQuotasClient)
-
-    @cached_property
-    def services(self) -> ServiceUsageClient:
-        from google.cloud.service_usage_v1 import ServiceUsageClient
-
-        return self._rest(ServiceUsageClient)
-
-    @cached_property
-    def projects(self) -> ProjectsClient:
-        from google.cloud.resourcemanager_v3 import ProjectsClient
-
-        return self._rest(ProjectsClient)
+    @property
+    def patience(self) -> dict[str, Any]:
+        """The arguments of a call that may be repeated."""
+        return {"retry": self.retry, "timeout": CALL_TIMEOUT_S}
 
     def location(self, place: str) -> str:
         """The full name of a zone or region of the project, as the APIs of TPUs and of Cloud Scheduler have it."""
@@ -262,15 +199,9 @@ class GoogleClients:
         url = self.endpoints.base_url
         return ClientOptions(api_endpoint=url) if url else None
 
-    def _compute(self, kind: Callable[..., _Client]) -> _Client:
-        return self._direct(kind(credentials=self.credentials, client_options=self._at))
-
-    def _rest(self, kind: Callable[..., _Client]) -> _Client:
-        """A client that would speak gRPC, over REST: the same wire format that the local cloud answers."""
-        return self._direct(kind(credentials=self.credentials, transport="rest", client_options=self._at))
-
-    def _direct(self, client: _Client) -> _Client:
-        """The local cloud is on this machine: a proxy of the user's environment must not come in between."""
-        if self.endpoints.anonymous:
-            cast(Any, client).transport._session.trust_env = False
+    def rest(self, kind: Callable[..., Any]) -> Any:
+        """A client that would perhaps speak gRPC, over REST: the wire format that the local cloud answers."""
+        client = kind(credentials=self.credentials, transport="rest", client_options=self._at)
+        if self.endpoints.anonymous:  # the local cloud is on this machine: a proxy of the user's must not come between
+            client.transport._session.trust_env = False
         return client

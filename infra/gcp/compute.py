@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from infra.gcp import vms
-from infra.gcp.clients import CALL_TIMEOUT_S, CREATE_TIMEOUT_S, GoogleClients
+from infra.gcp.clients import CREATE_TIMEOUT_S, GoogleClients
 from infra.gcp.compute_messages import IMAGE_PROJECT, instance, problem_of_failed, vm
 from infra.gcp.errors import Doing, translate, translated
 from orchestrator.domain.accelerators import Provisioning
@@ -28,11 +28,10 @@ class GpuInstances:
         zone, machine, gpu = spec.ref.zone, spec.accelerator.machine_type or "", spec.accelerator.attach
         if not machine:
             raise UsageError(f"{spec.accelerator.name} is not rented through Compute Engine")
-        where: dict[str, Any] = {"project": self._clients.project, "zone": zone}
-        machines, gpus = self._clients.machine_types, self._clients.accelerator_types
-        self._expect(f"{zone} has no {machine}", lambda more: machines.get(machine_type=machine, **where, **more))
+        there, machines, gpus = self._in(zone), self._clients.machine_types, self._clients.accelerator_types
+        _expect(f"{zone} has no {machine}", lambda: machines.get(machine_type=machine, **there))
         if gpu:
-            self._expect(f"{zone} has no {gpu}", lambda more: gpus.get(accelerator_type=gpu, **where, **more))
+            _expect(f"{zone} has no {gpu}", lambda: gpus.get(accelerator_type=gpu, **there))
         self._image(spec)
 
     def create(self, spec: VmSpec) -> str:
@@ -59,10 +58,7 @@ class GpuInstances:
         from google.cloud import compute_v1
 
         with translated(f"check the creation of {ref.name}"):
-            found = self._clients.zone_operations.get(
-                project=self._clients.project, zone=ref.zone, operation=operation,
-                retry=self._clients.retry, timeout=CALL_TIMEOUT_S,
-            )  # fmt: skip
+            found = self._clients.zone_operations.get(operation=operation, **self._in(ref.zone))
         problem = problem_of_failed(found)
         if problem:
             raise translate(problem, Doing(f"create {ref.name}", ref.zone))
@@ -76,10 +72,7 @@ class GpuInstances:
             ref, f"instance {ref.name}",
             read=lambda: self._get(ref),
             ends_anyway=lambda _: False,
-            ask=lambda: self._clients.instances.delete_unary(
-                project=self._clients.project, zone=ref.zone, instance=ref.name,
-                retry=self._clients.retry, timeout=CALL_TIMEOUT_S,
-            ),
+            ask=lambda: self._clients.instances.delete_unary(instance=ref.name, **self._in(ref.zone)),
         )  # fmt: skip
 
     def list_billable(self) -> Listing:
@@ -92,10 +85,8 @@ class GpuInstances:
             ("disk", self._clients.disks.aggregated_list, compute_v1.AggregatedListDisksRequest),
         ):
             with translated(f"list {kind}s in all zones"):
-                pager = ask(
-                    request(project=self._clients.project, filter=f"labels.{MANAGED}=1"),
-                    retry=self._clients.retry, timeout=CALL_TIMEOUT_S,
-                )  # fmt: skip
+                wanted = request(project=self._clients.project, filter=f"labels.{MANAGED}=1")
+                pager = ask(wanted, **self._clients.patience)
                 for place, items in vms.scopes(pager, f"{kind}s", unreachable):
                     found += _billables(kind, place, items)
         return Listing(tuple(found), tuple(dict.fromkeys(unreachable)))
@@ -104,10 +95,7 @@ class GpuInstances:
         if item.kind != "disk":
             self.delete(item.ref)
             return
-        where: dict[str, Any] = {
-            "project": self._clients.project, "zone": item.ref.zone, "disk": item.ref.name,
-            "retry": self._clients.retry, "timeout": CALL_TIMEOUT_S,
-        }  # fmt: skip
+        where = {"disk": item.ref.name, **self._in(item.ref.zone)}
         vms.delete(
             item.ref, f"disk {item.ref.name}",
             read=lambda: self._clients.disks.get(**where),
@@ -127,10 +115,11 @@ class GpuInstances:
 
     def _get(self, ref: VmRef) -> Any:
         with translated(f"read {ref.name}", zone=ref.zone):
-            return self._clients.instances.get(
-                project=self._clients.project, zone=ref.zone, instance=ref.name,
-                retry=self._clients.retry, timeout=CALL_TIMEOUT_S,
-            )  # fmt: skip
+            return self._clients.instances.get(instance=ref.name, **self._in(ref.zone))
+
+    def _in(self, zone: str) -> dict[str, Any]:
+        """The arguments of a call that may be repeated, in the zone."""
+        return {"project": self._clients.project, "zone": zone, **self._clients.patience}
 
     def _attributes(self, ref: VmRef, path: str) -> Mapping[str, str]:
         """{key: value} under the path; empty until the VM has published any, which Compute Engine says by 404."""
@@ -141,9 +130,7 @@ class GpuInstances:
         )
         try:
             with translated(f"read guest attributes of {ref.name}"):
-                answer = self._clients.instances.get_guest_attributes(
-                    request, retry=self._clients.retry, timeout=CALL_TIMEOUT_S
-                )
+                answer = self._clients.instances.get_guest_attributes(request, **self._clients.patience)
         except Unavailable:
             raise
         except CloudError:
@@ -152,21 +139,19 @@ class GpuInstances:
 
     def _image(self, spec: VmSpec) -> str:
         """The newest image of the family; resolved anew for each create, as families move."""
-        image = self._expect(
-            f"{IMAGE_PROJECT} has no image family {spec.accelerator.image}",
-            lambda more: self._clients.images.get_from_family(
-                project=IMAGE_PROJECT, family=spec.accelerator.image, **more
-            ),
-        )
+        where: dict[str, Any] = {"project": IMAGE_PROJECT, "family": spec.accelerator.image, **self._clients.patience}
+        otherwise = f"{IMAGE_PROJECT} has no image family {spec.accelerator.image}"
+        image = _expect(otherwise, lambda: self._clients.images.get_from_family(**where))
         return f"projects/{IMAGE_PROJECT}/global/images/{image.name}"
 
-    def _expect(self, otherwise: str, ask: Callable[[dict[str, Any]], Any]) -> Any:
-        """What `ask` reads; UsageError with the sentence `otherwise` when it does not exist."""
-        try:
-            with translated(otherwise):
-                return ask({"retry": self._clients.retry, "timeout": CALL_TIMEOUT_S})
-        except NotFound as cause:
-            raise UsageError(otherwise, "`orchestrate accelerators` lists the zones of each") from cause
+
+def _expect(otherwise: str, ask: Callable[[], Any]) -> Any:
+    """What `ask` reads; UsageError with the sentence `otherwise` when it does not exist."""
+    try:
+        with translated(otherwise):
+            return ask()
+    except NotFound as cause:
+        raise UsageError(otherwise, "`orchestrate accelerators` lists the zones of each") from cause
 
 
 def _billables(kind: str, zone: str, found: Any) -> list[Billable]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from infra.gcp import vms
-from infra.gcp.clients import CALL_TIMEOUT_S, GoogleClients
+from infra.gcp.clients import GoogleClients
 from infra.gcp.errors import translated
 from infra.gcp.queued import HOLDS_QUOTA_FOR_NOTHING, QueuedResources
 from orchestrator.domain.account import Idle
@@ -50,7 +50,7 @@ def _of_kind(
     clients: GoogleClients, kind: str, field: str, ask: Any, silent: list[str], is_idle: Callable[[Any], bool]
 ) -> Iterator[Idle]:
     with translated(f"list {field} in the whole project"):
-        pager = ask(project=clients.project, retry=clients.retry, timeout=CALL_TIMEOUT_S)
+        pager = ask(project=clients.project, **clients.patience)
         for place, items in vms.scopes(pager, field, silent):
             for one in filter(is_idle, items):
                 yield Idle(kind, one.name, place, one.labels.get(MANAGED) == "1")

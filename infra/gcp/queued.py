@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from google.protobuf import json_format
 
 from infra.gcp import vms
-from infra.gcp.clients import CALL_TIMEOUT_S, GoogleClients
+from infra.gcp.clients import GoogleClients
 from infra.gcp.errors import Doing, problem_of_operation, translate, translated
 from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.names import MANAGED
@@ -140,7 +140,7 @@ class QueuedResources:
             read=lambda: self._get(ref),
             ends_anyway=lambda found: bool(found.state == "DELETING"),
             ask=lambda: self._clients.nodes.delete_queued_resource(
-                request, retry=self._clients.retry, timeout=CALL_TIMEOUT_S
+                request, **self._clients.patience
             ),
         )  # fmt: skip
 
@@ -150,7 +150,7 @@ class QueuedResources:
         unreachable: list[str] = []
         with translated("list queued resources in all zones"):
             pager = self._clients.nodes.list_queued_resources(
-                parent=self._clients.location("-"), retry=self._clients.retry, timeout=CALL_TIMEOUT_S
+                parent=self._clients.location("-"), **self._clients.patience
             )
             for page in pager.pages:
                 found += [_read(resource) for resource in page.queued_resources]
@@ -161,11 +161,7 @@ class QueuedResources:
 
     def _get(self, ref: VmRef) -> _Queued:
         with translated(f"read the queued resource {ref.name}", zone=ref.zone):
-            return _read(
-                self._clients.nodes.get_queued_resource(
-                    name=self.name(ref), retry=self._clients.retry, timeout=CALL_TIMEOUT_S
-                )
-            )
+            return _read(self._clients.nodes.get_queued_resource(name=self.name(ref), **self._clients.patience))
 
 
 def _read(resource: tpu_v2.QueuedResource) -> _Queued:

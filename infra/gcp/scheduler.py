@@ -68,9 +68,7 @@ class SchedulerJobs:
         """The service account of the jobs. Raises UsageError when none is named and the project has no default."""
         if self._account is None:
             with translated("find the project's default service account"):
-                found = self._clients.projects_of_compute.get(
-                    project=self._clients.project, retry=self._clients.retry, timeout=CALL_TIMEOUT_S
-                )
+                found = self._clients.projects_of_compute.get(project=self._clients.project, **self._clients.patience)
             if not found.default_service_account:
                 raise UsageError(
                     "the project has no default service account", "set scheduler_service_account in orchestrate.toml"
@@ -88,14 +86,12 @@ class SchedulerJobs:
                 )
         except AlreadyExists:
             with translated(f"change job {job.name}"):
-                self._clients.jobs.update_job(job=message, retry=self._clients.retry, timeout=CALL_TIMEOUT_S)
+                self._clients.jobs.update_job(job=message, **self._clients.patience)
 
     def get(self, location: str, name: str) -> StandingJob:
         """Raises NotFound."""
         with translated(f"read job {name}"):
-            found = self._clients.jobs.get_job(
-                name=self._name(location, name), retry=self._clients.retry, timeout=CALL_TIMEOUT_S
-            )
+            found = self._clients.jobs.get_job(name=self._name(location, name), **self._clients.patience)
         return _standing(found)
 
     def run(self, location: str, name: str) -> None:
@@ -107,9 +103,7 @@ class SchedulerJobs:
         """Absent is success."""
         try:
             with translated(f"delete job {name}"):
-                self._clients.jobs.delete_job(
-                    name=self._name(location, name), retry=self._clients.retry, timeout=CALL_TIMEOUT_S
-                )
+                self._clients.jobs.delete_job(name=self._name(location, name), **self._clients.patience)
         except NotFound:
             return
 
@@ -119,9 +113,7 @@ class SchedulerJobs:
 
         with translated(f"list jobs in {location}"):
             found = list(
-                self._clients.jobs.list_jobs(
-                    parent=self._clients.location(location), retry=self._clients.retry, timeout=CALL_TIMEOUT_S
-                )
+                self._clients.jobs.list_jobs(parent=self._clients.location(location), **self._clients.patience)
             )
         return [_standing(job) for job in found if job.http_target.http_method == scheduler_v1.HttpMethod.DELETE]
 
