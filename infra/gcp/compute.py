@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from infra.gcp import vms
@@ -29,9 +29,9 @@ class GpuInstances:
         if not machine:
             raise UsageError(f"{spec.accelerator.name} is not rented through Compute Engine")
         there, machines, gpus = self._in(zone), self._clients.machine_types, self._clients.accelerator_types
-        _expect(f"{zone} has no {machine}", lambda: machines.get(machine_type=machine, **there))
+        vms.must_exist(machine, zone, lambda: machines.get(machine_type=machine, **there))
         if gpu:
-            _expect(f"{zone} has no {gpu}", lambda: gpus.get(accelerator_type=gpu, **there))
+            vms.must_exist(gpu, zone, lambda: gpus.get(accelerator_type=gpu, **there))
         self._image(spec)
 
     def create(self, spec: VmSpec) -> str:
@@ -140,18 +140,9 @@ class GpuInstances:
     def _image(self, spec: VmSpec) -> str:
         """The newest image of the family; resolved anew for each create, as families move."""
         where: dict[str, Any] = {"project": IMAGE_PROJECT, "family": spec.accelerator.image, **self._clients.patience}
-        otherwise = f"{IMAGE_PROJECT} has no image family {spec.accelerator.image}"
-        image = _expect(otherwise, lambda: self._clients.images.get_from_family(**where))
+        family = f"image family {spec.accelerator.image}"
+        image = vms.must_exist(family, IMAGE_PROJECT, lambda: self._clients.images.get_from_family(**where))
         return f"projects/{IMAGE_PROJECT}/global/images/{image.name}"
-
-
-def _expect(otherwise: str, ask: Callable[[], Any]) -> Any:
-    """What `ask` reads; UsageError with the sentence `otherwise` when it does not exist."""
-    try:
-        with translated(otherwise):
-            return ask()
-    except NotFound as cause:
-        raise UsageError(otherwise, "`orchestrate accelerators` lists the zones of each") from cause
 
 
 def _billables(kind: str, zone: str, found: Any) -> list[Billable]:

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from google.api_core import exceptions as api
 
-from infra.downloads import complete_or_absent, crc32c_of
+from infra.downloads import check_arrived, check_same, complete_or_absent, crc32c_of
 from infra.gcp.clients import CALL_TIMEOUT_S, GoogleClients
 from infra.gcp.errors import translated
 from orchestrator.domain.names import MANAGED
@@ -46,7 +46,7 @@ class Buckets:
         if _bounds(found) != _bounds(wanted):
             # Somebody changed it. What it may cost and who may see it is decided here, not by what was found.
             with translated(f"correct the settings of bucket {bucket}"):
-                wanted.patch(retry=self._retry, timeout=CALL_TIMEOUT_S)
+                wanted.patch(**self._patience)
 
     def delete_bucket(self, bucket: str) -> None:
         try:
@@ -57,11 +57,11 @@ class Buckets:
             bounded = self._clients.storage.bucket(bucket)
             bounded.soft_delete_policy.retention_duration_seconds = 0
             with translated(f"turn off soft delete of bucket {bucket}"):
-                bounded.patch(retry=self._retry, timeout=CALL_TIMEOUT_S)
+                bounded.patch(**self._patience)
         for item in self.list(bucket, ""):
             self._delete_object(found, item)
         with suppress(NotFound), translated(f"delete bucket {bucket}"):
-            found.delete(retry=self._retry, timeout=CALL_TIMEOUT_S)
+            found.delete(**self._patience)
         self._own.discard(bucket)
 
     def buckets(self) -> tuple[str, ...]:
@@ -72,7 +72,7 @@ class Buckets:
 
     def settings(self) -> tuple[BucketSettings, ...]:
         with translated("list buckets"):
-            listed = self._clients.storage.list_buckets(retry=self._retry, timeout=CALL_TIMEOUT_S)
+            listed = self._clients.storage.list_buckets(**self._patience)
             ours = [bucket for bucket in listed if bucket.labels.get(MANAGED) == "1"]
         found = [BucketSettings(bucket.name, str(bucket.location).lower(), _soft_delete_s(bucket)) for bucket in ours]
         return tuple(sorted(found, key=lambda one: one.name))
@@ -81,9 +81,7 @@ class Buckets:
         try:
             self._must_be_ours(bucket)
             with translated(f"list {bucket}/{prefix}"):
-                found = self._clients.storage.list_blobs(
-                    bucket, prefix=prefix, retry=self._retry, timeout=CALL_TIMEOUT_S
-                )
+                found = self._clients.storage.list_blobs(bucket, prefix=prefix, **self._patience)
                 return tuple(_stored(blob) for blob in found)
         except NotFound:
             return ()
@@ -102,12 +100,7 @@ class Buckets:
                 return
             except api.PreconditionFailed:
                 pass
-        there = self._object(bucket, name)
-        if there.crc32c != crc32c:
-            raise BadArtifact(
-                f"{bucket}/{name} already exists with other content (crc32c {there.crc32c}, not {crc32c})",
-                "objects are never overwritten: delete it or use another name",
-            )
+        check_same(self._object(bucket, name), crc32c, f"{bucket}/{name}")
 
     def read(self, bucket: str, name: str) -> bytes:
         content = io.BytesIO()
@@ -120,8 +113,7 @@ class Buckets:
             with partial.open("wb") as file:
                 self._fetch(bucket, blob, file)
             # The library checks what it was told with the content; this checks what was asked for.
-            if crc32c_of(partial) != item.crc32c or partial.stat().st_size != item.size_bytes:
-                raise BadArtifact(f"{bucket}/{item.name} arrived with another checksum than it was listed with")
+            check_arrived(partial, item, f"{bucket}/{item.name}")
 
     def _fetch(self, bucket: str, blob: Blob, file: IO[bytes]) -> None:
         """Write the object's content to `file`. Raises NotFound, BadArtifact, Unavailable.
@@ -135,7 +127,7 @@ class Buckets:
                 blob.download_to_file(file, checksum="crc32c", retry=self._retry, timeout=_TRANSFER_TIMEOUT_S)
                 return
             except api.NotFound:
-                blob.reload(retry=self._retry, timeout=CALL_TIMEOUT_S)
+                blob.reload(**self._patience)
         raise Unavailable(f"{what}: it exists, but was not sent")
 
     @property
@@ -144,6 +136,11 @@ class Buckets:
         from google.cloud.storage.retry import DEFAULT_RETRY
 
         return DEFAULT_RETRY.with_timeout(self._clients.retry_s)
+
+    @property
+    def _patience(self) -> dict[str, Any]:
+        """The arguments of a call that may be repeated, and is no transfer."""
+        return {"retry": self._retry, "timeout": CALL_TIMEOUT_S}
 
     def _must_be_ours(self, bucket: str) -> None:
         """Raises UsageError for a bucket that is not ours, NotFound for none; asked once, then remembered."""
@@ -155,7 +152,7 @@ class Buckets:
         found = self._in_project(name)
         if found is None:
             with suppress(PermissionDenied), translated(f"read bucket {name}"):  # A stranger's may be private.
-                self._clients.storage.get_bucket(name, retry=self._retry, timeout=CALL_TIMEOUT_S)
+                self._clients.storage.get_bucket(name, **self._patience)
             found = self._in_project(name)  # Or a run beside this one made it between the two looks.
         if found is None:
             raise UsageError(
@@ -172,7 +169,7 @@ class Buckets:
 
     def _in_project(self, name: str) -> Bucket | None:
         with translated(f"find bucket {name} in this project"):
-            listed = self._clients.storage.list_buckets(prefix=name, retry=self._retry, timeout=CALL_TIMEOUT_S)
+            listed = self._clients.storage.list_buckets(prefix=name, **self._patience)
             return next((bucket for bucket in listed if bucket.name == name), None)
 
     def _created(self, name: str, region: str, labels: Mapping[str, str], lifetime_days: int) -> Bucket:
@@ -194,12 +191,12 @@ class Buckets:
     def _object(self, bucket: str, name: str) -> StoredObject:
         blob = self._clients.storage.bucket(bucket).blob(name)
         with translated(f"read {bucket}/{name}"):
-            blob.reload(retry=self._retry, timeout=CALL_TIMEOUT_S)
+            blob.reload(**self._patience)
         return _stored(blob)
 
     def _delete_object(self, bucket: Bucket, item: StoredObject) -> None:
         with suppress(NotFound), translated(f"delete {item.name}"):
-            bucket.blob(item.name).delete(retry=self._retry, timeout=CALL_TIMEOUT_S)
+            bucket.blob(item.name).delete(**self._patience)
 
     def _bounded(self, name: str, lifetime_days: int) -> Bucket:
         """A bucket, not yet sent, with the settings that bound what it costs and who sees it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from google.api_core import exceptions as api
@@ -39,18 +40,13 @@ class TpuNodes:
         self._queued = QueuedResources(clients)
 
     def validate(self, spec: VmSpec) -> None:
-        parent, wanted = self._clients.location(spec.ref.zone), spec.accelerator
+        zone, wanted, nodes = spec.ref.zone, spec.accelerator, self._clients.nodes
         for kind, name, ask in (
-            ("acceleratorTypes", wanted.name, self._clients.nodes.get_accelerator_type),
-            ("runtimeVersions", wanted.image, self._clients.nodes.get_runtime_version),
+            ("acceleratorTypes", wanted.name, nodes.get_accelerator_type),
+            ("runtimeVersions", wanted.image, nodes.get_runtime_version),
         ):
-            try:
-                with translated(f"find {name} in {spec.ref.zone}"):
-                    ask(name=f"{parent}/{kind}/{name}", **self._clients.patience)
-            except NotFound as cause:
-                raise UsageError(
-                    f"{spec.ref.zone} has no {name}", "`orchestrate accelerators` lists the zones of each"
-                ) from cause
+            there = f"{self._clients.location(zone)}/{kind}/{name}"
+            vms.must_exist(name, zone, partial(ask, name=there, **self._clients.patience))
         with suppress(NotFound):  # without the right to look there, nothing rented here could ever be proven gone
             self._queued.vm(spec.ref)
 

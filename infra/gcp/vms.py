@@ -55,6 +55,15 @@ def delete(
         raise Unavailable(cause.sentence) from cause
 
 
+def must_exist(name: str, place: str, ask: Callable[[], Any]) -> Any:
+    """What `ask` reads there; UsageError when it does not exist."""
+    try:
+        with translated(f"find {name} in {place}"):
+            return ask()
+    except NotFound as cause:
+        raise UsageError(f"{place} has no {name}", "`orchestrate accelerators` lists the zones of each") from cause
+
+
 def places(paths: Iterable[str]) -> list[str]:
     """The zones or regions that full names end with."""
     return [path.rsplit("/", 1)[-1] for path in paths]
