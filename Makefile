@@ -6,15 +6,19 @@ STAMP := $(VENV)/.installed
 VM_TENSORFLOW := $(VENV)/vm-tensorflow
 DEMO := $(CURDIR)/.demo
 
-.PHONY: demo test test-vm check lock lock-vm clean
+.PHONY: demo quick test test-vm check lock lock-vm clean
 
 demo: $(STAMP)  ## rent a TPU VM and a GPU VM on the embedded local cloud, train on both, compare, tear down
 	ORCHESTRATE_HOME=$(DEMO) $(BIN)/orchestrate launch --accel v3-8,t4 --workload mnist-cnn --epochs 3 --batch-size 256 --data-size 5120 --max-hours 0.5 --yes
 	ORCHESTRATE_HOME=$(DEMO) $(BIN)/orchestrate teardown --all --yes
 	ORCHESTRATE_HOME=$(DEMO) $(BIN)/orchestrate budget
 
+quick: $(STAMP)  ## between two edits: everything on fakes, and the command line
+	$(BIN)/python -m pytest -n 2 --dist loadscope -m "not slow and not timing and not network and not cloud" \
+		tests/test_*.py tests/orchestrator tests/infra/gcp tests/infra/vm
+
 test: $(STAMP)  ## the whole suite, slow tests included
-	$(BIN)/python -m pytest -n 2 --dist loadscope -m "not timing and not network"
+	$(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder -m "not timing and not network"
 	$(BIN)/python -m pytest -m timing
 
 test-vm: $(STAMP)  ## the trainer with the TensorFlow that VMs get, and whether each image's Python can get it; x86_64 Linux
@@ -23,8 +27,7 @@ test-vm: $(STAMP)  ## the trainer with the TensorFlow that VMs get, and whether 
 	PYTHONPATH=$(VM_TENSORFLOW) $(BIN)/python -c \
 		'import tensorflow; from infra.vm.environment import TENSORFLOW; assert tensorflow.__version__ == TENSORFLOW'
 	PYTHONPATH=$(VM_TENSORFLOW) $(BIN)/python -m pytest -n 2 --dist loadscope -m "not timing and not slow" \
-		tests/trainer/test_training.py tests/trainer/test_measuring.py tests/trainer/test_resume.py \
-		tests/trainer/test_workload_models.py
+		tests/trainer/test_training.py tests/trainer/test_resume.py tests/trainer/test_workload_models.py
 	$(BIN)/python -m pytest -n 2 -m network
 
 check: $(STAMP)  ## lint, format, types, import rules

@@ -1,4 +1,4 @@
-"""Transfers of whole files: atomic downloads, checksums."""
+"""Downloads a file atomically, with its checksum."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import google_crc32c
-
-from orchestrator.errors import BadArtifact
-from orchestrator.ports import StoredObject
 
 _PIECE_BYTES = 1 << 20
 
@@ -41,21 +38,6 @@ def complete_or_absent(target: Path) -> Iterator[Path]:
         _fsync(target.parent)
     finally:
         partial.unlink(missing_ok=True)
-
-
-def check_arrived(path: Path, item: StoredObject, what: str) -> None:
-    """Raises BadArtifact unless the file is the object that was listed."""
-    if crc32c_of(path) != item.crc32c or path.stat().st_size != item.size_bytes:
-        raise BadArtifact(f"{what} arrived with another checksum than it was listed with")
-
-
-def check_same(there: StoredObject, crc32c: str, what: str) -> None:
-    """Raises BadArtifact unless the object that is there has the content that was to be uploaded."""
-    if there.crc32c != crc32c:
-        raise BadArtifact(
-            f"{what} already exists with other content (crc32c {there.crc32c}, not {crc32c})",
-            "objects are never overwritten: delete it or use another name",
-        )
 
 
 def _fsync(path: Path) -> None:

@@ -61,7 +61,7 @@ class FabricShells:
 
 
 def open_host(host: HostAddress, keys: Sequence[HostKey], key: Path | None) -> HostSession:
-    """A session with a machine of the user's, opened by `key`, or by what his agent and ~/.ssh hold; nobody is asked.
+    """A session with your own machine, opened by `key`, or by the SSH agent and ~/.ssh; never a prompt.
 
     Raises HostKeyRejected, Unauthenticated when no key is let in, Unavailable.
     """
@@ -103,13 +103,13 @@ def _open(connection: fabric.Connection) -> None:
 
 
 def _waits_for_a_key(connection: fabric.Connection) -> bool:
-    """Whether the other side is there and trusted, and only lets nobody in."""
+    """Whether the other side answers and is trusted, but accepts no key."""
     transport = connection.client.get_transport()
     return transport is not None and transport.is_active() and not transport.is_authenticated()
 
 
 class _QuietlyKilled(fabric.runners.Remote):  # type: ignore[misc] # Fabric has no types
-    """A command whose time is up just as its connection breaks: the timer's thread has nobody to tell that to."""
+    """A command whose time is up just as its connection breaks: nothing reads an error of the timer's thread."""
 
     def kill(self) -> None:
         with contextlib.suppress(EOFError, OSError, paramiko.SSHException):
@@ -157,13 +157,13 @@ class FabricShell:
                 yield sftp
 
     def _must_be_open(self) -> None:
-        """Fabric would silently connect again; whoever holds a session must learn that it broke."""
+        """Fabric would silently connect again; whoever uses a session must learn that it broke."""
         if not self.connection.is_connected:
             raise EOFError("the connection is closed")
 
 
 class HostSession(FabricShell):
-    """One open session with a machine of the user's, where files also come back from, by absolute paths."""
+    """One open session with your own machine, from which files can also be fetched, by absolute paths."""
 
     def send(self, source: Path, target: str) -> None:
         """Copy a file, over what is there; its folder is made. Raises Unavailable."""

@@ -1,37 +1,16 @@
-"""What can go wrong, as one tree; each error is built from fields, says one sentence, a next step, and an exit code.
+"""Every error, as one tree with exit codes; each is built from fields and has a sentence and a next step.
 
 OrchestratorError
-├── UsageError (2)            the request or the configuration is wrong; nothing was done
-├── RefusedByBudget (3)
-│   ├── OverCap               the worst case does not fit into what is free
-│   ├── CreatesFrozen         more was billed than the ledger holds, and nobody has acknowledged it
-│   ├── UnknownPrice          no price, so no bound: never taken as $0
-│   ├── StalePrice            a price, but older than it may be
-│   └── WrongPrice            a figure that cannot be the price: zero, a sentinel, a reservation's
-├── NoCapacity (4)            the zones have none to give now
-├── AccountError (5)          account, quota or permission
-│   ├── QuotaExceeded
-│   ├── PermissionDenied
-│   ├── ApiDisabled
-│   ├── BillingDisabled
-│   └── Unauthenticated
-├── StillBilling (6)          something may still bill, and is named
-├── RunFailed (1)
-│   ├── TrainingFailed        the trainer ended with an error
-│   ├── Preempted             the cloud took the VM back
-│   ├── DeadlineReached       stopped by the guard before the kill switches fire
-│   ├── KillSwitchNotArmed    a VM without its kill switches is not used
-│   └── Stopped               by the user
-├── UnexpectedError (1)       a bug of ours
-├── LedgerTrouble (1)         the ledger cannot be read or written
-└── CloudError (1)            an answer of the cloud or of a VM
-    ├── NotFound              and nothing else means absence
-    ├── AlreadyExists
-    ├── Unavailable           may be tried again: 429, 500, 503, time-outs, broken connections
-    │   └── HostBusy          another attempt uses the machine: waited for
-    ├── HostKeyRejected       the machine that answers is not the VM that was created
-    ├── RemoteCommandFailed
-    └── BadArtifact           what came back is not what the manifest says
+├── UsageError (2)
+├── RefusedByBudget (3)   OverCap, CreatesFrozen, UnknownPrice, StalePrice, WrongPrice
+├── NoCapacity (4)
+├── AccountError (5)      QuotaExceeded, PermissionDenied, ApiDisabled, BillingDisabled, Unauthenticated
+├── StillBilling (6)
+├── RunFailed (1)         TrainingFailed, Preempted, DeadlineReached, KillSwitchNotArmed, Stopped
+├── UnexpectedError (1)
+├── LedgerTrouble (1)
+└── CloudError (1)        NotFound, AlreadyExists, Unavailable > HostBusy, HostKeyRejected, RemoteCommandFailed,
+                          BadArtifact
 """
 
 from __future__ import annotations
@@ -70,17 +49,14 @@ class RefusedByBudget(OrchestratorError):
 
 
 class OverCap(RefusedByBudget):
-    """The worst case of a launch, or of one more VM, does not fit into what is free.
-
-    `hint`: what would; else where to look for it.
-    """
+    """The worst case of a launch, or of one more VM, does not fit into what is free. `hint`: what would fit."""
 
     def __init__(self, needed_usd: Decimal, free_usd: Decimal, limit: str, hint: str = "") -> None:
         super().__init__(
             f"the worst case is ${needed_usd:.2f}, but only ${free_usd:.2f} of {limit} is free",
             hint
             or "a smaller --max-hours or accelerator may fit (`orchestrate estimate`); `orchestrate budget` shows what "
-            "is held, and what is settled becomes free again",
+            "is reserved; what is settled becomes free again",
         )
         self.needed_usd = needed_usd
         self.free_usd = free_usd
@@ -93,12 +69,12 @@ class CreatesFrozen(RefusedByBudget):
     def __init__(self, reason: str) -> None:
         super().__init__(
             f"creates are frozen: {reason}",
-            "look at the bill; then `orchestrate budget acknowledge` counts what was billed and goes on",
+            "look at the bill; then `orchestrate budget acknowledge` counts it as spent and allows new VMs",
         )
 
 
 class UnknownPrice(RefusedByBudget):
-    """A price is not in the catalog, so the cost has no bound."""
+    """A price is not in the catalog, so the cost has no bound; never taken as $0."""
 
     def __init__(self, what: str, where: str) -> None:
         super().__init__(
@@ -113,13 +89,13 @@ class StalePrice(RefusedByBudget):
     def __init__(self, what: str, where: str, as_of: date, max_age_days: int) -> None:
         super().__init__(
             f"the price of {what} in {where} is of {as_of}, more than {max_age_days} days ago: it may have moved",
-            "run `orchestrate accelerators --refresh`; for what that cannot renew, update orchestrate, or say in "
+            "run `orchestrate accelerators --refresh`; for what that cannot renew, update orchestrate, or set in "
             "orchestrate.toml how old a price may be (price_max_age_days, spot_price_max_age_days)",
         )
 
 
 class WrongPrice(RefusedByBudget):
-    """What stands where a price should be is none."""
+    """A figure that cannot be the price: zero, a placeholder, a reservation's."""
 
     def __init__(self, what: str, where: str, usd: Decimal, why: str, source: str) -> None:
         super().__init__(
@@ -136,7 +112,7 @@ class NoCapacity(OrchestratorError):
     def __init__(self, accelerator: str, zones: Sequence[str], detail: str = "") -> None:
         tried = ", ".join(zones)
         super().__init__(
-            f"no {accelerator} to be had now in {tried}" + (f": {detail}" if detail else ""),
+            f"no {accelerator} available now in {tried}" + (f": {detail}" if detail else ""),
             "try another zone (--zone), another accelerator (`orchestrate accelerators`), --spot, or later",
         )
         self.accelerator = accelerator
@@ -145,13 +121,13 @@ class NoCapacity(OrchestratorError):
 
 
 class AccountError(OrchestratorError):
-    """The account, a quota or a permission stands in the way."""
+    """The account, a quota or a permission does not allow it."""
 
     exit_code = 5
 
 
 class QuotaExceeded(AccountError):
-    """A quota is used up or zero; another try at the same place cannot help."""
+    """A quota is used up or zero; trying again at the same place cannot help."""
 
     def __init__(self, message: str, quota: str = "", limit: str = "") -> None:
         named = f"quota {quota} (limit {limit or 'unknown'}) does not allow this" if quota else "a quota is exhausted"
@@ -180,7 +156,7 @@ class Unauthenticated(AccountError):
 
 
 class StillBilling(OrchestratorError):
-    """Something may still cost money; every such thing is named."""
+    """Something may still cost money; each such thing is listed."""
 
     exit_code = 6
 
@@ -201,11 +177,11 @@ class TrainingFailed(RunFailed):
 
 
 class Preempted(RunFailed):
-    """The cloud took the VM back before the training was done."""
+    """The cloud preempted the VM before the training was done."""
 
 
 class DeadlineReached(RunFailed):
-    """The guard stopped the run because its time or money was about to end."""
+    """The guard stopped the run because its time or its reservation was about to end."""
 
 
 class KillSwitchNotArmed(RunFailed):
@@ -221,12 +197,12 @@ class UnexpectedError(OrchestratorError):
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(
-            f"unexpected {type(cause).__name__}: {cause}", "please report this; ORCHESTRATE_DEBUG=1 says more"
+            f"unexpected {type(cause).__name__}: {cause}", "please report this; ORCHESTRATE_DEBUG=1 shows more"
         )
 
 
 class LedgerTrouble(OrchestratorError):
-    """The ledger cannot be read or written: nothing new is rented, but deletes go on."""
+    """The ledger cannot be read or written: nothing new is rented, but deletes continue."""
 
 
 class CloudError(OrchestratorError):
@@ -246,7 +222,7 @@ class Unavailable(CloudError):
 
 
 class HostBusy(Unavailable):
-    """A machine of the user's is used by another attempt: two at a time would measure each other."""
+    """One of your own machines is used by another attempt: two at a time would distort each other's timings."""
 
 
 class HostKeyRejected(CloudError):

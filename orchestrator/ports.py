@@ -164,15 +164,6 @@ class StoredObject:
     generation: int
 
 
-@dataclass(frozen=True)
-class BucketSettings:
-    """What decides what a bucket of ours costs. `soft_delete_s` is how long deleted data goes on billing."""
-
-    name: str
-    region: str
-    soft_delete_s: int
-
-
 class ObjectStore(Protocol):
     """Buckets and objects. Raises errors of `orchestrator.errors` only."""
 
@@ -184,14 +175,11 @@ class ObjectStore(Protocol):
     def delete_bucket(self, bucket: str) -> None:
         """Delete it with its objects for good, soft delete or not. Absent is success. UsageError: it is not ours."""
 
-    def buckets(self) -> tuple[str, ...]:
-        """Names of the project's buckets that carry our label."""
+    def buckets(self) -> tuple[account.BucketFacts, ...]:
+        """The project's buckets that carry our label, in name order."""
 
     def url(self, bucket: str) -> str:
         """Where the trainer on a worker reads and writes what is in the bucket: a URL, or an absolute folder."""
-
-    def settings(self) -> tuple[BucketSettings, ...]:
-        """What decides the cost of each of these buckets, in name order."""
 
     def list(self, bucket: str, prefix: str) -> tuple[StoredObject, ...]:
         """All objects under the prefix, in name order; empty also when the bucket does not exist."""

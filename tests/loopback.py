@@ -34,6 +34,7 @@ class Loopback:
     port: int
     home: Path
     client_home: Path
+    programs: Path
     by: str
 
     @property
@@ -70,8 +71,11 @@ class Loopback:
 
 
 @contextmanager
-def loopback(folder: Path) -> Iterator[Loopback]:
-    """Start the server; the user has its key in his known_hosts (hashed) and may log in with his own."""
+def loopback(folder: Path, programs: Path = Path(sys.executable).parent) -> Iterator[Loopback]:
+    """Start the server; the user has its key in his known_hosts (hashed) and may log in with his own.
+
+    `programs`: the folder with its `python3`; this one has TensorFlow.
+    """
     home, client = folder / "machine", folder / "user"
     (client / ".ssh").mkdir(parents=True, mode=0o700)
     home.mkdir()
@@ -81,7 +85,7 @@ def loopback(folder: Path) -> Iterator[Loopback]:
         free.bind(("127.0.0.1", 0))
         port = int(free.getsockname()[1])
     server = _sshd if _sshd_path() else _asyncssh
-    made = Loopback(port, home, client, server.__name__.removeprefix("_"))
+    made = Loopback(port, home, client, programs, server.__name__.removeprefix("_"))
     algorithm, base64 = (folder / "host_key.pub").read_text().split()[:2]
     made.known_hosts.write_text(f"[127.0.0.1]:{port} {algorithm} {base64}\n")
     subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(made.known_hosts)], check=True, capture_output=True)
@@ -94,9 +98,9 @@ def loopback(folder: Path) -> Iterator[Loopback]:
                 os.kill(pid, signal.SIGKILL)
 
 
-def _environment(home: Path) -> dict[str, str]:
-    """As a login there has it; `python3` is this one, which has TensorFlow."""
-    return {"HOME": str(home), "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "LANG": "C.UTF-8"}
+def _environment(home: Path, programs: Path) -> dict[str, str]:
+    """As a login there has it."""
+    return {"HOME": str(home), "PATH": f"{programs}:/usr/bin:/bin", "LANG": "C.UTF-8"}
 
 
 def _sshd_path() -> str | None:
@@ -111,7 +115,8 @@ def _sshd_path() -> str | None:
 @contextmanager
 def _sshd(machine: Loopback, folder: Path) -> Iterator[None]:
     """OpenSSH; a forced command gives the login another home than the account's."""
-    env = " ".join(f"{key}={shlex.quote(value)}" for key, value in _environment(machine.home).items())
+    environ = _environment(machine.home, machine.programs)
+    env = " ".join(f"{key}={shlex.quote(value)}" for key, value in environ.items())
     command = f'cd {machine.home} && export {env} && eval "$SSH_ORIGINAL_COMMAND"'.replace('"', r"\"")
     public = machine.key.with_suffix(".pub").read_text()
     (folder / "authorized_keys").write_text(f'command="{command}" {public}')
@@ -137,11 +142,10 @@ def _sshd(machine: Loopback, folder: Path) -> Iterator[None]:
 @contextmanager
 def _asyncssh(machine: Loopback, folder: Path) -> Iterator[None]:
     """A plain SSH server in a process of its own."""
-    argv = [sys.executable, "-m", "tests.loopback", str(machine.port), str(machine.home), str(folder / "host_key")]
+    argv = [sys.executable, "-m", "tests.loopback", str(machine.port), str(machine.home), str(machine.programs)]
+    argv += [str(folder / "host_key"), str(machine.key.with_suffix(".pub"))]
     with (folder / "server.log").open("wb") as log:
-        server = subprocess.Popen(
-            [*argv, str(machine.key.with_suffix(".pub"))], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT
-        )
+        server = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT)
     try:
         yield
     finally:
@@ -149,7 +153,7 @@ def _asyncssh(machine: Loopback, folder: Path) -> Iterator[None]:
         server.wait(timeout=20)
 
 
-async def _serve(port: str, home: str, host_key: str, authorized: str) -> None:
+async def _serve(port: str, home: str, programs: str, host_key: str, authorized: str) -> None:
     """Commands run in the home, where SFTP begins too."""
 
     class Sftp(asyncssh.SFTPServer):
@@ -159,7 +163,8 @@ async def _serve(port: str, home: str, host_key: str, authorized: str) -> None:
     async def run(process: asyncssh.SSHServerProcess[bytes]) -> None:
         child = await asyncio.create_subprocess_shell(
             process.command or "true", stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE, env=_environment(Path(home)), cwd=home, start_new_session=True,
+            stderr=asyncio.subprocess.PIPE, env=_environment(Path(home), Path(programs)), cwd=home,
+            start_new_session=True,
         )  # fmt: skip
         out, err = await child.communicate()
         process.stdout.write(out)

@@ -2,7 +2,7 @@
 
 `python -m trainer --workload mnist-cnn --strategy tpu --data_dir gs://BUCKET/data --model_dir gs://BUCKET/run`
 
-Exit codes: 0 done, 1 training failed, 2 a flag, setting or data set that cannot work, 5 the device asked for is not
+Exit codes: 0 done, 1 training failed, 2 a flag, setting or data set that cannot work, 5 the requested device is not
 here, 130 and 143 interrupted by SIGINT and SIGTERM.
 """
 

@@ -32,7 +32,7 @@ def log(message: str, moment: Instant | None = None) -> None:
 
 
 def answer(line: str) -> None:
-    """Print a line on stdout, at once, so that whoever follows the log sees it."""
+    """Print a line on stdout, immediately, so that anyone who follows the log sees it."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

@@ -63,7 +63,7 @@ def train(config: Config) -> Record:
         _Run(config, stand_in, role, recorder, progress, flusher).run()
         return ended("succeeded")
     except (Interrupted, KeyboardInterrupt) as stop:
-        with suppress(OutputFailed):  # the user asked for the end, and gets it
+        with suppress(OutputFailed):  # the user requested the stop, and gets it
             ended("interrupted", str(stop) or "stopped from the keyboard")
         raise
     except Exception as error:
@@ -96,7 +96,7 @@ class _Run:
         self._spend = recorder.accounts.spend
 
     def run(self) -> None:
-        """Go all the way. What streams is closed, and what lay in a scratch folder is gone, when it ends."""
+        """Run all parts. At the end streams are closed and scratch folders are deleted."""
         _check_before_imports(self._config, self._stand_in)
         with self._spend("imports"):  # in a notebook that has done so before it takes next to no time
             open_engine = load_engine()
@@ -110,7 +110,7 @@ class _Run:
             signals.stop_if_requested()
             checkpoints, position = self._restore(model, dataset)
             self._compile(training, testing, model)
-            # Walking over all that TensorFlow holds takes the garbage collector 0.2 s, which would be in some epoch.
+            # Walking over TensorFlow's objects takes the garbage collector 0.2 s, which would fall into some epoch.
             with self._spend("warm_up"):
                 gc.collect()
                 gc.freeze()
@@ -214,7 +214,7 @@ class _Run:
             else:
                 restored = checkpoints.read()
             if restored is None:
-                log(f"no checkpoint in {self._checkpoint_output.path}: starting anew")
+                log(f"no checkpoint in {self._checkpoint_output.path}: starting from the beginning")
                 return checkpoints, Position()
             model.restore(restored.values)
         position = restored.position

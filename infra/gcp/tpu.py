@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from google.api_core import exceptions as api
@@ -40,13 +39,18 @@ class TpuNodes:
         self._queued = QueuedResources(clients)
 
     def validate(self, spec: VmSpec) -> None:
-        zone, wanted, nodes = spec.ref.zone, spec.accelerator, self._clients.nodes
+        parent, wanted = self._clients.location(spec.ref.zone), spec.accelerator
         for kind, name, ask in (
-            ("acceleratorTypes", wanted.name, nodes.get_accelerator_type),
-            ("runtimeVersions", wanted.image, nodes.get_runtime_version),
+            ("acceleratorTypes", wanted.name, self._clients.nodes.get_accelerator_type),
+            ("runtimeVersions", wanted.image, self._clients.nodes.get_runtime_version),
         ):
-            there = f"{self._clients.location(zone)}/{kind}/{name}"
-            vms.must_exist(name, zone, partial(ask, name=there, **self._clients.patience))
+            try:
+                with translated(f"find {name} in {spec.ref.zone}"):
+                    ask(name=f"{parent}/{kind}/{name}", **self._clients.repeatable)
+            except NotFound as cause:
+                raise UsageError(
+                    f"{spec.ref.zone} has no {name}", "`orchestrate accelerators` lists the zones of each"
+                ) from cause
         with suppress(NotFound):  # without the right to look there, nothing rented here could ever be proven gone
             self._queued.vm(spec.ref)
 
@@ -65,7 +69,7 @@ class TpuNodes:
 
     def operation_done(self, ref: VmRef, operation: str) -> bool:
         with translated(f"check the creation of {ref.name}"):
-            found = self._clients.nodes.get_operation({"name": operation}, **self._clients.patience)
+            found = self._clients.nodes.get_operation({"name": operation}, **self._clients.repeatable)
         if found.done and found.HasField("error"):
             raise translate(problem_of_operation(found.error), Doing(f"create {ref.name}", ref.zone))
         return bool(found.done) and self._queued.left(ref)
@@ -91,7 +95,7 @@ class TpuNodes:
                 node.state.name == "DELETING" or (node.queued_resource and self._queued.holds(ref))
             ),
             ask=lambda: self._clients.nodes.delete_node(
-                name=self._name(ref), **self._clients.patience
+                name=self._name(ref), **self._clients.repeatable
             ),
         )  # fmt: skip
         self._queued.delete(ref)  # with its node; none is success
@@ -100,7 +104,7 @@ class TpuNodes:
         found: list[Billable] = []
         unreachable: list[str] = []
         with translated("list nodes in all zones"):
-            pager = self._clients.nodes.list_nodes(parent=self._clients.location("-"), **self._clients.patience)
+            pager = self._clients.nodes.list_nodes(parent=self._clients.location("-"), **self._clients.repeatable)
             for page in pager.pages:
                 found += [_billable(node) for node in page.nodes if node.labels.get(MANAGED) == "1"]
                 unreachable += vms.places(page.unreachable)
@@ -130,24 +134,22 @@ class TpuNodes:
 
     def _get(self, ref: VmRef) -> tpu_v2.Node:
         with translated(f"read {ref.name}", zone=ref.zone):
-            return self._clients.nodes.get_node(name=self._name(ref), **self._clients.patience)
+            return self._clients.nodes.get_node(name=self._name(ref), **self._clients.repeatable)
 
     def _attributes(self, ref: VmRef, worker: int, path: str) -> Mapping[str, str]:
         """{key: value} of one worker under the path; empty until the worker has published any."""
-        from google.cloud import tpu_v2
-
-        request = tpu_v2.GetGuestAttributesRequest(name=self._name(ref), query_path=path, worker_ids=[str(worker)])
+        wanted = {"name": self._name(ref), "query_path": path, "worker_ids": [str(worker)]}
         try:
             with translated(f"read guest attributes of {ref.name}"):
-                answer = self._clients.nodes.get_guest_attributes(request, **self._clients.patience)
+                answer = self._clients.nodes.get_guest_attributes(wanted, **self._clients.repeatable)
+        except Unavailable:
+            raise
         except (NotFound, UsageError) as cause:
             # 404 or 400 FAILED_PRECONDITION while the VM has not booted far enough.
             if isinstance(cause.__cause__, api.GoogleAPICallError):
                 return {}
             raise
-        except CloudError as cause:
-            if isinstance(cause, Unavailable):
-                raise
+        except CloudError:
             return {}
         return {item.key: item.value for found in answer.guest_attributes for item in found.query_value.items}
 
@@ -162,10 +164,8 @@ class TpuNodes:
             network_config=tpu_v2.NetworkConfig(enable_external_ips=True),
             scheduling_config=tpu_v2.SchedulingConfig(spot=spec.provisioning is Provisioning.SPOT),
             # The scope is needed to write results and to delete itself; what it may do is the account's roles.
-            service_account=tpu_v2.ServiceAccount(
-                email=self._clients.service_account or "", scope=[CLOUD_PLATFORM]
-            ),
-        )  # fmt: skip
+            service_account=tpu_v2.ServiceAccount(email=self._clients.service_account or "", scope=[CLOUD_PLATFORM]),
+        )
 
     def _name(self, ref: VmRef) -> str:
         return f"{self._clients.location(ref.zone)}/nodes/{ref.name}"
@@ -181,7 +181,7 @@ def _vm(ref: VmRef, node: tpu_v2.Node) -> Vm:
             Worker(index, endpoint.access_config.external_ip or endpoint.ip_address, endpoint.ip_address)
             for index, endpoint in enumerate(node.network_endpoints)
         ),
-        created_at=vms.created_at(node),
+        created_at=vms.moment(node, "create_time"),
         terminates_at=None,
     )
 

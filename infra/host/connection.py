@@ -20,7 +20,7 @@ _ASK_TIMEOUT_S = 60.0
 
 
 class HostLine:
-    """The way to one machine. Safe for threads: one question at a time. A broken session is opened anew once."""
+    """The connection to one machine. Safe for threads: one request at a time. A broken session is opened again once."""
 
     def __init__(self, host: HostAddress, known_hosts: Sequence[Path], key: Path | None) -> None:
         self.host = host

@@ -10,9 +10,9 @@ from pathlib import Path
 from infra.host.connection import HostLine
 from infra.host.provider import HostMachine
 from infra.host.store import HostStore
+from orchestrator.domain.account import BucketFacts
 from orchestrator.domain.host_address import PREFIX, is_host, parse_host
 from orchestrator.ports import (
-    BucketSettings,
     HostKey,
     ObjectStore,
     RemoteShell,
@@ -24,7 +24,7 @@ from orchestrator.ports import (
 
 
 class Hosts:
-    """The machines that are asked for, each with one line to it. `key`: the private key, None for agent and ~/.ssh."""
+    """The requested machines, each with one connection. `key`: the private key, None for agent and ~/.ssh."""
 
     def __init__(self, known_hosts: Sequence[Path], key: Path | None, now: Callable[[], datetime]) -> None:
         self._now = now
@@ -75,7 +75,7 @@ class Providers(Mapping[str, VmProvider]):
 
 
 class Shells:
-    """A `ShellFactory` for rented VMs and for machines of the user's."""
+    """A `ShellFactory` for rented VMs and for your own machines."""
 
     def __init__(self, rented: ShellFactory, hosts: Hosts) -> None:
         self._rented = rented
@@ -102,14 +102,11 @@ class Stores:
     def delete_bucket(self, bucket: str) -> None:
         self._of(bucket).delete_bucket(bucket)
 
-    def buckets(self) -> tuple[str, ...]:
+    def buckets(self) -> tuple[BucketFacts, ...]:
         return self._rented.buckets()
 
     def url(self, bucket: str) -> str:
         return self._of(bucket).url(bucket)
-
-    def settings(self) -> tuple[BucketSettings, ...]:
-        return self._rented.settings()
 
     def list(self, bucket: str, prefix: str) -> tuple[StoredObject, ...]:
         return self._of(bucket).list(bucket, prefix)

@@ -68,7 +68,7 @@ def _names(names: str, wanted: str) -> bool:
                 if hmac.compare_digest(HostKeys.hash_host(wanted, name), name):
                     return True
             except (ValueError, AssertionError, IndexError):
-                continue  # a damaged line names nobody
+                continue  # a damaged line has no host
         elif name == wanted:
             return True
     return False

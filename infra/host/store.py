@@ -8,10 +8,11 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from infra.downloads import check_arrived, check_same, complete_or_absent, crc32c_of
+from infra.downloads import complete_or_absent, crc32c_of
 from infra.host.connection import HostLine
-from orchestrator.errors import NotFound, Unavailable, UsageError
-from orchestrator.ports import BucketSettings, StoredObject
+from orchestrator.domain.account import BucketFacts
+from orchestrator.errors import BadArtifact, NotFound, Unavailable, UsageError
+from orchestrator.ports import StoredObject
 
 
 class HostStore:
@@ -32,7 +33,7 @@ class HostStore:
             f"the store on {bucket} is not deleted from here", "on that machine: rm -r ~/.cache/orchestrate"
         )
 
-    def buckets(self) -> tuple[str, ...]:
+    def buckets(self) -> tuple[BucketFacts, ...]:
         return ()
 
     def url(self, bucket: str) -> str:
@@ -41,9 +42,6 @@ class HostStore:
                 str(self._line_to(bucket).ask("about")["home"]), ".cache", "orchestrate", "store"
             )
         return self._roots[bucket]
-
-    def settings(self) -> tuple[BucketSettings, ...]:
-        return ()
 
     def list(self, bucket: str, prefix: str) -> tuple[StoredObject, ...]:
         said = self._line_to(bucket).ask("objects", prefix)
@@ -56,7 +54,11 @@ class HostStore:
         line, crc32c = self._line_to(bucket), crc32c_of(source)
         there = self._found(bucket, name)
         if there is not None:
-            check_same(there, crc32c, f"{bucket}: {name}")
+            if there.crc32c != crc32c:
+                raise BadArtifact(
+                    f"{bucket}: {name} already exists with other content (crc32c {there.crc32c}, not {crc32c})",
+                    "objects are never overwritten: delete it or use another name",
+                )
             return
         with source.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
@@ -79,7 +81,8 @@ class HostStore:
             now = self._found(bucket, item.name)
             if now is None or now.generation != item.generation:
                 raise NotFound(f"{bucket}: {item.name} was replaced meanwhile")
-            check_arrived(partial, item, f"{bucket}: {item.name}")
+            if crc32c_of(partial) != item.crc32c or partial.stat().st_size != item.size_bytes:
+                raise BadArtifact(f"{bucket}: {item.name} arrived with another checksum than it was listed with")
 
     def _found(self, bucket: str, name: str) -> StoredObject | None:
         return next((item for item in self.list(bucket, name) if item.name == name), None)

@@ -1,1 +1,1 @@
-"""The local cloud: Google Cloud on one machine, with real REST, real VMs as folders and simulated dollars."""
+"""The local cloud: Google Cloud on one machine, with its REST APIs, VMs that are folders, and simulated dollars."""

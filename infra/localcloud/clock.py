@@ -10,6 +10,11 @@ from email.utils import format_datetime
 from infra.localcloud.store import Store
 
 
+def rfc3339(at: float) -> str:
+    """`2026-11-21T08:30:00.123456Z`, the form of Google's JSON timestamps; `at` is in seconds since the epoch."""
+    return datetime.fromtimestamp(at, tz=timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
 class CloudClock:
     """The only source of time in the local cloud.
 
@@ -31,9 +36,8 @@ class CloudClock:
         return datetime.fromtimestamp(self.now(), tz=timezone.utc)
 
     def rfc3339(self, at: float | None = None) -> str:
-        """`2026-11-21T08:30:00.123456Z`, the form of Google's JSON timestamps."""
-        moment = datetime.fromtimestamp(self.now() if at is None else at, tz=timezone.utc)
-        return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        """`at` or now as `2026-11-21T08:30:00.123456Z`."""
+        return rfc3339(self.now() if at is None else at)
 
     def http_date(self) -> str:
         """The `Date` header of every answer, so that callers can measure their clock skew."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from decimal import Decimal
 from enum import Enum
 from typing import Any, Protocol
@@ -12,13 +13,16 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from infra.localcloud.account.account import USER
-from infra.localcloud.account.quotas import check_quota
+from infra.localcloud.admin.quotas import check_quota
 from infra.localcloud.context import CloudContext
 from infra.localcloud.faults import Faults
 from infra.localcloud.http.errors import invalid, not_found
 from infra.localcloud.http.messages import json_body
-from infra.localcloud.http.routes import Service, routes
+from infra.localcloud.http.routes import Handler, Service, routes
 from infra.localcloud.store import Document
+
+_Call = Callable[[Document], Awaitable[Document | None]]
+"""A function of the JSON body ({} without one); its reply, {} for None."""
 
 
 class Ending(Enum):
@@ -50,7 +54,7 @@ class ControlService(Service):
         self._faults = faults
         self._operator = operator
         self._started = time.monotonic()
-        calls = {
+        calls: dict[str, _Call] = {
             "GET status": self._status,
             "GET inventory": self._list_inventory,
             "GET meter": self._read_meter,
@@ -71,116 +75,105 @@ class ControlService(Service):
             "POST shutdown": self._shutdown,
         }
         table = [
-            (f"{verb} /_localcloud/{path}", path.replace("/", "."), handler)
+            (f"{verb} /_localcloud/{path}", path.replace("/", "."), _endpoint(handler))
             for (verb, _, path), handler in ((call.partition(" "), handler) for call, handler in calls.items())
         ]
         self.routes = routes("localcloud", table)
 
-    async def _status(self, _request: Request) -> Response:
+    async def _status(self, _: Document) -> Document:
         counts = Counter(item["kind"] for item in self._operator.inventory())
-        body = {
+        return {
             **self._operator.facts,
             "uptime_s": round(time.monotonic() - self._started, 3),
             "clock": self._cloud.clock.rfc3339(),
             "counts": counts,
             "unreachable_zones": self._cloud.outages.unreachable(),
         }
-        return JSONResponse(body)
 
-    async def _list_inventory(self, _request: Request) -> Response:
-        return JSONResponse({"items": self._operator.inventory()})
+    async def _list_inventory(self, _: Document) -> Document:
+        return {"items": self._operator.inventory()}
 
-    async def _read_meter(self, _request: Request) -> Response:
+    async def _read_meter(self, _: Document) -> Document:
         await self._operator.settle()
         rows = self._cloud.meter.rows()
         total = sum((row["usd"] for row in rows), Decimal(0))
         shown = [{**row, "usd": f"{row['usd']:.6f}"} for row in rows]
-        return JSONResponse({"rows": shown, "total_usd": f"{total:.6f}", "clock": self._cloud.clock.rfc3339()})
+        return {"rows": shown, "total_usd": f"{total:.6f}", "clock": self._cloud.clock.rfc3339()}
 
-    async def _advance(self, request: Request) -> Response:
+    async def _advance(self, body: Document) -> Document:
         """When this replies the clock has moved, and everything that is due then has happened."""
-        seconds = _field(await json_body(request), "seconds", float)
+        seconds = _field(body, "seconds", float)
         if seconds < 0:
             raise invalid("seconds must not be negative: time never goes back")
         await self._operator.advance(seconds)
-        return JSONResponse({"clock": self._cloud.clock.rfc3339()})
+        return {"clock": self._cloud.clock.rfc3339()}
 
-    async def _set_capacity(self, request: Request) -> Response:
-        body = await json_body(request)
+    async def _set_capacity(self, body: Document) -> None:
         available = body.get("available", False)
         if not isinstance(available, bool | int):
             raise invalid("available must be true, false, or a number of VMs")
         zone = _field(body, "zone", str)
         self._cloud.outages.set_capacity(zone, body.get("accelerator", "*"), available)
-        return JSONResponse({})
 
-    async def _set_quota(self, request: Request) -> Response:
-        body = await json_body(request)
+    async def _set_quota(self, body: Document) -> None:
         name, place = _field(body, "name", str), body.get("region") or body.get("zone") or ""
         check_quota(self._cloud.prices, name, place)
         self._cloud.account.set_quota(name, place, _field(body, "limit", float))
-        return JSONResponse({})
 
-    async def _set_account(self, request: Request) -> Response:
-        self._cloud.account.set_kind(_field(await json_body(request), "kind", str))
-        return JSONResponse({})
+    async def _set_account(self, body: Document) -> None:
+        self._cloud.account.set_kind(_field(body, "kind", str))
 
-    async def _set_service(self, request: Request) -> Response:
-        body = await json_body(request)
+    async def _set_service(self, body: Document) -> None:
         self._cloud.account.set_enabled(_field(body, "name", str), _field(body, "enabled", bool))
-        return JSONResponse({})
 
-    async def _list_permissions(self, _request: Request) -> Response:
+    async def _list_permissions(self, _: Document) -> Document:
         denied = {who: sorted(self._cloud.account.denied(who)) for who in (USER, *self._cloud.account.service_accounts)}
-        return JSONResponse({"known": sorted(self._cloud.account.known), "denied": denied})
+        return {"known": sorted(self._cloud.account.known), "denied": denied}
 
-    async def _set_permission(self, request: Request) -> Response:
+    async def _set_permission(self, body: Document) -> None:
         """`who`: "user", "worker" (the default account of VMs and jobs), "scheduler", "agent", or an address."""
-        body = await json_body(request)
         permission, denied = _field(body, "permission", str), _field(body, "denied", bool)
         self._cloud.account.set_denied(permission, body.get("who", USER), denied)
-        return JSONResponse({})
 
-    async def _set_unreachable(self, request: Request) -> Response:
-        body = await json_body(request)
+    async def _set_unreachable(self, body: Document) -> None:
         self._cloud.outages.set_unreachable(_field(body, "zone", str), _field(body, "unreachable", bool))
-        return JSONResponse({})
 
-    async def _set_broken(self, request: Request) -> Response:
+    async def _set_broken(self, body: Document) -> None:
         """`mechanism`: what stops working, one of `outages.MECHANISMS`."""
-        body = await json_body(request)
         self._cloud.outages.set_broken(_field(body, "mechanism", str), _field(body, "broken", bool))
-        return JSONResponse({})
 
-    async def _preempt(self, request: Request) -> Response:
+    async def _preempt(self, body: Document) -> None:
         """`name` is the short name of a node or an instance; `notice_s` before it stops, its metadata says so."""
-        body = await json_body(request)
         name, notice_s = _field(body, "name", str), max(0.0, float(body.get("notice_s", 0)))
         if not self._operator.preempt(name, notice_s):
             raise not_found(f"a running node or instance named {name}")
         await self._operator.settle()
-        return JSONResponse({})
 
-    async def _plan_fault(self, request: Request) -> Response:
-        return JSONResponse(self._faults.plan(await json_body(request)))
+    async def _plan_fault(self, body: Document) -> Document:
+        return self._faults.plan(body)
 
-    async def _list_faults(self, _request: Request) -> Response:
-        return JSONResponse({"faults": self._faults.all()})
+    async def _list_faults(self, _: Document) -> Document:
+        return {"faults": self._faults.all()}
 
-    async def _clear_faults(self, _request: Request) -> Response:
+    async def _clear_faults(self, _: Document) -> None:
         self._faults.clear()
-        return JSONResponse({})
 
-    async def _reset(self, _request: Request) -> Response:
+    async def _reset(self, _: Document) -> None:
         """As new, once `status` shows another `boot_id`. A new process would take a second of imports."""
         self._operator.stop(Ending.RESET)
-        return JSONResponse({})
 
-    async def _shutdown(self, request: Request) -> Response:
+    async def _shutdown(self, body: Document) -> None:
         """The server stops after this reply. VMs keep running like real ones, unless `destroy` is true."""
-        body = await json_body(request)
         self._operator.stop(Ending.DESTROYED if body.get("destroy", False) else Ending.VMS_KEEP_RUNNING)
-        return JSONResponse({})
+
+
+def _endpoint(call: _Call) -> Handler:
+    """A handler of requests from a function of their JSON body."""
+
+    async def endpoint(request: Request) -> Response:
+        return JSONResponse(await call(await json_body(request)) or {})
+
+    return endpoint
 
 
 def _field(body: Document, name: str, kind: type) -> Any:

@@ -89,7 +89,7 @@ class Operations(Resources, ABC):
     def finish(self, key: str, at: float, outcome: Document | None = None) -> Document:
         """Done, with what `response` or an error adds; no effect on one that is done. Returns it."""
         operation = self.find(key)
-        if not self.is_done(operation):
+        if not self._is_done(operation):
             self.put(self._finished(operation, self._cloud.clock.rfc3339(at), outcome or self.response(None)))
         return self.find(key)
 
@@ -99,8 +99,7 @@ class Operations(Resources, ABC):
         return self.finish(self.key(operation), self._cloud.clock.now(), self.response(made))
 
     @abstractmethod
-    def is_done(self, operation: Document) -> bool:
-        """Whether it has ended."""
+    def _is_done(self, operation: Document) -> bool: ...
 
     @abstractmethod
     def response(self, made: Document | None) -> Document:
@@ -120,8 +119,9 @@ class Operations(Resources, ABC):
 class Lifecycle(Resources, ABC):
     """Resources that are made of VMs. A transition happens at the time it was due, however late the tick is.
 
-    In a document, `vms` are the ids of its VMs, `operation` is the key of the latest operation on it, and `next_at` is
-    when the next transition is due: None (or 0) when none is. So advancing the clock by hours bills those hours.
+    In a document, `hardware` is its accelerator or machine type, `vms` are the ids of its VMs, `operation` is the key
+    of the latest operation on it, and `next_at` is when the next transition is due: None (or 0) when none is. So
+    advancing the clock by hours bills those hours.
     """
 
     state_field = "state"
@@ -159,10 +159,6 @@ class Lifecycle(Resources, ABC):
         return False
 
     @abstractmethod
-    def hardware(self, document: Document) -> str:
-        """What capacity is counted by: the accelerator type, or the machine type of a VM without one."""
-
-    @abstractmethod
     async def _step(self, document: Document, due: float) -> None:
         """Make the one transition that was due at `due`."""
 
@@ -175,8 +171,9 @@ class Lifecycle(Resources, ABC):
         """Create its VMs, which do not run yet. Returns their ids."""
 
     def _has_capacity(self, document: Document) -> bool:
-        zone, hardware = document["zone"], self.hardware(document)
-        others = [other for other in self.all() if other["zone"] == zone and self.hardware(other) == hardware]
+        """Whether one more of its hardware, an accelerator or machine type, is available in its zone."""
+        zone, hardware = document["zone"], document["hardware"]
+        others = [other for other in self.all() if (other["zone"], other["hardware"]) == (zone, hardware)]
         in_use = [other for other in others if self._allocated(other) and self.key(other) != self.key(document)]
         return self._cloud.outages.has_capacity(zone, hardware, len(in_use))
 

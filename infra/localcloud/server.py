@@ -20,12 +20,12 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from infra.localcloud.account.account import Account
-from infra.localcloud.account.billing import BillingService, BudgetsService
-from infra.localcloud.account.billing_catalog import BillingCatalogService
-from infra.localcloud.account.quotas import QuotasService
-from infra.localcloud.account.resource_manager import IamService, ResourceManagerService
-from infra.localcloud.account.service_usage import ServiceUsageService
 from infra.localcloud.account.tokens import OAuthService, Tokens
+from infra.localcloud.admin.billing import BillingService, BudgetsService
+from infra.localcloud.admin.billing_catalog import BillingCatalogService
+from infra.localcloud.admin.quotas import QuotasService
+from infra.localcloud.admin.resource_manager import IamService, ResourceManagerService
+from infra.localcloud.admin.service_usage import ServiceUsageService
 from infra.localcloud.clock import CloudClock
 from infra.localcloud.compute.api import ComputeService
 from infra.localcloud.compute.disks import Disks

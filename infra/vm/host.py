@@ -5,7 +5,7 @@
     host.py claim NAME SECONDS LABELS      a folder of its own for the attempt, and a keeper that ends it after SECONDS
     host.py look NAME | list               how the attempt stands; all attempts
     host.py end NAME                       TERM, then KILL, to all its processes; then its folder goes
-    host.py ready DAYS                     the store's folder; what is older goes
+    host.py ready DAYS                     the store's folder; what is older is deleted
     host.py objects PREFIX                 what lies in the store under it
     host.py received NAME SHA256 CRC32C    what was sent to NAME.partial becomes NAME, when it is whole
 
@@ -140,7 +140,7 @@ def claim(name: str, seconds: str, labels: str) -> dict[str, Any]:
 
 
 def keep(name: str, seconds: str) -> None:
-    """Hold the machine for the attempt until it is ended, or its time is over: then end it here, whoever forgot it."""
+    """Reserve the machine for the attempt until it ends; at its deadline, end it here."""
     folder = folder_of(name)
     alive = locked(os.path.join(folder, "keeper.lock"), fcntl.LOCK_EX)
     if alive is None:
@@ -159,7 +159,7 @@ def keep(name: str, seconds: str) -> None:
 
 
 def clock_s() -> float:
-    """Seconds that go on while the machine is suspended and that nobody sets."""
+    """A clock that runs while the machine is suspended and cannot be set."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

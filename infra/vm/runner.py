@@ -75,7 +75,7 @@ def size_of(path: str) -> int:
 
 
 def spawn(job: Job) -> None:
-    """Fork twice, so that the run belongs to nobody who could hang up on it."""
+    """Fork twice, so that no terminal can hang up on the run."""
     child = os.fork()
     if child:
         os.waitpid(child, 0)
@@ -108,7 +108,7 @@ def start(job: Job) -> dict[str, Any]:
 
 
 def state_of(job: Job) -> str:
-    """absent, running, exited, or lost: started, but neither alive nor ended, as after a reboot."""
+    """absent, running, exited, or lost: started, but neither running nor ended, as after a reboot."""
     if os.path.exists(job.at("rc.json")):
         return "exited"
     try:
@@ -188,7 +188,7 @@ def train(job: Job) -> None:
     started_at = time.time()
     write_json(job.at("running.json"), {"started_at": started_at, "pid": os.getpid()})
     terminated: list[bool] = []
-    # A spot VM that is taken back sends SIGTERM to everything: the trainer gets its chance to save.
+    # A preempted VM sends SIGTERM to every process: the trainer gets its chance to save.
     signal.signal(signal.SIGTERM, lambda *_: terminated.append(True))
     with open(job.at("train.log"), "ab") as log:
         try:
@@ -210,7 +210,7 @@ def train(job: Job) -> None:
 
 
 def stop_is_wanted(job: Job) -> bool:
-    """Whether somebody asked for it, or the VM's deadline is near."""
+    """Whether a stop was requested, or the VM's deadline is near."""
     return os.path.exists(job.at("stop")) or (job.stop_at is not None and time.time() >= job.stop_at)
 
 
@@ -281,7 +281,7 @@ def run(job: Job) -> None:
     while not os.path.exists(job.at("uploaded")):
         try:
             upload(job, bucket)
-        except Exception as error:  # Results are worth every further try; the deadline ends it.
+        except Exception as error:  # Results are worth every retry, until the deadline.
             print(f"upload: {error!r}; again in {wait_s:.0f} s", flush=True)
             time.sleep(wait_s)
             wait_s = min(60.0, wait_s * 2)

@@ -3,7 +3,7 @@
 
 Static text: what it needs it reads from the metadata server (`oc-deadline`, unix seconds; `oc-delete-url`).
 It publishes the deadline, and so counts as armed, only once it has proven that it may delete: on a TPU it is the only
-switch, and an account without that right would be told 403 for ever. The proof is to ask for the deletion of the name
+switch, and an account without that right would get 403 forever. The proof is to ask for the deletion of the name
 in `oc-delete-url` with `-x` behind it, which never exists: 404 is the answer to who may, 403 to who may not.
 Python >= 3.8, standard library only. It returns at once; a detached loop stays, one at a time, also after a reboot.
 """
@@ -75,7 +75,7 @@ def says_404(body: bytes) -> bool:
         return False
 
 
-def told(code: int) -> str:
+def described(code: int) -> str:
     """A code as words for the log."""
     return f"HTTP {code}" if code else "no answer of the API"
 
@@ -105,7 +105,7 @@ class Timer:
             raise
 
     def look(self) -> None:
-        """Read the deadline anew, so that an extension counts, and publish it: that says that this timer is armed."""
+        """Read the deadline again, so that a change counts, and publish it, which shows that this timer is armed."""
         try:
             self.deadline = int(self.metadata("attributes/oc-deadline"))
             self.delete_url = self.metadata("attributes/oc-delete-url").strip()
@@ -124,7 +124,7 @@ class Timer:
             if code == 404:
                 self.proven_url = self.delete_url
             else:
-                log(f"not armed, the right to delete is not proven: {told(code)}")
+                log(f"not armed, the right to delete is not proven: {described(code)}")
         return self.proven_url == self.delete_url
 
     def due(self) -> bool:
@@ -134,7 +134,7 @@ class Timer:
     def delete(self) -> None:
         """Ask for this VM's deletion. Whether it worked shows by this process's end; until then it is asked again."""
         code = self.ask_deletion(self.delete_url)
-        log(f"deadline {self.deadline} passed, deletion requested: {told(code)}")
+        log(f"deadline {self.deadline} passed, deletion requested: {described(code)}")
 
     def ask_deletion(self, url: str) -> int:
         """Send DELETE with the VM's own token. The code that the API answers; 0 when nothing of the API's came back."""
@@ -174,7 +174,7 @@ def detach() -> None:
 
 
 def only_one() -> int | None:
-    """Take the lock that is held as long as the loop lives; None when another loop holds it."""
+    """Take the lock for the lifetime of the loop; None when another loop has it."""
     lock = os.open(os.path.join(FOLDER, "deadline.lock"), os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

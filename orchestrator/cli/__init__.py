@@ -33,6 +33,8 @@ COMMANDS = (
     "cloud",
 )
 
+STILL_RUNNING = "what was launched is still running: `orchestrate status`, `attach` or `teardown`"
+
 
 class _Commands(click.Group):
     """Commands in the order in which a user meets them, each loaded when it is needed."""
@@ -50,7 +52,7 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="orchestrate", prog_name="orchestrate")
 def cli() -> None:
-    """Rent a TPU VM or a GPU VM for a training run, inside a credit that cannot be overspent.
+    """Rent TPU and GPU VMs for training runs, under a spending cap that cannot be exceeded.
 
     \b
     Example:
@@ -63,11 +65,9 @@ def cli() -> None:
 
 def main() -> int:
     """Run the command line; returns the exit code (design: 0 1 2 3 4 5 6, 130)."""
-    from orchestrator.errors import OrchestratorError, UnexpectedError
+    from orchestrator.errors import OrchestratorError
 
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for some takes as long as half of --help
-    os.umask(0o077)  # everything that is kept is its owner's alone
-    logging.basicConfig(level=logging.CRITICAL if not os.environ.get("ORCHESTRATE_DEBUG") else logging.INFO)
+    _set_up()
     try:
         result = cli.main(standalone_mode=False)
         return result if isinstance(result, int) else 0
@@ -80,21 +80,39 @@ def main() -> int:
     except click.ClickException as cause:
         return _failed(2, "UsageError", cause.format_message(), _usage_hint(cause))
     except KeyboardInterrupt:
-        click.echo("interrupted; what was launched goes on: `orchestrate status`, `attach` or `teardown`", err=True)
+        click.echo(f"interrupted; {STILL_RUNNING}", err=True)
         return 130
     except BrokenPipeError:
         _drop_stdout()  # the reader has left, as `| head` does
         return 0
     except OrchestratorError as cause:
         return _failed(cause.exit_code, cause.code, cause.sentence, cause.hint)
+    except OSError as cause:
+        return _disk_full(cause)
     except Exception as cause:
-        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
-            _drop_stdout()  # it may be what is full: nothing more is written there
-            hint = "free some disk space; what was launched goes on: `orchestrate status`, `attach` or `teardown`"
-            return _failed(1, "DiskFull", f"what was to be written could not be: {cause.strerror}", hint)
-        logging.getLogger("orchestrate").exception("unexpected")
-        bug = UnexpectedError(cause)
-        return _failed(bug.exit_code, bug.code, bug.sentence, bug.hint)
+        return _unexpected(cause)
+
+
+def _set_up() -> None:
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for some takes as long as half of --help
+    os.umask(0o077)  # everything that is kept is its owner's alone
+    logging.basicConfig(level=logging.INFO if os.environ.get("ORCHESTRATE_DEBUG") else logging.CRITICAL)
+
+
+def _disk_full(cause: OSError) -> int:
+    if cause.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return _unexpected(cause)
+    _drop_stdout()  # it may be what is full: nothing more is written there
+    hint = f"free some disk space; {STILL_RUNNING}"
+    return _failed(1, "DiskFull", f"the output could not be written: {cause.strerror}", hint)
+
+
+def _unexpected(cause: Exception) -> int:
+    from orchestrator.errors import UnexpectedError
+
+    logging.getLogger("orchestrate").exception("unexpected")
+    bug = UnexpectedError(cause)
+    return _failed(bug.exit_code, bug.code, bug.sentence, bug.hint)
 
 
 def _drop_stdout() -> None:

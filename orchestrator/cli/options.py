@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from orchestrator.config import Config
     from orchestrator.domain.accelerators import Provisioning
 
 
@@ -76,7 +77,7 @@ class _Count(click.ParamType[int]):
 
 
 class WholeNumber(click.IntRange):
-    """A whole number within bounds; what is none is said to be none, not "no range"."""
+    """A whole number within bounds; an error says "integer", not "integer range"."""
 
     name = "integer"
 
@@ -86,7 +87,7 @@ INTS = _Ints()
 DECIMAL = _Decimal()
 COUNT = _Count()
 
-# What `launch` and `estimate` ask alike.
+# Options of both `launch` and `estimate`.
 accel_option = click.option(
     "--accel",
     "accelerators",
@@ -99,18 +100,18 @@ workload_option = click.option(
 )
 epochs_option = click.option("--epochs", type=WholeNumber(1, 1_000_000), help="Default: the workload's own.")
 max_hours_option = click.option(
-    "--max-hours", type=DECIMAL, help="Each VM is gone after this time. Default: 1 (or the configuration)."
+    "--max-hours", type=DECIMAL, help="Delete each VM after this many hours. Default: 1 (or the configuration)."
 )
-spot_option = click.option("--spot", is_flag=True, help="Spot VMs: cheaper, may be taken back.")
+spot_option = click.option("--spot", is_flag=True, help="Spot VMs: cheaper, may be preempted.")
 flex_start_option = click.option(
-    "--flex-start", is_flag=True, help="TPU VMs that are queued for; Google ends them itself. Some TPUs and zones only."
+    "--flex-start", is_flag=True, help="Queue for TPU capacity; Google deletes the VM at the deadline."
 )
 
 
 def take_provisioning(typed: MutableMapping[str, Any]) -> Provisioning:
-    """The terms that `--spot` and `--flex-start` say; both flags are taken out. Raises click's UsageError for both.
+    """The terms by `--spot` and `--flex-start`; both are removed. Raises click's UsageError for both.
 
-    One that was typed goes before the other in an experiment file.
+    One on the command line overrides the other in an experiment file.
     """
     from click.core import ParameterSource
 
@@ -128,11 +129,17 @@ def take_provisioning(typed: MutableMapping[str, Any]) -> Provisioning:
     return Provisioning.SPOT if spot else Provisioning.ON_DEMAND
 
 
+def with_defaults(typed: dict[str, Any], config: Config) -> dict[str, Any]:
+    """The options, with hours and zones of the configuration where none were given."""
+    hours = config.max_hours if typed["max_hours"] is None else typed["max_hours"]
+    return {**typed, "max_hours": hours, "zones": typed["zones"] or config.zones}
+
+
 zones_option = click.option(
     "--zone", "zones", type=LIST, default=(), help="Zones to try, in order. Default: the cheapest."
 )
 
-# What `estimate` asks about a data set of any size.
+# Options of `estimate` for a data set of any size.
 images_option = click.option("--images", type=COUNT, help="With --from: training samples to extrapolate to, e.g. 60e9.")
 test_images_option = click.option(
     "--test-images", type=COUNT, help="With --from: test samples. Default: as many as were measured."

@@ -11,7 +11,7 @@ from datetime import datetime
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 HEADING = "bold"
 """The style of a row that names the rows below it."""
 
+WATCH_INTERVAL_S = 2.0
 json_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object on stdout instead of text."
 )
@@ -32,12 +33,12 @@ json_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
 
 @contextmanager
 def opened(*, as_json: bool, without_ledger: bool = False) -> Iterator[Project]:
-    """The project of the current folder; says in one line which cloud it is, and when it goes on without its ledger."""
+    """The project of the current folder; prints in one line which cloud it is, and when its ledger cannot be used."""
     from orchestrator.bootstrap import open_project
 
     with open_project(os.environ, Path.cwd(), without_ledger=without_ledger) as project:
         if project.ledger.is_in_memory:
-            say("warning: the ledger cannot be used; what is ours is found by its labels alone")
+            say("warning: the ledger cannot be used; resources of ours are found by their labels alone")
         if not as_json:
             say(
                 "cloud: local (simulated, costs nothing; set `project` in orchestrate.toml for Google Cloud)"
@@ -102,21 +103,26 @@ def fitted(table: Table, console: Console) -> RenderableType:
 
 
 def _stacked(table: Table) -> Iterator[Text]:
-    """A line for each cell that says something, below its row's; a heading has no names of columns before it."""
+    """A line for each cell that is not empty, below its row's; a heading has no names of columns before it."""
     from rich.text import Text
 
     if table.title:
         yield Text(str(table.title), style="bold")
     names = [str(column.header) for column in table.columns]
-    width = max(len(name) for name in names)
     for row, *cells in zip(table.rows, *(column.cells for column in table.columns), strict=True):
+        values = [str(cell).strip() for cell in cells]
         if row.style == HEADING:
-            yield Text("  ".join(str(cell) for cell in cells if str(cell)), style=HEADING)
-            continue
-        for number, (name, cell) in enumerate(zip(names, cells, strict=True)):
-            mark = "-" if number == 0 else " "
-            if value := str(cell).strip():
-                yield Text(f"{mark} {name:<{width}}  {value}")
+            yield Text("  ".join(filter(None, values)), style=HEADING)
+        else:
+            yield from map(Text, block(names, values))
+
+
+def block(names: Sequence[str], values: Sequence[str]) -> Iterator[str]:
+    """A row as lines, for where a table is too wide: `- name  value`; empty cells are left out."""
+    width = max(len(name) for name in names)
+    for mark, name, value in zip("-" + " " * len(names), names, values, strict=False):
+        if value:
+            yield f"{mark} {name:<{width}}  {value}"
 
 
 def print_text(text: str) -> None:
@@ -144,6 +150,28 @@ def table(title: str, columns: Sequence[str], right: Sequence[str] = ()) -> Tabl
     for column in columns:
         made.add_column(column, justify="right" if column in right else "left", no_wrap=column in right)
     return made
+
+
+def check_watch(*, watch: bool, as_json: bool) -> None:
+    """Raises click.UsageError for both."""
+    if watch and as_json:
+        raise click.UsageError("--watch cannot be combined with --json; call again as often as you like")
+
+
+def watch(view: Callable[[], RenderableType]) -> NoReturn:
+    """Show it anew until Ctrl-C; without a terminal one below the other, and less often."""
+    from rich.live import Live
+
+    from orchestrator.bootstrap import SystemClock
+
+    console, clock = stdout(), SystemClock()
+    while not console.is_terminal:
+        console.print(view(), crop=False)
+        clock.sleep(WATCH_INTERVAL_S * 5)
+    with Live(view(), console=console, auto_refresh=False) as live:
+        while True:
+            clock.sleep(WATCH_INTERVAL_S)
+            live.update(view(), refresh=True)
 
 
 @cache

@@ -135,7 +135,7 @@ def credit(_: None, known: Known) -> list[Finding]:
         return [Finding("credit", FAIL, "no credit is stated, and no API tells it", step)]
     text, last = f"${known.credit.amount_usd:.2f} stated", known.credit.expires
     if last is None:
-        return [Finding("credit", PASS, f"{text}, without a last day")]
+        return [Finding("credit", PASS, f"{text}, without an expiry date")]
     if last < known.today:
         return [Finding("credit", FAIL, f"{text}, but it expired on {last}", step)]
     return [Finding("credit", PASS, f"{text}, until {last} ({(last - known.today).days} days)")]

@@ -1,6 +1,6 @@
 """Frozen dataclasses as JSON and back, every field checked against its type.
 
-A class with a `from_text` (an accelerator, a place) is its own text there. Much faster to load than a library for it:
+A class with a `from_text`, as an accelerator, is a text there. Much faster to load than a library for it:
 `budget` and `estimate` are to answer at once.
 """
 
@@ -11,11 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
-from enum import StrEnum
 from functools import cache, lru_cache, partial
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 _Made = TypeVar("_Made")
 _Reader = Callable[[Any], Any]
@@ -88,19 +87,20 @@ def _reader(hint: Any) -> _Reader:
         return _amount
     if hint is float:
         return lambda value: float(value) if type(value) is int else _checked(float, value)
-    from_text = _FROM_TEXT.get(hint) or getattr(hint, "from_text", None)
+    from_text = _from_text(hint)
     if from_text:
         return lambda value: from_text(_checked(str, value))
     if isinstance(hint, type) and is_dataclass(hint):
         return partial(from_values, hint)
-    return hint if issubclass(hint, StrEnum) else partial(_checked, hint)
+    return partial(_checked, hint)
 
 
-_FROM_TEXT: dict[Any, Callable[[str], Any]] = {
-    Path: Path,
-    date: date.fromisoformat,
-    datetime: datetime.fromisoformat,
-}
+def _from_text(hint: Any) -> Callable[[str], Any] | None:
+    """What makes the value of a text, for a type that is written as one."""
+    if hint in (date, datetime):
+        return cast("Callable[[str], Any]", hint.fromisoformat)
+    is_text = hint is Path or (issubclass(hint, str) and hint is not str)
+    return hint if is_text else getattr(hint, "from_text", None)
 
 
 def _generic_reader(hint: Any) -> _Reader:

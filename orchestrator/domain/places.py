@@ -8,62 +8,28 @@ from orchestrator.domain.prices import region_of
 
 
 class Place(str):
-    """A place; as text it is what the ledger, JSON and command lines hold, and an `@` tells the two kinds apart."""
+    """A zone, like us-central1-a, or your own machine, `USER@ADDRESS[:PORT]`; the ledger and JSON hold it as text."""
 
     __slots__ = ()
-    is_rented: bool
-    ending: str
-    """What happens there to a VM at its deadline."""
 
-    @classmethod
-    def from_text(cls, text: str) -> Place:
-        return OwnMachine(text) if is_host(text) else Zone(text)
+    @property
+    def is_rented(self) -> bool:
+        return not is_host(self)
 
     @property
     def region(self) -> str:
         """Where data is local to it."""
-        raise NotImplementedError
+        return region_of(self) if self.is_rented else self
 
     def bucket(self, project: str) -> str:
-        """Where data sets and results of attempts here are stored."""
-        raise NotImplementedError
+        """Where data sets and results of attempts here are stored: in the region's bucket, or on your machine."""
+        return bucket_name(project, self.region) if self.is_rented else self
 
     def work_dir(self, vm: str) -> str:
-        """The folder of an attempt's files, relative to the login's home."""
-        raise NotImplementedError
-
-
-class Zone(Place):
-    """A zone, like us-central1-a. A VM there is rented, and has one attempt."""
-
-    __slots__ = ()
-    is_rented = True
-    ending = "deleted by its kill switches"
+        """The folder of an attempt's files, relative to the login's home: a VM has one attempt, your machine many."""
+        return ".orchestrate" if self.is_rented else f".orchestrate/{vm}"
 
     @property
-    def region(self) -> str:
-        return region_of(self)
-
-    def bucket(self, project: str) -> str:
-        return bucket_name(project, self.region)
-
-    def work_dir(self, vm: str) -> str:
-        return ".orchestrate"
-
-
-class OwnMachine(Place):
-    """`USER@ADDRESS[:PORT]`, which is not rented. It has its own store, and many attempts one after the other."""
-
-    __slots__ = ()
-    is_rented = False
-    ending = "stopped there"
-
-    @property
-    def region(self) -> str:
-        return self
-
-    def bucket(self, project: str) -> str:
-        return self
-
-    def work_dir(self, vm: str) -> str:
-        return f".orchestrate/{vm}"
+    def ending(self) -> str:
+        """What happens at the deadline, for people."""
+        return "deleted by its kill switches" if self.is_rented else "stopped there"

@@ -8,7 +8,7 @@ from itertools import product
 
 from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.host_address import PREFIX
-from orchestrator.domain.places import OwnMachine, Place, Zone
+from orchestrator.domain.places import Place
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import RunSpec
 from orchestrator.errors import UsageError
@@ -54,7 +54,7 @@ def zone_candidates(
     or WrongPrice when one does but at no price that can be used.
     """
     if not item.is_rented:
-        return (OwnMachine(item.name.removeprefix(PREFIX)),)
+        return (Place(item.name.removeprefix(PREFIX)),)
     offered = prices.zones(item, terms)
     chosen = tuple(zone for zone in wanted if zone in offered) if wanted else tuple(offered[:ZONE_CANDIDATES])
     if not chosen:
@@ -64,7 +64,7 @@ def zone_candidates(
             f"--zone (or zones in orchestrate.toml): {item.name}{terms.suffix} is not offered in {', '.join(wanted)}",
             f"it is in {', '.join(offered[:8])}{more}" if offered else "no zone has a known price for it",
         )
-    return tuple(map(Zone, chosen))
+    return tuple(map(Place, chosen))
 
 
 def sweep_specs(template: RunSpec, axes: Axes, prices: PriceBook) -> list[RunSpec]:

@@ -11,111 +11,71 @@ from orchestrator.domain.runs import Stage
 from orchestrator.ledger.database import Database
 
 
-@dataclass(frozen=True)
-class CreateIntended:
-    """A VM is about to be asked for; its kill switches are armed."""
+class _Kind:
+    """What happened; `template` makes its text of its fields."""
 
-    vm: str
-    zone: str
-    deadline: datetime
-    switches: tuple[str, ...]
+    template = ""
 
     def __str__(self) -> str:
-        armed = ", ".join(self.switches) or "none (not rented)"
-        return f"creating {self.vm} in {self.zone}; deadline {self.deadline:%H:%M:%S} UTC; kill switches armed: {armed}"
+        return self.template.format(**vars(self))
 
 
 @dataclass(frozen=True)
-class CreateRequested:
-    """The create call was answered."""
+class Note(_Kind):
+    """For people alone; the other kinds are what code reads again."""
 
-    operation: str
-
-    def __str__(self) -> str:
-        return f"create requested: {self.operation}"
-
-
-@dataclass(frozen=True)
-class VmReady:
-    """The VM is ready."""
-
-    vm: str
-
-    def __str__(self) -> str:
-        return f"{self.vm} is ready"
-
-
-@dataclass(frozen=True)
-class SwitchProven:
-    """A kill switch was read back from the cloud: it will fire in time."""
-
-    switch: str
-
-    def __str__(self) -> str:
-        return f"kill switch proven: {self.switch}"
-
-
-@dataclass(frozen=True)
-class DevicesFound:
-    """The devices that the trainer will use, as its probe printed them."""
-
-    devices: str
-
-    def __str__(self) -> str:
-        return f"devices: {self.devices}"
-
-
-@dataclass(frozen=True)
-class TrainerStarted:
-    """The trainer runs on the VM."""
-
-    def __str__(self) -> str:
-        return "trainer started"
-
-
-@dataclass(frozen=True)
-class StageDone:
-    """A stage has done its work."""
-
-    done: Stage
-
-    def __str__(self) -> str:
-        return f"{self.done} done"
-
-
-@dataclass(frozen=True)
-class Failed:
-    """An error; the code is `OrchestratorError.code`. `retry_zone`: where a new attempt is made, "" for nowhere."""
-
-    code: str
-    sentence: str
-    retry_zone: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.code}: {self.sentence}" + (f"; new attempt in {self.retry_zone}" if self.retry_zone else "")
-
-
-@dataclass(frozen=True)
-class Note:
-    """Anything that only people read. Never a secret."""
-
+    template = "{text}"
     text: str
 
-    def __str__(self) -> str:
-        return self.text
+
+@dataclass(frozen=True)
+class CreateRequested(_Kind):
+    """The create call was answered."""
+
+    template = "create requested: {operation}"
+    operation: str
 
 
-Happening = (
-    CreateIntended
-    | CreateRequested
-    | VmReady
-    | SwitchProven
-    | DevicesFound
-    | TrainerStarted
-    | StageDone
-    | Failed
-    | Note
-)
+@dataclass(frozen=True)
+class VmReady(_Kind):
+    """The cloud says that the VM is ready."""
+
+    template = "{vm} is ready"
+    vm: str
+
+
+@dataclass(frozen=True)
+class SwitchProven(_Kind):
+    """A kill switch was read back from the cloud: it will fire in time."""
+
+    template = "kill switch proven: {switch}"
+    switch: str
+
+
+@dataclass(frozen=True)
+class DevicesFound(_Kind):
+    """The devices that the trainer will use, as its probe printed them."""
+
+    template = "devices: {devices}"
+    devices: str
+
+
+@dataclass(frozen=True)
+class TrainerStarted(_Kind):
+    """The trainer runs on the VM."""
+
+    template = "trainer started"
+
+
+@dataclass(frozen=True)
+class StageDone(_Kind):
+    """A stage has done its work."""
+
+    template = "{done} done"
+    done: Stage
+
+
+Happening = Note | CreateRequested | VmReady | SwitchProven | DevicesFound | TrainerStarted | StageDone
 _KINDS: dict[str, type[Happening]] = {kind.__name__: kind for kind in get_args(Happening)}
 """By the name that the ledger keeps: a class that is renamed needs a migration."""
 

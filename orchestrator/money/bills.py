@@ -7,7 +7,7 @@ be billed late, while one that is billed more is so whatever is still to come. H
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -21,6 +21,8 @@ from orchestrator.ledger.credit import Freeze
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.schema import NANO
 
+SHARED, OTHERS = "", "?"
+"""In place of a run: the buckets that all runs share, and what is not of this ledger."""
 MAX_DRIFT = Decimal("0.02")
 HOUR = timedelta(hours=1)
 LAG = timedelta(hours=24)
@@ -37,7 +39,7 @@ class Coverage(StrEnum):
 
 @dataclass(frozen=True)
 class Drift:
-    """One run's VMs (or, as run "", the buckets that all runs share): what the ledger counts and what was billed.
+    """One run's VMs (or, as run SHARED, the buckets): what the ledger counts and what was billed.
 
     `counted_usd` is the ledger's cost, or what was billed when somebody acknowledged it. `billed_usd` is gross.
     """
@@ -67,7 +69,7 @@ class Drift:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All imported rows against the ledger. `others_usd` was billed for what is not ours: it eats the same credit."""
+    """All imported rows against the ledger. `others_usd` was billed for what is not ours: it uses the same credit."""
 
     runs: tuple[Drift, ...]
     shared: Drift
@@ -139,37 +141,39 @@ class Bills:
         if not rows:
             return None
         first, last = datetime.fromisoformat(starts), datetime.fromisoformat(ends)
-        billed: dict[str | None, Decimal] = defaultdict(lambda: ZERO)
-        shared = others = ZERO
         attempts: dict[str, list[Attempt]] = defaultdict(list)
         for attempt in self._ledger.attempts():
             attempts[attempt.run].append(attempt)
-        for run, managed, nano in self._ledger.select(
-            "SELECT run, managed, SUM(cost_nano_usd) FROM billed GROUP BY run, managed"
-        ):
-            if run in attempts:
-                billed[run] += Decimal(nano) / NANO
-            elif managed and run is None:
-                shared += Decimal(nano) / NANO
-            else:
-                others += Decimal(nano) / NANO  # also the runs of another person's or machine's ledger
+        billed = self._billed(attempts)
         accepted = self._accepted()
-        drifts = [
-            Drift(run, coverage, max(_counted(of_run), accepted.get(run, ZERO)), billed[run])
-            for run, of_run in attempts.items()
-            if (coverage := _coverage(of_run, first, min(last + HOUR, now - LAG))) is Coverage.WHOLE or run in billed
-        ]
-        kept = sum((attempt.storage_usd for of_run in attempts.values() for attempt in of_run), ZERO)
+        drifts = []
+        for run, of_run in attempts.items():
+            coverage = _coverage(of_run, first, min(last + HOUR, now - LAG))
+            if coverage is Coverage.WHOLE or run in billed:
+                counted = max(_counted(of_run), accepted.get(run, ZERO))
+                drifts.append(Drift(run, coverage, counted, billed[run]))
+        kept = max(self._shared_usd(), accepted.get(SHARED, ZERO))
         return Comparison(
             runs=tuple(drifts),
-            shared=Drift("", Coverage.PARTIAL, max(kept, accepted.get("", ZERO)), shared),
-            others_usd=others,
+            shared=Drift(SHARED, Coverage.PARTIAL, kept, billed[SHARED]),
+            others_usd=billed[OTHERS],
             gross_usd=Decimal(gross) / NANO,
             credits_usd=Decimal(credits_) / NANO,
             rows=rows,
             starts=first,
             ends=last,
         )
+
+    def _billed(self, known: Collection[str]) -> dict[str, Decimal]:
+        """USD by run; what is of no known run is SHARED where it carries our label, else OTHERS."""
+        billed: dict[str, Decimal] = defaultdict(lambda: ZERO)
+        for run, managed, nano in self._ledger.select(
+            "SELECT run, managed, SUM(cost_nano_usd) FROM billed GROUP BY run, managed"
+        ):
+            # The runs of another person's or machine's ledger are not ours either.
+            whose = run if run in known else SHARED if managed and run is None else OTHERS
+            billed[whose] += Decimal(nano) / NANO
+        return billed
 
     def freeze_if_over(self, found: Comparison, now: datetime) -> Freeze | None:
         """Freeze creates when more was billed than the ledger counts; a freeze stays until it is acknowledged."""
@@ -207,8 +211,11 @@ class Bills:
 
     def _cost(self, item: Drift) -> Decimal:
         """The ledger's own figure, without what was acknowledged."""
-        attempts = self._ledger.attempts(item.run) if item.run else self._ledger.attempts()
-        return _counted(attempts) if item.run else sum((attempt.storage_usd for attempt in attempts), ZERO)
+        return self._shared_usd() if item.run == SHARED else _counted(self._ledger.attempts(item.run))
+
+    def _shared_usd(self) -> Decimal:
+        """What the ledger counts for buckets, operations and egress: billed without a run's label."""
+        return sum((attempt.storage_usd for attempt in self._ledger.attempts()), ZERO)
 
 
 def _counted(attempts: Sequence[Attempt]) -> Decimal:
@@ -223,9 +230,14 @@ def _coverage(attempts: Sequence[Attempt], starts: datetime, ends: datetime) -> 
     """
     if any(attempt.state is not AttemptState.SETTLED for attempt in attempts):
         return Coverage.OPEN
-    lives = [(a.billed_from, a.gone_at) for a in attempts if a.settled_usd and a.billed_from and a.gone_at]
-    inside = all(starts - HOUR <= begun and gone <= ends for begun, gone in lives)
-    return Coverage.WHOLE if lives and inside else Coverage.PARTIAL
+    costly = [attempt for attempt in attempts if attempt.settled_usd]
+    inside = all(_lived_between(attempt, starts - HOUR, ends) for attempt in costly)
+    return Coverage.WHOLE if costly and inside else Coverage.PARTIAL
+
+
+def _lived_between(attempt: Attempt, starts: datetime, ends: datetime) -> bool:
+    begun, gone = attempt.billed_from, attempt.gone_at
+    return begun is not None and gone is not None and starts <= begun and gone <= ends
 
 
 def _sum(items: Sequence[Drift], coverage: Coverage) -> Drift:

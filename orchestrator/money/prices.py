@@ -79,12 +79,15 @@ def changes(dated: Iterable[PriceRow], live: Iterable[PriceRow]) -> list[PriceCh
     found = []
     for new in live:
         old = known.get(new.key)
-        for label, before, now in (
-            ("", old.on_demand_usd if old else None, new.on_demand_usd),
-            (" spot", old.spot_usd if old else None, new.spot_usd),
-            (" flex-start", old.flex_usd if old else None, new.flex_usd),
-        ):
-            # Google's figures have nine decimals, the list's six.
-            if (before is None) != (now is None) or (before and now and abs(now / before - 1) > Decimal("0.00001")):
+        for label, field in (("", "on_demand_usd"), (" spot", "spot_usd"), (" flex-start", "flex_usd")):
+            before, now = getattr(old, field, None), getattr(new, field)
+            if _differ(before, now):
                 found.append(PriceChange(f"{new.name}{label}", new.region, before, now))
     return found
+
+
+def _differ(before: Decimal | None, now: Decimal | None) -> bool:
+    """Google's figures have nine decimals, the list's six."""
+    if not before or not now:
+        return before != now
+    return abs(now / before - 1) > Decimal("0.00001")

@@ -10,7 +10,7 @@ from itertools import accumulate
 
 from orchestrator.domain.accelerators import Provisioning, accelerators
 from orchestrator.domain.money import ZERO, usd
-from orchestrator.domain.places import Zone
+from orchestrator.domain.places import Place
 from orchestrator.domain.plan import Quote, quote_for
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import RunSpec
@@ -84,7 +84,7 @@ def _one_on_each(spec: RunSpec, prices: PriceBook) -> list[Quote]:
         if item == spec.accelerator or (item.spot_only and spec.provisioning is not Provisioning.SPOT):
             continue
         try:
-            zone = Zone(prices.zones(item, spec.provisioning)[0])
+            zone = Place(prices.zones(item, spec.provisioning)[0])
             found.append(quote_for(replace(spec, accelerator=item), zone, prices))
         except (RefusedByBudget, IndexError):
             continue

@@ -37,9 +37,9 @@ class Extension:
 
 
 def plan_extension(run_id: str, hours: Decimal, *, ledger: Ledger, prices: PriceBook, now: datetime) -> Extension:
-    """Check that more time would take the run further, and price it.
+    """Check that the run would resume with more time, and price it.
 
-    Raises UsageError for a run that it would not, or hours out of range; UnknownPrice, StalePrice or WrongPrice.
+    Raises UsageError for one that would not, or hours out of range; UnknownPrice, StalePrice or WrongPrice.
     """
     check_max_hours(hours, "--hours")
     run = ledger.run(run_id)
@@ -52,26 +52,31 @@ def plan_extension(run_id: str, hours: Decimal, *, ledger: Ledger, prices: Price
 
 
 def check_extendable(run: Run, granted: Attempt | None) -> None:
-    """Raises UsageError that says why more time would not take this run further."""
-    anew = "launch again with more --max-hours"
+    """Raises UsageError that says why extending this run would change nothing."""
     if run.state is RunState.NOT_NEEDED:
-        raise UsageError(f"run {run.id} is not needed: the verdict stands without it", "launch again for more repeats")
+        raise UsageError(f"run {run.id} is not needed for the verdict", "launch again for more repeats")
     if not run.attempt:
-        raise UsageError(f"run {run.id} has not begun: no money is held for it yet", "extend it when it runs")
-    ended = run.stage in (Stage.COLLECT, Stage.TEARDOWN, Stage.DONE) and not run.lacks_time
-    if ended or run.stop_requested:
-        how = "Stopped" if run.stop_requested else run.error_code or "its training is done"
-        hint = "launch it anew, with more --epochs" if how == "its training is done" else "launch it anew"
-        raise UsageError(f"run {run.id} was not ended by its deadline ({how}): more time takes it no further", hint)
+        raise UsageError(f"run {run.id} has not started: nothing is reserved for it yet", "extend it when it runs")
+    if run.stop_requested or (run.stage in (Stage.COLLECT, Stage.TEARDOWN, Stage.DONE) and not run.lacks_time):
+        reason, hint = _why_ended(run)
+        raise UsageError(f"run {run.id} was not ended by its deadline ({reason}): more time would change nothing", hint)
     if run.spec.checkpoint_every is None:
         raise UsageError(
-            f"run {run.id} keeps no checkpoints: another VM would start it anew", f"{anew} and --checkpoint-every 1"
+            f"run {run.id} keeps no checkpoints: another VM would train from the beginning",
+            "launch again with more --max-hours and --checkpoint-every 1",
         )
     if granted is not None:
         raise UsageError(
-            f"run {run.id} has {granted.max_hours} h more already, which have not begun",
+            f"run {run.id} has {granted.max_hours} h more already, which have not started",
             "extend it again when they have",
         )
+
+
+def _why_ended(run: Run) -> tuple[str, str]:
+    """What ended the run, and what to do instead."""
+    if run.stop_requested or run.error_code:
+        return "Stopped" if run.stop_requested else run.error_code or "", "launch it again"
+    return "its training is done", "launch it again, with more --epochs"
 
 
 def admit_extension(extension: Extension, ledger: Ledger, prices: PriceBook) -> Attempt:

@@ -10,26 +10,26 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from orchestrator.domain.accelerators import Accelerator, Provisioning, accelerators
+from orchestrator.domain.accelerators import Provisioning, accelerators
 from orchestrator.domain.bottlenecks import (
     TPU_DISK_GIB,
     Bound,
     BoundName,
+    Capacity,
     Job,
-    Place,
+    capacities,
     input_bound,
     lacking,
     least_input_s,
     peak_bound_s,
-    places,
     size_text,
 )
-from orchestrator.domain.claims import Claim, claim_about
-from orchestrator.domain.cost import side_lines, side_rates, total_usd, vm_lines
+from orchestrator.domain.cost import side_lines, total_usd, vm_lines
 from orchestrator.domain.host_address import is_host
 from orchestrator.domain.money import ZERO
-from orchestrator.domain.plan import BUCKET_LIFETIME_DAYS, scheduler_jobs, usage
+from orchestrator.domain.plan import BUCKET_LIFETIME_DAYS, quote_for, scheduler_jobs, usage
 from orchestrator.domain.prices import PriceBook
+from orchestrator.domain.published import Claim, claim_about
 from orchestrator.domain.runs import RunSpec
 from orchestrator.domain.scaling import Line, Term, fit_line, interval
 from orchestrator.domain.statistics import Interval
@@ -63,18 +63,17 @@ class ExtrapolationRequest:
 class Cost:
     """What it would cost, USD, with the interval of the time; `storage_usd` is the part for keeping the data set.
 
-    `is_bound`: the price on demand stands for one that is not known.
+    `usd_is_upper_bound`: the on-demand price replaces one that is unknown.
     """
 
     zone: str
     usd_per_hour: Decimal
     usd: Decimal
-    low_usd: Decimal
-    high_usd: Decimal
+    interval_usd: tuple[Decimal, Decimal]
     storage_usd: Decimal
     of_credit: Decimal | None
     fits: bool
-    is_bound: bool
+    usd_is_upper_bound: bool
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ class Answer:
     bounds: tuple[Bound, ...]
     peak_s: float | None
     lacks: str
-    places: tuple[Place, ...]
+    places: tuple[Capacity, ...]
     cost: Cost | None
     factor: float
 
@@ -181,47 +180,42 @@ def _job(request: ExtrapolationRequest, found: Measurements) -> Job:
 
 def _timed(sweep: Sweep, job: Job, *, simulated: bool) -> Answer:
     """The time, its interval and its bounds, without the money. Raises UsageError where the fit does not hold."""
-    item, sample = accelerators().get(sweep.accelerator), sweep.sample
+    sample, size = sweep.sample, _Size.of(sweep.accelerator)
     line = fit_line(sweep.points, sweep.global_batch or 1)
-    disk_bytes = (item.boot_disk_gib or TPU_DISK_GIB) * 2.0**30 if item else None
-    kept = sample.kept(job.samples, disk_bytes)
-    training = line.at(job.images).times(job.epochs)
+    kept = sample.kept(job.samples, size.disk_bytes)
     evaluation = sweep.evaluation.times(job.epochs * job.test_images)
     fixed = [term for term in (sweep.once, sweep.around) if term]
-    terms = [training, evaluation, *fixed]
-    fixed_s = sum(term.seconds for term in fixed) + max(0.0, line.fixed_s) * job.epochs
-    reading = input_bound(sample, job, kept, line.sample_s)
+    terms = [line.at(job.images).times(job.epochs), evaluation, *fixed]
+    fixed_s = sum(term.seconds for term in fixed)
+    compute_s = line.sample_s * job.images * job.epochs + evaluation.seconds
+    start_s = fixed_s + max(0.0, line.fixed_s) * job.epochs
     bounds = (
-        Bound(
-            "compute",
-            line.sample_s * job.images * job.epochs + evaluation.seconds,
-            "training and evaluation at the measured rate",
-        ),
-        reading,
-        Bound("fixed cost", fixed_s, "what runs of any size take: VM, start, compilation, each epoch's beginning"),
+        Bound("compute", compute_s, "training and evaluation at the measured rate"),
+        input_bound(sample, job, kept, line.sample_s),
+        Bound("fixed cost", start_s, "what runs of any size take: VM, start, compilation, the start of each epoch"),
     )
-    peak_s = peak_bound_s(sample, job, _peak_flops_per_s(item) or sweep.device_flops_per_s)
-    if peak_s is not None and not simulated and line.sample_interval_s[1] * job.images * job.epochs < peak_s:
+    peak_s = peak_bound_s(sample, job, size.peak_flops_per_s or sweep.device_flops_per_s)
+    least_s = peak_s or 0.0
+    if not simulated and line.sample_interval_s[1] * job.images * job.epochs < least_s:
         raise UsageError(
             "the runs were faster than the peak of the device allows, so they did not run on it",
-            "name the accelerator that they ran on with --accel",
+            "give the accelerator that they ran on with --accel",
         )
-    least_s = max(least_input_s(sample, job, kept), peak_s or 0.0)
-    law, one_run = (_interval(terms, fixed, least_s, of_one_run=each) for each in (False, True))
+    least_s = max(least_input_s(sample, job, kept), least_s)
     return Answer(
         accelerator=sweep.accelerator,
         runs=len(sweep.points),
         sizes=sweep.sizes,
         global_batch=sweep.global_batch,
         line=line,
-        seconds=max(sum(term.seconds for term in terms), least_s + sum(term.seconds for term in fixed)),
-        interval_s=one_run,
-        law_interval_s=law,
+        seconds=max(sum(term.seconds for term in terms), least_s + fixed_s),
+        interval_s=_interval(terms, fixed, least_s, of_one_run=True),
+        law_interval_s=_interval(terms, fixed, least_s, of_one_run=False),
         at_least=tuple(_left_out(sweep, job, kept)),
         bounds=bounds,
         peak_s=peak_s,
         lacks=lacking(sample, job),
-        places=places(sample, job, item.memory_gib * 2.0**30 if item else None, disk_bytes),
+        places=capacities(sample, job, size.memory_bytes, size.disk_bytes),
         cost=None,
         factor=job.images / line.largest,
     )
@@ -233,8 +227,21 @@ def _interval(terms: Sequence[Term], fixed: Sequence[Term], least_s: float, *, o
     return max(whole[0], least_s + rest[0]), max(whole[1], least_s + rest[1])
 
 
-def _peak_flops_per_s(item: Accelerator | None) -> float | None:
-    return item.chips * item.peak_tflops * 1e12 if item else None
+@dataclass(frozen=True)
+class _Size:
+    """Of an accelerator: its memory and boot disk, and its peak. None for one that the catalog lacks."""
+
+    memory_bytes: float | None = None
+    disk_bytes: float | None = None
+    peak_flops_per_s: float | None = None
+
+    @classmethod
+    def of(cls, name: str) -> _Size:
+        item = accelerators().get(name)
+        if item is None:
+            return cls()
+        disk_gib = item.boot_disk_gib or TPU_DISK_GIB
+        return cls(item.memory_gib * 2.0**30, disk_gib * 2.0**30, item.chips * item.peak_tflops * 1e12)
 
 
 def _left_out(sweep: Sweep, job: Job, kept: str) -> Iterator[str]:
@@ -257,11 +264,11 @@ def _cost(timed: Answer, job: Job, request: ExtrapolationRequest, prices: PriceB
         return None
     check_flex_start(item, request.provisioning)
     zone = zone_candidates(item, request.zones, prices, request.provisioning)[0]
-    parts, rates = prices.parts(item, zone, request.provisioning), side_rates(prices, zone)
     stored = timed.places[-1].needed_bytes
     spec = RunSpec(
         accelerator=item,
         workload="",
+        provisioning=request.provisioning,
         epochs=job.epochs,
         batch_size=timed.global_batch or 1,
         max_hours=MAX_HOURS_LIMIT,
@@ -271,6 +278,7 @@ def _cost(timed: Answer, job: Job, request: ExtrapolationRequest, prices: PriceB
         dataset_objects=math.ceil(stored / _SHARD_BYTES) + 1,
         dataset_dir="",
     )
+    quote, parts = quote_for(spec, zone, prices), prices.parts(item, zone, request.provisioning)
 
     def sums(seconds: float) -> tuple[Decimal, Decimal]:
         """All of it, and the part for storage."""
@@ -278,7 +286,7 @@ def _cost(timed: Answer, job: Job, request: ExtrapolationRequest, prices: PriceB
         used = replace(
             usage(spec, seconds, 0, days * scheduler_jobs(item)), stored_days=max(BUCKET_LIFETIME_DAYS, days)
         )
-        sides = side_lines(rates, used)
+        sides = side_lines(quote.side_rates, used)
         storage = sum((line.usd for line in sides if line.item == "storage"), ZERO)
         return total_usd(vm_lines(parts, seconds) + sides), storage
 
@@ -286,12 +294,11 @@ def _cost(timed: Answer, job: Job, request: ExtrapolationRequest, prices: PriceB
     low, high = (sums(seconds)[0] for seconds in timed.interval_s)
     return Cost(
         zone=zone,
-        usd_per_hour=sum((part.usd_per_hour for part in parts), ZERO),
+        usd_per_hour=quote.rate.usd_per_hour,
         usd=amount,
-        low_usd=low,
-        high_usd=high,
+        interval_usd=(low, high),
         storage_usd=storage,
         of_credit=amount / money.credit_usd if money.credit_usd else None,
         fits=high <= max(money.free_usd, ZERO),
-        is_bound=prices.rate(item, zone, request.provisioning).is_upper_bound,
+        usd_is_upper_bound=quote.rate.is_upper_bound,
     )

@@ -14,7 +14,6 @@ from orchestrator.domain.plan import QUEUE_SHARE
 from orchestrator.domain.runs import RunOptions, RunSpec
 from orchestrator.domain.sweep import Axes
 from orchestrator.errors import UsageError
-from trainer.config import read_interval
 from trainer.errors import ConfigError
 from trainer.workloads import Workload, get_workload
 
@@ -89,7 +88,7 @@ def check_request(
             accelerator=chosen[0],
             epochs=epochs,
             batch_size=batch_sizes[0],
-            zones=tuple(map(Place.from_text, request.zones)),
+            zones=tuple(map(Place, request.zones)),
             dataset="",
             dataset_bytes=0,
             dataset_dir="",
@@ -148,6 +147,8 @@ def _checkpoint_every(options: RunOptions, notes: list[str]) -> str | None:
         if spot and options.max_attempts > 1:
             notes.append("no checkpoints: after a preemption the next VM trains from the beginning")
         return None
+    from trainer.config import read_interval  # slow to load, and an estimate does without
+
     try:
         every = read_interval(asked or "1")
     except ConfigError as cause:

@@ -26,7 +26,7 @@ class StageTime(BaseModel):
 def stage_times(events: Sequence[Event], attempts: Sequence[Attempt]) -> tuple[StageTime, ...]:
     """The stages that a run has been through, in order; empty when the ledger holds no event of it.
 
-    Time counts for the stage whose work the next event tells of. A run that got another VM spends the time from the
+    Time counts for the stage whose work the next event reports. A run that got another VM spends the time from the
     last event of one attempt to the arming of the next on teardown; not when it was over, and extended days later.
     Provision begins with arming kill switches.
     """
@@ -46,19 +46,19 @@ def _spans(events: Sequence[Event], attempts: dict[int, Attempt]) -> Iterator[tu
     """Stage, attempt, beginning and end of each stretch between two events."""
     last: Event | None = None
     for event in events:
-        attempt = attempts.get(event.attempt)
-        begins = last.at if last else None
-        if last is None or event.attempt != last.attempt:
-            armed = (
-                attempt.armed_from if attempt and attempt.armed_from and attempt.armed_from <= event.at else event.at
-            )
+        if last is not None and event.attempt == last.attempt:
+            begins = last.at
+        else:
+            begins = _armed_at(attempts.get(event.attempt), event.at)
             if last is not None and last.stage is not Stage.DONE:
-                yield Stage.TEARDOWN, last.attempt, last.at, armed
-            begins = armed
-        if begins is not None:
-            stage = event.what.done if isinstance(event.what, StageDone) else event.stage
-            yield stage, event.attempt, begins, event.at
+                yield Stage.TEARDOWN, last.attempt, last.at, begins
+        yield event.what.done if isinstance(event.what, StageDone) else event.stage, event.attempt, begins, event.at
         last = event
+
+
+def _armed_at(attempt: Attempt | None, latest: datetime) -> datetime:
+    """When the kill switches of an attempt were about to be armed: no later than its first event."""
+    return min(attempt.armed_from, latest) if attempt and attempt.armed_from else latest
 
 
 def _billed(attempt: Attempt, begins: datetime, ends: datetime) -> Decimal:

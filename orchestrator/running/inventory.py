@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from orchestrator.domain.account import BucketFacts
 from orchestrator.domain.names import bucket_name, nonce
 from orchestrator.domain.places import Place
 from orchestrator.domain.runs import Run
 from orchestrator.errors import ApiDisabled, OrchestratorError
-from orchestrator.ports import Billable, BucketSettings, Listing
+from orchestrator.ports import Billable, Listing
 from orchestrator.running.stages.context import Services
 
 _HALTED = frozenset({"STOPPED", "STOPPING", "TERMINATED", "SUSPENDED", "PREEMPTED", "FAILED"})
@@ -74,13 +75,17 @@ def remaining(services: Services, runs: Sequence[Run] | None = None) -> Remainin
         look = list_all(services)
     except OrchestratorError as cause:
         return Remaining(None, (unlisted("resources", cause),))
-    found, silent = look.found, look.unreachable
     if runs is not None:
-        ids = {run.id for run in runs}
-        places = {attempt.zone for run in runs for attempt in services.ledger.attempts(run.id)}
-        found = tuple(item for item in found if item.labels.get("oc-run") in ids)
-        silent = tuple(place for place in silent if place in places or Place.from_text(place).is_rented)
-    return Remaining(None if silent else len(found), (*map(str, found), *map(unseen, silent)))
+        look = _of_runs(services, look, runs)
+    names = (*map(str, look.found), *map(unseen, look.unreachable))
+    return Remaining(None if look.unreachable else len(look.found), names)
+
+
+def _of_runs(services: Services, look: Listing, runs: Sequence[Run]) -> Listing:
+    ids = {run.id for run in runs}
+    places = {attempt.zone for attempt in services.ledger.attempts() if attempt.run in ids}
+    silent = (place for place in look.unreachable if place in places or Place(place).is_rented)
+    return Listing(tuple(item for item in look.found if item.labels.get("oc-run") in ids), tuple(silent))
 
 
 def idle_costs(services: Services) -> list[str]:
@@ -95,10 +100,10 @@ def idle_costs(services: Services) -> list[str]:
     sentences = [*map(unseen, look.unreachable), *_of_vms(look.found)]
     sentences += [f"{item} is not ours: it holds quota until its owner deletes it" for item in look.foreign]
     try:
-        settings = services.store.settings()
+        buckets = services.store.buckets()
     except OrchestratorError as cause:
         return [*sentences, unlisted("buckets", cause)]
-    return sentences + [sentence for one in settings for sentence in _of_bucket(one, services.project)]
+    return sentences + [sentence for one in buckets for sentence in _of_bucket(one, services.project)]
 
 
 def _of_vms(found: Sequence[Billable]) -> list[str]:
@@ -113,7 +118,7 @@ def _of_vms(found: Sequence[Billable]) -> list[str]:
     return halted + [f"{item} belongs to no VM" for item in found if item.kind == "disk" and item.ref not in with_vm]
 
 
-def _of_bucket(one: BucketSettings, project: str) -> list[str]:
+def _of_bucket(one: BucketFacts, project: str) -> list[str]:
     sentences = []
     if one.soft_delete_s > 0:
         days = one.soft_delete_s / 86400

@@ -24,7 +24,7 @@ from orchestrator.errors import (
     Stopped,
     UnexpectedError,
 )
-from orchestrator.ledger.events import Failed, StageDone
+from orchestrator.ledger.events import StageDone
 from orchestrator.money.guard import credit_for
 from orchestrator.ports import VmRef, VmSpec
 from orchestrator.running.early_stop import Verdicts
@@ -231,7 +231,7 @@ def _ended(error_code: object) -> RunState:
 
 def _note_failure(ctx: RunContext, cause: OrchestratorError) -> None:
     """The first failure is the run's; what fails afterwards is an event."""
-    ctx.log(Failed(cause.code, cause.sentence))
+    ctx.note(f"{cause.code}: {cause.sentence}")
     if ctx.run.error is None:
         sentence = f"{cause.sentence} ({cause.hint})" if cause.hint else cause.sentence
         code = 130 if isinstance(cause, Stopped) else cause.exit_code
@@ -252,7 +252,7 @@ def _try_next_zone(ctx: RunContext, cause: NoCapacity) -> None:
     if position == len(zones):
         _fail(ctx, NoCapacity(run.spec.accelerator.name, zones, cause.detail))
         return
-    ctx.log(Failed(cause.code, cause.sentence, retry_zone=zones[position]))
+    ctx.note(f"{cause.code}: {cause.sentence}; new attempt in {zones[position]}")
     _new_attempt(ctx, zones[position])
 
 
@@ -262,7 +262,7 @@ def _try_again(ctx: RunContext, cause: Preempted) -> None:
         _fail(ctx, cause)
         return
     zone = ctx.attempt.zone
-    ctx.log(Failed(cause.code, cause.sentence, retry_zone=zone))
+    ctx.note(f"{cause.code}: {cause.sentence}; new attempt in {zone}")
     _new_attempt(ctx, zone, preemptions=run.preemptions + 1)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 
@@ -16,20 +18,34 @@ from tests.loopback import Loopback, loopback
 from trainer.record.record import load_record
 
 
-@pytest.fixture
-def machine(tmp_path: Path, orchestrate: Orchestrate) -> Iterator[Loopback]:
-    """The machine; the command finds the user's key and known_hosts in his home."""
-    with loopback(tmp_path) as made:
+@contextmanager
+def machine_of(orchestrate: Orchestrate, folder: Path, programs: Path) -> Iterator[Loopback]:
+    """A machine on which `programs` holds `python3`; the command finds the user's key and known_hosts in his home."""
+    with loopback(folder, programs) as made:
         orchestrate.environment["HOME"] = str(made.client_home)
         yield made
         assert (made.attempts(), made.processes()) == ([], [])
 
 
+@pytest.fixture
+def training_machine(tmp_path: Path, orchestrate: Orchestrate) -> Iterator[Loopback]:
+    """It has TensorFlow, and trains."""
+    with machine_of(orchestrate, tmp_path, Path(sys.executable).parent) as made:
+        yield made
+
+
+@pytest.fixture
+def machine(tmp_path: Path, orchestrate: Orchestrate, image_python: Path) -> Iterator[Loopback]:
+    """The stand-in job runs on it."""
+    with machine_of(orchestrate, tmp_path, image_python.parent) as made:
+        yield made
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_two_runs_on_a_host_cost_nothing_and_compare(orchestrate: Orchestrate, machine: Loopback) -> None:
+def test_two_runs_on_a_host_cost_nothing_and_compare(orchestrate: Orchestrate, training_machine: Loopback) -> None:
     """One after the other, from one cached data set; records of a real device, at $0; no cloud was even started."""
-    name = f"host:{machine.place}"
+    name = f"host:{training_machine.place}"
     flags = [flag if flag != "1" else "2" for flag in QUICK]  # two epochs: one of them is steady
     done = orchestrate.finish(orchestrate.start("launch", "--accel", name, "--repeats", "2", *flags), timeout_s=300)
     assert done.code == 0, done.err
@@ -40,7 +56,7 @@ def test_two_runs_on_a_host_cost_nothing_and_compare(orchestrate: Orchestrate, m
         record = load_record(Path(run["record"]))
         assert record.device is not None
         assert (record.simulated, record.device.simulated, record.device.kind) == (False, False, "cpu")
-    store = machine.home / ".cache" / "orchestrate" / "store"
+    store = training_machine.home / ".cache" / "orchestrate" / "store"
     assert len(list((store / "datasets").iterdir())) == 1
     assert client.find(orchestrate.home / "local" / "cloud") is None
     compared = orchestrate.run("compare", "--json").json
@@ -52,8 +68,6 @@ def test_two_runs_on_a_host_cost_nothing_and_compare(orchestrate: Orchestrate, m
     assert b"PRIVATE KEY" not in b"".join(path.read_bytes() for path in store.rglob("*") if path.is_file())
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_a_killed_launch_goes_on_with_attach_and_teardown_ends_it(orchestrate: Orchestrate, machine: Loopback) -> None:
     """`kill -9` while it trains: the training goes on there, `attach` follows it, `teardown` ends it."""
     flags = [flag if flag != "1" else "5000" for flag in QUICK]

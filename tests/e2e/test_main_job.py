@@ -16,37 +16,29 @@ from trainer.record.record import load_record
 _LINE = re.compile(r"^(\S+Z) epoch (\d+)/\d+ (start|trained)")
 
 
+@pytest.mark.slow
 def test_launch_trains_brings_the_record_home_and_proves_teardown(orchestrate: Orchestrate) -> None:
-    """One JSON object, exit 0, a valid record, nothing billable by the cloud's own inventory."""
-    done = orchestrate.run(
-        "launch",
-        "--accel",
-        "v3-8",
-        "--workload",
-        "mnist-mlp",
-        "--epochs",
-        "2",
-        "--data-size",
-        "2080",
-        "--yes",
-        "--json",
-    )
+    """On a TPU and a GPU: one JSON object, exit 0, valid records, nothing billable by the cloud's own inventory."""
+    flags = ("--workload", "mnist-mlp", "--epochs", "2", "--data-size", "2080", "--yes", "--json")
+    done = orchestrate.run("launch", "--accel", "v3-8,t4", *flags)
     assert (done.code, done.err) == (0, "")
     said = done.json
     assert re.fullmatch(r"e-[0-9a-z]{6}", said["experiment"])
     assert said["billable_remaining"] == 0
-    [run] = said["runs"]
-    assert (run["accelerator"], run["workload"], run["state"]) == ("v3-8", "mnist-mlp", "succeeded")
-    record = load_record(Path(run["record"]))
-    assert record.status == "succeeded"
-    assert record.simulated
-    assert record.device is not None
-    assert record.device.replicas == 8
-    assert record.data is not None
-    assert record.data.location == "gs"
-    assert orchestrate.inventory("node") == []
-    _assert_meter_agrees(orchestrate, Decimal(run["usd"]))
-    _assert_log_agrees_with_record(Path(run["record"]))
+    replicas = {"v3-8": 8, "t4": 1}
+    assert sorted(run["accelerator"] for run in said["runs"]) == sorted(replicas)
+    for run in said["runs"]:
+        assert (run["workload"], run["state"]) == ("mnist-mlp", "succeeded")
+        record = load_record(Path(run["record"]))
+        assert record.status == "succeeded"
+        assert record.simulated
+        assert record.device is not None
+        assert record.device.replicas == replicas[run["accelerator"]]
+        assert record.data is not None
+        assert record.data.location == "gs"
+        _assert_log_agrees_with_record(Path(run["record"]))
+    assert [orchestrate.inventory(kind) for kind in ("node", "instance", "disk")] == [[], [], []]
+    _assert_meter_agrees(orchestrate, sum(Decimal(run["usd"]) for run in said["runs"]))
     _assert_budget_adds_up(orchestrate)
     _assert_no_secret_in_records(orchestrate)
 
@@ -73,11 +65,11 @@ def test_a_run_as_flex_start_is_queued_for_and_costs_no_more_than_it_says(orches
 
 
 def _assert_meter_agrees(orchestrate: Orchestrate, usd: Decimal) -> None:
-    """The ledger's cost is what the cloud has metered, never below it: within a cent and ten seconds of looking."""
+    """The ledger's cost is what the cloud has metered or, by a cent a run and ten seconds of looking, more."""
     rows = [row for row in orchestrate.control("meter")["rows"] if row["kind"] != "bucket"]
     metered = sum(Decimal(row["usd"]) for row in rows)
     assert metered > 0
-    assert metered <= usd <= metered + Decimal("0.01") + Decimal(8) * 10 / 3600
+    assert metered <= usd <= metered + 2 * Decimal("0.01") + Decimal("8.55") * 10 / 3600
 
 
 def _assert_log_agrees_with_record(record_path: Path) -> None:

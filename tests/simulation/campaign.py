@@ -18,7 +18,7 @@ from pathlib import Path
 from orchestrator.domain.accelerators import Accelerator, Provisioning, accelerators
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.names import new_id
-from orchestrator.domain.places import Zone
+from orchestrator.domain.places import Place
 from orchestrator.domain.plan import KILL_SLACK_S, kept_bytes, make_attempt, quote_for
 from orchestrator.domain.prices import catalog_prices, region_of
 from orchestrator.domain.runs import Attempt, AttemptState, Run, RunSpec
@@ -195,7 +195,7 @@ class Campaign:
                 (world.tpu if item.api == "tpu" else world.gpu).capacity[zone] = rng.random() < 0.5
         spec = replace(
             self.template, accelerator=item, max_hours=hours, max_attempts=rng.randint(1, 3),
-            checkpoint_every=rng.choice((None, "1epochs")), provisioning=terms, zones=tuple(map(Zone, zones)),
+            checkpoint_every=rng.choice((None, "1epochs")), provisioning=terms, zones=tuple(map(Place, zones)),
         )  # fmt: skip
         now = world.clock.now()
         cap = Decimal(rng.randint(100, 5000)) / 100 if rng.random() < 0.3 else None

@@ -207,11 +207,10 @@ def test_libtpu_that_kills_the_process_is_refused() -> None:
 
 
 def test_workloads_are_those_that_were_published() -> None:
-    """Names, defaults and reference figures of the two workloads."""
+    """Names and defaults of the two workloads."""
     cnn, mlp = get_workload("mnist-cnn"), get_workload("mnist-mlp")
-    assert (cnn.name, cnn.default_batch_size, cnn.published.test_accuracy) == ("mnist-cnn", 256, None)
+    assert (cnn.name, cnn.default_batch_size) == ("mnist-cnn", 256)
     assert (mlp.name, mlp.default_batch_size, mlp.default_epochs) == ("mnist-mlp", 100, 20)
-    assert mlp.published.test_accuracy == 0.9626
 
 
 def test_what_the_orchestrator_imports_needs_no_tensorflow() -> None:

@@ -35,11 +35,11 @@ class Cache:
         """Keep a sample."""
         self.images[number] = image
         self.labels[number] = label
-        self.has[number] = True  # last: whoever sees it finds the rest
+        self.has[number] = True  # last: a reader that sees it finds the rest
 
     def gather(self, numbers: NDArray[np.int64], images: Pixels, labels: NDArray[np.int32]) -> None:
         """Copy samples that are all here; lets other threads run."""
-        # mode="clip" writes straight into `out`, where the usual mode would copy everything once more.
+        # mode="clip" writes straight into `out`, where the usual mode would copy everything again.
         np.take(self.images, numbers, axis=0, out=images, mode="clip")
         np.take(self.labels, numbers, out=labels, mode="clip")
 
@@ -69,7 +69,7 @@ def _reserved_file(size_bytes: int, scratch: Path | None) -> Path:
 
 
 class Recycler:
-    """Batch arrays that are used again once nobody refers to them: fresh memory costs as much as filling it."""
+    """Batch arrays that are reused once nothing refers to them: fresh memory costs as much as filling it."""
 
     def __init__(self, image_shape: tuple[int, ...], most: int) -> None:
         self._image_shape = image_shape

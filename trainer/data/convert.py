@@ -85,7 +85,7 @@ def write_shards(
     progress(sum(shard.samples for shard in finished.values()))
     encode_item, stop = _encoder(kind, options), threading.Event()
     # Files that stay as they are take almost only the interpreter: threads that read at once wait for it at each call.
-    # In turn, one reads its next megabyte while another hashes and writes its own, for which nobody needs it.
+    # In turn, one reads its next megabyte while another hashes and writes its own without the lock.
     turn = threading.Lock() if options.keep_bytes else nullcontext()
     with ThreadPoolExecutor(options.workers or os.cpu_count() or 1, "convert") as pool:
         try:
@@ -224,7 +224,7 @@ class _Journal:
         return found
 
     def start(self, finished: Mapping[str, Shard]) -> None:
-        """Begin anew with what is known to be whole."""
+        """Start again with the shards known to be complete."""
         lines = [self._plan, *(shard.model_dump_json() for shard in finished.values())]
         self._path.write_text("\n".join(lines) + "\n", "utf-8")
 

@@ -61,7 +61,7 @@ def _fetch(name: str, md5: str, path: Path, mirrors: tuple[str, ...]) -> None:
 
 
 def _md5(packed: bytes) -> str | None:
-    """Return the digest of what a gzip file holds; None when it is not whole."""
+    """Return the digest of a gzip file's content; None when it is incomplete."""
     try:
         return hashlib.md5(gzip.decompress(packed), usedforsecurity=False).hexdigest()
     except (OSError, EOFError, zlib.error):

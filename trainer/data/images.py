@@ -58,7 +58,7 @@ def decode_resized(data: Any, out: Pixels, *, quick: bool = False) -> None:
 
 
 def _decode_jpeg(data: Any, least_height: int, least_width: int, quick: bool) -> Pixels:
-    """Return uint8 RGB [h, w, 3] of a JPEG, in this thread's scratch memory: it is gone with the thread's next.
+    """Return uint8 RGB [h, w, 3] of a JPEG, in this thread's scratch memory, which its next image overwrites.
 
     A JPEG at least twice as large as needed is decoded at a half, a quarter or an eighth of its size: that is faster,
     and a better picture than leaving out pixels. (Sizes in between are slower to decode than the whole.)

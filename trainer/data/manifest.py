@@ -60,7 +60,7 @@ class DatasetManifest(_Frozen):
     splits: Splits
     split_rule: str = "as published"
     encoding: Encoding = "raw"
-    jpeg_quality: int | None = Field(default=None, ge=1, le=100)  # None = nothing was encoded anew
+    jpeg_quality: int | None = Field(default=None, ge=1, le=100)  # None = no image was encoded again
     image_shape: tuple[int, ...] = Field(min_length=3, max_length=4)  # [frames,] height, width, channels
     classes: int = Field(ge=2)
     class_names: tuple[str, ...] = ()  # in the order of their labels; () = not named

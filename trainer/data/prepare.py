@@ -200,7 +200,7 @@ def _finished(out_dir: Path, source_fingerprint: str) -> DatasetManifest | None:
     try:
         manifest = verify_dataset(out_dir)
     except DataError:
-        return None  # unfinished or damaged: it is written anew
+        return None  # unfinished or damaged: it is written again
     return manifest if manifest.source_fingerprint == source_fingerprint else None
 
 

@@ -126,7 +126,7 @@ def _uniform_parts(directory: str, manifest: DatasetManifest, split: Split, coun
             return None
         check_uniform(buffer, shard, path)
         if part[1].max() >= manifest.classes:
-            problem = f"holds the label {part[1].max()} where there are {manifest.classes} classes"
+            problem = f"has the label {part[1].max()} where there are {manifest.classes} classes"
             raise DataError(path, problem, "prepare the data set again")
         parts.append(part)
     return parts

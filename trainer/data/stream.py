@@ -36,7 +36,7 @@ _REMOTE_READS = 8  # at a time: a bucket answers one read slowly, and many at on
 
 
 class Batch(NamedTuple):
-    """Some samples. The arrays belong to the receiver, and are used again only when nobody refers to them."""
+    """Some samples. The arrays belong to the receiver, and are reused only when nothing refers to them."""
 
     images: Pixels  # [batch, *image_shape]
     labels: NDArray[np.int32]  # [batch]
@@ -149,7 +149,7 @@ def _share(samples: int, worker: WorkerRole) -> slice:
 
 
 class _Stopped(Exception):
-    """The epoch was left; nobody waits for this result."""
+    """The epoch was left; nothing waits for this result."""
 
 
 class _Epoch(Iterator[Batch]):

@@ -1,7 +1,7 @@
 """Writes TFRecord files without TensorFlow: framing with masked crc32c, and one fixed tf.train.Example.
 
 Sources: the TFRecord format (length, crc of length, payload, crc of payload) and the protocol-buffer encoding of
-`tf.train.Example`. A test holds every byte against TensorFlow's own writer.
+`tf.train.Example`. A test compares every byte with TensorFlow's own writer.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class _Malformed(Exception):
 class ShardIndex:
     """Where in a shard's bytes its records begin; the same for as long as the shard has the same sha256.
 
-    What a record holds is found when it is decoded, by many threads: the first batch waits for the index alone.
+    A record's fields are found when it is decoded, by many threads: the first batch waits for the index alone.
     """
 
     path: str
@@ -72,7 +72,7 @@ def index_shard(buffer: Buffer, shard: Shard, path: str, images_per_sample: int,
     """Find the records of a shard. Raises DataError when they are not as many as the manifest says, or end elsewhere.
 
     The starts are an array, no list of tuples: Python's garbage collector counts those, and so many new ones make it
-    walk over all that the process holds, which is a pause of 0.2 s once TensorFlow is imported.
+    walk over all objects of the process, which is a pause of 0.2 s once TensorFlow is imported.
     """
     starts, position = array("q", (0,)), 0
     with suppress(struct.error, OverflowError):  # the end comes within a header, or the length is nonsense
@@ -185,7 +185,7 @@ def _messages(payload: bytes, position: int, end: int, wanted: int) -> Iterator[
             raise _Malformed(f"wire type {tag & 7}")
         size_bytes, position = _read_varint(payload, position)
         if position + size_bytes > end:
-            raise _Malformed("a field goes on after its message")
+            raise _Malformed("a field extends past its message")
         if tag >> 3 == wanted:
             yield position, position + size_bytes
         position += size_bytes

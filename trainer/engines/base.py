@@ -40,7 +40,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class BlockResult:
-    """Steps trained in one go, fewer than asked for when a signal waits; `wall_s` is without `input_wait_s`.
+    """Steps trained in one go, fewer than requested when a signal is pending; `wall_s` is without `input_wait_s`.
 
     `loss_total` is the sum of the losses of all steps since the epoch's start.
     """
@@ -150,4 +150,4 @@ class OpenEngine(Protocol):
     """Opens the devices that a Config asks for."""
 
     def __call__(self, config: Config, stand_in: StandIn | None, role: WorkerRole) -> Engine:
-        """Raises DeviceMissing, which says what was found, when the device asked for is not here."""
+        """Raises DeviceMissing, which says what was found, when the requested device is not here."""

@@ -59,7 +59,7 @@ class Restored:
 
 
 class Checkpoints:
-    """The checkpoint of one run. `settings` are what a run must share with the one that it goes on from."""
+    """The checkpoint of one run. `settings` are what a run must share with the one it resumes."""
 
     def __init__(self, output: OutputDir, settings: dict[str, str]) -> None:
         self._output = output
@@ -98,7 +98,7 @@ class Checkpoints:
         if raw is None:
             return None
         path = f"{self._output.path}/{CHECKPOINT_NAME}"
-        fix = "start anew in another --checkpoint_dir, or without --resume"
+        fix = "start in another --checkpoint_dir, or without --resume"
         try:
             pointer = _Pointer.model_validate_json(json.dumps(without_reasons(json.loads(raw), {})))
         except ValueError as error:  # of JSON, or of its fields

@@ -27,7 +27,7 @@ class Flusher:
         self._news.set()
 
     def close(self) -> None:
-        """End the thread; the last record is written by whoever knows how the run ended."""
+        """End the thread; the last record is written by the caller, which knows how the run ended."""
         self._closing.set()
         self._news.set()
         self._thread.join()

@@ -86,7 +86,7 @@ class _Trained:
 
 @dataclass
 class EpochLoop:
-    """Trains and evaluates epoch after epoch, recording each; `position` is always where a resumed run would go on."""
+    """Trains and evaluates epoch after epoch, recording each; `position` is where a resumed run would continue."""
 
     training: Training
     testing: Testing
@@ -221,23 +221,23 @@ class EpochLoop:
         return time.perf_counter() - start_s
 
     def _last_checkpoint(self) -> None:
-        """Write a checkpoint of where a signal came, in the few seconds before whoever sent it loses patience.
+        """Write a checkpoint where a signal came, in the few seconds before its sender kills the process.
 
         A bucket that does not answer must not cost the record: the checkpoint before stays the valid one then.
         """
-        values, trouble = self.model.snapshot(), ["it took too long"]
+        values, problems = self.model.snapshot(), ["it took too long"]
 
         def write() -> None:
             try:
                 self._write_checkpoint(values)
-                trouble.clear()
+                problems.clear()
             except Exception as error:  # the top of a thread
-                trouble[:] = [str(error)]
+                problems[:] = [str(error)]
 
         writer = threading.Thread(target=write, name="last checkpoint", daemon=True)
         writer.start()
         writer.join(_LAST_CHECKPOINT_AT_MOST_S)
-        for problem in trouble:
+        for problem in problems:
             log(f"the last checkpoint is not written: {problem}; the one before it, if any, is still there")
 
     def _write_checkpoint(self, values: list[NDArray[Any]]) -> None:

@@ -7,9 +7,9 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from trainer.errors import ConfigError
-from trainer.workloads.base import Published, Workload
+from trainer.workloads.base import Workload
 
-__all__ = ["Published", "Workload", "get_workload", "list_workloads"]
+__all__ = ["Workload", "get_workload", "list_workloads"]
 
 
 @cache

@@ -48,14 +48,6 @@ class PrepareOptions:
 
 
 @dataclass(frozen=True)
-class Published:
-    """A result that others published for this workload: a reference row, never one of our own results."""
-
-    test_accuracy: float | None  # share of test samples, 0..1
-    note: str  # what was published, and under which conditions
-
-
-@dataclass(frozen=True)
 class Workload:
     """One trainable model with the settings it was published with.
 
@@ -76,6 +68,5 @@ class Workload:
     learning_rate: float
     xla_on_cpu: bool
     build_model: Callable[[tuple[int, ...], int], Any]
-    published: Published
     optimizer: OptimizerName = "adam"
     prepare: PrepareOptions = field(default_factory=PrepareOptions)

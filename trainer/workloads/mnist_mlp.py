@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainer.workloads.base import Published, Workload
+from trainer.workloads.base import Workload
 
 
 def build_model(image_shape: tuple[int, ...], classes: int) -> Any:
@@ -36,8 +36,4 @@ WORKLOAD = Workload(
     # Dense layers gain from XLA on a CPU: many small kernels become few.
     xla_on_cpu=True,
     build_model=build_model,
-    published=Published(
-        test_accuracy=0.9626,
-        note="96.26 % after 20 epochs of 60,000 images at batch 100, about 135 s on a 2.3 GHz laptop i5",
-    ),
 )

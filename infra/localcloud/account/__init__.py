@@ -1,1 +1,1 @@
-"""The account of the local cloud: identity, permissions, quotas, billing."""
+"""The account behind the project, its service accounts, permissions and tokens; every call is checked here."""

@@ -1,16 +1,16 @@
-"""The IAM permissions that a call needs: Google's rule (`SERVICE.RESOURCE.VERB`), with its exceptions."""
+"""The IAM permissions that a call needs, by Google's rule (`SERVICE.RESOURCE.VERB`) and its exceptions."""
 
 from __future__ import annotations
 
 _VERBS = {
     "insert": "create", "patch": "update", "aggregatedList": "list", "wait": "get", "copy": "create",
-    "compose": "create", "rewrite": "create", "restore": "create", "getStorageLayout": "get",
+    "compose": "create", "rewrite": "create", "restore": "create", "getStorageLayout": "get", "batchGet": "get",
 }  # fmt: skip
 _RESOURCES = {
     "acceleratorTypes": "acceleratortypes", "runtimeVersions": "runtimeversions", "queuedResources": "nodes",
 }  # fmt: skip
 """The TPU API's permissions are lower case, unlike Compute Engine's, and queued resources have those of nodes."""
-_BY_RULE = ("tpu", "compute", "storage", "cloudscheduler")
+_BY_RULE = ("tpu", "compute", "storage", "cloudscheduler", "serviceusage", "iam")
 ACT_AS = "iam.serviceAccounts.actAs"
 MINT = "iam.serviceAccounts.getAccessToken"
 """What Cloud Scheduler's own account needs, to get a token of the account in whose name a job calls."""
@@ -26,22 +26,12 @@ _SPECIAL: dict[str, tuple[str, ...]] = {
     "cloudscheduler.jobs.create": ("cloudscheduler.jobs.create", ACT_AS),
     "cloudscheduler.jobs.resume": ("cloudscheduler.jobs.enable",),
     "cloudbilling.projects.getBillingInfo": ("resourcemanager.projects.get",),
-    "cloudbilling.billingAccounts.get": ("billing.accounts.get",),
     "billingbudgets.budgets.list": ("billing.budgets.list",),
-    "billingbudgets.budgets.get": ("billing.budgets.get",),
     "billingbudgets.budgets.create": ("billing.budgets.create",),
-    "billingbudgets.budgets.patch": ("billing.budgets.update",),
-    "billingbudgets.budgets.delete": ("billing.budgets.delete",),
     "cloudquotas.quotaInfos.list": ("cloudquotas.quotas.get",),
     "cloudquotas.quotaInfos.get": ("cloudquotas.quotas.get",),
-    "serviceusage.services.get": ("serviceusage.services.get",),
-    "serviceusage.services.batchGet": ("serviceusage.services.get",),
-    "serviceusage.services.list": ("serviceusage.services.list",),
-    "serviceusage.services.enable": ("serviceusage.services.enable",),
     "cloudresourcemanager.projects.get": ("resourcemanager.projects.get",),
     "cloudresourcemanager.projects.getIamPolicy": ("resourcemanager.projects.getIamPolicy",),
-    "iam.serviceAccounts.get": ("iam.serviceAccounts.get",),
-    "iam.roles.get": ("iam.roles.get",),
     # The second is for a patch with `publicAccessPrevention`, as ours are; what a patch holds is not looked at here.
     "storage.buckets.patch": ("storage.buckets.update", "storage.buckets.setIamPolicy"),
     "storage.serviceAccount.get": ("resourcemanager.projects.get",),

@@ -1,1 +1,1 @@
-"""The Compute Engine API of the local cloud: instances, disks, addresses."""
+"""The Compute Engine API: instances, disks, addresses, and the reference data that clients look up."""

@@ -21,7 +21,7 @@ from infra.localcloud.compute.resources import fingerprint, metadata_items, meta
 from infra.localcloud.context import CloudContext
 from infra.localcloud.http.errors import ApiError, invalid, precondition_failed
 from infra.localcloud.http.messages import message_body, reply
-from infra.localcloud.http.routes import Service, Table, routes
+from infra.localcloud.http.routes import Handler, Service, Table, routes
 from infra.localcloud.http.validation import check_labels, check_metadata
 from infra.localcloud.store import Document
 from infra.localcloud.vm.metadata import guest_items
@@ -48,8 +48,12 @@ class ComputeService(Service):
     def _table(self) -> Table:
         return [
             ("POST /zones/{zone}/instances", "instances.insert", self._insert),
-            ("GET /zones/{zone}/instances", "instances.list", self._list_instances),
-            ("GET /aggregated/instances", "instances.aggregatedList", self._aggregated_instances),
+            ("GET /zones/{zone}/instances", "instances.list", self._lister(types.InstanceList, self._instances)),
+            (
+                "GET /aggregated/instances",
+                "instances.aggregatedList",
+                self._aggregator(types.InstanceAggregatedList, self._instances),
+            ),
             (f"GET {_INSTANCE}", "instances.get", self._get),
             (f"DELETE {_INSTANCE}", "instances.delete", self._delete),
             (f"POST {_INSTANCE}/stop", "instances.stop", self._stop),
@@ -58,8 +62,8 @@ class ComputeService(Service):
             (f"POST {_INSTANCE}/setLabels", "instances.setLabels", self._set_labels),
             (f"GET {_INSTANCE}/getGuestAttributes", "instances.getGuestAttributes", self._guest_attributes),
             (f"GET {_INSTANCE}/serialPort", "instances.getSerialPortOutput", self._serial_port),
-            ("GET /zones/{zone}/disks", "disks.list", self._list_disks),
-            ("GET /aggregated/disks", "disks.aggregatedList", self._aggregated_disks),
+            ("GET /zones/{zone}/disks", "disks.list", self._lister(types.DiskList, self._disks)),
+            ("GET /aggregated/disks", "disks.aggregatedList", self._aggregator(types.DiskAggregatedList, self._disks)),
             (f"GET {_DISK}", "disks.get", self._get_disk),
             (f"DELETE {_DISK}", "disks.delete", self._delete_disk),
             (f"GET {_OPERATION}", "zoneOperations.get", self._get_operation),
@@ -97,12 +101,6 @@ class ComputeService(Service):
 
     async def _get(self, request: Request) -> Response:
         return reply(types.Instance, self._instance(request)["resource"])
-
-    async def _list_instances(self, request: Request) -> Response:
-        return self._listed(request, types.InstanceList, self._instances)
-
-    async def _aggregated_instances(self, request: Request) -> Response:
-        return self._aggregated(request, types.InstanceAggregatedList, self._instances)
 
     async def _delete(self, request: Request) -> Response:
         repeated = self._repeated(request, "delete")
@@ -161,12 +159,6 @@ class ComputeService(Service):
         }  # fmt: skip
         return reply(types.SerialPortOutput, body)
 
-    async def _list_disks(self, request: Request) -> Response:
-        return self._listed(request, types.DiskList, self._disks)
-
-    async def _aggregated_disks(self, request: Request) -> Response:
-        return self._aggregated(request, types.DiskAggregatedList, self._disks)
-
     async def _get_disk(self, request: Request) -> Response:
         return reply(types.Disk, self._disk(request)["resource"])
 
@@ -188,15 +180,20 @@ class ComputeService(Service):
     async def _wait_operation(self, request: Request) -> Response:
         return _operation(await self._operations.wait(_key(request, "operation")))
 
-    def _listed(self, request: Request, kind: Any, resources: Zonal) -> Response:
-        return listed(request, kind, [one["resource"] for one in resources.all(f"{request.path_params['zone']}/")])
+    def _lister(self, kind: Any, resources: Zonal) -> Handler:
+        async def list_zone(request: Request) -> Response:
+            found = resources.all(f"{request.path_params['zone']}/")
+            return listed(request, kind, [one["resource"] for one in found])
 
-    def _aggregated(self, request: Request, kind: Any, resources: Zonal) -> Response:
-        scopes, lost = (
-            [f"zones/{zone}" for zone in zones]
-            for zones in (self._cloud.prices.zones, self._cloud.outages.unreachable())
-        )
-        return aggregated(request, kind, [one["resource"] for one in resources.all()], scopes, lost)
+        return list_zone
+
+    def _aggregator(self, kind: Any, resources: Zonal) -> Handler:
+        async def list_everywhere(request: Request) -> Response:
+            scopes = [f"zones/{zone}" for zone in self._cloud.prices.zones]
+            lost = [f"zones/{zone}" for zone in self._cloud.outages.unreachable()]
+            return aggregated(request, kind, [one["resource"] for one in resources.all()], scopes, lost)
+
+        return list_everywhere
 
     def _changed(self, instance: Document, verb: str) -> Response:
         return _operation(self._operations.record(self._instances.put(instance), verb, instance["resource"]))

@@ -64,10 +64,6 @@ class Instances(Zonal, Lifecycle):
             self.operations.finish(instance["operation"], self._cloud.clock.now(), error)
         return self._shut_down(instance, "delete", request_id)
 
-    def hardware(self, document: Document) -> str:
-        """Its GPU, or its machine type."""
-        return str(document["gpu"] or document["machine_type"])
-
     def forget(self, document: Document, at: float) -> None:
         """Remove it and stop billing for it; its disks are deleted with it or stay."""
         with self._cloud.store.atomic():

@@ -34,12 +34,11 @@ class ComputeOperations(Zonal, Operations):
     async def wait(self, key: str) -> Document:
         """The operation when it is done, or as it is after two minutes (real time). Raises ApiError 404."""
         deadline = asyncio.get_running_loop().time() + _WAIT_MAX_S
-        while not self.is_done(self.find(key)) and asyncio.get_running_loop().time() < deadline:
+        while not self._is_done(self.find(key)) and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(_POLL_S)
         return self.find(key)
 
-    def is_done(self, operation: Document) -> bool:
-        """Whether it has ended."""
+    def _is_done(self, operation: Document) -> bool:
         return bool(operation["status"] == "DONE")
 
     def response(self, made: Document | None) -> Document:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from google.cloud import compute_v1 as types
@@ -14,9 +15,9 @@ from infra.localcloud.compute.lists import aggregated, listed
 from infra.localcloud.compute.names import COMPUTE_URL, missing, region_of
 from infra.localcloud.compute.resources import metadata_items, metadata_resource
 from infra.localcloud.context import CloudContext
-from infra.localcloud.hardware import GPUS_EVERYWHERE
+from infra.localcloud.hardware import GPUS_EVERYWHERE, MachineShape
 from infra.localcloud.http.messages import message_body, reply
-from infra.localcloud.http.routes import Table
+from infra.localcloud.http.routes import Handler, Table
 from infra.localcloud.store import Document
 
 _TYPES = "/zones/{zone}/machineTypes"
@@ -37,19 +38,20 @@ class ComputeReference:
         return [
             ("GET ", "projects.get", self._project),
             ("POST /setCommonInstanceMetadata", "projects.setCommonInstanceMetadata", self._set_metadata),
-            ("GET /zones", "zones.list", self._list_zones),
-            ("GET /zones/{zone}", "zones.get", self._get_zone),
-            ("GET /regions", "regions.list", self._list_regions),
-            ("GET /regions/{region}", "regions.get", self._get_region),
-            (f"GET {_TYPES}", "machineTypes.list", self._list_machine_types),
-            (f"GET {_TYPES}/{{name}}", "machineTypes.get", self._get_machine_type),
-            (f"GET {_GPUS}", "acceleratorTypes.list", self._list_gpus),
-            (f"GET {_GPUS}/{{name}}", "acceleratorTypes.get", self._get_gpu),
+            *_lookup("/zones", "zones", types.ZoneList, types.Zone, self._zones, "zone"),
+            *_lookup("/regions", "regions", types.RegionList, types.Region, self._regions),
+            *_lookup(
+                "/zones/{zone}/machineTypes", "machineTypes", types.MachineTypeList, types.MachineType,
+                self._machine_types,
+            ),
+            *_lookup(
+                "/zones/{zone}/acceleratorTypes", "acceleratorTypes", types.AcceleratorTypeList, types.AcceleratorType,
+                self._gpus_of_zone,
+            ),
             ("GET /aggregated/acceleratorTypes", "acceleratorTypes.aggregatedList", self._aggregated_gpus),
             ("GET /global/images/family/{name}", "images.getFromFamily", self._image_of_family),
-            ("GET /global/images/{name}", "images.get", self._get_image),
-            ("GET /global/images", "images.list", self._list_images),
-        ]
+            *_lookup("/global/images", "images", types.ImageList, types.Image, self._images),
+        ]  # fmt: skip
 
     async def _project(self, _request: Request) -> Response:
         items = (self._cloud.store.get("project", "metadata") or {}).get("items", {})
@@ -66,42 +68,6 @@ class ComputeReference:
         operation = {"name": "operation-set-common-metadata", "status": "DONE", "progress": 100}
         return reply(types.Operation, {"kind": "compute#operation", **operation, "targetLink": self._url})
 
-    async def _list_zones(self, request: Request) -> Response:
-        return listed(request, types.ZoneList, [self._zone(zone) for zone in self._cloud.prices.zones])
-
-    async def _get_zone(self, request: Request) -> Response:
-        return reply(types.Zone, self._zone(request.path_params["zone"]))
-
-    async def _list_regions(self, request: Request) -> Response:
-        return listed(request, types.RegionList, [self._region(region) for region in self._cloud.prices.regions])
-
-    async def _get_region(self, request: Request) -> Response:
-        region = request.path_params["region"]
-        if region not in self._cloud.prices.regions:
-            raise missing(f"projects/{self._cloud.project}/regions/{region}")
-        return reply(types.Region, self._region(region))
-
-    async def _list_machine_types(self, request: Request) -> Response:
-        zone = request.path_params["zone"]
-        names = [name for name in self._cloud.prices.names("machine", zone) if self._hardware.machine(name)]
-        return listed(request, types.MachineTypeList, [self._machine_type(zone, name) for name in names])
-
-    async def _get_machine_type(self, request: Request) -> Response:
-        zone, name = request.path_params["zone"], request.path_params["name"]
-        if self._hardware.machine(name) is None or self._cloud.prices.find("machine", name, zone) is None:
-            raise missing(f"projects/{self._cloud.project}/zones/{zone}/machineTypes/{name}")
-        return reply(types.MachineType, self._machine_type(zone, name))
-
-    async def _list_gpus(self, request: Request) -> Response:
-        return listed(request, types.AcceleratorTypeList, self._gpus(request.path_params["zone"]))
-
-    async def _get_gpu(self, request: Request) -> Response:
-        zone, name = request.path_params["zone"], request.path_params["name"]
-        for gpu in self._gpus(zone):
-            if gpu["name"] == name:
-                return reply(types.AcceleratorType, gpu)
-        raise missing(f"projects/{self._cloud.project}/zones/{zone}/acceleratorTypes/{name}")
-
     async def _aggregated_gpus(self, request: Request) -> Response:
         zones = self._cloud.prices.zones
         found = [gpu for zone in zones for gpu in self._gpus(zone)]
@@ -115,17 +81,26 @@ class ComputeReference:
             raise missing(f"projects/{project}/global/images/family/{family}")
         return reply(types.Image, self._image(project, family))
 
-    async def _get_image(self, request: Request) -> Response:
-        project, name = request.path_params["project"], request.path_params["name"]
-        for (owner, family), (image, _) in self._hardware.images.items():
-            if (owner, image) == (project, name):
-                return reply(types.Image, self._image(owner, family))
-        raise missing(f"projects/{project}/global/images/{name}")
+    def _zones(self, _: Request) -> list[Document]:
+        return [self._zone(zone) for zone in self._cloud.prices.zones]
 
-    async def _list_images(self, request: Request) -> Response:
+    def _regions(self, _: Request) -> list[Document]:
+        return [self._region(region) for region in self._cloud.prices.regions]
+
+    def _machine_types(self, request: Request) -> list[Document]:
+        zone = request.path_params["zone"]
+        return [
+            self._machine_type(zone, name, shape)
+            for name in self._cloud.prices.names("machine", zone)
+            if (shape := self._hardware.machine(name))
+        ]
+
+    def _gpus_of_zone(self, request: Request) -> list[Document]:
+        return self._gpus(request.path_params["zone"])
+
+    def _images(self, request: Request) -> list[Document]:
         project = request.path_params["project"]
-        families = [family for owner, family in self._hardware.images if owner == project]
-        return listed(request, types.ImageList, [self._image(project, family) for family in families])
+        return [self._image(owner, family) for owner, family in self._hardware.images if owner == project]
 
     def _zone(self, zone: str) -> Document:
         return {
@@ -146,9 +121,7 @@ class ComputeReference:
         usage = float(self._instances.quota_in_use(metric, region))
         return {"metric": metric, "limit": self._cloud.account.quota(metric, region), "usage": usage}
 
-    def _machine_type(self, zone: str, name: str) -> Document:
-        shape = self._hardware.machine(name)
-        assert shape is not None
+    def _machine_type(self, zone: str, name: str, shape: MachineShape) -> Document:
         body: dict[str, Any] = {
             "kind": "compute#machineType", "name": name, "guestCpus": shape.cpus, "memoryMb": shape.memory_mb,
             "zone": zone, "selfLink": f"{self._url}/zones/{zone}/machineTypes/{name}",
@@ -174,3 +147,22 @@ class ComputeReference:
             "kind": "compute#image", "name": image, "family": family, "status": "READY", "diskSizeGb": str(size_gib),
             "selfLink": f"{COMPUTE_URL}/projects/{project}/global/images/{image}", "architecture": "X86_64",
         }  # fmt: skip
+
+
+def _lookup(
+    path: str, name: str, list_type: Any, item_type: Any, found: Callable[[Request], list[Document]],
+    parameter: str = "name",
+) -> Iterator[tuple[str, str, Handler]]:  # fmt: skip
+    """The methods list and get of read-only resources."""
+
+    async def list_all(request: Request) -> Response:
+        return listed(request, list_type, found(request))
+
+    async def get(request: Request) -> Response:
+        for resource in found(request):
+            if resource["name"] == request.path_params[parameter]:
+                return reply(item_type, resource)
+        raise missing(request.url.path.removeprefix("/compute/v1/"))
+
+    yield f"GET {path}", f"{name}.list", list_all
+    yield f"GET {path}/{{{parameter}}}", f"{name}.get", get

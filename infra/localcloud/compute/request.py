@@ -47,6 +47,7 @@ class InstanceRequests:
             "name": name,
             "zone": zone,
             "machine_type": machine_type,
+            "hardware": gpu or machine_type,
             "gpu": gpu,
             "gpu_count": gpu_count,
             "bundled_gpu": bool(shape.gpu),

@@ -1,1 +1,1 @@
-"""How the local cloud is reached: HTTP, TLS, proxy, messages and errors as Google writes them."""
+"""HTTP, TLS and the proxy; routes, messages and errors in Google's form."""

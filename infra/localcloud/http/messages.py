@@ -7,6 +7,7 @@ so that neither a client's typing error nor ours can pass unnoticed.
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from typing import Any
 
 from google.protobuf import json_format
@@ -15,6 +16,19 @@ from starlette.responses import JSONResponse, Response
 
 from infra.localcloud.http.errors import ApiError, invalid
 from infra.localcloud.store import Document
+
+
+class LazyTypes:
+    """The message types of a package, which is imported when the first of them is used.
+
+    The packages that only `doctor` and `gcloud` need take most of a second together, which every start would pay.
+    """
+
+    def __init__(self, package: str) -> None:
+        self._package = package
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self._package), name)
 
 
 async def json_body(request: Request) -> Document:

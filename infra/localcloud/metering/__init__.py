@@ -1,1 +1,1 @@
-"""What the local cloud would bill, and the prices it bills by."""
+"""The price list, what everything costs by it, and the inventory of what may bill."""

@@ -104,10 +104,7 @@ class Meter:
         return [self._shown(row) for row in sorted(rows, key=lambda row: row["from"])] + self.traffic.rows()
 
     def _storage_row(self, bucket: BilledBucket) -> Document:
-        price = self._prices.find("storage", "standard", bucket.location.lower())
-        if price is None:  # A multi-region: the dearest region stands in, so that the meter never reads too little.
-            known = [self._prices.find("storage", "standard", region) for region in self._prices.regions]
-            price = max((row for row in known if row), key=lambda row: row.usd(False) or 0, default=None)
+        price = self._prices.dearest("storage", "standard", bucket.location.lower())  # never too little
         usd, unit = (price.usd(False), price.unit) if price else (Decimal(0), "gib_month")
         return {
             "kind": "bucket", "name": bucket.name, "zone": bucket.location, "resource": f"bucket/{bucket.name}",

@@ -82,6 +82,12 @@ class PriceList:
         rows.sort(key=lambda row: (place not in row.zones, not row.region))
         return next((row for row in rows if row.on_demand_usd is not None or row.spot_usd is not None), None)
 
+    def dearest(self, kind: str, name: str, place: str) -> Price | None:
+        """The price in `place`; where it has none, a multi-region for one, that of the dearest region."""
+        known = [self.find(kind, name, region) for region in self.regions]
+        highest = max((row for row in known if row), key=lambda row: row.usd(spot=False) or 0, default=None)
+        return self.find(kind, name, place) or highest
+
     def names(self, kind: str, zone: str) -> list[str]:
         """What of this kind is offered in the zone, in name order."""
         return sorted(name for (row_kind, name) in self._rows if row_kind == kind and self.find(kind, name, zone))

@@ -61,10 +61,7 @@ class Traffic:
         self._store.put(_COLLECTION, name, {**row, "to": now})
 
     def _shown(self, row: Document) -> dict[str, Any]:
-        price = self._prices.find(row["sku_kind"], row["sku"], row["zone"])
-        if price is None:  # A multi-region, or a bucket that was not found: the dearest stands in.
-            known = [self._prices.find(row["sku_kind"], row["sku"], region) for region in self._prices.regions]
-            price = max((one for one in known if one), key=lambda one: one.usd(False) or 0, default=None)
+        price = self._prices.dearest(row["sku_kind"], row["sku"], row["zone"])
         usd = (price.usd(False) if price else None) or Decimal(0)
         per = 1000 if row["sku_kind"] == "operations" else _GIB
         return {

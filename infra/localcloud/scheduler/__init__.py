@@ -1,1 +1,1 @@
-"""The Cloud Scheduler API of the local cloud."""
+"""The Cloud Scheduler API: jobs that fire on the cloud's clock."""

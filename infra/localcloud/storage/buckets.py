@@ -5,7 +5,6 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from infra.localcloud.clock import CloudClock
 from infra.localcloud.http.errors import invalid, precondition_failed
 from infra.localcloud.http.messages import json_body
 from infra.localcloud.http.routes import Table
@@ -25,9 +24,8 @@ _PUBLIC = frozenset({"allUsers", "allAuthenticatedUsers"})
 class BucketMethods:
     """storage.buckets.*"""
 
-    def __init__(self, metadata: MetadataStore, clock: CloudClock) -> None:
+    def __init__(self, metadata: MetadataStore) -> None:
         self._metadata = metadata
-        self._clock = clock
 
     def table(self) -> Table:
         """Their methods."""
@@ -69,7 +67,7 @@ class BucketMethods:
         base = base_url(request)
         body: Document = {
             "kind": "storage#buckets",
-            "items": [bucket_resource(bucket, self._clock, base) for bucket in rest[:limit]],
+            "items": [bucket_resource(bucket, base) for bucket in rest[:limit]],
         }
         if len(rest) > limit:
             body["nextPageToken"] = page_token(rest[limit - 1].name)
@@ -148,7 +146,7 @@ class BucketMethods:
         return self._reply(request, self._metadata.change_bucket(bucket, settings))
 
     def _reply(self, request: Request, bucket: Bucket) -> Response:
-        return JSONResponse(bucket_resource(bucket, self._clock, base_url(request)))
+        return JSONResponse(bucket_resource(bucket, base_url(request)))
 
 
 def _policy(bucket: Bucket) -> Document:

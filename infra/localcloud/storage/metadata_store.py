@@ -1,4 +1,4 @@
-"""Stored metadata of buckets and objects; every change is synchronous and therefore atomic.
+"""The state of all buckets, objects and upload sessions. Every change is synchronous and therefore atomic.
 
 Order within a change: what is still needed is written first, what is no longer needed is removed last. A crash in
 between leaves at worst a soft-deleted copy of a live object or a file nobody points to; `_mend` clears both at start.
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from infra.localcloud.clock import CloudClock
 from infra.localcloud.storage.blobs import Blobs, Sealed
-from infra.localcloud.storage.model import Bucket, Session, SoftDeleted, StoredObject, soft_deleted_from, to_document
+from infra.localcloud.storage.model import Bucket, Session, SoftDeleted, StoredObject, soft_deleted_from
 from infra.localcloud.storage.preconditions import Conditions
 from infra.localcloud.storage.problems import conflict, no_such_bucket, no_such_object
 from infra.localcloud.store import Document, Store
@@ -34,15 +34,13 @@ class MetadataStore:
         self._billed_bytes: dict[str, int] = {}
         self._mend()
 
-    # -- buckets -------------------------------------------------------------------------------------------------
-
     def create_bucket(self, name: str, project: str, settings: Document) -> Bucket:
         """A new, empty bucket. Raises ApiError 409 when the name is taken."""
         if self._store.get(_BUCKETS, name) is not None:
             raise conflict("Your previous request to create the named bucket succeeded and you already own it.")
         now = self._clock.now()
         bucket = Bucket(uuid.uuid4().hex, name, project, settings, now, now)
-        self._store.put(_BUCKETS, name, to_document(bucket))
+        self._store.put(_BUCKETS, name, dataclasses.asdict(bucket))
         return bucket
 
     def bucket(self, name: str) -> Bucket:
@@ -65,7 +63,7 @@ class MetadataStore:
             updated_at_s=self._clock.now(),
             metageneration=bucket.metageneration + 1,
         )
-        self._store.put(_BUCKETS, bucket.name, to_document(changed))
+        self._store.put(_BUCKETS, bucket.name, dataclasses.asdict(changed))
         return changed
 
     def delete_bucket(self, bucket: Bucket) -> None:
@@ -74,14 +72,12 @@ class MetadataStore:
             raise conflict("The bucket you tried to delete is not empty.")
         if self._store.list(_soft(bucket)):
             gone = dataclasses.replace(bucket, deleted_at_s=self._clock.now())
-            self._store.put(_DELETED_BUCKETS, bucket.uid, to_document(gone))
+            self._store.put(_DELETED_BUCKETS, bucket.uid, dataclasses.asdict(gone))
         self._store.delete(_BUCKETS, bucket.name)
 
     def deleted_buckets(self) -> list[Bucket]:
         """Deleted buckets that still hold soft-deleted data."""
         return [Bucket(**document) for _, document in self._store.list(_DELETED_BUCKETS)]
-
-    # -- objects -------------------------------------------------------------------------------------------------
 
     def find(self, bucket: Bucket, name: str) -> StoredObject | None:
         """The live object, None when there is none."""
@@ -163,8 +159,6 @@ class MetadataStore:
         self._store.delete(_live(bucket), current.name)
         self._discard_unless_kept(bucket, current)
 
-    # -- soft-deleted objects ------------------------------------------------------------------------------------
-
     def soft_deleted(self, bucket: Bucket) -> list[SoftDeleted]:
         """All of the bucket's soft-deleted objects, oldest generation first."""
         return [soft_deleted_from(document) for _, document in self._store.list(_soft(bucket))]
@@ -197,8 +191,6 @@ class MetadataStore:
             self._billed_bytes[bucket.uid] = live + kept
         return self._billed_bytes[bucket.uid]
 
-    # -- upload sessions -----------------------------------------------------------------------------------------
-
     def session(self, upload_id: str) -> Session | None:
         """The resumable upload, None when there is none of this id."""
         document = self._store.get(_SESSIONS, upload_id)
@@ -210,17 +202,15 @@ class MetadataStore:
 
     def save_session(self, session: Session) -> None:
         """Create or replace."""
-        self._store.put(_SESSIONS, session.upload_id, to_document(session))
+        self._store.put(_SESSIONS, session.upload_id, dataclasses.asdict(session))
 
     def forget_session(self, session: Session) -> None:
         """Remove it with its partial file."""
         self._store.delete(_SESSIONS, session.upload_id)
         self._blobs.partial(session.upload_id).unlink(missing_ok=True)
 
-    # -- inner ---------------------------------------------------------------------------------------------------
-
     def _put(self, bucket: Bucket, item: StoredObject) -> None:
-        self._store.put(_live(bucket), item.name, to_document(item))
+        self._store.put(_live(bucket), item.name, dataclasses.asdict(item))
         self._billed_bytes.pop(bucket.uid, None)
 
     def _retire_first(self, bucket: Bucket, previous: StoredObject | None) -> None:
@@ -228,7 +218,7 @@ class MetadataStore:
         if previous is not None and bucket.soft_delete_s:
             now = self._clock.now()
             kept = SoftDeleted(previous, now, now + bucket.soft_delete_s)
-            self._store.put(_soft(bucket), _generation_key(previous.generation), to_document(kept))
+            self._store.put(_soft(bucket), _generation_key(previous.generation), dataclasses.asdict(kept))
 
     def _discard_unless_kept(self, bucket: Bucket, previous: StoredObject | None) -> None:
         if previous is not None and not bucket.soft_delete_s:

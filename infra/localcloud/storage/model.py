@@ -1,9 +1,9 @@
-"""The state of a bucket, an object and an upload session, free of HTTP and of JSON's field names."""
+"""Buckets, objects and upload sessions as they are kept: no HTTP, none of JSON's field names."""
 
 from __future__ import annotations
 
 import base64
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from infra.localcloud.store import Document
@@ -89,12 +89,7 @@ class Session:
     finished_generation: int | None = None
 
 
-def to_document(value: Bucket | StoredObject | SoftDeleted | Session) -> Document:
-    """The state as a JSON document."""
-    return asdict(value)
-
-
 def soft_deleted_from(document: Document) -> SoftDeleted:
-    """The reverse of `to_document` for a soft-deleted object, which nests another."""
+    """From its document, in which another is nested."""
     inner: dict[str, Any] = document["object"]
     return SoftDeleted(StoredObject(**inner), float(document["deleted_at_s"]), float(document["hard_delete_at_s"]))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from infra.localcloud.clock import CloudClock
 from infra.localcloud.http.messages import json_body
 from infra.localcloud.http.routes import Table
 from infra.localcloud.storage.listing import Listing, Page, page_of
@@ -14,7 +13,7 @@ from infra.localcloud.storage.metadata_store import MetadataStore
 from infra.localcloud.storage.model import Bucket, SoftDeleted, StoredObject
 from infra.localcloud.storage.preconditions import Conditions, flag, integer
 from infra.localcloud.storage.problems import no_such_object, required, unsupported
-from infra.localcloud.storage.resources import base_url, object_resource, soft_deleted_resource
+from infra.localcloud.storage.resources import base_url, object_reply, object_resource, soft_deleted_resource
 from infra.localcloud.storage.routing import after_token, page_size, page_token
 from infra.localcloud.storage.settings import merge_patch, object_settings
 from infra.localcloud.store import Document
@@ -23,9 +22,8 @@ from infra.localcloud.store import Document
 class ObjectMethods:
     """storage.objects.* without uploads and copies."""
 
-    def __init__(self, metadata: MetadataStore, clock: CloudClock, media: Media) -> None:
+    def __init__(self, metadata: MetadataStore, media: Media) -> None:
         self._metadata = metadata
-        self._clock = clock
         self._media = media
 
     def table(self) -> Table:
@@ -59,7 +57,7 @@ class ObjectMethods:
         if flag(query, "softDeleted"):
             found = [kept for kept in self._metadata.soft_deleted(bucket) if kept.object.name.startswith(wanted.prefix)]
             kept = sorted(found, key=lambda item: item.object.name)
-            items = [soft_deleted_resource(item, self._clock, base) for item in kept]
+            items = [soft_deleted_resource(item, base) for item in kept]
             return JSONResponse({"kind": "storage#objects", "items": items})
         return JSONResponse(self._list_body(page_of(self._metadata.objects(bucket, wanted.prefix), wanted), base))
 
@@ -68,13 +66,13 @@ class ObjectMethods:
         if request.query_params.get("alt") == "media":
             return await self.download(request)
         if flag(request.query_params, "softDeleted"):
-            return JSONResponse(soft_deleted_resource(self._find_soft_deleted(request), self._clock, base_url(request)))
+            return JSONResponse(soft_deleted_resource(self._find_soft_deleted(request), base_url(request)))
         _, item = self._bucket_and_object(request)
         conditions = Conditions.of(request.query_params)
         if conditions.is_unchanged(item):
             return Response(status_code=304, headers={"etag": item.etag})
         conditions.check(item)
-        return self._reply(request, item)
+        return object_reply(request, item)
 
     async def download(self, request: Request) -> Response:
         """The bytes, or a range of them."""
@@ -91,7 +89,7 @@ class ObjectMethods:
         bucket, item = self._bucket_and_object(request)
         Conditions.of(request.query_params).check(item)
         settings = object_settings(merge_patch(item.settings, changes))
-        return self._reply(request, self._metadata.change_object(bucket, item, settings))
+        return object_reply(request, self._metadata.change_object(bucket, item, settings))
 
     async def delete(self, request: Request) -> Response:
         """404 when there is none, so that a caller learns whether it was the one who deleted."""
@@ -108,7 +106,7 @@ class ObjectMethods:
         bucket = self._metadata.bucket(request.path_params["bucket"])
         name = request.path_params["object"]
         restored = self._metadata.restore(bucket, name, generation, Conditions.of(request.query_params))
-        return self._reply(request, restored)
+        return object_reply(request, restored)
 
     def _bucket_and_object(self, request: Request) -> tuple[Bucket, StoredObject]:
         bucket = self._metadata.bucket(request.path_params["bucket"])
@@ -128,10 +126,7 @@ class ObjectMethods:
         if page.prefixes:
             body["prefixes"] = page.prefixes
         if page.items:
-            body["items"] = [object_resource(item, self._clock, base) for item in page.items]
+            body["items"] = [object_resource(item, base) for item in page.items]
         if page.last:
             body["nextPageToken"] = page_token(page.last)
         return body
-
-    def _reply(self, request: Request, item: StoredObject) -> Response:
-        return JSONResponse(object_resource(item, self._clock, base_url(request)))

@@ -1,13 +1,12 @@
-"""Preconditions of every method: the generations and metagenerations that the caller expects."""
+"""Preconditions: the generations and metagenerations that a caller expects, on every method."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from infra.localcloud.http.errors import invalid, precondition_failed
 from infra.localcloud.storage.model import Bucket, StoredObject
-from infra.localcloud.store import Document
 
 
 def integer(params: Mapping[str, str], key: str) -> int | None:
@@ -48,33 +47,21 @@ class Conditions:
             integer(params, f"{prefix}MetagenerationNotMatch"),
         )
 
-    def document(self) -> Document:
-        """For an upload session, which must still know them after a restart."""
-        return asdict(self)
-
     def check(self, current: StoredObject | None) -> None:
         """Raises ApiError 412 unless all hold. No object at all counts as generation 0."""
-        self._check_generation(current.generation if current else 0)
-        self._check_metageneration(current.metageneration if current else 0)
+        _check(current.generation if current else 0, self.generation_match, self.generation_not_match)
+        _check(current.metageneration if current else 0, self.metageneration_match, self.metageneration_not_match)
 
     def check_bucket(self, bucket: Bucket) -> None:
         """The same for a bucket, which has a metageneration only."""
-        self._check_metageneration(bucket.metageneration)
+        _check(bucket.metageneration, self.metageneration_match, self.metageneration_not_match)
 
     def is_unchanged(self, current: StoredObject) -> bool:
-        """For reads: True when the caller has this version already, which answers 304 instead of 412."""
-        return (
-            self.generation_not_match == current.generation or self.metageneration_not_match == current.metageneration
-        )
+        """For reads: True when the caller has this version already, which gets a 304 instead of a 412."""
+        known = (self.generation_not_match, self.metageneration_not_match)
+        return known[0] == current.generation or known[1] == current.metageneration
 
-    def _check_generation(self, generation: int) -> None:
-        if self.generation_match is not None and self.generation_match != generation:
-            raise precondition_failed()
-        if self.generation_not_match is not None and self.generation_not_match == generation:
-            raise precondition_failed()
 
-    def _check_metageneration(self, metageneration: int) -> None:
-        if self.metageneration_match is not None and self.metageneration_match != metageneration:
-            raise precondition_failed()
-        if self.metageneration_not_match is not None and self.metageneration_not_match == metageneration:
-            raise precondition_failed()
+def _check(current: int, match: int | None, not_match: int | None) -> None:
+    if match not in (None, current) or not_match == current:
+        raise precondition_failed()

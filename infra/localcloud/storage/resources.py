@@ -1,13 +1,14 @@
-"""The JSON API's resources of buckets and objects, made from our state."""
+"""Buckets and objects as the JSON API shows them."""
 
 from __future__ import annotations
 
 from urllib.parse import quote
 
 from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from infra.localcloud.account.project import PROJECT_NUMBER
-from infra.localcloud.clock import CloudClock
+from infra.localcloud.clock import rfc3339
 from infra.localcloud.storage.model import Bucket, SoftDeleted, StoredObject
 from infra.localcloud.storage.names import location_type
 from infra.localcloud.store import Document
@@ -18,13 +19,13 @@ def base_url(request: Request) -> str:
     return f"{request.url.scheme}://{request.headers.get('host', 'storage.googleapis.com')}"
 
 
-def bucket_resource(bucket: Bucket, clock: CloudClock, base: str) -> Document:
+def bucket_resource(bucket: Bucket, base: str) -> Document:
     """storage#bucket."""
     settings = dict(bucket.settings)
     soft = dict(settings["softDeletePolicy"])
     settings["softDeletePolicy"] = {
         "retentionDurationSeconds": str(soft["retentionDurationSeconds"]),
-        "effectiveTime": clock.rfc3339(bucket.created_at_s),
+        "effectiveTime": rfc3339(bucket.created_at_s),
     }
     iam = settings["iamConfiguration"]
     settings["iamConfiguration"] = {**iam, "bucketPolicyOnly": iam["uniformBucketLevelAccess"]}
@@ -37,15 +38,15 @@ def bucket_resource(bucket: Bucket, clock: CloudClock, base: str) -> Document:
         "generation": str(int(bucket.created_at_s * 1e6)),
         "metageneration": str(bucket.metageneration),
         "etag": f"CA{bucket.metageneration}=",
-        "timeCreated": clock.rfc3339(bucket.created_at_s),
-        "updated": clock.rfc3339(bucket.updated_at_s),
+        "timeCreated": rfc3339(bucket.created_at_s),
+        "updated": rfc3339(bucket.updated_at_s),
         "locationType": location_type(bucket.location),
         **({"rpo": "DEFAULT"} if location_type(bucket.location) != "region" else {}),
         **settings,
     }
 
 
-def object_resource(item: StoredObject, clock: CloudClock, base: str) -> Document:
+def object_resource(item: StoredObject, base: str) -> Document:
     """storage#object."""
     path = f"b/{item.bucket}/o/{quote(item.name, safe='')}"
     resource: Document = {
@@ -60,10 +61,10 @@ def object_resource(item: StoredObject, clock: CloudClock, base: str) -> Documen
         "size": str(item.size_bytes),
         "crc32c": item.crc32c,
         "etag": item.etag,
-        "timeCreated": clock.rfc3339(item.created_at_s),
-        "timeFinalized": clock.rfc3339(item.created_at_s),
-        "updated": clock.rfc3339(item.updated_at_s),
-        "timeStorageClassUpdated": clock.rfc3339(item.class_changed_at_s),
+        "timeCreated": rfc3339(item.created_at_s),
+        "timeFinalized": rfc3339(item.created_at_s),
+        "updated": rfc3339(item.updated_at_s),
+        "timeStorageClassUpdated": rfc3339(item.class_changed_at_s),
         **item.settings,
     }
     if item.md5 is not None:
@@ -73,10 +74,15 @@ def object_resource(item: StoredObject, clock: CloudClock, base: str) -> Documen
     return resource
 
 
-def soft_deleted_resource(kept: SoftDeleted, clock: CloudClock, base: str) -> Document:
+def soft_deleted_resource(kept: SoftDeleted, base: str) -> Document:
     """storage#object of a soft-deleted generation."""
     return {
-        **object_resource(kept.object, clock, base),
-        "softDeleteTime": clock.rfc3339(kept.deleted_at_s),
-        "hardDeleteTime": clock.rfc3339(kept.hard_delete_at_s),
+        **object_resource(kept.object, base),
+        "softDeleteTime": rfc3339(kept.deleted_at_s),
+        "hardDeleteTime": rfc3339(kept.hard_delete_at_s),
     }
+
+
+def object_reply(request: Request, item: StoredObject) -> Response:
+    """A reply with the object's resource."""
+    return JSONResponse(object_resource(item, base_url(request)))

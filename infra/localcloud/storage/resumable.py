@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from io import RawIOBase
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from infra.localcloud.clock import CloudClock
 from infra.localcloud.http.errors import ApiError, invalid
@@ -26,7 +26,7 @@ from infra.localcloud.storage.metadata_store import MetadataStore
 from infra.localcloud.storage.model import Session
 from infra.localcloud.storage.preconditions import Conditions
 from infra.localcloud.storage.problems import client_closed, no_such_upload
-from infra.localcloud.storage.resources import base_url, object_resource
+from infra.localcloud.storage.resources import base_url, object_reply
 from infra.localcloud.storage.routing import with_headers
 from infra.localcloud.storage.uploads import body_of, declared
 
@@ -87,7 +87,7 @@ class Resumable:
             bucket=bucket.name,
             name=about.name,
             settings=about.settings,
-            conditions=conditions.document(),
+            conditions=dataclasses.asdict(conditions),
             expected=about.expected,
             declared_bytes=int(length) if length.isdigit() else None,
             created_at_s=self._clock.now(),
@@ -113,7 +113,7 @@ class Resumable:
             is_complete = part.is_last or received == session.declared_bytes
         if is_complete:
             return await self._finish(request, session, received)
-        return self._incomplete(request, session)
+        return self._incomplete(session)
 
     async def cancel(self, request: Request) -> Response:
         """Forget what has arrived. Google answers 499."""
@@ -192,15 +192,11 @@ class Resumable:
         size_bytes = self._received(session)
         os.truncate(self._blobs.partial(session.upload_id), size_bytes - size_bytes % CHUNK_BYTES)
 
-    def _incomplete(self, request: Request, session: Session) -> Response:
+    def _incomplete(self, session: Session) -> Response:
         # Whole 256 KiB only: what lies behind may still be cut off when a broken line's request ends.
         received = self._received(session) // CHUNK_BYTES * CHUNK_BYTES
         exact = {"Range": f"bytes=0-{received - 1}"} if received else {}
         headers = {"x-guploader-uploadid": session.upload_id}
-        if request.headers.get("x-guploader-no-308") == "yes":
-            # For HTTP libraries that would follow a 308 as a redirect.
-            headers["x-http-status-code-override"] = "308"
-            return with_headers(Response(status_code=200, headers=headers), **exact)
         return with_headers(Response(status_code=308, headers=headers), **exact)
 
     async def _finish(self, request: Request, session: Session, received: int) -> Response:
@@ -232,7 +228,7 @@ class Resumable:
     def _finished(self, request: Request, session: Session) -> Response:
         bucket = self._metadata.bucket(session.bucket)
         item = self._metadata.get(bucket, session.name, session.finished_generation)
-        return JSONResponse(object_resource(item, self._clock, base_url(request)))
+        return object_reply(request, item)
 
 
 def _write_all(file: RawIOBase, data: bytes) -> None:

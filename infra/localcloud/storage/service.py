@@ -33,13 +33,13 @@ class StorageService(Service):
         blobs = Blobs(directory)
         self._metadata = MetadataStore(store, clock, blobs)
         self._housekeeper = Housekeeper(self._metadata, clock)
-        self._uploads = Uploads(self._metadata, clock, blobs)
+        self._uploads = Uploads(self._metadata, blobs)
         self._resumable = Resumable(self._metadata, clock, blobs)
         media = Media(self._metadata, blobs)
         table = [
-            *BucketMethods(self._metadata, clock).table(),
-            *ObjectMethods(self._metadata, clock, media).table(),
-            *Transfers(self._metadata, clock, blobs).table(),
+            *BucketMethods(self._metadata).table(),
+            *ObjectMethods(self._metadata, media).table(),
+            *Transfers(self._metadata, blobs).table(),
             *self._upload_table(),
         ]
         self.routes = routes("storage", table, guard=check_authorization, kind=RawRoute)

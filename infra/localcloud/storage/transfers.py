@@ -7,7 +7,6 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from infra.localcloud.clock import CloudClock
 from infra.localcloud.http.errors import invalid
 from infra.localcloud.http.messages import json_body
 from infra.localcloud.http.routes import Table
@@ -17,7 +16,7 @@ from infra.localcloud.storage.model import Bucket, StoredObject
 from infra.localcloud.storage.names import check_object_name
 from infra.localcloud.storage.preconditions import Conditions, flag, integer
 from infra.localcloud.storage.problems import required
-from infra.localcloud.storage.resources import base_url, object_resource
+from infra.localcloud.storage.resources import base_url, object_reply, object_resource
 from infra.localcloud.storage.settings import object_settings
 from infra.localcloud.store import Document
 
@@ -27,9 +26,8 @@ _MOST_SOURCES = 32
 class Transfers:
     """storage.objects.copy, .rewrite and .compose."""
 
-    def __init__(self, metadata: MetadataStore, clock: CloudClock, blobs: Blobs) -> None:
+    def __init__(self, metadata: MetadataStore, blobs: Blobs) -> None:
         self._metadata = metadata
-        self._clock = clock
         self._blobs = blobs
 
     def table(self) -> Table:
@@ -45,7 +43,7 @@ class Transfers:
     async def copy(self, request: Request) -> Response:
         """The copy's metadata."""
         written = await self._copy(request)
-        return JSONResponse(object_resource(written, self._clock, base_url(request)))
+        return object_reply(request, written)
 
     async def rewrite(self, request: Request) -> Response:
         """A copy with its progress: always done at once here, since copies cost nothing."""
@@ -56,7 +54,7 @@ class Transfers:
                 "totalBytesRewritten": str(written.size_bytes),
                 "objectSize": str(written.size_bytes),
                 "done": True,
-                "resource": object_resource(written, self._clock, base_url(request)),
+                "resource": object_resource(written, base_url(request)),
             }
         )
 
@@ -78,7 +76,7 @@ class Transfers:
         written = self._metadata.write((bucket.name, bucket.uid), name, sealed, settings, conditions, parts)
         if flag(request.query_params, "deleteSourceObjects") or body.get("deleteSourceObjects") is True:
             self._delete_sources(bucket, items, name)
-        return JSONResponse(object_resource(written, self._clock, base_url(request)))
+        return object_reply(request, written)
 
     def _components(self, bucket: Bucket, body: Document) -> list[StoredObject]:
         sources = body.get("sourceObjects")

@@ -10,16 +10,15 @@ from email.parser import BytesHeaderParser
 from pathlib import Path
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
-from infra.localcloud.clock import CloudClock
 from infra.localcloud.http.errors import invalid
 from infra.localcloud.storage.blobs import Blobs, expected_from_header
 from infra.localcloud.storage.metadata_store import MetadataStore
 from infra.localcloud.storage.names import check_object_name
 from infra.localcloud.storage.preconditions import Conditions
 from infra.localcloud.storage.problems import client_closed
-from infra.localcloud.storage.resources import base_url, object_resource
+from infra.localcloud.storage.resources import object_reply
 from infra.localcloud.storage.settings import object_settings
 from infra.localcloud.store import Document
 
@@ -54,9 +53,8 @@ def declared(request: Request, body: Document, content_type: str | None) -> Decl
 class Uploads:
     """storage.objects.insert in one request."""
 
-    def __init__(self, metadata: MetadataStore, clock: CloudClock, blobs: Blobs) -> None:
+    def __init__(self, metadata: MetadataStore, blobs: Blobs) -> None:
         self._metadata = metadata
-        self._clock = clock
         self._blobs = blobs
 
     async def media(self, request: Request) -> Response:
@@ -92,7 +90,7 @@ class Uploads:
             raise
         sealed = await self._blobs.seal(partial, about.expected)
         written = self._metadata.write((bucket.name, bucket.uid), about.name, sealed, about.settings, conditions)
-        return JSONResponse(object_resource(written, self._clock, base_url(request)))
+        return object_reply(request, written)
 
 
 async def body_of(request: Request) -> AsyncIterator[bytes]:

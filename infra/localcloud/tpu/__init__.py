@@ -1,1 +1,1 @@
-"""The Cloud TPU API of the local cloud: nodes and queued resources."""
+"""The Cloud TPU API: nodes and queued resources."""

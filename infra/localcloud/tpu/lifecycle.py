@@ -47,10 +47,6 @@ class Nodes(Lifecycle):
             begun = now if at is None else at
             return self._begin(node, "DELETING", "delete", begun + self._cloud.delete_s)
 
-    def hardware(self, document: Document) -> str:
-        """Its accelerator type."""
-        return str(document["accelerator"])
-
     def _allocated(self, document: Document) -> bool:
         return bool(document["vms"])
 
@@ -73,7 +69,7 @@ class Nodes(Lifecycle):
             return
         endpoints = [_endpoint(vm["address"], vm["external_ip"]) for vm in map(self._cloud.vms.get, ready["vms"])]
         ready["resource"] |= {"state": "READY", "health": "HEALTHY", "networkEndpoints": endpoints}
-        price = self._cloud.prices.find("tpu", ready["accelerator"], ready["zone"])
+        price = self._cloud.prices.find("tpu", ready["hardware"], ready["zone"])
         assert price is not None, "checked when the node was requested"
         if ready.get("flex_start"):
             price = price.flex_start
@@ -94,13 +90,13 @@ class Nodes(Lifecycle):
             await self._cloud.vms.halt(vm_id)
 
     def _shape(self, node: Document) -> TpuShape:
-        shape = self._cloud.prices.hardware.tpu(node["accelerator"])
+        shape = self._cloud.prices.hardware.tpu(node["hardware"])
         assert shape is not None, "checked when the node was requested"
         return shape
 
     def _other_zones(self, node: Document) -> list[str]:
         prices = self._cloud.prices
-        return [z for z in prices.zones if z != node["zone"] and prices.find("tpu", node["accelerator"], z)]
+        return [z for z in prices.zones if z != node["zone"] and prices.find("tpu", node["hardware"], z)]
 
     def _create_vms(self, document: Document) -> list[str]:
         """One VM a worker. `worker-network-endpoints` is how TPUClusterResolver finds the others from inside."""
@@ -131,7 +127,7 @@ def _endpoint(address: str, external: bool) -> Document:
 
 def _spec(node: Document, shape: TpuShape, worker: int) -> VmSpec:
     tpu_env = {
-        "ACCELERATOR_TYPE": node["accelerator"], "NODE_ID": node["node_id"], "ZONE": node["zone"],
+        "ACCELERATOR_TYPE": node["hardware"], "NODE_ID": node["node_id"], "ZONE": node["zone"],
         "CONSUMER_PROJECT_ID": node["name"].split("/")[1], "RUNTIME_VERSION": node["resource"]["runtimeVersion"],
         "TYPE": shape.config_type, "TOPOLOGY": shape.topology, "WORKER_ID": str(worker),
         "HOST_COUNT": str(shape.workers),
@@ -146,7 +142,7 @@ def _spec(node: Document, shape: TpuShape, worker: int) -> VmSpec:
         stand_in=f"tpu:{shape.replicas_per_worker}",
         external_ip=bool(node["resource"].get("networkConfig", {}).get("enableExternalIps")),
         attributes={
-            "accelerator-type": node["accelerator"],
+            "accelerator-type": node["hardware"],
             "agent-worker-number": str(worker),
             "instance-id": node["node_id"],
             "tpu-env": "".join(f"{key}: '{value}'\n" for key, value in tpu_env.items()),

@@ -20,8 +20,7 @@ class TpuOperations(Operations):
 
     collection = "tpu_operations"
 
-    def is_done(self, operation: Document) -> bool:
-        """Whether it has ended."""
+    def _is_done(self, operation: Document) -> bool:
         return bool(operation["done"])
 
     def response(self, made: Document | None, kind: Any = types.Node) -> Document:

@@ -55,7 +55,7 @@ class NodeRequests:
             "name": name,
             "node_id": name.rsplit("/", 1)[1],
             "zone": zone,
-            "accelerator": accelerator,
+            "hardware": accelerator,
             "resource": resource,
             "metadata": body.get("metadata", {}),
             "tags": body.get("tags", []),

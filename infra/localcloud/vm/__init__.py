@@ -1,1 +1,1 @@
-"""A VM of the local cloud: a folder with SSH server, metadata server and processes."""
+"""VMs: folders with an SSH server, a metadata server and processes that really run."""

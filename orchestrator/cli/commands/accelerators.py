@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli import output
-from orchestrator.domain.host_address import FORM
 
 if TYPE_CHECKING:
     from orchestrator.cli.views.offers import Offer
@@ -32,7 +31,7 @@ def accelerators(region: str | None, zone: str | None, spot: bool, refresh: bool
       orchestrate accelerators --refresh
     """
     from orchestrator.bootstrap import SystemClock
-    from orchestrator.cli.views.offers import found_offers
+    from orchestrator.cli.views.offers import found_offers, notes
 
     with output.opened(as_json=as_json, without_ledger=True) as project:
         refreshed = None
@@ -49,18 +48,8 @@ def accelerators(region: str | None, zone: str | None, spot: bool, refresh: bool
     for offer in found:
         table.add_row(*_cells(offer))
     output.print_table(table)
-    sources = sorted({name for offer in found for name in offer.sources})
-    output.say(
-        "GiB, TFLOP/s: memory and dense peak (TPU bf16, GPU fp16) of one chip or GPU; no USD/h: rented as spot only"
-    )
-    flex_start = [offer.item.name for offer in found if offer.item.flex_start_zones]
-    if flex_start:
-        output.say(f"--flex-start: {', '.join(flex_start)} (--json lists their zones)")
-    output.say(f"not listed, because it is not rented: your own machine over SSH, --accel {FORM}")
-    output.say(
-        "USD/h and spot: the whole VM with disk and address; price: its kind (a dated list, or live from the Billing "
-        f"Catalog) and date; from {'; '.join(sources)}"
-    )
+    for sentence in notes(found):
+        output.say(sentence)
 
 
 def _cells(offer: Offer) -> list[str]:

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from orchestrator.money.bills import Comparison
 
 
-@click.command(name="import")
+@click.command(name="import", short_help="Compare the ledger with a billing export.")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--replace", is_flag=True, help="Forget all rows that were imported before.")
-@click.option("--all", "everything", is_flag=True, help="All runs, not only those that drift and the newest.")
+@click.option("--all", "everything", is_flag=True, help="List all runs, not only the newest and those that drift.")
 @output.json_option
 @click.pass_context
 def import_export(ctx: click.Context, file: Path, replace: bool, everything: bool, as_json: bool) -> None:
@@ -41,7 +41,7 @@ def import_export(ctx: click.Context, file: Path, replace: bool, everything: boo
         rows = read_export(file.read_bytes(), file.name)
     except OSError as cause:
         raise UsageError(f"{file} cannot be read: {cause.strerror}") from cause
-    as_json = _json_asked(ctx, as_json)
+    as_json = json_asked(ctx, as_json)
     with output.opened(as_json=as_json) as project:
         bills, now = Bills(project.ledger), SystemClock().now()
         added = bills.add(rows, replace=replace)
@@ -51,11 +51,11 @@ def import_export(ctx: click.Context, file: Path, replace: bool, everything: boo
             _show(project, found, added, as_json=as_json, everything=everything)
 
 
-@click.command()
+@click.command(short_help="Count a bill above the ledger; unfreeze.")
 @output.json_option
 @click.pass_context
 def acknowledge(ctx: click.Context, as_json: bool) -> None:
-    """Count what was billed beyond the ledger as spent, and rent again. Notes who said so, and when.
+    """Count what was billed beyond the ledger as spent, and allow new VMs. Records who did so, and when.
 
     \b
     Example:
@@ -68,7 +68,7 @@ def acknowledge(ctx: click.Context, as_json: bool) -> None:
     from orchestrator.domain.money import usd
     from orchestrator.money.bills import Bills
 
-    as_json = _json_asked(ctx, as_json)
+    as_json = json_asked(ctx, as_json)
     with output.opened(as_json=as_json) as project:
         bills, now = Bills(project.ledger), SystemClock().now()
         frozen, who = project.ledger.frozen(), getpass.getuser()
@@ -78,18 +78,19 @@ def acknowledge(ctx: click.Context, as_json: bool) -> None:
             said = {"acknowledged": reason, "by": who, "at": now, "counted_anew_usd": exact(counted)}
             output.print_json({**said, "billed_more_usd": exact(project.ledger.billed_more_usd())})
             return
-        output.print_text(
-            "nothing was frozen" if frozen is None else f"acknowledged by {who}: {frozen.reason}; creates go on"
+        done = (
+            "nothing was frozen" if frozen is None else f"acknowledged by {who}: {frozen.reason}; new VMs are allowed"
         )
+        output.print_text(done)
         output.print_text(f"counted as spent beyond the ledger: {usd(counted)}")
 
 
-def _json_asked(ctx: click.Context, as_json: bool) -> bool:
+def json_asked(ctx: click.Context, as_json: bool) -> bool:
+    """`budget --json set ..` means the same as `budget set .. --json`."""
     return as_json or bool(ctx.parent and ctx.parent.params["as_json"])
 
 
 def _show(project: Project, found: Comparison, added: int, *, as_json: bool, everything: bool) -> None:
-    from orchestrator.cli.views import text_charts
     from orchestrator.cli.views.bill import comparison_json, comparison_lines, warnings
     from orchestrator.cli.views.budget import frozen_lines
 
@@ -98,7 +99,7 @@ def _show(project: Project, found: Comparison, added: int, *, as_json: bool, eve
         output.print_json({"added": added, **comparison_json(found, frozen)})
     else:
         output.print_text(f"{added} new rows, {found.rows} in all")
-        for line in comparison_lines(found, text_charts.width(), everything=everything):
+        for line in comparison_lines(found, everything=everything):
             click.echo(line)
     said = [] if frozen is None else [*frozen_lines(frozen)]
     for line in [*said, *warnings(found, credit)]:

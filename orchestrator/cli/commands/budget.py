@@ -10,31 +10,30 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli import options, output
-from orchestrator.cli.commands.billing import acknowledge, import_export
+from orchestrator.cli.commands.billing import acknowledge, import_export, json_asked
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from orchestrator.bootstrap import Project
 
 NEWEST = 10
-"""So many runs and experiments are shown when nobody says how many."""
+"""So many runs and experiments are shown by default."""
 NEWEST_JSON = 200
-WATCH_INTERVAL_S = 2.0
 _DATE = click.DateTime(["%Y-%m-%d"])
 
 
-@click.group(invoke_without_command=True)
-@click.option(
-    "--runs", "newest", type=options.WholeNumber(min=1), metavar="N", help="The newest N runs and experiments."
-)
+@click.group(invoke_without_command=True, short_help="Show or set credit, spending and reservations.")
+@click.option("--runs", "newest", type=options.WholeNumber(min=1), metavar="N", help="The newest N runs.")
 @click.option("--all", "everything", is_flag=True, help=f"All runs and experiments, not the newest {NEWEST} of each.")
-@click.option("--watch", is_flag=True, help="Show it again and again until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Refresh until Ctrl-C.")
 @output.json_option
 @click.pass_context
 def budget(ctx: click.Context, newest: int | None, everything: bool, watch: bool, as_json: bool) -> None:
     """Show credit, spending, what is reserved and what is free, and the cost per experiment and run.
 
-    `budget set` states the credit; `budget import` compares with what Google has billed. --json has the newest 200
-    runs unless --all or --runs says otherwise.
+    `budget set` states the credit; `budget import` compares with what Google has billed. --json lists the newest 200
+    runs unless --all or --runs is given.
 
     \b
     Examples:
@@ -45,27 +44,22 @@ def budget(ctx: click.Context, newest: int | None, everything: bool, watch: bool
     """
     if ctx.invoked_subcommand is not None:
         return
-    if watch and as_json:
-        raise click.UsageError("--watch does not go with --json; ask again as often as you like")
+    output.check_watch(watch=watch, as_json=as_json)
     if everything and newest is not None:
-        raise click.UsageError("--all does not go with --runs")
+        raise click.UsageError("--all cannot be combined with --runs")
+    shown = None if everything else newest or (NEWEST_JSON if as_json else NEWEST)
     with output.opened(as_json=as_json) as project:
-        if as_json:
-            _print_json(project, None if everything else newest or NEWEST_JSON)
-        elif watch:
-            _watch(project, None if everything else newest or NEWEST)
-        else:
-            _print(project, None if everything else newest or NEWEST)
+        if watch:
+            output.watch(lambda: _text(project, shown))
+        _print(project, shown, as_json=as_json)
 
 
-@budget.command(name="set")
+@budget.command(name="set", short_help="State the credit and what was spent of it.")
 @click.option("--credit", type=options.DECIMAL, help="The whole credit in USD.")
 @click.option("--free-trial", is_flag=True, help="Google's free trial: $300 for 90 days, instead of the other two.")
 @click.option("--started", type=_DATE, metavar="DATE", help="With --free-trial: its first day. Default: today.")
 @click.option("--expires", type=_DATE, metavar="DATE", help="Its last day, as 2027-01-31. Default: as stated before.")
-@click.option(
-    "--spent", type=options.DECIMAL, help="USD of it spent before or outside this tool. Default: as stated before."
-)
+@click.option("--spent", type=options.DECIMAL, help="USD spent outside this tool. Default: as stated before.")
 @output.json_option
 @click.pass_context
 def set_credit(
@@ -84,34 +78,52 @@ def set_credit(
       orchestrate budget set --credit 300 --expires 2027-01-31 --spent 12.50
       orchestrate budget set --free-trial --started 2026-11-21
     """
-    if free_trial and (credit is not None or expires is not None):
-        raise click.UsageError("--free-trial says credit and expiry itself")
-    if started is not None and not free_trial:
-        raise click.UsageError("--started goes with --free-trial; --expires states the end of another credit")
-    if credit is None and not free_trial:
-        raise click.UsageError("state it with --credit AMOUNT, or with --free-trial")
     from orchestrator.bootstrap import SystemClock
-    from orchestrator.cli.views.budget import checked_credit, free_trial_credit
+    from orchestrator.money.credit_statement import free_trial_credit, stated_anew
 
-    as_json = as_json or bool(ctx.parent and ctx.parent.params["as_json"])
+    _check_flags(credit, expires, started, free_trial=free_trial)
+    as_json = json_asked(ctx, as_json)
     with output.opened(as_json=as_json) as project:
-        now, before = SystemClock().now(), project.ledger.credit()
+        ledger, now = project.ledger, SystemClock().now()
         if credit is None:
-            stated = free_trial_credit(started and started.date(), spent, before, now)
+            stated = free_trial_credit(started and started.date(), spent, ledger.credit(), now)
         else:
-            stated = checked_credit(credit, expires and expires.date(), spent, before, now)
-        project.ledger.set_credit(stated)
-        if as_json:
-            _print_json(project, NEWEST_JSON)
-        else:
-            _print(project, NEWEST)
-        taken_usd = stated.spent_before_usd + project.ledger.billed_more_usd() + project.ledger.committed_usd()
+            stated = stated_anew(credit, expires and expires.date(), spent, ledger.credit(), now)
+        ledger.set_credit(stated)
+        _print(project, NEWEST_JSON if as_json else NEWEST, as_json=as_json)
+        taken_usd = stated.spent_before_usd + ledger.billed_more_usd() + ledger.committed_usd()
         if taken_usd > stated.amount_usd:
-            output.say(f"note: ${taken_usd:.2f} is spent or held already, more than this credit: nothing new is rented")
+            taken = f"${taken_usd:.2f} is spent or reserved already"
+            output.say(f"note: {taken}, more than this credit: no new VM is rented")
+
+
+def _check_flags(
+    credit: Decimal | None, expires: datetime | None, started: datetime | None, *, free_trial: bool
+) -> None:
+    """Raises click.UsageError for flags that contradict each other, or state nothing."""
+    if free_trial and (credit is not None or expires is not None):
+        raise click.UsageError("--free-trial sets credit and expiry itself")
+    if started is not None and not free_trial:
+        raise click.UsageError("--started requires --free-trial; --expires states the end of another credit")
+    if credit is None and not free_trial:
+        raise click.UsageError("give --credit AMOUNT or --free-trial")
 
 
 budget.add_command(import_export)
 budget.add_command(acknowledge)
+
+
+def _print(project: Project, newest: int | None, *, as_json: bool) -> None:
+    if as_json:
+        _print_json(project, newest)
+    else:
+        click.echo("\n".join(_lines(project, newest)))
+
+
+def _text(project: Project, newest: int | None) -> Text:
+    from rich.text import Text
+
+    return Text.from_ansi("\n".join(_lines(project, newest)), overflow="ignore")
 
 
 def _print_json(project: Project, newest: int | None) -> None:
@@ -133,19 +145,14 @@ def _print_json(project: Project, newest: int | None) -> None:
     )
 
 
-def _print(project: Project, newest: int | None) -> None:
-    click.echo("\n".join(_lines(project, newest)))
-
-
 def _lines(project: Project, newest: int | None) -> Iterator[str]:
     """Everything that is shown; None for all runs and experiments."""
     from orchestrator.bootstrap import SystemClock
-    from orchestrator.cli.views import text_charts
     from orchestrator.cli.views.budget import budget_lines, experiment_lines, frozen_lines, run_lines
     from orchestrator.money.cost_totals import counts, experiment_sums, run_sums
     from orchestrator.money.guard import money_view, overdue, stated_credit
 
-    ledger, now, fits = project.ledger, SystemClock().now(), text_charts.width()
+    ledger, now = project.ledger, SystemClock().now()
     # An expired credit admits no launch, but where it went is still to be seen.
     credit = stated_credit(ledger, now=now)
     yield from budget_lines(money_view(ledger, credit, now), now)
@@ -157,28 +164,9 @@ def _lines(project: Project, newest: int | None) -> Iterator[str]:
     if not runs:
         return
     yield ""
-    yield from experiment_lines(experiment_sums(ledger, now, newest), fits)
+    yield from experiment_lines(experiment_sums(ledger, now, newest))
     yield ""
-    yield from run_lines(runs, fits)
+    yield from run_lines(runs)
     experiments, all_runs = counts(ledger)
     if newest is not None and all_runs > newest:
         yield f"the newest {newest} of {all_runs} runs in {experiments} experiments; --all shows all, --runs N so many"
-
-
-def _watch(project: Project, newest: int | None) -> None:
-    from orchestrator.bootstrap import SystemClock
-
-    console = output.stdout()
-    while not console.is_terminal:  # one below the other, and not so many of them
-        _print(project, newest)
-        SystemClock().sleep(WATCH_INTERVAL_S * 5)
-    from rich.live import Live
-    from rich.text import Text
-
-    def view() -> Text:
-        return Text.from_ansi("\n".join(_lines(project, newest)))
-
-    with Live(view(), console=console, auto_refresh=False) as live:
-        while True:
-            SystemClock().sleep(WATCH_INTERVAL_S)
-            live.update(view(), refresh=True)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
+
 import click
 
 from orchestrator.cli import output
-from orchestrator.cli.cloud_options import cloud_options
+from orchestrator.cli.commands.cloud_up import up
 
 
-@click.group()
+@click.group(short_help="Start, stop and show the local cloud.")
 def cloud() -> None:
-    """Start, stop and look at the local cloud: Google's APIs on this machine, simulated dollars, no account.
+    """Start, stop and show the local cloud: Google's APIs on this machine, simulated dollars, no account.
 
     \b
     Examples:
@@ -19,53 +21,46 @@ def cloud() -> None:
     """
 
 
-@cloud.command()
-@cloud_options
-@output.json_option
-def up(as_json: bool, kind: str | None, **asked: tuple[str, ...]) -> None:
-    """Start it unless it runs, and set its account and troubles; they last until they are set anew.
-
-    \b
-    Examples:
-      orchestrate cloud up --no-capacity us-central1-a --quota GPUS_ALL_REGIONS=0
-      orchestrate cloud up --account free-trial --deny tpu.nodes.delete@worker
-    """
-    from orchestrator.cli import local_cloud
-
-    local_cloud.up(**asked, kind=kind, as_json=as_json)
+cloud.add_command(up)
 
 
-@cloud.command()
-@click.option("--destroy", is_flag=True, help="End its VMs and their disks too.")
+@cloud.command(short_help="Stop it.")
+@click.option("--destroy", is_flag=True, help="Delete its VMs and their disks too.")
 @output.json_option
 def down(destroy: bool, as_json: bool) -> None:
-    """Stop it. With VMs alive it refuses, unless they are to be destroyed; buckets stay on disk.
+    """Stop it. Refused while VMs run in it, unless they are to be destroyed; buckets stay on disk.
 
     \b
     Example:
       orchestrate cloud down --destroy
     """
-    from orchestrator.cli import local_cloud
+    from orchestrator.cli.local_cloud import local_project, stop
 
-    local_cloud.down(destroy=destroy, as_json=as_json)
+    with local_project(as_json=as_json) as project:
+        stopped = stop(project, destroy=destroy)
+    if as_json:
+        output.print_json({"running": False, "stopped": stopped})
+    else:
+        output.say("the local cloud has stopped" if stopped else "the local cloud is not running")
 
 
-@cloud.command()
+@cloud.command(short_help="Show what runs in it and what it metered.")
 @output.json_option
 def status(as_json: bool) -> None:
-    """Say whether it runs, what lives in it, and what it would have billed.
+    """Show whether it is running, what exists in it, and what it would have billed.
 
     \b
     Example:
       orchestrate cloud status
     """
-    from orchestrator.cli import local_cloud
+    from orchestrator.cli.local_cloud import local_project, show
 
-    local_cloud.status(as_json=as_json)
+    with local_project(as_json=as_json) as project:
+        show(project, as_json=as_json)
 
 
-@cloud.command()
-@click.option("--unset", is_flag=True, help="Print what takes the variables out of the shell again.")
+@cloud.command(short_help="Print variables that point gcloud at it.")
+@click.option("--unset", is_flag=True, help="Print lines that unset the variables.")
 @output.json_option
 def env(unset: bool, as_json: bool) -> None:
     """Print shell lines that point gcloud, curl and TensorFlow at the running local cloud.
@@ -74,6 +69,12 @@ def env(unset: bool, as_json: bool) -> None:
     Example:
       eval "$(orchestrate cloud env)"; gcloud storage ls
     """
-    from orchestrator.cli import local_cloud
+    from orchestrator.cli.local_cloud import environment, local_project
 
-    local_cloud.env(unset=unset, as_json=as_json)
+    with local_project(as_json=as_json) as project:
+        variables = environment(project)
+    if as_json:
+        output.print_json(variables)
+    else:
+        lines = (f"unset {name}" if unset else f"export {name}={shlex.quote(variables[name])}" for name in variables)
+        output.print_text("\n".join(lines))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,6 @@ from orchestrator.cli import options, output
 
 if TYPE_CHECKING:
     from orchestrator.bootstrap import Project
-    from orchestrator.money.guard import MoneyView
-    from orchestrator.planning.estimate import Estimate, EstimateRequest
 
 
 @click.command()
@@ -28,9 +27,10 @@ if TYPE_CHECKING:
 @options.test_images_option
 @options.from_option
 @output.json_option
-def estimate(data_gib: Decimal | None, max_hours: Decimal | None, as_json: bool, **asked: Any) -> None:
-    """Show worst case and expected cost of one run on each accelerator, side by side. Asks no cloud, creates nothing.
+def estimate(data_gib: Decimal | None, sweep: Sequence[str], as_json: bool, **asked: Any) -> None:
+    """Estimate cost and time before renting.
 
+    Shows worst case and expected cost of one run on each accelerator, side by side. Asks no cloud, creates nothing.
     With --from: time and cost for a data set of any size, with interval, from a measured sweep over data sizes.
 
     \b
@@ -40,40 +40,38 @@ def estimate(data_gib: Decimal | None, max_hours: Decimal | None, as_json: bool,
       orchestrate estimate --images 60e9 --test-images 10e9 --from e-7k2m9x
     """
     asked["provisioning"] = options.take_provisioning(asked)
-    images, test_images, sweep = (asked.pop(name) for name in ("images", "test_images", "sweep"))
+    if sweep or asked["images"] or asked["test_images"]:
+        if asked["max_hours"] is not None or data_gib is not None:
+            raise click.UsageError("--max-hours and --data-gib are of one launch; with --from the runs say both")
+        from orchestrator.cli.views.extrapolation import extrapolate_and_show
+
+        with output.opened(as_json=as_json) as project:
+            extrapolate_and_show(project, sweep, options.with_defaults(asked, project.config), as_json=as_json)
+        return
+    if not asked["accelerators"]:
+        raise click.UsageError("Missing option '--accel'.")
     with output.opened(as_json=as_json) as project:
-        asked["zones"] = asked["zones"] or project.config.zones
-        if sweep or images or test_images:
-            from orchestrator.cli.views.extrapolation import extrapolate_and_show
+        _estimate(project, data_gib, options.with_defaults(asked, project.config), as_json=as_json)
 
-            if max_hours is not None or data_gib is not None:
-                raise click.UsageError("--max-hours and --data-gib are of one launch; with --from the runs say both")
-            extrapolate_and_show(project, sweep, images, test_images, asked, as_json=as_json)
-            return
-        if not asked["accelerators"]:
-            raise click.UsageError("Missing option '--accel'.")
-        from orchestrator.planning.estimate import EstimateRequest
 
-        asked["workload"] = asked["workload"] or "mnist-cnn"
-        hours = project.config.max_hours if max_hours is None else max_hours
-        request = EstimateRequest(**asked, max_hours=hours, data_gib=Decimal(1) if data_gib is None else data_gib)
-        found, money = _estimates(project, request)
+def _estimate(project: Project, data_gib: Decimal | None, asked: dict[str, Any], *, as_json: bool) -> None:
+    """One run on each accelerator."""
+    from orchestrator.bootstrap import SystemClock
     from orchestrator.cli.views.estimate import estimate_json, show_estimates
+    from orchestrator.domain.accelerators import named_accelerators
+    from orchestrator.money.guard import credit_for, money_view
+    from orchestrator.planning.estimate import EstimateRequest, make_estimates
 
+    now = SystemClock().now()
+    request = EstimateRequest(
+        **{name: value for name, value in asked.items() if name not in ("images", "test_images", "workload")},
+        workload=asked["workload"] or "mnist-cnn",
+        data_gib=Decimal(1) if data_gib is None else data_gib,
+    )
+    credit = credit_for(named_accelerators(request.accelerators), project.ledger, now=now)
+    money = money_view(project.ledger, credit, now)
+    found = make_estimates(request, project.prices(now), project.ledger, money)
     if as_json:
         output.print_json(estimate_json(request, found, money))
     else:
         show_estimates(request, found, money)
-
-
-def _estimates(project: Project, request: EstimateRequest) -> tuple[list[Estimate], MoneyView]:
-    from orchestrator.bootstrap import SystemClock
-    from orchestrator.domain.accelerators import accelerator
-    from orchestrator.money.guard import credit_for, money_view
-    from orchestrator.planning.estimate import make_estimates
-
-    now = SystemClock().now()
-    items = [accelerator(name.strip()) for name in request.accelerators]
-    credit = credit_for(items, project.ledger, now=now)
-    money = money_view(project.ledger, credit, now)
-    return make_estimates(request, project.prices(now), project.ledger, money), money

@@ -15,14 +15,15 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("run", metavar="RUN")
-@click.option("--hours", type=options.DECIMAL, required=True, help="How many hours more, from the present deadline.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--hours", type=options.DECIMAL, required=True, help="Hours to add, from the present deadline.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @output.json_option
 def extend(run: str, hours: Decimal, yes: bool, as_json: bool) -> int:
-    """Hold money for one more VM, on which the run goes on from its last checkpoint when its deadline has ended it.
+    """Give a run more time.
 
-    The deadline of a VM is never moved. A run that its deadline has ended already goes on at once, and so does one that
-    no other orchestrate process drives: this one follows it to its end then. One that has not begun waits for its turn.
+    Reserves budget for one more VM, on which the run resumes from its last checkpoint after its deadline. The deadline
+    of a VM is never moved. A run that its deadline has ended already resumes at once, and so does one that no other
+    orchestrate process drives: this one follows it to its end then. One that has not started waits for its turn.
 
     \b
     Example:

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from orchestrator.running.stages.context import RunContext
 
 
-@click.command()
+@click.command(short_help="Download the artifacts of runs, verified.")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @output.json_option
 def fetch(runs: tuple[str, ...], as_json: bool) -> None:
-    """Bring the artifacts of runs from the bucket, each checked against the manifest; print where they lie.
+    """Download the artifacts of runs from the bucket, each checked against the manifest; print where they are.
 
     \b
     Example:
@@ -72,4 +72,4 @@ def _fetch(ctx: RunContext, *, quiet: bool) -> dict[str, Any]:
 def _nothing(run_id: str, why: str) -> Exception:
     from orchestrator.errors import NotFound
 
-    return NotFound(f"run {run_id} has no artifacts yet: {why}", f"`orchestrate status {run_id}` says how it stands")
+    return NotFound(f"run {run_id} has no artifacts yet: {why}", f"`orchestrate status {run_id}` shows its state")

@@ -13,7 +13,7 @@ import click
 from orchestrator.cli import options, output
 
 
-@click.command()
+@click.command(short_help="Write orchestrate.toml, state the credit.")
 @click.option("--project", required=True, help="The Google Cloud project's id.")
 @click.option("--zone", "zones", type=options.LIST, default=(), help="Zones in order of preference. Default: any.")
 @click.option("--credit", type=options.DECIMAL, required=True, help="The whole credit in USD, as 300.")
@@ -21,20 +21,20 @@ from orchestrator.cli import options, output
 @click.option("--spent", type=options.DECIMAL, help="USD of it spent already.")
 @output.json_option
 def init(project: str, zones: tuple[str, ...], credit: Decimal, as_json: bool, **told: Any) -> None:
-    """Write orchestrate.toml here and state the credit. A file that is there is left alone.
+    """Write orchestrate.toml here and state the credit. An existing file is left alone.
 
     \b
     Example:
       orchestrate init --project my-project --zone us-central1-a,us-central1-b --credit 300 --expires 2027-01-31
     """
     from orchestrator.bootstrap import SystemClock
-    from orchestrator.cli.views.budget import checked_credit
     from orchestrator.cli.views.offers import check_zone
+    from orchestrator.money.credit_statement import stated_anew
 
     for zone in zones:
         check_zone(zone)
     expires: datetime | None = told["expires"]
-    stated = checked_credit(credit, expires and expires.date(), told["spent"], None, SystemClock().now())
+    stated = stated_anew(credit, expires and expires.date(), told["spent"], None, SystemClock().now())
     path = _written(Path.cwd(), project, zones)
     with output.opened(as_json=as_json) as opened:
         opened.ledger.set_credit(stated)
@@ -42,7 +42,7 @@ def init(project: str, zones: tuple[str, ...], credit: Decimal, as_json: bool, *
         output.print_json({"file": str(path), "project": project, "credit_usd": stated.amount_usd})
     else:
         output.print_text(str(path))
-        output.say("next: `orchestrate doctor` asks whether this account can do it")
+        output.say("next: `orchestrate doctor` checks that this account can do what a launch needs")
 
 
 def _written(folder: Path, project: str, zones: tuple[str, ...]) -> Path:

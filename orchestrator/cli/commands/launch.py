@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,18 +30,22 @@ if TYPE_CHECKING:
 @options.accel_option
 @options.workload_option
 @options.epochs_option
-@click.option(
-    "--batch-size", "batch_sizes", type=options.INTS, default=(), help="Global batch; N or N,M,... for a sweep."
-)
-@click.option("--data-size", "data_sizes", type=options.INTS, default=(), help="Training samples; N or N,M,...")
+@click.option("--batch-size", "batch_sizes", type=options.INTS, default=(), help="Global batch; N,M for a sweep.")
+@click.option("--data-size", "data_sizes", type=options.INTS, default=(), help="Training samples; N,M for a sweep.")
 @click.option(
     "--repeats", type=options.WholeNumber(1, 20), default=1, show_default=True, help="Runs of each combination."
 )
-@click.option("--seed", type=options.WholeNumber(0, 2**31 - 1), default=0, show_default=True)
+@click.option(
+    "--seed",
+    type=options.WholeNumber(0, 2**31 - 1),
+    default=0,
+    show_default=True,
+    help="Of the first repeat; each next one adds 1.",
+)
 @click.option(
     "--learning-rate",
     type=click.FloatRange(0, 10, min_open=True),
-    help="Used as it is for any batch. Default: the workload's own.",
+    help="Not scaled with the batch. Default: the workload's own.",
 )
 @click.option(
     "--data", type=click.Path(path_type=Path), help="Folder of idx files, photos or clips by class. Default: a sample."
@@ -57,10 +60,10 @@ if TYPE_CHECKING:
     type=click.Choice(("auto", "device", "memory", "disk", "none")),
     default="auto",
     show_default=True,
-    help="Where samples are kept; none: streamed from the bucket in every epoch.",
+    help="Where samples are kept; none: stream from the bucket in every epoch.",
 )
 @options.max_hours_option
-@click.option("--max-usd", type=options.DECIMAL, help="Cap for this launch, beside the credit.")
+@click.option("--max-usd", type=options.DECIMAL, help="Cap for this launch, besides the credit.")
 @click.option(
     "--max-attempts",
     type=options.WholeNumber(1, 10),
@@ -80,11 +83,11 @@ if TYPE_CHECKING:
     "--early-stop/--no-early-stop",
     default=True,
     show_default=True,
-    help="With repeats: rent no further ones once the verdict of every pairing stands.",
+    help="With repeats: rent no more once every pairing has a verdict.",
 )
-@click.option("--run-by-run", is_flag=True, help="Hold money for each run when its turn comes, not for all at once.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--detach", is_flag=True, help="Return at once; `attach` follows, `status` and `logs` look.")
+@click.option("--run-by-run", is_flag=True, help="Reserve budget for each run when it starts, not for all at once.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--detach", is_flag=True, help="Return at once; follow with `attach`, `status` or `logs`.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
 @output.json_option
 @click.pass_context
@@ -96,11 +99,11 @@ def launch(
     yes: bool,
     dry_run: bool,
     detach: bool,
-    max_hours: Decimal | None,
-    zones: tuple[str, ...],
     **typed: Any,
 ) -> int:
-    """Rent, train, collect, tear down, compare. A file says what flags say; flags go before it.
+    """Rent, train, collect, tear down, compare.
+
+    FILE.toml sets the same options; command-line options override it.
 
     \b
     Examples:
@@ -112,17 +115,11 @@ def launch(
     from orchestrator.cli.views.plan import plan_json, show_plan
     from orchestrator.planning.request import LaunchRequest
 
-    provisioning = options.take_provisioning(typed)
+    typed["provisioning"] = options.take_provisioning(typed)
     with output.opened(as_json=as_json) as project:
         if file is not None:
             _introduce(ctx, file, has_data=typed["data"] is not None, quiet=as_json)
-        request = LaunchRequest(
-            **typed,
-            provisioning=provisioning,
-            max_hours=project.config.max_hours if max_hours is None else max_hours,
-            zones=zones or project.config.zones,
-        )
-        plan = _plan(project, request)
+        plan = _plan(project, LaunchRequest(**options.with_defaults(typed, project.config)))
         if not as_json:
             show_plan(plan, items=dry_run)
         if dry_run:
@@ -135,9 +132,9 @@ def launch(
 
 
 def _introduce(ctx: click.Context, file: ExperimentFile, *, has_data: bool, quiet: bool) -> None:
-    """Say what the file is about and what is smaller on the local cloud. Raises UsageError without its data."""
+    """Show what the file is about and what is smaller on the local cloud. Raises UsageError without its data."""
     if file.needs_data and not has_data:
-        raise UsageError(f"--data: {file.path.name} needs a data set of yours", file.needs_data)
+        raise UsageError(f"--data: {file.path.name} needs a data set of your own", file.needs_data)
     smaller = reductions(ctx, file)
     for line in () if quiet else (file.about, smaller and f"reduced on the local cloud: {'; '.join(smaller)}"):
         if line:
@@ -176,7 +173,7 @@ def _run(project: Project, plan: Plan, *, as_json: bool) -> int:
 
 
 def _detach(project: Project, plan: Plan, *, as_json: bool) -> int:
-    """Admit the launch and leave the driving to an `attach` of its own, which outlives this terminal."""
+    """Admit the launch and let an `attach` process drive it, which outlives this terminal."""
     import subprocess
 
     from orchestrator.bootstrap import connect
@@ -198,5 +195,5 @@ def _detach(project: Project, plan: Plan, *, as_json: bool) -> int:
     if as_json:
         output.print_json({"experiment": plan.experiment.id, "runs": [{"run": name} for name in names]})
     else:
-        output.say(f"launched {', '.join(names)}; `orchestrate status` and `orchestrate logs -f {names[0]}` look at it")
+        output.say(f"launched {', '.join(names)}; `orchestrate status` and `orchestrate logs -f {names[0]}` follow it")
     return 0

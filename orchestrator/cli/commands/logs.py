@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 POLL_S = 1.0
 
 
-@click.command()
+@click.command(short_help="Print or follow the log of a run.")
 @click.argument("run", metavar="RUN")
-@click.option("-f", "--follow", is_flag=True, help="Go on until the run is done or Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Follow it until the run is done or Ctrl-C.")
 @output.json_option
 def logs(run: str, follow: bool, as_json: bool) -> None:
     """Print the trainer's log of a run's latest attempt, without control characters.
@@ -32,7 +32,7 @@ def logs(run: str, follow: bool, as_json: bool) -> None:
     from orchestrator.cli.views.text import plain
 
     if follow and as_json:
-        raise click.UsageError("--follow does not go with --json")
+        raise click.UsageError("--follow cannot be combined with --json")
     with output.opened(as_json=as_json) as project:
         if follow:
             _follow(project, run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -28,23 +29,29 @@ def reproduce(name: str | None, flags: tuple[str, ...], as_json: bool) -> int:
       orchestrate reproduce W3 --dry-run
       orchestrate reproduce W1 --data ./dogs-vs-cats --yes
     """
-    from orchestrator.cli.experiment_file import read_file
+    from orchestrator.cli.commands.launch import launch
     from orchestrator.errors import UsageError
 
-    files = {path.stem: path for path in sorted(EXAMPLES.glob("*.toml"))}
+    files = {path.stem.lower(): path for path in sorted(EXAMPLES.glob("*.toml"))}
     if name is None:
-        about = {known: read_file(path).about for known, path in files.items()}
-        if as_json:
-            output.print_json({"experiments": [{"name": known, "about": text} for known, text in about.items()]})
-        for known, text in () if as_json else about.items():
-            output.print_text(f"{known:<4} {text}")
+        _list(files.values(), as_json=as_json)
         return 0
-    path = next((path for known, path in files.items() if known.lower() == name.lower()), None)
+    path = files.get(name.lower())
     if path is None:
         first = "the name goes before the options; " if name.startswith("-") else ""
-        raise UsageError(f"there is no published experiment {name!r}", f"{first}choose from {', '.join(files)}")
-    from orchestrator.cli.commands.launch import launch
-
+        known = ", ".join(path.stem for path in files.values())
+        raise UsageError(f"there is no published experiment {name!r}", f"{first}choose from {known}")
     words = [str(path), *flags, *(["--json"] if as_json else [])]
     ended: int = launch.main(words, prog_name=f"orchestrate reproduce {path.stem}", standalone_mode=False)
     return ended
+
+
+def _list(files: Iterable[Path], *, as_json: bool) -> None:
+    from orchestrator.cli.experiment_file import read_file
+
+    about = {path.stem: read_file(path).about for path in files}
+    if as_json:
+        output.print_json({"experiments": [{"name": name, "about": text} for name, text in about.items()]})
+        return
+    for name, text in about.items():
+        output.print_text(f"{name:<4} {text}")

@@ -13,12 +13,10 @@ if TYPE_CHECKING:
 
     from orchestrator.bootstrap import Project
 
-WATCH_INTERVAL_S = 2.0
 
-
-@click.command()
+@click.command(short_help="Show experiments and runs.")
 @click.argument("runs", nargs=-1, metavar="[RUN]...")
-@click.option("--watch", is_flag=True, help="Show it again and again until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Refresh until Ctrl-C.")
 @output.json_option
 def status(runs: tuple[str, ...], watch: bool, as_json: bool) -> None:
     """Show experiments and runs, the unfinished first; with RUN also what happened to it. Times are UTC.
@@ -28,8 +26,7 @@ def status(runs: tuple[str, ...], watch: bool, as_json: bool) -> None:
       orchestrate status --watch
       orchestrate status r-7k2m9x
     """
-    if watch and as_json:
-        raise click.UsageError("--watch does not go with --json; ask again as often as you like")
+    output.check_watch(watch=watch, as_json=as_json)
     from orchestrator.cli.views.status import local_cloud_missing, say_undriven
 
     with output.opened(as_json=as_json) as project:
@@ -37,7 +34,7 @@ def status(runs: tuple[str, ...], watch: bool, as_json: bool) -> None:
             _print_json(project, runs)
             return
         if watch:
-            _watch(project, runs)
+            output.watch(lambda: _view(project, runs))
         output.stdout().print(_view(project, runs))
         local_cloud_missing(project)
         say_undriven(project)
@@ -50,21 +47,6 @@ def _view(project: Project, runs: tuple[str, ...]) -> RenderableType:
 
     now, width = SystemClock().now(), output.stdout().width
     return status_view(experiments_with_runs(project.ledger, set(runs), now), width, events=bool(runs))
-
-
-def _watch(project: Project, runs: tuple[str, ...]) -> None:
-    from rich.live import Live
-
-    from orchestrator.bootstrap import SystemClock
-
-    console = output.stdout()
-    while not console.is_terminal:  # plain tables, one below the other, and not so many of them
-        console.print(_view(project, runs))
-        SystemClock().sleep(WATCH_INTERVAL_S * 5)
-    with Live(_view(project, runs), console=console, auto_refresh=False) as live:
-        while True:
-            SystemClock().sleep(WATCH_INTERVAL_S)
-            live.update(_view(project, runs), refresh=True)
 
 
 def _print_json(project: Project, runs: tuple[str, ...]) -> None:

@@ -33,32 +33,42 @@ def teardown(runs: tuple[str, ...], everything: bool, buckets: bool, yes: bool, 
       orchestrate teardown r-7k2m9x
       orchestrate teardown --all --yes
     """
-    if everything == bool(runs):
-        raise click.UsageError("give either run ids or --all")
-    if buckets and not everything:
-        raise click.UsageError("--buckets requires --all")
-    from orchestrator.cli import run_driver
-    from orchestrator.cli.views.conclusion import say_unfinished
+    from orchestrator.cli.run_driver import connect_to_end
 
+    _check_flags(runs, everything=everything, buckets=buckets)
     if buckets and not yes:
         _ask("Delete the buckets with all data sets and results?", as_json=as_json)
     with output.opened(as_json=as_json, without_ledger=everything) as project:
         chosen = [project.ledger.run(run) for run in runs]
-        services = run_driver.connect_to_end(project, chosen)
+        services = connect_to_end(project, chosen)
         if everything and not yes:
             _ask_about_others(services, as_json=as_json)
         done = _end_all(services, buckets=buckets) if everything else _end_runs(services, chosen)
         if as_json:
             output.print_json(done.to_json())
-            return done.exit_code
-        for line in done.messages():
-            output.say(line)
-        if not done.unproven:
-            whose = f" of {', '.join(runs)}: every VM and disk of theirs" if runs else ": every VM and disk of ours"
-            output.print_text(f"0 billable{whose} is proven gone")
-        if not everything:
-            say_unfinished(services, chosen)
-        return done.exit_code
+        else:
+            _say(done, services, chosen)
+        return 6 if done.unproven else 0
+
+
+def _check_flags(runs: Sequence[str], *, everything: bool, buckets: bool) -> None:
+    if everything == bool(runs):
+        raise click.UsageError("give either run ids or --all")
+    if buckets and not everything:
+        raise click.UsageError("--buckets requires --all")
+
+
+def _say(done: _Outcome, services: Services, chosen: Sequence[Run]) -> None:
+    """`chosen`: the runs that were looked at; none for everything."""
+    from orchestrator.cli.views.conclusion import say_unfinished
+
+    for line in done.messages():
+        output.say(line)
+    if not done.unproven:
+        whose = f" of {', '.join(run.id for run in chosen)}: every VM and disk of theirs"
+        output.print_text(f"0 billable{whose if chosen else ': every VM and disk of ours'} is proven gone")
+    if chosen:
+        say_unfinished(services, chosen)
 
 
 @dataclass(frozen=True)
@@ -69,10 +79,6 @@ class _Outcome:
     unproven: Sequence[str]
     remaining: int | None
     idle_costs: Sequence[str] = ()
-
-    @property
-    def exit_code(self) -> int:
-        return 6 if self.unproven else 0
 
     def to_json(self) -> dict[str, object]:
         return {

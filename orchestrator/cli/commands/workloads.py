@@ -20,9 +20,11 @@ def workloads(as_json: bool) -> None:
     """
     from rich.text import Text
 
+    from orchestrator.domain.published import published_summary
     from trainer.workloads import list_workloads
 
     found = list_workloads()
+    published = {item.name: published_summary(item.name) for item in found}
     if as_json:
         listed = [
             {
@@ -32,7 +34,7 @@ def workloads(as_json: bool) -> None:
                 "batch_size": item.default_batch_size,
                 "epochs": item.default_epochs,
                 "learning_rate": item.learning_rate,
-                "published": {"test_accuracy": item.published.test_accuracy, "note": item.published.note},
+                "published": {"test_accuracy": published[item.name][1], "note": published[item.name][0]},
             }
             for item in found
         ]
@@ -40,7 +42,7 @@ def workloads(as_json: bool) -> None:
         return
     table = output.table("", COLUMNS, COLUMNS[3:])
     for item in found:
-        accuracy = item.published.test_accuracy
+        accuracy = published[item.name][1]
         table.add_row(
             item.name,
             item.title,
@@ -51,5 +53,5 @@ def workloads(as_json: bool) -> None:
             "-" if accuracy is None else f"{accuracy:.2%}",
         )
     output.print_table(table)
-    for item in found:
-        output.stdout().print(Text(f"{item.name}: {item.published.note}"))
+    for name, (summary, _) in published.items():
+        output.stdout().print(Text(f"{name}: {summary}"))

@@ -44,25 +44,30 @@ def _drift_json(item: Drift) -> dict[str, Any]:
     }
 
 
-def comparison_lines(found: Comparison, fits: int, *, everything: bool) -> Iterator[str]:
+def comparison_lines(found: Comparison, *, everything: bool) -> Iterator[str]:
     """Gross, credits and net; then the runs, those that drift first; then what is not a run's."""
     yield f"usage from {found.starts:%Y-%m-%d %H:%M} to {found.ends:%Y-%m-%d %H:%M} UTC"
     net = found.gross_usd + found.credits_usd
     yield f"billed, gross {usd(found.gross_usd)}; credits {usd(found.credits_usd)}; net {usd(net)}"
     yield ""
-    drifting = [item for item in found.runs if item.is_over or item.is_under]
-    newest = [item for item in reversed(found.runs) if item not in drifting]
-    shown = [*drifting, *newest] if everything else [*drifting, *newest][: max(NEWEST, len(drifting))]
+    shown = _shown(found, everything=everything)
     rows = [_cells(item.run, item) for item in shown]
     whole = [item for item in found.runs if item.coverage is Coverage.WHOLE]
     rows.append(_cells(f"all {len(whole)} whole runs", found.total))
     if found.shared.billed_usd:
         rows.append(_cells("buckets of ours", found.shared))
-    rows.append(("not ours", "", usd(found.others_usd), "", "eats the same credit"))
+    rows.append(("not ours", "", usd(found.others_usd), "", "uses the same credit"))
     names = ("run", "ledger", "billed", "drift", "")
-    yield from text_charts.columns("the ledger against the bill", names, rows, names[1:4], fits)
+    yield from text_charts.columns("the ledger against the bill", names, rows, names[1:4])
     if len(shown) < len(found.runs):
         yield f"{len(shown)} of {len(found.runs)} runs; --all shows all"
+
+
+def _shown(found: Comparison, *, everything: bool) -> list[Drift]:
+    """Those that drift, then the newest."""
+    drifting = [item for item in found.runs if item.is_over or item.is_under]
+    ordered = [*drifting, *(item for item in reversed(found.runs) if item not in drifting)]
+    return ordered if everything else ordered[: max(NEWEST, len(drifting))]
 
 
 def _cells(name: str, item: Drift) -> tuple[str, ...]:
@@ -73,7 +78,7 @@ def _cells(name: str, item: Drift) -> tuple[str, ...]:
 
 
 def warnings(found: Comparison, credit: Credit | None) -> Iterator[str]:
-    """What a user is to know about these figures."""
+    """What a user should know about these figures."""
     if any(item.coverage is Coverage.PARTIAL for item in found.runs):
         hours = int(LAG.total_seconds() // 3600)
         yield f"note: rows of the last {hours} h may still come; import again then"

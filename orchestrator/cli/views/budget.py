@@ -1,54 +1,19 @@
-"""View of the budget: figures and bars for people, one object for programs, the check of a credit."""
+"""The budget: figures and bars for people, one object for programs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
-from datetime import date, datetime, timedelta
+from dataclasses import asdict
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
 from orchestrator.cli.views import text_charts
 from orchestrator.cli.views.text import moment
-from orchestrator.domain.money import CENT, ZERO, at_most, usd
-from orchestrator.errors import UsageError
-from orchestrator.ledger.credit import Credit, Freeze
+from orchestrator.domain.money import at_most, usd
+from orchestrator.ledger.credit import Freeze
 from orchestrator.money.cost_totals import ExperimentSum, RunSum
-from orchestrator.money.guard import FREE_TRIAL_DAYS, FREE_TRIAL_USD, MoneyView
-
-MAX_CREDIT_USD = Decimal(10_000_000)
-
-
-def checked_credit(
-    amount: Decimal, expires: date | None, spent: Decimal | None, before: Credit | None, now: datetime
-) -> Credit:
-    """A statement of the credit that can be true; what is not given stays as before. Raises UsageError."""
-    starts = None
-    if before is not None:
-        if expires is None or expires == before.expires:
-            starts, expires = before.starts, before.expires
-        spent = before.spent_before_usd if spent is None else spent
-    spent = spent or ZERO
-    for flag, value in (("--credit", amount), ("--spent", spent)):
-        if value > MAX_CREDIT_USD or value != value.quantize(CENT):
-            raise UsageError(f"{flag}: {value} is not an amount in whole cents up to {MAX_CREDIT_USD}")
-    if spent > amount:
-        raise UsageError(f"--spent: {usd(spent)} is more than the credit of {usd(amount)}")
-    if expires is not None and expires < now.date():
-        raise UsageError(f"--expires: {expires} is in the past", "an expired credit pays for nothing")
-    return Credit(amount_usd=amount, starts=starts, expires=expires, spent_before_usd=spent, stated_at=now)
-
-
-def free_trial_credit(started: date | None, spent: Decimal | None, before: Credit | None, now: datetime) -> Credit:
-    """Google's free trial, begun on `started` (None: today). Raises UsageError when it has not begun or is over."""
-    first = started or now.date()
-    last = first + timedelta(days=FREE_TRIAL_DAYS - 1)
-    if first > now.date():
-        raise UsageError(f"--started: {first} is in the future")
-    if last < now.date():
-        raise UsageError(f"--started: the trial of {first} ended on {last}", "an expired credit pays for nothing")
-    stated = checked_credit(FREE_TRIAL_USD, last, spent, before, now)
-    return replace(stated, starts=first)
+from orchestrator.money.guard import MoneyView
 
 
 def money_json(view: MoneyView, now: datetime, frozen: Freeze | None) -> dict[str, Any]:
@@ -96,11 +61,12 @@ def budget_lines(view: MoneyView, now: datetime) -> Iterator[str]:
     yield _share("accruing now", view.accruing_usd, view, "magenta")
     yield _share("reserved", view.reserved_usd, view, "yellow")
     yield _share("free", view.free_usd, view, "green")
-    yield _line("burn rate", usd(view.burn_usd_per_hour), "an hour")
-    ways = (("at that rate", view.burn_usd_per_hour), ("by expiry", view.expires))
-    why = ", or ".join(way for way, may_be in ways if may_be)
-    end = "none in sight" if view.ends_at is None else f"{moment(view.ends_at)} UTC, {why}"
-    yield f"projected end  {end}"
+    yield _line("burn rate", usd(view.burn_usd_per_hour), "per hour")
+    if view.ends_at is None:
+        yield "credit lasts  indefinitely: nothing is running, and no expiry date is stated"
+    else:
+        why = "expires" if view.expires and view.ends_at.date() > view.expires else "used up at that rate"
+        yield f"credit lasts  until {moment(view.ends_at)} UTC ({why})"
 
 
 def _line(name: str, figure: str, rest: str) -> str:
@@ -115,7 +81,7 @@ def _share(name: str, amount: Decimal, view: MoneyView, colour: str) -> str:
 def _days_line(view: MoneyView, now: datetime) -> str:
     days = days_left(view, now)
     if view.expires is None or days is None:
-        return _line("days left", "", "no expiry stated")
+        return _line("days left", "", "no expiry date stated")
     if now.date() > view.expires:
         return _line("days left", "0", f"EXPIRED on {view.expires}: nothing can be launched")
     whole = max((view.expires - view.starts).days, days, 1)
@@ -130,7 +96,7 @@ def frozen_lines(frozen: Freeze) -> Iterator[str]:
     yield "  next: `orchestrate budget import FILE` shows it run by run; `orchestrate budget acknowledge` goes on"
 
 
-def experiment_lines(found: Sequence[ExperimentSum], fits: int) -> Iterator[str]:
+def experiment_lines(found: Sequence[ExperimentSum]) -> Iterator[str]:
     """Cost per experiment."""
     names = ("experiment", "created (UTC)", "runs", "cost", "reserved", "cap")
     rows = [
@@ -141,10 +107,10 @@ def experiment_lines(found: Sequence[ExperimentSum], fits: int) -> Iterator[str]
         )
         for one in found
     ]
-    return text_charts.columns("cost per experiment", names, rows, ("runs", "cost", "reserved", "cap"), fits)
+    return text_charts.columns("cost per experiment", names, rows, ("runs", "cost", "reserved", "cap"))
 
 
-def run_lines(found: Sequence[RunSum], fits: int) -> Iterator[str]:
+def run_lines(found: Sequence[RunSum]) -> Iterator[str]:
     """Cost per run."""
     names = ("run", "experiment", "accelerator", "attempts", "cost", "reserved", "state")
     rows = [
@@ -156,7 +122,7 @@ def run_lines(found: Sequence[RunSum], fits: int) -> Iterator[str]:
         )
         for run in found
     ]
-    return text_charts.columns("cost per run", names, rows, ("attempts", "cost", "reserved"), fits)
+    return text_charts.columns("cost per run", names, rows, ("attempts", "cost", "reserved"))
 
 
 def days_left(view: MoneyView, now: datetime) -> int | None:

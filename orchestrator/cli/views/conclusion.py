@@ -9,7 +9,7 @@ from orchestrator.cli import output
 from orchestrator.cli.views.comparison import show_comparison
 from orchestrator.cli.views.run_status import run_status
 from orchestrator.domain.money import ZERO, at_most, usd
-from orchestrator.domain.runs import Run, RunState, Stage
+from orchestrator.domain.runs import Attempt, Run, RunState, Stage
 from orchestrator.errors import OrchestratorError
 from orchestrator.running.early_stop import spared_usd
 from orchestrator.running.inventory import Remaining, remaining
@@ -95,7 +95,7 @@ def _say_all(services: Services, ended: Sequence[Run], elsewhere: Sequence[Run],
             *_errors(ended),
             *_proof(services, ended, left),
             *_not_needed(services, ended),
-            _cost(services, ended),
+            *_cost(services, ended),
             *_records(services, ended),
         ):
             output.say(line)
@@ -132,17 +132,22 @@ def _errors(runs: Sequence[Run]) -> Iterator[str]:
 
 def _proof(services: Services, runs: Sequence[Run], left: Remaining) -> Iterator[str]:
     """What is proven gone, or that it is not."""
-    if left.names or left.count is None:
-        yield f"teardown: NOT PROVEN, may still be billed: {'; '.join(left.names) or 'a zone that did not answer'}"
+    if left.names:
+        yield f"teardown: NOT PROVEN, may still be billed: {'; '.join(left.names)}"
         return
     attempts = [attempt for run in runs for attempt in services.ledger.attempts(run.id)]
-    on_hosts = [attempt.seen_at is not None for attempt in attempts if not attempt.zone.is_rented]
-    rented = [attempt.seen_at is not None for attempt in attempts if attempt.zone.is_rented]
+    on_hosts, rented = (_begun(attempts, is_rented=is_rented) for is_rented in (False, True))
     if on_hosts:
         yield f"teardown: {sum(on_hosts)} attempt(s) on your own machines: no process and no folder is left"
     if rented or (runs and not on_hosts):
-        gone = f"{sum(rented)} VM(s) proven gone (NOT_FOUND by name, absent from a complete list of all zones)"
-        yield f"teardown: {gone if any(rented) else 'no VM was created'}; no VM or disk of {_named(runs)} is billed now"
+        proof = f"{sum(rented)} VM(s) proven gone (NOT_FOUND by name, absent from a complete list of all zones)"
+        gone = proof if any(rented) else "no VM was created"
+        yield f"teardown: {gone}; no VM or disk of {_named(runs)} is billed now"
+
+
+def _begun(attempts: Sequence[Attempt], *, is_rented: bool) -> list[bool]:
+    """For each attempt at such a place, whether it was ever seen there."""
+    return [attempt.seen_at is not None for attempt in attempts if attempt.zone.is_rented == is_rented]
 
 
 def _not_needed(services: Services, runs: Sequence[Run]) -> Iterator[str]:
@@ -159,10 +164,12 @@ def _not_needed(services: Services, runs: Sequence[Run]) -> Iterator[str]:
     )
 
 
-def _cost(services: Services, runs: Sequence[Run]) -> str:
+def _cost(services: Services, runs: Sequence[Run]) -> Iterator[str]:
+    if not runs:
+        return
     costs = [run_status(services.ledger, run, services.clock.now()) for run in runs]
     total_usd, is_bound = sum((one.usd for one in costs), ZERO), any(one.is_bound for one in costs)
-    return f"cost: {at_most(total_usd, is_bound=is_bound)}" + (" (simulated)" if services.simulated else "")
+    yield f"cost: {at_most(total_usd, is_bound=is_bound)}" + (" (simulated)" if services.simulated else "")
 
 
 def _records(services: Services, runs: Sequence[Run]) -> list[str]:

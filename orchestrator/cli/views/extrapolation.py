@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -18,40 +18,27 @@ from orchestrator.report.comparison import SIMULATED
 
 if TYPE_CHECKING:
     from orchestrator.bootstrap import Project
-    from orchestrator.domain.claims import Claim
+    from orchestrator.domain.published import Claim
     from orchestrator.money.guard import MoneyView
     from orchestrator.planning.extrapolate import Answer, Extrapolation
 
 
-def extrapolate_and_show(
-    project: Project,
-    sweep: Sequence[str],
-    images: int | None,
-    test_images: int | None,
-    asked: Mapping[str, Any],
-    *,
-    as_json: bool,
-) -> None:
+def extrapolate_and_show(project: Project, sweep: Sequence[str], asked: dict[str, Any], *, as_json: bool) -> None:
     """Answer `estimate --images N --from ..`. Raises click's UsageError for one without the other."""
     if not sweep:
         raise click.UsageError("--images and --test-images need --from: a measured sweep to extrapolate from")
-    if not images:
+    if not asked["images"]:
         raise click.UsageError("--from needs --images: how many training samples to extrapolate to")
+    del asked["max_hours"]
     from orchestrator.bootstrap import SystemClock
     from orchestrator.money.guard import credit_or_refuse, money_view
     from orchestrator.planning.extrapolate import ExtrapolationRequest, extrapolate
     from orchestrator.report.sources import sources_named
 
-    now = SystemClock().now()
-    credit = credit_or_refuse(project.ledger, now=now)
-    money = money_view(project.ledger, credit, now)
-    found = extrapolate(
-        ExtrapolationRequest(images=images, test_images=test_images, **asked),
-        sources_named(sweep, project.ledger),
-        project.ledger,
-        project.prices(now),
-        money,
-    )
+    now, ledger = SystemClock().now(), project.ledger
+    money = money_view(ledger, credit_or_refuse(ledger, now=now), now)
+    sources = sources_named(sweep, ledger)
+    found = extrapolate(ExtrapolationRequest(**asked), sources, ledger, project.prices(now), money)
     if as_json:
         output.print_json(extrapolation_json(found, money))
         return
@@ -81,43 +68,23 @@ def extrapolation_json(found: Extrapolation, money: MoneyView) -> dict[str, Any]
 
 
 def _answer_json(answer: Answer) -> dict[str, Any]:
-    line, cost = answer.line, answer.cost
-    return {
-        "accelerator": answer.accelerator,
-        "global_batch": answer.global_batch,
-        "runs": answer.runs,
-        "sizes": list(answer.sizes),
-        "factor": answer.factor,
+    line = answer.line
+    shown = {
+        **vars(answer),
         "epoch_fixed_s": line.fixed_s,
         "sample_s": line.sample_s,
-        "sample_interval_s": list(line.sample_interval_s),
+        "sample_interval_s": line.sample_interval_s,
         "noise": line.noise,
         "unseen_bend": line.unseen_bend,
-        "seconds": answer.seconds,
-        "interval_s": list(answer.interval_s),
-        "law_interval_s": list(answer.law_interval_s),
-        "at_least": list(answer.at_least),
         "binds": answer.binds,
         "slowest": answer.slowest,
         "lacks": answer.lacks or None,
-        "peak_s": answer.peak_s,
-        "bounds": [{"name": each.name, "seconds": each.seconds, "basis": each.basis} for each in answer.bounds],
-        "places": [
-            {"name": each.name, "needed_bytes": each.needed_bytes, "there_bytes": each.there_bytes, "fits": each.fits}
-            for each in answer.places
-        ],
-        "cost": cost
-        and {
-            "zone": cost.zone,
-            "usd_per_hour": cost.usd_per_hour,
-            "usd_is_upper_bound": cost.is_bound,
-            "usd": cost.usd,
-            "interval_usd": [cost.low_usd, cost.high_usd],
-            "storage_usd": cost.storage_usd,
-            "of_credit": cost.of_credit,
-            "fits": cost.fits,
-        },
+        "bounds": [vars(each) for each in answer.bounds],
+        "places": [{**vars(each), "fits": each.fits} for each in answer.places],
+        "cost": answer.cost and vars(answer.cost),
     }
+    del shown["line"]
+    return shown
 
 
 def text(found: Extrapolation, money: MoneyView) -> Iterator[str]:
@@ -160,7 +127,7 @@ def _cells(answer: Answer) -> tuple[str, ...]:
     money = ("unknown", "-", "-")
     if cost:
         share = "-" if cost.of_credit is None else f"{cost.of_credit:,.{0 if cost.of_credit > 1 else 1}%}"
-        money = (_dollars(cost.usd), f"{_dollars(cost.low_usd)} to {_dollars(cost.high_usd)}{more}", share)
+        money = (_dollars(cost.usd), " to ".join(map(_dollars, cost.interval_usd)) + more, share)
     return (
         answer.accelerator,
         str(answer.runs),
@@ -173,27 +140,28 @@ def _cells(answer: Answer) -> tuple[str, ...]:
 
 def _sentences(answer: Answer, money: MoneyView) -> Iterator[str]:
     line = answer.line
-    name, low_high = answer.accelerator, " to ".join(f"{each * 1e6:.3g}" for each in line.sample_interval_s)
+    low_high = " to ".join(f"{each * 1e6:.3g}" for each in line.sample_interval_s)
     yield (
-        f"{name}: from {answer.runs} runs of {len(answer.sizes)} sizes up to {line.largest:,} samples, to "
-        f"{_times(answer.factor)} as many: {line.sample_s * 1e6:.3g} µs a sample ({low_high}); runs differ by "
+        f"{answer.accelerator}: from {answer.runs} runs of {len(answer.sizes)} sizes up to {line.largest:,} samples, "
+        f"to {_times(answer.factor)} as many: {line.sample_s * 1e6:.3g} µs a sample ({low_high}); runs differ by "
         f"{line.noise:.1%}, and a bend of up to {line.unseen_bend:.1%} at the largest size would have gone unseen"
     )
-    for bound in answer.bounds:
-        yield f"  {bound.name}: {_duration(bound.seconds)}: {bound.basis}"
+    yield from (f"  {bound.name}: {_duration(bound.seconds)}: {bound.basis}" for bound in answer.bounds)
+    yield from _limits(answer)
+    yield from (f"  or more: {reason}" for reason in answer.at_least)
+    yield from _money(answer, money)
+
+
+def _limits(answer: Answer) -> Iterator[str]:
+    """What the device and the memories allow, and which of the limits binds."""
     if answer.peak_s is not None:
         yield f"  at the device's peak FLOP/s the training alone would take {_duration(answer.peak_s)}"
-    too_small = [place for place in answer.places if not place.fits]
+    too_small = [f"{each.name} ({size_text(each.there_bytes or 0.0)})" for each in answer.places if not each.fits]
     if too_small:
-        listed = ", ".join(f"{each.name} ({size_text(each.there_bytes or 0.0)})" for each in too_small)
-        yield f"  memory: {size_text(answer.places[-1].needed_bytes)} of samples; too small: {listed}"
-    if answer.lacks:
-        yield f"  binds: memory: it cannot run as it is: {answer.lacks}; if it could, {answer.slowest} would bind"
-    else:
-        yield f"  binds: {answer.slowest}"
-    for reason in answer.at_least:
-        yield f"  or more: {reason}"
-    yield from _money(answer, money)
+        needed = size_text(answer.places[-1].needed_bytes)
+        yield f"  memory: {needed} of samples; too small: {', '.join(too_small)}"
+    memory = f"memory: it cannot run as it is: {answer.lacks}; if it could, {answer.slowest} would bind"
+    yield f"  binds: {memory if answer.lacks else answer.slowest}"
 
 
 def _money(answer: Answer, money: MoneyView) -> Iterator[str]:
@@ -205,7 +173,7 @@ def _money(answer: Answer, money: MoneyView) -> Iterator[str]:
     stored = size_text(answer.places[-1].needed_bytes)
     more = " (if it takes no longer than this)" if answer.at_least else ""
     fit = f"fits{more} into" if cost.fits else "does NOT fit into"
-    at_most = "at most " if cost.is_bound else ""
+    at_most = "at most " if cost.usd_is_upper_bound else ""
     yield (
         f"  cost: {at_most}{_dollars(cost.usd)} at {usd(cost.usd_per_hour)}/h in {cost.zone}, of which "
         f"{_dollars(cost.storage_usd)} for keeping {stored} in the bucket; {fit} your credit: "

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.domain.accelerators import Accelerator, Provisioning, accelerators
+from orchestrator.domain.host_address import FORM
 from orchestrator.domain.money import Rate
 from orchestrator.domain.prices import PriceBook, catalog_prices, region_of
 from orchestrator.errors import UnknownPrice, UsageError
@@ -51,17 +53,36 @@ class Offer:
 
 def found_offers(prices: PriceBook, *, region: str | None, zone: str | None, spot: bool) -> list[Offer]:
     """Every offered accelerator type, in catalog order. Raises UsageError for a region or zone without any."""
-    everything = [Offer(item, _zones(item, prices, spot=spot)) for item in accelerators().values()]
-    known = {one.zone for offer in everything for one in offer.zones}
+    offers = [Offer(item, _zones(item, prices, spot=spot)) for item in accelerators().values()]
+    _check_place(offers, region, zone)
+    chosen = [Offer(offer.item, tuple(_within(offer.zones, region, zone))) for offer in offers]
+    return [offer for offer in chosen if offer.zones]
+
+
+def _check_place(offers: Sequence[Offer], region: str | None, zone: str | None) -> None:
+    known = {one.zone for offer in offers for one in offer.zones}
     _check("--zone", zone, known)
-    _check("--region", region, {region_of(name) for name in known})
-    kept = [
-        Offer(offer.item, tuple(one for one in offer.zones if _is_in(one.zone, region, zone))) for offer in everything
-    ]
-    found = [offer for offer in kept if offer.zones]
-    if not found:
+    _check("--region", region, set(map(region_of, known)))
+    if region and zone and region_of(zone) != region:
         raise UsageError(f"nothing is offered in zone {zone} of region {region}", "leave out one of the two")
-    return found
+
+
+def _within(offers: Iterable[ZoneOffer], region: str | None, zone: str | None) -> Iterator[ZoneOffer]:
+    return (one for one in offers if zone in (None, one.zone) and region in (None, region_of(one.zone)))
+
+
+def notes(found: Sequence[Offer]) -> Iterator[str]:
+    """What the columns of the table mean, and what is not in it."""
+    yield "GiB, TFLOP/s: memory and dense peak (TPU bf16, GPU fp16) of one chip or GPU; no USD/h: rented as spot only"
+    flex_start = [offer.item.name for offer in found if offer.item.flex_start_zones]
+    if flex_start:
+        yield f"--flex-start: {', '.join(flex_start)} (--json lists their zones)"
+    yield f"not listed, because it is not rented: your own machine over SSH, --accel {FORM}"
+    sources = sorted({name for offer in found for name in offer.sources})
+    yield (
+        "USD/h and spot: the whole VM with disk and address; price: its kind (a dated list, or live from the Billing "
+        f"Catalog) and date; from {'; '.join(sources)}"
+    )
 
 
 def check_zone(zone: str) -> None:
@@ -90,10 +111,6 @@ def _spot(item: Accelerator, zone: str, prices: PriceBook) -> Rate | None:
         return prices.rate(item, zone, Provisioning.SPOT)
     except UnknownPrice:
         return None
-
-
-def _is_in(name: str, region: str | None, zone: str | None) -> bool:
-    return zone in (None, name) and region in (None, region_of(name))
 
 
 def _check(flag: str, wanted: str | None, known: set[str]) -> None:

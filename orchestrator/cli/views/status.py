@@ -34,13 +34,13 @@ def status_view(
     if not experiments:
         return Text("no run yet: `orchestrate launch --accel v3-8 --workload mnist-cnn` starts one")
     table = _table(experiments, wide=width >= WIDE)
-    runs = [run for _, its in experiments for run in its]
-    below: list[RenderableType] = []
-    if events:
-        below = [part for run in runs for part in _details(run)]
-    elif width < WIDE:
-        below = [Text(f"{run.run.id} {_last_event(run)}") for run in runs if run.last and run.unfinished]
-    return Group(table if width >= WIDE else output.fitted(table, output.stdout()), *below)
+    parts = [table if width >= WIDE else output.fitted(table, output.stdout())]
+    for run in (run for _, its in experiments for run in its):
+        if events:
+            parts += _details(run)
+        elif width < WIDE and run.last and run.unfinished:
+            parts.append(Text(f"{run.run.id} {_last_event(run)}"))
+    return Group(*parts)
 
 
 def _table(experiments: Sequence[tuple[Experiment, list[RunStatus]]], *, wide: bool) -> Table:

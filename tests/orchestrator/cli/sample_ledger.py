@@ -7,17 +7,17 @@ from decimal import Decimal
 from pathlib import Path
 
 from orchestrator.domain.accelerators import accelerator
-from orchestrator.domain.places import Zone
+from orchestrator.domain.places import Place
 from orchestrator.domain.plan import make_attempt, quote_for
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.runs import AttemptState, Run, RunSpec, RunState, Stage
 from orchestrator.ledger.credit import Credit
-from orchestrator.ledger.events import Failed, Note
+from orchestrator.ledger.events import Note
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.runs import Experiment
 from tests.records import make_record, write_record
 
-ZONE = Zone("us-central1-a")
+ZONE = Place("us-central1-a")
 DAY = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
 CREDIT = Credit(amount_usd=Decimal(300), spent_before_usd=Decimal("12.50"), stated_at=DAY)
 
@@ -48,7 +48,7 @@ def fill(ledger: Ledger, records: Path) -> None:
         exit_code=1,
     )
     ledger.log(DAY, "r-aaaaaa", 1, Stage.TRAIN, Note("training ended"))
-    ledger.log(DAY, "r-bbbbbb", 1, Stage.TRAIN, Failed("TrainingFailed", "\x1b]0;pwned\x07[bold]loss[/bold]\nis nan"))
+    ledger.log(DAY, "r-bbbbbb", 1, Stage.TRAIN, Note("TrainingFailed: \x1b]0;pwned\x07[bold]loss[/bold]\nis nan"))
 
 
 def _settle(ledger: Ledger, run_id: str, usd: str) -> None:

@@ -14,13 +14,13 @@ from tests.orchestrator.cli.sample_ledger import fill
 EMPTY, FULL = "░" * 30, "█" * 30
 NOTHING_YET = f"""\
 credit             $300.00  (simulated dollars)
-days left                   no expiry stated
+days left                   no expiry date stated
 spent                $0.00  {EMPTY}   0.0%
 accruing now         $0.00  {EMPTY}   0.0%
 reserved             $0.00  {EMPTY}   0.0%
 free               $300.00  {FULL} 100.0%
-burn rate            $0.00  an hour
-projected end  none in sight
+burn rate            $0.00  per hour
+credit lasts  indefinitely: nothing is running, and no expiry date is stated
 """
 
 
@@ -68,8 +68,8 @@ def test_budget_set_states_the_credit_and_shows_it(run_cli: Shell) -> None:
         (("--credit", "-5"), "Invalid value for '--credit': '-5' is not an amount like 0.5"),
         (("--credit", "nan"), "Invalid value for '--credit': 'nan' is not an amount like 0.5"),
         (("--credit", "5", "--expires", "soon"), "Invalid value for '--expires': 'soon' does not match"),
-        (("--free-trial", "--credit", "5"), "--free-trial says credit and expiry itself"),
-        (("--expires", "2090-01-01"), "state it with --credit AMOUNT, or with --free-trial"),
+        (("--free-trial", "--credit", "5"), "--free-trial sets credit and expiry itself"),
+        (("--expires", "2090-01-01"), "give --credit AMOUNT or --free-trial"),
     ],
 )
 def test_a_credit_that_cannot_be_is_refused_and_nothing_is_stated(
@@ -136,7 +136,7 @@ def test_a_credit_below_what_is_held_is_said(run_cli: Shell) -> None:
     ledger.close()
     done = run_cli("budget", "set", "--credit", "13", "--spent", "12.50")
     assert done.exit == 0
-    assert "is spent or held already, more than this credit: nothing new is rented" in done.stderr
+    assert "is spent or reserved already, more than this credit: no new VM is rented" in done.stderr
 
 
 def test_output_that_finds_no_room_is_an_error_and_no_bug(run_cli: Shell) -> None:
@@ -145,7 +145,7 @@ def test_output_that_finds_no_room_is_an_error_and_no_bug(run_cli: Shell) -> Non
         told = f"import os; os.dup2(os.open('/dev/full', os.O_WRONLY), 1); import sys; sys.argv[1:] = {words.split()};"
         done = run_cli(program=("-c", f"{told} from orchestrator.cli import main; sys.exit(main())"))
         assert done.exit == 1, words
-        assert "error: what was to be written could not be: No space left on device" in done.stderr
+        assert "error: the output could not be written: No space left on device" in done.stderr
         assert "Traceback" not in done.stderr
 
 
@@ -226,7 +226,7 @@ run                ledger   billed   drift
 r-aaaaaa            $1.25    $1.40  +12.0%  OVER
 r-bbbbbb          $0.0310  $0.0300   -3.2%
 all 2 whole runs    $1.28    $1.43  +11.6%  OVER
-not ours                    $20.00          eats the same credit
+not ours                    $20.00          uses the same credit
 """
 
 

@@ -47,7 +47,7 @@ def test_a_cloud_that_does_not_run_says_so(run_cli: Shell) -> None:
     off: dict[str, object] = {"running": False, "url": None, "pid": None, "items": [], "metered_usd": None}
     assert run_cli("cloud", "status", "--json").json == off
     hint = "  next: start it: `orchestrate cloud up`\n"
-    assert run_cli("cloud", "env") == Done(1, "", f"{LOCAL}error: the local cloud does not run\n{hint}")
+    assert run_cli("cloud", "env") == Done(1, "", f"{LOCAL}error: the local cloud is not running\n{hint}")
 
 
 @pytest.mark.parametrize(
@@ -66,6 +66,7 @@ def test_wrong_requests_start_nothing(run_cli: Shell, args: tuple[str, ...], pro
     assert f"error: {sentence}\n" in done.stderr
 
 
+@pytest.mark.cloud
 def test_up_env_and_down(cloud: Shell) -> None:
     """What `env` prints points curl at it; a VM in it keeps it from stopping; `--destroy` ends both."""
     up = cloud("cloud", "up", "--no-capacity", "us-central1-f", "--quota", "GPUS_ALL_REGIONS=0", "--json").json
@@ -84,15 +85,16 @@ def test_up_env_and_down(cloud: Shell) -> None:
     assert [(item["kind"], item["name"], item["zone"]) for item in items] == [("node", "mine", "us-central1-a")]
     refused = cloud("cloud", "down")
     assert refused.exit == 2
-    assert "error: VMs live in the local cloud: mine in us-central1-a\n" in refused.stderr
+    assert "error: VMs are running in the local cloud: mine in us-central1-a\n" in refused.stderr
     assert cloud("cloud", "down", "--destroy") == Done(0, "", LOCAL + "the local cloud has stopped\n")
     command = Path(f"/proc/{up['pid']}/cmdline")
     assert not command.exists() or command.read_bytes() == b"", (
         "the process has ended (nobody may have waited for it yet)"
     )
-    assert cloud("cloud", "status").stderr.endswith("does not run: `orchestrate cloud up` starts it\n")
+    assert cloud("cloud", "status").stderr.endswith("is not running: `orchestrate cloud up` starts it\n")
 
 
+@pytest.mark.cloud
 def test_logs_and_fetch_read_the_bucket(cloud: Shell) -> None:
     """A run whose process died: nothing of it is on this machine, all of it is in the bucket."""
     ledger = cloud.ledger()

@@ -8,6 +8,8 @@ import pytest
 
 from tests.orchestrator.cli.conftest import LOCAL, Done, Shell
 
+pytestmark = pytest.mark.cloud
+
 
 @pytest.fixture
 def cloud(run_cli: Shell) -> Iterator[Shell]:

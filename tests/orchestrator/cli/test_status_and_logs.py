@@ -223,4 +223,4 @@ def test_endless_output_is_no_json_object(filled: Shell, command: tuple[str, ...
     """Said before anything is printed."""
     done = filled(*command, flag, "--json")
     assert done.exit == 2
-    assert done.json["error"]["message"].startswith(f"{flag} does not go with --json")
+    assert done.json["error"]["message"].startswith(f"{flag} cannot be combined with --json")

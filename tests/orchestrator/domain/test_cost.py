@@ -14,7 +14,7 @@ from orchestrator.cli.views.plan import _expectation
 from orchestrator.config import Config
 from orchestrator.domain.accelerators import Provisioning, accelerator
 from orchestrator.domain.cost import CostLine, side_rates, total_usd
-from orchestrator.domain.places import Zone
+from orchestrator.domain.places import Place
 from orchestrator.domain.plan import quote_for
 from orchestrator.domain.prices import PriceAge, PriceBook, PriceKind, PriceRow, catalog_prices, catalog_rows
 from orchestrator.domain.sweep import zone_candidates
@@ -23,7 +23,7 @@ from orchestrator.planning.affordability import what_would_fit
 from tests.fakes.world import World
 
 TODAY = date(2026, 11, 21)
-ZONE = Zone("us-central1-a")
+ZONE = Place("us-central1-a")
 
 
 def book(**changes: object) -> PriceBook:

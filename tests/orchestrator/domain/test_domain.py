@@ -11,7 +11,7 @@ from orchestrator.domain import names
 from orchestrator.domain.accelerators import Provisioning, accelerator, accelerators
 from orchestrator.domain.cost import side_lines, total_usd
 from orchestrator.domain.money import Rate, cents_up, usd
-from orchestrator.domain.places import Zone
+from orchestrator.domain.places import Place
 from orchestrator.domain.plan import JOB_DAYS, LOG_BYTES, RESULTS_BYTES, attempt_labels, make_attempt, quote_for, usage
 from orchestrator.domain.prices import PriceBook, catalog_prices, read_rows
 from orchestrator.errors import UnknownPrice, UsageError
@@ -101,7 +101,9 @@ def test_labels_take_what_labels_take(world: World) -> None:
     [run] = world.admit()
     made = attempt_labels(
         run,
-        make_attempt(run, 1, quote_for(run.spec, Zone("us-central1-a"), catalog_prices()), world.clock.now(), "ledger"),
+        make_attempt(
+            run, 1, quote_for(run.spec, Place("us-central1-a"), catalog_prices()), world.clock.now(), "ledger"
+        ),
     )
     assert made["oc-managed"] == "1"
     assert made["oc-run"] == run.id

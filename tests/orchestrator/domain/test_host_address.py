@@ -124,7 +124,7 @@ def test_runs_on_one_host_wait_for_each_other_and_rented_ones_do_not(tmp_path: P
 
 def test_each_attempt_has_its_own_folder_and_the_host_is_its_own_bucket() -> None:
     """No bucket of the project's is used."""
-    own, zone = Place.from_text("me@box:2222"), Place.from_text("us-central1-a")
+    own, zone = Place("me@box:2222"), Place("us-central1-a")
     assert own.bucket("my-project") == "me@box:2222"
     assert own.work_dir("oc-a-b-a1-0000") == ".orchestrate/oc-a-b-a1-0000"
     assert zone.bucket("my-project") == "my-project-orchestrate-us-central1"

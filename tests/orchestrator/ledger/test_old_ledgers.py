@@ -12,11 +12,9 @@ from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.dataclass_json import to_json
 from orchestrator.domain.runs import Stage
 from orchestrator.ledger.events import (
-    CreateIntended,
     CreateRequested,
     DevicesFound,
     Event,
-    Failed,
     Note,
     StageDone,
     SwitchProven,
@@ -115,14 +113,12 @@ def test_an_event_of_a_kind_that_is_not_known_is_a_note(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "what",
     [
-        CreateIntended("oc-x", "us-central1-a", START, ("scheduler-job", "deadline-timer")),
         CreateRequested("operation-1"),
         VmReady("oc-x"),
         SwitchProven("scheduler-job"),
         DevicesFound("8 TPU cores"),
         TrainerStarted(),
         StageDone(Stage.TRAIN),
-        Failed("NoCapacity", "no v3-8 to be had", retry_zone="us-central1-b"),
         Note("collected 3 files"),
     ],
     ids=lambda what: type(what).__name__,

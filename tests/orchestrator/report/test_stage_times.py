@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
-from orchestrator.domain.places import Zone
+from orchestrator.domain.places import Place
 from orchestrator.domain.plan import make_attempt, quote_for
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.runs import Attempt, Stage
@@ -34,7 +34,7 @@ def attempt(tmp_path: Path, number: int, *, armed: float, billed: float, gone: f
     ledger = Ledger(tmp_path / f"{number}.db")
     fill(ledger, tmp_path)
     run = ledger.run("r-aaaaaa")
-    made = make_attempt(run, number, quote_for(run.spec, Zone("us-central1-a"), catalog_prices()), START, "ledger")
+    made = make_attempt(run, number, quote_for(run.spec, Place("us-central1-a"), catalog_prices()), START, "ledger")
     ledger.close()
     return replace(made, armed_from=at(armed), billed_from=at(billed), gone_at=at(gone))
 

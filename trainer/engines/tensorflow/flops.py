@@ -2,7 +2,7 @@
 
 Convention: matrix products and convolutions only, two operations (multiply, add) for each weight and output position,
 forward and backward, as usual for the utilisation of a device by model FLOPs. Nothing recomputed, no optimizer, no
-element-wise work. The gradient with respect to the input images is not counted: nobody needs it, and it never runs.
+element-wise work. The gradient with respect to the input images is not counted: nothing needs it, and it never runs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Training and evaluation on samples that lie in the devices' memory, many steps in one call.
 
-A step is told which of the samples to take.
+A step gets the indices of its samples.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ResidentTraining:
     @contextmanager
     def epoch(self, number: int, first_step: int, loss_total: float) -> Iterator[TrainBlock]:
         """Hand the epoch's order to the device; there is nothing to end."""
-        del first_step  # every step is told where it is
+        del first_step  # every step knows its position
         self._total.assign(loss_total)
         order = tf.constant(self._order(number))
 
@@ -73,7 +73,7 @@ class ResidentTraining:
 
     def _train_block_graph(self, order: Any, first_step: Any, end_step: Any) -> Any:
         step = first_step
-        # A plain while and tf.gather: with tf.range or order[step], XLA compiles anew for every value of first_step.
+        # A plain while and tf.gather: with tf.range or order[step], XLA compiles again for every value of first_step.
         while step < end_step:
             self._strategy.run(self._train_step, args=(self._images, self._labels, tf.gather(order, step)))
             step += 1

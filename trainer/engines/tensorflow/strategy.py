@@ -98,7 +98,7 @@ class Devices:
 def open_devices(config: Config, stand_in: StandIn | None, role: WorkerRole) -> Devices:
     """Open the strategy that `config` asks for.
 
-    Raises DeviceMissing, which says what was found, when the device asked for is not here.
+    Raises DeviceMissing, which says what was found, when the requested device is not here.
     """
     if stand_in is not None:
         return _open_stand_in(config, stand_in, role)

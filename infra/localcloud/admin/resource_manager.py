@@ -12,9 +12,10 @@ from infra.localcloud.account.permissions import MINT
 from infra.localcloud.account.project import PROJECT_NUMBER
 from infra.localcloud.context import CloudContext
 from infra.localcloud.http.errors import invalid, not_found
-from infra.localcloud.http.messages import json_body, reply
+from infra.localcloud.http.messages import LazyTypes, json_body, reply
 from infra.localcloud.http.routes import Service, routes
 
+_types = LazyTypes("google.cloud.resourcemanager_v3")
 _PERMISSIONS_MAX = 100
 _SCHEDULER_ROLE = "orchestrateScheduler"
 _SCHEDULER_MAY = frozenset({"tpu.nodes.delete"})
@@ -36,13 +37,11 @@ class ResourceManagerService(Service):
         self.routes = routes("cloudresourcemanager.projects", table, "/v3/projects/{project}", cloud.check_project)
 
     async def _get(self, request: Request) -> Response:
-        from google.cloud.resourcemanager_v3 import types
-
         body = {
             "name": f"projects/{PROJECT_NUMBER}", "projectId": self._project, "state": "ACTIVE",
             "displayName": self._project,
         }  # fmt: skip
-        return reply(types.Project, body)
+        return reply(_types.Project, body)
 
     async def _policy(self, request: Request) -> Response:
         """The VMs' account is an editor, as Google's default account was, until it is denied a permission."""

@@ -9,10 +9,11 @@ from infra.localcloud.account.account import SERVICES
 from infra.localcloud.account.project import PROJECT_NUMBER
 from infra.localcloud.context import CloudContext
 from infra.localcloud.http.errors import ApiError
-from infra.localcloud.http.messages import message, reply
+from infra.localcloud.http.messages import LazyTypes, message, reply
 from infra.localcloud.http.routes import Service, page, routes
 from infra.localcloud.store import Document
 
+_types = LazyTypes("google.cloud.service_usage_v1")
 _ENABLED = "type.googleapis.com/google.api.serviceusage.v1.EnableServiceResponse"
 
 
@@ -32,31 +33,23 @@ class ServiceUsageService(Service):
         self.routes = routes("serviceusage.services", table, "/v1/projects/{project}/services", cloud.check_project)
 
     async def _get(self, request: Request) -> Response:
-        from google.cloud.service_usage_v1 import types
-
-        return reply(types.Service, self._service(request.path_params["service"]))
+        return reply(_types.Service, self._service(request.path_params["service"]))
 
     async def _batch_get(self, request: Request) -> Response:
-        from google.cloud.service_usage_v1 import types
-
         names = [name.rsplit("/", 1)[-1] for name in request.query_params.getlist("names")]
-        return reply(types.BatchGetServicesResponse, {"services": [self._service(name) for name in names]})
+        return reply(_types.BatchGetServicesResponse, {"services": [self._service(name) for name in names]})
 
     async def _list(self, request: Request) -> Response:
-        from google.cloud.service_usage_v1 import types
-
         state = request.query_params.get("filter", "").removeprefix("state:")
         found = [self._service(name) for name in SERVICES]
         shown = [service for service in found if state in ("", service["state"])]
-        return reply(types.ListServicesResponse, page(request, "services", shown, 200))
+        return reply(_types.ListServicesResponse, page(request, "services", shown, 200))
 
     async def _enable(self, request: Request) -> Response:
-        from google.cloud.service_usage_v1 import types
-
         name = request.path_params["service"]
         self._service(name)
         self._account.set_enabled(name, enabled=True)
-        response = {"@type": _ENABLED, "service": message(types.Service, self._service(name))}
+        response = {"@type": _ENABLED, "service": message(_types.Service, self._service(name))}
         return JSONResponse({"name": "operations/acat.local", "done": True, "response": response})
 
     def _service(self, name: str) -> Document:

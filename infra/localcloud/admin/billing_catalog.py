@@ -17,11 +17,12 @@ from starlette.responses import Response
 
 from infra.localcloud.hardware import Hardware, MachineShape
 from infra.localcloud.http.errors import not_found
-from infra.localcloud.http.messages import reply
+from infra.localcloud.http.messages import LazyTypes, reply
 from infra.localcloud.http.routes import Service, page, routes
 from infra.localcloud.metering.price_list import Price, PriceList
 from infra.localcloud.store import Document
 
+_types = LazyTypes("google.cloud.billing_v1")
 SERVICES = {
     "6F81-5844-456A": "Compute Engine",
     "E000-3F24-B8AA": "Cloud TPU",
@@ -58,24 +59,20 @@ class BillingCatalogService(Service):
         self.routes = routes("cloudbilling", table, "/v1/services")
 
     async def _list_services(self, request: Request) -> Response:
-        from google.cloud.billing_v1 import types  # slow to import, and few ask
-
         found = [
             {"name": f"services/{number}", "serviceId": number, "displayName": title}
             for number, title in SERVICES.items()
         ]
-        return reply(types.ListServicesResponse, page(request, "services", found, _PAGE_MAX))
+        return reply(_types.ListServicesResponse, page(request, "services", found, _PAGE_MAX))
 
     async def _list_skus(self, request: Request) -> Response:
-        from google.cloud.billing_v1 import types
-
         service = request.path_params["service"]
         if service not in SERVICES:
             raise not_found(f"services/{service}")
         if not self._skus:  # made when first asked for: nobody else waits for thousands of them
             for sku in _all_skus(self._prices):
                 self._skus.setdefault(sku.service, []).append(_document(sku))
-        return reply(types.ListSkusResponse, page(request, "skus", self._skus[service], _PAGE_MAX))
+        return reply(_types.ListSkusResponse, page(request, "skus", self._skus[service], _PAGE_MAX))
 
 
 def _document(sku: _Sku) -> Document:

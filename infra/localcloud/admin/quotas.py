@@ -12,11 +12,12 @@ from infra.localcloud.account.project import PROJECT_NUMBER
 from infra.localcloud.context import CloudContext
 from infra.localcloud.hardware import GPUS_EVERYWHERE
 from infra.localcloud.http.errors import invalid, not_found
-from infra.localcloud.http.messages import reply
+from infra.localcloud.http.messages import LazyTypes, reply
 from infra.localcloud.http.routes import Service, page, routes
 from infra.localcloud.metering.price_list import PriceList
 from infra.localcloud.store import Document
 
+_types = LazyTypes("google.cloud.cloudquotas_v1")
 TPU, COMPUTE = "tpu.googleapis.com", "compute.googleapis.com"
 
 
@@ -32,16 +33,12 @@ class QuotasService(Service):
         self.routes = routes("cloudquotas.quotaInfos", table, root, cloud.check_project)
 
     async def _list(self, request: Request) -> Response:
-        from google.cloud.cloudquotas_v1 import types
-
-        return reply(types.ListQuotaInfosResponse, page(request, "quotaInfos", self._infos(request)))
+        return reply(_types.ListQuotaInfosResponse, page(request, "quotaInfos", self._infos(request)))
 
     async def _get(self, request: Request) -> Response:
-        from google.cloud.cloudquotas_v1 import types
-
         for info in self._infos(request):
             if info["quotaId"] == request.path_params["quota"]:
-                return reply(types.QuotaInfo, info)
+                return reply(_types.QuotaInfo, info)
         raise not_found(request.url.path.removeprefix("/v1/"))
 
     def _infos(self, request: Request) -> list[Document]:

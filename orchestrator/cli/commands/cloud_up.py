@@ -1,0 +1,77 @@
+"""`orchestrate cloud up`: start the local cloud, and set the faults and the account that it simulates."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+
+from orchestrator.cli import output
+
+ACCOUNTS = ("standard", "free-trial", "new-project", "closed-billing", "upgraded")
+_QUOTA = re.compile(r"^(?P<name>[A-Za-z0-9_.-]+)(@(?P<place>[a-z0-9-]+))?=(?P<limit>[0-9]+(\.[0-9]+)?)$")
+_Setting = tuple[str, dict[str, Any]]
+"""What the local cloud's control API is asked to change, and to what."""
+
+
+@click.command(short_help="Start it and configure account and faults.")
+@click.option("--no-capacity", "empty", multiple=True, metavar="ZONE", help="Simulate a stock-out in ZONE.")
+@click.option("--capacity", "stocked", multiple=True, metavar="ZONE", help="End the stock-out in ZONE.")
+@click.option("--quota", "quotas", multiple=True, metavar="NAME[@PLACE]=LIMIT", help="Set a quota, or in one place.")
+@click.option("--account", "kind", type=click.Choice(ACCOUNTS), help="The kind of account to simulate.")
+@click.option("--disable-api", "disabled", multiple=True, metavar="NAME", help="Disable an API, e.g. tpu.")
+@click.option("--enable-api", "enabled", multiple=True, metavar="NAME", help="Enable it again.")
+@click.option("--deny", "denied", multiple=True, metavar="NAME[@WHO]", help="Deny a permission, to you or to WHO.")
+@click.option("--allow", "allowed", multiple=True, metavar="NAME[@WHO]", help="Allow it again.")
+@output.json_option
+def up(as_json: bool, **asked: Any) -> None:
+    """Start it unless it is running, and configure its account and faults; they persist until changed.
+
+    \b
+    Examples:
+      orchestrate cloud up --no-capacity us-central1-a --quota GPUS_ALL_REGIONS=0
+      orchestrate cloud up --account free-trial --deny tpu.nodes.delete@worker
+    """
+    from orchestrator.bootstrap import ask_local_cloud, local_cloud
+    from orchestrator.cli.local_cloud import local_project, show
+
+    settings = list(_settings(**asked))
+    with local_project(as_json=as_json) as project:
+        running = local_cloud(project, start=True) or {}
+        for what, body in settings:
+            ask_local_cloud(running, what, body)
+        show(project, as_json=as_json)
+
+
+def _settings(
+    empty: Sequence[str], stocked: Sequence[str], quotas: Sequence[str], kind: str | None, **switched: Sequence[str]
+) -> Iterator[_Setting]:
+    """What each option asks for, in order. Raises UsageError."""
+    from orchestrator.cli.views.offers import check_zone
+
+    for zones, available in ((empty, False), (stocked, True)):
+        for zone in zones:
+            check_zone(zone)
+            yield "capacity", {"zone": zone, "available": available}
+    yield from map(_quota, quotas)
+    if kind is not None:
+        yield "account", {"kind": kind}
+    for option, enabled in (("disabled", False), ("enabled", True)):
+        yield from (("services", {"name": name, "enabled": enabled}) for name in switched[option])
+    for option, denied in (("denied", True), ("allowed", False)):
+        for text in switched[option]:
+            permission, _, who = text.partition("@")
+            yield "permissions", {"permission": permission, "who": who or "user", "denied": denied}
+
+
+def _quota(text: str) -> _Setting:
+    """`NAME=LIMIT` or `NAME@PLACE=LIMIT`. Raises UsageError."""
+    from orchestrator.errors import UsageError
+
+    found = _QUOTA.match(text)
+    if not found:
+        raise UsageError(f"--quota: {text!r} is not NAME=LIMIT or NAME@PLACE=LIMIT", "for example GPUS_ALL_REGIONS=0")
+    place = {"region": found["place"]} if found["place"] else {}
+    return "quotas", {"name": found["name"], "limit": float(found["limit"]), **place}
