@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from decimal import Decimal
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 # In one thread, here: doctor asks from many at once, which these packages do not take while they are being imported.
 from google.cloud import billing_v1, cloudquotas_v1, compute_v1, resourcemanager_v3, service_usage_v1, storage, tpu_v2  # noqa: F401
 from google.cloud.billing import budgets_v1  # noqa: F401
 
-from infra.gcp.clients import CALL_TIMEOUT_S, GoogleClients
-from infra.gcp.clock import skew_s
+from infra.gcp.clients import GoogleClients
 from infra.gcp.errors import translated
 from infra.gcp.idle import idle
 from infra.gcp.permissions import ACT_AS, APIS, DELETES, PERMISSIONS, ROLES_THAT_DELETE, ROLES_THAT_SIGN
-from infra.gcp.quota_names import GPUS_EVERYWHERE, GPUS_EVERYWHERE_ID, needed, quota_name
+from infra.gcp.price_catalog import usd
+from infra.gcp.storage import Buckets
 from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.account import (
     Api,
@@ -31,9 +30,11 @@ from orchestrator.domain.account import (
     SchedulerAccount,
     ServiceAccount,
 )
-from orchestrator.domain.names import MANAGED
 from orchestrator.errors import CloudError, NotFound, OrchestratorError, UsageError
 
+_GPUS_EVERYWHERE = "GPUS_ALL_REGIONS"
+_GPUS_EVERYWHERE_ID = "GPUS-ALL-REGIONS-per-project"
+"""The same limit at Compute Engine and at Cloud Quotas."""
 _UNLIMITED = -1
 _IAM = "iam.googleapis.com"
 
@@ -52,19 +53,19 @@ class GoogleAccount:
 
     def project(self) -> ProjectFacts:
         with translated(f"read project {self._clients.project}"):
-            found = self._clients.projects.get_project(name=self._project, **self._patience)
+            found = self._clients.projects.get_project(name=self._project, **self._clients.repeatable)
         return ProjectFacts(found.project_id, found.name.rsplit("/", 1)[-1], found.state.name == "ACTIVE", found.parent)
 
     def billing(self) -> Billing:
         with translated("read the billing account"):
-            found = self._clients.billing.get_project_billing_info(name=self._project, **self._patience)
+            found = self._clients.billing.get_project_billing_info(name=self._project, **self._clients.repeatable)
         return Billing(found.billing_account_name, found.billing_enabled)
 
     def apis(self) -> tuple[Api, ...]:
         names = [f"{self._project}/services/{need.name}" for need in APIS]
         with translated("read the enabled APIs"):
             found = self._clients.services.batch_get_services(
-                service_usage_v1.BatchGetServicesRequest(parent=self._project, names=names), **self._patience
+                service_usage_v1.BatchGetServicesRequest(parent=self._project, names=names), **self._clients.repeatable
             )
         enabled = {service.config.name for service in found.services if service.state.name == "ENABLED"}
         return tuple(Api(need.name, need.name in enabled, need.needed, need.purpose) for need in APIS)
@@ -78,27 +79,28 @@ class GoogleAccount:
     def gpus(self) -> GpuAllowance:
         limit = self._gpus_everywhere()
         if limit is None:
-            raise CloudError(f"Compute Engine shows no quota {GPUS_EVERYWHERE}")
-        name = f"{self._quota_parent('compute.googleapis.com')}/quotaInfos/{GPUS_EVERYWHERE_ID}"
+            raise CloudError(f"Compute Engine shows no quota {_GPUS_EVERYWHERE}")
+        name = f"{self._quota_parent('compute.googleapis.com')}/quotaInfos/{_GPUS_EVERYWHERE_ID}"
         try:
-            with translated(f"read the quota {GPUS_EVERYWHERE}"):
-                found = self._clients.quotas.get_quota_info(name=name, **self._patience)
+            with translated(f"read the quota {_GPUS_EVERYWHERE}"):
+                found = self._clients.quotas.get_quota_info(name=name, **self._clients.repeatable)
         except OrchestratorError:
-            return GpuAllowance(GPUS_EVERYWHERE, limit, None)
+            return GpuAllowance(_GPUS_EVERYWHERE, limit, None)
         raisable = found.quota_increase_eligibility
         reason = "" if raisable.is_eligible else raisable.ineligibility_reason.name
-        return GpuAllowance(GPUS_EVERYWHERE, limit, raisable.is_eligible, reason)
+        return GpuAllowance(_GPUS_EVERYWHERE, limit, raisable.is_eligible, reason)
 
     def quotas(self, items: Sequence[Accelerator]) -> tuple[Quota, ...]:
         apis = {item.api for item in items}
-        of_tpu = self._tpu_limits({quota_name(item) for item in items if item.api == "tpu"}) if "tpu" in apis else {}
-        of_gpu = self._gpu_limits() if "gpu" in apis else {}
-        everywhere = self._gpus_everywhere() if "gpu" in apis else None
+        limits = {
+            "tpu": self._tpu_limits({_quota_name(item) for item in items}) if "tpu" in apis else {},
+            "gpu": self._gpu_limits() if "gpu" in apis else {},
+        }
+        everywhere = {"gpu": self._gpus_everywhere() if "gpu" in apis else None}
         return tuple(
             Quota(
-                item.name, quota_name(item), needed(item),
-                (of_tpu if item.api == "tpu" else of_gpu).get(quota_name(item), {}),
-                everywhere if item.api == "gpu" else None,
+                item.name, _quota_name(item), _quota_needed(item), limits.get(item.api, {}).get(_quota_name(item), {}),
+                everywhere.get(item.api),
             )
             for item in items
         )  # fmt: skip
@@ -108,7 +110,7 @@ class GoogleAccount:
         if not account:
             return ()
         with translated("list the budgets"):
-            found = list(self._clients.budgets.list_budgets(parent=account, **self._patience))
+            found = list(self._clients.budgets.list_budgets(parent=account, **self._clients.repeatable))
         # A budget without a filter watches every project of the account.
         ours = [
             one for one in found if not one.budget_filter.projects or f"projects/{number}" in one.budget_filter.projects
@@ -116,7 +118,7 @@ class GoogleAccount:
         return tuple(
             BudgetAlert(
                 one.display_name or one.name.rsplit("/", 1)[-1],
-                _usd(one.amount.specified_amount) if "specified_amount" in one.amount else None,
+                usd(one.amount.specified_amount) if "specified_amount" in one.amount else None,
                 one.budget_filter.credit_types_treatment.name != "EXCLUDE_ALL_CREDITS",
             )
             for one in ours
@@ -136,55 +138,39 @@ class GoogleAccount:
         return idle(self._clients)
 
     def buckets(self) -> tuple[BucketFacts, ...]:
-        with translated("list buckets"):
-            found = [
-                one for one in self._clients.storage.list_buckets(timeout=CALL_TIMEOUT_S)
-                if one.labels.get(MANAGED) == "1"
-            ]  # fmt: skip
-        return tuple(
-            BucketFacts(
-                str(one.name), str(one.location).lower(), int(one.soft_delete_policy.retention_duration_seconds or 0),
-                one.iam_configuration.public_access_prevention == "enforced",
-            )
-            for one in found
-        )  # fmt: skip
+        return Buckets(self._clients).buckets()
 
     def clock_skew_s(self) -> float:
-        return skew_s(self._clients.endpoints)
-
-    @property
-    def _patience(self) -> dict[str, Any]:
-        return {"retry": self._clients.retry, "timeout": CALL_TIMEOUT_S}
+        return self._clients.clock_skew_s()
 
     def _quota_parent(self, service: str) -> str:
         return f"{self._project}/locations/global/services/{service}"
 
     def _compute_project(self) -> Any:
         with translated("read the project's quotas"):
-            return self._clients.projects_of_compute.get(project=self._clients.project, **self._patience)
+            return self._clients.projects_of_compute.get(project=self._clients.project, **self._clients.repeatable)
 
     def _worker_email(self) -> str:
         return self._clients.service_account or str(self._compute_project().default_service_account)
 
     def _gpus_everywhere(self) -> float | None:
         """None when Compute Engine shows no such limit."""
-        return next((one.limit for one in self._compute_project().quotas if one.metric == GPUS_EVERYWHERE), None)
+        return next((one.limit for one in self._compute_project().quotas if one.metric == _GPUS_EVERYWHERE), None)
 
     def _gpu_limits(self) -> dict[str, dict[str, float]]:
         """{quota: {region: limit}}."""
         limits: dict[str, dict[str, float]] = {}
         with translated("list the quotas of all regions"):
-            for region in self._clients.regions.list(project=self._clients.project, **self._patience):
+            for region in self._clients.regions.list(project=self._clients.project, **self._clients.repeatable):
                 for one in region.quotas:
                     limits.setdefault(one.metric, {})[region.name] = one.limit
         return limits
 
-    def _tpu_limits(self, wanted: Iterable[str]) -> dict[str, dict[str, float]]:
+    def _tpu_limits(self, names: Set[str]) -> dict[str, dict[str, float]]:
         """{quota: {zone: limit}}."""
-        names = set(wanted)
         with translated("list the TPU quotas"):
             found = self._clients.quotas.list_quota_infos(
-                parent=self._quota_parent("tpu.googleapis.com"), **self._patience
+                parent=self._quota_parent("tpu.googleapis.com"), **self._clients.repeatable
             )
             return {info.quota_id: _by_place(info) for info in found if info.quota_id in names}
 
@@ -195,7 +181,7 @@ class GoogleAccount:
         try:
             with translated("check the permissions"):
                 said = self._clients.projects.test_iam_permissions(
-                    resource=self._project, permissions=list(names), **self._patience
+                    resource=self._project, permissions=list(names), **self._clients.repeatable
                 )
         except UsageError:
             if len(names) == 1:
@@ -206,7 +192,7 @@ class GoogleAccount:
 
     def _policy(self) -> Any:
         with translated("read the project's IAM policy"):
-            return self._clients.projects.get_iam_policy(resource=self._project, **self._patience)
+            return self._clients.projects.get_iam_policy(resource=self._project, **self._clients.repeatable)
 
     def _service_account(self, email: str, policy: Any, project: ProjectFacts) -> ServiceAccount:
         """What it may delete by its roles on the project; a folder's and an organization's are not seen from here."""
@@ -225,7 +211,7 @@ class GoogleAccount:
         for role in custom_roles:
             try:
                 with translated(f"read the role {role}"):
-                    held.update(self._clients.get(_IAM, f"/v1/{role}").get("includedPermissions", []))
+                    held.update(self._clients.call(_IAM, f"/v1/{role}").get("includedPermissions", []))
             except OrchestratorError:
                 return None
         return held
@@ -234,7 +220,7 @@ class GoogleAccount:
         """Whether that service account exists and is enabled; None when unknown."""
         try:
             with translated(f"read {email}"):
-                return not self._clients.get(_IAM, _account_path(email)).get("disabled", False)
+                return not self._clients.call(_IAM, _account_path(email)).get("disabled", False)
         except NotFound:
             return False
         except OrchestratorError:
@@ -252,7 +238,7 @@ class GoogleAccount:
         try:
             with translated(f"check the right to use {email}"):
                 asked = {"permissions": [ACT_AS.name]}
-                said = self._clients.post(_IAM, f"{_account_path(email)}:testIamPermissions", asked)
+                said = self._clients.call(_IAM, f"{_account_path(email)}:testIamPermissions", asked)
         except NotFound:
             return False
         except OrchestratorError:
@@ -270,6 +256,18 @@ def _roles(policy: Any, email: str) -> tuple[str, ...]:
     return tuple(sorted({binding.role for binding in policy.bindings if member in binding.members}))
 
 
+def _quota_name(item: Accelerator) -> str:
+    """The metric of the zone (TPU) or region (GPU); "" when none is known. What is rented as spot only has its own."""
+    if item.hardware is None:
+        return ""
+    return item.hardware.preemptible_quota if item.spot_only else item.hardware.quota
+
+
+def _quota_needed(item: Accelerator) -> float:
+    """How much of it one VM takes: GPUs, or the number in a TPU's name (cores, or chips for v5e and v6e)."""
+    return float(item.chips if item.api == "gpu" else item.name.rpartition("-")[2])
+
+
 def _by_place(info: cloudquotas_v1.QuotaInfo) -> dict[str, float]:
     """{zone: limit}: an entry for one place wins over one that holds for many."""
     limits: dict[str, float] = {}
@@ -279,10 +277,3 @@ def _by_place(info: cloudquotas_v1.QuotaInfo) -> dict[str, float]:
             value = int(entry.details.value)
             limits[place] = float("inf") if value == _UNLIMITED else float(value)
     return limits
-
-
-def _usd(money: Any) -> Decimal | None:
-    """The amount; None in another currency, which cannot be compared."""
-    if money.currency_code not in ("", "USD"):
-        return None
-    return Decimal(money.units) + Decimal(money.nanos) / 10**9

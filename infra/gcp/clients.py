@@ -5,29 +5,36 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from functools import cached_property
 from http import HTTPStatus
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import google.auth
+import requests
 from google.api_core import exceptions as api
 from google.api_core.client_options import ClientOptions
 from google.api_core.retry import Retry, if_exception_type
 from google.auth import exceptions as auth
 from google.auth.credentials import AnonymousCredentials, Credentials
-from requests import exceptions as http
 
 from infra.gcp.errors import LOGIN_HINT
 from orchestrator.errors import Unauthenticated, Unavailable, UsageError
 
 if TYPE_CHECKING:
-    from google.cloud import billing_v1, compute_v1, scheduler_v1, tpu_v2
-    from google.cloud.billing.budgets_v1 import BudgetServiceClient
-    from google.cloud.billing_v1 import CloudBillingClient
-    from google.cloud.cloudquotas_v1 import CloudQuotasClient
-    from google.cloud.resourcemanager_v3 import ProjectsClient
-    from google.cloud.service_usage_v1 import ServiceUsageClient
+    from google.cloud import (
+        billing_v1,
+        cloudquotas_v1,
+        compute_v1,
+        resourcemanager_v3,
+        scheduler_v1,
+        service_usage_v1,
+        tpu_v2,
+    )
+    from google.cloud.billing import budgets_v1
     from google.cloud.storage import Client as StorageClient
 
 _Client = TypeVar("_Client")
@@ -35,6 +42,8 @@ CLOUD_PLATFORM = "https://www.googleapis.com/auth/cloud-platform"
 CALL_TIMEOUT_S = 30.0
 """For calls that only read, or ask for something and return."""
 CREATE_TIMEOUT_S = 90.0
+_CLOCK_RESOLUTION_S = 2.0
+"""The `Date` header has whole seconds and the answer takes time: a smaller difference is none."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +75,19 @@ class Endpoints:
         return Endpoints(base_url=url, ssh_port=port, anonymous=True)
 
 
+class _Lazy(cached_property[_Client]):
+    """A client of `GoogleClients`, built when it is first used: importing compute_v1 alone takes more than a second.
+
+    All speak REST, also those that would speak gRPC: it is the wire format that the local cloud answers.
+    """
+
+    def __init__(self, path: str) -> None:
+        module, _, name = path.rpartition(".")
+        super().__init__(lambda clients: clients.built(getattr(import_module(module), name)))
+
+
 class GoogleClients:
-    """Google's clients, each built when it is first used: importing compute_v1 alone takes more than a second.
+    """Google's clients for one project, and how they are called.
 
     `service_account` is the one that VMs run as; None is the project's default. `retry_s` bounds the time that an
     idempotent call is tried again; creates never are.
@@ -87,10 +107,16 @@ class GoogleClients:
         return Retry(
             predicate=if_exception_type(
                 api.ServiceUnavailable, api.InternalServerError, api.BadGateway, api.GatewayTimeout,
-                auth.TransportError, http.ConnectionError, http.Timeout, http.ChunkedEncodingError,
+                auth.TransportError, requests.ConnectionError, requests.Timeout,
+                requests.exceptions.ChunkedEncodingError,
             ),
             initial=0.25, maximum=4.0, multiplier=2.0, timeout=self.retry_s,
         )  # fmt: skip
+
+    @property
+    def repeatable(self) -> dict[str, Any]:
+        """The keywords of a call that may be repeated."""
+        return {"retry": self.retry, "timeout": CALL_TIMEOUT_S}
 
     @cached_property
     def credentials(self) -> Credentials:
@@ -105,131 +131,40 @@ class GoogleClients:
             raise Unavailable(f"the credentials cannot be read: {type(cause).__name__}") from cause
         return found
 
-    @cached_property
-    def nodes(self) -> tpu_v2.TpuClient:
-        """The TPU API, over REST."""
-        from google.cloud import tpu_v2
-
-        return self._rest(tpu_v2.TpuClient)
-
-    @cached_property
-    def instances(self) -> compute_v1.InstancesClient:
-        """Never its `insert()` or `delete()`: their operations ignore the endpoint. Use the `_unary` forms."""
-        from google.cloud import compute_v1
-
-        return self._compute(compute_v1.InstancesClient)
-
-    @cached_property
-    def zone_operations(self) -> compute_v1.ZoneOperationsClient:
-        from google.cloud import compute_v1
-
-        return self._compute(compute_v1.ZoneOperationsClient)
-
-    @cached_property
-    def disks(self) -> compute_v1.DisksClient:
-        from google.cloud import compute_v1
-
-        return self._compute(compute_v1.DisksClient)
-
-    @cached_property
-    def addresses(self) -> compute_v1.AddressesClient:
-        from google.cloud import compute_v1
-
-        return self._compute(compute_v1.AddressesClient)
-
-    @cached_property
-    def images(self) -> compute_v1.ImagesClient:
-        from google.cloud import compute_v1
-
-        return self._compute(compute_v1.ImagesClient)
-
-    @cached_property
-    def machine_types(self) -> compute_v1.MachineTypesClient:
-        from google.cloud import compute_v1
-
-        return self._compute(compute_v1.MachineTypesClient)
-
-    @cached_property
-    def accelerator_types(self) -> compute_v1.AcceleratorTypesClient:
-        from google.cloud import compute_v1
-
-        return self._compute(compute_v1.AcceleratorTypesClient)
-
-    @cached_property
-    def projects_of_compute(self) -> compute_v1.ProjectsClient:
-        """The project as Compute Engine sees it: quotas and the default service account."""
-        from google.cloud import compute_v1
-
-        return self._compute(compute_v1.ProjectsClient)
-
-    @cached_property
-    def jobs(self) -> scheduler_v1.CloudSchedulerClient:
-        """Cloud Scheduler, over REST."""
-        from google.cloud import scheduler_v1
-
-        return self._rest(scheduler_v1.CloudSchedulerClient)
-
-    @cached_property
-    def price_list(self) -> billing_v1.CloudCatalogClient:
-        """The Billing Catalog, over REST."""
-        from google.cloud import billing_v1
-
-        return self._rest(billing_v1.CloudCatalogClient)
-
-    @cached_property
-    def regions(self) -> compute_v1.RegionsClient:
-        from google.cloud import compute_v1
-
-        return self._compute(compute_v1.RegionsClient)
-
-    @cached_property
-    def billing(self) -> CloudBillingClient:
-        from google.cloud.billing_v1 import CloudBillingClient
-
-        return self._rest(CloudBillingClient)
-
-    @cached_property
-    def budgets(self) -> BudgetServiceClient:
-        from google.cloud.billing.budgets_v1 import BudgetServiceClient
-
-        return self._rest(BudgetServiceClient)
-
-    @cached_property
-    def quotas(self) -> CloudQuotasClient:
-        from google.cloud.cloudquotas_v1 import CloudQuotasClient
-
-        return self._rest(CloudQuotasClient)
-
-    @cached_property
-    def services(self) -> ServiceUsageClient:
-        from google.cloud.service_usage_v1 import ServiceUsageClient
-
-        return self._rest(ServiceUsageClient)
-
-    @cached_property
-    def projects(self) -> ProjectsClient:
-        from google.cloud.resourcemanager_v3 import ProjectsClient
-
-        return self._rest(ProjectsClient)
+    nodes: _Lazy[tpu_v2.TpuClient] = _Lazy("google.cloud.tpu_v2.TpuClient")
+    instances: _Lazy[compute_v1.InstancesClient] = _Lazy("google.cloud.compute_v1.InstancesClient")
+    """Never its `insert()` or `delete()`: their operations ignore the endpoint. Use the `_unary` forms."""
+    zone_operations: _Lazy[compute_v1.ZoneOperationsClient] = _Lazy("google.cloud.compute_v1.ZoneOperationsClient")
+    disks: _Lazy[compute_v1.DisksClient] = _Lazy("google.cloud.compute_v1.DisksClient")
+    addresses: _Lazy[compute_v1.AddressesClient] = _Lazy("google.cloud.compute_v1.AddressesClient")
+    images: _Lazy[compute_v1.ImagesClient] = _Lazy("google.cloud.compute_v1.ImagesClient")
+    machine_types: _Lazy[compute_v1.MachineTypesClient] = _Lazy("google.cloud.compute_v1.MachineTypesClient")
+    accelerator_types: _Lazy[compute_v1.AcceleratorTypesClient] = _Lazy(
+        "google.cloud.compute_v1.AcceleratorTypesClient"
+    )
+    regions: _Lazy[compute_v1.RegionsClient] = _Lazy("google.cloud.compute_v1.RegionsClient")
+    projects_of_compute: _Lazy[compute_v1.ProjectsClient] = _Lazy("google.cloud.compute_v1.ProjectsClient")
+    """The project as Compute Engine sees it: quotas and the default service account."""
+    jobs: _Lazy[scheduler_v1.CloudSchedulerClient] = _Lazy("google.cloud.scheduler_v1.CloudSchedulerClient")
+    price_list: _Lazy[billing_v1.CloudCatalogClient] = _Lazy("google.cloud.billing_v1.CloudCatalogClient")
+    billing: _Lazy[billing_v1.CloudBillingClient] = _Lazy("google.cloud.billing_v1.CloudBillingClient")
+    budgets: _Lazy[budgets_v1.BudgetServiceClient] = _Lazy("google.cloud.billing.budgets_v1.BudgetServiceClient")
+    quotas: _Lazy[cloudquotas_v1.CloudQuotasClient] = _Lazy("google.cloud.cloudquotas_v1.CloudQuotasClient")
+    services: _Lazy[service_usage_v1.ServiceUsageClient] = _Lazy("google.cloud.service_usage_v1.ServiceUsageClient")
+    projects: _Lazy[resourcemanager_v3.ProjectsClient] = _Lazy("google.cloud.resourcemanager_v3.ProjectsClient")
 
     def location(self, place: str) -> str:
         """The full name of a zone or region of the project, as the APIs of TPUs and of Cloud Scheduler have it."""
         return f"projects/{self.project}/locations/{place}"
 
-    def post(self, host: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """A call of an API that has no client here. Raises what Google's clients raise."""
-        return self._call("POST", host, path, body)
-
-    def get(self, host: str, path: str) -> dict[str, Any]:
-        """A look at what an API that has no client here shows. Raises what Google's clients raise."""
-        return self._call("GET", host, path)
-
-    def _call(self, method: str, host: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    def call(self, host: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Call an API that has no client here: POST with a body, else GET. Raises what Google's clients raise."""
         from google.auth.transport.requests import AuthorizedSession
 
         session = AuthorizedSession(self.credentials)  # type: ignore[no-untyped-call]
         session.trust_env = not self.endpoints.anonymous
         url = f"{self.endpoints.base_url or f'https://{host}'}{path}"
+        method = "GET" if body is None else "POST"
         answer = session.request(method, url, json=body, timeout=CALL_TIMEOUT_S)  # type: ignore[no-untyped-call]
         if answer.status_code != HTTPStatus.OK:
             raise api.from_http_response(answer)  # type: ignore[no-untyped-call]
@@ -257,20 +192,34 @@ class GoogleClients:
             client._http.trust_env = False
         return client
 
+    def clock_skew_s(self) -> float:
+        """Seconds by which the cloud's clock is ahead of this machine's, by the `Date` of an answer; 0 below two.
+
+        Deadlines use cloud time, and laptops sleep and drift. Raises Unavailable when the cloud does not answer.
+        """
+        url = self.endpoints.base_url or "https://storage.googleapis.com"
+        session = requests.Session()
+        session.trust_env = not self.endpoints.anonymous
+        before = datetime.now(UTC)
+        try:
+            answer = session.head(url, timeout=CALL_TIMEOUT_S)
+            said = parsedate_to_datetime(answer.headers["Date"])
+        except requests.RequestException as cause:
+            raise Unavailable(f"cannot reach {url} ({type(cause).__name__})", "check the network") from cause
+        except (KeyError, ValueError) as cause:
+            raise Unavailable(f"{url} answers without a Date header", "check proxy and network") from cause
+        after = datetime.now(UTC)
+        difference_s = (said - (before + (after - before) / 2)).total_seconds()
+        return difference_s if abs(difference_s) >= _CLOCK_RESOLUTION_S else 0.0
+
+    def built(self, kind: Callable[..., _Client]) -> _Client:
+        """A client of this kind. The local cloud is on this machine: no proxy of the user's may come in between."""
+        client = kind(credentials=self.credentials, transport="rest", client_options=self._at)
+        if self.endpoints.anonymous:
+            cast(Any, client).transport._session.trust_env = False
+        return client
+
     @property
     def _at(self) -> ClientOptions | None:
         url = self.endpoints.base_url
         return ClientOptions(api_endpoint=url) if url else None
-
-    def _compute(self, kind: Callable[..., _Client]) -> _Client:
-        return self._direct(kind(credentials=self.credentials, client_options=self._at))
-
-    def _rest(self, kind: Callable[..., _Client]) -> _Client:
-        """A client that would speak gRPC, over REST: the same wire format that the local cloud answers."""
-        return self._direct(kind(credentials=self.credentials, transport="rest", client_options=self._at))
-
-    def _direct(self, client: _Client) -> _Client:
-        """The local cloud is on this machine: a proxy of the user's environment must not come in between."""
-        if self.endpoints.anonymous:
-            cast(Any, client).transport._session.trust_env = False
-        return client

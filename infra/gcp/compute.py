@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from infra.gcp import vms
-from infra.gcp.clients import CALL_TIMEOUT_S, CREATE_TIMEOUT_S, GoogleClients
-from infra.gcp.compute_messages import IMAGE_PROJECT, instance, problem_of_failed, vm
-from infra.gcp.errors import Doing, translate, translated
+from infra.gcp.clients import CLOUD_PLATFORM, CREATE_TIMEOUT_S, GoogleClients
+from infra.gcp.errors import Doing, Problem, translate, translated
 from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.names import MANAGED
 from orchestrator.errors import CloudError, NotFound, Unavailable, UsageError
-from orchestrator.ports import Billable, HostKey, Listing, Vm, VmRef, VmSpec
+from orchestrator.ports import Billable, HostKey, Listing, Vm, VmRef, VmSpec, VmState, Worker
+
+_IMAGE_PROJECT = "deeplearning-platform-release"
+_STATUS_OF_HTTP = {400: "INVALID_ARGUMENT", 403: "PERMISSION_DENIED", 404: "NOT_FOUND", 409: "ALREADY_EXISTS"}
+_STATES = {
+    "PENDING": VmState.CREATING, "PROVISIONING": VmState.CREATING, "STAGING": VmState.CREATING,
+    "RUNNING": VmState.READY, "DEPROVISIONING": VmState.DELETING,
+    # TERMINATED is Compute Engine's word for stopped: the instance exists and its disk is billed.
+    "TERMINATED": VmState.STOPPED, "STOPPED": VmState.STOPPED, "STOPPING": VmState.STOPPED,
+    "PENDING_STOP": VmState.STOPPED, "SUSPENDING": VmState.STOPPED, "SUSPENDED": VmState.STOPPED,
+}  # fmt: skip
 
 
 class GpuInstances:
@@ -28,24 +38,23 @@ class GpuInstances:
         zone, machine, gpu = spec.ref.zone, spec.accelerator.machine_type or "", spec.accelerator.attach
         if not machine:
             raise UsageError(f"{spec.accelerator.name} is not rented through Compute Engine")
-        where: dict[str, Any] = {"project": self._clients.project, "zone": zone}
-        machines, gpus = self._clients.machine_types, self._clients.accelerator_types
-        self._expect(f"{zone} has no {machine}", lambda more: machines.get(machine_type=machine, **where, **more))
+        where = self._in(spec.ref)
+        with _expected(f"{zone} has no {machine}"):
+            self._clients.machine_types.get(machine_type=machine, **where)
         if gpu:
-            self._expect(f"{zone} has no {gpu}", lambda more: gpus.get(accelerator_type=gpu, **where, **more))
+            with _expected(f"{zone} has no {gpu}"):
+                self._clients.accelerator_types.get(accelerator_type=gpu, **where)
         self._image(spec)
 
     def create(self, spec: VmSpec) -> str:
-        from google.cloud import compute_v1
-
-        resource = instance(spec, self._clients.project, self._image(spec), self._clients.service_account)
+        image = self._image(spec)
         try:
             with translated(f"create {spec.ref.name}", zone=spec.ref.zone, accelerator=spec.accelerator.name):
                 started = self._clients.instances.insert_unary(
-                    compute_v1.InsertInstanceRequest(
-                        project=self._clients.project, zone=spec.ref.zone, instance_resource=resource,
-                        request_id=spec.request_id,
-                    ),
+                    {
+                        "project": self._clients.project, "zone": spec.ref.zone, "request_id": spec.request_id,
+                        "instance_resource": _instance(spec, self._clients, image),
+                    },
                     timeout=CREATE_TIMEOUT_S,
                 )  # fmt: skip
         except NotFound as cause:  # Nothing was there to be absent: a zone, type or image does not exist.
@@ -56,63 +65,49 @@ class GpuInstances:
         return str(started.name)
 
     def operation_done(self, ref: VmRef, operation: str) -> bool:
-        from google.cloud import compute_v1
-
         with translated(f"check the creation of {ref.name}"):
-            found = self._clients.zone_operations.get(
-                project=self._clients.project, zone=ref.zone, operation=operation,
-                retry=self._clients.retry, timeout=CALL_TIMEOUT_S,
-            )  # fmt: skip
+            found = self._clients.zone_operations.get(operation=operation, **self._in(ref))
         problem = problem_of_failed(found)
         if problem:
             raise translate(problem, Doing(f"create {ref.name}", ref.zone))
-        return bool(found.status == compute_v1.Operation.Status.DONE)
+        return bool(found.status.name == "DONE")
 
     def get(self, ref: VmRef) -> Vm:
-        return vm(ref, self._get(ref))
+        return _vm(ref, self._get(ref))
 
     def delete(self, ref: VmRef) -> None:
         vms.delete(
             ref, f"instance {ref.name}",
             read=lambda: self._get(ref),
             ends_anyway=lambda _: False,
-            ask=lambda: self._clients.instances.delete_unary(
-                project=self._clients.project, zone=ref.zone, instance=ref.name,
-                retry=self._clients.retry, timeout=CALL_TIMEOUT_S,
-            ),
+            ask=lambda: self._clients.instances.delete_unary(instance=ref.name, **self._in(ref)),
         )  # fmt: skip
 
     def list_billable(self) -> Listing:
-        from google.cloud import compute_v1
-
         found: list[Billable] = []
         unreachable: list[str] = []
-        for kind, ask, request in (
-            ("instance", self._clients.instances.aggregated_list, compute_v1.AggregatedListInstancesRequest),
-            ("disk", self._clients.disks.aggregated_list, compute_v1.AggregatedListDisksRequest),
-        ):
+        for kind, ask in (
+            ("instance", self._clients.instances.aggregated_list), ("disk", self._clients.disks.aggregated_list),
+        ):  # fmt: skip
             with translated(f"list {kind}s in all zones"):
-                pager = ask(
-                    request(project=self._clients.project, filter=f"labels.{MANAGED}=1"),
-                    retry=self._clients.retry, timeout=CALL_TIMEOUT_S,
-                )  # fmt: skip
-                for place, items in vms.scopes(pager, f"{kind}s", unreachable):
-                    found += _billables(kind, place, items)
+                request = {"project": self._clients.project, "filter": f"labels.{MANAGED}=1"}
+                for place, items in vms.scopes(ask(request, **self._clients.repeatable), f"{kind}s", unreachable):
+                    found += [  # the label is looked at again, whatever the filter did
+                        Billable(kind, VmRef(place, item.name), item.status, dict(item.labels))
+                        for item in items if item.labels.get(MANAGED) == "1"
+                    ]  # fmt: skip
         return Listing(tuple(found), tuple(dict.fromkeys(unreachable)))
 
     def delete_billable(self, item: Billable) -> None:
         if item.kind != "disk":
             self.delete(item.ref)
             return
-        where: dict[str, Any] = {
-            "project": self._clients.project, "zone": item.ref.zone, "disk": item.ref.name,
-            "retry": self._clients.retry, "timeout": CALL_TIMEOUT_S,
-        }  # fmt: skip
+        disk = {"disk": item.ref.name, **self._in(item.ref)}
         vms.delete(
             item.ref, f"disk {item.ref.name}",
-            read=lambda: self._clients.disks.get(**where),
-            ends_anyway=lambda disk: bool(disk.users),  # Attached: it goes with its instance, and is listed until then.
-            ask=lambda: self._clients.disks.delete_unary(**where),
+            read=lambda: self._clients.disks.get(**disk),
+            ends_anyway=lambda found: bool(found.users),  # attached: deleted with its instance, and listed until then
+            ask=lambda: self._clients.disks.delete_unary(**disk),
         )  # fmt: skip
 
     def host_keys(self, ref: VmRef) -> tuple[HostKey, ...]:
@@ -125,25 +120,20 @@ class GpuInstances:
         path = f"projects/{self._clients.project}/zones/{ref.zone}/instances/{ref.name}"
         return f"https://compute.googleapis.com/compute/v1/{path}"
 
+    def _in(self, ref: VmRef) -> dict[str, Any]:
+        """The keywords of a call about something in the zone that may be repeated."""
+        return {"project": self._clients.project, "zone": ref.zone, **self._clients.repeatable}
+
     def _get(self, ref: VmRef) -> Any:
         with translated(f"read {ref.name}", zone=ref.zone):
-            return self._clients.instances.get(
-                project=self._clients.project, zone=ref.zone, instance=ref.name,
-                retry=self._clients.retry, timeout=CALL_TIMEOUT_S,
-            )  # fmt: skip
+            return self._clients.instances.get(instance=ref.name, **self._in(ref))
 
     def _attributes(self, ref: VmRef, path: str) -> Mapping[str, str]:
         """{key: value} under the path; empty until the VM has published any, which Compute Engine says by 404."""
-        from google.cloud import compute_v1
-
-        request = compute_v1.GetGuestAttributesInstanceRequest(
-            project=self._clients.project, zone=ref.zone, instance=ref.name, query_path=path
-        )
+        wanted = {"project": self._clients.project, "zone": ref.zone, "instance": ref.name, "query_path": path}
         try:
             with translated(f"read guest attributes of {ref.name}"):
-                answer = self._clients.instances.get_guest_attributes(
-                    request, retry=self._clients.retry, timeout=CALL_TIMEOUT_S
-                )
+                answer = self._clients.instances.get_guest_attributes(wanted, **self._clients.repeatable)
         except Unavailable:
             raise
         except CloudError:
@@ -152,24 +142,94 @@ class GpuInstances:
 
     def _image(self, spec: VmSpec) -> str:
         """The newest image of the family; resolved for each create, as families move."""
-        image = self._expect(
-            f"{IMAGE_PROJECT} has no image family {spec.accelerator.image}",
-            lambda more: self._clients.images.get_from_family(
-                project=IMAGE_PROJECT, family=spec.accelerator.image, **more
-            ),
-        )
-        return f"projects/{IMAGE_PROJECT}/global/images/{image.name}"
-
-    def _expect(self, otherwise: str, ask: Callable[[dict[str, Any]], Any]) -> Any:
-        """What `ask` reads; UsageError with the sentence `otherwise` when it does not exist."""
-        try:
-            with translated(otherwise):
-                return ask({"retry": self._clients.retry, "timeout": CALL_TIMEOUT_S})
-        except NotFound as cause:
-            raise UsageError(otherwise, "`orchestrate accelerators` lists the zones of each") from cause
+        family = spec.accelerator.image
+        with _expected(f"{_IMAGE_PROJECT} has no image family {family}"):
+            image = self._clients.images.get_from_family(
+                project=_IMAGE_PROJECT, family=family, **self._clients.repeatable
+            )
+        return f"projects/{_IMAGE_PROJECT}/global/images/{image.name}"
 
 
-def _billables(kind: str, zone: str, found: Any) -> list[Billable]:
-    """Ours among the resources of one zone; the label is looked at again, whatever the filter did."""
-    ours = [item for item in found if item.labels.get(MANAGED) == "1"]
-    return [Billable(kind, VmRef(zone, item.name), item.status, dict(item.labels)) for item in ours]
+@contextmanager
+def _expected(otherwise: str) -> Iterator[None]:
+    """What is read inside must exist. Raises UsageError with the sentence `otherwise` when it does not."""
+    try:
+        with translated(otherwise):
+            yield
+    except NotFound as cause:
+        raise UsageError(otherwise, "`orchestrate accelerators` lists the zones of each") from cause
+
+
+def _instance(spec: VmSpec, clients: GoogleClients, image: str) -> dict[str, Any]:
+    """The fields of the `compute_v1.Instance` to insert. Its disk and its address are deleted with it."""
+    wanted, zone = spec.accelerator, spec.ref.zone
+    metadata = {**vms.metadata(spec), "block-project-ssh-keys": "TRUE"}
+    gpus = {
+        "accelerator_type": f"projects/{clients.project}/zones/{zone}/acceleratorTypes/{wanted.attach}",
+        "accelerator_count": wanted.chips,
+    }
+    disk = {
+        "source_image": image, "disk_size_gb": wanted.boot_disk_gib, "labels": dict(spec.labels),
+        "disk_type": f"zones/{zone}/diskTypes/pd-balanced",
+    }  # fmt: skip
+    return {
+        "name": spec.ref.name,
+        "machine_type": f"zones/{zone}/machineTypes/{wanted.machine_type}",
+        "guest_accelerators": [gpus] if wanted.attach else [],
+        "labels": dict(spec.labels),
+        "metadata": {"items": [{"key": key, "value": value} for key, value in metadata.items()]},
+        "scheduling": _scheduling(spec),
+        "disks": [{"boot": True, "auto_delete": True, "initialize_params": disk}],
+        "network_interfaces": [{
+            "network": "global/networks/default",
+            "access_configs": [{"name": "External NAT", "type_": "ONE_TO_ONE_NAT"}],
+        }],
+        # The scope is needed to write results and to delete itself; what it may do is the account's roles.
+        "service_accounts": [{"email": clients.service_account or "default", "scopes": [CLOUD_PLATFORM]}],
+    }  # fmt: skip
+
+
+def _scheduling(spec: VmSpec) -> dict[str, Any]:
+    spot = spec.provisioning is Provisioning.SPOT
+    scheduling: dict[str, Any] = {
+        "on_host_maintenance": "TERMINATE",  # GPUs cannot migrate.
+        "automatic_restart": False,
+        "provisioning_model": "SPOT" if spot else "STANDARD",
+    }
+    if spec.run_limit_s is not None:
+        scheduling["max_run_duration"] = {"seconds": spec.run_limit_s}
+    if spot or spec.run_limit_s is not None:
+        scheduling["instance_termination_action"] = "DELETE"  # STOP, the default, would leave a disk that bills.
+    return scheduling
+
+
+def _vm(ref: VmRef, found: Any) -> Vm:
+    workers = []
+    for card in found.network_interfaces[:1]:
+        external = card.access_configs[0].nat_i_p if card.access_configs else ""
+        if external or card.network_i_p:
+            workers.append(Worker(0, external or card.network_i_p, card.network_i_p))
+    return Vm(
+        ref=ref,
+        state=_STATES.get(found.status, VmState.UNKNOWN),
+        raw_state=found.status,
+        labels=dict(found.labels),
+        workers=tuple(workers),
+        created_at=vms.parsed_moment(found.creation_timestamp),
+        terminates_at=vms.parsed_moment(found.resource_status.scheduling.termination_timestamp),
+    )
+
+
+def problem_of_failed(operation: Any) -> Problem | None:
+    """What an operation ended with; None while it runs and when it succeeded."""
+    if operation.status.name != "DONE" or not operation.error.errors:
+        return None
+    first = operation.error.errors[0]
+    reasons, quota, limit = {first.code}, "", ""
+    for detail in first.error_details:
+        reasons.add(detail.error_info.reason)
+        if detail.quota_info.metric_name:
+            quota, limit = detail.quota_info.limit_name or detail.quota_info.metric_name, f"{detail.quota_info.limit:g}"
+    status = _STATUS_OF_HTTP.get(operation.http_error_status_code, "UNAVAILABLE")
+    message = first.message or operation.http_error_message or first.code
+    return Problem(status, " ".join(message.split())[:600], frozenset(reasons) - {""}, quota, limit, ended=True)

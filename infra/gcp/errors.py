@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import traceback
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,6 @@ import requests
 from google.api_core import exceptions as api
 from google.auth import exceptions as auth
 from google.protobuf import json_format
-from google.protobuf.message import Message
 from google.rpc import code_pb2, error_details_pb2
 from google.rpc.status_pb2 import Status
 
@@ -59,10 +59,6 @@ _TRY_AGAIN = frozenset({
     "rateLimitExceeded", "userRateLimitExceeded", "RESOURCE_NOT_READY", "resourceNotReady",
     "RESOURCE_OPERATION_RATE_EXCEEDED", "resourceInUseByAnotherResource", "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE",
 })  # fmt: skip
-_ERROR_OF_STATUS: Mapping[str, type[OrchestratorError]] = {
-    "INVALID_ARGUMENT": UsageError, "OUT_OF_RANGE": UsageError, "UNIMPLEMENTED": UsageError, "NOT_FOUND": NotFound,
-    "ALREADY_EXISTS": AlreadyExists, "FAILED_PRECONDITION": CloudError,
-}  # fmt: skip
 _ACCOUNT: Mapping[str, tuple[type[AccountError], str]] = {
     "SERVICE_DISABLED": (ApiDisabled, "enable the API in the console (APIs & Services) and wait some minutes"),
     "accessNotConfigured": (ApiDisabled, "enable the API in the console (APIs & Services) and wait some minutes"),
@@ -70,11 +66,22 @@ _ACCOUNT: Mapping[str, tuple[type[AccountError], str]] = {
     "billingNotEnabled": (BillingDisabled, _BILLING_HINT),
     "LOCATION_POLICY_VIOLATED": (PermissionDenied, "this project may not use the zone: choose another with --zone"),
 }
+_STATUSES: Mapping[str, tuple[type[OrchestratorError], str]] = {
+    "UNAUTHENTICATED": (Unauthenticated, LOGIN_HINT),
+    "PERMISSION_DENIED": (PermissionDenied, _ROLES_HINT),
+    "INVALID_ARGUMENT": (UsageError, ""),
+    "OUT_OF_RANGE": (UsageError, ""),
+    "UNIMPLEMENTED": (UsageError, ""),
+    "NOT_FOUND": (NotFound, ""),
+    "ALREADY_EXISTS": (AlreadyExists, ""),
+    "FAILED_PRECONDITION": (CloudError, ""),
+}
+"""Whatever is not here passes: Unavailable."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A failure as Google said it. `from_api` is False when something else answered: a proxy, a captive portal.
+    """A failure as Google said it. `status` is "" when something else answered: a proxy, a captive portal.
 
     `ended` says that an accepted operation ended with it, rather than that a call was refused. `service` is the API
     that ErrorInfo names, as `tpu.googleapis.com`.
@@ -85,7 +92,6 @@ class Problem:
     reasons: frozenset[str] = frozenset()
     quota: str = ""
     quota_limit: str = ""
-    from_api: bool = True
     ended: bool = False
     service: str = ""
 
@@ -97,6 +103,9 @@ class Doing:
     what: str
     zone: str = ""
     accelerator: str = ""
+
+    def sentence(self, problem: Problem) -> str:
+        return f"{self.what}: {problem.message}"
 
 
 @contextmanager
@@ -125,86 +134,84 @@ def _raised_by_api_core(error: Exception) -> bool:
 
     In `{"error": "text"}`, as some proxies say it, it looks for `error.message`: that is an AttributeError.
     """
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace is not None and trace.tb_frame.f_globals.get("__name__") == api.__name__
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return bool(frame.f_globals.get("__name__") == api.__name__)
 
 
 def problem_of_call(error: api.GoogleAPICallError) -> Problem:
     """The parts of a refused call; both the google.rpc style and the older `errors[]` style."""
+    reasons = {str(entry.get("reason", "")) for entry in error.errors or [] if isinstance(entry, Mapping)}
+    reasons.add(error.reason or "")
+    quota, limit = _quota_of_details(error.details)
+    service = str((error.metadata or {}).get("service", ""))
+    status = _status_of_call(error, reasons)
+    return Problem(status, _one_line(str(error.message)), frozenset(reasons) - {""}, quota, limit, service=service)
+
+
+def _status_of_call(error: api.GoogleAPICallError, reasons: Set[str]) -> str:
     body = _json_error(error)
-    entries = [entry for entry in error.errors or [] if isinstance(entry, Mapping)]
-    reasons = {error.reason or "", *(str(entry.get("reason", "")) for entry in entries)}
-    return Problem(
-        _status(body, reasons, int(error.code or 503)), _one_line(str(error.message)), frozenset(reasons) - {""},
-        *_quota_of_details(error.details), bool(body), service=str((error.metadata or {}).get("service", "")),
-    )  # fmt: skip
-
-
-def _status(body: Mapping[str, Any], reasons: set[str], http: int) -> str:
-    """The google.rpc status of an answer; from its HTTP code where it names none."""
-    status = "ALREADY_EXISTS" if "alreadyExists" in reasons else str(body.get("status") or "")
+    if not body:
+        return ""
+    if "alreadyExists" in reasons:
+        return "ALREADY_EXISTS"
+    status = str(body.get("status") or "")
     if status in set(code_pb2.Code.keys()):
         return status
+    http = int(error.code) if error.code else 503
     return _STATUS_OF_HTTP.get(http, "UNAVAILABLE" if http >= 500 else "INVALID_ARGUMENT")
 
 
 def problem_of_operation(status: Status) -> Problem:
     """The parts of the google.rpc.Status with which an accepted operation ended."""
-    details: list[Message] = []
-    reasons: set[str] = set()
+    details = []
     for packed in status.details:
-        info = error_details_pb2.ErrorInfo()
-        failure = error_details_pb2.QuotaFailure()
-        if packed.Unpack(info):
-            reasons.add(info.reason)
-            details.append(info)
-        elif packed.Unpack(failure):
-            details.append(failure)
+        for message in (error_details_pb2.ErrorInfo(), error_details_pb2.QuotaFailure()):
+            if packed.Unpack(message):
+                fields = json_format.MessageToDict(message, preserving_proto_field_name=True)
+                details.append({"@type": packed.type_url, **fields})
+    reasons = frozenset(str(detail["reason"]) for detail in details if "reason" in detail)
     quota, limit = _quota_of_details(details)
     name = code_pb2.Code.Name(status.code) if status.code in code_pb2.Code.values() else "UNKNOWN"
-    return Problem(name, _one_line(status.message), frozenset(reasons), quota, limit, ended=True)
+    return Problem(name, _one_line(status.message), reasons, quota, limit, ended=True)
 
 
 def translate(problem: Problem, doing: Doing) -> OrchestratorError:
-    """The error that a problem is."""
-    sentence = f"{doing.what}: {problem.message}"
+    """The error that a problem is: by its reasons, by its text where the TPU API gives none, or by its status."""
+    return (
+        _by_resource(problem, doing)
+        or _told_apart_by_text(problem, doing)
+        or _by_account(problem, doing)
+        or _by_status(problem, doing)
+    )
+
+
+def _by_resource(problem: Problem, doing: Doing) -> OrchestratorError | None:
     if problem.reasons & _RATE:
-        return Unavailable(sentence)
+        return Unavailable(doing.sentence(problem))
     if problem.quota or problem.reasons & _QUOTA:
         return QuotaExceeded(problem.message, problem.quota, problem.quota_limit)
-    if problem.reasons & _CAPACITY:
-        return _no_capacity(problem, doing)
-    by_text = _told_apart_by_text(problem, doing)
-    if by_text:
-        return by_text
+    return _no_capacity(problem, doing) if problem.reasons & _CAPACITY else None
+
+
+def _by_account(problem: Problem, doing: Doing) -> OrchestratorError | None:
     if problem.reasons & _TRY_AGAIN:
-        return Unavailable(sentence)
-    return _of_account(problem, sentence) or _by_status(problem, sentence, doing)
-
-
-def _of_account(problem: Problem, sentence: str) -> AccountError | None:
-    """What the account, its billing or its APIs do not allow."""
+        return Unavailable(doing.sentence(problem))
     for reason in problem.reasons & _ACCOUNT.keys():
         kind, hint = _ACCOUNT[reason]
         if kind is ApiDisabled and problem.service:
             hint = f"`gcloud services enable {problem.service}`, then wait some minutes"
-        return kind(sentence, hint)
+        return kind(doing.sentence(problem), hint)
     return None
 
 
-def _by_status(problem: Problem, sentence: str, doing: Doing) -> OrchestratorError:
-    if not problem.from_api:
+def _by_status(problem: Problem, doing: Doing) -> OrchestratorError:
+    if not problem.status:
         # Absence and refusal are only what the API itself says; an HTML page from in between says nothing.
         return Unavailable(f"{doing.what}: something that is not Google Cloud answered", "check proxy and network")
-    if problem.status == "UNAUTHENTICATED":
-        return Unauthenticated(sentence, LOGIN_HINT)
-    if problem.status == "PERMISSION_DENIED":
-        return PermissionDenied(sentence, _ROLES_HINT)
     if problem.status == "RESOURCE_EXHAUSTED" and problem.ended:
         return _no_capacity(problem, doing)
-    return _ERROR_OF_STATUS.get(problem.status, Unavailable)(sentence)
+    kind, hint = _STATUSES.get(problem.status, (Unavailable, ""))
+    return kind(doing.sentence(problem), hint)
 
 
 def _told_apart_by_text(problem: Problem, doing: Doing) -> OrchestratorError | None:
@@ -230,27 +237,15 @@ def _no_capacity(problem: Problem, doing: Doing) -> NoCapacity:
 
 
 def _quota_of_details(details: Iterable[Any] | None) -> tuple[str, str]:
-    """(quota, limit) when there is a QuotaFailure among the details, messages or their JSON; ("", "") otherwise.
+    """(quota, limit) when there is a QuotaFailure among the details, as JSON; ("", "") otherwise.
 
     Its violations name no quota in a fixed field; the ErrorInfo beside it does.
     """
-    name, limit, failed = "", "", False
-    for detail in details or ():
-        kind, fields = _kind_and_fields(detail)
-        if kind == "QuotaFailure":
-            failed = True
-        elif kind == "ErrorInfo":
-            metadata = fields.get("metadata", {})
-            name, limit = str(metadata.get("quota_limit", "")), str(metadata.get("quota_limit_value", ""))
-    return (name or "of the project", limit) if failed else ("", "")
-
-
-def _kind_and_fields(detail: Any) -> tuple[str, Mapping[str, Any]]:
-    if isinstance(detail, Mapping):
-        return str(detail.get("@type", "")).rsplit(".", 1)[-1], detail
-    if isinstance(detail, Message):
-        return detail.DESCRIPTOR.name, json_format.MessageToDict(detail, preserving_proto_field_name=True)
-    return "", {}
+    by_type = {str(one.get("@type", "")).rpartition(".")[2]: one for one in details or () if isinstance(one, Mapping)}
+    if "QuotaFailure" not in by_type:
+        return "", ""
+    told = by_type.get("ErrorInfo", {}).get("metadata", {})
+    return str(told.get("quota_limit", "")) or "of the project", str(told.get("quota_limit_value", ""))
 
 
 def _json_error(error: api.GoogleAPICallError) -> Mapping[str, Any]:

@@ -12,39 +12,30 @@ from orchestrator.domain.account import Deleted
 
 
 @dataclass(frozen=True)
-class ApiNeed:
-    """An API, and what for."""
-
-    name: str
-    needed: bool
-    purpose: str
-
-
-APIS = (
-    ApiNeed("tpu.googleapis.com", True, "renting TPU VMs"),
-    ApiNeed("compute.googleapis.com", True, "renting GPU VMs"),
-    ApiNeed("storage.googleapis.com", True, "data sets and results"),
-    ApiNeed("cloudscheduler.googleapis.com", True, "the server-side kill switch of TPU VMs"),
-    ApiNeed("cloudresourcemanager.googleapis.com", False, "doctor: project and permissions"),
-    ApiNeed("serviceusage.googleapis.com", False, "doctor: enabled APIs"),
-    ApiNeed("cloudbilling.googleapis.com", False, "doctor: the billing account; current prices"),
-    ApiNeed("billingbudgets.googleapis.com", False, "doctor: budget alerts"),
-    ApiNeed("cloudquotas.googleapis.com", False, "doctor: TPU quotas, and whether quotas can be raised"),
-    ApiNeed("iam.googleapis.com", False, "doctor: the right to use the VMs' service account"),
-)
-
-
-@dataclass(frozen=True)
-class PermissionNeed:
-    """A permission on the project, and the call that needs it."""
+class Need:
+    """An API or a permission on the project, and what for; launch works without one that is not `needed`."""
 
     name: str
     purpose: str
     needed: bool = True
 
 
-def _needs(purpose: str, *names: str) -> tuple[PermissionNeed, ...]:
-    return tuple(PermissionNeed(name, purpose) for name in names)
+APIS = (
+    Need("tpu.googleapis.com", "renting TPU VMs"),
+    Need("compute.googleapis.com", "renting GPU VMs"),
+    Need("storage.googleapis.com", "data sets and results"),
+    Need("cloudscheduler.googleapis.com", "the server-side kill switch of TPU VMs"),
+    Need("cloudresourcemanager.googleapis.com", "doctor: project and permissions", needed=False),
+    Need("serviceusage.googleapis.com", "doctor: enabled APIs", needed=False),
+    Need("cloudbilling.googleapis.com", "doctor: the billing account; current prices", needed=False),
+    Need("billingbudgets.googleapis.com", "doctor: budget alerts", needed=False),
+    Need("cloudquotas.googleapis.com", "doctor: TPU quotas, and whether quotas can be raised", needed=False),
+    Need("iam.googleapis.com", "doctor: the right to use the VMs' service account", needed=False),
+)
+
+
+def _needs(purpose: str, *names: str) -> tuple[Need, ...]:
+    return tuple(Need(name, purpose) for name in names)
 
 
 # Google's reference has no permissions of queued resources and of a node's guest attributes: each call needs the one
@@ -79,9 +70,9 @@ PERMISSIONS = (
         "cloudscheduler.jobs.list", "cloudscheduler.jobs.update", "cloudscheduler.jobs.run",
         "cloudscheduler.jobs.delete", "compute.projects.get",
     ),
-    PermissionNeed("compute.addresses.list", "find unused addresses", needed=False),
+    Need("compute.addresses.list", "find unused addresses", needed=False),
 )  # fmt: skip
-ACT_AS = PermissionNeed("iam.serviceAccounts.actAs", "let VMs run as their service account")
+ACT_AS = Need("iam.serviceAccounts.actAs", "let VMs run as their service account")
 """Asked of that service account, as it is usually granted there."""
 
 LOOKS = (

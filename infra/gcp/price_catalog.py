@@ -26,13 +26,13 @@ class BillingCatalog:
 
     def fetch(self, wanted: Sequence[PriceRow], today: date) -> FetchedPrices:
         skus = [sku for service in (COMPUTE, TPU, STORAGE) for sku in self._skus(service)]
-        mapped = map_prices(wanted, skus, today)
-        if not mapped.rows:
+        fetched = map_prices(wanted, skus, today)
+        if not fetched.rows:
             raise CloudError(
                 f"none of the {len(skus)} SKUs of the Billing Catalog could be mapped to an item of the catalog",
                 "Google may have renamed them; the previous prices stay in use",
             )
-        return FetchedPrices(mapped.rows, mapped.unmapped, len(skus))
+        return fetched
 
     def _skus(self, service: str) -> Iterator[Sku]:
         with translated(f"list the prices of {service}"):
@@ -48,12 +48,12 @@ class BillingCatalog:
 
 
 def _read(service: str, sku: Any) -> Sku | None:
-    """The SKU as it is priced now; None without a price. Other currencies than dollars are not taken."""
+    """The SKU as it is priced now; None without a price in dollars."""
     if not sku.pricing_info:
         return None
     pricing = sku.pricing_info[-1].pricing_expression
-    rates = [rate.unit_price for rate in pricing.tiered_rates]
-    if any(price.currency_code not in ("", "USD") for price in rates):
+    tiers = [usd(rate.unit_price) for rate in pricing.tiered_rates]
+    if None in tiers:
         return None
     return Sku(
         service=service,
@@ -61,5 +61,12 @@ def _read(service: str, sku: Any) -> Sku | None:
         usage_type=sku.category.usage_type,
         regions=tuple(sku.service_regions),
         unit=pricing.usage_unit,
-        tiers=tuple(price.units + price.nanos * _NANO for price in rates),
+        tiers=tuple(tier for tier in tiers if tier is not None),
     )
+
+
+def usd(money: Any) -> Decimal | None:
+    """The amount of a `google.type.Money`; None in another currency, which cannot be compared."""
+    if money.currency_code not in ("", "USD"):
+        return None
+    return Decimal(money.units) + Decimal(money.nanos) * _NANO

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from google.protobuf import json_format
 
 from infra.gcp import vms
-from infra.gcp.clients import CALL_TIMEOUT_S, GoogleClients
+from infra.gcp.clients import GoogleClients
 from infra.gcp.errors import Doing, problem_of_operation, translate, translated
 from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.names import MANAGED
@@ -75,7 +75,7 @@ class QueuedResources:
         if spec.run_ends_at is not None:
             body["runDuration"] = {"terminationTime": _rfc3339(spec.run_ends_at)}
         query = f"queuedResourceId={spec.ref.name}&requestId={spec.request_id}"
-        return str(self._clients.post(_HOST, f"/v2alpha1/{parent}/queuedResources?{query}", body)["name"])
+        return str(self._clients.call(_HOST, f"/v2alpha1/{parent}/queuedResources?{query}", body)["name"])
 
     def left(self, ref: VmRef) -> bool:
         """Whether the queue has been left, by a node or for good; so has one that is not there.
@@ -121,11 +121,10 @@ class QueuedResources:
         """
         try:
             with translated(f"check the run duration of {ref.name}"):
-                found = self._clients.get(_HOST, f"/v2alpha1/{self.name(ref)}")
+                found = self._clients.call(_HOST, f"/v2alpha1/{self.name(ref)}")
         except OrchestratorError:
             return None
-        text = found.get("runDuration", {}).get("terminationTime")
-        return datetime.fromisoformat(text).astimezone(UTC) if text else None
+        return vms.parsed_moment(found.get("runDuration", {}).get("terminationTime"))
 
     def delete(self, ref: VmRef) -> None:
         """Ask for its deletion, and its node's with it; absent is success. Raises UsageError for what is not ours.
@@ -140,7 +139,7 @@ class QueuedResources:
             read=lambda: self._get(ref),
             ends_anyway=lambda found: bool(found.state == "DELETING"),
             ask=lambda: self._clients.nodes.delete_queued_resource(
-                request, retry=self._clients.retry, timeout=CALL_TIMEOUT_S
+                request, **self._clients.repeatable
             ),
         )  # fmt: skip
 
@@ -150,7 +149,7 @@ class QueuedResources:
         unreachable: list[str] = []
         with translated("list queued resources in all zones"):
             pager = self._clients.nodes.list_queued_resources(
-                parent=self._clients.location("-"), retry=self._clients.retry, timeout=CALL_TIMEOUT_S
+                parent=self._clients.location("-"), **self._clients.repeatable
             )
             for page in pager.pages:
                 found += [_read(resource) for resource in page.queued_resources]
@@ -161,11 +160,7 @@ class QueuedResources:
 
     def _get(self, ref: VmRef) -> _Queued:
         with translated(f"read the queued resource {ref.name}", zone=ref.zone):
-            return _read(
-                self._clients.nodes.get_queued_resource(
-                    name=self.name(ref), retry=self._clients.retry, timeout=CALL_TIMEOUT_S
-                )
-            )
+            return _read(self._clients.nodes.get_queued_resource(name=self.name(ref), **self._clients.repeatable))
 
 
 def _read(resource: tpu_v2.QueuedResource) -> _Queued:
@@ -176,7 +171,7 @@ def _read(resource: tpu_v2.QueuedResource) -> _Queued:
         ref=VmRef(parts[3], parts[5]),
         state=resource.state.state.name,
         labels=labels[0] if labels else {},
-        created_at=vms.created_at(resource),
+        created_at=vms.moment(resource, "create_time"),
         error=resource.state.failed_data.error,
     )
 

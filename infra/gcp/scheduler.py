@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING
 
+from infra.gcp import vms
 from infra.gcp.clients import CALL_TIMEOUT_S, CLOUD_PLATFORM, GoogleClients
 from infra.gcp.errors import translated
 from orchestrator.domain.prices import region_of
@@ -68,9 +69,7 @@ class SchedulerJobs:
         """The service account of the jobs. Raises UsageError when none is named and the project has no default."""
         if self._account is None:
             with translated("find the project's default service account"):
-                found = self._clients.projects_of_compute.get(
-                    project=self._clients.project, retry=self._clients.retry, timeout=CALL_TIMEOUT_S
-                )
+                found = self._clients.projects_of_compute.get(project=self._clients.project, **self._clients.repeatable)
             if not found.default_service_account:
                 raise UsageError(
                     "the project has no default service account", "set scheduler_service_account in orchestrate.toml"
@@ -88,14 +87,12 @@ class SchedulerJobs:
                 )
         except AlreadyExists:
             with translated(f"change job {job.name}"):
-                self._clients.jobs.update_job(job=message, retry=self._clients.retry, timeout=CALL_TIMEOUT_S)
+                self._clients.jobs.update_job(job=message, **self._clients.repeatable)
 
     def get(self, location: str, name: str) -> StandingJob:
         """Raises NotFound."""
         with translated(f"read job {name}"):
-            found = self._clients.jobs.get_job(
-                name=self._name(location, name), retry=self._clients.retry, timeout=CALL_TIMEOUT_S
-            )
+            found = self._clients.jobs.get_job(name=self._name(location, name), **self._clients.repeatable)
         return _standing(found)
 
     def run(self, location: str, name: str) -> None:
@@ -107,9 +104,7 @@ class SchedulerJobs:
         """Absent is success."""
         try:
             with translated(f"delete job {name}"):
-                self._clients.jobs.delete_job(
-                    name=self._name(location, name), retry=self._clients.retry, timeout=CALL_TIMEOUT_S
-                )
+                self._clients.jobs.delete_job(name=self._name(location, name), **self._clients.repeatable)
         except NotFound:
             return
 
@@ -119,9 +114,7 @@ class SchedulerJobs:
 
         with translated(f"list jobs in {location}"):
             found = list(
-                self._clients.jobs.list_jobs(
-                    parent=self._clients.location(location), retry=self._clients.retry, timeout=CALL_TIMEOUT_S
-                )
+                self._clients.jobs.list_jobs(parent=self._clients.location(location), **self._clients.repeatable)
             )
         return [_standing(job) for job in found if job.http_target.http_method == scheduler_v1.HttpMethod.DELETE]
 
@@ -154,11 +147,7 @@ def _standing(job: scheduler_v1.Job) -> StandingJob:
             parts[3], parts[5], target.uri, job.schedule, target.oauth_token.service_account_email, job.description
         ),
         enabled=job.state.name == "ENABLED",
-        next_at=_moment(job, "schedule_time"),
-        attempted_at=_moment(job, "last_attempt_time"),
+        next_at=vms.moment(job, "schedule_time"),
+        attempted_at=vms.moment(job, "last_attempt_time"),
         code=job.status.code if "status" in job else None,
     )
-
-
-def _moment(job: scheduler_v1.Job, field: str) -> datetime | None:
-    return datetime.fromtimestamp(getattr(job, field).timestamp(), UTC) if field in job else None

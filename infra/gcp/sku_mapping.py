@@ -18,7 +18,7 @@ from decimal import Decimal
 
 from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.hardware import Chip, chips, machine_family
-from orchestrator.domain.prices import PriceKind, PriceRow
+from orchestrator.domain.prices import FetchedPrices, PriceKind, PriceRow
 
 COMPUTE = "services/6F81-5844-456A"
 TPU = "services/E000-3F24-B8AA"
@@ -188,21 +188,13 @@ class SkuIndex:
         return total
 
 
-@dataclass(frozen=True)
-class Mapped:
-    """The live rows, and what could not be mapped, each with the reason."""
-
-    rows: tuple[PriceRow, ...]
-    unmapped: tuple[str, ...]
-
-
-def map_prices(wanted: Sequence[PriceRow], skus: Iterable[Sku], today: date) -> Mapped:
+def map_prices(wanted: Sequence[PriceRow], skus: Sequence[Sku], today: date) -> FetchedPrices:
     """The price of today for each wanted row, as far as SKUs say one without doubt: a wrong one is worse than none."""
     asked = [(row, rules) for row in wanted if (rules := rules_for(row.kind, row.name)) is not None]
     index = SkuIndex(skus, [rule for _, rules in asked for rule in rules])
     mapped = [_mapped_row(row, rules, index, today) for row, rules in asked]
     rows = (row for row, _ in mapped if row is not None)
-    return Mapped(tuple(rows), tuple(text for _, missed in mapped for text in missed))
+    return FetchedPrices(tuple(rows), tuple(text for _, missed in mapped for text in missed), len(skus))
 
 
 def _mapped_row(row: PriceRow, rules: list[Rule], index: SkuIndex, today: date) -> tuple[PriceRow | None, list[str]]:

@@ -13,9 +13,10 @@ from google.api_core import exceptions as api
 from infra.downloads import complete_or_absent, crc32c_of
 from infra.gcp.clients import CALL_TIMEOUT_S, GoogleClients
 from infra.gcp.errors import translated
+from orchestrator.domain.account import BucketFacts
 from orchestrator.domain.names import MANAGED
 from orchestrator.errors import AlreadyExists, BadArtifact, NotFound, PermissionDenied, Unavailable, UsageError
-from orchestrator.ports import BucketSettings, StoredObject
+from orchestrator.ports import StoredObject
 
 if TYPE_CHECKING:
     from google.cloud.storage import Blob, Bucket
@@ -40,13 +41,13 @@ class Buckets:
             found = self._found_ours(bucket)
         except NotFound:
             found = self._created(bucket, region, labels, lifetime_days)
-        if str(found.location).lower() != region.lower():  # Reading it from the VMs would cost egress.
-            raise UsageError(f"bucket {bucket} is in {str(found.location).lower()}, not in {region}")
+        if _region(found) != region.lower():  # Reading it from the VMs would cost egress.
+            raise UsageError(f"bucket {bucket} is in {_region(found)}, not in {region}")
         wanted = self._bounded(bucket, lifetime_days)
         if _bounds(found) != _bounds(wanted):
             # Somebody changed it. What it may cost and who may see it is decided here, not by what was found.
             with translated(f"correct the settings of bucket {bucket}"):
-                wanted.patch(retry=self._retry, timeout=CALL_TIMEOUT_S)
+                wanted.patch(**self._repeatable)
 
     def delete_bucket(self, bucket: str) -> None:
         try:
@@ -57,33 +58,33 @@ class Buckets:
             bounded = self._clients.storage.bucket(bucket)
             bounded.soft_delete_policy.retention_duration_seconds = 0
             with translated(f"turn off soft delete of bucket {bucket}"):
-                bounded.patch(retry=self._retry, timeout=CALL_TIMEOUT_S)
+                bounded.patch(**self._repeatable)
         for item in self.list(bucket, ""):
-            self._delete_object(found, item)
+            with suppress(NotFound), translated(f"delete {item.name}"):
+                found.blob(item.name).delete(**self._repeatable)
         with suppress(NotFound), translated(f"delete bucket {bucket}"):
-            found.delete(retry=self._retry, timeout=CALL_TIMEOUT_S)
+            found.delete(**self._repeatable)
         self._own.discard(bucket)
-
-    def buckets(self) -> tuple[str, ...]:
-        return tuple(found.name for found in self.settings())
 
     def url(self, bucket: str) -> str:
         return f"gs://{bucket}"
 
-    def settings(self) -> tuple[BucketSettings, ...]:
+    def buckets(self) -> tuple[BucketFacts, ...]:
         with translated("list buckets"):
-            listed = self._clients.storage.list_buckets(retry=self._retry, timeout=CALL_TIMEOUT_S)
-            ours = [bucket for bucket in listed if bucket.labels.get(MANAGED) == "1"]
-        found = [BucketSettings(bucket.name, str(bucket.location).lower(), _soft_delete_s(bucket)) for bucket in ours]
-        return tuple(sorted(found, key=lambda one: one.name))
+            ours = [found for found in self._clients.storage.list_buckets(**self._repeatable) if _is_ours(found)]
+        return tuple(
+            BucketFacts(
+                str(found.name), _region(found), _soft_delete_s(found),
+                is_private=found.iam_configuration.public_access_prevention == "enforced",
+            )
+            for found in sorted(ours, key=lambda found: str(found.name))
+        )  # fmt: skip
 
     def list(self, bucket: str, prefix: str) -> tuple[StoredObject, ...]:
         try:
             self._must_be_ours(bucket)
             with translated(f"list {bucket}/{prefix}"):
-                found = self._clients.storage.list_blobs(
-                    bucket, prefix=prefix, retry=self._retry, timeout=CALL_TIMEOUT_S
-                )
+                found = self._clients.storage.list_blobs(bucket, prefix=prefix, **self._repeatable)
                 return tuple(_stored(blob) for blob in found)
         except NotFound:
             return ()
@@ -102,10 +103,11 @@ class Buckets:
                 return
             except api.PreconditionFailed:
                 pass
-        there = self._object(bucket, name)
-        if there.crc32c != crc32c:
+        with translated(f"read {bucket}/{name}"):
+            blob.reload(**self._repeatable)
+        if blob.crc32c != crc32c:
             raise BadArtifact(
-                f"{bucket}/{name} already exists with other content (crc32c {there.crc32c}, not {crc32c})",
+                f"{bucket}/{name} already exists with other content (crc32c {blob.crc32c}, not {crc32c})",
                 "objects are never overwritten: delete it or use another name",
             )
 
@@ -135,7 +137,7 @@ class Buckets:
                 blob.download_to_file(file, checksum="crc32c", retry=self._retry, timeout=_TRANSFER_TIMEOUT_S)
                 return
             except api.NotFound:
-                blob.reload(retry=self._retry, timeout=CALL_TIMEOUT_S)
+                blob.reload(**self._repeatable)
         raise Unavailable(f"{what}: it exists, but was not sent")
 
     @property
@@ -144,6 +146,11 @@ class Buckets:
         from google.cloud.storage.retry import DEFAULT_RETRY
 
         return DEFAULT_RETRY.with_timeout(self._clients.retry_s)
+
+    @property
+    def _repeatable(self) -> dict[str, Any]:
+        """The keywords of a call that may be repeated."""
+        return {"retry": self._retry, "timeout": CALL_TIMEOUT_S}
 
     def _must_be_ours(self, bucket: str) -> None:
         """Raises UsageError for a bucket that is not ours, NotFound for none; asked once, then remembered."""
@@ -155,14 +162,14 @@ class Buckets:
         found = self._in_project(name)
         if found is None:
             with suppress(PermissionDenied), translated(f"read bucket {name}"):  # A stranger's may be private.
-                self._clients.storage.get_bucket(name, retry=self._retry, timeout=CALL_TIMEOUT_S)
+                self._clients.storage.get_bucket(name, **self._repeatable)
             found = self._in_project(name)  # Or a run beside this one made it between the two looks.
         if found is None:
             raise UsageError(
                 f"bucket {name} exists, but in a project other than {self._clients.project}",
                 "use another project: the name of the bucket is made from the project's",
             )
-        if found.labels.get(MANAGED) != "1":
+        if not _is_ours(found):
             raise UsageError(
                 f"bucket {name} lacks the label {MANAGED}=1, so it was not created by this tool",
                 "use another project or bucket name",
@@ -172,7 +179,7 @@ class Buckets:
 
     def _in_project(self, name: str) -> Bucket | None:
         with translated(f"find bucket {name} in this project"):
-            listed = self._clients.storage.list_buckets(prefix=name, retry=self._retry, timeout=CALL_TIMEOUT_S)
+            listed = self._clients.storage.list_buckets(prefix=name, **self._repeatable)
             return next((bucket for bucket in listed if bucket.name == name), None)
 
     def _created(self, name: str, region: str, labels: Mapping[str, str], lifetime_days: int) -> Bucket:
@@ -190,16 +197,6 @@ class Buckets:
                 raise cause from None
         self._own.add(name)
         return made
-
-    def _object(self, bucket: str, name: str) -> StoredObject:
-        blob = self._clients.storage.bucket(bucket).blob(name)
-        with translated(f"read {bucket}/{name}"):
-            blob.reload(retry=self._retry, timeout=CALL_TIMEOUT_S)
-        return _stored(blob)
-
-    def _delete_object(self, bucket: Bucket, item: StoredObject) -> None:
-        with suppress(NotFound), translated(f"delete {item.name}"):
-            bucket.blob(item.name).delete(retry=self._retry, timeout=CALL_TIMEOUT_S)
 
     def _bounded(self, name: str, lifetime_days: int) -> Bucket:
         """A bucket, not yet sent, with the settings that bound what it costs and who sees it."""
@@ -219,6 +216,14 @@ def _bounds(bucket: Bucket) -> tuple[object, ...]:
         access.uniform_bucket_level_access_enabled, access.public_access_prevention,
         _soft_delete_s(bucket), [dict(rule) for rule in bucket.lifecycle_rules],
     )  # fmt: skip
+
+
+def _is_ours(bucket: Bucket) -> bool:
+    return bool(bucket.labels.get(MANAGED) == "1")
+
+
+def _region(bucket: Bucket) -> str:
+    return str(bucket.location).lower()
 
 
 def _soft_delete_s(bucket: Bucket) -> int:

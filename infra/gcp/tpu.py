@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from google.api_core import exceptions as api
 
 from infra.gcp import vms
-from infra.gcp.clients import CALL_TIMEOUT_S, CLOUD_PLATFORM, CREATE_TIMEOUT_S, GoogleClients
+from infra.gcp.clients import CLOUD_PLATFORM, CREATE_TIMEOUT_S, GoogleClients
 from infra.gcp.errors import Doing, problem_of_operation, translate, translated
 from infra.gcp.queued import QueuedResources
 from orchestrator.domain.accelerators import Provisioning
@@ -46,7 +46,7 @@ class TpuNodes:
         ):
             try:
                 with translated(f"find {name} in {spec.ref.zone}"):
-                    ask(name=f"{parent}/{kind}/{name}", retry=self._clients.retry, timeout=CALL_TIMEOUT_S)
+                    ask(name=f"{parent}/{kind}/{name}", **self._clients.repeatable)
             except NotFound as cause:
                 raise UsageError(
                     f"{spec.ref.zone} has no {name}", "`orchestrate accelerators` lists the zones of each"
@@ -69,9 +69,7 @@ class TpuNodes:
 
     def operation_done(self, ref: VmRef, operation: str) -> bool:
         with translated(f"check the creation of {ref.name}"):
-            found = self._clients.nodes.get_operation(
-                {"name": operation}, retry=self._clients.retry, timeout=CALL_TIMEOUT_S
-            )
+            found = self._clients.nodes.get_operation({"name": operation}, **self._clients.repeatable)
         if found.done and found.HasField("error"):
             raise translate(problem_of_operation(found.error), Doing(f"create {ref.name}", ref.zone))
         return bool(found.done) and self._queued.left(ref)
@@ -97,7 +95,7 @@ class TpuNodes:
                 node.state.name == "DELETING" or (node.queued_resource and self._queued.holds(ref))
             ),
             ask=lambda: self._clients.nodes.delete_node(
-                name=self._name(ref), retry=self._clients.retry, timeout=CALL_TIMEOUT_S
+                name=self._name(ref), **self._clients.repeatable
             ),
         )  # fmt: skip
         self._queued.delete(ref)  # with its node; none is success
@@ -106,9 +104,7 @@ class TpuNodes:
         found: list[Billable] = []
         unreachable: list[str] = []
         with translated("list nodes in all zones"):
-            pager = self._clients.nodes.list_nodes(
-                parent=self._clients.location("-"), retry=self._clients.retry, timeout=CALL_TIMEOUT_S
-            )
+            pager = self._clients.nodes.list_nodes(parent=self._clients.location("-"), **self._clients.repeatable)
             for page in pager.pages:
                 found += [_billable(node) for node in page.nodes if node.labels.get(MANAGED) == "1"]
                 unreachable += vms.places(page.unreachable)
@@ -138,26 +134,22 @@ class TpuNodes:
 
     def _get(self, ref: VmRef) -> tpu_v2.Node:
         with translated(f"read {ref.name}", zone=ref.zone):
-            return self._clients.nodes.get_node(name=self._name(ref), retry=self._clients.retry, timeout=CALL_TIMEOUT_S)
+            return self._clients.nodes.get_node(name=self._name(ref), **self._clients.repeatable)
 
     def _attributes(self, ref: VmRef, worker: int, path: str) -> Mapping[str, str]:
         """{key: value} of one worker under the path; empty until the worker has published any."""
-        from google.cloud import tpu_v2
-
-        request = tpu_v2.GetGuestAttributesRequest(name=self._name(ref), query_path=path, worker_ids=[str(worker)])
+        wanted = {"name": self._name(ref), "query_path": path, "worker_ids": [str(worker)]}
         try:
             with translated(f"read guest attributes of {ref.name}"):
-                answer = self._clients.nodes.get_guest_attributes(
-                    request, retry=self._clients.retry, timeout=CALL_TIMEOUT_S
-                )
+                answer = self._clients.nodes.get_guest_attributes(wanted, **self._clients.repeatable)
+        except Unavailable:
+            raise
         except (NotFound, UsageError) as cause:
             # 404 or 400 FAILED_PRECONDITION while the VM has not booted far enough.
             if isinstance(cause.__cause__, api.GoogleAPICallError):
                 return {}
             raise
-        except CloudError as cause:
-            if isinstance(cause, Unavailable):
-                raise
+        except CloudError:
             return {}
         return {item.key: item.value for found in answer.guest_attributes for item in found.query_value.items}
 
@@ -172,10 +164,8 @@ class TpuNodes:
             network_config=tpu_v2.NetworkConfig(enable_external_ips=True),
             scheduling_config=tpu_v2.SchedulingConfig(spot=spec.provisioning is Provisioning.SPOT),
             # The scope is needed to write results and to delete itself; what it may do is the account's roles.
-            service_account=tpu_v2.ServiceAccount(
-                email=self._clients.service_account or "", scope=[CLOUD_PLATFORM]
-            ),
-        )  # fmt: skip
+            service_account=tpu_v2.ServiceAccount(email=self._clients.service_account or "", scope=[CLOUD_PLATFORM]),
+        )
 
     def _name(self, ref: VmRef) -> str:
         return f"{self._clients.location(ref.zone)}/nodes/{ref.name}"
@@ -191,7 +181,7 @@ def _vm(ref: VmRef, node: tpu_v2.Node) -> Vm:
             Worker(index, endpoint.access_config.external_ip or endpoint.ip_address, endpoint.ip_address)
             for index, endpoint in enumerate(node.network_endpoints)
         ),
-        created_at=vms.created_at(node),
+        created_at=vms.moment(node, "create_time"),
         terminates_at=None,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -36,10 +36,14 @@ def delete(
     except NotFound:
         return
     except (Unavailable, AccountError):
-        if not _named_by_us(ref):
+        if not ref.name.startswith(_NAME_PREFIX):
             raise
     else:
-        _refuse_foreign(dict(found.labels), what)
+        if found.labels.get(MANAGED) != "1":
+            raise UsageError(
+                f"{what} lacks the label {MANAGED}=1, so it was not created by this tool and is not deleted",
+                "delete it yourself if it is yours",
+            )
         if ends_anyway(found):
             return
     try:
@@ -71,23 +75,14 @@ def scopes(pager: Any, field: str, unreachable: list[str]) -> Iterator[tuple[str
                 unreachable.append(place)
 
 
-def created_at(found: Any) -> datetime | None:
-    """When a node or a queued resource was made; None when it does not say."""
-    return datetime.fromtimestamp(found.create_time.timestamp(), UTC) if "create_time" in found else None
+def moment(message: Any, field: str) -> datetime | None:
+    """A Timestamp of a message, in UTC; None when it is not set."""
+    return datetime.fromtimestamp(getattr(message, field).timestamp(), UTC) if field in message else None
 
 
-def _refuse_foreign(labels: Mapping[str, str], what: str) -> None:
-    """Raises UsageError unless the resource carries our label: what is not ours is never deleted."""
-    if labels.get(MANAGED) != "1":
-        raise UsageError(
-            f"{what} lacks the label {MANAGED}=1, so it was not created by this tool and is not deleted",
-            "delete it yourself if it is yours",
-        )
-
-
-def _named_by_us(ref: VmRef) -> bool:
-    """Whether the name alone says that it is ours; used only when its labels cannot be read, as deletes fail open."""
-    return ref.name.startswith(_NAME_PREFIX)
+def parsed_moment(text: str | None) -> datetime | None:
+    """An RFC 3339 timestamp with any offset, in UTC; None for none."""
+    return datetime.fromisoformat(text).astimezone(UTC) if text else None
 
 
 def host_keys(worker: int, items: Iterable[tuple[str, str]]) -> list[HostKey]:

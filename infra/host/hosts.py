@@ -10,9 +10,9 @@ from pathlib import Path
 from infra.host.connection import HostLine
 from infra.host.provider import HostMachine
 from infra.host.store import HostStore
+from orchestrator.domain.account import BucketFacts
 from orchestrator.domain.host_address import PREFIX, is_host, parse_host
 from orchestrator.ports import (
-    BucketSettings,
     HostKey,
     ObjectStore,
     RemoteShell,
@@ -102,14 +102,11 @@ class Stores:
     def delete_bucket(self, bucket: str) -> None:
         self._of(bucket).delete_bucket(bucket)
 
-    def buckets(self) -> tuple[str, ...]:
+    def buckets(self) -> tuple[BucketFacts, ...]:
         return self._rented.buckets()
 
     def url(self, bucket: str) -> str:
         return self._of(bucket).url(bucket)
-
-    def settings(self) -> tuple[BucketSettings, ...]:
-        return self._rented.settings()
 
     def list(self, bucket: str, prefix: str) -> tuple[StoredObject, ...]:
         return self._of(bucket).list(bucket, prefix)

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from infra.downloads import complete_or_absent, crc32c_of
 from infra.host.connection import HostLine
+from orchestrator.domain.account import BucketFacts
 from orchestrator.errors import BadArtifact, NotFound, Unavailable, UsageError
-from orchestrator.ports import BucketSettings, StoredObject
+from orchestrator.ports import StoredObject
 
 
 class HostStore:
@@ -32,7 +33,7 @@ class HostStore:
             f"the store on {bucket} is not deleted from here", "on that machine: rm -r ~/.cache/orchestrate"
         )
 
-    def buckets(self) -> tuple[str, ...]:
+    def buckets(self) -> tuple[BucketFacts, ...]:
         return ()
 
     def url(self, bucket: str) -> str:
@@ -41,9 +42,6 @@ class HostStore:
                 str(self._line_to(bucket).ask("about")["home"]), ".cache", "orchestrate", "store"
             )
         return self._roots[bucket]
-
-    def settings(self) -> tuple[BucketSettings, ...]:
-        return ()
 
     def list(self, bucket: str, prefix: str) -> tuple[StoredObject, ...]:
         said = self._line_to(bucket).ask("objects", prefix)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from orchestrator.domain.account import BucketFacts
 from orchestrator.domain.names import bucket_name, nonce
 from orchestrator.domain.places import Place
 from orchestrator.domain.runs import Run
 from orchestrator.errors import ApiDisabled, OrchestratorError
-from orchestrator.ports import Billable, BucketSettings, Listing
+from orchestrator.ports import Billable, Listing
 from orchestrator.running.stages.context import Services
 
 _HALTED = frozenset({"STOPPED", "STOPPING", "TERMINATED", "SUSPENDED", "PREEMPTED", "FAILED"})
@@ -37,7 +38,7 @@ def list_service(services: Services, api: str) -> Listing:
 
 
 def list_all(services: Services) -> Listing:
-    """Everything of ours that may bill now, the zones that could not be seen, and what of others holds quota."""
+    """Everything of ours that may bill now, the zones that could not be seen, and what of others uses quota."""
     looks = [list_service(services, api) for api in services.vms]
     return Listing(
         found=tuple(item for look in looks for item in look.found),
@@ -99,10 +100,10 @@ def idle_costs(services: Services) -> list[str]:
     sentences = [*map(unseen, look.unreachable), *_of_vms(look.found)]
     sentences += [f"{item} is not ours: it holds quota until its owner deletes it" for item in look.foreign]
     try:
-        settings = services.store.settings()
+        buckets = services.store.buckets()
     except OrchestratorError as cause:
         return [*sentences, unlisted("buckets", cause)]
-    return sentences + [sentence for one in settings for sentence in _of_bucket(one, services.project)]
+    return sentences + [sentence for one in buckets for sentence in _of_bucket(one, services.project)]
 
 
 def _of_vms(found: Sequence[Billable]) -> list[str]:
@@ -117,7 +118,7 @@ def _of_vms(found: Sequence[Billable]) -> list[str]:
     return halted + [f"{item} belongs to no VM" for item in found if item.kind == "disk" and item.ref not in with_vm]
 
 
-def _of_bucket(one: BucketSettings, project: str) -> list[str]:
+def _of_bucket(one: BucketFacts, project: str) -> list[str]:
     sentences = []
     if one.soft_delete_s > 0:
         days = one.soft_delete_s / 86400

@@ -17,7 +17,6 @@ from orchestrator.running.pipeline import already_stopped, drive_all
 from orchestrator.running.run_folder import run_lock
 from orchestrator.running.stages.context import Progress, Services
 from orchestrator.running.stages.teardown import complete_list, end_attempt, is_gone
-from orchestrator.running.waiting import wait_for
 
 DRIVER_PATIENCE_S = 90.0
 
@@ -111,9 +110,7 @@ def _await_driver(services: Services, run: Run) -> None:
             return free or services.ledger.run(run.id).stage is Stage.DONE or None
 
     with suppress(Unavailable):
-        wait_for(
-            ended, clock=services.clock, timeout_s=DRIVER_PATIENCE_S, poll_s=services.pace.poll_s, what="its driver"
-        )
+        services.wait_for(ended, "its driver", DRIVER_PATIENCE_S)
 
 
 def _ignore(_progress: Progress) -> None:
@@ -177,16 +174,9 @@ class _Cleanup:
             provider.delete_billable(item)
             return all((other.kind, other.ref) != (item.kind, item.ref) for other in complete_list(provider)) or None
 
-        pace = self._services.pace
+        services = self._services
         try:
-            wait_for(
-                gone,
-                clock=self._services.clock,
-                timeout_s=pace.delete_timeout_s,
-                poll_s=pace.poll_s,
-                grow=1.5,
-                what=f"the deletion of {item}",
-            )
+            services.wait_for(gone, f"the deletion of {item}", services.pace.delete_timeout_s, grow=1.5)
         except OrchestratorError as cause:
             self.report.unproven.append(f"{item}: {cause.sentence}")
         else:
@@ -243,7 +233,7 @@ class _Cleanup:
     def list_buckets(self, *, delete: bool) -> None:
         """The buckets, deleted if that is wanted; one that could not be deleted may still bill."""
         try:
-            names = self._services.store.buckets()
+            names = [bucket.name for bucket in self._services.store.buckets()]
         except OrchestratorError as cause:
             self.report.unproven.append(unlisted("buckets", cause))
             return

@@ -218,7 +218,7 @@ def test_rented_and_own_machines_stand_side_by_side(hosts: Hosts, machine: Loopb
     stores = Stores(fakes, hosts.store)
     assert stores.url("a-bucket") == "gs://a-bucket"
     assert stores.url(machine.place) == f"{machine.home}/.cache/orchestrate/store"
-    assert stores.buckets() == ("a-bucket",)
+    assert [bucket.name for bucket in stores.buckets()] == ["a-bucket"]
     in_use = [f"host:{machine.place}"] * 2
     assert list(Providers({}, hosts, lambda: in_use)) == in_use[:1]
     shells = Shells(FakeShells(), hosts)

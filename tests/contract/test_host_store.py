@@ -71,6 +71,6 @@ def test_no_name_leads_out_of_the_store(rig: HostStoreRig, bucket: str, tmp_path
 
 def test_the_store_is_none_of_the_projects_buckets(rig: HostStoreRig, bucket: str) -> None:
     """It costs nothing, so it is neither listed nor deleted with them."""
-    assert rig.store.buckets() == rig.store.settings() == ()
+    assert rig.store.buckets() == ()
     with pytest.raises(UsageError, match="is not deleted from here"):
         rig.store.delete_bucket(bucket)

@@ -24,6 +24,10 @@ LABELS = {"oc-experiment": "e-contract"}
 _numbers = itertools.count(1)
 
 
+def _names(store: ObjectStore) -> set[str]:
+    return {bucket.name for bucket in store.buckets()}
+
+
 class StoreRig(Protocol):
     """A store under test, and strangers and faults behind it."""
 
@@ -107,7 +111,7 @@ def _only(rig: StoreRig, bucket: str) -> StoredObject:
 def test_a_bucket_is_made_once_and_found_again(rig: StoreRig, bucket: str) -> None:
     """Ensuring it a second time changes nothing; it is listed as ours."""
     rig.store.ensure_bucket(bucket, REGION, LABELS, 30)
-    assert bucket in rig.store.buckets()
+    assert bucket in _names(rig.store)
 
 
 def test_a_bucket_elsewhere_is_refused(rig: StoreRig, bucket: str) -> None:
@@ -124,7 +128,7 @@ def test_a_bucket_without_our_label_is_neither_used_nor_deleted(rig: StoreRig) -
         rig.store.ensure_bucket(name, REGION, LABELS, 30)
     with pytest.raises(UsageError):
         rig.store.delete_bucket(name)
-    assert name not in rig.store.buckets()
+    assert name not in _names(rig.store)
 
 
 def test_a_bucket_of_another_project_is_not_ours_whatever_its_label_says(rig: StoreRig, tmp_path: Path) -> None:
@@ -143,7 +147,7 @@ def test_a_bucket_of_another_project_is_not_ours_whatever_its_label_says(rig: St
         with pytest.raises(UsageError):
             attempt()
     assert not target.exists()
-    assert name not in rig.store.buckets()
+    assert name not in _names(rig.store)
 
 
 def test_a_bucket_goes_with_all_its_objects(rig: StoreRig, bucket: str, tmp_path: Path) -> None:
@@ -152,7 +156,7 @@ def test_a_bucket_goes_with_all_its_objects(rig: StoreRig, bucket: str, tmp_path
         rig.store.upload(bucket, name, _file(tmp_path, b"x"))
     for _ in range(2):
         rig.store.delete_bucket(bucket)
-    assert bucket not in rig.store.buckets()
+    assert bucket not in _names(rig.store)
     assert rig.store.list(bucket, "") == ()
 
 
@@ -273,7 +277,7 @@ def test_soft_delete_is_shown_and_ended_before_a_bucket_is_deleted(local_cloud: 
     made.soft_delete_policy.retention_duration_seconds = 7 * 24 * 3600
     made.patch()
     made.blob("one").upload_from_string(b"x")
-    assert [one.soft_delete_s for one in store.settings() if one.name == name] == [604800]
+    assert [one.soft_delete_s for one in store.buckets() if one.name == name] == [604800]
     store.delete_bucket(name)
     assert [item for item in local_cloud.control("inventory")["items"] if item["name"] == name] == []
 
@@ -304,7 +308,7 @@ def test_a_bucket_whose_create_was_answered_by_a_fault_is_there(local_cloud: Loc
     local_cloud.fault("storage.buckets.insert", "after")
     with local_cloud.faults_counted():
         Buckets(local_cloud.clients()).ensure_bucket("contract-lost", REGION, LABELS, 30)
-    assert "contract-lost" in Buckets(local_cloud.clients()).buckets()
+    assert "contract-lost" in _names(Buckets(local_cloud.clients()))
 
 
 def test_the_fake_computes_the_checksum_that_cloud_storage_writes(rig: StoreRig, bucket: str, tmp_path: Path) -> None:

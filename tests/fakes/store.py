@@ -9,9 +9,10 @@ from pathlib import Path
 
 import google_crc32c
 
+from orchestrator.domain.account import BucketFacts
 from orchestrator.domain.names import MANAGED
 from orchestrator.errors import BadArtifact, NotFound, UsageError
-from orchestrator.ports import BucketSettings, StoredObject
+from orchestrator.ports import StoredObject
 from tests.fakes.faults import Faults
 
 
@@ -80,15 +81,16 @@ class FakeObjectStore:
                 self._ours(bucket)
                 del self._buckets[bucket]
 
-    def buckets(self) -> tuple[str, ...]:
+    def buckets(self) -> tuple[BucketFacts, ...]:
         with self._faults.met("buckets"):
-            return tuple(sorted(name for name, found in self._buckets.items() if _is_ours(found)))
+            return tuple(
+                BucketFacts(name, found.region, found.soft_delete_s, is_private=True)
+                for name, found in sorted(self._buckets.items())
+                if _is_ours(found)
+            )
 
     def url(self, bucket: str) -> str:
         return f"gs://{bucket}"
-
-    def settings(self) -> tuple[BucketSettings, ...]:
-        return tuple(BucketSettings(n, self._buckets[n].region, self._buckets[n].soft_delete_s) for n in self.buckets())
 
     def list(self, bucket: str, prefix: str) -> tuple[StoredObject, ...]:
         with self._faults.met("list"):

@@ -38,7 +38,7 @@ def money_json(view: MoneyView, now: datetime, frozen: Freeze | None) -> dict[st
 
 
 def run_json(run: RunSum) -> dict[str, Any]:
-    """One run's money; usd is what it has cost so far, reserved_usd what its open attempts hold."""
+    """One run's money; usd is what it has cost so far, reserved_usd what is reserved for its open attempts."""
     return {**asdict(run), "usd": exact(run.usd), "reserved_usd": exact(run.reserved_usd)}
 
 
@@ -61,11 +61,12 @@ def budget_lines(view: MoneyView, now: datetime) -> Iterator[str]:
     yield _share("accruing now", view.accruing_usd, view, "magenta")
     yield _share("reserved", view.reserved_usd, view, "yellow")
     yield _share("free", view.free_usd, view, "green")
-    yield _line("burn rate", usd(view.burn_usd_per_hour), "an hour")
-    ways = (("at that rate", view.burn_usd_per_hour), ("by expiry", view.expires))
-    why = ", or ".join(way for way, may_be in ways if may_be)
-    end = "none in sight" if view.ends_at is None else f"{moment(view.ends_at)} UTC, {why}"
-    yield f"projected end  {end}"
+    yield _line("burn rate", usd(view.burn_usd_per_hour), "per hour")
+    if view.ends_at is None:
+        yield "credit lasts  indefinitely: nothing is running, and no expiry date is stated"
+    else:
+        why = "expires" if view.expires and view.ends_at.date() > view.expires else "used up at that rate"
+        yield f"credit lasts  until {moment(view.ends_at)} UTC ({why})"
 
 
 def _line(name: str, figure: str, rest: str) -> str:
@@ -80,7 +81,7 @@ def _share(name: str, amount: Decimal, view: MoneyView, colour: str) -> str:
 def _days_line(view: MoneyView, now: datetime) -> str:
     days = days_left(view, now)
     if view.expires is None or days is None:
-        return _line("days left", "", "no expiry stated")
+        return _line("days left", "", "no expiry date stated")
     if now.date() > view.expires:
         return _line("days left", "0", f"EXPIRED on {view.expires}: nothing can be launched")
     whole = max((view.expires - view.starts).days, days, 1)
@@ -92,10 +93,10 @@ def _days_line(view: MoneyView, now: datetime) -> str:
 def frozen_lines(frozen: Freeze) -> Iterator[str]:
     """Why nothing can be launched, and how that ends."""
     yield text_charts.coloured(f"FROZEN since {moment(frozen.at)} UTC: {frozen.reason}", "red")
-    yield "  next: `orchestrate budget import FILE` shows it run by run; `orchestrate budget acknowledge` goes on"
+    yield "  next: `orchestrate budget import FILE` shows it by run; `orchestrate budget acknowledge` ends the freeze"
 
 
-def experiment_lines(found: Sequence[ExperimentSum], fits: int) -> Iterator[str]:
+def experiment_lines(found: Sequence[ExperimentSum]) -> Iterator[str]:
     """Cost per experiment."""
     names = ("experiment", "created (UTC)", "runs", "cost", "reserved", "cap")
     rows = [
@@ -106,10 +107,10 @@ def experiment_lines(found: Sequence[ExperimentSum], fits: int) -> Iterator[str]
         )
         for one in found
     ]
-    return text_charts.columns("cost per experiment", names, rows, ("runs", "cost", "reserved", "cap"), fits)
+    return text_charts.columns("cost per experiment", names, rows, ("runs", "cost", "reserved", "cap"))
 
 
-def run_lines(found: Sequence[RunSum], fits: int) -> Iterator[str]:
+def run_lines(found: Sequence[RunSum]) -> Iterator[str]:
     """Cost per run."""
     names = ("run", "experiment", "accelerator", "attempts", "cost", "reserved", "state")
     rows = [
@@ -121,7 +122,7 @@ def run_lines(found: Sequence[RunSum], fits: int) -> Iterator[str]:
         )
         for run in found
     ]
-    return text_charts.columns("cost per run", names, rows, ("attempts", "cost", "reserved"), fits)
+    return text_charts.columns("cost per run", names, rows, ("attempts", "cost", "reserved"))
 
 
 def days_left(view: MoneyView, now: datetime) -> int | None:

@@ -95,7 +95,7 @@ def _say_all(services: Services, ended: Sequence[Run], elsewhere: Sequence[Run],
             *_errors(ended),
             *_proof(services, ended, left),
             *_not_needed(services, ended),
-            _cost(services, ended),
+            *_cost(services, ended),
             *_records(services, ended),
         ):
             output.say(line)
@@ -164,10 +164,12 @@ def _not_needed(services: Services, runs: Sequence[Run]) -> Iterator[str]:
     )
 
 
-def _cost(services: Services, runs: Sequence[Run]) -> str:
+def _cost(services: Services, runs: Sequence[Run]) -> Iterator[str]:
+    if not runs:
+        return
     costs = [run_status(services.ledger, run, services.clock.now()) for run in runs]
     total_usd, is_bound = sum((one.usd for one in costs), ZERO), any(one.is_bound for one in costs)
-    return f"cost: {at_most(total_usd, is_bound=is_bound)}" + (" (simulated)" if services.simulated else "")
+    yield f"cost: {at_most(total_usd, is_bound=is_bound)}" + (" (simulated)" if services.simulated else "")
 
 
 def _records(services: Services, runs: Sequence[Run]) -> list[str]:

@@ -29,7 +29,6 @@ from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.prepare import open_shell, prepare
 from orchestrator.running.stages.provision import provision
 from orchestrator.running.stages.teardown import complete_list, is_gone, teardown
-from orchestrator.running.waiting import wait_for
 
 
 @dataclass
@@ -135,8 +134,7 @@ class _Used:
             return all(item.ref != ref for item in complete_list(provider)) or None
 
         def seconds_until(probe: Callable[[], bool | None]) -> float:
-            pace, clock = ctx.services.pace, ctx.services.clock
-            wait_for(probe, clock=clock, timeout_s=pace.delete_timeout_s, poll_s=pace.poll_s, what="its deletion")
+            ctx.services.wait_for(probe, "its deletion", ctx.services.pace.delete_timeout_s)
             return (ctx.now() - asked_at).total_seconds()
 
         ctx.show("deleting")
@@ -165,13 +163,7 @@ class _Used:
 
         def look() -> None:
             with suppress(OrchestratorError):
-                wait_for(
-                    listed,
-                    clock=ctx.services.clock,
-                    timeout_s=pace.create_timeout_s,
-                    poll_s=pace.poll_s,
-                    what="the VM in a list",
-                )
+                ctx.services.wait_for(listed, "the VM in a list", pace.create_timeout_s)
 
         looking = threading.Thread(target=look, name="list", daemon=True)
         looking.start()
@@ -192,7 +184,7 @@ class _LeftAlone:
         """Look until it is proven gone. Raises DeadlineReached then, as for any run that its deadline ends; CloudError
         when it is still there when the weakest kill switch must have fired, and what looking raises.
         """
-        timed, deadline, pace = self._timed, ctx.attempt.deadline, ctx.services.pace
+        timed, deadline = self._timed, ctx.attempt.deadline
         left_s = (deadline - ctx.now()).total_seconds() + KILL_SLACK_S
 
         def gone() -> bool | None:
@@ -206,7 +198,7 @@ class _LeftAlone:
             return None
 
         try:
-            wait_for(gone, clock=ctx.services.clock, timeout_s=left_s, poll_s=pace.poll_s, what="its deletion")
+            ctx.services.wait_for(gone, "its deletion", left_s)
         except Unavailable as cause:
             late = f"{ctx.attempt.vm} is not proven gone {KILL_SLACK_S} s after its deadline"
             raise CloudError(f"{late}: {cause.sentence}", "it is torn down now; see the findings above") from cause

@@ -15,7 +15,6 @@ from orchestrator.domain.runs import AttemptState
 from orchestrator.errors import BadArtifact, NotFound
 from orchestrator.ports import StoredObject
 from orchestrator.running.stages.context import RunContext
-from orchestrator.running.waiting import wait_for
 from trainer.errors import RecordError
 from trainer.record.record import RECORD_NAME, load_record
 
@@ -36,7 +35,7 @@ class ManifestFile(BaseModel):
 
 
 class Manifest(BaseModel):
-    """What the VM says it has produced, written last, once everything else is in the bucket."""
+    """What the VM has produced, written last, once everything else is in the bucket."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -132,14 +131,9 @@ def read_manifest(ctx: RunContext) -> Manifest | None:
 def _wait_for_manifest(ctx: RunContext) -> Manifest:
     """The VM uploads until it dies, so the manifest is waited for until the deadline, ten minutes at most."""
     left_s = (ctx.attempt.deadline + timedelta(seconds=30) - ctx.now()).total_seconds()
-    pace = ctx.services.pace
-    return wait_for(
-        lambda: read_manifest(ctx),
-        clock=ctx.services.clock,
-        timeout_s=ctx.patience_s(min(pace.upload_timeout_s, max(left_s, 0.0))),
-        poll_s=min(1.0, pace.poll_s),
-        what=f"the results of {ctx.run_id} in the bucket",
-    )
+    timeout_s = ctx.patience_s(min(ctx.services.pace.upload_timeout_s, max(left_s, 0.0)))
+    what = f"the results of {ctx.run_id} in the bucket"
+    return ctx.services.wait_for(lambda: read_manifest(ctx), what, timeout_s, most_poll_s=1.0)
 
 
 def _checked_name(entry: ManifestFile) -> str:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.money.guard import cost_so_far
 from orchestrator.ports import Clock, KillSwitch, ObjectStore, ShellFactory, Vm, VmProvider, VmRef, VmState
 from orchestrator.running.run_folder import run_folder
+from orchestrator.running.waiting import T, wait_for
 
 SSH_USER = "orchestrate"
 STOPPING_PATIENCE_S = 30.0
@@ -72,6 +74,13 @@ class Services:
         """The kill switches that exist for the VMs of such a run."""
         return [one for one in self.switches if one.covers(spec.accelerator, spec.provisioning)]
 
+    def wait_for(
+        self, probe: Callable[[], T | None], what: str, timeout_s: float, *, most_poll_s: float = inf, grow: float = 1.0
+    ) -> T:
+        """`waiting.wait_for` by this project's clock and pace; `most_poll_s` bounds the interval."""
+        poll_s = min(most_poll_s, self.pace.poll_s)
+        return wait_for(probe, clock=self.clock, timeout_s=timeout_s, poll_s=poll_s, what=what, grow=grow)
+
     def run_folder(self, run: Run) -> Path:
         """Where this machine keeps a run's files."""
         return run_folder(self.home, run.experiment, run.id)
@@ -100,7 +109,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class RunContext:
-    """One run in hand. Everything is read fresh from the ledger, so that a stage never works on a stale copy."""
+    """One run being driven. Everything is read fresh from the ledger, so that a stage never works on a stale copy."""
 
     services: Services
     run_id: str

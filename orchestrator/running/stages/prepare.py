@@ -14,7 +14,6 @@ from orchestrator.ledger.events import DevicesFound
 from orchestrator.ports import HostKey, RemoteShell, Worker
 from orchestrator.running.stages.context import SSH_USER, RunContext
 from orchestrator.running.stages.job import Environment, job_file, marked, python_path, trainer_argv
-from orchestrator.running.waiting import wait_for
 from trainer.data.manifest import MANIFEST_NAME, DatasetManifest, parse_manifest
 from trainer.errors import DataError
 
@@ -40,8 +39,8 @@ def open_shell(ctx: RunContext, worker: Worker, timeout_s: float | None = None) 
 
     `timeout_s` 0 tries once. Raises Unavailable when it takes longer, Preempted when the VM is gone.
     """
-    clock, pace = ctx.services.clock, ctx.services.pace
-    patience_s = ctx.patience_s(pace.boot_timeout_s if timeout_s is None else timeout_s)
+    services = ctx.services
+    patience_s = ctx.patience_s(services.pace.boot_timeout_s if timeout_s is None else timeout_s)
 
     def published() -> Sequence[HostKey] | None:
         try:
@@ -51,19 +50,11 @@ def open_shell(ctx: RunContext, worker: Worker, timeout_s: float | None = None) 
             raise
         return keys or None
 
-    keys = wait_for(
-        published,
-        clock=clock,
-        timeout_s=patience_s,
-        poll_s=pace.poll_s,
-        what="the host keys of the VM",
-    )
-    return wait_for(
-        lambda: ctx.services.shells.open(worker, keys, SSH_USER, ctx.key_path),
-        clock=clock,
-        timeout_s=patience_s,
-        poll_s=pace.poll_s,
-        what=f"an SSH connection to worker {worker.index}",
+    keys = services.wait_for(published, "the host keys of the VM", patience_s)
+    return services.wait_for(
+        lambda: services.shells.open(worker, keys, SSH_USER, ctx.key_path),
+        f"an SSH connection to worker {worker.index}",
+        patience_s,
     )
 
 
@@ -75,7 +66,7 @@ def _stage_data(ctx: RunContext) -> None:
         ctx.show("staging the data set")
         manifest = _manifest(folder)
         if manifest.fingerprint != spec.dataset:
-            raise BadArtifact(f"{folder} holds another data set than when {ctx.run_id} was launched", "launch again")
+            raise BadArtifact(f"{folder} contains another data set than when {ctx.run_id} was launched", "launch again")
         store.ensure_bucket(ctx.bucket, ctx.attempt.zone.region, {MANAGED: "1"}, BUCKET_LIFETIME_DAYS)
         there = {item.name: item.crc32c for item in store.list(ctx.bucket, prefix + "/")}
         missing = [shard.name for shard in manifest.shards if there.get(f"{prefix}/{shard.name}") != shard.crc32c]

@@ -29,7 +29,6 @@ from orchestrator.money.guard import credit_for
 from orchestrator.ports import Vm, VmSpec, VmState
 from orchestrator.running.run_folder import ensure_key
 from orchestrator.running.stages.context import SSH_USER, RunContext
-from orchestrator.running.waiting import wait_for
 
 CREATE_TRIES = 2
 
@@ -154,9 +153,8 @@ def _appears(ctx: RunContext) -> bool:
         except NotFound:
             return None
 
-    pace = ctx.services.pace
     try:
-        vm = wait_for(look, clock=ctx.services.clock, timeout_s=6 * pace.poll_s, poll_s=pace.poll_s, what="the VM")
+        vm = ctx.services.wait_for(look, "the VM", 6 * ctx.services.pace.poll_s)
     except Unavailable:
         return False
     _adopt_or_refuse(ctx, vm)
@@ -206,15 +204,9 @@ def _wait_until_ready(ctx: RunContext) -> Vm:
         ctx.live_vm()  # raises Preempted when it was preempted while it was created
         return None
 
-    pace = ctx.services.pace
     queue_s = max(0.0, (patience - ctx.now()).total_seconds()) if patience else 0.0
-    return wait_for(
-        look,
-        clock=ctx.services.clock,
-        timeout_s=queue_s + pace.create_timeout_s,
-        poll_s=pace.poll_s,
-        what=f"the creation of {ctx.attempt.vm}",
-    )
+    timeout_s = queue_s + ctx.services.pace.create_timeout_s
+    return ctx.services.wait_for(look, f"the creation of {ctx.attempt.vm}", timeout_s)
 
 
 def _raise_if_failed(ctx: RunContext) -> None:
@@ -239,21 +231,15 @@ def _raise_if_failed(ctx: RunContext) -> None:
 
 def _confirm_switches(ctx: RunContext, vm: Vm) -> None:
     """Read every kill switch back. A VM whose deletion is not proven to come is not used."""
-    pace, deadline = ctx.services.pace, ctx.attempt.deadline
-    for switch in ctx.services.switches_for(ctx.run.spec):
+    services, deadline = ctx.services, ctx.attempt.deadline
+    for switch in services.switches_for(ctx.run.spec):
         ctx.show(f"proving kill switch: {switch.name}")
 
         def proven() -> bool | None:
             return switch.armed(ctx.live_vm(), deadline) or None  # noqa: B023 - called before the next turn
 
         try:
-            wait_for(
-                proven,
-                clock=ctx.services.clock,
-                timeout_s=pace.boot_timeout_s,
-                poll_s=pace.poll_s,
-                what=f"the proof of {switch.name}",
-            )
+            services.wait_for(proven, f"the proof of {switch.name}", services.pace.boot_timeout_s)
         except Unavailable as cause:
             raise KillSwitchNotArmed(
                 f"{switch.name} of {vm.ref.name} could not be proven: {cause.sentence}",

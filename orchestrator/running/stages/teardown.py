@@ -15,7 +15,6 @@ from orchestrator.ledger.runs import Changes
 from orchestrator.money.guard import cost_so_far
 from orchestrator.ports import Billable, VmProvider, VmRef, VmState
 from orchestrator.running.stages.context import RunContext, Services
-from orchestrator.running.waiting import wait_for
 
 
 def teardown(ctx: RunContext) -> None:
@@ -115,8 +114,7 @@ def _wait_for_operation(services: Services, provider: VmProvider, operation: str
         except OrchestratorError:
             return True  # it failed, or is forgotten
 
-    pace = services.pace
-    wait_for(ended, clock=services.clock, timeout_s=pace.create_timeout_s, poll_s=pace.poll_s, what="its creation")
+    services.wait_for(ended, "its creation", services.pace.create_timeout_s)
 
 
 def _is_absent(provider: VmProvider, ref: VmRef) -> bool:
@@ -155,7 +153,7 @@ def prove_gone(services: Services, provider: VmProvider, ref: VmRef, *, absent_s
     That has to be so at every look for `absent_s`. Raises Unavailable when it is not so in time, and at once an
     AccountError, which asking again does not cure.
     """
-    pace, clock = services.pace, services.clock
+    clock = services.clock
     absent_since: list[float] = []
 
     def gone() -> bool | None:
@@ -173,7 +171,7 @@ def prove_gone(services: Services, provider: VmProvider, ref: VmRef, *, absent_s
 
     with suppress(OrchestratorError):
         provider.delete(ref)  # the loop asks again; the first request only saves one turn
-    wait_for(gone, clock=clock, timeout_s=pace.delete_timeout_s, poll_s=pace.poll_s, grow=1.5, what="its deletion")
+    services.wait_for(gone, "its deletion", services.pace.delete_timeout_s, grow=1.5)
 
 
 def _looks_gone(provider: VmProvider, ref: VmRef) -> bool:

@@ -25,7 +25,6 @@ from orchestrator.running.stages.collect import MANIFEST
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.job import RunnerStatus, TrainerProgress
 from orchestrator.running.stages.prepare import open_shell
-from orchestrator.running.waiting import wait_for
 
 _COMMAND_TIMEOUT_S = 60.0
 _ENDED_BY_A_SIGNAL = (143, -15, -9)
@@ -73,15 +72,8 @@ def _raise_if_not_to_blame(ctx: RunContext) -> None:
     def preempted() -> None:
         ctx.live_vm()
 
-    pace = ctx.services.pace
     with suppress(Unavailable):  # it was not preempted
-        wait_for(
-            preempted,
-            clock=ctx.services.clock,
-            timeout_s=10 * pace.poll_s,
-            poll_s=pace.poll_s,
-            what="the end of the VM",
-        )
+        ctx.services.wait_for(preempted, "the preemption of the VM", 10 * ctx.services.pace.poll_s)
 
 
 def _must_not_be_late(ctx: RunContext) -> None:
@@ -154,15 +146,13 @@ class _Follower:
         """Ask the trainer to stop; it writes its record before it does."""
         try:
             self._connected().run(self._runner("stop"), timeout_s=_COMMAND_TIMEOUT_S)
-            wait_for(
-                lambda: True if (s := self._status()) is None or s.state != "running" else None,
-                clock=self._ctx.services.clock,
-                timeout_s=30,
-                poll_s=min(1.0, self._ctx.services.pace.poll_s),
-                what="the end of the trainer",
-            )
+            self._ctx.services.wait_for(self._has_stopped, "the end of the trainer", 30, most_poll_s=1.0)
         except (CloudError, Preempted, Stopped) as cause:
             self._ctx.note(f"the trainer could not be stopped cleanly: {cause.sentence}")
+
+    def _has_stopped(self) -> bool | None:
+        status = self._status()
+        return status is None or status.state != "running" or None
 
     def close(self) -> None:
         if self._shell is not None:

@@ -14,7 +14,7 @@ from google.protobuf import any_pb2
 from google.rpc import error_details_pb2
 from google.rpc.status_pb2 import Status
 
-from infra.gcp.compute_messages import problem_of_failed
+from infra.gcp.compute import problem_of_failed
 from infra.gcp.errors import Doing, problem_of_operation, translate, translated
 from orchestrator.errors import (
     AlreadyExists,

@@ -7,8 +7,8 @@ from decimal import Decimal
 
 import pytest
 
-from infra.gcp.sku_mapping import COMPUTE, STORAGE, TPU, Mapped, Sku, map_prices
-from orchestrator.domain.prices import PriceKind, PriceRow
+from infra.gcp.sku_mapping import COMPUTE, STORAGE, TPU, Sku, map_prices
+from orchestrator.domain.prices import FetchedPrices, PriceKind, PriceRow
 
 TODAY = date(2026, 11, 21)
 
@@ -22,7 +22,7 @@ def row(kind: str, name: str, region: str = "us-central1") -> PriceRow:
     return PriceRow(kind, name, region, (f"{region}-a",), "hour", Decimal(1), Decimal("0.5"), "list", date(2026, 7, 16))
 
 
-def mapped(kind: str, name: str, *skus: Sku) -> Mapped:
+def mapped(kind: str, name: str, *skus: Sku) -> FetchedPrices:
     return map_prices([row(kind, name)], skus, TODAY)
 
 
@@ -190,4 +190,4 @@ def test_what_is_in_doubt_has_no_price_and_says_why() -> None:
     assert mapped("tpu", "v6e-1", sku("TpuV6e running in A", "0")).rows == ()
     elsewhere = map_prices([row("tpu", "v6e-1", "us-east5")], [sku("TpuV6e running in A", "2.70")], TODAY)
     assert elsewhere.unmapped[0] == "tpu v6e-1 in us-east5: no SKU"
-    assert map_prices([row("scheduler", "job")], [], TODAY) == Mapped((), ())
+    assert map_prices([row("scheduler", "job")], [], TODAY) == FetchedPrices((), (), 0)

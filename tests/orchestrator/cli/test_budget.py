@@ -14,13 +14,13 @@ from tests.orchestrator.cli.sample_ledger import fill
 EMPTY, FULL = "░" * 30, "█" * 30
 NOTHING_YET = f"""\
 credit             $300.00  (simulated dollars)
-days left                   no expiry stated
+days left                   no expiry date stated
 spent                $0.00  {EMPTY}   0.0%
 accruing now         $0.00  {EMPTY}   0.0%
 reserved             $0.00  {EMPTY}   0.0%
 free               $300.00  {FULL} 100.0%
-burn rate            $0.00  an hour
-projected end  none in sight
+burn rate            $0.00  per hour
+credit lasts  indefinitely: nothing is running, and no expiry date is stated
 """
 
 
@@ -155,7 +155,7 @@ def test_a_real_project_without_a_stated_credit_is_told_to_state_one(run_cli: Sh
     assert (done.exit, done.stdout) == (2, "")
     assert done.stderr == (
         "cloud: Google Cloud, project my-project-1\n"
-        "error: no credit is stated for this project, and no API of Google's tells what is left of one\n"
+        "error: no credit is stated for this project, and no API of Google's returns what is left of one\n"
         "  next: look at Billing > Credits in the console, then `orchestrate budget set --credit 300 --expires DATE "
         "--spent X`\n"
     )
