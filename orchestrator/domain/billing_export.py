@@ -55,7 +55,9 @@ def read_export(content: bytes, name: str) -> list[BilledRow]:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as cause:
-        raise UsageError(f"{name} is no UTF-8 text: {cause.reason} at byte {cause.start}", "unpack it first") from cause
+        raise UsageError(
+            f"{name} is not UTF-8 text: {cause.reason} at byte {cause.start}", "unpack it first"
+        ) from cause
     seen: Counter[str] = Counter()
     rows = []
     for where, fields in _records(text, name):
@@ -113,16 +115,18 @@ def _parsed(text: str, where: str, what: str) -> Any:
     try:
         return json.loads(text, parse_float=Decimal, parse_constant=_no_number)
     except (ValueError, RecursionError) as cause:
-        raise UsageError(f"{where}: {what} is no JSON: {cause}", "export the file again, or remove the line") from cause
+        raise UsageError(
+            f"{where}: {what} is not JSON: {cause}", "export the file again, or remove the line"
+        ) from cause
 
 
 def _no_number(text: str) -> Any:
-    raise ValueError(f"{text} is no number")
+    raise ValueError(f"{text} is not a number")
 
 
 def _object(item: Any, where: str) -> Mapping[str, Any]:
     if not isinstance(item, dict):
-        raise UsageError(f"{where}: {str(item)[:40]!r} is no object", "each line is one row of the export")
+        raise UsageError(f"{where}: {str(item)[:40]!r} is not an object", "each line is one row of the export")
     return item
 
 
@@ -167,7 +171,7 @@ class _Line:
         if found is None:
             return ()
         if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
-            raise UsageError(f"{self.where}: {path}: {str(found)[:60]!r} is no list of objects", fix)
+            raise UsageError(f"{self.where}: {path}: {str(found)[:60]!r} is not a list of objects", fix)
         return found
 
 
@@ -222,13 +226,13 @@ def _credits(line: _Line) -> Decimal:
 
 def _amount(value: Any) -> Decimal:
     if isinstance(value, bool) or not isinstance(value, str | int | Decimal):
-        raise ValueError("is no number")
+        raise ValueError("is not a number")
     try:
         amount = Decimal(value.strip() if isinstance(value, str) else value)
     except InvalidOperation:
-        raise ValueError("is no number") from None
+        raise ValueError("is not a number") from None
     if not amount.is_finite() or abs(amount) > MAX_ROW_USD:
-        raise ValueError("is no amount of money")
+        raise ValueError("is not an amount of money")
     return amount
 
 
@@ -239,4 +243,4 @@ def _moment(value: Any) -> datetime:
         at = datetime.fromisoformat(text.removesuffix(" UTC").replace("Z", "+00:00"))
         return at.replace(tzinfo=timezone.utc) if at.tzinfo is None else at.astimezone(timezone.utc)
     except (ValueError, OverflowError):
-        raise ValueError("is no time") from None
+        raise ValueError("is not a time") from None

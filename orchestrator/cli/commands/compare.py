@@ -9,7 +9,7 @@ import click
 from orchestrator.cli import output
 
 
-@click.command()
+@click.command(short_help="Compare runs: time, accuracy, cost.")
 @click.argument("what", nargs=-1, metavar="[RUN|EXPERIMENT|FILE]...")
 @click.option("--all", "every", is_flag=True, help="Show every table of every run.")
 @click.option("--html", "page", type=click.Path(path_type=Path), metavar="FILE", help="Write one page with plots.")
