@@ -84,8 +84,7 @@ def stated_credit(ledger: Ledger, *, now: datetime) -> Credit:
     if credit is None:
         raise UsageError(
             "no credit is stated for this project, and no API of Google's tells what is left of one",
-            "look at Billing > Credits in the console, then `orchestrate budget set --credit 300 --expires DATE "
-            "--spent X`",
+            "see Billing > Credits in the console, then `orchestrate budget set --credit 300 --expires DATE --spent X`",
         )
     return credit
 

@@ -171,7 +171,7 @@ def _same(what: str, values: Sequence[T]) -> T:
     if len(found) > 1:
         listed = ", ".join(str(value) for value in found)
         raise UsageError(
-            f"--from mixes runs of different {what}: {listed}", "name runs or experiments that differ in data size only"
+            f"--from mixes runs of different {what}: {listed}", "give runs or experiments that differ in data size only"
         )
     return found[0]
 
