@@ -58,7 +58,7 @@ def billing(found: Billing, known: Known) -> list[Finding]:
 
 
 def account_kind(found: GpuAllowance, known: Known) -> list[Finding]:
-    """Is it a free trial? No API says so: it is inferred from GPUs, which a trial can neither have nor ask for."""
+    """Whether it is a free trial. No API says so: it is inferred from GPUs, which a trial cannot have or request."""
     check = "account kind"
     if found.limit > 0:
         limit = f"{found.quota} = {found.limit:g}"
@@ -234,10 +234,9 @@ _IN_GCLOUD = {
 
 
 def _named(found: Sequence[Idle]) -> str:
-    held = "holds quota until it is deleted"
+    note = " (holds quota until it is deleted)"
     return ", ".join(
-        f"{one.kind} {one.name} in {one.place}" + (f" ({held})" if one.kind == "queued resource" else "")
-        for one in found
+        f"{one.kind} {one.name} in {one.place}" + (note if one.kind == "queued resource" else "") for one in found
     )
 
 

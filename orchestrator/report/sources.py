@@ -68,9 +68,9 @@ def sources_named(names: Sequence[str], ledger: Ledger) -> list[Source]:
         return sources_of_runs(_latest(ledger), ledger)
     collected = {Path(run.record).resolve(): run for run in ledger.runs() if run.record}
     found: dict[str, Source] = {}
-    for each in [each for name in names for each in _named(name, ledger, collected)]:
+    for each in [each for name in names for each in _runs_or_file(name, ledger, collected)]:
         source = _source(each, ledger)
-        found.setdefault(source.path, source)  # named twice is compared once
+        found.setdefault(source.path, source)  # given twice is compared once
     return list(found.values())
 
 
@@ -89,7 +89,7 @@ def _latest(ledger: Ledger) -> list[Run]:
     )
 
 
-def _named(name: str, ledger: Ledger, collected: Mapping[Path, Run]) -> Sequence[Run | Path]:
+def _runs_or_file(name: str, ledger: Ledger, collected: Mapping[Path, Run]) -> Sequence[Run | Path]:
     """The runs that have a record under this name; a record file that no run of this ledger has collected is itself."""
     path = Path(name, RECORD_NAME) if Path(name).is_dir() else Path(name)
     if path.exists():

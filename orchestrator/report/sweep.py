@@ -149,7 +149,7 @@ def _usable(sources: Sequence[Source]) -> tuple[list[Source], list[str]]:
         else:
             used[training] = source
     if not used:
-        raise UsageError("; ".join(notes) or "--from gives no run", "measure a sweep: `launch --data-size N,M,L`")
+        raise UsageError("; ".join(notes) or "--from lists no run", "measure a sweep: `launch --data-size N,M,L`")
     return list(used.values()), notes
 
 

@@ -30,10 +30,10 @@ class Verdicts:
         self._ledger = ledger
         self._looks: dict[tuple[str, int], bool] = {}
 
-    def must_wait(self, run: Run, in_hand: Iterable[Run]) -> bool:
-        """Whether earlier repeats, which this process has in hand, may make the run unnecessary."""
+    def must_wait(self, run: Run, driven: Iterable[Run]) -> bool:
+        """Whether earlier repeats, which this process drives, may make the run unnecessary."""
         return run.until_verdict and any(
-            other.experiment == run.experiment and other.spec.repeat < run.spec.repeat for other in in_hand
+            other.experiment == run.experiment and other.spec.repeat < run.spec.repeat for other in driven
         )
 
     def stood_before(self, run: Run) -> int | None:

@@ -28,7 +28,7 @@ _NO_BUCKET = "(all buckets)"
 
 
 class Traffic:
-    """One document per bucket name and SKU; they stay when the bucket is gone."""
+    """One document per bucket name and SKU; they stay after the bucket is deleted."""
 
     def __init__(self, store: Store, clock: CloudClock, prices: PriceList, tokens: Tokens) -> None:
         self._store = store

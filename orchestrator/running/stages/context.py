@@ -109,7 +109,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class RunContext:
-    """One run in hand. Everything is read fresh from the ledger, so that a stage never works on a stale copy."""
+    """One run being driven. Everything is read fresh from the ledger, so that a stage never works on a stale copy."""
 
     services: Services
     run_id: str

@@ -21,7 +21,7 @@ run accelerator batch total imports set-up data compile first second steady n ev
 r-aaaaaa tpu x8 256 60.0 3.00 4.00 1.50 12.5 6.00 2.00 2.50 3 0.250 5.0% 38.5
 r-bbbbbb gpu x1 256 60.0 3.00 4.00 1.50 12.5 8.00 5.00 5.00 3 0.250 5.0% 38.5
 Speed, steps in ms
-run accelerator batch p50 p90 p99 µs/sample samples/s a chip M/USD GFLOP/s MFU predict predict/s
+run accelerator batch p50 p90 p99 µs/sample samples/s per chip M/USD GFLOP/s MFU predict predict/s
 r-aaaaaa tpu x8 256 500 625 750 2,441 410 51 - 5.27 - 2.00 4,000
 r-bbbbbb gpu x1 256 500 625 750 4,883 205 205 - 2.63 - 2.00 4,000
 Result and cost
