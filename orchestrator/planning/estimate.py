@@ -133,13 +133,13 @@ def _lives(spec: RunSpec, past: Sequence[PastRun]) -> tuple[list[float], str]:
 
 
 def _alike(spec: RunSpec, past: Sequence[PastRun]) -> Sequence[PastRun]:
-    """Those that trained on the same data, and as much of it; where no data are named, on what the latest did."""
+    """Those that trained on the same data, and as much of it; where no data set is given, on what the latest did."""
     data = (spec.dataset, spec.train_samples) if spec.dataset or not past else (past[0].dataset, past[0].train_samples)
     return [run for run in past if (run.dataset, run.train_samples) == data]
 
 
 def _with_epochs(run: PastRun, epochs: int) -> float | None:
-    """How long the run's VM would have lived with so many epochs; None when its record tells no steady epoch."""
+    """How long the run's VM would have lived with so many epochs; None when its record has no steady epoch."""
     from statistics import median
 
     from trainer.record.record import load_record
