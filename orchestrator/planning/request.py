@@ -180,4 +180,4 @@ def flex_start_note(max_hours: Decimal, *, simulated: bool) -> str:
             "arming the kill switches takes up to 90 s of that",
             f"give {QUEUE_HOURS_MIN} at least, better hours",
         )
-    return f"flex-start: up to {QUEUE_SHARE:.0%} of the {max_hours} h may pass in the queue, where nothing bills"
+    return f"flex-start: up to {QUEUE_SHARE:.0%} of the {max_hours} h may pass in the queue, where nothing is billed"
