@@ -110,7 +110,7 @@ class Recorder:
     def __post_init__(self) -> None:
         self.started = now()
         self._host, self._software = describe_host(), describe_software()
-        self._writing = threading.Lock()  # the flusher's thread writes too
+        self._writing = threading.Lock()  # the thread of the autosave writes too
 
     @property
     def cores(self) -> int:

@@ -185,7 +185,7 @@ class RunContext:
             raise Stopped(f"run {self.run_id} was stopped by the user")
         if self._is_torn_down():
             raise Stopped(
-                f"the teardown of {self.run_id} had begun, in another orchestrate process or one that was killed"
+                f"the teardown of {self.run_id} had started, in another orchestrate process or one that was killed"
             )
 
     def patience_s(self, timeout_s: float) -> float:

@@ -53,7 +53,7 @@ def train(ctx: RunContext) -> None:
     if status.state == "lost" or status.rc in _ENDED_BY_A_SIGNAL:
         _raise_if_not_to_blame(ctx)
     if status.state == "lost":
-        raise TrainingFailed("the trainer's supervisor on the VM vanished without an exit code", "look at its log")
+        raise TrainingFailed("the trainer's supervisor on the VM vanished without an exit code", "see its log")
     if status.rc != 0:
         raise TrainingFailed(
             f"the trainer ended with status {status.rc}: {_last_lines(ctx.log_path)}",
