@@ -137,7 +137,7 @@ def _host(address: HostAddress) -> Accelerator:
     return Accelerator(
         name=f"{PREFIX}{address}",
         api="host",
-        title="a machine of yours, over SSH",
+        title="your own machine, over SSH",
         chips=1,
         replicas=1,
         workers=1,
