@@ -168,8 +168,8 @@ def _reservation(plan: Plan) -> Iterator[str]:
     """How much is reserved when."""
     if plan.run_by_run:
         yield (
-            f"reserved run by run: at most {usd(plan.reserved_at_once_usd)} at once; a run that does not fit when it is to start "
-            "waits for what the others release, and is refused (exit code 3) if that is too little"
+            f"reserved run by run: at most {usd(plan.reserved_at_once_usd)} at once; a run that does not fit "
+            "when it is to start waits for what the others release, and is refused (exit code 3) if that is too little"
         )
     elif len(plan.runs) > 1:
         yield "reserved: the worst case of all runs, before the first starts"
