@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,7 +79,7 @@ class Project:
 def open_project(environ: Mapping[str, str], folder: Path, *, without_ledger: bool = False) -> Iterator[Project]:
     """Open configuration and ledger. Raises UsageError, LedgerTrouble.
 
-    `without_ledger` goes on when the ledger cannot be used, as a delete by labels must.
+    `without_ledger` continues when the ledger cannot be used, as a delete by labels must.
     """
     config = load_config(folder, environ)
     home = project_home(state_home(environ), config)
@@ -156,11 +156,12 @@ def connect_account(project: Project) -> Account:
 def connect(project: Project, stop: threading.Event | None = None, runs: Sequence[Run] = ()) -> Services:
     """Pick the adapters and build the services for these runs; for whatever there may be without any.
 
-    Where all of them are on machines of the user's own no cloud is asked. Else this starts the local cloud when the
-    project is local. Raises CloudError.
+    Where all of them are on your own machines no cloud is asked. Else this starts the local cloud when the project is
+    local. Raises CloudError.
     """
     if runs and not any(run.spec.accelerator.is_rented for run in runs):
-        return _on_hosts_alone(project, SystemClock(stop))
+        clock = SystemClock(stop)
+        return _of_own_machines(project, _hosts(project, clock), clock)
     from infra.gcp.compute import GpuInstances
     from infra.gcp.scheduler import SchedulerJobs
     from infra.gcp.storage import Buckets
@@ -169,39 +170,40 @@ def connect(project: Project, stop: threading.Event | None = None, runs: Sequenc
     from infra.killswitches import kill_switches
     from infra.ssh import FabricShells
     from orchestrator.ports import VmProvider
-    from orchestrator.running.stages.context import Pace, Services
+    from orchestrator.running.stages.context import Pace
 
-    clients = google_clients(project)
-    pace = Pace()
-    if project.simulated:
-        pace = Pace(poll_s=0.25, create_timeout_s=120, boot_timeout_s=60, delete_timeout_s=60, late_create_s=1)
+    clients, config = google_clients(project), project.config
     vms: dict[str, VmProvider] = {"tpu": TpuNodes(clients), "gpu": GpuInstances(clients)}
     clock = SystemClock(stop, clients.clock_skew_s())
     hosts = _hosts(project, clock)
-    prices = project.prices(clock.now())
-    config = project.config
+    own = _of_own_machines(project, hosts, clock)
+    pace = Pace()
+    if project.simulated:
+        pace = Pace(poll_s=0.25, create_timeout_s=120, boot_timeout_s=60, delete_timeout_s=60, late_create_s=1)
     scheduler = SchedulerJobs(clients, config.scheduler_service_account or config.worker_service_account)
-    return Services(
-        project=project.name,
+    return replace(
+        own,
         simulated=project.simulated,
-        home=project.home,
-        ledger=project.ledger,
-        clock=clock,
-        prices=prices,
-        vms=Providers(vms, hosts, lambda: _hosts_in_use(project)),
+        vms=Providers(vms, hosts, lambda: _machines_in_use(project)),
         store=Stores(Buckets(clients), hosts.store),
         shells=Shells(FabricShells(clients.endpoints.ssh_port), hosts),
-        switches=kill_switches(vms, scheduler, clock, prices.all_zones("tpu"), pace.poll_s),
-        payload=lambda: _payload(project),
+        switches=kill_switches(vms, scheduler, clock, own.prices.all_zones("tpu"), pace.poll_s),
         pace=pace,
     )
 
 
-def _on_hosts_alone(project: Project, clock: Clock) -> Services:
+def _hosts(project: Project, clock: Clock) -> Hosts:
+    from infra.host.hosts import Hosts
+    from infra.host.known_hosts import SYSTEM_WIDE
+
+    known_hosts = (Path.home() / ".ssh" / "known_hosts", SYSTEM_WIDE)
+    return Hosts(known_hosts, project.config.ssh_key, clock.now)
+
+
+def _of_own_machines(project: Project, hosts: Hosts, clock: Clock) -> Services:
     from infra.host.hosts import Providers
     from orchestrator.running.stages.context import Pace, Services
 
-    hosts = _hosts(project, clock)
     return Services(
         project=project.name,
         simulated=False,
@@ -209,7 +211,7 @@ def _on_hosts_alone(project: Project, clock: Clock) -> Services:
         ledger=project.ledger,
         clock=clock,
         prices=project.prices(clock.now()),
-        vms=Providers({}, hosts, lambda: _hosts_in_use(project)),
+        vms=Providers({}, hosts, lambda: _machines_in_use(project)),
         store=hosts.store,
         shells=hosts,
         switches=(),
@@ -226,13 +228,6 @@ def _payload(project: Project) -> Payload:
     return Payload(payload.package_zip("trainer", folder), payload.files(folder))
 
 
-def _hosts(project: Project, clock: Clock) -> Hosts:
-    from infra.host.hosts import Hosts
-    from infra.host.known_hosts import SYSTEM_WIDE
-
-    return Hosts((Path.home() / ".ssh" / "known_hosts", SYSTEM_WIDE), project.config.ssh_key, clock.now)
-
-
-def _hosts_in_use(project: Project) -> list[str]:
-    """The machines of the user's on which something of this ledger is not proven gone."""
+def _machines_in_use(project: Project) -> list[str]:
+    """Your own machines on which something of this ledger is not proven gone."""
     return [one.api for one in project.ledger.attempts(unsettled=True) if not one.zone.is_rented]

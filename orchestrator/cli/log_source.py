@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from orchestrator.domain.names import results_prefix
 from orchestrator.domain.runs import Run
 from orchestrator.errors import NotFound
-from orchestrator.running.run_folder import run_folder
+from orchestrator.running.run_folder import log_copy, run_folder
 
 if TYPE_CHECKING:
     from orchestrator.bootstrap import Project
@@ -17,38 +17,33 @@ LOG_NAME = "train.log"
 
 
 class LogSource:
-    """Reads logs of a project's runs; connects to the cloud only when it must, and once."""
+    """Reads the log of a run; connects to where its bucket is only when it must, and once."""
 
     def __init__(self, project: Project) -> None:
         self._project = project
-        self._stores: dict[bool, ObjectStore] = {}
+        self._store: ObjectStore | None = None
 
     def read(self, run: Run) -> bytes:
         """The log of the run's latest attempt as far as it is known. Raises NotFound, Unavailable."""
         folder = run_folder(self._project.home, run.experiment, run.id)
-        copies = (folder / f"train-a{run.attempt}.log", folder / f"a{run.attempt}" / LOG_NAME)
+        copies = (log_copy(folder, run.attempt), folder / f"a{run.attempt}" / LOG_NAME)
         found = [path.read_bytes() for path in copies if path.exists()]
         return max(found, key=len) if found else self._from_bucket(run)
 
     def _from_bucket(self, run: Run) -> bytes:
         absent = NotFound(
             f"run {run.id} has no log yet: it is {run.state.value}, stage {run.stage.value}",
-            f"`orchestrate status {run.id}` says what happened",
+            f"`orchestrate status {run.id}` shows what happened",
         )
-        if not run.attempt:
+        attempt = self._project.ledger.attempt(run.id, run.attempt) if run.attempt else None
+        if attempt is None or attempt.seen_at is None:  # no VM of it was ever seen: there is nothing in a bucket
             raise absent
-        attempt = self._project.ledger.attempt(run.id, run.attempt)
-        if attempt.seen_at is None:  # no VM of this attempt was ever seen: there is nothing to ask a cloud about
-            raise absent
-        rented = attempt.zone.is_rented
-        if rented not in self._stores:
+        if self._store is None:
             from orchestrator.bootstrap import connect
 
-            self._stores[rented] = connect(self._project, runs=[run]).store
-        bucket = attempt.zone.bucket(self._project.name)
+            self._store = connect(self._project, runs=[run]).store
+        name = f"{results_prefix(run.experiment, run.id, run.attempt)}/{LOG_NAME}"
         try:
-            return self._stores[rented].read(
-                bucket, f"{results_prefix(run.experiment, run.id, run.attempt)}/{LOG_NAME}"
-            )
+            return self._store.read(attempt.zone.bucket(self._project.name), name)
         except NotFound as cause:
             raise absent from cause

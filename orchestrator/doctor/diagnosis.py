@@ -39,7 +39,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Known:
-    """What this machine knows by itself. `named`: the accelerators were asked for, not just all of the catalog."""
+    """What this machine knows by itself. `named`: the user chose the accelerators; else all of the catalog."""
 
     project: str
     accelerators: tuple[Accelerator, ...]
@@ -87,37 +87,21 @@ def examine(
     `within_s` seconds are waited for all answers together; a question that hangs is left behind, and ends with the
     process.
     """
-    asked = [_Asked(check, account, known) for check in checks]
-    until = clock.monotonic() + within_s
-    for one in asked:
-        one.start()
-    for one in asked:
-        one.join(max(0.0, until - clock.monotonic()))
-    return [finding for one in asked for finding in one.findings(known, within_s)]
+    found: dict[str, Sequence[Finding]] = {}
 
-
-class _Asked(threading.Thread):
-    """One question, in a thread that does not keep the process alive."""
-
-    def __init__(self, check: Check[Any], account: Account, known: Known) -> None:
-        super().__init__(name=f"doctor {check.name}", daemon=True)
-        self._check = check
-        self._account = account
-        self._known = known
-        self._answer: Any = None
-        self._error: OrchestratorError | None = None
-
-    def run(self) -> None:
+    def ask(check: Check[Any]) -> None:
         try:
-            self._answer = self._check.ask(self._account, self._known)
+            found[check.name] = check.judge(check.ask(account, known), known)
         except OrchestratorError as cause:
-            self._error = cause
+            found[check.name] = [check.of_error(cause)]
         except Exception as cause:  # The border of a thread: a bug in one question must not lose the others.
-            self._error = UnexpectedError(cause)
+            found[check.name] = [check.of_error(UnexpectedError(cause))]
 
-    def findings(self, known: Known, within_s: float) -> Sequence[Finding]:
-        if self.is_alive():
-            return [self._check.of_error(Unavailable(f"no answer within {within_s:.0f} s", "look at the network"))]
-        if self._error is not None:
-            return [self._check.of_error(self._error)]
-        return self._check.judge(self._answer, known)
+    until = clock.monotonic() + within_s
+    threads = [threading.Thread(target=ask, args=(check,), daemon=True) for check in checks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, until - clock.monotonic()))
+    late = Unavailable(f"no answer within {within_s:.0f} s", "check the network")
+    return [finding for check in checks for finding in found.get(check.name, [check.of_error(late)])]

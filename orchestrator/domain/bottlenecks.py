@@ -53,7 +53,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Place:
+class Capacity:
     """Where bytes have to go: how many, and how many fit. `there_bytes` None: no limit."""
 
     name: str
@@ -87,17 +87,17 @@ class Job:
         return self.images + self.test_images
 
 
-def places(sample: Sample, job: Job, device_bytes: float | None, disk_bytes: float | None) -> tuple[Place, ...]:
+def capacities(sample: Sample, job: Job, device_bytes: float | None, disk_bytes: float | None) -> tuple[Capacity, ...]:
     """Everything of known size that the data set could be kept in, the bucket last, and the order of an epoch."""
     decoded, host = job.samples * sample.pixel_bytes, sample.ram_bytes
-    device = () if device_bytes is None else (Place("one device's memory", decoded, device_bytes),)
-    disk = () if disk_bytes is None else (Place("boot disk", decoded, disk_bytes),)
+    device = () if device_bytes is None else (Capacity("one device's memory", decoded, device_bytes),)
+    disk = () if disk_bytes is None else (Capacity("boot disk", decoded, disk_bytes),)
     return (
         *device,
-        Place("half of the host's memory", decoded, host / 2),
+        Capacity("half of the host's memory", decoded, host / 2),
         *disk,
-        Place("host memory, for the order of an epoch", job.images * ORDER_BYTES, host),
-        Place("bucket", job.samples * sample.stored_bytes, None),
+        Capacity("host memory, for the order of an epoch", job.images * ORDER_BYTES, host),
+        Capacity("bucket", job.samples * sample.stored_bytes, None),
     )
 
 

@@ -11,72 +11,68 @@ from orchestrator.domain.runs import Stage
 from orchestrator.ledger.database import Database
 
 
-@dataclass(frozen=True)
-class Note:
-    """What happened, for people alone; the other kinds are what code reads again."""
+class _Kind:
+    """What happened; `template` makes its text of its fields."""
 
+    template = ""
+
+    def __str__(self) -> str:
+        return self.template.format(**vars(self))
+
+
+@dataclass(frozen=True)
+class Note(_Kind):
+    """For people alone; the other kinds are what code reads again."""
+
+    template = "{text}"
     text: str
 
-    def __str__(self) -> str:
-        return self.text
-
 
 @dataclass(frozen=True)
-class CreateRequested:
+class CreateRequested(_Kind):
     """The create call was answered."""
 
+    template = "create requested: {operation}"
     operation: str
 
-    def __str__(self) -> str:
-        return f"create requested: {self.operation}"
-
 
 @dataclass(frozen=True)
-class VmReady:
+class VmReady(_Kind):
     """The cloud says that the VM is ready."""
 
+    template = "{vm} is ready"
     vm: str
 
-    def __str__(self) -> str:
-        return f"{self.vm} is ready"
-
 
 @dataclass(frozen=True)
-class SwitchProven:
+class SwitchProven(_Kind):
     """A kill switch was read back from the cloud: it will fire in time."""
 
+    template = "kill switch proven: {switch}"
     switch: str
 
-    def __str__(self) -> str:
-        return f"kill switch proven: {self.switch}"
-
 
 @dataclass(frozen=True)
-class DevicesFound:
+class DevicesFound(_Kind):
     """The devices that the trainer will use, as its probe printed them."""
 
+    template = "devices: {devices}"
     devices: str
 
-    def __str__(self) -> str:
-        return f"devices: {self.devices}"
-
 
 @dataclass(frozen=True)
-class TrainerStarted:
+class TrainerStarted(_Kind):
     """The trainer runs on the VM."""
 
-    def __str__(self) -> str:
-        return "trainer started"
+    template = "trainer started"
 
 
 @dataclass(frozen=True)
-class StageDone:
+class StageDone(_Kind):
     """A stage has done its work."""
 
+    template = "{done} done"
     done: Stage
-
-    def __str__(self) -> str:
-        return f"{self.done} done"
 
 
 Happening = Note | CreateRequested | VmReady | SwitchProven | DevicesFound | TrainerStarted | StageDone

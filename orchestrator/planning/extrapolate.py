@@ -15,21 +15,21 @@ from orchestrator.domain.bottlenecks import (
     TPU_DISK_GIB,
     Bound,
     BoundName,
+    Capacity,
     Job,
-    Place,
+    capacities,
     input_bound,
     lacking,
     least_input_s,
     peak_bound_s,
-    places,
     size_text,
 )
-from orchestrator.domain.claims import Claim, claim_about
-from orchestrator.domain.cost import side_lines, side_rates, total_usd, vm_lines
+from orchestrator.domain.cost import side_lines, total_usd, vm_lines
 from orchestrator.domain.host_address import is_host
 from orchestrator.domain.money import ZERO
-from orchestrator.domain.plan import BUCKET_LIFETIME_DAYS, scheduler_jobs, usage
+from orchestrator.domain.plan import BUCKET_LIFETIME_DAYS, quote_for, scheduler_jobs, usage
 from orchestrator.domain.prices import PriceBook
+from orchestrator.domain.published import Claim, claim_about
 from orchestrator.domain.runs import RunSpec
 from orchestrator.domain.scaling import Line, Term, fit_line, interval
 from orchestrator.domain.statistics import Interval
@@ -63,18 +63,17 @@ class ExtrapolationRequest:
 class Cost:
     """What it would cost, USD, with the interval of the time; `storage_usd` is the part for keeping the data set.
 
-    `is_bound`: the price on demand stands for one that is not known.
+    `usd_is_upper_bound`: the on-demand price replaces one that is unknown.
     """
 
     zone: str
     usd_per_hour: Decimal
     usd: Decimal
-    low_usd: Decimal
-    high_usd: Decimal
+    interval_usd: tuple[Decimal, Decimal]
     storage_usd: Decimal
     of_credit: Decimal | None
     fits: bool
-    is_bound: bool
+    usd_is_upper_bound: bool
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ class Answer:
     bounds: tuple[Bound, ...]
     peak_s: float | None
     lacks: str
-    places: tuple[Place, ...]
+    places: tuple[Capacity, ...]
     cost: Cost | None
     factor: float
 
@@ -216,7 +215,7 @@ def _timed(sweep: Sweep, job: Job, *, simulated: bool) -> Answer:
         bounds=bounds,
         peak_s=peak_s,
         lacks=lacking(sample, job),
-        places=places(sample, job, size.memory_bytes, size.disk_bytes),
+        places=capacities(sample, job, size.memory_bytes, size.disk_bytes),
         cost=None,
         factor=job.images / line.largest,
     )
@@ -265,11 +264,11 @@ def _cost(timed: Answer, job: Job, request: ExtrapolationRequest, prices: PriceB
         return None
     check_flex_start(item, request.provisioning)
     zone = zone_candidates(item, request.zones, prices, request.provisioning)[0]
-    parts, rates = prices.parts(item, zone, request.provisioning), side_rates(prices, zone)
     stored = timed.places[-1].needed_bytes
     spec = RunSpec(
         accelerator=item,
         workload="",
+        provisioning=request.provisioning,
         epochs=job.epochs,
         batch_size=timed.global_batch or 1,
         max_hours=MAX_HOURS_LIMIT,
@@ -279,6 +278,7 @@ def _cost(timed: Answer, job: Job, request: ExtrapolationRequest, prices: PriceB
         dataset_objects=math.ceil(stored / _SHARD_BYTES) + 1,
         dataset_dir="",
     )
+    quote, parts = quote_for(spec, zone, prices), prices.parts(item, zone, request.provisioning)
 
     def sums(seconds: float) -> tuple[Decimal, Decimal]:
         """All of it, and the part for storage."""
@@ -286,7 +286,7 @@ def _cost(timed: Answer, job: Job, request: ExtrapolationRequest, prices: PriceB
         used = replace(
             usage(spec, seconds, 0, days * scheduler_jobs(item)), stored_days=max(BUCKET_LIFETIME_DAYS, days)
         )
-        sides = side_lines(rates, used)
+        sides = side_lines(quote.side_rates, used)
         storage = sum((line.usd for line in sides if line.item == "storage"), ZERO)
         return total_usd(vm_lines(parts, seconds) + sides), storage
 
@@ -294,12 +294,11 @@ def _cost(timed: Answer, job: Job, request: ExtrapolationRequest, prices: PriceB
     low, high = (sums(seconds)[0] for seconds in timed.interval_s)
     return Cost(
         zone=zone,
-        usd_per_hour=sum((part.usd_per_hour for part in parts), ZERO),
+        usd_per_hour=quote.rate.usd_per_hour,
         usd=amount,
-        low_usd=low,
-        high_usd=high,
+        interval_usd=(low, high),
         storage_usd=storage,
         of_credit=amount / money.credit_usd if money.credit_usd else None,
         fits=high <= max(money.free_usd, ZERO),
-        is_bound=prices.rate(item, zone, request.provisioning).is_upper_bound,
+        usd_is_upper_bound=quote.rate.is_upper_bound,
     )

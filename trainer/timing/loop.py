@@ -18,9 +18,9 @@ from trainer.engines.base import Evaluation, Model, Testing, TrainBlock, Trainin
 from trainer.engines.checkpoint import Checkpoints, Position
 from trainer.errors import Interrupted, TrainingFailed
 from trainer.log import Instant, log, now
+from trainer.record.autosave import Autosave
 from trainer.record.progress import ProgressReporter
 from trainer.record.schema import CompiledFunction, Epoch
-from trainer.timing.autosave import Flusher
 from trainer.timing.cpu_time import cpu_steal_s, cpu_wait_s
 from trainer.timing.recorder import Block, Recorder
 
@@ -94,7 +94,7 @@ class EpochLoop:
     config: Config
     recorder: Recorder
     progress: ProgressReporter
-    flusher: Flusher
+    autosave: Autosave
     checkpoints: Checkpoints
     position: Position
 
@@ -131,7 +131,7 @@ class EpochLoop:
             log(f"{title} evaluated {results} eval_s {epoch.eval_s:.4f}")
             log(f"{title} end loss {epoch.loss:.4f} {results} epoch_s {epoch.wall_s:.4f} eval_s {epoch.eval_s:.4f}")
             self.progress.phase("evaluating", accuracy=epoch.test_accuracy)
-            self.flusher.wake()
+            self.autosave.wake()
 
     def _bookkeeping(self) -> AbstractContextManager[None]:
         return self.recorder.accounts.spend("bookkeeping")

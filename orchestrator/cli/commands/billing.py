@@ -91,7 +91,6 @@ def json_asked(ctx: click.Context, as_json: bool) -> bool:
 
 
 def _show(project: Project, found: Comparison, added: int, *, as_json: bool, everything: bool) -> None:
-    from orchestrator.cli.views import text_charts
     from orchestrator.cli.views.bill import comparison_json, comparison_lines, warnings
     from orchestrator.cli.views.budget import frozen_lines
 
@@ -100,7 +99,7 @@ def _show(project: Project, found: Comparison, added: int, *, as_json: bool, eve
         output.print_json({"added": added, **comparison_json(found, frozen)})
     else:
         output.print_text(f"{added} new rows, {found.rows} in all")
-        for line in comparison_lines(found, text_charts.width(), everything=everything):
+        for line in comparison_lines(found, everything=everything):
             click.echo(line)
     said = [] if frozen is None else [*frozen_lines(frozen)]
     for line in [*said, *warnings(found, credit)]:

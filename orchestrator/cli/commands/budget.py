@@ -148,12 +148,11 @@ def _print_json(project: Project, newest: int | None) -> None:
 def _lines(project: Project, newest: int | None) -> Iterator[str]:
     """Everything that is shown; None for all runs and experiments."""
     from orchestrator.bootstrap import SystemClock
-    from orchestrator.cli.views import text_charts
     from orchestrator.cli.views.budget import budget_lines, experiment_lines, frozen_lines, run_lines
     from orchestrator.money.cost_totals import counts, experiment_sums, run_sums
     from orchestrator.money.guard import money_view, overdue, stated_credit
 
-    ledger, now, fits = project.ledger, SystemClock().now(), text_charts.width()
+    ledger, now = project.ledger, SystemClock().now()
     # An expired credit admits no launch, but where it went is still to be seen.
     credit = stated_credit(ledger, now=now)
     yield from budget_lines(money_view(ledger, credit, now), now)
@@ -165,9 +164,9 @@ def _lines(project: Project, newest: int | None) -> Iterator[str]:
     if not runs:
         return
     yield ""
-    yield from experiment_lines(experiment_sums(ledger, now, newest), fits)
+    yield from experiment_lines(experiment_sums(ledger, now, newest))
     yield ""
-    yield from run_lines(runs, fits)
+    yield from run_lines(runs)
     experiments, all_runs = counts(ledger)
     if newest is not None and all_runs > newest:
         yield f"the newest {newest} of {all_runs} runs in {experiments} experiments; --all shows all, --runs N so many"

@@ -16,7 +16,7 @@ _NOTES = {Coverage.WHOLE: "", Coverage.PARTIAL: "more may come", Coverage.OPEN: 
 
 
 def comparison_json(found: Comparison, frozen: Freeze | None) -> dict[str, Any]:
-    """All of it; `kind` says that these figures were billed, not reckoned from list prices. Drift is a part of 1."""
+    """All of it; `kind`: these figures were billed, not computed from list prices. Drift is a fraction."""
     return {
         "kind": "billed",
         "rows": found.rows,
@@ -44,7 +44,7 @@ def _drift_json(item: Drift) -> dict[str, Any]:
     }
 
 
-def comparison_lines(found: Comparison, fits: int, *, everything: bool) -> Iterator[str]:
+def comparison_lines(found: Comparison, *, everything: bool) -> Iterator[str]:
     """Gross, credits and net; then the runs, those that drift first; then what is not a run's."""
     yield f"usage from {found.starts:%Y-%m-%d %H:%M} to {found.ends:%Y-%m-%d %H:%M} UTC"
     net = found.gross_usd + found.credits_usd
@@ -58,7 +58,7 @@ def comparison_lines(found: Comparison, fits: int, *, everything: bool) -> Itera
         rows.append(_cells("buckets of ours", found.shared))
     rows.append(("not ours", "", usd(found.others_usd), "", "uses the same credit"))
     names = ("run", "ledger", "billed", "drift", "")
-    yield from text_charts.columns("the ledger against the bill", names, rows, names[1:4], fits)
+    yield from text_charts.columns("the ledger against the bill", names, rows, names[1:4])
     if len(shown) < len(found.runs):
         yield f"{len(shown)} of {len(found.runs)} runs; --all shows all"
 

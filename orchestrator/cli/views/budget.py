@@ -38,7 +38,7 @@ def money_json(view: MoneyView, now: datetime, frozen: Freeze | None) -> dict[st
 
 
 def run_json(run: RunSum) -> dict[str, Any]:
-    """One run's money; usd is what it has cost so far, reserved_usd what its open attempts hold."""
+    """One run's money; usd is what it has cost so far, reserved_usd what is reserved for its open attempts."""
     return {**asdict(run), "usd": exact(run.usd), "reserved_usd": exact(run.reserved_usd)}
 
 
@@ -93,10 +93,10 @@ def _days_line(view: MoneyView, now: datetime) -> str:
 def frozen_lines(frozen: Freeze) -> Iterator[str]:
     """Why nothing can be launched, and how that ends."""
     yield text_charts.coloured(f"FROZEN since {moment(frozen.at)} UTC: {frozen.reason}", "red")
-    yield "  next: `orchestrate budget import FILE` shows it run by run; `orchestrate budget acknowledge` goes on"
+    yield "  next: `orchestrate budget import FILE` shows it by run; `orchestrate budget acknowledge` ends the freeze"
 
 
-def experiment_lines(found: Sequence[ExperimentSum], fits: int) -> Iterator[str]:
+def experiment_lines(found: Sequence[ExperimentSum]) -> Iterator[str]:
     """Cost per experiment."""
     names = ("experiment", "created (UTC)", "runs", "cost", "reserved", "cap")
     rows = [
@@ -107,10 +107,10 @@ def experiment_lines(found: Sequence[ExperimentSum], fits: int) -> Iterator[str]
         )
         for one in found
     ]
-    return text_charts.columns("cost per experiment", names, rows, ("runs", "cost", "reserved", "cap"), fits)
+    return text_charts.columns("cost per experiment", names, rows, ("runs", "cost", "reserved", "cap"))
 
 
-def run_lines(found: Sequence[RunSum], fits: int) -> Iterator[str]:
+def run_lines(found: Sequence[RunSum]) -> Iterator[str]:
     """Cost per run."""
     names = ("run", "experiment", "accelerator", "attempts", "cost", "reserved", "state")
     rows = [
@@ -122,7 +122,7 @@ def run_lines(found: Sequence[RunSum], fits: int) -> Iterator[str]:
         )
         for run in found
     ]
-    return text_charts.columns("cost per run", names, rows, ("attempts", "cost", "reserved"), fits)
+    return text_charts.columns("cost per run", names, rows, ("attempts", "cost", "reserved"))
 
 
 def days_left(view: MoneyView, now: datetime) -> int | None:

@@ -18,7 +18,7 @@ from orchestrator.report.comparison import SIMULATED
 
 if TYPE_CHECKING:
     from orchestrator.bootstrap import Project
-    from orchestrator.domain.claims import Claim
+    from orchestrator.domain.published import Claim
     from orchestrator.money.guard import MoneyView
     from orchestrator.planning.extrapolate import Answer, Extrapolation
 
@@ -68,40 +68,23 @@ def extrapolation_json(found: Extrapolation, money: MoneyView) -> dict[str, Any]
 
 
 def _answer_json(answer: Answer) -> dict[str, Any]:
-    line, cost = answer.line, answer.cost
-    return {
-        "accelerator": answer.accelerator,
-        "global_batch": answer.global_batch,
-        "runs": answer.runs,
-        "sizes": list(answer.sizes),
-        "factor": answer.factor,
+    line = answer.line
+    shown = {
+        **vars(answer),
         "epoch_fixed_s": line.fixed_s,
         "sample_s": line.sample_s,
-        "sample_interval_s": list(line.sample_interval_s),
+        "sample_interval_s": line.sample_interval_s,
         "noise": line.noise,
         "unseen_bend": line.unseen_bend,
-        "seconds": answer.seconds,
-        "interval_s": list(answer.interval_s),
-        "law_interval_s": list(answer.law_interval_s),
-        "at_least": list(answer.at_least),
         "binds": answer.binds,
         "slowest": answer.slowest,
         "lacks": answer.lacks or None,
-        "peak_s": answer.peak_s,
         "bounds": [vars(each) for each in answer.bounds],
         "places": [{**vars(each), "fits": each.fits} for each in answer.places],
-        "cost": cost
-        and {
-            "zone": cost.zone,
-            "usd_per_hour": cost.usd_per_hour,
-            "usd_is_upper_bound": cost.is_bound,
-            "usd": cost.usd,
-            "interval_usd": [cost.low_usd, cost.high_usd],
-            "storage_usd": cost.storage_usd,
-            "of_credit": cost.of_credit,
-            "fits": cost.fits,
-        },
+        "cost": answer.cost and vars(answer.cost),
     }
+    del shown["line"]
+    return shown
 
 
 def text(found: Extrapolation, money: MoneyView) -> Iterator[str]:
@@ -123,8 +106,8 @@ def text(found: Extrapolation, money: MoneyView) -> Iterator[str]:
     if found.claim:
         yield from _claim(found.claim, found.answers)
     yield (
-        f"interval: {CONFIDENCE:.0%}, for the time of one run, if the line goes on as measured; nothing beyond the "
-        "largest size was seen"
+        f"interval: {CONFIDENCE:.0%}, for the time of one run, if the line continues as measured; nothing beyond "
+        "the largest size was measured"
     )
     stored = max((answer.places[-1].needed_bytes for answer in found.answers), default=0.0)
     yield (
@@ -144,7 +127,7 @@ def _cells(answer: Answer) -> tuple[str, ...]:
     money = ("unknown", "-", "-")
     if cost:
         share = "-" if cost.of_credit is None else f"{cost.of_credit:,.{0 if cost.of_credit > 1 else 1}%}"
-        money = (_dollars(cost.usd), f"{_dollars(cost.low_usd)} to {_dollars(cost.high_usd)}{more}", share)
+        money = (_dollars(cost.usd), " to ".join(map(_dollars, cost.interval_usd)) + more, share)
     return (
         answer.accelerator,
         str(answer.runs),
@@ -190,7 +173,7 @@ def _money(answer: Answer, money: MoneyView) -> Iterator[str]:
     stored = size_text(answer.places[-1].needed_bytes)
     more = " (if it takes no longer than this)" if answer.at_least else ""
     fit = f"fits{more} into" if cost.fits else "does NOT fit into"
-    at_most = "at most " if cost.is_bound else ""
+    at_most = "at most " if cost.usd_is_upper_bound else ""
     yield (
         f"  cost: {at_most}{_dollars(cost.usd)} at {usd(cost.usd_per_hour)}/h in {cost.zone}, of which "
         f"{_dollars(cost.storage_usd)} for keeping {stored} in the bucket; {fit} your credit: "

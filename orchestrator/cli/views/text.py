@@ -36,10 +36,13 @@ def plain_table(
     while width is not None and len(widths) > least and sum(widths) + 2 * len(widths) > width:
         widths.pop()
     for row in rows:
-        cells = (
-            cell.ljust(widths[n]) if n in left else cell.rjust(widths[n]) for n, cell in enumerate(row[: len(widths)])
-        )
-        yield "  " + "  ".join(cells).rstrip()
+        yield "  " + aligned(row, widths, left)
+
+
+def aligned(cells: Sequence[str], widths: Sequence[int], left: Container[int]) -> str:
+    """As many of the cells as there are widths, in one line."""
+    pairs = enumerate(zip(cells, widths, strict=False))
+    return "  ".join(cell.ljust(size) if n in left else cell.rjust(size) for n, (cell, size) in pairs).rstrip()
 
 
 def span(seconds: float) -> str:

@@ -10,14 +10,11 @@ from decimal import Decimal
 import click
 
 from orchestrator.cli import output
+from orchestrator.cli.views.text import aligned
 
 BAR_WIDTH = 30
 WIDTH_OF_NO_TERMINAL = 160
-
-
-def width() -> int:
-    """Columns of the terminal; without one, enough not to break lines."""
-    return output.width_of(sys.stdout) or WIDTH_OF_NO_TERMINAL
+"""Enough not to break lines."""
 
 
 def coloured(text: str, colour: str) -> str:
@@ -33,23 +30,17 @@ def bar(part: Decimal, whole: Decimal, colour: str) -> str:
     return coloured("█" * cells, colour) + "░" * (BAR_WIDTH - cells)
 
 
-def columns(
-    title: str, names: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str], fits: int
-) -> Iterator[str]:
-    """A table in columns; where `fits` columns are too few for it, a block of lines for each row: nothing is cut.
+def columns(title: str, names: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str]) -> Iterator[str]:
+    """A table in columns; where the terminal is too narrow for it, a block of lines for each row: nothing is cut.
 
     The columns named in `right` hold figures.
     """
     yield coloured(title, "bright_white")
     widths = [max(map(len, cells)) for cells in zip(names, *rows, strict=True)]
-    if sum(widths) + 2 * len(widths) - 2 <= fits:
+    if sum(widths) + 2 * len(widths) - 2 <= (output.width_of(sys.stdout) or WIDTH_OF_NO_TERMINAL):
+        left = [n for n, name in enumerate(names) if name not in right]
         for row in (names, *rows):
-            yield _line(row, widths, [name in right for name in names])
+            yield aligned(row, widths, left)
     else:
         for row in rows:
             yield from output.block(names, row)
-
-
-def _line(row: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
-    cells = zip(row, widths, right, strict=True)
-    return "  ".join(cell.rjust(size) if is_right else cell.ljust(size) for cell, size, is_right in cells).rstrip()

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from orchestrator.domain.accelerators import Provisioning
-from orchestrator.domain.claims import claim_about
 from orchestrator.domain.prices import catalog_prices
+from orchestrator.domain.published import claim_about
 from orchestrator.errors import UsageError
 from orchestrator.ledger.credit import Credit
 from orchestrator.ledger.ledger import Ledger
@@ -184,7 +184,7 @@ def test_sixty_billion_images_do_not_fit_into_the_memory_of_the_host(ledger: Led
     months = Decimal(max(30, -(-int(one.seconds) // 86400) + 1)) * 24 / 730
     gib = Decimal(70 * 10**9 * 784) / 2**30
     assert one.cost.storage_usd == pytest.approx(gib * months * Decimal("0.02"), rel=Decimal("0.01"))
-    assert one.cost.low_usd < one.cost.usd < one.cost.high_usd
+    assert one.cost.interval_usd[0] < one.cost.usd < one.cost.interval_usd[1]
     assert not one.cost.fits
     # A T4's 65 TFLOP/s would need 60e9 x 20 x 12.86 MFLOP of them.
     assert one.peak_s == pytest.approx(60e9 * 20 * 12_860_416 / 65e12)
