@@ -77,7 +77,7 @@ def _checked(key: str, value: object, path: Path) -> Any:
         if read is not None and key in _RULES:
             _RULES[key](read)
     except (ValueError, KeyError) as cause:
-        reason = "there is no such key" if isinstance(cause, KeyError) else cause
+        reason = "unknown key" if isinstance(cause, KeyError) else cause
         known = ", ".join(field.name for field in fields(Config))
         shown = value if isinstance(value, Decimal) else repr(value)
         raise UsageError(f"{path}: {key} = {shown}: {reason}", f"known keys: {known}") from cause

@@ -69,7 +69,7 @@ class CreatesFrozen(RefusedByBudget):
     def __init__(self, reason: str) -> None:
         super().__init__(
             f"creates are frozen: {reason}",
-            "look at the bill; then `orchestrate budget acknowledge` counts it as spent and allows new VMs",
+            "check the bill; then `orchestrate budget acknowledge` counts it as spent and allows new VMs",
         )
 
 

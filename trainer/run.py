@@ -24,9 +24,10 @@ from trainer.environment import (
     read_worker_role,
 )
 from trainer.errors import DataError, Interrupted, OutputFailed, TrainerError, TrainingFailed, first_line
+from trainer.files import is_remote
 from trainer.hardware import choose_precision, given_peak, peak_of
 from trainer.log import log
-from trainer.output import OutputDir, is_remote
+from trainer.output import OutputDir
 from trainer.record.autosave import Autosave
 from trainer.record.machine import host_peak_bytes
 from trainer.record.progress import ProgressReporter

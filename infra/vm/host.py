@@ -2,7 +2,7 @@
 """Runs on your own machine: takes turns, keeps the attempts and the store there, and ends them.
 
     host.py about                          the machine: clock, Python, who uses it now
-    host.py claim NAME SECONDS LABELS      a folder of its own for the attempt, and a keeper that ends it after SECONDS
+    host.py claim NAME SECONDS LABELS      a folder for the attempt, and a keeper that stops it after SECONDS
     host.py look NAME | list               how the attempt stands; all attempts
     host.py end NAME                       TERM, then KILL, to all its processes; then its folder goes
     host.py ready DAYS                     the store's folder; what is older is deleted

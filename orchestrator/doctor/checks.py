@@ -221,7 +221,7 @@ def idle_costs(found: Sequence[Idle], _known: Known) -> list[Finding]:
         first = foreign[0]
         is_zone = region_of(first.place).count("-") == 1  # us-central1-a; disks may be of a region too
         where = "--global" if first.place == "global" else f"--{'zone' if is_zone else 'region'}={first.place}"
-        step = f"if nobody needs it: `gcloud compute {_IN_GCLOUD[first.kind]} delete {first.name} {where}`"
+        step = f"if it is not needed: `gcloud compute {_IN_GCLOUD[first.kind]} delete {first.name} {where}`"
         fact = f"not ours, unused, and never deleted by this tool: {_named(foreign)}"
         findings.append(Finding(check, WARN, fact, step))
     nothing = "no unused address, no disk without a VM, no stopped instance, nothing left in a queue"

@@ -47,7 +47,7 @@ def parse_host(text: str) -> HostAddress:
     """`USER@ADDRESS[:PORT]`, with or without `host:` before it. Raises UsageError naming what is wrong with it."""
     user, at, rest = text.removeprefix(PREFIX).partition("@")
     if not at:
-        raise _refused(text, "there is no `@`: the user is not named")
+        raise _refused(text, "it has no user: write USER@ADDRESS")
     if not _USER.fullmatch(user):
         raise _refused(text, f"{user!r} is not a user name")
     address, port = _split(text, rest)

@@ -61,7 +61,7 @@ def _verdicts_stand(runs: Sequence[Run], ledger: Ledger) -> bool:
     try:
         pairings = compare_sources(sources_of_runs(runs, ledger)).pairings
     except OrchestratorError as cause:  # a record that cannot be read decides nothing, nor does an unfair comparison
-        log.warning("no look at the verdict: %s", cause.sentence)
+        log.warning("the verdict could not be checked: %s", cause.sentence)
         return False
     return len(pairings) == _planned_pairings(runs) and all(pairing.verdict == "faster" for pairing in pairings)
 

@@ -101,7 +101,7 @@ def test_an_unknown_place_is_a_usage_error(run_cli: Shell, flags: tuple[str, ...
         (
             "budget",
             "zoness = []",
-            "orchestrate.toml: zoness = []: there is no such key\n  next: known keys: project, ",
+            "orchestrate.toml: zoness = []: unknown key\n  next: known keys: project, ",
         ),
         ("status", "max_hours = nan", "orchestrate.toml: max_hours = NaN: is not an amount"),
         ("status", "price_max_age_days = 3.5", "orchestrate.toml: price_max_age_days = 3.5: is not a whole number"),

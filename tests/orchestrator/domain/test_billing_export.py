@@ -118,7 +118,7 @@ def test_bad_line_is_named_with_its_field(field: str, value: object, says: str) 
         (b'{"cost": NaN}', "line 1: the line is not JSON"),
         (b"{\n", "line 1: the line is not JSON"),
         (b"[1]", "row 1: '1' is not an object"),
-        (b"cost,currency\n1,USD\n", "labels: there is no such column"),
+        (b"cost,currency\n1,USD\n", "labels: no such column"),
         (b"cost,labels.key\n1,x\n", "labels.key: a line for each label counts the cost again"),
         (b"cost,currency,labels\n1,USD\n", "line 2: it has not as many cells"),
         (b"[" * 100_000, "not JSON"),
