@@ -95,7 +95,7 @@ class Cloud:
         self._measured = 0.0
 
     async def run(self) -> bool:
-        """Serve until SIGTERM, a call that ends it, or until it is idle. True: start again, empty."""
+        """Serve until SIGTERM, a shutdown call, or idleness. True: start again, empty."""
         certificates = ensure_certificates(self._options.state / "certs")
         http = bind_preferring(self._port("http_url"))
         tls = bind_preferring(int(self._saved.get("tls_port", 0)))

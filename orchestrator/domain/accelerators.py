@@ -15,7 +15,7 @@ from orchestrator.errors import UsageError
 
 
 class Provisioning(StrEnum):
-    """The terms of a rented VM: at once, preempted at any time, or queued for and then kept for a while."""
+    """The terms of a rented VM: on demand, spot (may be preempted), or flex-start (queued, time-limited)."""
 
     ON_DEMAND = "on-demand"
     SPOT = "spot"

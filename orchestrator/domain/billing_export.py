@@ -14,7 +14,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from decimal import Decimal, InvalidOperation
 from typing import Any, TypeVar
@@ -64,7 +64,7 @@ def read_export(content: bytes, name: str) -> list[BilledRow]:
         row = _row(_Line(where, fields))
         # Two rows may be the same in all that is read here and be two costs all the same: the first, the second ...
         seen[row.key] += 1
-        rows.append(BilledRow(**{**row.__dict__, "key": f"{row.key}/{seen[row.key]}"}))
+        rows.append(replace(row, key=f"{row.key}/{seen[row.key]}"))
     if not rows:
         raise UsageError(f"{name} has no rows", "export some days of usage: see `budget import --help`")
     return rows

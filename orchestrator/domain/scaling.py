@@ -256,7 +256,7 @@ def _beyond_line(column: Sequence[float], points: Sequence[Point], weights: Sequ
 
 
 def _chance(explained: float, freedom: int, left: float, left_freedom: int) -> float:
-    """P(F >= f). Where nothing is left over, what is explained is no chance."""
+    """P(F >= f). Without residuals, what is explained is not by chance."""
     from scipy.special import fdtrc
 
     if left <= 1e-12 * explained:

@@ -50,7 +50,7 @@ class CreditTable(Database):
         return self.read(Freeze, text) if text else None
 
     def set_frozen(self, freeze: Freeze | None) -> None:
-        """Freeze creates until somebody acknowledges why; None ends it."""
+        """Freeze creates until somebody acknowledges why; None unfreezes them."""
         with self.transaction() as db:
             db.execute("DELETE FROM meta WHERE key='freeze'")
             if freeze is not None:

@@ -34,7 +34,7 @@ class Autosave:
         self._thread.join()
 
     def save(self) -> None:
-        """Save now. A failure is logged once, and ends nothing: the run goes on."""
+        """Save now. A failure is logged once; the run continues."""
         try:
             self._save()
         except Exception as error:  # the top of a thread; a paid run does not end for it

@@ -113,7 +113,7 @@ def _validate(ctx: RunContext) -> None:
 
 
 def _create(ctx: RunContext, spec: VmSpec) -> None:
-    """Ask for the VM; when the answer is lost, look before asking once more.
+    """Request the VM; when the answer is lost, look before requesting again.
 
     The name is the same each time, so a second request cannot make a second VM; if the first failed for a lasting
     reason, the second answer says so. A refusal is one only where no answer was lost before it: what that request
