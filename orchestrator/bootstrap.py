@@ -135,7 +135,7 @@ def google_clients(project: Project) -> GoogleClients:
         local_cloud(project, start=True)
         endpoints = Endpoints.of_local_cloud(project.cloud_state / "cloud.json")
     else:
-        endpoints = Endpoints.google()
+        endpoints = Endpoints()
     return GoogleClients(project.name, endpoints, service_account=project.config.worker_service_account)
 
 
