@@ -36,7 +36,7 @@ class _UnknownHostKey(paramiko.SSHException):
 
 
 class PinnedKeys(paramiko.RejectPolicy):
-    """RejectPolicy with an exception of its own, so that nobody needs to read its text."""
+    """RejectPolicy with an exception of its own, so that its text need not be read."""
 
     def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> Never:
         raise _UnknownHostKey(f"{hostname} presents a {key.get_name()} key that is not pinned")
@@ -160,7 +160,7 @@ class HostSession(FabricShell):
 
 
 def _connected(address: str, port: int, user: str, key: Path | None, pinned: Sequence[HostKey]) -> fabric.Connection:
-    """An open connection that reads nobody's ~/.ssh/config or ~/.fabric.yaml.
+    """An open connection that ignores ~/.ssh/config and ~/.fabric.yaml.
 
     It is authenticated by `key` alone; None: by what the SSH agent and ~/.ssh have.
     """

@@ -132,7 +132,7 @@ def translated(what: str, *, zone: str = "", accelerator: str = "") -> Iterator[
 def _raised_by_api_core(error: Exception) -> bool:
     """Whether api_core stumbled while it made an error of an answer, which it takes for Google's whatever it is.
 
-    In `{"error": "text"}`, as some proxies say it, it looks for `error.message`: that is an AttributeError.
+    In `{"error": "text"}`, as some proxies answer, it looks for `error.message`: that is an AttributeError.
     """
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     return bool(frame.f_globals.get("__name__") == api.__name__)
@@ -244,8 +244,8 @@ def _quota_of_details(details: Iterable[Any] | None) -> tuple[str, str]:
     by_type = {str(one.get("@type", "")).rpartition(".")[2]: one for one in details or () if isinstance(one, Mapping)}
     if "QuotaFailure" not in by_type:
         return "", ""
-    told = by_type.get("ErrorInfo", {}).get("metadata", {})
-    return str(told.get("quota_limit", "")) or "of the project", str(told.get("quota_limit_value", ""))
+    metadata = by_type.get("ErrorInfo", {}).get("metadata", {})
+    return str(metadata.get("quota_limit", "")) or "of the project", str(metadata.get("quota_limit_value", ""))
 
 
 def _json_error(error: api.GoogleAPICallError) -> Mapping[str, Any]:

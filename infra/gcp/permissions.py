@@ -99,7 +99,7 @@ WORKER = (
     *DELETES.values(), "compute.disks.delete", "storage.buckets.get", "storage.objects.create",
     "storage.objects.delete", "storage.objects.get", "storage.objects.list",
 )  # fmt: skip
-"""What VMs need: their end, with the boot disk that goes with an instance, and their data, results and checkpoints."""
+"""What VMs need: to delete themselves and an instance's boot disk; to read data; to write results and checkpoints."""
 SCHEDULER = (DELETES["tpu"],)
 """What the account of the jobs needs: instances have a limit of their own."""
 ROLES_THAT_SIGN = frozenset({"roles/cloudscheduler.serviceAgent", "roles/iam.serviceAccountTokenCreator"})

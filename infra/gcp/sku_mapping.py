@@ -1,6 +1,6 @@
 """Rules that map SKUs of the Billing Catalog, by their descriptions, to items of our price list; pure.
 
-A rule is anchored at both ends, because SKUs of other terms hold the same words: `DWS Defined Duration V5e`, which is
+A rule matches whole descriptions, as SKUs of other terms contain the same words: `DWS Defined Duration V5e`, which is
 flex-start, `Reserved V6e TPU .. in Calendar Mode`, `Commitment v1: TpuV6e ..`, `Capacity Optimized TpuV6e ..`,
 `Nvidia Tesla A100 80GB GPU` beside `Nvidia Tesla A100 GPU`, `Nvidia H100 80GB Mega GPU`, `Custom` and `Sole Tenancy`
 cores. The place in a description is a city or a continent; the region is taken from `service_regions` alone.
@@ -48,7 +48,7 @@ class Sku:
 
     @property
     def usd(self) -> Decimal:
-        """The dearest tier: a free first tier is used up by somebody, and a bound is never too low."""
+        """The most expensive tier: a free first tier may be used up already, and a bound must not be too low."""
         return max(self.tiers, default=Decimal(0))
 
 

@@ -28,8 +28,8 @@ _TRANSFER_TIMEOUT_S = 120.0
 class Buckets:
     """Buckets and objects. Only buckets with our label, in our own project, are written to, read from or deleted.
 
-    Names of buckets are global and ours can be guessed: a stranger may have made one of that name, label included, to
-    be given our data or to give us his results. What cannot be faked is that the list of this project's buckets has it.
+    Bucket names are global and ours can be guessed: a stranger may have created one with our name and label, to receive
+    our data or to plant results. What cannot be faked is that the list of this project's buckets has it.
     """
 
     def __init__(self, clients: GoogleClients) -> None:
@@ -45,7 +45,7 @@ class Buckets:
             raise UsageError(f"bucket {bucket} is in {_region(found)}, not in {region}")
         wanted = self._bounded(bucket, lifetime_days)
         if _bounds(found) != _bounds(wanted):
-            # Somebody changed it. What it may cost and who may see it is decided here, not by what was found.
+            # It was changed. What it may cost and who may see it is decided here, not by what was found.
             with translated(f"correct the settings of bucket {bucket}"):
                 wanted.patch(**self._repeatable)
 

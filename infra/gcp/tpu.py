@@ -46,7 +46,7 @@ class TpuNodes:
         ):
             with vms.expected(spec.ref.zone, name):
                 ask(name=f"{parent}/{kind}/{name}", **self._clients.repeatable)
-        with suppress(NotFound):  # without the right to look there, nothing rented here could ever be proven gone
+        with suppress(NotFound):  # without the right to look there, nothing rented here could be proven deleted
             self._queued.vm(spec.ref)
 
     def create(self, spec: VmSpec) -> str:

@@ -92,11 +92,11 @@ class HostLine:
 
 
 def _install(session: HostSession) -> str:
-    """Our script lies in the machine's cache, in a folder that says its content; returns its path."""
+    """Put our script into the machine's cache, in a folder named by its content; returns its path."""
     content = hashlib.sha256(b"\0".join(path.read_bytes() for path in HOST_SCRIPTS.values())).hexdigest()[:12]
     folder = f".cache/orchestrate/scripts-{content}"
     if session.run(["test", "-e", f"{folder}/host.py"], timeout_s=_ASK_TIMEOUT_S, check=False).status != 0:
         session.run(["mkdir", "-p", "-m", "700", folder], timeout_s=_ASK_TIMEOUT_S)
-        for name, path in HOST_SCRIPTS.items():  # host.py comes last: it says that all are there
+        for name, path in HOST_SCRIPTS.items():  # host.py comes last: it shows that the others are there
             session.put(path, f"{folder}/{name}")
     return f"{folder}/host.py"

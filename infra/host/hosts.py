@@ -45,7 +45,7 @@ class Hosts:
         return HostMachine(self.line(place), self._now)
 
     def open(self, worker: Worker, keys: Sequence[HostKey], user: str, private_key: Path) -> RemoteShell:
-        """A `ShellFactory`: the place says the user, and the user's own keys open it, not the run's."""
+        """A `ShellFactory`: the place has the user name; your own keys open it, not the run's."""
         return self.line(worker.address).open(keys)
 
 
@@ -87,7 +87,7 @@ class Shells:
 
 
 class Stores:
-    """An `ObjectStore` of the project's buckets and of the machines' own stores, told apart by the name."""
+    """An `ObjectStore` of the project's buckets and of the stores on your own machines, chosen by the name."""
 
     def __init__(self, rented: ObjectStore, hosts: ObjectStore) -> None:
         self._rented = rented

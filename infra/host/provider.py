@@ -21,7 +21,7 @@ _STATES = {"waiting": VmState.CREATING, "ready": VmState.READY, "stopped": VmSta
 
 
 class HostMachine:
-    """One machine. A VM here is a folder with our mark, and the turn to use the machine; deleting it ends both.
+    """One machine. A VM here is a folder with our mark, and the turn to use the machine; deleting it removes both.
 
     Nothing else on the machine is touched, and nothing of it bills.
     """

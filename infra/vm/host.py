@@ -4,7 +4,7 @@
     host.py about                          the machine: clock, store, system, who uses it now
     host.py claim NAME SECONDS LABELS      a folder for the attempt, and a keeper that stops it after SECONDS
     host.py look NAME | list               how the attempt stands; all attempts
-    host.py end NAME                       TERM, then KILL, to all its processes; then its folder goes
+    host.py end NAME                       TERM, then KILL, to all its processes; then its folder is deleted
     host.py ready DAYS                     the store's folder; what is older is deleted
     host.py objects PREFIX                 what lies in the store under it
     host.py received NAME SHA256 CRC32C    what was sent to NAME.partial becomes NAME, when it is whole
@@ -93,14 +93,14 @@ def end_processes(folder: str) -> list[int]:
     """TERM, a while, KILL. Returns what is left, which is nothing unless the kernel holds on to it."""
     for number, patience_s in ((signal.SIGTERM, TERM_S), (signal.SIGKILL, KILL_S)):
         until = time.monotonic() + patience_s
-        told: set[int] = set()
+        signalled: set[int] = set()
         while time.monotonic() < until:
             left = processes(folder)
             if not left:
                 return []
             for pid in left:
-                if pid not in told or number == signal.SIGKILL:
-                    told.add(pid)
+                if pid not in signalled or number == signal.SIGKILL:
+                    signalled.add(pid)
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, number)
             time.sleep(POLL_S)

@@ -38,7 +38,7 @@ def write_json(path: str, value: Any) -> None:
 
 
 def locked(path: str, how: int = fcntl.LOCK_EX) -> int | None:
-    """The open file, locked; None when another process holds the lock, which ends with its process."""
+    """The open file, locked; None when another process has the lock, which is released when that process ends."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(handle, how | fcntl.LOCK_NB)

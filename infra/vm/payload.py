@@ -25,7 +25,7 @@ def files(folder: Path) -> dict[str, Path]:
 
 
 def package_zip(package: str, folder: Path) -> Path:
-    """Pack an installed package into `folder`, under a name that says its content; kept when it is there."""
+    """Pack an installed package into `folder`, under a name made from its content; an existing file is kept."""
     found = importlib.util.find_spec(package)
     if found is None or not found.submodule_search_locations:
         raise RuntimeError(f"the package {package} is not installed")

@@ -46,7 +46,7 @@ def log(text: str) -> None:
 
 
 class ServerClock:
-    """Time as the metadata server says it; between its answers the monotonic clock. The VM's own clock is not asked."""
+    """The metadata server's time; between its answers the monotonic clock. The VM's own clock is not used."""
 
     def __init__(self) -> None:
         self._server_s: float | None = None
@@ -68,7 +68,7 @@ class ServerClock:
 
 
 def says_404(body: bytes) -> bool:
-    """Whether Google's API said 404, in its JSON: a proxy says it too, to everything, and that proves nothing."""
+    """Whether Google's API answered 404, in its JSON: a proxy may answer 404 to everything, which proves nothing."""
     try:
         return int(json.loads(body.decode())["error"]["code"]) == 404
     except (ValueError, KeyError, TypeError):
@@ -150,7 +150,7 @@ class Timer:
             return 0
 
     def run(self) -> None:
-        """For ever: this process ends with the VM."""
+        """Never returns: this process ends with the VM."""
         while True:
             self.look()
             if self.due():
