@@ -27,7 +27,7 @@ test-vm: $(STAMP)  ## the trainer with the TensorFlow that VMs get, and whether 
 	PYTHONPATH=$(VM_TENSORFLOW) $(BIN)/python -c \
 		'import tensorflow; from infra.vm.environment import TENSORFLOW; assert tensorflow.__version__ == TENSORFLOW'
 	PYTHONPATH=$(VM_TENSORFLOW) $(BIN)/python -m pytest -n 2 --dist loadscope -m "not timing and not slow" \
-		tests/trainer/test_training.py tests/trainer/test_resume.py tests/trainer/test_workload_models.py
+		tests/trainer/test_training.py tests/trainer/test_resume.py tests/trainer/workloads/test_models.py
 	$(BIN)/python -m pytest -n 2 -m network
 
 check: $(STAMP)  ## lint, format, types, import rules

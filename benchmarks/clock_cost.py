@@ -15,6 +15,7 @@ import tempfile
 import time
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from io import StringIO
 from statistics import median
 
@@ -56,9 +57,9 @@ class _Rig:
         from trainer.engines.base import ModelSpec
         from trainer.engines.checkpoint import Checkpoints, Position
         from trainer.output import OutputDir
+        from trainer.record.autosave import Autosave
         from trainer.record.progress import ProgressReporter
         from trainer.record.schema import Data
-        from trainer.timing.autosave import Flusher
         from trainer.timing.loop import EpochLoop, steps_per_call, warm_up
         from trainer.timing.recorder import Recorder
 
@@ -72,10 +73,10 @@ class _Rig:
         output = OutputDir(folder)
         recorder = Recorder(config, output, simulated=False)
         self.progress = ProgressReporter(output, config.train_epochs)
-        self.flusher = Flusher(recorder, config.flush_s)
+        self.autosave = Autosave("the record", partial(recorder.write, "running"), config.flush_s)
         warm_up(self.training, testing, model, recorder)
         recorder.steps_per_call = self.size = steps_per_call(config, self.training.steps, 0.0)
-        run = (model, config, recorder, self.progress, self.flusher, Checkpoints(output, {}), Position())
+        run = (model, config, recorder, self.progress, self.autosave, Checkpoints(output, {}), Position())
         self._blocks = recorder.blocks
         self._loop, self._at = EpochLoop(self.training, testing, *run), Position
 
@@ -85,7 +86,7 @@ class _Rig:
         first_block, start = len(self._blocks), _Cost.start()
         with redirect_stdout(StringIO()):
             self._loop.train_epoch(number, "epoch")
-            self.flusher.wake()
+            self.autosave.wake()
         return start.end(sum(block.wall_s for block in self._blocks[first_block:]))
 
     def bare(self, number: int) -> _Cost:
@@ -98,7 +99,7 @@ class _Rig:
 
     def close(self) -> None:
         """End the threads."""
-        self.flusher.close()
+        self.autosave.close()
         self.progress.close("done")
 
 

@@ -37,11 +37,11 @@ import numpy as np
 from benchmarks.photo_folder import Measure, copy_photos
 from benchmarks.rounds import Goal, alternate, print_probes, print_ratios, print_table, ratios
 from trainer.data.decode import decoder
-from trainer.data.files import open_bytes
 from trainer.data.prepare import PreparedDataset, prepare_dataset
 from trainer.data.read import Stream, open_split
 from trainer.data.source import BatchPlan
 from trainer.data.tfrecord_index import index_shard
+from trainer.files import open_bytes
 from trainer.workloads.base import PrepareOptions
 
 SIDE, BATCH = 224, 64

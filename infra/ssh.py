@@ -11,7 +11,7 @@ import contextlib
 import logging
 import posixpath
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Never
 
@@ -52,12 +52,8 @@ class FabricShells:
         pinned = [key for key in keys if key.worker == worker.index]
         if not pinned:
             raise HostKeyRejected(f"worker {worker.index} has published no host key, so it cannot be verified")
-        own = {"key_filename": str(private_key), "allow_agent": False, "look_for_keys": False}
-        connection = _connection(worker.address, self._port, user, own)
-        _pin(connection, self._port, pinned)
         with _translated(f"SSH to {worker.address}"):
-            _open(connection)
-        return FabricShell(connection)
+            return FabricShell(_connected(worker.address, self._port, user, private_key, pinned))
 
 
 def open_host(host: HostAddress, keys: Sequence[HostKey], key: Path | None) -> HostSession:
@@ -65,12 +61,9 @@ def open_host(host: HostAddress, keys: Sequence[HostKey], key: Path | None) -> H
 
     Raises HostKeyRejected, Unauthenticated when no key is let in, Unavailable.
     """
-    found: dict[str, object] = {"key_filename": str(key), "allow_agent": False, "look_for_keys": False} if key else {}
-    connection = _connection(host.address, host.port, host.user, found)
-    _pin(connection, host.port, keys)
     with _translated(f"SSH to {host}"):
         try:
-            _open(connection)
+            return HostSession(_connected(host.address, host.port, host.user, key, keys))
         except paramiko.AuthenticationException as cause:
             raise Unauthenticated(
                 f"{host} accepts none of the keys tried ({key or 'the SSH agent and ~/.ssh'})",
@@ -87,19 +80,6 @@ def open_host(host: HostAddress, keys: Sequence[HostKey], key: Path | None) -> H
             raise Unavailable(
                 f"{host} refuses connections", f"is it on, and does its SSH server listen on port {host.port}?"
             ) from cause
-    return HostSession(connection)
-
-
-def _open(connection: fabric.Connection) -> None:
-    try:
-        connection.open()
-        connection.transport.set_keepalive(_KEEPALIVE_S)
-    except BaseException as cause:
-        waits_for_a_key = _waits_for_a_key(connection)  # while it can still be seen
-        connection.close()
-        if type(cause) is paramiko.SSHException and waits_for_a_key:
-            raise paramiko.AuthenticationException("no key was accepted") from cause  # also when there was none to try
-        raise
 
 
 def _waits_for_a_key(connection: fabric.Connection) -> bool:
@@ -168,8 +148,7 @@ class HostSession(FabricShell):
     def send(self, source: Path, target: str) -> None:
         """Copy a file, over what is there; its folder is made. Raises Unavailable."""
         self.run(["mkdir", "-p", "-m", "700", posixpath.dirname(target)], timeout_s=_CONNECT_TIMEOUT_S)
-        with self._sftp(f"copy {source.name} to {self.connection.host}") as sftp:
-            sftp.put(str(source), target, confirm=True)
+        self.put(source, target)
 
     def fetch(self, source: str, target: Path) -> None:
         """Copy a file back. Raises NotFound, Unavailable."""
@@ -180,24 +159,34 @@ class HostSession(FabricShell):
                 raise NotFound(f"{source} is not on {self.connection.host}") from cause
 
 
-def _connection(address: str, port: int, user: str, keys: Mapping[str, object]) -> fabric.Connection:
-    """A connection that reads nobody's ~/.ssh/config or ~/.fabric.yaml, and no keys but those that `keys` says."""
+def _connected(address: str, port: int, user: str, key: Path | None, pinned: Sequence[HostKey]) -> fabric.Connection:
+    """An open connection that reads nobody's ~/.ssh/config or ~/.fabric.yaml.
+
+    It is authenticated by `key` alone; None: by what the SSH agent and ~/.ssh have.
+    """
+    keys = {"key_filename": str(key), "allow_agent": False, "look_for_keys": False} if key else {}
+    patience = dict.fromkeys(("banner_timeout", "auth_timeout", "channel_timeout"), _CONNECT_TIMEOUT_S)
     runners = {"runners": {"remote": _QuietlyKilled}}
-    config = fabric.Config(overrides=runners, ssh_config=paramiko.SSHConfig(), lazy=True)
-    return fabric.Connection(
+    connection = fabric.Connection(
         address,
         user=user,
         port=port,
-        config=config,
+        config=fabric.Config(overrides=runners, ssh_config=paramiko.SSHConfig(), lazy=True),
         connect_timeout=_CONNECT_TIMEOUT_S,
         forward_agent=False,
-        connect_kwargs={
-            **keys,
-            "banner_timeout": _CONNECT_TIMEOUT_S,
-            "auth_timeout": _CONNECT_TIMEOUT_S,
-            "channel_timeout": _CONNECT_TIMEOUT_S,
-        },
+        connect_kwargs={**keys, **patience},
     )
+    _pin(connection, port, pinned)
+    try:
+        connection.open()
+        connection.transport.set_keepalive(_KEEPALIVE_S)
+    except BaseException as cause:
+        waits_for_a_key = _waits_for_a_key(connection)  # while it can still be seen
+        connection.close()
+        if type(cause) is paramiko.SSHException and waits_for_a_key:
+            raise paramiko.AuthenticationException("no key was accepted") from cause  # also when there was none to try
+        raise
+    return connection
 
 
 def _pin(connection: fabric.Connection, port: int, keys: Sequence[HostKey]) -> None:

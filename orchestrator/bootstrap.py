@@ -79,7 +79,7 @@ class Project:
 def open_project(environ: Mapping[str, str], folder: Path, *, without_ledger: bool = False) -> Iterator[Project]:
     """Open configuration and ledger. Raises UsageError, LedgerTrouble.
 
-    `without_ledger` goes on when the ledger cannot be used, as a delete by labels must.
+    `without_ledger` continues when the ledger cannot be used, as a delete by labels must.
     """
     config = load_config(folder, environ)
     home = project_home(state_home(environ), config)
@@ -135,7 +135,7 @@ def google_clients(project: Project) -> GoogleClients:
         local_cloud(project, start=True)
         endpoints = Endpoints.of_local_cloud(project.cloud_state / "cloud.json")
     else:
-        endpoints = Endpoints.google()
+        endpoints = Endpoints()
     return GoogleClients(project.name, endpoints, service_account=project.config.worker_service_account)
 
 

@@ -77,7 +77,7 @@ def _checked(key: str, value: object, path: Path) -> Any:
         if read is not None and key in _RULES:
             _RULES[key](read)
     except (ValueError, KeyError) as cause:
-        reason = "there is no such key" if isinstance(cause, KeyError) else cause
+        reason = "unknown key" if isinstance(cause, KeyError) else cause
         known = ", ".join(field.name for field in fields(Config))
         shown = value if isinstance(value, Decimal) else repr(value)
         raise UsageError(f"{path}: {key} = {shown}: {reason}", f"known keys: {known}") from cause
@@ -86,13 +86,13 @@ def _checked(key: str, value: object, path: Path) -> Any:
 
 def _is_project(name: str) -> None:
     if not re.fullmatch(r"[a-z][-a-z0-9]{4,28}[a-z0-9]", name):
-        raise ValueError("is no Google Cloud project id (6 to 30 of a-z, 0-9 and -)")
+        raise ValueError("is not a Google Cloud project id (6 to 30 of a-z, 0-9 and -)")
 
 
 def _are_zones(zones: Sequence[str]) -> None:
     for zone in zones:
         if not re.fullmatch(r"[a-z]+-[a-z]+[0-9]+-[a-z0-9]+", zone):
-            raise ValueError(f"{zone!r} is no zone (like us-central1-a)")
+            raise ValueError(f"{zone!r} is not a zone (like us-central1-a)")
 
 
 def _is_positive(amount: Decimal | int) -> None:

@@ -43,7 +43,7 @@ class UsageError(OrchestratorError):
 
 
 class RefusedByBudget(OrchestratorError):
-    """The money says no; nothing was created."""
+    """It does not fit the budget; nothing was created."""
 
     exit_code = 3
 
@@ -64,12 +64,12 @@ class OverCap(RefusedByBudget):
 
 
 class CreatesFrozen(RefusedByBudget):
-    """A billing export says more than the ledger does; until that is acknowledged nothing new is rented."""
+    """More was billed than the ledger counts; until that is acknowledged nothing new is rented."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(
             f"creates are frozen: {reason}",
-            "look at the bill; then `orchestrate budget acknowledge` counts it as spent and allows new VMs",
+            "check the bill; then `orchestrate budget acknowledge` counts it as spent and allows new VMs",
         )
 
 
@@ -236,7 +236,7 @@ class RemoteCommandFailed(CloudError):
         super().__init__(f"`{command}` on the VM ended with status {status}: {tail.strip()[-600:]}")
         self.status = status
         self.last_line = tail.strip().rpartition("\n")[2]
-        """What a program says last is why it ended; above it libraries have had their say."""
+        """The last line of a program's output is why it ended; above it libraries print theirs."""
 
 
 class BadArtifact(CloudError):

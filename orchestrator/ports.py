@@ -15,7 +15,7 @@ from orchestrator.domain.prices import FetchedPrices, PriceRow
 
 
 class VmState(StrEnum):
-    """A VM's state, the same words for nodes and instances. Everything but absence may bill, QUEUED holds quota."""
+    """A VM's state, the same words for nodes and instances. Everything but absence may bill; QUEUED uses quota."""
 
     QUEUED = "queued"
     CREATING = "creating"
@@ -45,7 +45,7 @@ class Worker:
 
 @dataclass(frozen=True)
 class HostKey:
-    """A worker's public SSH host key, as the cloud's API (not the network) says it."""
+    """A worker's public SSH host key, from the cloud's API, not from the network."""
 
     worker: int
     algorithm: str
@@ -104,7 +104,7 @@ class Billable:
 
 @dataclass(frozen=True)
 class Listing:
-    """A look at every zone: absence needs an empty `unreachable`. `foreign`: not ours, and holds quota for nothing."""
+    """A look at every zone: absence needs an empty `unreachable`. `foreign`: not ours, and uses quota for nothing."""
 
     found: tuple[Billable, ...]
     unreachable: tuple[str, ...]
@@ -117,7 +117,7 @@ class VmProvider(Protocol):
     """
 
     def validate(self, spec: VmSpec) -> None:
-        """Ask the cloud, before any money is held, whether image and accelerator exist in the zone.
+        """Ask the cloud, before any money is reserved, whether image and accelerator exist in the zone.
 
         Raises UsageError, AccountError or Unavailable; HostBusy when another attempt has to end first.
         """
@@ -285,10 +285,10 @@ class Account(Protocol):
         """Who calls, with a working token. Raises Unauthenticated."""
 
     def project(self) -> account.ProjectFacts:
-        """The project. Raises PermissionDenied also when it does not exist: Google does not tell the two apart."""
+        """The project. Raises PermissionDenied also when it does not exist: Google does not distinguish the two."""
 
     def billing(self) -> account.Billing:
-        """The billing account. That it is a free trial's no API says."""
+        """The billing account. No API says whether it is a free trial's."""
 
     def apis(self) -> tuple[account.Api, ...]:
         """The APIs that this tool calls."""

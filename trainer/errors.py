@@ -58,13 +58,9 @@ class DeviceMissing(TrainerError):
 class TrainingFailed(TrainerError):
     """Training started and went wrong."""
 
-    exit_code = 1
-
 
 class OutputFailed(TrainerError):
     """A file of results that cannot be written; what lay there before is untouched."""
-
-    exit_code = 1
 
     def __init__(self, path: object, problem: str) -> None:
         super().__init__(f"{path}: cannot be written ({problem}); free space or choose another --model_dir")

@@ -70,7 +70,7 @@ def _add_training(flags: argparse.ArgumentParser) -> None:
         help="GLOBAL batch: samples per step on all replicas together; default: the workload's",
     )  # fmt: skip
     batch.add_argument("--per_replica_batch", type=int, help="batch of each replica; the global batch grows with them")
-    flags.add_argument("--learning_rate", type=float, help="used as it is for any batch; default: the workload's")
+    flags.add_argument("--learning_rate", type=float, help="never scaled with the batch; default: the workload's")
     flags.add_argument("--seed", type=int, default=0, help="of weights, dropout and shuffling; default: 0")
     flags.add_argument(
         "--precision", choices=PRECISIONS, default="auto",

@@ -7,12 +7,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from trainer.errors import ConfigError, DataError, OutputFailed, first_line
-
-
-def is_remote(path: str) -> bool:
-    """True for a path in a bucket, which only TensorFlow's file system can open."""
-    return path.startswith("gs://")
+from trainer.errors import ConfigError, OutputFailed, first_line
+from trainer.files import is_remote, read_bytes
 
 
 class OutputDir:
@@ -54,24 +50,10 @@ class OutputDir:
 
     def read_bytes(self, name: str) -> bytes | None:
         """Return the content of the file `name`, None when there is none. Raises DataError when it cannot be read."""
-        path = f"{self._path.rstrip('/')}/{name}"
-        if not is_remote(path):
-            try:
-                return Path(path).read_bytes()
-            except FileNotFoundError:
-                return None
-            except OSError as error:
-                raise DataError(path, f"cannot be read ({error.strerror})", "check access to it") from error
-        import tensorflow as tf
-
         try:
-            with tf.io.gfile.GFile(path, "rb") as file:
-                content: bytes = file.read()
-                return content
-        except tf.errors.NotFoundError:
+            return read_bytes(f"{self._path.rstrip('/')}/{name}")
+        except FileNotFoundError:
             return None
-        except tf.errors.OpError as error:
-            raise DataError(path, f"cannot be read ({first_line(error)})", "check access to it") from error
 
     def remove(self, name: str) -> None:
         """Remove a file that is no longer needed; one that cannot be removed stays."""

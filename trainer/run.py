@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import tempfile
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,13 +24,14 @@ from trainer.environment import (
     read_worker_role,
 )
 from trainer.errors import DataError, Interrupted, OutputFailed, TrainerError, TrainingFailed, first_line
+from trainer.files import is_remote
 from trainer.hardware import choose_precision, given_peak, peak_of
 from trainer.log import log
-from trainer.output import OutputDir, is_remote
+from trainer.output import OutputDir
+from trainer.record.autosave import Autosave
 from trainer.record.machine import host_peak_bytes
 from trainer.record.progress import ProgressReporter
 from trainer.record.record import Record, Status
-from trainer.timing.autosave import Flusher
 from trainer.timing.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -47,11 +49,11 @@ def train(config: Config) -> Record:
     output = OutputDir(config.model_dir, silent=not role.is_chief)
     recorder = Recorder(config, output, simulated=stand_in is not None)
     progress = ProgressReporter(output, config.train_epochs)
-    flusher = Flusher(recorder, config.flush_s)
+    autosave = Autosave("the record", partial(recorder.write, "running"), config.flush_s)
     log(f"run {config.run_id} start")
 
     def ended(status: Status, error: str | None = None) -> Record:
-        flusher.close()
+        autosave.close()
         try:
             return recorder.write(status, error)
         finally:
@@ -59,7 +61,7 @@ def train(config: Config) -> Record:
             log(f"run {config.run_id} {status}")
 
     try:
-        _Run(config, stand_in, role, recorder, progress, flusher).run()
+        _Run(config, stand_in, role, recorder, progress, autosave).run()
         return ended("succeeded")
     except (Interrupted, KeyboardInterrupt) as stop:
         with suppress(OutputFailed):  # the user requested the stop, and gets it
@@ -84,10 +86,10 @@ class _Run:
         role: WorkerRole,
         recorder: Recorder,
         progress: ProgressReporter,
-        flusher: Flusher,
+        autosave: Autosave,
     ) -> None:
         self._config, self._stand_in, self._role = config, stand_in, role
-        self._recorder, self._progress, self._flusher = recorder, progress, flusher
+        self._recorder, self._progress, self._autosave = recorder, progress, autosave
         self._checkpoint_output = recorder.output
         if config.checkpoint_dir is not None:
             silent = not role.is_chief
@@ -117,7 +119,7 @@ class _Run:
             signals.stop_if_requested()
             from trainer.timing.loop import EpochLoop
 
-            parts = (self._config, self._recorder, self._progress, self._flusher, checkpoints, position)
+            parts = (self._config, self._recorder, self._progress, self._autosave, checkpoints, position)
             EpochLoop(training, testing, model, *parts).run()
             self._measure(engine, dataset, training, testing)
 

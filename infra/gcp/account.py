@@ -64,9 +64,8 @@ class GoogleAccount:
     def apis(self) -> tuple[Api, ...]:
         names = [f"{self._project}/services/{need.name}" for need in APIS]
         with translated("read the enabled APIs"):
-            found = self._clients.services.batch_get_services(
-                service_usage_v1.BatchGetServicesRequest(parent=self._project, names=names), **self._clients.repeatable
-            )
+            wanted = {"parent": self._project, "names": names}
+            found = self._clients.services.batch_get_services(wanted, **self._clients.repeatable)
         enabled = {service.config.name for service in found.services if service.state.name == "ENABLED"}
         return tuple(Api(need.name, need.name in enabled, need.needed, need.purpose) for need in APIS)
 
@@ -169,9 +168,8 @@ class GoogleAccount:
     def _tpu_limits(self, names: Set[str]) -> dict[str, dict[str, float]]:
         """{quota: {zone: limit}}."""
         with translated("list the TPU quotas"):
-            found = self._clients.quotas.list_quota_infos(
-                parent=self._quota_parent("tpu.googleapis.com"), **self._clients.repeatable
-            )
+            parent = self._quota_parent("tpu.googleapis.com")
+            found = self._clients.quotas.list_quota_infos(parent=parent, **self._clients.repeatable)
             return {info.quota_id: _by_place(info) for info in found if info.quota_id in names}
 
     def _granted(self, names: Sequence[str]) -> Mapping[str, bool | None]:
@@ -180,9 +178,8 @@ class GoogleAccount:
         """
         try:
             with translated("check the permissions"):
-                said = self._clients.projects.test_iam_permissions(
-                    resource=self._project, permissions=list(names), **self._clients.repeatable
-                )
+                wanted = {"resource": self._project, "permissions": names}
+                said = self._clients.projects.test_iam_permissions(wanted, **self._clients.repeatable)
         except UsageError:
             if len(names) == 1:
                 return {names[0]: None}
@@ -216,16 +213,6 @@ class GoogleAccount:
                 return None
         return held
 
-    def _is_usable(self, email: str) -> bool | None:
-        """Whether that service account exists and is enabled; None when unknown."""
-        try:
-            with translated(f"read {email}"):
-                return not self._clients.call(_IAM, _account_path(email)).get("disabled", False)
-        except NotFound:
-            return False
-        except OrchestratorError:
-            return None
-
     def _may_act_as_worker(self) -> bool | None:
         """None when that cannot be asked: it must not hide the other permissions."""
         try:
@@ -235,19 +222,25 @@ class GoogleAccount:
 
     def _may_act_as(self, email: str) -> bool | None:
         """Whether the caller may act as that service account; None when unknown."""
+        said = self._of_service_account(email, ":testIamPermissions", {"permissions": [ACT_AS.name]})
+        return None if said is None else ACT_AS.name in said.get("permissions", [])
+
+    def _is_usable(self, email: str) -> bool | None:
+        """Whether that service account exists and is enabled; None when unknown."""
+        said = self._of_service_account(email)
+        return None if said is None else bool(said) and not said.get("disabled", False)
+
+    def _of_service_account(
+        self, email: str, verb: str = "", body: dict[str, Any] | None = None
+    ) -> Mapping[str, Any] | None:
+        """What IAM answers about it: nothing when it does not exist; None when unknown."""
         try:
-            with translated(f"check the right to use {email}"):
-                asked = {"permissions": [ACT_AS.name]}
-                said = self._clients.call(_IAM, f"{_account_path(email)}:testIamPermissions", asked)
+            with translated(f"read {email}"):
+                return self._clients.call(_IAM, f"/v1/projects/-/serviceAccounts/{email}{verb}", body)
         except NotFound:
-            return False
+            return {}
         except OrchestratorError:
             return None
-        return ACT_AS.name in said.get("permissions", [])
-
-
-def _account_path(email: str) -> str:
-    return f"/v1/projects/-/serviceAccounts/{email}"
 
 
 def _roles(policy: Any, email: str) -> tuple[str, ...]:

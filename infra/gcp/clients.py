@@ -58,11 +58,6 @@ class Endpoints:
     anonymous: bool = False
 
     @staticmethod
-    def google() -> Endpoints:
-        """Google's own services."""
-        return Endpoints()
-
-    @staticmethod
     def of_local_cloud(cloud_json: Path) -> Endpoints:
         """A running local cloud, by the file that it writes. Raises UsageError when there is none."""
         try:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 from infra.gcp import vms
@@ -38,11 +37,11 @@ class GpuInstances:
         zone, machine, gpu = spec.ref.zone, spec.accelerator.machine_type or "", spec.accelerator.attach
         if not machine:
             raise UsageError(f"{spec.accelerator.name} is not rented through Compute Engine")
-        where = self._in(spec.ref)
-        with _expected(f"{zone} has no {machine}"):
+        where = self._zonal(spec.ref)
+        with vms.expected(zone, machine):
             self._clients.machine_types.get(machine_type=machine, **where)
         if gpu:
-            with _expected(f"{zone} has no {gpu}"):
+            with vms.expected(zone, gpu):
                 self._clients.accelerator_types.get(accelerator_type=gpu, **where)
         self._image(spec)
 
@@ -66,7 +65,7 @@ class GpuInstances:
 
     def operation_done(self, ref: VmRef, operation: str) -> bool:
         with translated(f"check the creation of {ref.name}"):
-            found = self._clients.zone_operations.get(operation=operation, **self._in(ref))
+            found = self._clients.zone_operations.get(operation=operation, **self._zonal(ref))
         problem = problem_of_failed(found)
         if problem:
             raise translate(problem, Doing(f"create {ref.name}", ref.zone))
@@ -80,7 +79,7 @@ class GpuInstances:
             ref, f"instance {ref.name}",
             read=lambda: self._get(ref),
             ends_anyway=lambda _: False,
-            ask=lambda: self._clients.instances.delete_unary(instance=ref.name, **self._in(ref)),
+            ask=lambda: self._clients.instances.delete_unary(instance=ref.name, **self._zonal(ref)),
         )  # fmt: skip
 
     def list_billable(self) -> Listing:
@@ -102,7 +101,7 @@ class GpuInstances:
         if item.kind != "disk":
             self.delete(item.ref)
             return
-        disk = {"disk": item.ref.name, **self._in(item.ref)}
+        disk = {"disk": item.ref.name, **self._zonal(item.ref)}
         vms.delete(
             item.ref, f"disk {item.ref.name}",
             read=lambda: self._clients.disks.get(**disk),
@@ -120,13 +119,13 @@ class GpuInstances:
         path = f"projects/{self._clients.project}/zones/{ref.zone}/instances/{ref.name}"
         return f"https://compute.googleapis.com/compute/v1/{path}"
 
-    def _in(self, ref: VmRef) -> dict[str, Any]:
+    def _zonal(self, ref: VmRef) -> dict[str, Any]:
         """The keywords of a call about something in the zone that may be repeated."""
         return {"project": self._clients.project, "zone": ref.zone, **self._clients.repeatable}
 
     def _get(self, ref: VmRef) -> Any:
         with translated(f"read {ref.name}", zone=ref.zone):
-            return self._clients.instances.get(instance=ref.name, **self._in(ref))
+            return self._clients.instances.get(instance=ref.name, **self._zonal(ref))
 
     def _attributes(self, ref: VmRef, path: str) -> Mapping[str, str]:
         """{key: value} under the path; empty until the VM has published any, which Compute Engine says by 404."""
@@ -143,21 +142,11 @@ class GpuInstances:
     def _image(self, spec: VmSpec) -> str:
         """The newest image of the family; resolved for each create, as families move."""
         family = spec.accelerator.image
-        with _expected(f"{_IMAGE_PROJECT} has no image family {family}"):
+        with vms.expected(_IMAGE_PROJECT, f"image family {family}"):
             image = self._clients.images.get_from_family(
                 project=_IMAGE_PROJECT, family=family, **self._clients.repeatable
             )
         return f"projects/{_IMAGE_PROJECT}/global/images/{image.name}"
-
-
-@contextmanager
-def _expected(otherwise: str) -> Iterator[None]:
-    """What is read inside must exist. Raises UsageError with the sentence `otherwise` when it does not."""
-    try:
-        with translated(otherwise):
-            yield
-    except NotFound as cause:
-        raise UsageError(otherwise, "`orchestrate accelerators` lists the zones of each") from cause
 
 
 def _instance(spec: VmSpec, clients: GoogleClients, image: str) -> dict[str, Any]:

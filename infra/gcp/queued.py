@@ -6,8 +6,6 @@ what Google has committed to, are plain REST of v2alpha1; everything else goes t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -23,7 +21,6 @@ from orchestrator.ports import Billable, Listing, Vm, VmRef, VmSpec, VmState
 
 if TYPE_CHECKING:
     from google.cloud import tpu_v2
-    from google.rpc.status_pb2 import Status
 
 _HOST = "tpu.googleapis.com"
 _KIND = "queued resource"
@@ -35,21 +32,6 @@ _STATES = {
 """Of one whose node is not there. A FAILED one stays in the queue, and nothing comes of it any more."""
 _WAITING = frozenset({"CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "PROVISIONING"})
 HOLDS_QUOTA_FOR_NOTHING = frozenset({"SUSPENDED", "FAILED"})
-
-
-@dataclass(frozen=True)
-class _Queued:
-    """What is read of a queued resource; its labels are those of its node."""
-
-    ref: VmRef
-    state: str
-    labels: Mapping[str, str]
-    created_at: datetime | None
-    error: Status
-
-    @property
-    def billable(self) -> Billable:
-        return Billable(_KIND, self.ref, self.state, self.labels)
 
 
 class QueuedResources:
@@ -86,23 +68,26 @@ class QueuedResources:
             found = self._get(ref)
         except NotFound:
             return True
-        if found.state == "FAILED":
-            cause = translate(problem_of_operation(found.error), Doing(f"create {ref.name}", ref.zone))
+        state = found.state.state.name
+        if state == "FAILED":
+            error = found.state.failed_data.error
+            cause = translate(problem_of_operation(error), Doing(f"create {ref.name}", ref.zone))
             if isinstance(cause, NoCapacity | AccountError | UsageError):
                 raise cause
             raise NoCapacity("such accelerator", [ref.zone], cause.sentence)
-        return found.state not in _WAITING
+        return state not in _WAITING
 
     def vm(self, ref: VmRef) -> Vm:
         """The VM whose node is not there. Raises NotFound when its queued resource is not either."""
         found = self._get(ref)
+        item = _billable(found)
         return Vm(
             ref=ref,
-            state=_STATES.get(found.state, VmState.UNKNOWN),
-            raw_state=found.state,
-            labels=found.labels,
+            state=_STATES.get(item.state, VmState.UNKNOWN),
+            raw_state=item.state,
+            labels=item.labels,
             workers=(),
-            created_at=found.created_at,
+            created_at=vms.moment(found, "create_time"),
             terminates_at=None,
             provisioning=Provisioning.FLEX_START,
         )
@@ -110,7 +95,7 @@ class QueuedResources:
     def holds(self, ref: VmRef) -> bool:
         """Whether one of ours is surely there: its deletion is its node's. Raises nothing, as deletes fail open."""
         try:
-            return self._get(ref).labels.get(MANAGED) == "1"
+            return _billable(self._get(ref)).labels.get(MANAGED) == "1"
         except OrchestratorError:
             return False
 
@@ -131,49 +116,37 @@ class QueuedResources:
 
         While it is PROVISIONING Google refuses, which is Unavailable: to be asked again.
         """
-        from google.cloud import tpu_v2
-
-        request = tpu_v2.DeleteQueuedResourceRequest(name=self.name(ref), force=True)
         vms.delete(
             ref, f"{_KIND} {ref.name}",
-            read=lambda: self._get(ref),
-            ends_anyway=lambda found: bool(found.state == "DELETING"),
+            read=lambda: _billable(self._get(ref)),
+            ends_anyway=lambda item: bool(item.state == "DELETING"),
             ask=lambda: self._clients.nodes.delete_queued_resource(
-                request, **self._clients.repeatable
+                {"name": self.name(ref), "force": True}, **self._clients.repeatable
             ),
         )  # fmt: skip
 
     def list(self) -> Listing:
         """Ours in all zones, and those of others that hold quota for nothing."""
-        found: list[_Queued] = []
+        found: list[Billable] = []
         unreachable: list[str] = []
         with translated("list queued resources in all zones"):
-            pager = self._clients.nodes.list_queued_resources(
-                parent=self._clients.location("-"), **self._clients.repeatable
-            )
-            for page in pager.pages:
-                found += [_read(resource) for resource in page.queued_resources]
+            parent = self._clients.location("-")
+            for page in self._clients.nodes.list_queued_resources(parent=parent, **self._clients.repeatable).pages:
+                found += map(_billable, page.queued_resources)
                 unreachable += vms.places(page.unreachable)
-        ours = [one for one in found if one.labels.get(MANAGED) == "1"]
-        foreign = [one.billable for one in found if one not in ours and one.state in HOLDS_QUOTA_FOR_NOTHING]
-        return Listing(tuple(one.billable for one in ours), tuple(unreachable), tuple(foreign))
+        ours = [item for item in found if item.labels.get(MANAGED) == "1"]
+        foreign = [item for item in found if item not in ours and item.state in HOLDS_QUOTA_FOR_NOTHING]
+        return Listing(tuple(ours), tuple(unreachable), tuple(foreign))
 
-    def _get(self, ref: VmRef) -> _Queued:
+    def _get(self, ref: VmRef) -> tpu_v2.QueuedResource:
         with translated(f"read the queued resource {ref.name}", zone=ref.zone):
-            return _read(self._clients.nodes.get_queued_resource(name=self.name(ref), **self._clients.repeatable))
+            return self._clients.nodes.get_queued_resource(name=self.name(ref), **self._clients.repeatable)
 
 
-def _read(resource: tpu_v2.QueuedResource) -> _Queued:
-    # projects/P/locations/ZONE/queuedResources/NAME
-    parts = resource.name.split("/")
+def _billable(resource: tpu_v2.QueuedResource) -> Billable:
+    """The resource with its node's labels."""
     labels = [dict(wanted.node.labels) for wanted in resource.tpu.node_spec]
-    return _Queued(
-        ref=VmRef(parts[3], parts[5]),
-        state=resource.state.state.name,
-        labels=labels[0] if labels else {},
-        created_at=vms.moment(resource, "create_time"),
-        error=resource.state.failed_data.error,
-    )
+    return Billable(_KIND, vms.ref_of(resource.name), resource.state.state.name, labels[0] if labels else {})
 
 
 def _rfc3339(moment: datetime) -> str:

@@ -44,13 +44,8 @@ class TpuNodes:
             ("acceleratorTypes", wanted.name, self._clients.nodes.get_accelerator_type),
             ("runtimeVersions", wanted.image, self._clients.nodes.get_runtime_version),
         ):
-            try:
-                with translated(f"find {name} in {spec.ref.zone}"):
-                    ask(name=f"{parent}/{kind}/{name}", **self._clients.repeatable)
-            except NotFound as cause:
-                raise UsageError(
-                    f"{spec.ref.zone} has no {name}", "`orchestrate accelerators` lists the zones of each"
-                ) from cause
+            with vms.expected(spec.ref.zone, name):
+                ask(name=f"{parent}/{kind}/{name}", **self._clients.repeatable)
         with suppress(NotFound):  # without the right to look there, nothing rented here could ever be proven gone
             self._queued.vm(spec.ref)
 
@@ -106,7 +101,10 @@ class TpuNodes:
         with translated("list nodes in all zones"):
             pager = self._clients.nodes.list_nodes(parent=self._clients.location("-"), **self._clients.repeatable)
             for page in pager.pages:
-                found += [_billable(node) for node in page.nodes if node.labels.get(MANAGED) == "1"]
+                found += [
+                    Billable("node", vms.ref_of(node.name), node.state.name, dict(node.labels))
+                    for node in page.nodes if node.labels.get(MANAGED) == "1"
+                ]  # fmt: skip
                 unreachable += vms.places(page.unreachable)
         try:
             queued = self._queued.list()
@@ -184,9 +182,3 @@ def _vm(ref: VmRef, node: tpu_v2.Node) -> Vm:
         created_at=vms.moment(node, "create_time"),
         terminates_at=None,
     )
-
-
-def _billable(node: tpu_v2.Node) -> Billable:
-    # projects/P/locations/ZONE/nodes/NAME
-    parts = node.name.split("/")
-    return Billable("node", VmRef(parts[3], parts[5]), node.state.name, dict(node.labels))

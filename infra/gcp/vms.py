@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,6 +22,16 @@ _PREFERRED = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ssh-rsa")
 def metadata(spec: VmSpec) -> dict[str, str]:
     """The spec's metadata with what every VM needs: keys from `ssh-keys` alone, and guest attributes for host keys."""
     return {**spec.metadata, "enable-oslogin": "FALSE", "enable-guest-attributes": "TRUE"}
+
+
+@contextmanager
+def expected(place: str, name: str) -> Iterator[None]:
+    """What is read inside must exist. Raises UsageError when the place does not have it."""
+    try:
+        with translated(f"find {name} in {place}"):
+            yield
+    except NotFound as cause:
+        raise UsageError(f"{place} has no {name}", "`orchestrate accelerators` lists the zones of each") from cause
 
 
 def delete(
@@ -62,6 +73,12 @@ def delete(
 def places(paths: Iterable[str]) -> list[str]:
     """The zones or regions that full names end with."""
     return [path.rsplit("/", 1)[-1] for path in paths]
+
+
+def ref_of(name: str) -> VmRef:
+    """Of a full name, as projects/P/locations/ZONE/nodes/NAME."""
+    _, _, _, zone, _, own_name = name.split("/")
+    return VmRef(zone, own_name)
 
 
 def scopes(pager: Any, field: str, unreachable: list[str]) -> Iterator[tuple[str, Any]]:

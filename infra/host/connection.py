@@ -11,7 +11,7 @@ from typing import Any
 
 from infra.host.known_hosts import known_keys
 from infra.ssh import HostSession, open_host
-from infra.vm.payload import host_scripts
+from infra.vm.payload import HOST_SCRIPTS
 from orchestrator.domain.host_address import HostAddress
 from orchestrator.errors import HostKeyRejected, RemoteCommandFailed, Unavailable, UsageError
 from orchestrator.ports import HostKey
@@ -45,15 +45,12 @@ class HostLine:
 
         Raises Unavailable, UsageError when the machine cannot run it, HostKeyRejected, Unauthenticated.
         """
-
-        def asked(session: HostSession) -> dict[str, Any]:
-            done = session.run(["python3", "-SE", self._script, verb, *words], timeout_s=_ASK_TIMEOUT_S)
+        try:
+            done = self._with_session(
+                lambda session: session.run(["python3", "-SE", self._script, verb, *words], timeout_s=_ASK_TIMEOUT_S)
+            )
             answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
             return answer
-
-        try:
-            said: dict[str, Any] = self._with_session(asked)
-            return said
         except RemoteCommandFailed as cause:
             raise UsageError(
                 f"{self.host} cannot run our script: {cause.sentence}", "it needs Linux and python3, 3.8 or later"
@@ -75,7 +72,9 @@ class HostLine:
             try:
                 return use(self._opened())
             except Unavailable:
-                self._close()
+                if self._session is not None:
+                    self._session.close()
+                    self._session = None
                 if fresh:
                     raise
             return use(self._opened())  # the one that was kept had broken meanwhile; every request may be repeated
@@ -91,19 +90,13 @@ class HostLine:
             self._session = session
         return self._session
 
-    def _close(self) -> None:
-        if self._session is not None:
-            self._session.close()
-            self._session = None
-
 
 def _install(session: HostSession) -> str:
     """Our script lies in the machine's cache, in a folder that says its content; returns its path."""
-    scripts = host_scripts()
-    content = hashlib.sha256(b"\0".join(path.read_bytes() for path in scripts.values())).hexdigest()[:12]
+    content = hashlib.sha256(b"\0".join(path.read_bytes() for path in HOST_SCRIPTS.values())).hexdigest()[:12]
     folder = f".cache/orchestrate/scripts-{content}"
     if session.run(["test", "-e", f"{folder}/host.py"], timeout_s=_ASK_TIMEOUT_S, check=False).status != 0:
         session.run(["mkdir", "-p", "-m", "700", folder], timeout_s=_ASK_TIMEOUT_S)
-        for name, path in scripts.items():  # host.py comes last: it says that all are there
+        for name, path in HOST_SCRIPTS.items():  # host.py comes last: it says that all are there
             session.put(path, f"{folder}/{name}")
     return f"{folder}/host.py"

@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
 
 from infra.host.connection import HostLine
 from orchestrator.domain.accelerators import Provisioning
@@ -66,7 +65,16 @@ class HostMachine:
         said = self._line.ask("look", ref.name)
         if said["state"] == "absent":
             raise NotFound(f"{ref.name} is not on {self._place}")
-        return self._vm(said)
+        began = said.get("claimed_at")
+        return Vm(
+            ref=ref,
+            state=_STATES[said["state"]],
+            raw_state=said["state"],
+            labels=said["labels"],
+            workers=(Worker(0, self._place, self._place),),
+            created_at=None if began is None else datetime.fromtimestamp(began, UTC),
+            terminates_at=None,
+        )
 
     def delete(self, ref: VmRef) -> None:
         said = self._line.ask("end", ref.name)
@@ -84,7 +92,8 @@ class HostMachine:
         except Unavailable:
             return Listing((), (self._place,))
         ours = [one for one in said["attempts"] if one["labels"].get(MANAGED) == "1"]
-        return Listing(tuple(self._item(one) for one in ours), ())
+        found = [Billable("attempt", VmRef(self._place, one["name"]), one["state"], one["labels"]) for one in ours]
+        return Listing(tuple(found), ())
 
     def delete_billable(self, item: Billable) -> None:
         self.delete(item.ref)
@@ -97,18 +106,3 @@ class HostMachine:
 
     def self_delete_url(self, ref: VmRef, provisioning: Provisioning) -> str:
         raise UsageError(f"{self._place} is not rented: it has no URL that deletes it")
-
-    def _vm(self, said: dict[str, Any]) -> Vm:
-        began = said.get("claimed_at")
-        return Vm(
-            ref=VmRef(self._place, said["name"]),
-            state=_STATES[said["state"]],
-            raw_state=said["state"],
-            labels=said["labels"],
-            workers=(Worker(0, self._place, self._place),),
-            created_at=None if began is None else datetime.fromtimestamp(began, UTC),
-            terminates_at=None,
-        )
-
-    def _item(self, said: dict[str, Any]) -> Billable:
-        return Billable("attempt", VmRef(self._place, said["name"]), said["state"], said["labels"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import posixpath
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -38,9 +37,7 @@ class HostStore:
 
     def url(self, bucket: str) -> str:
         if bucket not in self._roots:
-            self._roots[bucket] = posixpath.join(
-                str(self._line_to(bucket).ask("about")["home"]), ".cache", "orchestrate", "store"
-            )
+            self._roots[bucket] = str(self._line_to(bucket).ask("about")["store"])
         return self._roots[bucket]
 
     def list(self, bucket: str, prefix: str) -> tuple[StoredObject, ...]:

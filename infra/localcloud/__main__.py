@@ -13,12 +13,12 @@ from pathlib import Path
 
 
 def main() -> int:
-    """Run until it is stopped or idle. A second start for the same directory says so and exits with 0."""
+    """Run until it is stopped or idle. A second start for the same directory reports that and exits with 0."""
     arguments = _parser().parse_args()
     state: Path = arguments.state.resolve()
     state.mkdir(parents=True, exist_ok=True, mode=0o700)
     state.chmod(0o700)
-    # The lock's descriptor is not inherited, so a VM's processes that outlive us do not hold it.
+    # The lock's descriptor is not inherited, so a VM's processes that outlive us do not keep the lock.
     lock = os.open(state / "cloud.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

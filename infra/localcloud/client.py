@@ -19,15 +19,15 @@ _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class LocalCloudError(Exception):
-    """The local cloud could not be started or asked; the text says why."""
+    """The local cloud could not be started, or did not reply; the message says why."""
 
 
 class RefusedByLocalCloud(LocalCloudError):
-    """What it was told is wrong; nothing was changed."""
+    """The request was invalid; nothing was changed."""
 
 
 def find(state: Path) -> dict[str, Any] | None:
-    """The `cloud.json` of the local cloud that runs on this state folder; None when none answers."""
+    """The `cloud.json` of the local cloud that runs on this state folder; None when none does."""
     try:
         said: dict[str, Any] = json.loads((state / CLOUD_FILE).read_text("utf-8"))
         control(said, "status")
@@ -57,7 +57,7 @@ def ensure_up(state: Path, prices: Path, accelerators: Path, project: str) -> di
         running = find(state)
         if running is not None:
             return running
-        if server.poll() not in (None, 0):  # 0: another process was first, and its server answers soon
+        if server.poll() not in (None, 0):  # 0: another process was first, and its server is ready soon
             break
         time.sleep(0.05)
     tail = (state / "start.log").read_text("utf-8", "replace")[-600:]
@@ -65,7 +65,7 @@ def ensure_up(state: Path, prices: Path, accelerators: Path, project: str) -> di
 
 
 def _message(answer: str) -> str:
-    """What Google's form of an error says; the text itself where it is none."""
+    """The message in Google's form of an error; the text itself in any other form."""
     try:
         return str(json.loads(answer)["error"]["message"])
     except (ValueError, TypeError, KeyError):

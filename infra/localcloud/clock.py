@@ -40,7 +40,7 @@ class CloudClock:
         return rfc3339(self.now() if at is None else at)
 
     def http_date(self) -> str:
-        """The `Date` header of every answer, so that callers can measure their clock skew."""
+        """The `Date` header of every reply, so that callers can measure their clock skew."""
         return format_datetime(self.utc(), usegmt=True)
 
     def advance(self, seconds: float) -> None:

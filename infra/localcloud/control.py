@@ -37,7 +37,7 @@ class Operator(Protocol):
     """The running cloud, as the control API operates it."""
 
     facts: Document
-    """What stands in cloud.json."""
+    """The contents of cloud.json."""
 
     def inventory(self) -> list[Document]: ...
     def preempt(self, name: str, notice_s: float) -> bool: ...
@@ -143,7 +143,7 @@ class ControlService(Service):
         self._cloud.outages.set_broken(_field(body, "mechanism", str), _field(body, "broken", bool))
 
     async def _preempt(self, body: Document) -> None:
-        """`name` is the short name of a node or an instance; `notice_s` before it stops, its metadata says so."""
+        """`name`: short name of a node or an instance; its metadata shows the preemption `notice_s` before it stops."""
         name, notice_s = _field(body, "name", str), max(0.0, float(body.get("notice_s", 0)))
         if not self._operator.preempt(name, notice_s):
             raise not_found(f"a running node or instance named {name}")

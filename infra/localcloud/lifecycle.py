@@ -10,7 +10,7 @@ import secrets
 from abc import ABC, abstractmethod
 
 from infra.localcloud.context import CloudContext
-from infra.localcloud.http.errors import ApiError, not_found
+from infra.localcloud.http.errors import ApiError, already_exists, not_found
 from infra.localcloud.metering.meter import Billable
 from infra.localcloud.store import Document
 
@@ -40,6 +40,10 @@ class Resources:
         """The 404 of this API."""
         return not_found(key)
 
+    def existing(self, key: str) -> ApiError:
+        """The 409 of this API."""
+        return already_exists(key)
+
     def all(self, prefix: str = "") -> list[Document]:
         """Those whose key starts with `prefix`, in order of their keys."""
         return [document for _, document in self._cloud.store.list(self.collection, prefix)]
@@ -54,6 +58,11 @@ class Resources:
         if document is None:
             raise self.missing(key)
         return document
+
+    def check_new(self, key: str) -> None:
+        """Raises ApiError 409 when there is one of this key."""
+        if self.get(key) is not None:
+            raise self.existing(key)
 
     def put(self, document: Document) -> Document:
         """Save a new or changed document, and return it."""
@@ -79,7 +88,7 @@ class Resources:
 
 
 class Operations(Resources, ABC):
-    """Long-running operations: what create, delete and the like return at once, to be asked about later."""
+    """Long-running operations: what create, delete and the like return at once, to be polled."""
 
     def start(self, target: Document, verb: str, request_id: str = "") -> Document:
         """A running operation on a resource."""
@@ -194,7 +203,7 @@ class Lifecycle(Resources, ABC):
         try:
             for vm_id in document["vms"]:
                 await self._cloud.vms.boot(vm_id)
-        except OSError as cause:  # An address that this machine does not have: say so to whoever waits.
+        except OSError as cause:  # This machine does not have the address: the operation reports it.
             await self._give_up(document, self.operations.failure(f"The VM cannot be started here: {cause}"), due)
             return None
         document = self.get(self.key(document)) or document

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from infra.localcloud.http.errors import ApiError, invalid
-from infra.localcloud.store import Document, Store
+from infra.localcloud.store import Store
 
 SCHEDULER, METADATA, RUN_LIMIT = "scheduler", "metadata", "max-run-duration"
 MECHANISMS = (SCHEDULER, METADATA, RUN_LIMIT)
-"""What can be broken: jobs that do not fire on schedule, VMs without a metadata server, run limits not kept."""
+"""What can be broken: jobs do not fire on schedule, VMs have no metadata server, run limits are not enforced."""
 
 
 class Outages:
@@ -24,7 +22,7 @@ class Outages:
         self._store.put("capacity", f"{zone}/{accelerator}", body)
 
     def has_capacity(self, zone: str, accelerator: str, in_use: int) -> bool:
-        """Whether one more can be had; the setting of the accelerator itself wins over that of "*"."""
+        """Whether one more is available; the setting of the accelerator itself wins over that of "*"."""
         for name in (accelerator, "*"):
             setting = self._store.get("capacity", f"{zone}/{name}")
             if setting is not None:
@@ -33,7 +31,7 @@ class Outages:
         return True
 
     def set_unreachable(self, zone: str, unreachable: bool) -> None:
-        """While a zone is unreachable its calls answer 503 and lists over all zones are partial and say so."""
+        """While a zone is unreachable its calls fail with 503, and lists over all zones are partial and list it."""
         if unreachable:
             self._store.put("unreachable", zone, {"zone": zone})
         else:
@@ -43,14 +41,8 @@ class Outages:
         """The zones that cannot be reached, in name order."""
         return [zone for zone, _ in self._store.list("unreachable")]
 
-    def seen(self, zone: str, documents: Iterable[Document]) -> tuple[list[Document], list[str]]:
-        """Those in `zone`, or with "-" in every zone that answers; and the zones that do not."""
-        lost = self.unreachable() if zone == "-" else []
-        wanted = (one for one in documents if one["zone"] == zone or (zone == "-" and one["zone"] not in lost))
-        return list(wanted), lost
-
     def set_broken(self, mechanism: str, broken: bool) -> None:
-        """Break one of MECHANISMS, or mend it. Raises ApiError 400 for another name."""
+        """Break one of MECHANISMS, or repair it. Raises ApiError 400 for another name."""
         if mechanism not in MECHANISMS:
             raise invalid(f"mechanism must be one of {', '.join(MECHANISMS)}: {mechanism!r}")
         if broken:

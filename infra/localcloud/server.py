@@ -80,7 +80,7 @@ class Cloud:
     """One local cloud: its state, its services, its listeners."""
 
     facts: Document
-    """What stands in cloud.json: addresses, ports, certificates."""
+    """The contents of cloud.json: addresses, ports, certificates."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -95,11 +95,11 @@ class Cloud:
         self._measured = 0.0
 
     async def run(self) -> bool:
-        """Serve until SIGTERM, a call that ends it, or until it is idle. True: start again, empty."""
+        """Serve until SIGTERM, a shutdown call, or idleness. True: start again, empty."""
         certificates = ensure_certificates(self._options.state / "certs")
         http = bind_preferring(self._port("http_url"))
         tls = bind_preferring(int(self._saved.get("tls_port", 0)))
-        proxy_server = await self._start_proxy(tls.getsockname()[1])
+        proxy_server = await proxy.start_proxy(tls.getsockname()[1], self._port("proxy_url"))
         self.facts = self._read_facts(http, tls, proxy_server, certificates)
         self._cloud = self._context(certificates)
         self._build_resources()
@@ -125,10 +125,8 @@ class Cloud:
 
     def _context(self, certificates: Certificates) -> CloudContext:
         store, clock, facts = self._store, self._clock, self.facts
-        tokens, prices = (
-            Tokens(store, clock),
-            PriceList.from_csv(self._options.prices, Hardware.from_toml(self._options.accelerators)),
-        )
+        tokens = Tokens(store, clock)
+        prices = PriceList.from_csv(self._options.prices, Hardware.from_toml(self._options.accelerators))
         access = CloudAccess(
             self._options.project, facts["proxy_url"], certificates.bundle_pem, facts["ssh_port"],
             facts["metadata_port"], self._options.vm_python,
@@ -234,19 +232,12 @@ class Cloud:
             "boot_id": secrets.token_hex(16),
         }
 
-    async def _start_proxy(self, tls_port: int) -> asyncio.Server:
-        port = self._port("proxy_url")
-        try:
-            return await proxy.start_proxy(tls_port, port)
-        except OSError:
-            return await proxy.start_proxy(tls_port, 0)
-
     def _port(self, name: str) -> int:
         """The port of the last start, so that VMs and users need no new one; 0 when there was none."""
         return int(str(self._saved.get(name, ":0")).rsplit(":", 1)[-1])
 
     def _vm_port(self, name: str) -> int:
-        """One port for all VMs, chosen at the first start. It is below the ephemeral ports, which others may hold."""
+        """One port for all VMs, chosen at the first start, below the ephemeral ports that other processes may use."""
         saved = self._store.get("ports", name)
         while saved is None:
             port = 20000 + secrets.randbelow(12000)
@@ -311,7 +302,7 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
 
 
 def empty(state: Path) -> None:
-    """Remove what a stopped cloud holds; its certificates, ports and log stay."""
+    """Remove the state of a stopped cloud; its certificates, ports and log stay."""
     for file in state.glob("cloud.db*"):
         file.unlink()
     for folder in ("storage", "vms"):

@@ -50,10 +50,9 @@ def suits(python: str) -> bool:
 def found_python(venv: str, requirements: list[str]) -> tuple[str, bool]:
     """(the interpreter to use, whether it had to be installed just now). Raises SystemExit saying what is missing."""
     python = os.path.join(venv, "bin", "python")
-    if suits("python3"):
-        return "python3", False
-    if suits(python):
-        return python, False
+    for candidate in ("python3", python):
+        if suits(candidate):
+            return candidate, False
     try:
         # Ubuntu's Python lacks ensurepip, so venv cannot install pip; ours lies beside this file.
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True, stdout=sys.stderr)
@@ -82,21 +81,19 @@ def main(kind: str) -> None:
     """Print the interpreter to use."""
     os.environ["ORCHESTRATE_JOB"] = HERE  # so that a host finds what this starts
     home = os.path.expanduser("~")
-    if kind == "host":
-        gpus = gpus_here()
-        on_cpu = "tensorflow-cpu" if platform.machine() == "x86_64" else "tensorflow"
-        requirements = REQUIREMENTS["gpu"] if gpus else [on_cpu + "==" + TENSORFLOW, *SHARED]
-        # Attempts come and go; what they need stays, in a folder of its own for each set of requirements.
-        with open(CONSTRAINTS) as file:
-            wanted = (requirements, file.read(), sys.version_info[:2])
-        told_apart = hashlib.sha256(repr(wanted).encode()).hexdigest()[:8]
-        python, installed = found_python(
-            os.path.join(home, ".cache", "orchestrate", "venv-" + told_apart), requirements
-        )
-        print(json.dumps({"python": python, "installed": installed, "gpus": gpus}))
+    if kind != "host":
+        python, installed = found_python(os.path.join(home, ".orchestrate", "venv"), REQUIREMENTS[kind])
+        print(json.dumps({"python": python, "installed": installed}))
         return
-    python, installed = found_python(os.path.join(home, ".orchestrate", "venv"), REQUIREMENTS[kind])
-    print(json.dumps({"python": python, "installed": installed}))
+    gpus = gpus_here()
+    on_cpu = "tensorflow-cpu" if platform.machine() == "x86_64" else "tensorflow"
+    requirements = REQUIREMENTS["gpu"] if gpus else [on_cpu + "==" + TENSORFLOW, *SHARED]
+    # Attempts come and go; what they need stays, in a folder of its own for each set of requirements.
+    with open(CONSTRAINTS) as file:
+        wanted = (requirements, file.read(), sys.version_info[:2])
+    venv = "venv-" + hashlib.sha256(repr(wanted).encode()).hexdigest()[:8]
+    python, installed = found_python(os.path.join(home, ".cache", "orchestrate", venv), requirements)
+    print(json.dumps({"python": python, "installed": installed, "gpus": gpus}))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Runs on your own machine: takes turns, keeps the attempts and the store there, and ends them.
 
-    host.py about                          the machine: clock, Python, who uses it now
-    host.py claim NAME SECONDS LABELS      a folder of its own for the attempt, and a keeper that ends it after SECONDS
+    host.py about                          the machine: clock, store, system, who uses it now
+    host.py claim NAME SECONDS LABELS      a folder for the attempt, and a keeper that stops it after SECONDS
     host.py look NAME | list               how the attempt stands; all attempts
     host.py end NAME                       TERM, then KILL, to all its processes; then its folder goes
     host.py ready DAYS                     the store's folder; what is older is deleted
@@ -110,8 +110,8 @@ def end_processes(folder: str) -> list[int]:
 def about() -> dict[str, Any]:
     """The machine, and the attempt that uses it now (None: it is free)."""
     return {
-        "now": time.time(), "home": HOME, "python": platform.python_version(), "system": platform.system(),
-        "machine": platform.machine(), "busy": read_json(LOCK) if is_held(LOCK) else None,
+        "now": time.time(), "store": STORE, "system": platform.system(),
+        "busy": read_json(LOCK) if is_held(LOCK) else None,
     }  # fmt: skip
 
 

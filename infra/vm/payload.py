@@ -7,32 +7,21 @@ import importlib.util
 import os
 import tempfile
 import zipfile
-from collections.abc import Iterable
 from pathlib import Path
 
-SCRIPTS = ("runner.py", "uploads.py", "json_files.py", "environment.py", "constraints.txt")
-HOST_SCRIPTS = ("uploads.py", "json_files.py", "host.py")
+_HERE = Path(__file__).parent
+SCRIPTS = {
+    name: _HERE / name for name in ("runner.py", "uploads.py", "json_files.py", "environment.py", "constraints.txt")
+}
+"""The scripts that are copied onto every worker, and what they read, by name."""
+HOST_SCRIPTS = {name: _HERE / name for name in ("uploads.py", "json_files.py", "host.py")}
+"""The scripts that manage attempts on your own machine, by name; host.py is copied last."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same bytes for the same files
-
-
-def scripts() -> dict[str, Path]:
-    """The scripts that are copied onto every worker, and what they read, by name."""
-    return _paths(SCRIPTS)
 
 
 def files(folder: Path) -> dict[str, Path]:
     """The scripts, and pip, which images lack, packed into `folder`: what is copied onto every worker, by name."""
-    return {**scripts(), "pip.zip": package_zip("pip", folder)}
-
-
-def host_scripts() -> dict[str, Path]:
-    """The scripts that look after attempts on your own machine, by name; host.py is copied last."""
-    return _paths(HOST_SCRIPTS)
-
-
-def _paths(names: Iterable[str]) -> dict[str, Path]:
-    here = Path(__file__).parent
-    return {name: here / name for name in names}
+    return {**SCRIPTS, "pip.zip": package_zip("pip", folder)}
 
 
 def package_zip(package: str, folder: Path) -> Path:

@@ -296,14 +296,10 @@ def main() -> None:
     job = Job(given.job)
     if given.command == "run":
         run(job)
-        return
-    if given.command == "start":
-        answer = start(job)
-    elif given.command == "stop":
-        answer = stop(job)
+    elif given.command == "status":
+        print(json.dumps(status(job, given.offset)))
     else:
-        answer = status(job, given.offset)
-    print(json.dumps(answer))
+        print(json.dumps((start if given.command == "start" else stop)(job)))
 
 
 if __name__ == "__main__":

@@ -92,10 +92,9 @@ class Timer:
 
     def metadata(self, path: str, data: bytes | None = None) -> str:
         """GET, or PUT when there is data. Raises OSError."""
-        request = urllib.request.Request(METADATA + path, data=data, headers={"Metadata-Flavor": "Google"})
-        if data is not None:
-            request.method = "PUT"
-            request.add_header("Content-Type", "text/plain")
+        headers = {"Metadata-Flavor": "Google", "Content-Type": "text/plain"}
+        method = "GET" if data is None else "PUT"
+        request = urllib.request.Request(METADATA + path, data=data, headers=headers, method=method)
         try:
             with _direct.open(request, timeout=TIMEOUT_S) as answer:
                 self.clock.heard(answer.headers.get("Date", ""))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from orchestrator.domain.names import results_prefix
 from orchestrator.domain.runs import Run
 from orchestrator.errors import NotFound
-from orchestrator.running.run_folder import run_folder
+from orchestrator.running.run_folder import log_copy, run_folder
 
 if TYPE_CHECKING:
     from orchestrator.bootstrap import Project
@@ -26,7 +26,7 @@ class LogSource:
     def read(self, run: Run) -> bytes:
         """The log of the run's latest attempt as far as it is known. Raises NotFound, Unavailable."""
         folder = run_folder(self._project.home, run.experiment, run.id)
-        copies = (folder / f"train-a{run.attempt}.log", folder / f"a{run.attempt}" / LOG_NAME)
+        copies = (log_copy(folder, run.attempt), folder / f"a{run.attempt}" / LOG_NAME)
         found = [path.read_bytes() for path in copies if path.exists()]
         return max(found, key=len) if found else self._from_bucket(run)
 

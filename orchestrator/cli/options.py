@@ -40,7 +40,7 @@ class _Ints(click.ParamType[tuple[int, ...]]):
             self.fail(f"{value!r} is not a list of positive whole numbers like 256,512", param, ctx)
         numbers = tuple(int(part) for part in parts)
         if len(set(numbers)) != len(numbers):
-            self.fail(f"{value!r} names a number twice", param, ctx)
+            self.fail(f"{value!r} lists a number twice", param, ctx)
         return numbers
 
 

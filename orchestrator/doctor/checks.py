@@ -58,7 +58,7 @@ def billing(found: Billing, known: Known) -> list[Finding]:
 
 
 def account_kind(found: GpuAllowance, known: Known) -> list[Finding]:
-    """Is it a free trial? No API says so: it is inferred from GPUs, which a trial can neither have nor ask for."""
+    """Whether it is a free trial. No API says so: it is inferred from GPUs, which a trial cannot have or request."""
     check = "account kind"
     if found.limit > 0:
         limit = f"{found.quota} = {found.limit:g}"
@@ -221,7 +221,7 @@ def idle_costs(found: Sequence[Idle], _known: Known) -> list[Finding]:
         first = foreign[0]
         is_zone = region_of(first.place).count("-") == 1  # us-central1-a; disks may be of a region too
         where = "--global" if first.place == "global" else f"--{'zone' if is_zone else 'region'}={first.place}"
-        step = f"if nobody needs it: `gcloud compute {_IN_GCLOUD[first.kind]} delete {first.name} {where}`"
+        step = f"if it is not needed: `gcloud compute {_IN_GCLOUD[first.kind]} delete {first.name} {where}`"
         fact = f"not ours, unused, and never deleted by this tool: {_named(foreign)}"
         findings.append(Finding(check, WARN, fact, step))
     nothing = "no unused address, no disk without a VM, no stopped instance, nothing left in a queue"
@@ -234,10 +234,9 @@ _IN_GCLOUD = {
 
 
 def _named(found: Sequence[Idle]) -> str:
-    held = "holds quota until it is deleted"
+    note = " (holds quota until it is deleted)"
     return ", ".join(
-        f"{one.kind} {one.name} in {one.place}" + (f" ({held})" if one.kind == "queued resource" else "")
-        for one in found
+        f"{one.kind} {one.name} in {one.place}" + (note if one.kind == "queued resource" else "") for one in found
     )
 
 

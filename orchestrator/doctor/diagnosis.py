@@ -39,7 +39,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Known:
-    """What this machine knows by itself. `named`: the accelerators were asked for, not just all of the catalog."""
+    """What this machine knows by itself. `named`: the user chose the accelerators; else all of the catalog."""
 
     project: str
     accelerators: tuple[Accelerator, ...]

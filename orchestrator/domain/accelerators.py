@@ -1,4 +1,4 @@
-"""The accelerator types that can be rented, and the user's own machines."""
+"""The accelerator types that can be rented, and your own machines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from orchestrator.errors import UsageError
 
 
 class Provisioning(StrEnum):
-    """On which terms a VM is rented: at once, taken back at any time, or queued for and then kept for a while."""
+    """The terms of a rented VM: on demand, spot (may be preempted), or flex-start (queued, time-limited)."""
 
     ON_DEMAND = "on-demand"
     SPOT = "spot"
@@ -31,11 +31,11 @@ class Provisioning(StrEnum):
 class Accelerator:
     """One accelerator type, as `--accel` names it.
 
-    `api` says through which cloud service it is rented, "host" that it is not: a machine of the user's, of which
+    `api` says through which cloud service it is rented, "host" that it is not: your own machine, of which
     nothing is known before it is looked at, so that memory and peak are 0. `chips` is the number of TPU chips or GPUs,
     `replicas` how many ways a batch is split over them, `memory_gib` the memory of one chip or GPU, `peak_tflops` its
     dense bfloat16 (TPU) or float16 (GPU) peak in 1e12 FLOP/s. `flex_start_zones`: where it is rented as flex-start.
-    `hardware`: what else the catalog knows of the chip; None for a machine of the user's.
+    `hardware`: what else the catalog knows of the chip; None for your own machine.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Accelerator:
 
     @property
     def is_rented(self) -> bool:
-        """Whether it is made, billed and deleted; a machine of the user's is none of that."""
+        """Whether it is created, billed and deleted; your own machine is none of that."""
         return self.api != "host"
 
     @property
@@ -137,7 +137,7 @@ def _host(address: HostAddress) -> Accelerator:
     return Accelerator(
         name=f"{PREFIX}{address}",
         api="host",
-        title="a machine of yours, over SSH",
+        title="your own machine, over SSH",
         chips=1,
         replicas=1,
         workers=1,

@@ -14,7 +14,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from decimal import Decimal, InvalidOperation
 from typing import Any, TypeVar
@@ -55,16 +55,18 @@ def read_export(content: bytes, name: str) -> list[BilledRow]:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as cause:
-        raise UsageError(f"{name} is no UTF-8 text: {cause.reason} at byte {cause.start}", "unpack it first") from cause
+        raise UsageError(
+            f"{name} is not UTF-8 text: {cause.reason} at byte {cause.start}", "unpack it first"
+        ) from cause
     seen: Counter[str] = Counter()
     rows = []
     for where, fields in _records(text, name):
         row = _row(_Line(where, fields))
         # Two rows may be the same in all that is read here and be two costs all the same: the first, the second ...
         seen[row.key] += 1
-        rows.append(BilledRow(**{**row.__dict__, "key": f"{row.key}/{seen[row.key]}"}))
+        rows.append(replace(row, key=f"{row.key}/{seen[row.key]}"))
     if not rows:
-        raise UsageError(f"{name} has no rows", "export some days of usage: `budget import --help` says how")
+        raise UsageError(f"{name} has no rows", "export some days of usage: see `budget import --help`")
     return rows
 
 
@@ -102,27 +104,29 @@ def _csv_records(text: str, name: str) -> Iterator[tuple[str, Mapping[str, Any]]
 
 def _check_columns(columns: set[str], name: str) -> None:
     if "cost" not in columns:
-        raise UsageError(f"{name}, line 1: cost: there is no such column", "the first line must name the columns")
+        raise UsageError(f"{name}, line 1: cost: no such column", "the first line must name the columns")
     if columns & {"labels.key", "labels_key"}:
         raise UsageError(f"{name}, line 1: labels.key: a line for each label counts the cost again", _CSV_LABELS)
     if not columns & {"labels", "resource", "resource.name", "resource_name"}:
-        raise UsageError(f"{name}, line 1: labels: there is no such column, so no row is known as ours", _CSV_LABELS)
+        raise UsageError(f"{name}, line 1: labels: no such column, so no row can be recognized as ours", _CSV_LABELS)
 
 
 def _parsed(text: str, where: str, what: str) -> Any:
     try:
         return json.loads(text, parse_float=Decimal, parse_constant=_no_number)
     except (ValueError, RecursionError) as cause:
-        raise UsageError(f"{where}: {what} is no JSON: {cause}", "export the file again, or remove the line") from cause
+        raise UsageError(
+            f"{where}: {what} is not JSON: {cause}", "export the file again, or remove the line"
+        ) from cause
 
 
 def _no_number(text: str) -> Any:
-    raise ValueError(f"{text} is no number")
+    raise ValueError(f"{text} is not a number")
 
 
 def _object(item: Any, where: str) -> Mapping[str, Any]:
     if not isinstance(item, dict):
-        raise UsageError(f"{where}: {str(item)[:40]!r} is no object", "each line is one row of the export")
+        raise UsageError(f"{where}: {str(item)[:40]!r} is not an object", "each line is one row of the export")
     return item
 
 
@@ -167,7 +171,7 @@ class _Line:
         if found is None:
             return ()
         if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
-            raise UsageError(f"{self.where}: {path}: {str(found)[:60]!r} is no list of objects", fix)
+            raise UsageError(f"{self.where}: {path}: {str(found)[:60]!r} is not a list of objects", fix)
         return found
 
 
@@ -178,11 +182,11 @@ def _row(line: _Line) -> BilledRow:
             f"{line.where}: currency: the account is billed in {currency!r}, and prices and credit here are in USD",
             "import only accounts in USD: a rate that changes daily would look like drift",
         )
-    starts = line.must("usage_start_time", _moment, "a time as 2026-11-01 10:00:00 UTC")
-    ends = line.must("usage_end_time", _moment, "a time as 2026-11-01 11:00:00 UTC")
+    starts = line.must("usage_start_time", _moment, "a time like 2026-11-01 10:00:00 UTC")
+    ends = line.must("usage_end_time", _moment, "a time like 2026-11-01 11:00:00 UTC")
     if ends < starts:
         raise UsageError(f"{line.where}: usage_end_time: {ends} is before usage_start_time {starts}", "export it again")
-    cost = line.must("cost", _amount, "a number of USD, as 0.0125")
+    cost = line.must("cost", _amount, "an amount in USD, like 0.0125")
     labels = {str(item.get("key")): str(item.get("value")) for item in line.items("labels", _CSV_LABELS)}
     resource = (line.text("resource.name") or line.text("resource.global_name")).rsplit("/", 1)[-1]
     run, attempt = _whose(labels, resource)
@@ -222,13 +226,13 @@ def _credits(line: _Line) -> Decimal:
 
 def _amount(value: Any) -> Decimal:
     if isinstance(value, bool) or not isinstance(value, str | int | Decimal):
-        raise ValueError("is no number")
+        raise ValueError("is not a number")
     try:
         amount = Decimal(value.strip() if isinstance(value, str) else value)
     except InvalidOperation:
-        raise ValueError("is no number") from None
+        raise ValueError("is not a number") from None
     if not amount.is_finite() or abs(amount) > MAX_ROW_USD:
-        raise ValueError("is no amount of money")
+        raise ValueError("is not an amount of money")
     return amount
 
 
@@ -239,4 +243,4 @@ def _moment(value: Any) -> datetime:
         at = datetime.fromisoformat(text.removesuffix(" UTC").replace("Z", "+00:00"))
         return at.replace(tzinfo=timezone.utc) if at.tzinfo is None else at.astimezone(timezone.utc)
     except (ValueError, OverflowError):
-        raise ValueError("is no time") from None
+        raise ValueError("is not a time") from None

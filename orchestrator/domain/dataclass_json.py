@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_h
 
 _Made = TypeVar("_Made")
 _Reader = Callable[[Any], Any]
-_WORDS = {str: "text", int: "whole number", float: "number", dict: "table", bool: "true or false"}
+_WORDS = {str: "text", int: "a whole number", float: "a number", dict: "a table", bool: "true or false"}
 
 
 def to_json(value: Any) -> str:
@@ -117,20 +117,20 @@ def _generic_reader(hint: Any) -> _Reader:
 
 def _checked(kind: type, value: Any) -> Any:
     if type(value) is not kind:
-        raise ValueError(f"is no {_WORDS.get(kind, kind.__name__)}")
+        raise ValueError(f"is not {_WORDS.get(kind, kind.__name__)}")
     return value
 
 
 def _amount(value: Any) -> Decimal:
     """Exact: a text, a whole number, or what TOML's reader was told to keep as a Decimal. A float is not."""
     if type(value) not in (str, int, Decimal):
-        raise ValueError("is no amount")
+        raise ValueError("is not an amount")
     try:
         amount = Decimal(value)
     except InvalidOperation:
-        raise ValueError("is no amount") from None
+        raise ValueError("is not an amount") from None
     if not amount.is_finite():
-        raise ValueError("is no amount")
+        raise ValueError("is not an amount")
     return amount
 
 

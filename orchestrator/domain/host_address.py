@@ -39,7 +39,7 @@ class HostAddress:
 
 
 def is_host(place: str) -> bool:
-    """Whether the place of an attempt is a machine of the user's, and not a zone of a cloud."""
+    """Whether the place of an attempt is your own machine, and not a zone of a cloud."""
     return "@" in place
 
 
@@ -47,12 +47,12 @@ def parse_host(text: str) -> HostAddress:
     """`USER@ADDRESS[:PORT]`, with or without `host:` before it. Raises UsageError naming what is wrong with it."""
     user, at, rest = text.removeprefix(PREFIX).partition("@")
     if not at:
-        raise _refused(text, "there is no `@`: the user is not named")
+        raise _refused(text, "it has no user: write USER@ADDRESS")
     if not _USER.fullmatch(user):
-        raise _refused(text, f"{user!r} is no user name")
+        raise _refused(text, f"{user!r} is not a user name")
     address, port = _split(text, rest)
     if not re.fullmatch(r"[0-9]{1,5}", port) or not 0 < int(port) < 65536:
-        raise _refused(text, f"{port!r} is no port (1 to 65535)")
+        raise _refused(text, f"{port!r} is not a port (1 to 65535)")
     return HostAddress(user, address, int(port))
 
 
@@ -65,7 +65,7 @@ def _split(text: str, rest: str) -> tuple[str, str]:
         try:
             return str(IPv6Address(inside)), after[1:] if after else str(SSH_PORT)
         except AddressValueError as cause:
-            raise _refused(text, f"{inside!r} is no IPv6 address") from cause
+            raise _refused(text, f"{inside!r} is not an IPv6 address") from cause
     if rest.count(":") > 1:
         raise _refused(text, "an IPv6 address stands in brackets")
     address, colon, port = rest.partition(":")
@@ -77,9 +77,9 @@ def _named(text: str, address: str) -> str:
         try:
             return str(IPv4Address(address))
         except AddressValueError as cause:
-            raise _refused(text, f"{address!r} is no IPv4 address") from cause
+            raise _refused(text, f"{address!r} is not an IPv4 address") from cause
     if len(address) > 253 or not _NAME.fullmatch(address):
-        raise _refused(text, f"{address!r} is no host name")
+        raise _refused(text, f"{address!r} is not a host name")
     return address
 
 

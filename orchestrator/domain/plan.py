@@ -121,7 +121,7 @@ def quote_for(spec: RunSpec, zone: Place, prices: PriceBook) -> Quote:
 
 
 def queued_until(run: Run, attempt: Attempt) -> datetime | None:
-    """Until when an attempt waits for capacity, None where that is not queued for; nothing bills meanwhile."""
+    """Until when an attempt waits in the queue for capacity, which costs nothing; None without a queue."""
     if run.spec.provisioning is not Provisioning.FLEX_START:
         return None
     hours = float(attempt.max_hours or run.spec.max_hours)

@@ -315,7 +315,7 @@ def read_rows(text: str, kind: PriceKind = PriceKind.LIST) -> list[PriceRow]:
                 )
             )
         except (KeyError, ValueError, TypeError, AttributeError, InvalidOperation) as cause:
-            raise ValueError(f"line {number} is no price row: {row}") from cause
+            raise ValueError(f"line {number} is not a price row: {row}") from cause
     return rows
 
 

@@ -167,7 +167,7 @@ class AttemptState(StrEnum):
     INTENDED = "intended"  # the create call may have been made
     CREATED = "created"  # seen in the cloud
     DELETING = "deleting"  # tombstone: a delete was or will be asked for
-    REFUSED = "refused"  # the cloud said no for sure: there is no VM
+    REFUSED = "refused"  # the cloud refused for certain: there is no VM
     SETTLED = "settled"  # proven deleted, or never created
 
 

@@ -164,7 +164,7 @@ def _check_enough(points: Sequence[Point], least_samples: int) -> None:
     there = ", ".join(f"{size:,} x {len(runs)}" for size, runs in runs_of.items()) or "none"
     first = max(max(runs_of, default=1000) // 4, least_samples)
     raise UsageError(
-        f"a line needs {LEAST_SIZES} data sizes with {LEAST_REPEATS} runs of each at least; measured: {there}",
+        f"a fit needs at least {LEAST_SIZES} data sizes with {LEAST_REPEATS} runs of each; measured: {there}",
         f"launch the same with {_sizes(first, LEAST_REPEATS + 1)}",
     )
 
@@ -186,7 +186,7 @@ def _check_shape(points: Sequence[Point], line: Line, weights: Sequence[float], 
     if min(lack_of_fit, curved) < REFUSAL_LEVEL:
         raise UsageError(
             f"time does not grow along a straight line with the data: {worst:,} samples took {abs(off[worst]):.1%} "
-            f"{'more' if off[worst] > 0 else 'less'} than the line says, which the scatter of repeats does not explain "
+            f"{'more' if off[worst] > 0 else 'less'} than the fit, which the scatter of repeats does not explain "
             f"(lack of fit p = {lack_of_fit:.2g}, curvature p = {curved:.2g})",
             f"measure where it has become straight, beyond the largest size: {_sizes(line.largest, 3)}; "
             "a step may be a memory limit: `compare` shows input wait and memory",
@@ -199,7 +199,7 @@ def _check_drift(points: Sequence[Point], line: Line, weights: Sequence[float], 
     drift = _chance_of_column(later, points, weights, residuals)
     if drift < REFUSAL_LEVEL and line.noise > TOLERANCE:
         raise UsageError(
-            f"the runs drifted: what the line leaves over grows or falls with the order of the runs (p = {drift:.2g})",
+            f"the runs drifted: the residuals rise or fall with the order of the runs (p = {drift:.2g})",
             "launch the sweep again, with its sizes in another order and nothing else on the machine",
         )
 
@@ -220,7 +220,7 @@ def _check_signs(points: Sequence[Point], line: Line) -> None:
 def _faster_than_data(points: Sequence[Point]) -> UsageError:
     largest = max(point.samples for point in points)
     return UsageError(
-        "time grows faster than the data: the line would need less than no time for no samples",
+        "time grows faster than the data: the fitted intercept is negative",
         f"measure larger sizes, where it may have become straight: {_sizes(largest, 3)}",
     )
 
@@ -256,7 +256,7 @@ def _beyond_line(column: Sequence[float], points: Sequence[Point], weights: Sequ
 
 
 def _chance(explained: float, freedom: int, left: float, left_freedom: int) -> float:
-    """P(F >= f). Where nothing is left over, what is explained is no chance."""
+    """P(F >= f). Without residuals, what is explained is not by chance."""
     from scipy.special import fdtrc
 
     if left <= 1e-12 * explained:

@@ -24,12 +24,12 @@ _LEAST_VARIANCE = 1e-18  # of logs: repeats that agree to a billionth are copies
 
 
 def ratio_interval(left: Sequence[float], right: Sequence[float], error: float = FALSE_VERDICTS) -> Interval | None:
-    """The interval that holds the true ratio left / right, of geometric means, but for a share `error` of the cases.
+    """The interval that includes the true ratio left / right, of geometric means, but for a share `error` of the cases.
 
     t intervals of the difference of the means of the logs: timings scatter by factors, and the unit of replication is
     the run. Sides of equal size: degrees of freedom by Welch (Biometrika 34, 1947). Unequal: the critical value by
     Cochran and Cox (Experimental Designs, 1950), since Welch's calls too much when the small side scatters more (with 2
-    and 5 runs it held 90 % instead of 95 %). None with fewer than two runs on a side, or when neither scatters at all:
+    and 5 runs it included 90 %, not 95 %). None with fewer than two runs on a side, or when neither scatters at all:
     then nothing tells how far another run might lie.
     """
     found = _difference(left, right)
@@ -120,7 +120,7 @@ def centre(figures: Sequence[float]) -> float:
 
 
 def centre_interval(figures: Sequence[float], error: float = FALSE_VERDICTS) -> Interval | None:
-    """The interval that holds one accelerator's true geometric mean but for a share `error` of the cases.
+    """The interval that includes one accelerator's true geometric mean but for a share `error` of the cases.
 
     A t interval of the logs. None with fewer than two runs, and when they do not scatter. Two such intervals may
     overlap while `ratio_interval` excludes 1: a difference is judged by that one.

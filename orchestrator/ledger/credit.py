@@ -14,7 +14,7 @@ from orchestrator.ledger.schema import NANO
 
 @dataclass(frozen=True, kw_only=True)
 class Credit:
-    """The money there is, as the user states it: no API of Google's tells what is left of a credit."""
+    """The money there is, as the user states it: no API of Google's returns what is left of a credit."""
 
     amount_usd: Decimal
     starts: date | None = None
@@ -25,7 +25,7 @@ class Credit:
 
 @dataclass(frozen=True, kw_only=True)
 class Freeze:
-    """Why nothing new is rented: more was billed than this ledger holds, and nobody has acknowledged it yet."""
+    """Why nothing new is rented: more was billed than this ledger counts, and nobody has acknowledged it yet."""
 
     at: datetime
     reason: str
@@ -50,7 +50,7 @@ class CreditTable(Database):
         return self.read(Freeze, text) if text else None
 
     def set_frozen(self, freeze: Freeze | None) -> None:
-        """Freeze creates until somebody acknowledges why; None ends it."""
+        """Freeze creates until somebody acknowledges why; None unfreezes them."""
         with self.transaction() as db:
             db.execute("DELETE FROM meta WHERE key='freeze'")
             if freeze is not None:

@@ -97,7 +97,7 @@ class Database:
         return str(rows[0][0]) if rows else None
 
     def read(self, kind: type[_Kept], body: str) -> _Kept:
-        """A dataclass from its JSON. Raises LedgerTrouble where the text does not hold one."""
+        """A dataclass from its JSON. Raises LedgerTrouble where the text is none."""
         try:
             return from_json(kind, body)
         except ValueError as cause:

@@ -1,7 +1,7 @@
 """Stores the rows of billing exports and compares them with the ledger, run by run.
 
-A billing export lags: rows of the last hours are missing, so a run that is billed less than the ledger holds may only
-be billed late, while one that is billed more is so whatever is still to come. Hence only the latter freezes creates.
+A billing export lags: rows of the last hours are missing, so a run that is billed less than the ledger counts may only
+be billed late, while one that is billed more stays so. Hence only the latter freezes creates.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LAG = timedelta(hours=24)
 
 
 class Coverage(StrEnum):
-    """How much of a run's usage the imported rows can hold."""
+    """How much of a run's usage the imported rows can cover."""
 
     WHOLE = "whole"
     PARTIAL = "partial"  # outside the rows' time, or so near to their end that more may come
@@ -51,7 +51,7 @@ class Drift:
 
     @property
     def ratio(self) -> Decimal | None:
-        """How much more was billed than counted, as a part of the latter; None when that says nothing."""
+        """How much more was billed than counted, as a part of the latter; None when nothing is counted."""
         return (self.billed_usd - self.counted_usd) / self.counted_usd if self.counted_usd else None
 
     @property
@@ -82,7 +82,7 @@ class Comparison:
 
     @property
     def total(self) -> Drift:
-        """All settled runs whose usage the rows hold wholly."""
+        """All settled runs whose usage the rows cover wholly."""
         return _sum([item for item in self.runs if item.coverage is Coverage.WHOLE], Coverage.WHOLE)
 
     @property
@@ -224,7 +224,7 @@ def _counted(attempts: Sequence[Attempt]) -> Decimal:
 
 
 def _coverage(attempts: Sequence[Attempt], starts: datetime, ends: datetime) -> Coverage:
-    """Whether rows from `starts` to `ends` hold all usage of these attempts; those that cost nothing do not count.
+    """Whether rows from `starts` to `ends` cover all usage of these attempts; those that cost nothing do not count.
 
     Rows are of whole hours or of exact times: an hour more or less at both ends is none.
     """

@@ -18,7 +18,7 @@ from orchestrator.money.guard import cost_so_far
 
 @dataclass(frozen=True)
 class RunSum:
-    """A run's money, USD: `usd` is settled or used so far, `reserved_usd` what its open attempts still hold.
+    """A run's money, USD: `usd` is settled or used so far, `reserved_usd` what is reserved for its open attempts.
 
     `usd_is_upper_bound`: it was rented at a price that is not known, and that on demand counts.
     """

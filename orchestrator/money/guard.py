@@ -18,7 +18,7 @@ FREE_TRIAL_USD = Decimal(300)
 FREE_TRIAL_DAYS = 90
 """The first one counted. It ends on "day 90", at an hour that no page of Google's names: the day after is not used."""
 COLLECT_MARGIN_S = 180.0
-"""How long before its deadline a run is stopped, so that its record comes home before the kill switches fire."""
+"""How long before its deadline a run is stopped, so that its record is collected before the kill switches fire."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class MoneyView:
 
     `spent` is what was stated as spent before, plus what the settled attempts cost, plus `billed_more`: what was billed
     beyond that, as acknowledged.
-    `burn_usd_per_hour` is the hourly rate of what lives now; `ends_at` is when nothing is left at that rate, or when
+    `burn_usd_per_hour` is the hourly rate of what runs now; `ends_at` is when nothing is left at that rate, or when
     the credit expires, whichever comes first (None: neither is in sight). `starts` is the first day of the credit, or
     the day on which it was stated.
     """
@@ -83,7 +83,7 @@ def stated_credit(ledger: Ledger, *, now: datetime) -> Credit:
         return Credit(amount_usd=FREE_TRIAL_USD, stated_at=now)
     if credit is None:
         raise UsageError(
-            "no credit is stated for this project, and no API of Google's tells what is left of one",
+            "no credit is stated for this project, and no API of Google's returns what is left of one",
             "look at Billing > Credits in the console, then `orchestrate budget set --credit 300 --expires DATE "
             "--spent X`",
         )
@@ -133,7 +133,7 @@ def money_view(ledger: Ledger, credit: Credit, now: datetime) -> MoneyView:
 
 
 def overdue(ledger: Ledger, now: datetime) -> list[Attempt]:
-    """Attempts whose VM must be gone by now and of which nobody has proven it: their money stays held."""
+    """Attempts whose VM must be gone by now and of which nobody has proven it: their money stays reserved."""
     latest = now - timedelta(seconds=KILL_SLACK_S)
     return [one for one in ledger.attempts(unsettled=True) if one.billed_from and one.deadline < latest]
 
@@ -155,9 +155,9 @@ def _end_of(day: date) -> datetime:
 
 
 def stop_at(attempt: Attempt) -> datetime:
-    """When its training must end, so that its record comes home before the deadline.
+    """When its training must end, so that its record is collected before the deadline.
 
-    Short lives (a tenth of which is less than the margin) keep a tenth for the way home.
+    Short lives (a tenth of which is less than the margin) keep a tenth for collecting.
     """
     lifetime_s = (attempt.deadline - (attempt.billed_from or attempt.deadline)).total_seconds()
     return attempt.deadline - timedelta(seconds=min(COLLECT_MARGIN_S, max(lifetime_s, 0.0) / 10))

@@ -19,7 +19,7 @@ _COLUMNS = ("kind", "name", "region", "zones", "unit", "on_demand_usd", "spot_us
 
 @dataclass(frozen=True)
 class PriceChange:
-    """A price that is not what the dated list says. `change` is new / old - 1; None where one of them is unknown."""
+    """A price that differs from the dated list. `change` is new / old - 1; None where one of them is unknown."""
 
     item: str
     region: str

@@ -9,17 +9,12 @@ from pathlib import Path
 
 from orchestrator.errors import UsageError
 from orchestrator.planning.request import LaunchRequest
+from trainer.data.kinds import data_kinds
 from trainer.data.manifest import DatasetManifest
 from trainer.data.prepare import prepare_dataset
 from trainer.errors import DataError
 from trainer.workloads import Workload
 from trainer.workloads.base import PrepareOptions
-
-_DATA_HINTS = {
-    "mnist": "give a folder with MNIST's four idx files or with TFRecord shards, or none for the packaged sample",
-    "photos": "give a folder of photos, FOLDER/CLASS/*.jpg or FOLDER/train/CLASS/*.jpg with FOLDER/val/CLASS/*.jpg",
-    "clips": "give a folder of clips, FOLDER/CLASS/*.avi or FOLDER/train/CLASS/*.avi with FOLDER/val/CLASS/*.avi",
-}
 
 
 def prepare_data(
@@ -33,16 +28,15 @@ def prepare_data(
     options = replace(workload.prepare, image_size=image_size or workload.prepare.image_size)
     if source is not None and str(source) in ("", "."):
         raise UsageError("--data: the folder is empty text", "give a folder, or omit --data for the packaged sample")
-    if source is None and kind != "mnist":
-        raise UsageError(
-            f"--data: {workload.name} trains on {kind}, and no sample of {kind} is packaged", _DATA_HINTS[kind]
-        )
+    known = data_kinds()[kind]
+    if source is None and not known.has_sample:
+        raise UsageError(f"--data: {workload.name} trains on {kind}, and no sample of {kind} is packaged", known.hint)
     out = home / "datasets" / _dataset_folder(source, kind, options)
     try:
         prepared = prepare_dataset(source, kind, out, progress, options)
     except DataError as cause:
         flag = "" if source is None else "--data: "
-        raise UsageError(f"{flag}{cause}", _DATA_HINTS[kind]) from cause
+        raise UsageError(f"{flag}{cause}", known.hint) from cause
     manifest = prepared.manifest
     if image_size is not None and manifest.image_size != image_size:
         raise UsageError(

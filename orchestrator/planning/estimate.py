@@ -26,8 +26,8 @@ from trainer.errors import RecordError
 
 NO_RUN = "unknown: not measured yet"
 NO_FLEX_START_PRICE = (
-    "no price of flex-start is known: what it costs is counted at the price on demand, which is an upper bound "
-    "(`orchestrate accelerators --refresh` looks for one)"
+    "no flex-start price is known: the on-demand price is used, which is an upper bound "
+    "(`orchestrate accelerators --refresh` may find one)"
 )
 _RECORDS_READ = 5
 
@@ -126,20 +126,20 @@ def _lives(spec: RunSpec, past: Sequence[PastRun]) -> tuple[list[float], str]:
     size = f" of {past[0].train_samples:,} samples" if past and past[0].train_samples else ""
     lives = [run.lived_s for run in past if run.epochs == spec.epochs]
     if lives:
-        return lives, f"{len(lives)} run(s) of yours with {spec.epochs} epochs{size}"
+        return lives, f"{len(lives)} of your runs with {spec.epochs} epochs{size}"
     scaled = [_with_epochs(run, spec.epochs) for run in past[:_RECORDS_READ] if run.record]
     lives = [life for life in scaled if life is not None]
-    return lives, f"{len(lives)} run(s) of yours, their steady epoch{size} times the {spec.epochs} epochs asked for"
+    return lives, f"{len(lives)} of your runs, their steady epoch{size} times the {spec.epochs} requested epochs"
 
 
 def _alike(spec: RunSpec, past: Sequence[PastRun]) -> Sequence[PastRun]:
-    """Those that trained on the same data, and as much of it; where no data are named, on what the latest did."""
+    """Those that trained on the same data, and as much of it; where no data set is given, on what the latest did."""
     data = (spec.dataset, spec.train_samples) if spec.dataset or not past else (past[0].dataset, past[0].train_samples)
     return [run for run in past if (run.dataset, run.train_samples) == data]
 
 
 def _with_epochs(run: PastRun, epochs: int) -> float | None:
-    """How long the run's VM would have lived with so many epochs; None when its record tells no steady epoch."""
+    """How long the run's VM would have lived with so many epochs; None when its record has no steady epoch."""
     from statistics import median
 
     from trainer.record.record import load_record

@@ -99,7 +99,7 @@ class Plan:
         return min(sum(amounts, ZERO), self.limit[0])
 
     @property
-    def held_usd(self) -> Decimal:
+    def reserved_at_once_usd(self) -> Decimal:
         """The most that is reserved at once: the worst case of all runs, or of as many as run side by side."""
         if not self.run_by_run:
             return self.worst_case_usd

@@ -80,7 +80,7 @@ def check_request(
     batch_sizes = request.batch_sizes or (_default_batch(workload, chosen, notes),)
     _check_batches(batch_sizes, chosen)
     epochs = request.epochs or workload.default_epochs
-    notes += _warnings(request, epochs, chosen, simulated=simulated)
+    warnings = list(_warnings(request, epochs, chosen, simulated=simulated))
     options = {**request.run_options, "checkpoint_every": _checkpoint_every(request, notes)}
     try:
         template = RunSpec(
@@ -97,7 +97,8 @@ def check_request(
         option, _, reason = str(cause).partition(":")
         hint = "`orchestrate launch --help` has its range"
         raise UsageError(f"--{option.replace('_', '-')}:{reason}", hint) from cause
-    return template, Axes(chosen, batch_sizes, request.data_sizes or (None,), request.repeats), notes
+    axes = Axes(chosen, batch_sizes, request.data_sizes or (None,), request.repeats)
+    return template, axes, [*notes, *warnings]
 
 
 def _warnings(options: RunOptions, epochs: int, chosen: Sequence[Accelerator], *, simulated: bool) -> Iterator[str]:
@@ -179,4 +180,4 @@ def flex_start_note(max_hours: Decimal, *, simulated: bool) -> str:
             "arming the kill switches takes up to 90 s of that",
             f"give {QUEUE_HOURS_MIN} at least, better hours",
         )
-    return f"flex-start: up to {QUEUE_SHARE:.0%} of the {max_hours} h may pass in the queue, where nothing bills"
+    return f"flex-start: up to {QUEUE_SHARE:.0%} of the {max_hours} h may pass in the queue, where nothing is billed"

@@ -47,7 +47,7 @@ def compare_sources(sources: Sequence[Source], *, force: bool = False) -> Compar
     A sweep may stop when every pairing of it is "faster" here: the sources' `looks` pay for having looked before.
     """
     if not sources:
-        raise UsageError("no run has a record: nothing to compare", "`orchestrate status` says how the runs ended")
+        raise UsageError("no run has a record: nothing to compare", "`orchestrate status` shows how the runs ended")
     runs = _in_order(_all_metrics(sources))
     paired = usable(runs)
     compared = {run.run for run in paired}

@@ -104,7 +104,7 @@ def _joined(values: Iterable[Any]) -> str:
 def _check_place(path: Path, flag: str) -> None:
     """Raises UsageError for `flag` when no file can be at `path`: better before the work than after it."""
     problems = {
-        f"{flag}: - is no file, and it is not written to standard output": str(path) == "-",
+        f"{flag}: - is not a file, and there is no output to stdout": str(path) == "-",
         f"{flag}: the folder {path.parent} does not exist": not path.parent.is_dir(),
         f"{flag}: {path} is a folder": path.is_dir(),
         f"{flag}: {path} is a device or a pipe, which a file would replace": path.exists() and not path.is_file(),

@@ -60,7 +60,7 @@ def _oddities(runs: Sequence[RunMetrics], paired: Sequence[RunMetrics]) -> Itera
         "level shift detected (epochs kept)": _epochs(shifts, lambda steady: (steady.level_shift_epoch,)),
         "outliers among repeats, kept": _outlying(paired),
     }
-    yield from (f"{words}: {'; '.join(named)}" for words, named in found.items() if named)
+    yield from (f"{words}: {'; '.join(names)}" for words, names in found.items() if names)
 
 
 def _epochs(runs: Sequence[RunMetrics], of: Callable[[SteadyEpochs], Sequence[int | None]]) -> list[str]:

@@ -56,14 +56,14 @@ def make_report(sources: Sequence[Source], *, force: bool = False, target_accura
     """Compare, and add everything else. Raises UsageError as `compare_sources` does, or for an impossible target."""
     if target_accuracy is not None and not 0 < target_accuracy <= 1:
         raise UsageError(
-            f"--target-accuracy: {target_accuracy:g} is no share of the test samples", "for example 0.97 for 97 %"
+            f"--target-accuracy: {target_accuracy:g} is not a share of the test samples", "for example 0.97 for 97 %"
         )
     found = compare_sources(sources, force=force)
     workloads = {run.workload for run in found.runs}
     return Report(
         **{name: getattr(found, name) for name in Comparison.model_fields if name != "runs"},
         runs=tuple(_with_targets(found, target_accuracy)),
-        target=_default_target(found) if target_accuracy is None else f"{target_accuracy:.2%}, as asked for",
+        target=_default_target(found) if target_accuracy is None else f"{target_accuracy:.2%}, as requested",
         groups=tuple(_groups(found.runs)),
         published=tuple(each for each in published_results() if each.workload in workloads),
     )

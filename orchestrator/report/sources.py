@@ -68,9 +68,9 @@ def sources_named(names: Sequence[str], ledger: Ledger) -> list[Source]:
         return sources_of_runs(_latest(ledger), ledger)
     collected = {Path(run.record).resolve(): run for run in ledger.runs() if run.record}
     found: dict[str, Source] = {}
-    for each in [each for name in names for each in _named(name, ledger, collected)]:
+    for each in [each for name in names for each in _runs_or_file(name, ledger, collected)]:
         source = _source(each, ledger)
-        found.setdefault(source.path, source)  # named twice is compared once
+        found.setdefault(source.path, source)  # given twice is compared once
     return list(found.values())
 
 
@@ -85,11 +85,11 @@ def _latest(ledger: Ledger) -> list[Run]:
         if any(run.record for run in runs):
             return runs
     raise UsageError(
-        "there is no run with a record yet", "launch one, or give record files: `orchestrate compare a/record.json ..`"
+        "no run has a record yet", "launch one, or give record files: `orchestrate compare a/record.json ..`"
     )
 
 
-def _named(name: str, ledger: Ledger, collected: Mapping[Path, Run]) -> Sequence[Run | Path]:
+def _runs_or_file(name: str, ledger: Ledger, collected: Mapping[Path, Run]) -> Sequence[Run | Path]:
     """The runs that have a record under this name; a record file that no run of this ledger has collected is itself."""
     path = Path(name, RECORD_NAME) if Path(name).is_dir() else Path(name)
     if path.exists():
@@ -99,22 +99,22 @@ def _named(name: str, ledger: Ledger, collected: Mapping[Path, Run]) -> Sequence
         with_record = [run for run in runs if run.record]
         if not with_record:
             raise UsageError(
-                f"no run of experiment {name} has a record yet", f"`orchestrate status {runs[0].id}` says why"
+                f"no run of experiment {name} has a record yet", f"`orchestrate status {runs[0].id}` shows why"
             )
         return with_record
     if not name.startswith("r-"):
-        raise UsageError(f"{name!r} is no run, no experiment and no record file", "`orchestrate status` lists the runs")
+        raise UsageError(f"{name!r} is not a run, experiment or record file", "`orchestrate status` lists the runs")
     run = ledger.run(name)
     if run.record is None:
         raise UsageError(
-            f"run {name} has no record: it is {run.state.value}", f"`orchestrate fetch {name}` looks for one"
+            f"run {name} has no record: it is {run.state.value}", f"`orchestrate fetch {name}` tries to download it"
         )
     return [run]
 
 
 def _source(of: Run | Path, ledger: Ledger) -> Source:
     if isinstance(of, Path):
-        return Source(path=str(of), record=_load(of, "name a record.json that the trainer wrote"))
+        return Source(path=str(of), record=_load(of, "give a record.json that the trainer wrote"))
     record = _load(of.record or "", f"`orchestrate fetch {of.id}` brings it again")
     attempts, events = ledger.attempts(of.id), ledger.events(of.id)
     trained_on = next((attempt for attempt in attempts if attempt.number == of.attempt), None)

@@ -62,7 +62,7 @@ def _armed_at(attempt: Attempt | None, latest: datetime) -> datetime:
 
 
 def _billed(attempt: Attempt, begins: datetime, ends: datetime) -> Decimal:
-    """What the VM costs between two moments; nothing before its create was asked for and after it was proven gone."""
+    """What the VM costs between two moments; nothing before its create was requested and after its deletion."""
     if attempt.billed_from is None:
         return ZERO
     begins = max(begins, attempt.billed_from)

@@ -149,7 +149,7 @@ def _usable(sources: Sequence[Source]) -> tuple[list[Source], list[str]]:
         else:
             used[training] = source
     if not used:
-        raise UsageError("; ".join(notes) or "--from gives no run", "measure a sweep: `launch --data-size N,M,L`")
+        raise UsageError("; ".join(notes) or "--from lists no run", "measure a sweep: `launch --data-size N,M,L`")
     return list(used.values()), notes
 
 
@@ -171,7 +171,7 @@ def _same(what: str, values: Sequence[T]) -> T:
     if len(found) > 1:
         listed = ", ".join(str(value) for value in found)
         raise UsageError(
-            f"--from mixes runs of different {what}: {listed}", "name runs or experiments that differ in data size only"
+            f"--from mixes runs of different {what}: {listed}", "give runs or experiments that differ in data size only"
         )
     return found[0]
 

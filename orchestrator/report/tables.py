@@ -39,7 +39,7 @@ def sheets(report: Report) -> tuple[Sheet, ...]:
 
 
 def short_sheets(report: Report) -> tuple[Sheet, ...]:
-    """What leaves the verdict on the screen: a row for each run where they are few, else what was held against what."""
+    """What leaves the verdict on the screen: a row for each run where they are few, else for each pairing and batch."""
     if len(report.runs) <= FEW_RUNS or not report.pairings:
         return sheets(report)
     return (_pair_sheet(report), *_batch_sheets(report))
@@ -75,7 +75,7 @@ def _mark(report: Report) -> str:
 
 
 def number(value: float | Decimal | None, scale: float = 1.0) -> str:
-    """Three digits that count, never an exponent; a dash for what is not known."""
+    """Three significant digits, never an exponent; a dash for what is not known."""
     if value is None:
         return "-"
     scaled = float(value) * scale
@@ -112,12 +112,12 @@ _WHO: Cells = {
 def _who_columns(runs: Sequence[RunMetrics]) -> tuple[str, ...]:
     """The columns that name a run; samples, device and end stand there only where they say something."""
     sizes = len({run.train_samples for run in runs}) > 1
-    told = len({run.hardware.simulated for run in runs}) > 1 or any(
+    devices = len({run.hardware.simulated for run in runs}) > 1 or any(
         not run.hardware.simulated and run.hardware.device != run.accelerator for run in runs
     )
     failed = any(run.status != "succeeded" for run in runs)
-    said = {"samples": sizes, "device": told, "ended": failed}
-    return tuple(name for name in _WHO if said.get(name, True))
+    useful = {"samples": sizes, "device": devices, "ended": failed}
+    return tuple(name for name in _WHO if useful.get(name, True))
 
 
 _TIMES: Cells = {
@@ -144,7 +144,7 @@ _SPEEDS: Cells = {
     "p99": lambda run: number(run.times.step_p99_s, 1e3),
     "µs/sample": lambda run: number(run.speed.sample_s, 1e6),
     "samples/s": lambda run: _count(run.speed.samples_per_s),
-    "a chip": lambda run: _count(run.speed.samples_per_s_per_chip),
+    "per chip": lambda run: _count(run.speed.samples_per_s_per_chip),
     "M/USD": lambda run: number(run.speed.samples_per_usd, 1e-6),
     "GFLOP/s": lambda run: number(run.usage.flops_per_s, 1e-9),
     "MFU": lambda run: _share(run.usage.mfu),
@@ -153,7 +153,7 @@ _SPEEDS: Cells = {
 }
 _SPEEDS_LEGEND = (
     "p50 p90 p99: time per step, over blocks of steps; µs/sample: steady epoch / samples of its whole batches",
-    "a chip: samples/s of one",
+    "per chip: samples/s",
     "M/USD: million training samples a dollar; MFU: model FLOP/s as share of the peak; predict: latency of one image",
 )
 _RESULTS: Cells = {

@@ -30,10 +30,10 @@ class Verdicts:
         self._ledger = ledger
         self._looks: dict[tuple[str, int], bool] = {}
 
-    def must_wait(self, run: Run, in_hand: Iterable[Run]) -> bool:
-        """Whether earlier repeats, which this process has in hand, may make the run unnecessary."""
+    def must_wait(self, run: Run, driven: Iterable[Run]) -> bool:
+        """Whether earlier repeats, which this process drives, may make the run unnecessary."""
         return run.until_verdict and any(
-            other.experiment == run.experiment and other.spec.repeat < run.spec.repeat for other in in_hand
+            other.experiment == run.experiment and other.spec.repeat < run.spec.repeat for other in driven
         )
 
     def stood_before(self, run: Run) -> int | None:
@@ -61,7 +61,7 @@ def _verdicts_stand(runs: Sequence[Run], ledger: Ledger) -> bool:
     try:
         pairings = compare_sources(sources_of_runs(runs, ledger)).pairings
     except OrchestratorError as cause:  # a record that cannot be read decides nothing, nor does an unfair comparison
-        log.warning("no look at the verdict: %s", cause.sentence)
+        log.warning("the verdict could not be checked: %s", cause.sentence)
         return False
     return len(pairings) == _planned_pairings(runs) and all(pairing.verdict == "faster" for pairing in pairings)
 

@@ -38,7 +38,7 @@ def list_service(services: Services, api: str) -> Listing:
 
 
 def list_all(services: Services) -> Listing:
-    """Everything of ours that may bill now, the zones that could not be seen, and what of others holds quota."""
+    """Everything of ours that may bill now, the zones that could not be seen, and what of others uses quota."""
     looks = [list_service(services, api) for api in services.vms]
     return Listing(
         found=tuple(item for look in looks for item in look.found),

@@ -1,4 +1,4 @@
-"""Drives runs from stage to stage, from whatever the ledger says; many of them side by side."""
+"""Drives runs from stage to stage, starting where the ledger says; many of them side by side."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _may_begin(ctx: RunContext, verdicts: Verdicts, *, alone: bool) -> bool:
             except OrchestratorError as cause:
                 _fail(ctx, cause)
     except Exception:
-        log.exception("the beginning of run %s", ctx.run_id)  # `drive` meets the same trouble, and ends the run
+        log.exception("the beginning of run %s", ctx.run_id)  # `drive` meets the same error, and ends the run
     return True
 
 
@@ -286,13 +286,13 @@ def _new_attempt(ctx: RunContext, zone: Place, **changes: int) -> None:
 def _emergency(ctx: RunContext, cause: Exception) -> Run:
     """An error that no stage handles: save results, delete the VM, write what can be written.
 
-    Returns the run as it would be if the ledger took it, so that the command's exit code tells the truth.
+    Returns the run as it would be if the ledger took it, so that the command's exit code is right.
     """
     run = ctx.run
-    trouble = cause if isinstance(cause, OrchestratorError) else UnexpectedError(cause)
-    error = run.error or trouble.sentence
-    code = run.exit_code or trouble.exit_code
-    error_code = run.error_code or trouble.code
+    failure = cause if isinstance(cause, OrchestratorError) else UnexpectedError(cause)
+    error = run.error or failure.sentence
+    code = run.exit_code or failure.exit_code
+    error_code = run.error_code or failure.code
     failed: dict[str, Any] = {"state": RunState.FAILED, "error": error, "error_code": error_code, "exit_code": code}
     if not run.attempt:  # nothing was ever asked for
         return replace(run, stage=Stage.DONE, **failed)

@@ -14,6 +14,11 @@ def run_folder(home: Path, experiment: str, run_id: str) -> Path:
     return home / "experiments" / experiment / run_id
 
 
+def log_copy(folder: Path, attempt: int) -> Path:
+    """The copy of the trainer's log in a run's folder; it grows while the run is followed."""
+    return folder / f"train-a{attempt}.log"
+
+
 @contextmanager
 def run_lock(folder: Path) -> Iterator[bool]:
     """Whether this process is the one that drives the run; the lock ends with the process, however it ends."""

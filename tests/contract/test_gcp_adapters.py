@@ -172,7 +172,7 @@ def test_without_credentials_the_next_step_is_said(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("NO_GCE_CHECK", "true")
     monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
     with pytest.raises(Unauthenticated) as caught:
-        TpuNodes(GoogleClients("p", Endpoints.google())).list_billable()
+        TpuNodes(GoogleClients("p", Endpoints())).list_billable()
     assert "gcloud auth application-default login" in caught.value.hint
 
 

@@ -54,7 +54,7 @@ def test_results_reach_the_bucket_from_a_vm(
     }  # fmt: skip
     (tmp_path / "job.json").write_text(json.dumps(job))
     shell.run(["mkdir", "-p", "work"], timeout_s=20)
-    for name, path in {**payload.scripts(), "job.json": tmp_path / "job.json"}.items():
+    for name, path in {**payload.SCRIPTS, "job.json": tmp_path / "job.json"}.items():
         shell.put(path, f"work/{name}")
     started = shell.run(["python3", "work/runner.py", "start", "work/job.json"], timeout_s=20)
     assert json.loads(started.stdout) == {"started": True, "state": "running"}

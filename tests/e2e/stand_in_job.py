@@ -1,7 +1,8 @@
 """A job for tests about jobs: `python -m trainer` in flags, log, progress, checkpoints, signals, exit codes and record.
 
-It trains nothing and imports no TensorFlow: an epoch is 50 ms of waiting. Flags, signals and record are the trainer's
-own code, from the package that was uploaded beside it.
+It trains nothing and imports no TensorFlow: an epoch is 50 ms of waiting, and of none in a part that resumes, so that a
+run can be long until it is cut off and short afterwards. Flags, signals and record are the trainer's own code, from the
+package that was uploaded beside it.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def _data(config: Config) -> Data:
 
 
 def _epochs(config: Config, recorder: Recorder, progress: ProgressReporter) -> None:
-    """What is left of `config.train_epochs` epochs, with a checkpoint after each where checkpoints are on."""
+    """What is left of `config.train_epochs` epochs, with checkpoints after as many as `config` says."""
     _resume(config, recorder)
     recorder.training_starts()
     for number in range(len(recorder.epochs) + 1, config.train_epochs + 1):
@@ -103,7 +104,8 @@ def _epochs(config: Config, recorder: Recorder, progress: ProgressReporter) -> N
         title, started = f"epoch {number}/{config.train_epochs}", now()
         log(f"{title} start", started)
         progress.phase("training", epoch=number)
-        time.sleep(EPOCH_S)
+        if config.resume_from is None:
+            time.sleep(EPOCH_S)
         ended = now()
         epoch = make_epoch(
             number,
@@ -116,7 +118,8 @@ def _epochs(config: Config, recorder: Recorder, progress: ProgressReporter) -> N
         recorder.epochs.append(epoch)
         log(f"{title} trained epoch_s {epoch.wall_s:.4f}", ended)
         progress.phase("evaluating", loss=epoch.loss, accuracy=epoch.test_accuracy)
-        if config.checkpoint_dir is not None:
+        every = config.checkpoint_every
+        if config.checkpoint_dir is not None and every is not None and number % every.count == 0:
             _write_checkpoint(config.checkpoint_dir, recorder)
             log(f"checkpoint epoch {number + 1} step 0")
 

@@ -15,8 +15,8 @@ from tests.trainer.process import ROOT
 from trainer.config import make_config
 from trainer.errors import RecordError
 from trainer.output import OutputDir
+from trainer.record.autosave import Autosave
 from trainer.record.record import Record, json_schema, load_record
-from trainer.timing.autosave import Flusher
 from trainer.timing.percentiles import percentile
 from trainer.timing.recorder import Block, Recorder
 
@@ -111,11 +111,11 @@ def test_schema_in_the_documentation_is_the_one_in_the_code() -> None:
 
 def test_killed_run_has_the_record_of_the_latest_flush(recorder: Recorder, tmp_path: Path) -> None:
     """A thread writes it in time without being asked, and nothing is written once it is closed."""
-    flusher = Flusher(recorder, interval_s=0.05)
+    autosave = Autosave("the record", lambda: recorder.write("running"), interval_s=0.05)
     deadline_s = time.monotonic() + 10
     while not (tmp_path / "record.json").exists() and time.monotonic() < deadline_s:
         threading.Event().wait(0.01)
-    flusher.close()
+    autosave.close()
     assert load_record(tmp_path / "record.json").status == "running"
     (tmp_path / "record.json").unlink()
     assert not (tmp_path / "record.json").exists()

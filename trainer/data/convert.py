@@ -19,19 +19,16 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from trainer.data.clips import encoded_frames
-from trainer.data.folder import ClassFolder, FolderKind, Item
-from trainer.data.images import BadImage, Pixels, check_whole, decode_resized, encode
+from trainer.data.folder import ClassFolder, Encode, FolderKind, Item
+from trainer.data.images import BadImage
 from trainer.data.manifest import JOURNAL_NAME, SPLITS, Shard, SplitName
 from trainer.data.tfrecord import write_shard
 from trainer.errors import DataError
 from trainer.workloads.base import PrepareOptions
 
-_JPEG_BYTES_PER_PIXEL = 0.3  # a usual photo at the usual quality; only the number of shards depends on it
 _LEAST_SHARDS = 8  # so that several readers and writers have something to do, where there are enough samples
 _LEAST_SAMPLES_PER_SHARD = 32
 _OUR_SHARDS = re.compile(r"^(train|test)-\d{5}-of-\d{5}\.tfrecord(\.partial)?$")
-Encode = Callable[[Item], "bytes | Sequence[bytes]"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +45,7 @@ def plan_shards(folder: ClassFolder, kind: FolderKind, options: PrepareOptions) 
     planned: list[PlannedShard] = []
     for split in SPLITS:
         items = folder.train if split == "train" else folder.test
-        sizes = [_expected_bytes(item, kind, options) for item in items]
+        sizes = [kind.expected_bytes(item, options) for item in items]
         by_size = -(-sum(sizes) // (options.shard_mb * 10**6))
         count = min(len(items), max(by_size, min(_LEAST_SHARDS, len(items) // _LEAST_SAMPLES_PER_SHARD), 1))
         for number, cut in enumerate(_balanced(items, sizes, count)):
@@ -83,7 +80,7 @@ def write_shards(
     finished = journal.finished(out_dir)
     journal.start(finished)
     progress(sum(shard.samples for shard in finished.values()))
-    encode_item, stop = _encoder(kind, options), threading.Event()
+    encode_item, stop = kind.encoder(options), threading.Event()
     # Files that stay as they are take almost only the interpreter: threads that read at once wait for it at each call.
     # In turn, one reads its next megabyte while another hashes and writes its own without the lock.
     turn = threading.Lock() if options.keep_bytes else nullcontext()
@@ -119,58 +116,6 @@ def _examples(
             yield encode_item(item), item.label
         except BadImage as error:
             raise DataError(item.path, str(error), "replace or remove this file") from error
-
-
-def _encoder(kind: FolderKind, options: PrepareOptions) -> Encode:
-    """Return what turns a file into the bytes of its record."""
-    size, quality = options.image_size, options.quality
-    if kind == "clips":
-        return lambda item: encoded_frames(Path(item.path), options.frames, size, quality)
-
-    def kept(item: Item) -> bytes:
-        data = read_file(item)
-        check_whole(data)
-        return data
-
-    def resized(item: Item) -> bytes:
-        out: Pixels = _scratch_pixels(size)
-        decode_resized(read_file(item), out)
-        return encode(out, quality)
-
-    return kept if options.keep_bytes else resized
-
-
-_local = threading.local()
-
-
-def _scratch_pixels(size: int) -> Pixels:
-    """Return this thread's own uint8 [size, size, 3], overwritten by the next picture."""
-    import numpy as np
-
-    pixels: Pixels | None = getattr(_local, "pixels", None)
-    if pixels is None or len(pixels) != size:
-        pixels = _local.pixels = np.empty((size, size, 3), np.uint8)
-    return pixels
-
-
-def read_file(item: Item) -> bytes:
-    """Return a file's bytes with the fewest system calls: a folder of photos is many small files."""
-    descriptor = os.open(item.path, os.O_RDONLY)
-    try:
-        data = os.read(descriptor, item.bytes + 1)  # one more: a file that has grown since is read on
-        if len(data) == item.bytes:
-            return data
-        while more := os.read(descriptor, 2**20):
-            data += more
-        return data
-    finally:
-        os.close(descriptor)
-
-
-def _expected_bytes(item: Item, kind: FolderKind, options: PrepareOptions) -> int:
-    if kind == "photos" and options.keep_bytes:
-        return item.bytes
-    return round(options.image_size**2 * _JPEG_BYTES_PER_PIXEL * (options.frames if kind == "clips" else 1))
 
 
 def _balanced(items: Sequence[Item], sizes: Sequence[int], count: int) -> list[Sequence[Item]]:

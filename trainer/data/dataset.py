@@ -15,7 +15,7 @@ from trainer.data.prepare import prepare_dataset
 from trainer.data.read import open_split, read_manifest
 from trainer.data.source import Dataset, count_of
 from trainer.errors import ConfigError
-from trainer.output import is_remote
+from trainer.files import is_remote
 from trainer.plugins import own_input
 from trainer.record.schema import Data
 

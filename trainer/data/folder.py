@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
+from trainer.data.manifest import Encoding
 from trainer.errors import DataError
 from trainer.workloads.base import PrepareOptions
 
-FolderKind = Literal["photos", "clips"]
-SUFFIXES: dict[FolderKind, tuple[str, ...]] = {"photos": (".jpg", ".jpeg", ".png"), "clips": (".avi", ".mp4")}
 _TEST_FOLDERS = ("val", "validation", "test")
 _LAYOUT = "give DIR/CLASS/*{0}, or DIR/train/CLASS/*{0} and DIR/val/CLASS/*{0}"
 # UCF101 cuts several clips from one film, v_Archery_g07_c03.avi: those of one film must not be in both splits.
@@ -29,6 +28,26 @@ class Item(NamedTuple):
     label: int
     bytes: int
     modified_ns: int
+
+
+Encode = Callable[[Item], "bytes | Sequence[bytes]"]
+
+
+@dataclass(frozen=True)
+class FolderKind:
+    """What the files of a class folder are, and what becomes of one: an image, or the frames of a clip.
+
+    `encoder` returns what turns a file into the bytes of its record, and raises BadImage for one that cannot be used;
+    it imports what decodes. `expected_bytes` estimates the size of a record.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    encoder: Callable[[PrepareOptions], Encode]
+    expected_bytes: Callable[[Item, PrepareOptions], int]
+    encoding: Callable[[PrepareOptions], Encoding]
+    image_shape: Callable[[PrepareOptions], tuple[int, ...]]
+    split_note: str = ""  # what the rule of the split says besides
 
 
 @dataclass(frozen=True)
@@ -52,7 +71,7 @@ class _Found:
 
 def read_class_folder(source: Path, kind: FolderKind, options: PrepareOptions) -> ClassFolder:
     """Find and split the files of `source`. Raises DataError when a class is empty or there are fewer than two."""
-    layout = _LAYOUT.format(SUFFIXES[kind][0])
+    layout = _LAYOUT.format(kind.suffixes[0])
     test_folder = next((source / name for name in _TEST_FOLDERS if (source / name).is_dir()), None)
     if (source / "train").is_dir() and test_folder is not None:
         found = _find_files(source, source / "train", kind, layout)
@@ -67,9 +86,10 @@ def read_class_folder(source: Path, kind: FolderKind, options: PrepareOptions) -
         found = _find_files(source, source, kind, layout)
         split = [_split_class(source / name, items, options) for name, items in found.files.items()]
         by_class, test_by_class = [train for train, _ in split], [test for _, test in split]
-        rule, left_out = f"{options.test_share:.0%} of each class at random (seed {options.seed})", found.left_out
-        if kind == "clips":
-            rule += ", clips of one film together"
+        rule, left_out = (
+            f"{options.test_share:.0%} of each class at random (seed {options.seed}){kind.split_note}",
+            found.left_out,
+        )
     return ClassFolder(
         class_names=tuple(found.files),
         train=_mixed(by_class, options.seed, "train"),
@@ -86,10 +106,10 @@ def _find_files(source: Path, folder: Path, kind: FolderKind, layout: str) -> _F
     files, left_out = {}, 0
     for label, name in enumerate(names):
         below = str((folder / name).relative_to(source))
-        files[name], others = _class_items(folder / name, below, label, SUFFIXES[kind])
+        files[name], others = _class_items(folder / name, below, label, kind.suffixes)
         left_out += others
         if not files[name]:
-            problem = f"has no {kind} ({', '.join(SUFFIXES[kind])})"
+            problem = f"has no {kind.name} ({', '.join(kind.suffixes)})"
             raise DataError(folder / name, problem, f"fill or remove it: {layout}")
     if len(names) < 2:
         raise DataError(folder, f"has only one class, {names[0]}; a classifier needs two", layout)

@@ -52,7 +52,7 @@ class DatasetManifest(_Frozen):
 
     schema_version: Literal[1] = 1
     name: str
-    kind: Literal["mnist", "photos", "clips"]
+    kind: str  # a name of `trainer.data.kinds.data_kinds()`
     source: Literal["sample", "idx", "tfrecord", "folder"]
     source_note: str
     source_fingerprint: str  # sha256 over what the shards were made from: idx files, or names, sizes, times and options

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from trainer.data.cache import Cache
 from trainer.data.cache_policy import CacheName
-from trainer.data.files import open_bytes, read_bytes
 from trainer.data.manifest import MANIFEST_NAME, DatasetManifest, Shard, Split, SplitName, parse_manifest
 from trainer.data.source import BatchPlan
 from trainer.data.stream import Batch, Stream
 from trainer.data.tfrecord_index import check_uniform, uniform_records
 from trainer.errors import DataError
+from trainer.files import open_bytes, read_bytes
 
 __all__ = ["Batch", "CacheName", "Samples", "Stream", "open_split", "read_manifest", "read_samples"]
 

@@ -13,7 +13,7 @@ WINDOW_BYTES = 128 * 10**6  # of shards that are in memory and shuffled together
 
 
 def epoch_order(samples: int, batch_size: int, seed: int, epoch: int) -> NDArray[np.int64]:
-    """Return sample indices, int64 [steps, batch_size]; which samples are left over changes with the epoch."""
+    """Return sample indices, int64 [steps, batch_size]; which samples are left out changes with the epoch."""
     steps = samples // batch_size
     shuffled = np.random.default_rng([seed, epoch]).permutation(samples)
     return shuffled[: steps * batch_size].reshape(steps, batch_size)

@@ -14,32 +14,24 @@ from trainer.environment import WorkerRole
 from trainer.record.schema import Data
 
 
-class SamplesLike(Protocol):
-    """A split in host memory. images: uint8 [samples, *shape]; labels: int32 [samples]."""
+class BatchLike(Protocol):
+    """Some samples. images: uint8 [batch, *shape]; labels: int32 [batch]."""
 
     @property
     def images(self) -> NDArray[np.uint8]:
-        """All images."""
+        """Their images."""
 
     @property
     def labels(self) -> NDArray[np.int32]:
-        """All labels."""
+        """Their labels."""
+
+
+class SamplesLike(BatchLike, Protocol):
+    """A whole split in host memory."""
 
     @property
     def bytes_read(self) -> int:
         """Bytes that were read to get them."""
-
-
-class BatchLike(Protocol):
-    """images: uint8 [batch, *shape]; labels: int32 [batch]."""
-
-    @property
-    def images(self) -> NDArray[np.uint8]:
-        """Its images."""
-
-    @property
-    def labels(self) -> NDArray[np.int32]:
-        """Its labels."""
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from trainer.data.cache import Cache, Pixels, Recycler
 from trainer.data.decode import BadSample, decoder
-from trainer.data.files import Buffer, is_remote, open_bytes
 from trainer.data.manifest import DatasetManifest, Shard, Split
 from trainer.data.shuffle import WINDOW_BYTES, stream_order
 from trainer.data.source import BatchPlan
 from trainer.data.tfrecord_index import ShardIndex, index_shard
 from trainer.environment import WorkerRole
 from trainer.errors import DataError
+from trainer.files import Buffer, is_remote, open_bytes
 
 _IMAGES_PER_TASK = 16  # a few milliseconds: large enough to be worth handing over
 _TASKS_AHEAD = 4  # for each thread: it never waits for the consumer, and batches stay in the processor's cache

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 import time
 
-from trainer.log import log, now
+from trainer.log import now
 from trainer.output import OutputDir
+from trainer.record.autosave import Autosave
 from trainer.record.record import Progress
 
 PROGRESS_NAME = "progress.json"
@@ -21,51 +21,29 @@ class ProgressReporter:
         self._state = Progress(
             epoch=0, epochs=epochs, step=0, loss=None, accuracy=None, phase="importing", updated_at=now().at
         )
-        self._pending: Progress | None = None
-        self._closing = False
-        self._wake = threading.Condition()
-        self._last_write_s = -MIN_INTERVAL_S
-        self._failed = False
-        self._thread = threading.Thread(target=self._write_until_closed, name="progress", daemon=True)
-        self._thread.start()
+        self._last_update_s = -MIN_INTERVAL_S
+        self._saver = Autosave(PROGRESS_NAME, self._write)
 
     def phase(self, phase: str, **changes: object) -> None:
         """Report a change of phase, or of the fields in `changes`; always written."""
         self._update(phase=phase, **changes)
+        self._saver.wake()
 
     def step(self, step: int, loss: float) -> None:
         """Report steps done within the epoch; written at most once a second."""
-        if time.monotonic() - self._last_write_s >= MIN_INTERVAL_S:
+        if time.monotonic() - self._last_update_s >= MIN_INTERVAL_S:
             self._update(step=step, loss=loss)
+            self._saver.wake()
 
     def close(self, phase: str) -> None:
-        """Write the final phase and wait until it is written."""
+        """Write the final phase."""
         self._update(phase=phase)
-        with self._wake:
-            self._closing = True
-            self._wake.notify()
-        self._thread.join()
+        self._saver.close()
+        self._saver.save()
 
     def _update(self, **changes: object) -> None:
-        self._last_write_s = time.monotonic()
+        self._last_update_s = time.monotonic()
         self._state = Progress.model_validate({**self._state.model_dump(), **changes, "updated_at": now().at})
-        with self._wake:
-            self._pending = self._state
-            self._wake.notify()
 
-    def _write_until_closed(self) -> None:
-        while True:
-            with self._wake:
-                self._wake.wait_for(lambda: self._pending is not None or self._closing)
-                state, self._pending = self._pending, None
-            if state is None:
-                return
-            self._write(state)
-
-    def _write(self, state: Progress) -> None:
-        try:
-            self._output.write_if_ready(PROGRESS_NAME, state.model_dump_json() + "\n")
-        except Exception as error:  # the top of a thread; progress is a courtesy and must not end a paid run
-            if not self._failed:
-                log(f"progress.json cannot be written: {error}")
-            self._failed = True
+    def _write(self) -> None:
+        self._output.write_if_ready(PROGRESS_NAME, self._state.model_dump_json() + "\n")

@@ -8,19 +8,20 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
 
 from trainer import signals
 from trainer.config import Config
-from trainer.engines.base import Evaluation, Model, Testing, TrainBlock, Training
+from trainer.engines.base import Model, Testing, TrainBlock, Training
 from trainer.engines.checkpoint import Checkpoints, Position
 from trainer.errors import Interrupted, TrainingFailed
-from trainer.log import Instant, log, now
+from trainer.log import log, now
+from trainer.record.autosave import Autosave
 from trainer.record.progress import ProgressReporter
 from trainer.record.schema import CompiledFunction, Epoch
-from trainer.timing.autosave import Flusher
 from trainer.timing.cpu_time import cpu_steal_s, cpu_wait_s
 from trainer.timing.recorder import Block, Recorder
 
@@ -60,30 +61,6 @@ def compiled(name: str, call: Callable[[], object]) -> CompiledFunction:
     )
 
 
-@dataclass(frozen=True)
-class _Trained:
-    """The training part of an epoch: between the two moments the device did `steps` steps, and nothing else."""
-
-    number: int
-    start_step: int
-    started: Instant
-    ended: Instant
-    input_wait_s: float
-    teardown_s: float
-    cpu_s: float
-    cpu_wait_s: float | None
-    cpu_steal_s: float | None
-    checkpoint_s: float
-    bytes_read: int
-    steps: int
-    loss: float
-
-    @property
-    def wall_s(self) -> float:
-        """Seconds from start to end, without checkpoints in between."""
-        return self.ended.seconds_since(self.started) - self.checkpoint_s
-
-
 @dataclass
 class EpochLoop:
     """Trains and evaluates epoch after epoch, recording each; `position` is where a resumed run would continue."""
@@ -94,7 +71,7 @@ class EpochLoop:
     config: Config
     recorder: Recorder
     progress: ProgressReporter
-    flusher: Flusher
+    autosave: Autosave
     checkpoints: Checkpoints
     position: Position
 
@@ -117,10 +94,10 @@ class EpochLoop:
         number, title = self.position.epoch, f"epoch {self.position.epoch}/{self.config.train_epochs}"
         with self._bookkeeping():
             self.progress.phase("training", epoch=number, step=self.position.step)
-        trained = self.train_epoch(number, title)
+        described = self.train_epoch(number, title)
         with self._bookkeeping():
-            self.progress.phase("evaluating", step=self.training.steps, loss=trained.loss)
-        epoch = self._evaluate(trained)
+            self.progress.phase("evaluating", step=self.training.steps, loss=self._mean_loss())
+        epoch = self._evaluate(number, described)
         self.recorder.epochs.append(epoch)
         self.position = Position(number + 1)
         if self._is_due_after(number):
@@ -131,13 +108,16 @@ class EpochLoop:
             log(f"{title} evaluated {results} eval_s {epoch.eval_s:.4f}")
             log(f"{title} end loss {epoch.loss:.4f} {results} epoch_s {epoch.wall_s:.4f} eval_s {epoch.eval_s:.4f}")
             self.progress.phase("evaluating", accuracy=epoch.test_accuracy)
-            self.flusher.wake()
+            self.autosave.wake()
 
     def _bookkeeping(self) -> AbstractContextManager[None]:
         return self.recorder.accounts.spend("bookkeeping")
 
-    def train_epoch(self, number: int, title: str) -> _Trained:
-        """Train one epoch; its two log lines carry the very moments that are recorded."""
+    def train_epoch(self, number: int, title: str) -> Callable[..., Epoch]:
+        """Train one epoch and return its description, which lacks the evaluation.
+
+        Its two log lines carry the very moments that are recorded.
+        """
         start = self.position
         with self._bookkeeping():
             read_before = self.training.bytes_read()
@@ -156,24 +136,34 @@ class EpochLoop:
             waited_s, stolen_s = cpu_wait_s(), cpu_steal_s()
         self.recorder.accounts.add("input_wait", opening_s)
         self.recorder.accounts.add("teardown", teardown_s)
-        trained = _Trained(
-            number=number,
+        first_of_part = all(epoch.part != self.recorder.part for epoch in self.recorder.epochs)
+        wall_s, steps = ended.seconds_since(started) - checkpoint_s, self.training.steps - start.step
+        described = partial(
+            Epoch,
+            index=number,
+            part=self.recorder.part,
             start_step=start.step,
-            started=started,
-            ended=ended,
+            steady=not (first_of_part or start.step or checkpoint_s),
+            started_at=started.at,
+            ended_at=ended.at,
+            wall_s=wall_s,
             input_wait_s=opening_s + blocks_wait_s,
             teardown_s=teardown_s,
-            cpu_s=cpu_s,
+            idle_cpu_s=max(0.0, wall_s + checkpoint_s - cpu_s / self.recorder.cores),
             cpu_wait_s=_difference(waited_s, waited_before_s),
             cpu_steal_s=_difference(stolen_s, stolen_before_s),
             checkpoint_s=checkpoint_s,
             bytes_read=self.training.bytes_read() - read_before,
-            steps=self.training.steps - start.step,
-            loss=self.position.loss_total / self.training.steps,
+            steps=steps,
+            samples=steps * self.config.global_batch,
+            loss=self._mean_loss(),
         )
         with self._bookkeeping():
-            log(f"{title} trained epoch_s {trained.wall_s:.4f}", ended)
-        return trained
+            log(f"{title} trained epoch_s {wall_s:.4f}", ended)
+        return described
+
+    def _mean_loss(self) -> float:
+        return self.position.loss_total / self.training.steps
 
     def _blocks(self, train: TrainBlock, number: int) -> tuple[float, float]:
         """Train the rest of an epoch in blocks; return the seconds of input wait and of checkpoints in between."""
@@ -247,42 +237,16 @@ class EpochLoop:
             self.checkpoints.write(position, values, parts, tuple(recorder.epochs))
         log(f"checkpoint epoch {position.epoch} step {position.step}")
 
-    def _evaluate(self, trained: _Trained) -> Epoch:
+    def _evaluate(self, number: int, described: Callable[..., Epoch]) -> Epoch:
         """Evaluate after an epoch and return all that is known about it."""
         start_s = time.perf_counter()
         result = self.testing.evaluate()
         signals.stop_if_requested()
         eval_s = time.perf_counter() - start_s
         self.recorder.accounts.add("evaluation", eval_s)
-        self._refuse_divergence(result.loss, f"the test loss after epoch {trained.number}")
+        self._refuse_divergence(result.loss, f"the test loss after epoch {number}")
         with self._bookkeeping():
-            return self._described(trained, result, eval_s)
-
-    def _described(self, trained: _Trained, result: Evaluation, eval_s: float) -> Epoch:
-        wall_s = trained.wall_s
-        first_of_part = all(epoch.part != self.recorder.part for epoch in self.recorder.epochs)
-        return Epoch(
-            index=trained.number,
-            part=self.recorder.part,
-            start_step=trained.start_step,
-            steady=not (first_of_part or trained.start_step or trained.checkpoint_s),
-            started_at=trained.started.at,
-            ended_at=trained.ended.at,
-            wall_s=wall_s,
-            input_wait_s=trained.input_wait_s,
-            teardown_s=trained.teardown_s,
-            idle_cpu_s=max(0.0, wall_s + trained.checkpoint_s - trained.cpu_s / self.recorder.cores),
-            cpu_wait_s=trained.cpu_wait_s,
-            cpu_steal_s=trained.cpu_steal_s,
-            checkpoint_s=trained.checkpoint_s,
-            eval_s=eval_s,
-            bytes_read=trained.bytes_read,
-            steps=trained.steps,
-            samples=trained.steps * self.config.global_batch,
-            loss=trained.loss,
-            test_loss=result.loss,
-            test_accuracy=result.accuracy,
-        )
+            return described(eval_s=eval_s, test_loss=result.loss, test_accuracy=result.accuracy)
 
     def _refuse_divergence(self, loss: float, what: str) -> None:
         if not math.isfinite(loss):

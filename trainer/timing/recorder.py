@@ -110,7 +110,7 @@ class Recorder:
     def __post_init__(self) -> None:
         self.started = now()
         self._host, self._software = describe_host(), describe_software()
-        self._writing = threading.Lock()  # the flusher's thread writes too
+        self._writing = threading.Lock()  # the thread of the autosave writes too
 
     @property
     def cores(self) -> int:
@@ -255,8 +255,7 @@ class Recorder:
 
     def _steps(self) -> Steps | None:
         """Sum up the full blocks of the steady epochs; of all, when there is no steady one."""
-        size, numbers = self.steps_per_call, {epoch.index for epoch in self.epochs if epoch.steady}
-        steady = [block for block in list(self.blocks) if block.epoch in numbers]
+        size, steady = self.steps_per_call, self._steady_blocks()
         step_s = [block.wall_s / block.steps for block in steady or self.blocks if block.steps == size]
         if size is None or not step_s:
             return None
@@ -268,6 +267,10 @@ class Recorder:
             p90_s=percentile(step_s, 0.90),
             p99_s=percentile(step_s, 0.99),
         )
+
+    def _steady_blocks(self) -> list[Block]:
+        numbers = {epoch.index for epoch in self.epochs if epoch.steady}
+        return [block for block in list(self.blocks) if block.epoch in numbers]
 
 
 _EPOCH_COLUMNS = tuple(Epoch.model_fields)

@@ -163,7 +163,7 @@ class Account:
 
     def _who(self, request: Request) -> str:
         """The service account of a VM's or a job's token; a call without a token, on loopback, is the user's."""
-        found = self._tokens.look_up(request.headers.get("authorization", "").partition(" ")[2])
+        found = self._tokens.of(request)
         return str(found["email"]) if found is not None and found["email"].endswith(".gserviceaccount.com") else USER
 
 

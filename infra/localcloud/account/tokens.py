@@ -47,18 +47,10 @@ class Tokens:
         for token, _ in self._store.list("tokens", f"ya29.local.{vm_id}."):
             self._store.delete("tokens", token)
 
-    def caller(self, request: Request, required: bool) -> Document | None:
-        """The caller; None for an anonymous one. Raises ApiError 401 for a bad token, or for none if `required`."""
-        header = request.headers.get("authorization", "")
-        if not header:
-            if required:
-                raise _unauthenticated("Request is missing required authentication credential.", "CREDENTIALS_MISSING")
-            return None
-        scheme, _, token = header.partition(" ")
-        found = self.look_up(token) if scheme.lower() == "bearer" else None
-        if found is None:
-            raise _unauthenticated("Request had invalid authentication credentials.", "ACCESS_TOKEN_INVALID")
-        return found
+    def of(self, request: Request) -> Document | None:
+        """What `look_up` finds for the request's bearer token; None without a valid one."""
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        return self.look_up(token) if scheme.lower() == "bearer" else None
 
     def authorize(self, request: Request, service: str) -> None:
         """Raises ApiError 401 or 403 for a call to the TPU, Compute or Scheduler API that lacks a good token.
@@ -66,8 +58,14 @@ class Tokens:
         Anonymous calls are accepted on the loopback address only: Google's clients are given AnonymousCredentials
         there, while through the proxy a VM calls the real host name and must bring its own token.
         """
-        caller = self.caller(request, required=request.url.scheme == "https")
-        if caller is None or any(scope in _CAN_COMPUTE for scope in caller["scopes"]):
+        if "authorization" not in request.headers:
+            if request.url.scheme == "https":
+                raise _unauthenticated("Request is missing required authentication credential.", "CREDENTIALS_MISSING")
+            return
+        caller = self.of(request)
+        if caller is None:
+            raise _unauthenticated("Request had invalid authentication credentials.", "ACCESS_TOKEN_INVALID")
+        if any(scope in _CAN_COMPUTE for scope in caller["scopes"]):
             return
         raise ApiError(
             "PERMISSION_DENIED",

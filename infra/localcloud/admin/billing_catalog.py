@@ -34,6 +34,24 @@ _NANO = Decimal("1e-9")
 _SSD_GIB_MONTH = Decimal("0.08")
 _HOURS_PER_MONTH = 730
 _NEAR_GPUS = ("Nvidia H100 80GB Mega GPU", "Nvidia H100 80GB Plus GPU", "RTX 6000 96GB", "A4 Nvidia B200 (1 gpu slice)")
+_OF_MACHINES = (
+    "{head} Custom Instance{tail}",
+    "{head} Sole Tenancy Instance{tail}",
+    "{head} Sole Tenancy Premium for {text}",
+)
+_MISTAKABLE = {
+    "TPU": ("Capacity Optimized {text}",),
+    "GPU": (
+        "DWS Defined Duration {text}",
+        "{model} Virtual Workstation (vws) Licensing Fee running in {region}",
+        *(f"{near} running in {{region}}" for near in _NEAR_GPUS),
+    ),
+    "CPU": _OF_MACHINES,
+    "RAM": _OF_MACHINES,
+    "RegionalStorage": ("Standard Storage {region} Multi-region", "Standard Storage {region} Dual-region"),
+    "SSD": ("Regional {text}", "Storage PD Capacity in {region}"),
+}
+"""SKUs by resource group that contain the same words as the right one."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +87,7 @@ class BillingCatalogService(Service):
         service = request.path_params["service"]
         if service not in SERVICES:
             raise not_found(f"services/{service}")
-        if not self._skus:  # made when first asked for: nobody else waits for thousands of them
+        if not self._skus:  # made at the first request: thousands of them take a while
             for sku in _all_skus(self._prices):
                 self._skus.setdefault(sku.service, []).append(_document(sku))
         return reply(_types.ListSkusResponse, page(request, "skus", self._skus[service], _PAGE_MAX))
@@ -200,7 +218,7 @@ def _usd(row: Price, spot: bool) -> Decimal | None:
 
 
 def _core_and_ram(machines: _Machines, spot: bool) -> tuple[Decimal, Decimal]:
-    """USD per core-hour and GiB-hour. Two machines with the same GPU tell their sum; how it is parted is arbitrary."""
+    """USD per core-hour and GiB-hour. Two machines with the same GPU give their sum; how it is divided is arbitrary."""
     shape, row = machines[0]
     whole = _usd(row, spot)
     assert whole is not None, "its caller has looked"
@@ -236,7 +254,7 @@ def _rest(region: str, rows: dict[tuple[str, str], Price]) -> Iterator[_Sku]:
 
 
 def _mistakable(sku: _Sku) -> Iterator[_Sku]:
-    """SKUs that hold the same words and mean another price."""
+    """SKUs that contain the same words and have another price."""
 
     def other(description: str, usage: str = "OnDemand") -> _Sku:
         cheaper = tuple((usd * Decimal("0.6")).quantize(_NANO) for usd in sku.tiers)
@@ -245,25 +263,16 @@ def _mistakable(sku: _Sku) -> Iterator[_Sku]:
     if sku.usage == "Preemptible" or "Preemptible" in sku.description:
         return
     text, region = sku.description, sku.region
+    head, _, tail = text.partition(" Instance")
+    words = {
+        "text": text,
+        "region": region,
+        "head": head,
+        "tail": tail,
+        "model": text.removesuffix(f" running in {region}"),
+    }
     yield other(f"Commitment v1: {text} for 1 Year", "Commit1Yr")
-    yield other(f"Reserved {text} in Calendar Mode")
-    if sku.group == "TPU":
-        yield other(f"Capacity Optimized {text}")
-        if "Pod" not in text and sku.service == _TPU:
-            yield other(f"{text.split()[0]} Pod accelerator running in {region}")
-    elif sku.group == "GPU":
-        model = text.removesuffix(f" running in {region}")
-        yield other(f"DWS Defined Duration {text}")
-        yield other(f"{model} Virtual Workstation (vws) Licensing Fee running in {region}")
-        for near in _NEAR_GPUS:
-            yield other(f"{near} running in {region}")
-    elif sku.group in ("CPU", "RAM"):
-        yield other(text.replace("Instance", "Custom Instance"))
-        yield other(text.replace("Instance", "Sole Tenancy Instance"))
-        yield other(f"{text.split(' Instance')[0]} Sole Tenancy Premium for {text}")
-    elif sku.service == _STORAGE:
-        yield other(f"Standard Storage {region} Multi-region")
-        yield other(f"Standard Storage {region} Dual-region")
-    elif sku.group == "SSD":
-        yield other(text.replace("Balanced PD", "Regional Balanced PD"))
-        yield other(text.replace("Balanced", "Storage"))
+    for template in ("Reserved {text} in Calendar Mode", *_MISTAKABLE.get(sku.group, ())):
+        yield other(template.format(**words))
+    if sku.service == _TPU and "Pod" not in text:
+        yield other(f"{text.split()[0]} Pod accelerator running in {region}")

@@ -1,4 +1,4 @@
-"""Cloud Quotas: the limits that creates are held to, and whether they can be raised."""
+"""Cloud Quotas: the limits that creates are checked against, and whether they can be raised."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def last(url: str) -> str:
 
 
 def part_after(url: str, collection: str) -> str:
-    """`z` in `.../zones/z/...` for collection `zones`; "" when the URL does not say."""
+    """`z` in `.../zones/z/...` for collection `zones`; "" when the URL has none."""
     match = re.search(rf"(?:^|/){collection}/([^/]+)", url)
     return match[1] if match else ""
 
@@ -53,9 +53,7 @@ class Zonal(Resources):
         """Compute's 404."""
         return missing(self.path(key))
 
-    def check_new(self, key: str) -> None:
-        """Raises ApiError 409 when there is one of this key."""
-        if self.get(key) is not None:
-            raise ApiError(
-                "ALREADY_EXISTS", f"The resource '{self.path(key)}' already exists", reason="alreadyExists"
-            )  # fmt: skip
+    def existing(self, key: str) -> ApiError:
+        """Compute's 409."""
+        message = f"The resource '{self.path(key)}' already exists"
+        return ApiError("ALREADY_EXISTS", message, reason="alreadyExists")

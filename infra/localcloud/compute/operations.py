@@ -42,7 +42,7 @@ class ComputeOperations(Zonal, Operations):
         return bool(operation["status"] == "DONE")
 
     def response(self, made: Document | None) -> Document:
-        """Nothing: a Compute operation does not say what it made."""
+        """Nothing: a Compute operation does not include what it made."""
         return {}
 
     def failure(self, message: str) -> Document:

@@ -20,9 +20,6 @@ from infra.localcloud.http.messages import message_body, reply
 from infra.localcloud.http.routes import Handler, Table
 from infra.localcloud.store import Document
 
-_TYPES = "/zones/{zone}/machineTypes"
-_GPUS = "/zones/{zone}/acceleratorTypes"
-
 
 class ComputeReference:
     """What the price list offers, the account's quotas, and the project with its metadata."""

@@ -141,7 +141,7 @@ class InstanceRequests:
         image, image_gib = "", 10
         if disk.get("boot"):
             image, image_gib = find_image(self._cloud.prices.hardware, params.get("sourceImage", ""))
-        # Google's default is pd-standard; where the price list does not have it, the next dearer one that it has.
+        # Google's default is pd-standard; without a price for it, the next more expensive one.
         default = "pd-standard" if self._cloud.prices.find("disk", "pd-standard", zone) else "pd-balanced"
         kind = last(params.get("diskType", "") or default)
         if self._cloud.prices.find("disk", kind, zone) is None:

@@ -44,7 +44,7 @@ class CloudApp:
         self._answered = answered
         loopback: list[BaseRoute] = []
         of_host: dict[str, list[BaseRoute]] = {}
-        for service in services:  # two files may answer for one host: Cloud Billing's accounts and its price catalog
+        for service in services:  # two services may share a host: Cloud Billing's accounts and its price catalog
             for host in service.hosts:
                 of_host.setdefault(host, []).extend([*service.routes, *service.host_routes])
             loopback.extend(service.routes)
@@ -77,7 +77,7 @@ class CloudApp:
                 if self._answered:
                     self._answered(request, method, sent["status"], sent["bytes"])
                 return
-            # The effect happens, its answer is dropped, and the caller sees the fault instead.
+            # The effect happens, its reply is dropped, and the caller sees the fault instead.
             await app(scope, receive, _discard)
             after()
         except NoReply:
@@ -97,7 +97,7 @@ class CloudApp:
 
 
 async def request_inside(app: CloudApp, method: str, url: str, headers: Mapping[str, str]) -> int:
-    """Call a service of this cloud as another service of it does, without a body. Its HTTP status; 0 for no answer."""
+    """Call a service of this cloud as another service of it does, without a body. Its HTTP status; 0 for no reply."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     status: list[int] = []

@@ -25,7 +25,7 @@ _NAMES = ("googleapis.com", "*.googleapis.com", "metadata.google.internal", "loc
 _ADDRESS = "127.0.0.1"
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 _VALID_FOR = dt.timedelta(days=365)
-# A run may last for days; a certificate that ends within it is made anew at start.
+# A run may last for days; a certificate that expires within it is renewed at start.
 _RENEW_BEFORE = dt.timedelta(days=30)
 
 
@@ -45,7 +45,7 @@ def ensure_certificates(directory: Path) -> Certificates:
     if not _is_valid(found):
         directory.mkdir(parents=True, exist_ok=True)
         _create(found)
-    # Always anew: the public authorities may have changed since.
+    # Always rewritten: the public authorities may have changed since.
     _write(found.bundle_pem, _public_authorities() + found.ca_pem.read_bytes())
     return found
 
@@ -126,7 +126,7 @@ def _key_usage(*, is_authority: bool) -> x509.KeyUsage:
 
 
 def _public_authorities() -> bytes:
-    """certifi's, and those this machine is told to trust (a company's proxy, for one), each of them once.
+    """certifi's, and those that this machine is configured to trust (a company's proxy, for one), each of them once.
 
     TensorFlow reads the file for every connection: twice the certificates are twice the time.
     """

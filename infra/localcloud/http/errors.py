@@ -8,46 +8,24 @@ from __future__ import annotations
 
 from typing import Any
 
-HTTP_OF_STATUS = {
-    "INVALID_ARGUMENT": 400,
-    "FAILED_PRECONDITION": 400,
-    "UNAUTHENTICATED": 401,
-    "PERMISSION_DENIED": 403,
-    "NOT_FOUND": 404,
-    "ALREADY_EXISTS": 409,
-    "ABORTED": 409,
-    "RESOURCE_EXHAUSTED": 429,
-    "INTERNAL": 500,
-    "UNIMPLEMENTED": 501,
-    "UNAVAILABLE": 503,
-    "DEADLINE_EXCEEDED": 504,
+_CODES = {
+    "FAILED_PRECONDITION": (400, 9),
+    "INVALID_ARGUMENT": (400, 3),
+    "UNAUTHENTICATED": (401, 16),
+    "PERMISSION_DENIED": (403, 7),
+    "NOT_FOUND": (404, 5),
+    "ALREADY_EXISTS": (409, 6),
+    "ABORTED": (409, 10),
+    "RESOURCE_EXHAUSTED": (429, 8),
+    "INTERNAL": (500, 13),
+    "UNIMPLEMENTED": (501, 12),
+    "UNAVAILABLE": (503, 14),
+    "DEADLINE_EXCEEDED": (504, 4),
 }
-STATUS_OF_HTTP = {
-    400: "INVALID_ARGUMENT",
-    401: "UNAUTHENTICATED",
-    403: "PERMISSION_DENIED",
-    404: "NOT_FOUND",
-    409: "ABORTED",
-    429: "RESOURCE_EXHAUSTED",
-    500: "INTERNAL",
-    503: "UNAVAILABLE",
-    504: "DEADLINE_EXCEEDED",
-}
-"""What most failures of that HTTP code are, where only the code is known."""
-RPC_CODE_OF_STATUS = {
-    "INVALID_ARGUMENT": 3,
-    "DEADLINE_EXCEEDED": 4,
-    "NOT_FOUND": 5,
-    "ALREADY_EXISTS": 6,
-    "PERMISSION_DENIED": 7,
-    "RESOURCE_EXHAUSTED": 8,
-    "FAILED_PRECONDITION": 9,
-    "ABORTED": 10,
-    "UNIMPLEMENTED": 12,
-    "INTERNAL": 13,
-    "UNAVAILABLE": 14,
-    "UNAUTHENTICATED": 16,
-}
+HTTP_OF_STATUS = {status: http for status, (http, _) in _CODES.items()}
+RPC_CODE_OF_STATUS = {status: code for status, (_, code) in _CODES.items()}
+STATUS_OF_HTTP = {http: status for status, (http, _) in _CODES.items()}
+"""The last in `_CODES` of those that share an HTTP code: what most failures of that code are."""
 
 
 class ApiError(Exception):
@@ -126,7 +104,7 @@ def forbidden(message: str, reason: str = "IAM_PERMISSION_DENIED", **metadata: s
 
 
 def permission_denied_on(resource: str) -> ApiError:
-    """403 for a project or location that is not there: Google does not tell the two apart."""
+    """403 for a project or location that does not exist: Google does not distinguish the two."""
     return ApiError(
         "PERMISSION_DENIED", f"Permission denied on '{resource}' (or it may not exist).", reason="forbidden"
     )

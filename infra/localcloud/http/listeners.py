@@ -27,7 +27,7 @@ _LONGEST_HEAD_BYTES = 1 << 16
 
 
 def bind(address: str, port: int) -> socket.socket:
-    """A bound TCP socket. Raises OSError that says what to do when the address is no address of this machine."""
+    """A bound TCP socket. Raises OSError, with what to do, when this machine does not have the address."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -50,7 +50,7 @@ def bind_preferring(port: int) -> socket.socket:
 
 
 class GoogleHttpProtocol(HttpToolsProtocol):
-    """uvicorn's HTTP protocol with a look at each request's head, which is held back until it is complete."""
+    """uvicorn's HTTP protocol; each request's head is buffered until it is complete, and cleaned."""
 
     _head = b""
     _is_in_body = False

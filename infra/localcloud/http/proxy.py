@@ -11,6 +11,8 @@ import asyncio
 import contextlib
 import logging
 
+from infra.localcloud.http.listeners import bind_preferring
+
 log = logging.getLogger("localcloud.proxy")
 
 _HEAD_TIMEOUT_S = 30.0
@@ -20,14 +22,14 @@ _TLS_PORT = 443
 
 
 class _RefusedError(Exception):
-    """A request that is answered with this status line instead of a tunnel."""
+    """A request that gets this status line instead of a tunnel."""
 
 
 async def start_proxy(tls_port: int, port: int = 0) -> asyncio.Server:
     """Listen on 127.0.0.1 (`port` 0: any free one; see `server.sockets`). `tls_port` is the application's TLS port."""
 
-    # asyncio holds these tasks weakly once the caller has closed its half: unheld, a tunnel that still waits for the
-    # other half's answer could be garbage-collected.
+    # asyncio keeps only weak references once the caller has closed its half: a tunnel that still waits for the
+    # other half's reply could be garbage-collected.
     held: set[asyncio.Task[None] | None] = set()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -41,7 +43,7 @@ async def start_proxy(tls_port: int, port: int = 0) -> asyncio.Server:
             held.discard(task)
             writer.close()
 
-    return await asyncio.start_server(handle, "127.0.0.1", port)
+    return await asyncio.start_server(handle, sock=bind_preferring(port))
 
 
 def is_google(host: str) -> bool:
@@ -95,7 +97,7 @@ async def _connect(host: str, port: int, tls_port: int) -> tuple[asyncio.StreamR
 
 
 async def _pipe(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-    """Until the source ends; then the target is told so, and its answer may still come back."""
+    """Until the source ends; then the target gets an EOF, and its reply may still come back."""
     with contextlib.suppress(ConnectionError):
         while block := await source.read(_BLOCK_BYTES):
             target.write(block)

@@ -19,7 +19,7 @@ Table = Sequence[tuple[str, str, Handler]]
 
 
 class Service:
-    """One Google API: the hosts it answers for and its routes.
+    """One Google API: its hosts and its routes.
 
     `routes` on a loopback Host are tried service by service in order, so only the last service may have a
     catch-all route (Cloud Storage's `/BUCKET/OBJECT` belongs to its own host only: it stands in `host_routes`).

@@ -16,7 +16,7 @@ def inventory(store: Store, clock: CloudClock, buckets: Buckets) -> list[Documen
     for collection, kind in _KINDS.items():
         for name, document in store.list(collection):
             resource = document["resource"]
-            node = document.get("node", document)  # A queued resource goes by the name and labels of its node.
+            node = document.get("node", document)  # A queued resource has the name and labels of its node.
             items.append({
                 "kind": kind,
                 "name": node.get("node_id") or name.rsplit("/", 1)[1],

@@ -27,7 +27,7 @@ class Price:
     spot_usd: Decimal | None
 
     def covers(self, place: str) -> bool:
-        """Whether the row holds in `place`, a zone or a region."""
+        """Whether the row applies in `place`, a zone or a region."""
         if self.zones and place in self.zones:
             return True
         if self.zones and place != self.region:
@@ -36,7 +36,7 @@ class Price:
 
     @property
     def flex_start(self) -> Price:
-        """The same as flex-start; where that is sold says `TpuShape.flex_start_in`."""
+        """The same as flex-start; `TpuShape.flex_start_in` is where that is sold."""
         usd = self.on_demand_usd
         return replace(self, on_demand_usd=None if usd is None else usd * FLEX_START_SHARE)
 

@@ -28,7 +28,7 @@ _NO_BUCKET = "(all buckets)"
 
 
 class Traffic:
-    """One document per bucket name and SKU; they stay when the bucket is gone."""
+    """One document per bucket name and SKU; they stay after the bucket is deleted."""
 
     def __init__(self, store: Store, clock: CloudClock, prices: PriceList, tokens: Tokens) -> None:
         self._store = store
@@ -74,8 +74,7 @@ class Traffic:
 
     def _region_of_caller(self, request: Request) -> str:
         """The region of the VM whose token came with the request; "" for everybody else."""
-        token = request.headers.get("authorization", "").partition(" ")[2]
-        caller = self._tokens.look_up(token) if token else None
+        caller = self._tokens.of(request)
         vm = self._store.get("vms", caller["vm"]) if caller and caller["vm"] else None
         return str(vm["zone"]).rsplit("-", 1)[0] if vm else ""
 

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from infra.localcloud.context import CloudContext
-from infra.localcloud.http.errors import already_exists, invalid
+from infra.localcloud.http.errors import invalid
 from infra.localcloud.http.messages import message_body, reply
 from infra.localcloud.http.routes import Service, page, routes, update_mask
 from infra.localcloud.scheduler.cron import Cron
@@ -57,8 +57,7 @@ class SchedulerService(Service):
         prefix, name = self._prefix(request), body.get("name", "")
         if not name.startswith(prefix) or not _ID.fullmatch(name.removeprefix(prefix)):
             raise invalid(f"Job.name must be {prefix}[JOB_ID], JOB_ID of letters, digits, '-' and '_': '{name}'")
-        if self._jobs.get(name) is not None:
-            raise already_exists(name)
+        self._jobs.check_new(name)
         return _shown(self._jobs.create({"name": name, **_checked(body)}))
 
     async def _list(self, request: Request) -> Response:

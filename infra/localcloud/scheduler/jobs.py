@@ -23,7 +23,7 @@ from infra.localcloud.store import Document
 
 log = logging.getLogger("localcloud")
 Send = Callable[[str, str, Mapping[str, str]], Awaitable[int]]
-"""(method, URL, headers) of a request to this cloud, to its HTTP status; 0 when nothing answered."""
+"""(method, URL, headers) of a request to this cloud, to its HTTP status; 0 for no reply."""
 _UNKNOWN = 2
 _MIN_BACKOFF_S = 5.0
 _MAX_BACKOFF_S = 3600.0

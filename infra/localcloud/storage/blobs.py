@@ -71,7 +71,7 @@ class Blobs:
         return self._data / data_id[:2] / data_id
 
     async def seal(self, partial: Path, expected: dict[str, str]) -> Sealed:
-        """Hash, compare, fsync, rename. The partial file is gone afterwards, whether or not this raises."""
+        """Hash, compare, fsync, rename. The partial file is removed, whether or not this raises."""
         try:
             sealed = await asyncio.to_thread(self._digest, partial)
             sealed.check(expected)

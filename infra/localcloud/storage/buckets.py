@@ -93,7 +93,7 @@ class BucketMethods:
         return Response(status_code=204)
 
     async def layout(self, request: Request) -> Response:
-        """What gcloud asks before it lists: is this a hierarchical namespace? It never is."""
+        """Called by gcloud before it lists. No bucket has a hierarchical namespace."""
         bucket = self._bucket(request)
         return JSONResponse(
             {
@@ -106,7 +106,7 @@ class BucketMethods:
         )
 
     async def managed_folders(self, request: Request) -> Response:
-        """What gcloud asks before it removes a bucket. There are none, and none can be made."""
+        """Called by gcloud before it removes a bucket. There are none, and none can be created."""
         self._bucket(request)
         return JSONResponse({"kind": "storage#managedFolders", "items": []})
 

@@ -64,7 +64,7 @@ class Housekeeper:
 
 
 def _applies(condition: Document, item: StoredObject, now: float) -> bool:
-    """True when every condition of the rule holds. Only live generations exist, so the rest never matches."""
+    """True when every condition of the rule is met. Only live generations exist, so the rest never matches."""
     if condition.get("isLive") is False or condition.get("numNewerVersions"):
         return False
     if now - item.created_at_s < float(condition.get("age", 0)) * _DAY_S:

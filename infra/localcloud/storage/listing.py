@@ -20,6 +20,14 @@ class Listing:
     after: str
     limit: int
 
+    def begins_after(self, name: str) -> bool:
+        """Whether the page begins after this name."""
+        return name <= self.after or name < self.start_offset
+
+    def ends_before(self, name: str) -> bool:
+        """Whether the range ends before this name."""
+        return bool(self.end_offset) and name >= self.end_offset
+
 
 @dataclass
 class Page:
@@ -53,9 +61,9 @@ def _entries(objects: Iterable[StoredObject], wanted: Listing) -> Iterator[tuple
     """(its name, its folder if no object before was in it, itself if it is listed) of each object in the range."""
     shown = _folder(wanted.after, wanted) if wanted.after else None
     for item in objects:
-        if wanted.end_offset and item.name >= wanted.end_offset:
+        if wanted.ends_before(item.name):
             return
-        if item.name <= wanted.after or item.name < wanted.start_offset:
+        if wanted.begins_after(item.name):
             continue
         folder = _folder(item.name, wanted)
         is_listed = folder is None or (wanted.include_trailing_delimiter and item.name == folder)

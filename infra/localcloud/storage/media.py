@@ -52,7 +52,7 @@ class Media:
             return as_xml(error, is_bucket_missing=bucket is None)
 
     def response(self, request: Request, item: StoredObject) -> Response:
-        """200, 206 or 416, and 304 for an `If-None-Match` that still holds."""
+        """200, 206 or 416, and 304 for an `If-None-Match` that matches."""
         headers = _headers(item)
         if request.headers.get("if-none-match", "").strip('"') == item.etag:
             return Response(status_code=304, headers=headers)

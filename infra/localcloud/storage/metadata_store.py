@@ -30,7 +30,7 @@ class MetadataStore:
         self._clock = clock
         self._blobs = blobs
         self._last_generation = 0
-        # Sums of bytes by bucket uid, until the next change: the meter asks often, the state changes rarely.
+        # Sums of bytes by bucket uid, until the next change: the meter reads often, the state changes rarely.
         self._billed_bytes: dict[str, int] = {}
         self._mend()
 
@@ -76,7 +76,7 @@ class MetadataStore:
         self._store.delete(_BUCKETS, bucket.name)
 
     def deleted_buckets(self) -> list[Bucket]:
-        """Deleted buckets that still hold soft-deleted data."""
+        """Deleted buckets that still contain soft-deleted data."""
         return [Bucket(**document) for _, document in self._store.list(_DELETED_BUCKETS)]
 
     def find(self, bucket: Bucket, name: str) -> StoredObject | None:

@@ -11,7 +11,7 @@ from infra.localcloud.store import Document
 
 @dataclass(frozen=True)
 class Bucket:
-    """A bucket. `uid` stays unique when a bucket of the same name is made anew; `settings` has JSON API names."""
+    """A bucket. `uid` is unique even when a bucket of the same name is created again; `settings` has JSON API names."""
 
     uid: str
     name: str

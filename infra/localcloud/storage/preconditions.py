@@ -30,7 +30,7 @@ def flag(params: Mapping[str, str], key: str) -> bool:
 
 @dataclass(frozen=True)
 class Conditions:
-    """What must hold of the object (or bucket) before the request has any effect."""
+    """What must be true of the object (or bucket) before the request has any effect."""
 
     generation_match: int | None = None
     generation_not_match: int | None = None
@@ -48,7 +48,7 @@ class Conditions:
         )
 
     def check(self, current: StoredObject | None) -> None:
-        """Raises ApiError 412 unless all hold. No object at all counts as generation 0."""
+        """Raises ApiError 412 unless all are met. No object at all counts as generation 0."""
         _check(current.generation if current else 0, self.generation_match, self.generation_not_match)
         _check(current.metageneration if current else 0, self.metageneration_match, self.metageneration_not_match)
 

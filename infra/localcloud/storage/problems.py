@@ -50,14 +50,14 @@ def unsupported(feature: str) -> ApiError:
 
 
 def bad_range() -> ApiError:
-    """416: the first byte asked for lies behind the object's end."""
+    """416: the first requested byte is beyond the object's end."""
     return ApiError(
         "INVALID_ARGUMENT", "The requested range cannot be satisfied.", reason="requestedRangeNotSatisfiable", http=416
     )
 
 
 def client_closed() -> ApiError:
-    """499: the caller hung up; nobody reads this answer, but it ends the request."""
+    """499: the caller disconnected; nobody reads this reply, but it ends the request."""
     return ApiError("ABORTED", "Client closed request.", reason="clientClosedRequest", http=499)
 
 

@@ -15,7 +15,7 @@ from infra.localcloud.store import Document
 
 
 def base_url(request: Request) -> str:
-    """Scheme and host as the caller wrote them, so that links in answers lead back through the caller's own way."""
+    """Scheme and host as the caller wrote them, so that links in replies use the caller's own route."""
     return f"{request.url.scheme}://{request.headers.get('host', 'storage.googleapis.com')}"
 
 

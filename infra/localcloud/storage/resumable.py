@@ -116,7 +116,7 @@ class Resumable:
         return self._incomplete(session)
 
     async def cancel(self, request: Request) -> Response:
-        """Forget what has arrived. Google answers 499."""
+        """Discard what has arrived. Google's reply is a 499."""
         session = self._session(request)
         if session.state == "open":
             self._turns[session.upload_id] = -1

@@ -72,7 +72,7 @@ def page_token(last: str) -> str:
 
 
 def after_token(request: Request) -> str:
-    """The reverse: the name to go on after, "" at first. Raises ApiError 400 for no token of ours."""
+    """The reverse: the name that the page starts after, "" for the first. Raises ApiError 400 for any other token."""
     token = request.query_params.get("pageToken", "")
     try:
         return base64.urlsafe_b64decode(token).decode()

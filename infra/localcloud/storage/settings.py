@@ -34,7 +34,7 @@ _OBJECT_OUTPUT_ONLY = frozenset(
     }
 )  # fmt: skip
 _STRINGS = frozenset({"cacheControl", "contentDisposition", "contentEncoding", "contentLanguage", "contentType"})
-# Features that may be named only to say that they are off.
+# Features that can only be set to off.
 _SWITCHED_OFF: dict[str, tuple[Any, ...]] = {
     "versioning": ({"enabled": False}, {}),
     "autoclass": ({"enabled": False}, {}),

@@ -111,7 +111,7 @@ class Transfers:
         name = check_object_name(params["to_object"])
         conditions = Conditions.of(query)
         conditions.check(self._metadata.find(target_bucket, name))
-        # The class is the target bucket's unless one is asked for; everything else comes along.
+        # The class is the target bucket's unless one is given; everything else is copied.
         carried = {key: value for key, value in source.settings.items() if key != "storageClass"}
         sealed = Sealed(self._blobs.link(source.data_id), source.size_bytes, source.crc32c, source.md5 or "")
         return self._metadata.write(

@@ -28,7 +28,7 @@ _LONGEST_HEAD_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Declared:
-    """What the caller says of the object before its bytes: name, settings, and the checksums they must have."""
+    """What a caller declares before the bytes: name, settings, and the checksums that they must have."""
 
     name: str
     settings: Document
@@ -80,7 +80,7 @@ class Uploads:
     async def _store(self, request: Request, about: Declared, content: AsyncIterator[bytes]) -> Response:
         bucket = self._metadata.bucket(request.path_params["bucket"])
         conditions = Conditions.of(request.query_params)
-        # Asked before the bytes as well: nobody should send gigabytes to learn that the object exists.
+        # Checked before the bytes as well: nobody should send gigabytes to learn that the object exists.
         conditions.check(self._metadata.find(bucket, about.name))
         partial = self._blobs.partial()
         try:
@@ -111,7 +111,7 @@ async def _save(content: AsyncIterator[bytes], partial: Path) -> None:
 
 @dataclass(frozen=True)
 class RelatedHead:
-    """What stands before the object's bytes in a multipart/related body."""
+    """What precedes the object's bytes in a multipart/related body."""
 
     metadata: bytes
     content_type: str | None
@@ -152,7 +152,7 @@ def _content_type(head: bytes) -> str | None:
 
 
 async def _until(buffer: bytes, body: AsyncIterator[bytes], end: bytes) -> AsyncIterator[bytes]:
-    """All bytes before `end`. As many as `end` has are held back, because it may be cut in two by the network."""
+    """All bytes before `end`. As many as `end` has stay in the buffer, because the network may split it."""
     while (at := buffer.find(end)) < 0:
         if len(buffer) > len(end):
             yield buffer[: -len(end)]

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from infra.localcloud.context import CloudContext
-from infra.localcloud.http.errors import already_exists, invalid
+from infra.localcloud.http.errors import invalid
 from infra.localcloud.http.messages import message_body, reply
 from infra.localcloud.http.routes import Service, Table, routes, update_mask
 from infra.localcloud.http.validation import check_id, check_labels, check_metadata
@@ -62,8 +62,7 @@ class TpuService(Service):
         check_id("nodeId", node_id)
         body = await message_body(request, types.Node)
         name = f"{self._locations.name(request)}/nodes/{node_id}"
-        if self._nodes.get(name) is not None:
-            raise already_exists(name)
+        self._nodes.check_new(name)
         return JSONResponse(self._nodes.create(self._requests.check(name, body)))
 
     async def _get(self, request: Request) -> Response:

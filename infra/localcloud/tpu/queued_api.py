@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from infra.localcloud.context import CloudContext
-from infra.localcloud.http.errors import already_exists, invalid
+from infra.localcloud.http.errors import invalid
 from infra.localcloud.http.messages import json_body, message, parse
 from infra.localcloud.http.routes import Table
 from infra.localcloud.http.validation import check_id
@@ -55,8 +55,7 @@ class QueuedApi:
         found = self._queued.get(name)
         if found is not None and request_id and found["request_id"] == request_id:
             return JSONResponse(self._queued.operation_of(found))
-        if found is not None:
-            raise already_exists(name)
+        self._queued.check_new(name)
         queued = self._checked(name, body, alpha=_is_alpha(request))
         return JSONResponse(self._queued.create({**queued, "request_id": request_id}))
 

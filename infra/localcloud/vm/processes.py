@@ -14,7 +14,7 @@ _KILL_DEADLINE_S = 5.0
 SHELL = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
 
 _PYTHON = """#!/bin/sh
-# The image's python3: unless the cloud was told otherwise its own interpreter, with the TensorFlow that it has.
+# The image's python3: the cloud's own interpreter unless another was given, with the TensorFlow that it has.
 exec {python} "$@"
 """
 _SUDO = """#!/bin/sh

@@ -19,7 +19,7 @@ from infra.localcloud.vm.ssh_process import run_command, run_on_terminal
 log = logging.getLogger("localcloud")
 
 
-class SshDoor:
+class SshServer:
     """The SSH server of one VM. Users and keys are read at each login, so that a metadata update lets a new key in."""
 
     def __init__(
@@ -39,7 +39,7 @@ class SshDoor:
         self._connections: set[asyncssh.SSHServerConnection] = set()
 
     async def open(self, address: str, port: int) -> None:
-        """Listen. Raises OSError when the address is taken or is no address of this machine."""
+        """Listen. Raises OSError when the address is in use, or this machine does not have it."""
         home = self._folder / "home"
 
         class HomeSftp(asyncssh.SFTPServer):

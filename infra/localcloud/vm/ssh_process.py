@@ -77,7 +77,7 @@ async def _attend(
     process: Process, child: asyncio.subprocess.Process, feeding: Coroutine[Any, Any, None],
     output: Sequence[Coroutine[Any, Any, None]],
 ) -> None:  # fmt: skip
-    """Stay until the command has ended and its output is sent, or the client has gone: then hang up on its group."""
+    """Until the command has ended and its output is sent, or the client disconnects: then its group gets SIGHUP."""
     feeder = asyncio.create_task(feeding)
     pumps = [asyncio.create_task(pump) for pump in output]
     gone = asyncio.create_task(process.channel.wait_closed())
@@ -86,7 +86,7 @@ async def _attend(
         await asyncio.wait([done, gone], return_when=asyncio.FIRST_COMPLETED)
         if not done.done():
             _signal_group(child.pid, signal.SIGHUP)
-            await child.wait()  # A command that ignores the hang-up goes on, as under sshd.
+            await child.wait()  # A command that ignores the hang-up keeps running, as under sshd.
             return
         code = child.returncode or 0
         if code < 0:
@@ -130,7 +130,7 @@ async def _pump_in(process: Process, sink: _Sink, group: int, terminal: int | No
 
 
 async def _pump_out(source: asyncio.StreamReader, sink: asyncssh.SSHWriter[bytes]) -> None:
-    """Command to client. A terminal ends with EIO, a client that has gone with ConnectionError: both are the end."""
+    """Command to client. EIO ends a terminal, ConnectionError a client that has disconnected."""
     with contextlib.suppress(OSError, asyncssh.Error):
         while data := await source.read(_CHUNK_BYTES):
             sink.write(data)

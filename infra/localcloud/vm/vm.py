@@ -18,7 +18,7 @@ from infra.localcloud.http.listeners import HttpServer, bind
 from infra.localcloud.store import Document, Store
 from infra.localcloud.vm import processes
 from infra.localcloud.vm.metadata import MetadataApp
-from infra.localcloud.vm.ssh import SshDoor
+from infra.localcloud.vm.ssh import SshServer
 
 log = logging.getLogger("localcloud")
 _ADDRESSES = 250 * 250
@@ -52,7 +52,7 @@ class CloudAccess:
 
 
 class VmRuntime:
-    """Creates, boots, halts and destroys VMs. Documents say what should run; a restarted cloud brings it back."""
+    """Creates, boots, halts and destroys VMs. Documents list what should run; a restarted cloud reconnects to it."""
 
     def __init__(self, store: Store, clock: CloudClock, tokens: Tokens, folder: Path, access: CloudAccess) -> None:
         self._store = store
@@ -60,7 +60,7 @@ class VmRuntime:
         self._tokens = tokens
         self._folder = folder
         self._access = access
-        self._doors: dict[str, tuple[SshDoor, HttpServer]] = {}
+        self._servers: dict[str, tuple[SshServer, HttpServer]] = {}
         self._scripts: dict[str, subprocess.Popen[bytes]] = {}
 
     def create(self, spec: VmSpec) -> str:
@@ -71,7 +71,7 @@ class VmRuntime:
         return vm_id
 
     def get(self, vm_id: str) -> Document:
-        """The VM's document. Raises KeyError when it is gone."""
+        """The VM's document. Raises KeyError when there is none."""
         vm = self._store.get("vms", vm_id)
         if vm is None:
             raise KeyError(vm_id)
@@ -87,7 +87,7 @@ class VmRuntime:
         return path.read_text(errors="replace") if path.exists() else ""
 
     async def boot(self, vm_id: str) -> None:
-        """Bring it up: SSH and metadata answer, host keys are published, the startup script runs. Once per start."""
+        """Start it unless it runs: its servers listen, host keys are published, the startup script runs."""
         vm = self.get(vm_id)
         if vm["running"]:
             return
@@ -101,9 +101,9 @@ class VmRuntime:
         self._start_script(vm)
 
     async def resume(self) -> None:
-        """After a restart of the cloud: the VMs' processes are still there, their doors are opened again.
+        """After a restart of the cloud: the VMs' processes still run, and their servers listen again.
 
-        What a crash left half done is finished: VMs that nobody owns go, those of stopped machines are halted.
+        What a crash interrupted is finished: VMs without an owner are destroyed, those of stopped resources halted.
         """
         for vm_id, vm in self._store.list("vms"):
             owner = self._store.get(*vm["owner"])
@@ -127,7 +127,7 @@ class VmRuntime:
         self._store.put("vms", vm_id, {**vm, "running": False})
 
     async def destroy(self, vm_id: str) -> None:
-        """Halt it and forget it, disk included. No error when it is gone already."""
+        """Halt it and remove it, disk included. No error when there is none."""
         if self._store.get("vms", vm_id) is None:
             return
         await self.halt(vm_id)
@@ -147,8 +147,8 @@ class VmRuntime:
                     output.write(f"startup-script exit status {code}\n")
 
     async def close(self) -> None:
-        """The cloud stops, the VMs' processes go on."""
-        for vm_id in list(self._doors):
+        """The cloud stops, the VMs' processes keep running."""
+        for vm_id in list(self._servers):
             await self._close(vm_id)
 
     def environment(self, vm: Document, user: str) -> dict[str, str]:
@@ -170,19 +170,19 @@ class VmRuntime:
         return processes.environment(self._folder / vm["id"], vm["id"], user, cloud)
 
     async def _open(self, vm: Document) -> None:
-        metadata = MetadataApp(vm["id"], self._access.project, self._store, self._clock, self._tokens)
-        server = HttpServer(metadata, bind(vm["address"], self._access.metadata_port))
-        await server.start()
-        door = SshDoor(vm["id"], self._folder / vm["id"], self._store, self._clock, self.environment)
-        await door.open(vm["address"], self._access.ssh_port)
-        self._doors[vm["id"]] = (door, server)
+        app = MetadataApp(vm["id"], self._access.project, self._store, self._clock, self._tokens)
+        metadata = HttpServer(app, bind(vm["address"], self._access.metadata_port))
+        await metadata.start()
+        ssh = SshServer(vm["id"], self._folder / vm["id"], self._store, self._clock, self.environment)
+        await ssh.open(vm["address"], self._access.ssh_port)
+        self._servers[vm["id"]] = (ssh, metadata)
 
     async def _close(self, vm_id: str) -> None:
-        opened = self._doors.pop(vm_id, None)
+        opened = self._servers.pop(vm_id, None)
         if opened is not None:
-            door, server = opened
-            await door.close()
-            await server.stop()
+            ssh, metadata = opened
+            await ssh.close()
+            await metadata.stop()
 
     def _start_script(self, vm: Document) -> None:
         """Run `startup-script`. Its output goes to a file and it gets no pipe of ours: it outlives the cloud's process.
@@ -204,13 +204,13 @@ class VmRuntime:
                     argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                     env=self.environment(vm, "root"), cwd=folder / "home", start_new_session=True,
                 )  # fmt: skip
-            except OSError as cause:  # A shebang that names nothing: the VM runs all the same, as at Google.
+            except OSError as cause:  # A shebang without a program: the VM runs all the same, as at Google.
                 output.write(f"startup-script cannot be started: {cause}\n".encode())
                 return
         self._scripts[vm["id"]] = child
 
     def _next_address(self) -> str:
-        """127.77.x.y, free in this cloud. Clouds side by side start at different places, so they seldom meet."""
+        """127.77.x.y, free in this cloud. Clouds side by side start at random places, so they rarely collide."""
         base = self._store.get("counters", "address_base")
         if base is None:
             base = {"number": secrets.randbelow(_ADDRESSES)}

@@ -9,12 +9,14 @@ import click
 from orchestrator.cli import output
 
 
-@click.command()
+@click.command(short_help="Compare runs: time, accuracy, cost.")
 @click.argument("what", nargs=-1, metavar="[RUN|EXPERIMENT|FILE]...")
 @click.option("--all", "every", is_flag=True, help="Show every table of every run.")
 @click.option("--html", "page", type=click.Path(path_type=Path), metavar="FILE", help="Write one page with plots.")
 @click.option("--csv", "folder", type=click.Path(path_type=Path), metavar="FOLDER", help="Write all tables as CSV.")
-@click.option("--target-accuracy", type=float, metavar="SHARE", help="When was it reached, at what cost? 0.97 is 97 %.")
+@click.option(
+    "--target-accuracy", type=float, metavar="SHARE", help="Show when and at what cost it was reached, e.g. 0.97."
+)
 @click.option("--force", is_flag=True, help="Show runs side by side even if that is unfair, and say why.")
 @output.json_option
 def compare(

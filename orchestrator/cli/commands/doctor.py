@@ -38,7 +38,7 @@ def doctor(names: tuple[str, ...], is_live: bool, max_usd: Decimal | None, yes: 
       orchestrate doctor --live --max-usd 5
     """
     from orchestrator.bootstrap import SystemClock, connect_account
-    from orchestrator.cli.commands.doctor_live import live
+    from orchestrator.cli.doctor_live import live
     from orchestrator.cli.views import findings
     from orchestrator.doctor.checks import CHECKS
     from orchestrator.doctor.diagnosis import Verdict, examine

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def estimate(data_gib: Decimal | None, sweep: Sequence[str], as_json: bool, **asked: Any) -> None:
     """Estimate cost and time before renting.
 
-    Shows worst case and expected cost of one run on each accelerator, side by side. Asks no cloud, creates nothing.
+    Shows worst case and expected cost of one run on each accelerator, side by side. Contacts no cloud, creates nothing.
     With --from: time and cost for a data set of any size, with interval, from a measured sweep over data sizes.
 
     \b
@@ -42,7 +42,7 @@ def estimate(data_gib: Decimal | None, sweep: Sequence[str], as_json: bool, **as
     asked["provisioning"] = options.take_provisioning(asked)
     if sweep or asked["images"] or asked["test_images"]:
         if asked["max_hours"] is not None or data_gib is not None:
-            raise click.UsageError("--max-hours and --data-gib are of one launch; with --from the runs say both")
+            raise click.UsageError("--max-hours and --data-gib cannot be used with --from")
         from orchestrator.cli.views.extrapolation import extrapolate_and_show
 
         with output.opened(as_json=as_json) as project:

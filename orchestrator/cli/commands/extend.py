@@ -54,7 +54,7 @@ def extend(run: str, hours: Decimal, yes: bool, as_json: bool) -> int:
         if as_json:
             output.print_json({"run": run, "attempt": granted.number, "hours": hours, "usd": granted.reserved_usd})
         else:
-            output.say(f"granted; the orchestrate process that drives {run}, or `attach`, goes on with it")
+            output.say(f"granted; the orchestrate process that drives {run}, or `attach`, resumes it")
         return 0
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli import output
+from orchestrator.errors import StillBilling
 
 if TYPE_CHECKING:
     from orchestrator.domain.runs import Run
@@ -48,7 +49,7 @@ def teardown(runs: tuple[str, ...], everything: bool, buckets: bool, yes: bool, 
             output.print_json(done.to_json())
         else:
             _say(done, services, chosen)
-        return 6 if done.unproven else 0
+        return StillBilling.exit_code if done.unproven else 0
 
 
 def _check_flags(runs: Sequence[str], *, everything: bool, buckets: bool) -> None:

@@ -16,7 +16,7 @@ _NOTES = {Coverage.WHOLE: "", Coverage.PARTIAL: "more may come", Coverage.OPEN: 
 
 
 def comparison_json(found: Comparison, frozen: Freeze | None) -> dict[str, Any]:
-    """All of it; `kind` says that these figures were billed, not reckoned from list prices. Drift is a part of 1."""
+    """All of it; `kind`: these figures were billed, not computed from list prices. Drift is a fraction."""
     return {
         "kind": "billed",
         "rows": found.rows,

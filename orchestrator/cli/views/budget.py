@@ -38,7 +38,7 @@ def money_json(view: MoneyView, now: datetime, frozen: Freeze | None) -> dict[st
 
 
 def run_json(run: RunSum) -> dict[str, Any]:
-    """One run's money; usd is what it has cost so far, reserved_usd what its open attempts hold."""
+    """One run's money; usd is what it has cost so far, reserved_usd what is reserved for its open attempts."""
     return {**asdict(run), "usd": exact(run.usd), "reserved_usd": exact(run.reserved_usd)}
 
 
@@ -93,7 +93,7 @@ def _days_line(view: MoneyView, now: datetime) -> str:
 def frozen_lines(frozen: Freeze) -> Iterator[str]:
     """Why nothing can be launched, and how that ends."""
     yield text_charts.coloured(f"FROZEN since {moment(frozen.at)} UTC: {frozen.reason}", "red")
-    yield "  next: `orchestrate budget import FILE` shows it run by run; `orchestrate budget acknowledge` goes on"
+    yield "  next: `orchestrate budget import FILE` shows it by run; `orchestrate budget acknowledge` ends the freeze"
 
 
 def experiment_lines(found: Sequence[ExperimentSum]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from orchestrator.cli.views.comparison import show_comparison
 from orchestrator.cli.views.run_status import run_status
 from orchestrator.domain.money import ZERO, at_most, usd
 from orchestrator.domain.runs import Attempt, Run, RunState, Stage
-from orchestrator.errors import OrchestratorError
+from orchestrator.errors import OrchestratorError, StillBilling
 from orchestrator.running.early_stop import spared_usd
 from orchestrator.running.inventory import Remaining, remaining
 from orchestrator.running.run_folder import run_lock
@@ -48,7 +48,7 @@ def conclude(
 def exit_code(runs: Sequence[Run], left: Remaining, unsuccessful: Sequence[RunState] = UNSUCCESSFUL) -> int:
     """6 when something may still be billed, else the own code of the first run that failed or was stopped, else 0."""
     if left.names or any(run.stage is not Stage.DONE for run in runs):
-        return 6
+        return StillBilling.exit_code
     return next((run.exit_code or 1 for run in runs if run.state in unsuccessful), 0)
 
 

@@ -106,8 +106,8 @@ def text(found: Extrapolation, money: MoneyView) -> Iterator[str]:
     if found.claim:
         yield from _claim(found.claim, found.answers)
     yield (
-        f"interval: {CONFIDENCE:.0%}, for the time of one run, if the line goes on as measured; nothing beyond the "
-        "largest size was seen"
+        f"interval: {CONFIDENCE:.0%}, for the time of one run, if the line continues as measured; nothing beyond "
+        "the largest size was measured"
     )
     stored = max((answer.places[-1].needed_bytes for answer in found.answers), default=0.0)
     yield (

@@ -29,7 +29,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "experiment": None,
         "worst_case_usd": plan.worst_case_usd,
         "all_vms_usd": plan.all_vms_usd,
-        "held_usd": plan.held_usd,
+        "held_usd": plan.reserved_at_once_usd,
         "run_by_run": plan.run_by_run,
         "expected_usd": whole and whole.usd,
         "expected_hours": whole and whole.hours,
@@ -168,8 +168,8 @@ def _reservation(plan: Plan) -> Iterator[str]:
     """How much is reserved when."""
     if plan.run_by_run:
         yield (
-            f"reserved run by run: at most {usd(plan.held_usd)} at once; a run that does not fit when it is to start "
-            "waits for what the others release, and is refused (exit code 3) if that is too little"
+            f"reserved run by run: at most {usd(plan.reserved_at_once_usd)} at once; a run that does not fit "
+            "when it is to start waits for what the others release, and is refused (exit code 3) if that is too little"
         )
     elif len(plan.runs) > 1:
         yield "reserved: the worst case of all runs, before the first starts"
@@ -202,7 +202,7 @@ def _preemptions(plan: Plan) -> Iterator[str]:
         f"at most {usd(plan.all_vms_usd)}{capped}"
     )
     most_expensive = max(attempt.reserved_usd for attempt in plan.attempts)
-    if spec.provisioning is Provisioning.SPOT and limit_usd - plan.held_usd < most_expensive:
+    if spec.provisioning is Provisioning.SPOT and limit_usd - plan.reserved_at_once_usd < most_expensive:
         yield (
             f"little room: after a preemption too little of {limit} may be left to reserve the next VM; its run ends "
             "then (a smaller --max-hours leaves room)"

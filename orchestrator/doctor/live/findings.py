@@ -118,7 +118,7 @@ def _of_left_alone(services: Services, run: Run, timed: Timed) -> _Check:
         seen = "" if timed.present_s is None else f" (last seen {timed.present_s:+.0f} s from its deadline)"
         return check, FAIL, f"the kill switches were not seen to delete a VM{seen}: {run.error or 'not reached'}"
     if timed.gone_s < 0:
-        return check, WARN, f"the VM was deleted {-timed.gone_s:.0f} s before its deadline, by somebody else"
+        return check, WARN, f"the VM was deleted {-timed.gone_s:.0f} s before its deadline, not by its kill switches"
     seen = "" if timed.present_s is None else f" (still there at {timed.present_s:+.1f} s)"
     verdict = PASS if timed.gone_s <= KILL_SLACK_S else FAIL
     return check, verdict, f"left alone, the VM was proven gone {timed.gone_s:.1f} s after its deadline{seen}"

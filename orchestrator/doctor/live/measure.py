@@ -114,7 +114,7 @@ class _Used:
         prepare(ctx)
 
     def end(self, ctx: RunContext) -> None:
-        """Ask for the deletion and see how long it takes to show; then the teardown, which proves it once more."""
+        """Request the deletion and measure how long it takes to show; then the teardown, which proves it again."""
         if ctx.attempt.proven_at is not None and not ctx.stop.is_set():
             with suppress(OrchestratorError):
                 self._delete(ctx)

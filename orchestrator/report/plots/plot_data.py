@@ -51,7 +51,7 @@ class Style:
         """`v3-8, batch 256`, with the number of samples where that differs."""
         return self.name(of.accelerator) + self.settings(of.global_batch, of.train_samples)
 
-    def settings(self, global_batch: int | None, train_samples: int | None) -> str:
+    def settings(self, global_batch: int | None = None, train_samples: int | None = None) -> str:
         batch = "" if global_batch is None else f", batch {global_batch}"
         return batch + (f", {train_samples:,} samples" if self.several_samples and train_samples else "")
 

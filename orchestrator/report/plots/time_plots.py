@@ -48,13 +48,7 @@ def first_epochs(data: PlotData) -> Iterator[Plot]:
 
     def fill(figure: Figure, axes: Axes) -> None:
         for row, (group, values) in enumerate(shown):
-            known = [value for value in values if value is not None]
-            axes.hlines(row, min(known), max(known), color=data.style.colour(group.accelerator), lw=2)
-            for (words, marker), value in zip(_EPOCHS.items(), values, strict=True):
-                if value is not None:
-                    label = words if row == 0 else None
-                    size = 14 if marker == "|" else 7
-                    axes.plot(value, row, marker, ms=size, mfc="none", mec=INK, mew=1.4, label=label, ls="none")
+            _draw_epochs(axes, row, values, data.style.colour(group.accelerator))
             name_row(axes, row, data.style.label(group))
         rows(axes, len(shown), max(value for _, values in shown for value in values if value) * 1.1, "epoch, s")
         figure.legend(loc="lower left", ncols=3)
@@ -132,6 +126,16 @@ def _epochs_s(data: PlotData, group: Group) -> tuple[float | None, ...]:
         middle(run.times.second_epoch_s for run in members),
     )
     return first, second, group.steady_epoch_s
+
+
+def _draw_epochs(axes: Axes, row: int, values: Sequence[float | None], colour: str) -> None:
+    known = [(words, marker, value) for (words, marker), value in zip(_EPOCHS.items(), values, strict=True) if value]
+    axes.hlines(row, min(value for *_, value in known), max(value for *_, value in known), color=colour, lw=2)
+    for words, marker, value in known:
+        label = words if row == 0 else None
+        axes.plot(
+            value, row, marker, ms=14 if marker == "|" else 7, mfc="none", mec=INK, mew=1.4, label=label, ls="none"
+        )
 
 
 def _stack(axes: Axes, row: int, spent: Sequence[float], drawn: set[Part]) -> None:

@@ -35,7 +35,7 @@ class ManifestFile(BaseModel):
 
 
 class Manifest(BaseModel):
-    """What the VM says it has produced, written last, once everything else is in the bucket."""
+    """What the VM has produced, written last, once everything else is in the bucket."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -22,7 +22,7 @@ from orchestrator.ledger.events import Happening, Note
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.money.guard import cost_so_far
 from orchestrator.ports import Clock, KillSwitch, ObjectStore, ShellFactory, Vm, VmProvider, VmRef, VmState
-from orchestrator.running.run_folder import run_folder
+from orchestrator.running.run_folder import log_copy, run_folder
 from orchestrator.running.waiting import T, wait_for
 
 SSH_USER = "orchestrate"
@@ -86,8 +86,8 @@ class Services:
         return run_folder(self.home, run.experiment, run.id)
 
     def log_path(self, run: Run, attempt: int) -> Path:
-        """The copy of the trainer's log on this machine; it grows while the run is followed."""
-        return self.run_folder(run) / f"train-a{attempt}.log"
+        """The copy of the trainer's log on this machine."""
+        return log_copy(self.run_folder(run), attempt)
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class RunContext:
-    """One run in hand. Everything is read fresh from the ledger, so that a stage never works on a stale copy."""
+    """One run being driven. Everything is read fresh from the ledger, so that a stage never works on a stale copy."""
 
     services: Services
     run_id: str
@@ -141,6 +141,11 @@ class RunContext:
     def folder(self) -> Path:
         """Where this machine keeps the run's files."""
         return self.services.run_folder(self.run)
+
+    @property
+    def log_path(self) -> Path:
+        """The copy of the trainer's log on this machine."""
+        return self.services.log_path(self.run, self.run.attempt)
 
     @property
     def key_path(self) -> Path:
@@ -180,7 +185,7 @@ class RunContext:
             raise Stopped(f"run {self.run_id} was stopped by the user")
         if self._is_torn_down():
             raise Stopped(
-                f"the teardown of {self.run_id} had begun, in another orchestrate process or one that was killed"
+                f"the teardown of {self.run_id} had started, in another orchestrate process or one that was killed"
             )
 
     def patience_s(self, timeout_s: float) -> float:

@@ -18,7 +18,7 @@ class Job(BaseModel):
     """The runner's input (`infra/vm/runner.py`): what to start, where its artifacts go, and when it ends at the latest.
 
     `bucket` is the name of one, or on a host the absolute folder that stands for it.
-    `stop_at`: Unix seconds. The VM's own runner keeps it too, so that a record comes home when nobody is connected.
+    `stop_at`: Unix seconds. The VM's own runner keeps it too, so that a record is uploaded when nobody is connected.
     """
 
     model_config = ConfigDict(frozen=True)

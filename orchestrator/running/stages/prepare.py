@@ -66,7 +66,7 @@ def _stage_data(ctx: RunContext) -> None:
         ctx.show("staging the data set")
         manifest = _manifest(folder)
         if manifest.fingerprint != spec.dataset:
-            raise BadArtifact(f"{folder} holds another data set than when {ctx.run_id} was launched", "launch again")
+            raise BadArtifact(f"{folder} contains another data set than when {ctx.run_id} was launched", "launch again")
         store.ensure_bucket(ctx.bucket, ctx.attempt.zone.region, {MANAGED: "1"}, BUCKET_LIFETIME_DAYS)
         there = {item.name: item.crc32c for item in store.list(ctx.bucket, prefix + "/")}
         missing = [shard.name for shard in manifest.shards if there.get(f"{prefix}/{shard.name}") != shard.crc32c]

@@ -113,7 +113,7 @@ def _validate(ctx: RunContext) -> None:
 
 
 def _create(ctx: RunContext, spec: VmSpec) -> None:
-    """Ask for the VM; when the answer is lost, look before asking once more.
+    """Request the VM; when the answer is lost, look before requesting again.
 
     The name is the same each time, so a second request cannot make a second VM; if the first failed for a lasting
     reason, the second answer says so. A refusal is one only where no answer was lost before it: what that request
@@ -164,7 +164,7 @@ def _appears(ctx: RunContext) -> bool:
 def _adopt_or_refuse(ctx: RunContext, vm: Vm) -> None:
     if vm.labels.get("oc-nonce") != ctx.attempt.nonce:
         raise CloudError(
-            f"{vm.ref.name} exists in {vm.ref.zone} and is not ours", "look at it in the console; it was not touched"
+            f"{vm.ref.name} exists in {vm.ref.zone} and is not ours", "check it in the console; it was not touched"
         )
     ctx.note(f"{vm.ref.name} exists and is ours")
 
@@ -243,7 +243,7 @@ def _confirm_switches(ctx: RunContext, vm: Vm) -> None:
         except Unavailable as cause:
             raise KillSwitchNotArmed(
                 f"{switch.name} of {vm.ref.name} could not be proven: {cause.sentence}",
-                "the VM is torn down; look at its serial console for what its startup script said",
+                "the VM is torn down; its serial console has the startup script's output",
             ) from cause
         ctx.log(SwitchProven(switch.name))
     ctx.update_attempt(proven_at=ctx.now())

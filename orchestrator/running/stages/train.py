@@ -53,10 +53,10 @@ def train(ctx: RunContext) -> None:
     if status.state == "lost" or status.rc in _ENDED_BY_A_SIGNAL:
         _raise_if_not_to_blame(ctx)
     if status.state == "lost":
-        raise TrainingFailed("the trainer's supervisor on the VM vanished without an exit code", "look at its log")
+        raise TrainingFailed("the trainer's supervisor on the VM vanished without an exit code", "see its log")
     if status.rc != 0:
         raise TrainingFailed(
-            f"the trainer ended with status {status.rc}: {_last_lines(log_path(ctx))}",
+            f"the trainer ended with status {status.rc}: {_last_lines(ctx.log_path)}",
             f"the whole log: orchestrate logs {ctx.run_id}",
         )
     ctx.note("training ended")
@@ -87,18 +87,13 @@ def _must_not_be_late(ctx: RunContext) -> None:
     raise DeadlineReached(f"run {ctx.run_id} was stopped because {reason}", hint)
 
 
-def log_path(ctx: RunContext) -> Path:
-    """The copy of the trainer's log on this machine; it grows while the run is followed."""
-    return ctx.services.log_path(ctx.run, ctx.attempt.number)
-
-
 class _Follower:
     """Follows one trainer through connections that come and go."""
 
     def __init__(self, ctx: RunContext) -> None:
         self._ctx = ctx
         self._shell: RemoteShell | None = None
-        self._log = log_path(ctx)
+        self._log = ctx.log_path
         self._looked_at = -BUCKET_POLL_S
         self._silent = 0
 

@@ -67,7 +67,7 @@ class Host:
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[Host]:
     """A work folder with the shipped scripts, and a world that answers."""
-    for name, path in payload.scripts().items():
+    for name, path in payload.SCRIPTS.items():
         shutil.copy(path, tmp_path / name)
     with serving(VmWorld()) as world:
         made = Host(tmp_path, world)

@@ -155,7 +155,7 @@ def test_a_real_project_without_a_stated_credit_is_told_to_state_one(run_cli: Sh
     assert (done.exit, done.stdout) == (2, "")
     assert done.stderr == (
         "cloud: Google Cloud, project my-project-1\n"
-        "error: no credit is stated for this project, and no API of Google's tells what is left of one\n"
+        "error: no credit is stated for this project, and no API of Google's returns what is left of one\n"
         "  next: look at Billing > Credits in the console, then `orchestrate budget set --credit 300 --expires DATE "
         "--spent X`\n"
     )

@@ -101,11 +101,11 @@ def test_an_unknown_place_is_a_usage_error(run_cli: Shell, flags: tuple[str, ...
         (
             "budget",
             "zoness = []",
-            "orchestrate.toml: zoness = []: there is no such key\n  next: known keys: project, ",
+            "orchestrate.toml: zoness = []: unknown key\n  next: known keys: project, ",
         ),
-        ("status", "max_hours = nan", "orchestrate.toml: max_hours = NaN: is no amount"),
-        ("status", "price_max_age_days = 3.5", "orchestrate.toml: price_max_age_days = 3.5: is no whole number"),
-        ("compare", 'project = "X"', "orchestrate.toml: project = 'X': is no Google Cloud project id"),
+        ("status", "max_hours = nan", "orchestrate.toml: max_hours = NaN: is not an amount"),
+        ("status", "price_max_age_days = 3.5", "orchestrate.toml: price_max_age_days = 3.5: is not a whole number"),
+        ("compare", 'project = "X"', "orchestrate.toml: project = 'X': is not a Google Cloud project id"),
     ],
 )
 def test_a_broken_configuration_is_a_usage_error(run_cli: Shell, command: str, text: str, says: str) -> None:

@@ -21,7 +21,7 @@ run accelerator batch total imports set-up data compile first second steady n ev
 r-aaaaaa tpu x8 256 60.0 3.00 4.00 1.50 12.5 6.00 2.00 2.50 3 0.250 5.0% 38.5
 r-bbbbbb gpu x1 256 60.0 3.00 4.00 1.50 12.5 8.00 5.00 5.00 3 0.250 5.0% 38.5
 Speed, steps in ms
-run accelerator batch p50 p90 p99 µs/sample samples/s a chip M/USD GFLOP/s MFU predict predict/s
+run accelerator batch p50 p90 p99 µs/sample samples/s per chip M/USD GFLOP/s MFU predict predict/s
 r-aaaaaa tpu x8 256 500 625 750 2,441 410 51 - 5.27 - 2.00 4,000
 r-bbbbbb gpu x1 256 500 625 750 4,883 205 205 - 2.63 - 2.00 4,000
 Result and cost
@@ -161,10 +161,10 @@ def test_page_and_tables_are_written_whole_and_named(run_cli: Shell) -> None:
         (("tpu", "bad.json", "--html", "old.html"), "bad.json: its schema_version is 9"),
         (("tpu", "--html", "nowhere/page.html"), "--html: the folder nowhere does not exist"),
         (("tpu", "--html", "tpu"), "--html: tpu is a folder"),
-        (("tpu", "--html", "-"), "--html: - is no file, and it is not written to standard output"),
+        (("tpu", "--html", "-"), "--html: - is not a file, and there is no output to stdout"),
         (("tpu", "--html", "pipe"), "--html: pipe is a device or a pipe, which a file would replace"),
         (("tpu", "--csv", "nowhere/tables"), "--csv: the folder nowhere/tables cannot be made"),
-        (("tpu", "--target-accuracy", "97", "--html", "old.html"), "--target-accuracy: 97 is no share"),
+        (("tpu", "--target-accuracy", "97", "--html", "old.html"), "--target-accuracy: 97 is not a share"),
     ],
 )
 def test_what_cannot_be_written_leaves_everything_as_it_was(
@@ -202,7 +202,7 @@ def test_without_an_argument_the_latest_experiment_that_has_records(run_cli: She
         ("e-000002", "no run of experiment e-000002 has a record yet"),
         ("e-nobody", "there is no experiment 'e-nobody' in the ledger"),
         ("r-bbbbbb", "run r-bbbbbb has no record: it is failed"),
-        ("elsewhere.json", "'elsewhere.json' is no run, no experiment and no record file"),
+        ("elsewhere.json", "'elsewhere.json' is not a run, experiment or record file"),
     ],
 )
 def test_what_has_no_record_is_named(run_cli: Shell, name: str, sentence: str) -> None:
@@ -219,4 +219,4 @@ def test_an_empty_ledger_has_nothing_to_compare(run_cli: Shell) -> None:
     """And says what could be compared."""
     done = run_cli("compare")
     assert (done.exit, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"{LOCAL}error: there is no run with a record yet\n")
+    assert done.stderr.startswith(f"{LOCAL}error: no run has a record yet\n")

@@ -140,7 +140,7 @@ def test_file_says_what_flags_say_and_flags_go_before_it(read: Any) -> None:
         ("epochs = 0", "it.toml: epochs = 0: 0 is not in the range", "--epochs"),
         ("epochs = 2.5", "epochs = 2.5: '2.5' is not a valid integer.", "see --epochs"),
         ("# nothing yet", "it.toml: is empty", "accel = "),
-        ("batch_size = [256, 256]", "batch_size = [256, 256]: '256,256' names a number twice", "--batch-size"),
+        ("batch_size = [256, 256]", "batch_size = [256, 256]: '256,256' lists a number twice", "--batch-size"),
         ("accel = []", "accel = []: '' has an empty entry", "--accel"),
         ('cache = "ram"', "cache = \"ram\": 'ram' is not one of", "--cache"),
         ("max_hours = -1", "max_hours = -1: '-1' is not an amount", "--max-hours"),

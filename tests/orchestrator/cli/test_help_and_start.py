@@ -49,6 +49,14 @@ def test_help_lists_the_commands_and_loads_nothing_heavy(run_cli: Shell) -> None
     assert [name for name in HEAVY if name in loaded.split()] == []
 
 
+@pytest.mark.parametrize("words", [(), ("budget",), ("cloud",)], ids=" ".join)
+def test_no_summary_of_a_command_is_cut(run_cli: Shell, words: tuple[str, ...]) -> None:
+    """At 80 columns, which is what there is without a terminal."""
+    commands = run_cli(*words, "--help").stdout.partition("\nCommands:\n")[2]
+    assert commands
+    assert "..." not in commands
+
+
 def test_reading_commands_import_no_cloud_library(run_cli: Shell) -> None:
     """`status`, `budget`, `accelerators` and `workloads` answer from this machine alone."""
     for command in ("status", "budget", "accelerators", "workloads"):

@@ -196,7 +196,7 @@ def test_what_was_measured_with_other_data_is_not_expected(world: World) -> None
     same, less, whole = (world.plan("t4", data_sizes=sizes).planned[0].expected for sizes in ((2000,), (1000,), ()))
     assert (less, whole) == (None, None)
     assert same is not None
-    assert same.basis.startswith("1 run(s) of yours with ")
+    assert same.basis.startswith("1 of your runs with ")
     assert same.basis.endswith(" epochs of 2,000 samples")
 
 

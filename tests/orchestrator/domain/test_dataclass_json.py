@@ -43,12 +43,12 @@ def test_times_as_earlier_versions_wrote_them_are_read() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"chips": "4"}, "Accelerator.chips = '4': is no whole number"),
-        ({"chips": True}, "Accelerator.chips = True: is no whole number"),
+        ({"chips": "4"}, "Accelerator.chips = '4': is not a whole number"),
+        ({"chips": True}, "Accelerator.chips = True: is not a whole number"),
         ({"chip": 4}, "Accelerator has no field chip"),
         ({"api": "npu"}, "Accelerator.api = 'npu': is none of tpu, gpu, host"),
-        ({"peak_tflops": "fast"}, "Accelerator.peak_tflops = 'fast': is no number"),
-        ({"machine_type": 3}, "Accelerator.machine_type = 3: is no text"),
+        ({"peak_tflops": "fast"}, "Accelerator.peak_tflops = 'fast': is not a number"),
+        ({"machine_type": 3}, "Accelerator.machine_type = 3: is not text"),
     ],
 )
 def test_a_field_of_another_type_is_named(change: dict[str, object], says: str) -> None:

@@ -46,13 +46,15 @@ def test_a_host_is_parsed_and_said_in_one_way(text: str, host: HostAddress, show
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("host:192.168.1.7", "user is not named"), ("host:@box", "'' is no user"), ("host:-oProxy@box", "no user name"),
-        ("host:me;id@box", "no user name"), ("host:me@", "'' is no host name"), ("host:me@-box", "no host name"),
-        ("host:me@a b", "no host name"), ("host:me@box/../x", "no host name"), ("host:me@1.2.3", "no IPv4 address"),
-        ("host:me@999.1.1.1", "no IPv4 address"), ("host:me@fd00::7", "in brackets"), ("host:me@[fd00::7", "`]`"),
-        ("host:me@[box]", "no IPv6 address"), ("host:me@[fd00::7]22", "`]`"), ("host:me@box:", "'' is no port"),
-        ("host:me@box:0", "no port"), ("host:me@box:65536", "no port"), ("host:me@box:22x", "no port"),
-        ("host:me@you@box", "no host name"),
+        ("host:192.168.1.7", "it has no user"), ("host:@box", "'' is not a user"),
+        ("host:-oProxy@box", "not a user name"), ("host:me;id@box", "not a user name"),
+        ("host:me@", "'' is not a host name"), ("host:me@-box", "not a host name"),
+        ("host:me@a b", "not a host name"), ("host:me@box/../x", "not a host name"),
+        ("host:me@1.2.3", "not an IPv4 address"), ("host:me@999.1.1.1", "not an IPv4 address"),
+        ("host:me@fd00::7", "in brackets"), ("host:me@[fd00::7", "`]`"), ("host:me@[box]", "not an IPv6 address"),
+        ("host:me@[fd00::7]22", "`]`"), ("host:me@box:", "'' is not a port"), ("host:me@box:0", "not a port"),
+        ("host:me@box:65536", "not a port"), ("host:me@box:22x", "not a port"),
+        ("host:me@you@box", "not a host name"),
     ],
 )  # fmt: skip
 def test_anything_else_is_refused_with_the_reason_and_the_form(text: str, why: str) -> None:

@@ -165,7 +165,7 @@ def test_the_target_is_by_default_what_all_succeeded_runs_reach() -> None:
     assert (fast.accuracy.target_s, fast.accuracy.target_usd) == (22.25, None)
     [never, reached] = make_report(runs, target_accuracy=0.95).runs
     assert (never.accuracy.target_accuracy, never.accuracy.target_s, reached.accuracy.target_epoch) == (0.95, None, 3)
-    with pytest.raises(UsageError, match="--target-accuracy: 97 is no share"):
+    with pytest.raises(UsageError, match="--target-accuracy: 97 is not a share"):
         make_report(runs, target_accuracy=97)
 
 

@@ -146,7 +146,7 @@ def test_run_by_run_goes_on_with_what_earlier_runs_give_back(world: World) -> No
         world.plan("t4", repeats=6)
     assert "--run-by-run" in refused.value.hint
     plan = world.plan("t4", repeats=6, run_by_run=True)
-    assert (plan.admitted, plan.held_usd >= one, plan.worst_case_usd > cap) == ((), True, True)
+    assert (plan.admitted, plan.reserved_at_once_usd >= one, plan.worst_case_usd > cap) == ((), True, True)
     runs = world.admit("t4", repeats=6, run_by_run=True)
     assert world.ledger.committed_usd() == 0
     ended = drive_all(world.services, runs, _watched(world, cap), world.stop)

@@ -16,6 +16,7 @@ from tests.trainer.data.pictures import write_clip, write_clips, write_photos
 from tests.trainer.process import trainer_environment
 from trainer.data.clips import encoded_frames
 from trainer.data.folder import read_class_folder
+from trainer.data.kinds.photos import PHOTOS
 from trainer.data.manifest import JOURNAL_NAME, MANIFEST_NAME, DatasetManifest, parse_manifest
 from trainer.data.prepare import prepare_dataset, verify_dataset
 from trainer.data.read import open_split, read_samples
@@ -148,7 +149,7 @@ def test_interrupted_conversion_goes_on_from_its_whole_shards(tmp_path: Path) ->
 
 def undisturbed_last(source: Path) -> str:
     """Return the name of the photo of class_1 that is written last for training."""
-    items = read_class_folder(source, "photos", SMALL).train
+    items = read_class_folder(source, PHOTOS, SMALL).train
     return next(Path(item.path).name for item in reversed(items) if item.label == 1)
 
 

@@ -13,15 +13,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from numpy.typing import NDArray
 
 from trainer import signals
 from trainer.data.source import BatchLike, BatchPlan, BatchSource
+from trainer.data.stream import Batch
 from trainer.engines.base import BlockResult, Evaluation, TrainBlock
 from trainer.engines.tensorflow.flops import flops_per_sample
 from trainer.engines.tensorflow.program import Program
@@ -138,7 +137,7 @@ class StreamedTraining:
         """Return what the source has read so far."""
         return self._source.bytes_read
 
-    def _black(self) -> _Black:
+    def _black(self) -> Batch:
         return _black(self._batch * len(self._devices.local_devices), self._program.spec.image_shape)
 
     def _place(self, batch: BatchLike) -> tuple[Any, ...]:
@@ -233,13 +232,6 @@ class StreamedTesting:
         self._totals.assign_add(self._model.score(images, labels, weights))
 
 
-@dataclass(frozen=True)
-class _Black:
-    """A batch of black images of class 0, to compile with."""
-
-    images: NDArray[np.uint8]
-    labels: NDArray[np.int32]
-
-
-def _black(count: int, image_shape: tuple[int, ...]) -> _Black:
-    return _Black(np.zeros((count, *image_shape), np.uint8), np.zeros(count, np.int32))
+def _black(count: int, image_shape: tuple[int, ...]) -> Batch:
+    """Return images of class 0, to compile with."""
+    return Batch(np.zeros((count, *image_shape), np.uint8), np.zeros(count, np.int32))

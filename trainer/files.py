@@ -1,4 +1,4 @@
-"""Access to the bytes of a file, on disk or in a bucket: mapped or read whole; TensorFlow only for a bucket."""
+"""Reads files on disk or in a bucket, which only TensorFlow's file system can open."""
 
 from __future__ import annotations
 

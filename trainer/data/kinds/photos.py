@@ -1,0 +1,73 @@
+"""`photos`: JPEG and PNG files by class, resized once or kept as they are."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from trainer.data.folder import Encode, FolderKind, Item
+from trainer.data.kinds.by_class import by_class
+from trainer.workloads.base import PrepareOptions
+
+if TYPE_CHECKING:
+    from trainer.data.images import Pixels
+
+JPEG_BYTES_PER_PIXEL = 0.3  # a usual photo at the usual quality; only the number of shards depends on it
+
+
+def encoder(options: PrepareOptions) -> Encode:
+    """Return what turns a photo into the bytes of its record."""
+    from trainer.data.images import check_whole, decode_resized, encode
+
+    def kept(item: Item) -> bytes:
+        data = read_file(item)
+        check_whole(data)
+        return data
+
+    def resized(item: Item) -> bytes:
+        out = _scratch_pixels(options.image_size)
+        decode_resized(read_file(item), out)
+        return encode(out, options.quality)
+
+    return kept if options.keep_bytes else resized
+
+
+_local = threading.local()
+
+
+def _scratch_pixels(size: int) -> Pixels:
+    """Return this thread's own uint8 [size, size, 3], overwritten by the next picture."""
+    import numpy as np
+
+    pixels: Pixels | None = getattr(_local, "pixels", None)
+    if pixels is None or len(pixels) != size:
+        pixels = _local.pixels = np.empty((size, size, 3), np.uint8)
+    return pixels
+
+
+def read_file(item: Item) -> bytes:
+    """Return a file's bytes with the fewest system calls: a folder of photos is many small files."""
+    descriptor = os.open(item.path, os.O_RDONLY)
+    try:
+        data = os.read(descriptor, item.bytes + 1)  # one more: a file that has grown since is read on
+        if len(data) == item.bytes:
+            return data
+        while more := os.read(descriptor, 2**20):
+            data += more
+        return data
+    finally:
+        os.close(descriptor)
+
+
+PHOTOS = FolderKind(
+    name="photos",
+    suffixes=(".jpg", ".jpeg", ".png"),
+    encoder=encoder,
+    expected_bytes=lambda item, options: (
+        item.bytes if options.keep_bytes else round(options.image_size**2 * JPEG_BYTES_PER_PIXEL)
+    ),
+    encoding=lambda options: "original" if options.keep_bytes else "jpeg",
+    image_shape=lambda options: (options.image_size, options.image_size, 3),
+)
+KIND = by_class(PHOTOS)
