@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from typing import Any
 
 # In one thread, here: doctor asks from many at once, which these packages do not take while they are being imported.
 from google.cloud import billing_v1, cloudquotas_v1, compute_v1, resourcemanager_v3, service_usage_v1, storage, tpu_v2  # noqa: F401
 from google.cloud.billing import budgets_v1  # noqa: F401
 
+from infra.gcp import vms
 from infra.gcp.clients import GoogleClients
 from infra.gcp.errors import translated
-from infra.gcp.idle import idle
 from infra.gcp.permissions import ACT_AS, APIS, DELETES, PERMISSIONS, ROLES_THAT_DELETE, ROLES_THAT_SIGN
 from infra.gcp.price_catalog import usd
+from infra.gcp.queued import HOLDS_QUOTA_FOR_NOTHING, QueuedResources
 from infra.gcp.storage import Buckets
 from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.account import (
@@ -30,12 +32,14 @@ from orchestrator.domain.account import (
     SchedulerAccount,
     ServiceAccount,
 )
-from orchestrator.errors import CloudError, NotFound, OrchestratorError, UsageError
+from orchestrator.domain.names import MANAGED
+from orchestrator.errors import ApiDisabled, CloudError, NotFound, OrchestratorError, Unavailable, UsageError
 
 _GPUS_EVERYWHERE = "GPUS_ALL_REGIONS"
 _GPUS_EVERYWHERE_ID = "GPUS-ALL-REGIONS-per-project"
 """The same limit at Compute Engine and at Cloud Quotas."""
 _UNLIMITED = -1
+_STOPPED = ("TERMINATED", "STOPPED", "SUSPENDED")
 _IAM = "iam.googleapis.com"
 
 
@@ -134,7 +138,30 @@ class GoogleAccount:
         return SchedulerAccount(account, self._is_usable(email), self._may_act_as(email), agent, agent_signs)
 
     def idle(self) -> tuple[Idle, ...]:
-        return idle(self._clients)
+        clients = self._clients
+        unreachable: list[str] = []
+        found = []
+        for kind, field, ask, is_idle in (
+            ("address", "addresses", clients.addresses.aggregated_list, _is_unused_address),
+            ("disk", "disks", clients.disks.aggregated_list, lambda one: not one.users),
+            ("instance", "instances", clients.instances.aggregated_list, lambda one: one.status in _STOPPED),
+        ):
+            with translated(f"list {field} in the whole project"):
+                pager = ask(project=clients.project, **clients.repeatable)
+                for place, items in vms.scopes(pager, field, unreachable):
+                    found += [
+                        Idle(kind, one.name, place, one.labels.get(MANAGED) == "1") for one in filter(is_idle, items)
+                    ]
+        with suppress(ApiDisabled):  # where the TPU API is off there are no queued resources
+            queued = QueuedResources(clients).list()
+            unreachable += queued.unreachable
+            found += [
+                Idle(one.kind, one.ref.name, one.ref.zone, one in queued.found)
+                for one in (*queued.found, *queued.foreign) if one.state in HOLDS_QUOTA_FOR_NOTHING
+            ]  # fmt: skip
+        if unreachable:
+            raise Unavailable("no answer from " + ", ".join(dict.fromkeys(unreachable)))
+        return tuple(found)
 
     def buckets(self) -> tuple[BucketFacts, ...]:
         return Buckets(self._clients).buckets()
@@ -241,6 +268,10 @@ class GoogleAccount:
             return {}
         except OrchestratorError:
             return None
+
+
+def _is_unused_address(one: Any) -> bool:
+    return bool(one.status == "RESERVED" and one.address_type != "INTERNAL")  # internal ones are free
 
 
 def _roles(policy: Any, email: str) -> tuple[str, ...]:

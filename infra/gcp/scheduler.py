@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -82,9 +83,8 @@ class SchedulerJobs:
         message = self._message(job)
         try:
             with translated(f"create job {job.name}"):
-                self._clients.jobs.create_job(
-                    parent=self._clients.location(job.location), job=message, timeout=CALL_TIMEOUT_S
-                )
+                parent = self._clients.location(job.location)
+                self._clients.jobs.create_job(parent=parent, job=message, timeout=CALL_TIMEOUT_S)
         except AlreadyExists:
             with translated(f"change job {job.name}"):
                 self._clients.jobs.update_job(job=message, **self._clients.repeatable)
@@ -102,21 +102,16 @@ class SchedulerJobs:
 
     def delete(self, location: str, name: str) -> None:
         """Absent is success."""
-        try:
-            with translated(f"delete job {name}"):
-                self._clients.jobs.delete_job(name=self._name(location, name), **self._clients.repeatable)
-        except NotFound:
-            return
+        with suppress(NotFound), translated(f"delete job {name}"):
+            self._clients.jobs.delete_job(name=self._name(location, name), **self._clients.repeatable)
 
     def list(self, location: str) -> Sequence[StandingJob]:
         """Every job there that sends DELETE to an HTTP target."""
         from google.cloud import scheduler_v1
 
         with translated(f"list jobs in {location}"):
-            found = list(
-                self._clients.jobs.list_jobs(parent=self._clients.location(location), **self._clients.repeatable)
-            )
-        return [_standing(job) for job in found if job.http_target.http_method == scheduler_v1.HttpMethod.DELETE]
+            found = self._clients.jobs.list_jobs(parent=self._clients.location(location), **self._clients.repeatable)
+            return [_standing(job) for job in found if job.http_target.http_method == scheduler_v1.HttpMethod.DELETE]
 
     def _message(self, job: DeleteJob) -> scheduler_v1.Job:
         from google.cloud import scheduler_v1

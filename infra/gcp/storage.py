@@ -55,10 +55,9 @@ class Buckets:
         except NotFound:
             return
         if _soft_delete_s(found):  # It applies to what is deleted from now on.
-            bounded = self._clients.storage.bucket(bucket)
-            bounded.soft_delete_policy.retention_duration_seconds = 0
+            found.soft_delete_policy.retention_duration_seconds = 0
             with translated(f"turn off soft delete of bucket {bucket}"):
-                bounded.patch(**self._repeatable)
+                found.patch(**self._repeatable)
         for item in self.list(bucket, ""):
             with suppress(NotFound), translated(f"delete {item.name}"):
                 found.blob(item.name).delete(**self._repeatable)

@@ -29,11 +29,11 @@ class RefusedByLocalCloud(LocalCloudError):
 def find(state: Path) -> dict[str, Any] | None:
     """The `cloud.json` of the local cloud that runs on this state folder; None when none does."""
     try:
-        said: dict[str, Any] = json.loads((state / CLOUD_FILE).read_text("utf-8"))
-        control(said, "status")
+        cloud: dict[str, Any] = json.loads((state / CLOUD_FILE).read_text("utf-8"))
+        control(cloud, "status")
     except (OSError, ValueError, KeyError, LocalCloudError):
         return None
-    return said
+    return cloud
 
 
 def ensure_up(state: Path, prices: Path, accelerators: Path, project: str) -> dict[str, Any]:
@@ -61,15 +61,15 @@ def ensure_up(state: Path, prices: Path, accelerators: Path, project: str) -> di
             break
         time.sleep(0.05)
     tail = (state / "start.log").read_text("utf-8", "replace")[-600:]
-    raise LocalCloudError(f"the local cloud did not start: {tail.strip() or 'no answer'}")
+    raise LocalCloudError(f"the local cloud did not start: {tail.strip() or 'no reply'}")
 
 
-def _message(answer: str) -> str:
+def _message(body: str) -> str:
     """The message in Google's form of an error; the text itself in any other form."""
     try:
-        return str(json.loads(answer)["error"]["message"])
+        return str(json.loads(body)["error"]["message"])
     except (ValueError, TypeError, KeyError):
-        return answer[:300]
+        return body[:300]
 
 
 def control(cloud: dict[str, Any], what: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -80,11 +80,11 @@ def control(cloud: dict[str, Any], what: str, body: dict[str, Any] | None = None
         headers={"Content-Type": "application/json"},
     )
     try:
-        with _direct.open(request, timeout=30) as answer:
-            said: dict[str, Any] = json.load(answer)
+        with _direct.open(request, timeout=30) as response:
+            reply: dict[str, Any] = json.load(response)
     except urllib.error.HTTPError as cause:
         error = RefusedByLocalCloud if cause.code == HTTPStatus.BAD_REQUEST else LocalCloudError
         raise error(f"{what}: {_message(cause.read().decode('utf-8', 'replace'))}") from cause
     except (OSError, ValueError) as cause:
-        raise LocalCloudError(f"{what}: no answer from the local cloud ({cause})") from cause
-    return said
+        raise LocalCloudError(f"{what}: no reply from the local cloud ({cause})") from cause
+    return reply

@@ -29,7 +29,7 @@ class CloudApp:
 
     `before` is called with each request and the name of its route ("" when there is none). It may raise ApiError (a
     planned fault) or return a callable that raises it after the handler has run (a fault *after* the effect).
-    `answered` is called with the request, the route, the status and the bytes of the body once a handler has answered.
+    `replied` is called with the request, the route, the status and the bytes of the body once a handler has replied.
     """
 
     def __init__(
@@ -37,11 +37,11 @@ class CloudApp:
         services: Sequence[Service],
         clock: CloudClock,
         before: Callable[[Request, str], Callable[[], None] | None] | None = None,
-        answered: Callable[[Request, str, int, int], None] | None = None,
+        replied: Callable[[Request, str, int, int], None] | None = None,
     ) -> None:
         self._clock = clock
         self._before = before
-        self._answered = answered
+        self._replied = replied
         loopback: list[BaseRoute] = []
         of_host: dict[str, list[BaseRoute]] = {}
         for service in services:  # two services may share a host: Cloud Billing's accounts and its price catalog
@@ -74,8 +74,8 @@ class CloudApp:
             after = self._before(request, method) if self._before else None
             if after is None:
                 await app(scope, receive, send_with_date)
-                if self._answered:
-                    self._answered(request, method, sent["status"], sent["bytes"])
+                if self._replied:
+                    self._replied(request, method, sent["status"], sent["bytes"])
                 return
             # The effect happens, its reply is dropped, and the caller sees the fault instead.
             await app(scope, receive, _discard)

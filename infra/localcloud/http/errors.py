@@ -1,7 +1,7 @@
 """Google's error replies: one exception type, and one function per kind of failure.
 
 Handlers only raise; `app.py` turns the error into HTTP. One JSON body serves every service: the google.rpc
-style (`status`, `details`) and the older Compute/Storage style (`errors[]`) are both in it, as in Google's answers.
+style (`status`, `details`) and the older Compute/Storage style (`errors[]`) are both in it, as in Google's replies.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """HTTP servers on one asyncio loop: sockets, uvicorn servers that leave signals alone, and the HTTP that they speak.
 
-TensorFlow sends two headers that strict parsers answer with 400, and Google's front end accepts both:
+TensorFlow sends two headers that strict parsers refuse with 400, and Google's front end accepts both:
 `Transfer-Encoding: identity`, which RFC 7230 removed, on requests without a body; and on uploads Content-Length
 beside `Transfer-Encoding: chunked`, of which the latter counts (RFC 7230, 3.3.3).
 """
@@ -59,7 +59,7 @@ class GoogleHttpProtocol(HttpToolsProtocol):
         """As its base, without Nagle's algorithm.
 
         asyncio switches it off only for sockets made with an explicit IPPROTO_TCP, which those of
-        `socket.create_server` and of uvicorn are not; with it, every answer of head and body waits 40 ms.
+        `socket.create_server` and of uvicorn are not; with it, every reply of head and body waits 40 ms.
         """
         connection = transport.get_extra_info("socket")
         if connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):

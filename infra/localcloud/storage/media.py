@@ -37,7 +37,7 @@ class Media:
         self._blobs = blobs
 
     def host_table(self) -> Table:
-        """The XML interface's reads; Starlette answers HEAD wherever GET is answered."""
+        """The XML interface's reads; Starlette routes HEAD wherever it routes GET."""
         return [("GET /{bucket}/{object:path}", "xml.get", self.read_xml)]
 
     async def read_xml(self, request: Request) -> Response:
