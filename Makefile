@@ -13,9 +13,13 @@ demo: $(STAMP)  ## rent a TPU VM and a GPU VM on the embedded local cloud, train
 	ORCHESTRATE_HOME=$(DEMO) $(BIN)/orchestrate teardown --all --yes
 	ORCHESTRATE_HOME=$(DEMO) $(BIN)/orchestrate budget
 
-quick: $(STAMP)  ## between two edits: everything on fakes, and the command line
-	$(BIN)/python -m pytest -n 2 --dist loadscope -m "not slow and not timing and not network and not cloud" \
-		tests/test_*.py tests/orchestrator tests/infra/gcp tests/infra/vm
+QUICK := tests/test_*.py tests/orchestrator tests/infra/gcp tests/infra/vm $(wildcard tests/infra/localcloud/test_storage_*.py) \
+	$(addprefix tests/infra/localcloud/test_,knowledge.py proxy.py vm_ssh.py) \
+	$(addprefix tests/contract/test_,object_store.py remote_shell.py vm_provider.py) \
+	$(addprefix tests/trainer/,test_command.py test_config.py test_record.py) \
+	$(addprefix tests/trainer/data/test_,convert.py prepare.py stream.py)
+quick: $(STAMP)  ## between two edits: everything on fakes, the command line, and what else is quick; no TensorFlow
+	$(BIN)/python -m pytest -n 2 --dist loadscope -m "not slow and not timing and not network and not cloud" $(QUICK)
 
 test: $(STAMP)  ## the whole suite, slow tests included
 	$(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder -m "not timing and not network"
