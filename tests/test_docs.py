@@ -18,7 +18,9 @@ from trainer.flags import parser
 ROOT = Path(__file__).parents[1]
 PAGES = sorted({ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "orchestrator").rglob("README.md")})
 FOLDERS = ("orchestrator", "infra", "trainer", "tests", "docs", "benchmarks", "examples")
-FILE_NAMES = {path.name for folder in FOLDERS for path in (ROOT / folder).rglob("*.*")}
+FILE_NAMES = {path.name for folder in FOLDERS for path in (ROOT / folder).rglob("*.*")} | {
+    path.name for path in ROOT.glob("*.*")
+}
 WRITTEN_BY_USE = {"epochs.csv", "steps.csv", "live_prices.csv", "orchestrate.toml", "my_workload.py"}
 
 
