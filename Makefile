@@ -17,7 +17,7 @@ QUICK := tests/test_*.py tests/orchestrator tests/infra/gcp tests/infra/vm $(wil
 	$(addprefix tests/infra/localcloud/test_,knowledge.py proxy.py vm_ssh.py) \
 	$(addprefix tests/contract/test_,object_store.py remote_shell.py vm_provider.py) \
 	$(addprefix tests/trainer/,test_command.py test_config.py test_record.py) \
-	$(addprefix tests/trainer/data/test_,convert.py prepare.py stream.py)
+	$(addprefix tests/trainer/data/test_,prepare.py stream.py)
 quick: $(STAMP)  ## between two edits: everything on fakes, the command line, and what else is quick; no TensorFlow
 	$(BIN)/python -m pytest -n 2 --dist loadscope -m "not slow and not timing and not network and not cloud" $(QUICK)
 
