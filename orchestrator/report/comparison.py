@@ -13,9 +13,7 @@ from orchestrator.report.matching import Match, find_matches
 from orchestrator.report.notes import notes_on_runs, notes_on_verdicts
 from orchestrator.report.run_metrics import RunMetrics, run_metrics
 from orchestrator.report.sources import Source
-from orchestrator.report.verdict import Pairing, judge
-
-SIMULATED = "simulated: speeds mean nothing"
+from orchestrator.report.verdict import SIMULATED, Pairing, judge
 
 
 class Comparison(BaseModel):
@@ -56,12 +54,11 @@ def compare_sources(sources: Sequence[Source], *, force: bool = False) -> Compar
     fairness, matches = check_fairness(runs, paired, matches)
     if not force:
         refuse_invalid(fairness, matches)
-    simulated = any(run.hardware.simulated for run in runs)
-    pairings = judge(matches, looks, SIMULATED if simulated else "")
+    pairings = judge(matches, looks)
     notes = (*notes_on_runs(sources, runs, paired, matches), *notes_on_verdicts(pairings, looks))
     return Comparison(
         verdict="; ".join(pairing.sentence for pairing in pairings) or notes[-1],
-        simulated=simulated,
+        simulated=any(run.hardware.simulated for run in runs),
         runs=runs,
         pairings=pairings,
         fairness=fairness,

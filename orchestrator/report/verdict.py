@@ -23,6 +23,8 @@ from orchestrator.domain.statistics import (
 from orchestrator.report.matching import Match
 from orchestrator.report.run_metrics import RunMetrics
 
+SIMULATED = "simulated: speeds mean nothing"
+"""Stands on everything that is shown of simulated runs."""
 Verdict = Literal["faster", "inconclusive", "observation", "invalid"]
 _Runs = Sequence[RunMetrics]
 
@@ -61,8 +63,8 @@ class Pairing(BaseModel):
     sentence: str
 
 
-def judge(matches: Sequence[Match], looks: int, mark: str) -> tuple[Pairing, ...]:
-    """The verdict of each match; one report is one family. `looks`: as in Source; `mark` ends every sentence."""
+def judge(matches: Sequence[Match], looks: int) -> tuple[Pairing, ...]:
+    """The verdict of each match; one report is one family. `looks`: as in Source."""
     error = FALSE_VERDICTS / looks
     ordered = [_slow_and_fast(match) for match in matches]
     decisions = decided([_tests(*sides) for sides in ordered], error)
@@ -71,7 +73,8 @@ def judge(matches: Sequence[Match], looks: int, mark: str) -> tuple[Pairing, ...
     for match, (slow, fast), tests in zip(matches, ordered, decisions, strict=True):
         pair = _observed(match, slow, fast, tests)
         pair = pair.model_copy(update=_verdict(match, slow, fast, tests[0], error / left_open))
-        text = f"{match.title}: {_sentence(pair, tests, len(matches))}" + (f"; {mark}" if mark else "")
+        mark = f"; {SIMULATED}" if any(run.hardware.simulated for run in match.runs) else ""
+        text = f"{match.title}: {_sentence(pair, tests, len(matches))}{mark}"
         if match.invalid:
             text = f"invalid ({'; '.join(match.invalid)}): {text}"
         pairings.append(pair.model_copy(update={"sentence": text}))

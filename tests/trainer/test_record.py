@@ -79,6 +79,14 @@ def test_a_record_of_version_1_is_read_as_version_2() -> None:
     assert older.missing["epochs.cpu_steal_s"] == "the record is older than this figure"
 
 
+@pytest.mark.parametrize("epochs", [None, [1], 5, "two"])
+def test_a_damaged_record_of_version_1_is_refused_by_the_name_of_its_field(epochs: object) -> None:
+    """Also where the conversion looks before the schema does."""
+    damaged = json.loads(OLD_RECORD.read_text()) | {"epochs": epochs}
+    with pytest.raises(RecordError, match=r"damaged at epochs"):
+        load_record(json.dumps(damaged).encode())
+
+
 def test_step_times_leave_out_epochs_that_are_not_steady_and_short_blocks(recorder: Recorder) -> None:
     """Only full blocks of steady epochs count; without a steady epoch, all full ones."""
     first, second, third = make_record(epoch_s=(1.0, 1.0, 1.0)).epochs

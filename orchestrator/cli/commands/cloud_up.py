@@ -19,7 +19,9 @@ _Setting = tuple[str, dict[str, Any]]
 @click.command(short_help="Start it and configure account and faults.")
 @click.option("--no-capacity", "empty", multiple=True, metavar="ZONE", help="Simulate a stock-out in ZONE.")
 @click.option("--capacity", "stocked", multiple=True, metavar="ZONE", help="End the stock-out in ZONE.")
-@click.option("--quota", "quotas", multiple=True, metavar="NAME[@PLACE]=LIMIT", help="Set a quota, or in one place.")
+@click.option(
+    "--quota", "quotas", multiple=True, metavar="NAME[@PLACE]=LIMIT", help="Set a quota, optionally for one place."
+)
 @click.option("--account", "kind", type=click.Choice(ACCOUNTS), help="The kind of account to simulate.")
 @click.option("--disable-api", "disabled", multiple=True, metavar="NAME", help="Disable an API, e.g. tpu.")
 @click.option("--enable-api", "enabled", multiple=True, metavar="NAME", help="Enable it again.")

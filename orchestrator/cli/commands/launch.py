@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     type=options.WholeNumber(0, 2**31 - 1),
     default=0,
     show_default=True,
-    help="Of the first repeat; each next one adds 1.",
+    help="Seed of the first repeat; each further one adds 1.",
 )
 @click.option(
     "--learning-rate",

@@ -15,7 +15,7 @@ from orchestrator.report.comparison import Comparison, compare_sources
 from orchestrator.report.run_metrics import run_metrics
 from orchestrator.report.sources import Source
 from orchestrator.report.tables import sheets
-from orchestrator.report.verdict import epoch_usd
+from orchestrator.report.verdict import SIMULATED, epoch_usd
 from tests.records import SAMPLES, make_record
 
 ONE_EACH = "one run each: no interval, so this is an observation, not a verdict"
@@ -197,7 +197,10 @@ def test_simulated_speeds_are_marked_everywhere() -> None:
     assert found.pairings[0].sentence.endswith(f"{ONE_EACH}; simulated: speeds mean nothing")
     with pytest.raises(UsageError, match="simulated or real: r-a ran on the local cloud"):
         compared(simulated[0], source("r-c", "v3-8"))
-    assert compared(simulated[0], source("r-c", "v3-8"), force=True).simulated
+    real = source("r-c", "t4", batch=512), source("r-d", "v3-8", batch=512)
+    mixed = compared(*simulated, *real, force=True)
+    assert mixed.simulated
+    assert {p.global_batch: p.sentence.endswith(SIMULATED) for p in mixed.pairings} == {256: True, 512: False}
 
 
 def test_records_of_one_run_id_are_told_apart_by_their_paths() -> None:
