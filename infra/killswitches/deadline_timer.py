@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
 from importlib.resources import files
 from typing import Literal
@@ -46,4 +47,5 @@ class DeadlineTimer(PartOfVm):
 
 
 def _unix(deadline: datetime) -> str:
-    return str(int(deadline.timestamp()))
+    """In whole seconds, rounded up: the timer never fires before the deadline."""
+    return str(math.ceil(deadline.timestamp()))
