@@ -75,7 +75,15 @@ class Accelerator:
 
     @classmethod
     def from_text(cls, text: str) -> Accelerator:
-        """The one of that name, as ledgers keep it. Raises ValueError for a name that the catalog lacks."""
+        """The one of that name, as ledgers keep it. Raises ValueError for what is no machine of your own.
+
+        A name that the catalog no longer has is all that is known of it: it has no price, so it is never rented again,
+        but what was rented by that name can be listed and deleted.
+        """
+        if not text.startswith(PREFIX) and text not in accelerators():
+            facts = {"api": "tpu", "title": "not in this catalog", "image": "", "strategy": "", "boot_disk_gib": 0}
+            sizes = {"chips": 1, "replicas": 1, "workers": 1, "memory_gib": 0, "peak_tflops": 0.0}
+            return from_values(cls, {"name": text, **facts, **sizes})
         try:
             return accelerator(text)
         except UsageError as cause:

@@ -10,7 +10,10 @@ import pytest
 
 from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.dataclass_json import to_json
-from orchestrator.domain.runs import Stage
+from orchestrator.domain.plan import quote_for
+from orchestrator.domain.prices import catalog_prices
+from orchestrator.domain.runs import RunState, Stage
+from orchestrator.errors import UnknownPrice
 from orchestrator.ledger.events import (
     CreateRequested,
     DevicesFound,
@@ -23,6 +26,7 @@ from orchestrator.ledger.events import (
 )
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.report.stage_times import stage_times
+from orchestrator.running.recover import teardown_all
 from tests.fakes.world import World
 
 START = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
@@ -57,6 +61,20 @@ def test_a_ledger_that_knew_spot_as_yes_or_no_is_read_on(world: World, tmp_path:
     ledger = _reopened(tmp_path / "old.db")
     assert ledger.runs() == runs
     ledger.close()
+
+
+def test_a_run_on_an_accelerator_that_the_catalog_no_longer_has_is_listed_and_its_vm_deleted(world: World) -> None:
+    """Nothing that an old ledger holds keeps a delete waiting; without a price nothing more is rented by that name."""
+    done, [waiting] = world.launch("t4"), world.admit("v3-8")
+    with world.ledger.transaction() as db:
+        for run in (done, waiting):
+            body = to_json(run).replace(f'"{run.spec.accelerator}"', '"gone-9"')
+            db.execute("UPDATE runs SET body=? WHERE id=?", (body, run.id))
+    assert [str(run.spec.accelerator) for run in world.ledger.runs()] == ["gone-9", "gone-9"]
+    assert teardown_all(world.services, buckets=False).unproven == []
+    assert world.ledger.run(waiting.id).state is RunState.STOPPED
+    with pytest.raises(UnknownPrice):
+        quote_for(world.ledger.run(done.id).spec, "us-central1-a", catalog_prices())
 
 
 OLD_EVENTS = (
