@@ -18,7 +18,7 @@ QUICK := tests/test_*.py tests/orchestrator tests/infra/gcp tests/infra/vm $(wil
 	$(addprefix tests/contract/test_,object_store.py remote_shell.py vm_provider.py) \
 	$(addprefix tests/trainer/,test_command.py test_config.py test_record.py) \
 	$(addprefix tests/trainer/data/test_,prepare.py stream.py)
-quick: $(STAMP)  ## between two edits: everything on fakes, the command line, and what else is quick; no TensorFlow
+quick: $(STAMP)  ## between two edits: everything on fakes, the command line, and what else is quick
 	$(BIN)/python -m pytest -n 2 --dist loadscope -m "not slow and not timing and not network and not cloud" $(QUICK)
 
 test: $(STAMP)  ## the whole suite, slow tests included
