@@ -20,6 +20,7 @@ _PUBLIC_IMAGES = {
     ("debian-cloud", "debian-12"): ("debian-12-bookworm-v20260915", 10),
 }
 _RUNTIME_VERSIONS = (
+    "v2-alpha", "v2-alpha-tpuv5", "v2-alpha-tpuv5-lite", "v2-alpha-tpuv6e",
     "tpu-vm-tf-2.16.1-pjrt", "tpu-vm-tf-2.16.1-pod-pjrt", "tpu-vm-tf-2.17.1-pjrt", "tpu-vm-tf-2.17.1-pod-pjrt",
     "tpu-vm-tf-2.18.0-pjrt", "tpu-vm-tf-2.18.0-pod-pjrt", "tpu-vm-tf-2.19.0-pjrt", "tpu-vm-tf-2.19.0-pod-pjrt",
     "2.18.0-pjrt-v5e-and-v6",
@@ -101,7 +102,7 @@ class Hardware:
         self.tpus = {name: row for name, row in chips.items() if row["api"] == "tpu"}
         self.gpus = {name: row for name, row in chips.items() if row["api"] == "gpu"}
         self._machines = machines
-        self.runtime_versions = (*sorted({row["image"] for row in self.tpus.values()}), *_RUNTIME_VERSIONS)
+        self.runtime_versions = tuple(sorted({*(row["image"] for row in self.tpus.values()), *_RUNTIME_VERSIONS}))
         """TPU software versions, the same in every zone."""
         families = sorted({row["image"] for row in self.gpus.values()})
         self.images = {

@@ -36,7 +36,8 @@ from infra.localcloud.control import ControlService, Ending
 from infra.localcloud.faults import Faults
 from infra.localcloud.hardware import Hardware
 from infra.localcloud.http import proxy
-from infra.localcloud.http.app import CloudApp, request_inside
+from infra.localcloud.http.app import CloudApp, InsideReply, InsideRequest, request_inside
+from infra.localcloud.http.batch import BatchService
 from infra.localcloud.http.certs import Certificates, ensure_certificates
 from infra.localcloud.http.listeners import HttpServer, bind_preferring
 from infra.localcloud.http.routes import Service
@@ -52,6 +53,7 @@ from infra.localcloud.tpu.api import TpuService
 from infra.localcloud.tpu.lifecycle import Nodes
 from infra.localcloud.tpu.operations import TpuOperations
 from infra.localcloud.tpu.queued import QueuedResources
+from infra.localcloud.vm.ssh_client import write_ssh_programs
 from infra.localcloud.vm.vm import CloudAccess, VmRuntime
 
 log = logging.getLogger("localcloud")
@@ -101,6 +103,7 @@ class Cloud:
         tls = bind_preferring(int(self._saved.get("tls_port", 0)))
         proxy_server = await proxy.start_proxy(tls.getsockname()[1], self._port("proxy_url"))
         self.facts = self._read_facts(http, tls, proxy_server, certificates)
+        write_ssh_programs(self._options.state / "bin", self.facts["ssh_port"])
         self._cloud = self._context(certificates)
         self._build_resources()
         services = self._services()
@@ -168,6 +171,7 @@ class Cloud:
             ServiceUsageService(cloud),
             ResourceManagerService(cloud),
             IamService(cloud),
+            BatchService(self._request_part),
             self._storage,
         ]
 
@@ -227,6 +231,7 @@ class Cloud:
             "ca_pem": str(certificates.ca_pem),
             "ca_bundle": str(certificates.bundle_pem),
             "ssh_port": self._vm_port("ssh_port"),
+            "ssh_programs": str(self._options.state / "bin"),
             "metadata_port": self._vm_port("metadata_port"),
             "started_at": self._clock.rfc3339(),
             "boot_id": secrets.token_hex(16),
@@ -252,7 +257,11 @@ class Cloud:
 
     async def _request(self, method: str, url: str, headers: Mapping[str, str]) -> int:
         """What the scheduler's jobs send."""
-        return await request_inside(self._app, method, url, headers)
+        return (await request_inside(self._app, InsideRequest(method, url, headers))).status
+
+    async def _request_part(self, part: InsideRequest) -> InsideReply:
+        """A call in a batch."""
+        return await request_inside(self._app, part)
 
     def _before(self, request: Request, method: str) -> Callable[[], None] | None:
         if "x-cloudscheduler" not in request.headers:  # A forgotten job must not keep the cloud from its idle exit.

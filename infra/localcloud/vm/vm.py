@@ -22,6 +22,7 @@ from infra.localcloud.vm.ssh import SshServer
 
 log = logging.getLogger("localcloud")
 _ADDRESSES = 250 * 250
+_POWERED_OFF = {"PREEMPTED", "STOPPED", "TERMINATED"}
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,11 @@ class VmRuntime:
             owner = self._store.get(*vm["owner"])
             if owner is None or vm_id not in owner.get("vms", []):
                 await self.destroy(vm_id)
-            elif {owner["resource"].get("state"), owner["resource"].get("status")} & {"PREEMPTED", "TERMINATED"}:
+            elif {owner["resource"].get("state"), owner["resource"].get("status")} & {
+                "PREEMPTED",
+                "TERMINATED",
+                "STOPPED",
+            }:
                 await self.halt(vm_id)
             elif vm["running"]:
                 try:
