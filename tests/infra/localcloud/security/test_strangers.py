@@ -20,7 +20,7 @@ from tests.infra.localcloud.conftest import PARENT, PROJECT, ZONE, RunningCloud
 NOBODY = 65534
 PYTHON = "/usr/bin/python3"
 """One that every user may run: ours may lie in a folder that is closed to others."""
-STRANGER = (Path(__file__).parent / "stranger.py").read_text()
+PROGRAM = (Path(__file__).parent / "requests_program.py").read_text()
 JSON = {"Content-Type": "application/json"}
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 SCRIPT = {"items": [{"key": "startup-script", "value": "#!/bin/sh\nid -u > $HOME/ran\n"}]}
@@ -40,7 +40,7 @@ class Stranger:
 
     def ask(self, *requests: tuple[str, str, dict[str, str], str]) -> list[tuple[int, str]]:
         """(status, body) of each (method, URL, headers, body)."""
-        done = self.run([PYTHON, "-I", "-c", STRANGER], json.dumps(requests))
+        done = self.run([PYTHON, "-I", "-c", PROGRAM], json.dumps(requests))
         assert done.returncode == 0, done.stderr
         return [(status, body) for status, body in json.loads(done.stdout)]
 
