@@ -27,6 +27,7 @@ from infra.localcloud.admin.billing_catalog import BillingCatalogService
 from infra.localcloud.admin.quotas import QuotasService
 from infra.localcloud.admin.resource_manager import IamService, ResourceManagerService
 from infra.localcloud.admin.service_usage import ServiceUsageService
+from infra.localcloud.client_files import write_client_files
 from infra.localcloud.clock import CloudClock
 from infra.localcloud.compute.api import ComputeService
 from infra.localcloud.compute.disks import Disks
@@ -54,7 +55,6 @@ from infra.localcloud.tpu.api import TpuService
 from infra.localcloud.tpu.lifecycle import Nodes
 from infra.localcloud.tpu.operations import TpuOperations
 from infra.localcloud.tpu.queued import QueuedResources
-from infra.localcloud.vm.ssh_client import write_ssh_programs
 from infra.localcloud.vm.vm import CloudAccess, VmRuntime
 
 log = logging.getLogger("localcloud")
@@ -105,7 +105,6 @@ class Cloud:
         tls = bind_preferring(int(self._saved.get("tls_port", 0)))
         proxy_server = await proxy.start_proxy(tls.getsockname()[1], self._port("proxy_url"))
         self.facts = self._read_facts(http, tls, proxy_server, certificates)
-        write_ssh_programs(self._options.state / "bin", self.facts["ssh_port"])
         self._cloud = self._context(certificates)
         self._build_resources()
         services = self._services()
@@ -224,17 +223,20 @@ class Cloud:
     def _read_facts(
         self, http: socket.socket, tls: socket.socket, proxy_server: asyncio.Server, certificates: Certificates
     ) -> dict[str, Any]:  # fmt: skip
+        access, ssh_port = self._options.access, self._vm_port("ssh_port")
+        files = write_client_files(self._options.state / "client", ssh_port, access.token, certificates.bundle_pem)
         return {
             "pid": os.getpid(),
             "project": self._options.project,
             "http_url": f"http://127.0.0.1:{http.getsockname()[1]}",
             "tls_port": tls.getsockname()[1],
             "proxy_url": f"http://127.0.0.1:{proxy_server.sockets[0].getsockname()[1]}",
-            "access_token_file": str(self._options.access.token_file),
+            "access_token_file": str(access.token_file),
+            "boto_config": str(files.boto),
+            "ssh_programs": str(files.bin),
             "ca_pem": str(certificates.ca_pem),
             "ca_bundle": str(certificates.bundle_pem),
-            "ssh_port": self._vm_port("ssh_port"),
-            "ssh_programs": str(self._options.state / "bin"),
+            "ssh_port": ssh_port,
             "metadata_port": self._vm_port("metadata_port"),
             "started_at": self._clock.rfc3339(),
             "boot_id": secrets.token_hex(16),

@@ -28,8 +28,8 @@ _LOOPBACK = ("127.0.0.1", "localhost")
 class CloudApp:
     """The ASGI application of the whole cloud.
 
-    `before` is called with each request and the name of its route. It may raise ApiError (a planned fault) or return a
-    callable that raises it after the handler has run (a fault *after* the effect).
+    `before` is called with each request and the name of its route ("" when there is none). It may raise ApiError (a
+    planned fault) or return a callable that raises it after the handler has run (a fault *after* the effect).
     `replied` is called with the request, the route, the status and the bytes of the body once a handler has replied.
     """
 
@@ -72,9 +72,9 @@ class CloudApp:
         try:
             self._refuse_strangers(app, request, host)
             method = method_of(app, scope)
+            after = self._before(request, method) if self._before else None
             if not method:
                 raise method_not_found()
-            after = self._before(request, method) if self._before else None
             if after is None:
                 await app(scope, receive, send_with_date)
                 if self._replied:

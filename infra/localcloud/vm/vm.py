@@ -206,7 +206,7 @@ class VmRuntime:
         with (folder / "startup.log").open("ab") as output:
             try:
                 child = subprocess.Popen(
-                    argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                    argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, umask=processes.UMASK,
                     env=self.environment(vm, "root"), cwd=folder / "home", start_new_session=True,
                 )  # fmt: skip
             except OSError as cause:  # A shebang without a program: the VM runs all the same, as at Google.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 
 import click
@@ -63,7 +64,7 @@ def status(as_json: bool) -> None:
 @click.option("--unset", is_flag=True, help="Print lines that unset the variables.")
 @output.json_option
 def env(unset: bool, as_json: bool) -> None:
-    """Print shell lines that point gcloud, curl and TensorFlow at the running local cloud.
+    """Print shell lines that point gcloud, gsutil, curl and TensorFlow at the running local cloud.
 
     \b
     Example:
@@ -73,8 +74,13 @@ def env(unset: bool, as_json: bool) -> None:
 
     with local_project(as_json=as_json) as project:
         variables = environment(project)
+    lines: list[str] = []
     if as_json:
         output.print_json(variables)
     else:
-        lines = (f"unset {name}" if unset else f"export {name}={shlex.quote(variables[name])}" for name in variables)
+        if unset:
+            kept = {"PATH": variables.pop("PATH").partition(os.pathsep)[2]}  # our folder stands first in it
+            lines = [f"unset {name}" for name in variables]
+            variables = kept
+        lines += [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
         output.print_text("\n".join(lines))
