@@ -24,7 +24,7 @@ quick: $(STAMP)  ## between two edits: everything on fakes, the command line, an
 
 test: $(STAMP)  ## the whole suite, slow tests included
 	$(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder -m "not timing and not network"
-	$(BIN)/python -m pytest -m timing
+	$(BIN)/python -m pytest -m timing tests/trainer
 
 test-vm: $(STAMP)  ## the trainer with the TensorFlow that VMs get, and whether each image's Python can get it; x86_64 Linux
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --require-hashes \
