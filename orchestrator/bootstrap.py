@@ -173,7 +173,7 @@ def connect(project: Project, stop: threading.Event | None = None, runs: Sequenc
     from orchestrator.running.stages.context import Pace
 
     clients, config = google_clients(project), project.config
-    vms: dict[str, VmProvider] = {"tpu": TpuNodes(clients), "gpu": GpuInstances(clients)}
+    vms: dict[str, VmProvider] = {"tpu": TpuNodes(clients), "gpu": GpuInstances(clients, config.gpu_image_families)}
     clock = SystemClock(stop, clients.clock_skew_s())
     hosts = _hosts(project, clock)
     own = _of_own_machines(project, hosts, clock)

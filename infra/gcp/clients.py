@@ -20,6 +20,7 @@ from google.api_core.client_options import ClientOptions
 from google.api_core.retry import Retry, if_exception_type
 from google.auth import exceptions as auth
 from google.auth.credentials import AnonymousCredentials, Credentials
+from google.oauth2.credentials import Credentials as UserCredentials
 
 from infra.gcp.errors import LOGIN_HINT
 from orchestrator.errors import Unauthenticated, Unavailable, UsageError
@@ -115,7 +116,11 @@ class GoogleClients:
 
     @cached_property
     def credentials(self) -> Credentials:
-        """Application default credentials. Raises Unauthenticated when there are none."""
+        """Application default credentials. Raises Unauthenticated when there are none.
+
+        Calls of a user's that name no project to charge are charged to Google's own, which some APIs refuse; a service
+        account's are not (docs.cloud.google.com/docs/authentication/adc-troubleshooting/user-creds).
+        """
         if self.endpoints.anonymous:
             return AnonymousCredentials()  # type: ignore[no-untyped-call]
         try:
@@ -124,6 +129,8 @@ class GoogleClients:
             raise Unauthenticated("there are no Google Cloud credentials on this machine", LOGIN_HINT) from cause
         except auth.GoogleAuthError as cause:
             raise Unavailable(f"the credentials cannot be read: {type(cause).__name__}") from cause
+        if isinstance(found, UserCredentials) and not found.quota_project_id:
+            return cast(Credentials, found.with_quota_project(self.project))
         return found
 
     nodes: _Lazy[tpu_v2.TpuClient] = _Lazy("google.cloud.tpu_v2.TpuClient")
