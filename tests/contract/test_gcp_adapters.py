@@ -126,7 +126,7 @@ def test_a_node_asks_for_what_the_spec_says(local_cloud: LocalCloud) -> None:
     rig.ready(spec)
     name = f"projects/{local_cloud.project}/locations/{spec.ref.zone}/nodes/{spec.ref.name}"
     node = local_cloud.clients().nodes.get_node(name=name)
-    assert (node.accelerator_type, node.runtime_version) == ("v3-8", spec.accelerator.image)
+    assert (node.accelerator_type, node.runtime_version) == ("v3-8", spec.accelerator.images[0])
     assert node.scheduling_config.spot
     assert node.network_config.enable_external_ips
     assert list(node.service_account.scope) == ["https://www.googleapis.com/auth/cloud-platform"]

@@ -133,8 +133,7 @@ class FakeVmProvider:
 
     def validate(self, spec: VmSpec) -> None:
         with self._faults.met("validate"):
-            if spec.ref.zone in self.lacking:
-                raise NotOffered(spec.accelerator.name, spec.ref.zone)
+            self._check_offered(spec)
             if spec.accelerator.api != self._api:
                 raise UsageError(f"{spec.ref.zone} has no {spec.accelerator.name}")
 
@@ -213,8 +212,13 @@ class FakeVmProvider:
 
     # What happens by itself
 
+    def _check_offered(self, spec: VmSpec) -> None:
+        if spec.ref.zone in self.lacking:
+            raise NotOffered(spec.accelerator.name, spec.ref.zone)
+
     def _create(self, spec: VmSpec) -> str:
         self._tick()
+        self._check_offered(spec)
         if spec.ref in self._machines:
             raise AlreadyExists(f"{spec.ref.name} exists in {spec.ref.zone}")
         in_use = sum(1 for ref in self._machines if ref.zone == spec.ref.zone)

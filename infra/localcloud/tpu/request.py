@@ -70,7 +70,7 @@ class NodeRequests:
         """By type name, or by generation and topology; v2-8 is the API's default."""
         config: dict[str, Any] = body.get("acceleratorConfig", {})
         prices = self._cloud.prices
-        offered = {name: shape for name in prices.names("tpu", zone) if (shape := prices.hardware.tpu(name))}
+        offered = {name: shape for name in self._cloud.offered("tpu", zone) if (shape := prices.hardware.tpu(name))}
         if config:
             wanted = (config.get("type", ""), config.get("topology", ""))
             found = [name for name, shape in offered.items() if (shape.config_type, shape.topology) == wanted]
