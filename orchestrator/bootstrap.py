@@ -136,7 +136,13 @@ def google_clients(project: Project) -> GoogleClients:
         endpoints = Endpoints.of_local_cloud(project.cloud_state / "cloud.json")
     else:
         endpoints = Endpoints()
-    return GoogleClients(project.name, endpoints, service_account=project.config.worker_service_account)
+    config = project.config
+    return GoogleClients(
+        project.name,
+        endpoints,
+        service_account=config.worker_service_account,
+        image_families=config.gpu_image_families,
+    )
 
 
 def price_source(project: Project) -> PriceSource:
@@ -173,7 +179,7 @@ def connect(project: Project, stop: threading.Event | None = None, runs: Sequenc
     from orchestrator.running.stages.context import Pace
 
     clients, config = google_clients(project), project.config
-    vms: dict[str, VmProvider] = {"tpu": TpuNodes(clients), "gpu": GpuInstances(clients, config.gpu_image_families)}
+    vms: dict[str, VmProvider] = {"tpu": TpuNodes(clients), "gpu": GpuInstances(clients)}
     clock = SystemClock(stop, clients.clock_skew_s())
     hosts = _hosts(project, clock)
     own = _of_own_machines(project, hosts, clock)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -35,17 +35,15 @@ class GpuInstances:
     Only `insert_unary` and `delete_unary` are used: the other forms poll operations at Google's own address.
     """
 
-    def __init__(self, clients: GoogleClients, image_families: Sequence[str] = ()) -> None:
+    def __init__(self, clients: GoogleClients) -> None:
         self._clients = clients
-        self._image_families = image_families
-        """Used instead of the catalog's, where there are any."""
 
     def offers(self, item: Accelerator, zone: str) -> bool | None:
         return vms.is_offered(lambda: self._check_offered(item, zone))
 
     def image(self, item: Accelerator) -> str:
         """The newest image of the first family that has one; families retire."""
-        families = self._image_families or item.images
+        families = self._clients.image_families or item.images
         for family in families:
             with suppress(NotFound), translated(f"find an image of the family {family}"):
                 found = self._clients.images.get_from_family(
