@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from infra.localcloud.access import Access, write_private
 from infra.localcloud.account.account import Account
 from infra.localcloud.account.tokens import OAuthService, Tokens
 from infra.localcloud.admin.billing import BillingService, BudgetsService
@@ -70,6 +71,7 @@ class Options:
     """
 
     state: Path
+    access: Access
     prices: Path
     accelerators: Path
     project: str
@@ -120,7 +122,7 @@ class Cloud:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stopping.set)
         ticker = asyncio.create_task(self._tick_for_ever())
-        write_json(self._options.state / "cloud.json", self.facts)
+        write_private(self._options.state / "cloud.json", json.dumps(self.facts, indent=2).encode())
         log.info("ready at %s", self.facts["http_url"])
         await self._stopping.wait()
         ticker.cancel()
@@ -130,7 +132,7 @@ class Cloud:
 
     def _context(self, certificates: Certificates) -> CloudContext:
         store, clock, facts = self._store, self._clock, self.facts
-        tokens = Tokens(store, clock)
+        tokens = Tokens(store, clock, self._options.access)
         prices = PriceList.from_csv(self._options.prices, Hardware.from_toml(self._options.accelerators))
         access = CloudAccess(
             self._options.project, facts["proxy_url"], certificates.bundle_pem, facts["ssh_port"],
@@ -229,6 +231,7 @@ class Cloud:
             "http_url": f"http://127.0.0.1:{http.getsockname()[1]}",
             "tls_port": tls.getsockname()[1],
             "proxy_url": f"http://127.0.0.1:{proxy_server.sockets[0].getsockname()[1]}",
+            "access_token_file": str(self._options.access.token_file),
             "ca_pem": str(certificates.ca_pem),
             "ca_bundle": str(certificates.bundle_pem),
             "ssh_port": self._vm_port("ssh_port"),
@@ -260,6 +263,7 @@ class Cloud:
         return await request_inside(self._app, method, url, headers)
 
     def _before(self, request: Request, method: str) -> Callable[[], None] | None:
+        self._cloud.tokens.authenticate(request, method)
         if "x-cloudscheduler" not in request.headers:  # A forgotten job must not keep the cloud from its idle exit.
             self._last_request = time.monotonic()
         self._cloud.account.check(request, method)
@@ -293,17 +297,6 @@ class Cloud:
                 self._stopping.set()
                 return
             await self._clock.wait(_TICK_S)
-
-
-def write_json(path: Path, value: dict[str, Any]) -> None:
-    """Atomically, readable by the user alone."""
-    temporary = path.with_suffix(".tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        json.dump(value, file, indent=2)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
 
 
 def empty(state: Path) -> None:
