@@ -109,7 +109,7 @@ class ComputeReference:
         zones = [zone for zone in self._cloud.prices.zones if region_of(zone) == region]
         gpus = sorted({gpu["name"] for zone in zones for gpu in self._gpus(zone)})
         metrics = [self._hardware.gpu_quota(gpu, spot) for gpu in gpus for spot in (False, True)]
-        # What Compute Engine has no name for (NVIDIA_H100_GPUS) is a limit that Cloud Quotas alone shows.
+        # A limit for each family of GPUs has no name here: Cloud Quotas alone shows it.
         quotas = [self._quota(metric, region) for metric in metrics if metric in types.Quota.Metric.__members__]
         return {
             "kind": "compute#region", "name": region, "status": "UP", "quotas": quotas,
