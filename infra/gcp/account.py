@@ -12,20 +12,22 @@ from google.cloud.billing import budgets_v1  # noqa: F401
 
 from infra.gcp import vms
 from infra.gcp.clients import GoogleClients
+from infra.gcp.compute import GpuInstances
 from infra.gcp.errors import translated
 from infra.gcp.permissions import ACT_AS, APIS, DELETES, PERMISSIONS, ROLES_THAT_DELETE, ROLES_THAT_SIGN
 from infra.gcp.price_catalog import usd
 from infra.gcp.queued import HOLDS_QUOTA_FOR_NOTHING, QueuedResources
 from infra.gcp.storage import Buckets
-from orchestrator.domain.accelerators import Accelerator
+from infra.gcp.tpu import TpuNodes
+from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.account import (
     Api,
     Billing,
     BucketFacts,
     BudgetAlert,
-    Deleted,
     GpuAllowance,
     Idle,
+    Kind,
     Permission,
     ProjectFacts,
     Quota,
@@ -34,6 +36,7 @@ from orchestrator.domain.account import (
 )
 from orchestrator.domain.names import MANAGED
 from orchestrator.errors import ApiDisabled, CloudError, NotFound, OrchestratorError, Unavailable, UsageError
+from orchestrator.ports import VmRef, VmSpec
 
 _GPUS_EVERYWHERE = "GPUS_ALL_REGIONS"
 _GPUS_EVERYWHERE_ID = "GPUS-ALL-REGIONS-per-project"
@@ -71,13 +74,14 @@ class GoogleAccount:
             wanted = {"parent": self._project, "names": names}
             found = self._clients.services.batch_get_services(wanted, **self._clients.repeatable)
         enabled = {service.config.name for service in found.services if service.state.name == "ENABLED"}
-        return tuple(Api(need.name, need.name in enabled, need.needed, need.purpose) for need in APIS)
+        return tuple(Api(it.name, it.name in enabled, it.needed, it.purpose, it.only_for) for it in APIS)
 
     def permissions(self) -> tuple[Permission, ...]:
         granted = self._granted([need.name for need in PERMISSIONS])
         act_as = self._may_act_as_worker()
-        said = [(need, granted[need.name]) for need in PERMISSIONS] + [(ACT_AS, act_as)]
-        return tuple(Permission(need.name, has, need.needed, need.purpose) for need, has in said)
+        said = [(it, granted[it.name] or (None if it.on_bucket else granted[it.name])) for it in PERMISSIONS]
+        said.append((ACT_AS, act_as))
+        return tuple(Permission(it.name, has, it.needed, it.purpose, it.only_for) for it, has in said)
 
     def gpus(self) -> GpuAllowance:
         limit = self._gpus_everywhere()
@@ -107,6 +111,10 @@ class GoogleAccount:
             )
             for item in items
         )  # fmt: skip
+
+    def check_zone(self, item: Accelerator, zone: str, terms: Provisioning) -> None:
+        provider = TpuNodes(self._clients) if item.api == "tpu" else GpuInstances(self._clients)
+        provider.validate(VmSpec(VmRef(zone, "oc-check"), item, terms, {}, ""))
 
     def budgets(self) -> tuple[BudgetAlert, ...]:
         account, number = self.billing().account, self.project().number
@@ -232,7 +240,7 @@ class GoogleAccount:
         roles = _roles(policy, email)
         held = self._held([role for role in roles if not role.startswith("roles/")])
         unseen = bool(project.parent) or held is None
-        may: dict[Deleted, bool | None] = {}
+        may: dict[Kind, bool | None] = {}
         for kind, enough in ROLES_THAT_DELETE.items():
             has = not enough.isdisjoint(roles) or DELETES[kind] in (held or ())
             may[kind] = True if has else None if unseen else False
