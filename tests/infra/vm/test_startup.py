@@ -16,6 +16,7 @@ from infra.vm import startup
 from tests.infra.vm.servers import TOKEN, VmWorld, eventually, serving
 
 KEY = "orchestrate/deadline-timer"
+PROBLEM = f"{KEY}-problem"
 SOURCE = Path(startup.__file__)
 
 
@@ -93,10 +94,10 @@ def test_a_vm_that_may_not_delete_itself_is_never_armed_until_it_may(vm: Vm) -> 
     vm.start()
     eventually(lambda: len(vm.world.proofs) >= 3)
     assert "not armed, the right to delete is not proven: HTTP 403" in vm.log
-    assert vm.world.published == {}
+    assert vm.world.published == {PROBLEM: "the right to delete is not proven: HTTP 403"}
     vm.world.offset_s = 3601
     eventually(lambda: vm.world.deletions)
-    assert vm.world.published == {}
+    assert list(vm.world.published) == [PROBLEM]
     vm.world.may_delete = True
     eventually(lambda: KEY in vm.world.published)
 
@@ -107,7 +108,7 @@ def test_a_404_that_is_not_the_api_s_proves_nothing(vm: Vm, body: str) -> None:
     said, vm.world.not_found_body = vm.world.not_found_body, body
     vm.start()
     eventually(lambda: len(vm.world.proofs) >= 2)
-    assert vm.world.published == {}
+    assert vm.world.published == {PROBLEM: "the right to delete is not proven: no answer of the API"}
     vm.world.not_found_body = said
     eventually(lambda: KEY in vm.world.published)
 
@@ -117,7 +118,7 @@ def test_a_vm_without_a_service_account_is_never_armed(vm: Vm) -> None:
     vm.world.has_account = False
     vm.start()
     eventually(lambda: vm.log.count("not armed") >= 2)
-    assert vm.world.published == {}
+    assert vm.world.published == {PROBLEM: "the right to delete is not proven: no answer of the API"}
     assert vm.world.proofs == []
 
 
