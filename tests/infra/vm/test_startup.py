@@ -26,6 +26,7 @@ class Vm:
 
     home: Path
     world: VmWorld
+    python: str = sys.executable
 
     def start(self, source: str | None = None) -> None:
         script = self.home / "startup-script"
@@ -34,7 +35,7 @@ class Vm:
         env = {"HOME": str(self.home), "PATH": os.environ["PATH"], "GCE_METADATA_HOST": self.world.host}
         env |= {"http_proxy": "http://127.0.0.1:1"}  # The metadata server is never asked through a proxy ...
         env |= {"no_proxy": "127.0.0.1"}  # ... and here the API that is asked lies on this machine too.
-        subprocess.run([sys.executable, str(script)], env=env, check=True, timeout=10, capture_output=True)
+        subprocess.run([self.python, str(script)], env=env, check=True, timeout=10, capture_output=True)
 
     @property
     def log(self) -> str:

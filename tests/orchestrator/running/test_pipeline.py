@@ -21,7 +21,7 @@ from orchestrator.running.recover import recover, teardown_all, teardown_runs
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.provision import provision
 from tests.fakes import FakeVmProvider
-from tests.fakes.world import World
+from tests.fakes.world import ENVIRONMENT, World
 from trainer.record.record import load_record
 
 
@@ -56,7 +56,8 @@ def test_the_trainer_gets_every_setting_of_the_launch(world: World) -> None:
     plain, chosen = world.launch("t4"), world.launch("t4", learning_rate=0.0005, cache="none", data_sizes=(2000,))
     for run, expected in ((plain, set()), (chosen, {"--learning_rate=0.0005", "--train_samples=2000"})):
         [job] = (world.home / "experiments" / run.experiment / run.id).glob("job-a1.json")
-        argv = set(json.loads(job.read_text())["argv"])
+        env, argv = json.loads(job.read_text())["env"], set(json.loads(job.read_text())["argv"])
+        assert env["TRAINER_ENVIRONMENT"] == ENVIRONMENT
         assert f"--cache={run.spec.cache}" in argv
         assert {flag for flag in argv if flag.startswith(("--learning_rate", "--train_samples"))} == expected
     assert (plain.spec.cache, chosen.spec.cache) == ("auto", "none")
