@@ -305,6 +305,9 @@ class Account(Protocol):
     def quotas(self, items: Sequence[Accelerator]) -> tuple[account.Quota, ...]:
         """The quota that each of these counts against."""
 
+    def check_zone(self, item: Accelerator, zone: str, terms: Provisioning) -> None:
+        """Whether the zone has that type and its image, for this project. Raises what `VmProvider.validate` raises."""
+
     def budgets(self) -> tuple[account.BudgetAlert, ...]:
         """The budgets that watch this project."""
 

@@ -19,7 +19,7 @@ from google.api_core import exceptions as api
 from google.api_core.client_options import ClientOptions
 from google.api_core.retry import Retry, if_exception_type
 from google.auth import exceptions as auth
-from google.auth.credentials import AnonymousCredentials, Credentials
+from google.auth.credentials import Credentials
 
 from infra.gcp.errors import LOGIN_HINT
 from orchestrator.errors import Unauthenticated, Unavailable, UsageError
@@ -50,12 +50,17 @@ _CLOCK_RESOLUTION_S = 2.0
 class Endpoints:
     """Where the services answer: each at its own host of Google's (`base_url` None), or all at one URL.
 
-    `anonymous` calls carry no credentials.
+    `token_file` holds the access token of a local cloud; None: application default credentials.
     """
 
     base_url: str | None = None
     ssh_port: int = 22
-    anonymous: bool = False
+    token_file: Path | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a local cloud: on this machine, where no proxy of the user's may come in between."""
+        return self.token_file is not None
 
     @staticmethod
     def of_local_cloud(cloud_json: Path) -> Endpoints:
@@ -63,11 +68,27 @@ class Endpoints:
         try:
             said = json.loads(cloud_json.read_text("utf-8"))
             url, port = str(said["http_url"]).rstrip("/"), int(said["ssh_port"])
+            token_file = Path(said["access_token_file"])
         except (OSError, ValueError, KeyError) as cause:
             raise UsageError(
                 f"the local cloud is not running: {cloud_json} cannot be read", "start it: `orchestrate cloud up`"
             ) from cause
-        return Endpoints(base_url=url, ssh_port=port, anonymous=True)
+        return Endpoints(base_url=url, ssh_port=port, token_file=token_file)
+
+
+class TokenFile(Credentials):
+    """The access token in a file, read again when it is refused: each start of a local cloud writes another."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._path = path
+
+    def refresh(self, request: Any) -> None:
+        """Raises RefreshError when the file cannot be read."""
+        try:
+            self.token = self._path.read_text("utf-8")
+        except OSError as cause:
+            raise auth.RefreshError(f"{self._path} cannot be read: {cause.strerror}") from cause  # type: ignore[no-untyped-call]
 
 
 class _Lazy(cached_property[_Client]):
@@ -116,8 +137,8 @@ class GoogleClients:
     @cached_property
     def credentials(self) -> Credentials:
         """Application default credentials. Raises Unauthenticated when there are none."""
-        if self.endpoints.anonymous:
-            return AnonymousCredentials()  # type: ignore[no-untyped-call]
+        if self.endpoints.token_file is not None:
+            return TokenFile(self.endpoints.token_file)
         try:
             found, _ = google.auth.default(scopes=[CLOUD_PLATFORM])
         except auth.DefaultCredentialsError as cause:
@@ -157,7 +178,7 @@ class GoogleClients:
         from google.auth.transport.requests import AuthorizedSession
 
         session = AuthorizedSession(self.credentials)  # type: ignore[no-untyped-call]
-        session.trust_env = not self.endpoints.anonymous
+        session.trust_env = not self.endpoints.is_local
         url = f"{self.endpoints.base_url or f'https://{host}'}{path}"
         method = "GET" if body is None else "POST"
         answer = session.request(method, url, json=body, timeout=CALL_TIMEOUT_S)  # type: ignore[no-untyped-call]
@@ -171,8 +192,8 @@ class GoogleClients:
         from google.auth.transport.requests import Request
 
         found = self.credentials
-        if self.endpoints.anonymous:
-            return "no credentials (none are needed here)"
+        if self.endpoints.is_local:
+            return "the user of the local cloud"
         found.refresh(Request())  # type: ignore[no-untyped-call]
         name = getattr(found, "service_account_email", "") or getattr(found, "account", "")
         return str(name or "application default credentials")
@@ -183,7 +204,7 @@ class GoogleClients:
         from google.cloud.storage import Client
 
         client = Client(self.project, credentials=self.credentials, client_options=self._at or {})
-        if self.endpoints.anonymous:
+        if self.endpoints.is_local:
             client._http.trust_env = False
         return client
 
@@ -194,7 +215,7 @@ class GoogleClients:
         """
         url = self.endpoints.base_url or "https://storage.googleapis.com"
         session = requests.Session()
-        session.trust_env = not self.endpoints.anonymous
+        session.trust_env = not self.endpoints.is_local
         before = datetime.now(UTC)
         try:
             answer = session.head(url, timeout=CALL_TIMEOUT_S)
@@ -208,9 +229,9 @@ class GoogleClients:
         return difference_s if abs(difference_s) >= _CLOCK_RESOLUTION_S else 0.0
 
     def built(self, kind: Callable[..., _Client]) -> _Client:
-        """A client of this kind. The local cloud is on this machine: no proxy of the user's may come in between."""
+        """A client of this kind."""
         client = kind(credentials=self.credentials, transport="rest", client_options=self._at)
-        if self.endpoints.anonymous:
+        if self.endpoints.is_local:
             cast(Any, client).transport._session.trust_env = False
         return client
 

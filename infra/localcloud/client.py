@@ -30,10 +30,11 @@ def find(state: Path) -> dict[str, Any] | None:
     """The `cloud.json` of the local cloud that runs on this state folder; None when none does."""
     try:
         cloud: dict[str, Any] = json.loads((state / CLOUD_FILE).read_text("utf-8"))
-        control(cloud, "status")
+        reply = control(cloud, "status")
     except (OSError, ValueError, KeyError, LocalCloudError):
         return None
-    return cloud
+    # Only our own server knows what is in that file: whoever took over the port of a stopped one is not taken for it.
+    return cloud if reply.get("boot_id") == cloud["boot_id"] else None
 
 
 def ensure_up(state: Path, prices: Path, accelerators: Path, project: str) -> dict[str, Any]:
@@ -74,10 +75,11 @@ def _message(body: str) -> str:
 
 def control(cloud: dict[str, Any], what: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
     """Call the control API; a `body` makes it a POST. Raises LocalCloudError."""
+    token = Path(cloud["access_token_file"]).read_text("utf-8")
     request = urllib.request.Request(
         f"{cloud['http_url'].rstrip('/')}/_localcloud/{what}",
         data=None if body is None else json.dumps(body).encode(),
-        headers={"Content-Type": "application/json"},
+        headers={"Content-Type": "application/json", "Authorization": f"Bearer {token}"},
     )
     try:
         with _direct.open(request, timeout=30) as response:

@@ -94,7 +94,7 @@ def environment(project: Project) -> dict[str, str]:
     return {
         "CLOUDSDK_CONFIG": str(project.cloud_state / "gcloud"),  # its own: your real accounts are not touched
         "CLOUDSDK_CORE_PROJECT": project.name,
-        "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "true",
+        "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE": str(said["access_token_file"]),
         "CLOUDSDK_CORE_DISABLE_PROMPTS": "true",
         "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": f"{url}/",
         "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{url}/compute/v1/",

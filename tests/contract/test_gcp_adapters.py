@@ -158,7 +158,7 @@ def test_a_tpu_run_does_not_pay_for_importing_compute_engine() -> None:
     code = (
         "import sys; from infra.gcp.clients import *; from infra.gcp.tpu import TpuNodes; "
         "from infra.gcp.compute import GpuInstances; from infra.gcp.storage import Buckets; "
-        "c = GoogleClients('p', Endpoints(anonymous=True)); TpuNodes(c), GpuInstances(c), Buckets(c), c.nodes; "
+        "c = GoogleClients('p', Endpoints(token_file='nowhere')); TpuNodes(c), GpuInstances(c), Buckets(c), c.nodes; "
         "print('google.cloud.compute_v1' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True, timeout=60)

@@ -121,7 +121,7 @@ def test_a_bucket_is_billed_for_what_it_holds(clocked: RunningCloud) -> None:
 
 def test_the_date_header_follows_the_clouds_clock(clocked: RunningCloud) -> None:
     def ask() -> str:
-        return httpx.get(f"{clocked.facts['http_url']}/v2/{PARENT}/nodes", trust_env=False).headers["date"]
+        return clocked.http.get(f"/v2/{PARENT}/nodes").headers["date"]
 
     first = ask()
     clocked.control("clock/advance", seconds=86400)
@@ -149,8 +149,8 @@ def test_operations_are_counted_by_class_and_bytes_only_when_they_leave_the_regi
     token = httpx.get(where, headers={"Metadata-Flavor": "Google"}, trust_env=False).json()["access_token"]
 
     def read(bucket: str, **headers: str) -> None:
-        url = f"{clocked.facts['http_url']}/storage/v1/b/{bucket}/o/one?alt=media"
-        assert len(httpx.get(url, headers=headers, trust_env=False).content) == size
+        url = f"/storage/v1/b/{bucket}/o/one?alt=media"
+        assert len(clocked.http.get(url, headers=headers).content) == size
 
     answers = int(rows(clocked, "near-bucket")["internet"]["quantity"])
     read("near-bucket", Authorization=f"Bearer {token}")  # class B: 1, in the region

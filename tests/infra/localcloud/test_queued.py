@@ -31,8 +31,8 @@ def flex_body(name: str, **changes: Any) -> dict[str, Any]:
 def post(
     cloud: RunningCloud, name: str, body: dict[str, Any], *, version: str = "v2alpha1", request: str = ""
 ) -> httpx.Response:
-    url = f"{cloud.facts['http_url']}/{version}/{PARENT}/queuedResources"
-    return httpx.post(url, params={"queuedResourceId": name, "requestId": request}, json=body, trust_env=False)
+    url = f"/{version}/{PARENT}/queuedResources"
+    return cloud.http.post(url, params={"queuedResourceId": name, "requestId": request}, json=body)
 
 
 def state_of(cloud: RunningCloud, name: str) -> State:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psutil
 import pytest
 from google.api_core import exceptions, operation
@@ -83,8 +82,7 @@ def test_a_wrong_request_is_an_invalid_argument(local_cloud: RunningCloud, chang
 
 
 def test_a_field_that_the_api_does_not_have_is_an_invalid_argument(local_cloud: RunningCloud) -> None:
-    url = f"{local_cloud.facts['http_url']}/v2/{PARENT}/nodes?nodeId=typo"
-    answer = httpx.post(url, json={"acceleratorTyp": "v3-8"}, trust_env=False)
+    answer = local_cloud.http.post(f"/v2/{PARENT}/nodes?nodeId=typo", json={"acceleratorTyp": "v3-8"})
     assert answer.status_code == 400
     assert answer.json()["error"]["status"] == "INVALID_ARGUMENT"
 

@@ -1,0 +1,1 @@
+"""Tests of the local cloud: the real process, and Google's own clients."""
