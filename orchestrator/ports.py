@@ -267,6 +267,9 @@ class KillSwitch(Protocol):
     def armed(self, vm: Vm, deadline: datetime) -> bool:
         """After the create: read back from the cloud whether it will fire in time. False: not (yet) proven."""
 
+    def problem(self, vm: Vm) -> str:
+        """Why it is not armed yet, as far as the VM or the cloud says; "" when neither does."""
+
     def disarm(self, ref: VmRef) -> None:
         """After the VM is proven gone. Absent is success."""
 
