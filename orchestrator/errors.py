@@ -130,7 +130,11 @@ class QuotaExceeded(AccountError):
     """A quota is used up or zero; trying again at the same place cannot help."""
 
     def __init__(self, message: str, quota: str = "", limit: str = "") -> None:
-        named = f"quota {quota} (limit {limit or 'unknown'}) does not allow this" if quota else "a quota is exhausted"
+        named = (
+            f"quota {quota} (limit {limit or 'unknown'}) does not allow this"
+            if quota
+            else "a quota does not allow this"
+        )
         super().__init__(
             f"{named}: {message}",
             "request a higher quota in the console (IAM & Admin > Quotas); a free trial has no GPUs and raises no "

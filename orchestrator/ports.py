@@ -259,6 +259,9 @@ class KillSwitch(Protocol):
     def armed(self, vm: Vm, deadline: datetime) -> bool:
         """After the create: read back from the cloud whether it will fire in time. False: not (yet) proven."""
 
+    def problem(self, vm: Vm) -> str:
+        """Why it is not armed yet, as far as the VM or the cloud says; "" when neither does."""
+
     def disarm(self, ref: VmRef) -> None:
         """After the VM is proven gone. Absent is success."""
 
@@ -301,6 +304,9 @@ class Account(Protocol):
 
     def quotas(self, items: Sequence[Accelerator]) -> tuple[account.Quota, ...]:
         """The quota that each of these counts against."""
+
+    def check_zone(self, item: Accelerator, zone: str, terms: Provisioning) -> None:
+        """Whether the zone has that type and its image, for this project. Raises what `VmProvider.validate` raises."""
 
     def budgets(self) -> tuple[account.BudgetAlert, ...]:
         """The budgets that watch this project."""

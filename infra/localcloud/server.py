@@ -18,6 +18,7 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from infra.localcloud.access import Access, write_private
 from infra.localcloud.account.account import Account
@@ -40,6 +41,7 @@ from infra.localcloud.http import proxy
 from infra.localcloud.http.app import CloudApp, request_inside
 from infra.localcloud.http.certs import Certificates, ensure_certificates
 from infra.localcloud.http.listeners import HttpServer, bind_preferring
+from infra.localcloud.http.recording import FILE_VARIABLE, Recorder
 from infra.localcloud.http.routes import Service
 from infra.localcloud.metering.inventory import inventory
 from infra.localcloud.metering.meter import Meter
@@ -110,7 +112,10 @@ class Cloud:
         self._cloud.account.learn(
             [route.name for service in services for route in service.routes if isinstance(route, Route)]
         )
-        app = self._app = CloudApp(services, self._clock, self._before, self._cloud.meter.traffic.count)
+        app: ASGIApp = CloudApp(services, self._clock, self._before, self._cloud.meter.traffic.count)
+        if recording := os.environ.get(FILE_VARIABLE):
+            app = Recorder(app, Path(recording))
+        self._app = app
         servers = [HttpServer(app, http), HttpServer(app, tls, certificates.cert_pem, certificates.key_pem)]
         await self._cloud.vms.resume()
         for server in servers:

@@ -15,9 +15,17 @@ from google.cloud.billing import budgets_v1
 from infra.gcp.account import GoogleAccount
 from infra.gcp.permissions import ACT_AS, APIS, LOOKS, PERMISSIONS
 from infra.gcp.storage import Buckets
-from orchestrator.domain.accelerators import accelerator, accelerators
+from orchestrator.domain.accelerators import Provisioning, accelerator, accelerators
 from orchestrator.domain.account import Billing, BudgetAlert, Idle
-from orchestrator.errors import ApiDisabled, BillingDisabled, NotFound, PermissionDenied, QuotaExceeded, Unavailable
+from orchestrator.errors import (
+    ApiDisabled,
+    BillingDisabled,
+    NotFound,
+    PermissionDenied,
+    QuotaExceeded,
+    Unavailable,
+    UsageError,
+)
 from orchestrator.ports import VmRef
 from tests.contract.rigs import CloudRig
 from tests.google_permissions import GOOGLE_PERMISSIONS
@@ -65,9 +73,11 @@ def test_the_quotas_read_are_the_quotas_enforced(account: GoogleAccount, cloud: 
     assert [one.accelerator for one in account.quotas(everything) if not one.limits] == [], "every name is known"
     cloud.control("quotas", {"name": "TPUV3PerProjectPerZoneForTPUAPI", "zone": "us-central1-b", "limit": 4})
     cloud.control("quotas", {"name": "NVIDIA_T4_GPUS", "region": "us-west1", "limit": 0})
-    tpu, gpu = account.quotas([accelerator("v3-8"), accelerator("t4")])
+    cloud.control("quotas", {"name": "GPUS_PER_GPU_FAMILY:NVIDIA_H100", "region": "us-central1", "limit": 3})
+    tpu, gpu, family = account.quotas([accelerator("v3-8"), accelerator("t4"), accelerator("h100x8")])
     assert (tpu.needed, tpu.limits["us-central1-b"], tpu.limits["us-central1-a"], tpu.everywhere) == (8, 4, 512, None)
     assert (gpu.needed, gpu.limits["us-west1"], gpu.limits["us-central1"], gpu.everywhere) == (1, 0, 512, 16)
+    assert (family.needed, family.limits["us-central1"], family.limits["us-east4"]) == (8, 3, 512)
     rig = CloudRig("tpu", cloud, retry_s=0.5)
     with pytest.raises(QuotaExceeded):
         rig.provider.create(rig.spec("us-central1-b"))
@@ -135,6 +145,25 @@ def test_a_missing_permission_stops_exactly_its_calls(account: GoogleAccount, cl
     assert account.worker().may_delete["tpu"] is True
     cloud.control("permissions", {"permission": "tpu.nodes.delete", "who": "worker", "denied": True})
     assert set(account.worker().may_delete.values()) == {False}
+
+
+def test_what_an_owner_has_on_each_bucket_only_is_not_taken_for_missing(
+    account: GoogleAccount, cloud: LocalCloud
+) -> None:
+    """The project's policy does not show it: nobody can say. What the role Owner has there is missing without it."""
+    for name in ("storage.objects.create", "storage.buckets.update", "storage.buckets.create"):
+        cloud.control("permissions", {"permission": name, "denied": True})
+    said = {one.name: one.granted for one in account.permissions() if not one.granted}
+    assert said == {"storage.buckets.create": False, "storage.objects.create": None, "storage.buckets.update": None}
+
+
+def test_a_zone_is_asked_for_the_type_and_its_image(account: GoogleAccount) -> None:
+    """As a launch asks it before it reserves."""
+    account.check_zone(accelerator("v3-8"), "us-central1-a", Provisioning.ON_DEMAND)
+    account.check_zone(accelerator("t4"), "us-central1-a", Provisioning.ON_DEMAND)
+    for name in ("v6e-1", "h100"):
+        with pytest.raises(UsageError, match="us-central1-f has no"):
+            account.check_zone(accelerator(name), "us-central1-f", Provisioning.SPOT)
 
 
 def test_what_a_scheduler_job_depends_on(account: GoogleAccount, cloud: LocalCloud) -> None:

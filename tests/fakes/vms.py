@@ -51,6 +51,7 @@ class FakeVmProvider:
     A `scheduler`'s jobs delete them too.
 
     Set `capacity[zone] = False`, `quotas[zone] = 0`, or add to `unreachable`; `fail` and `lose_answer` plan failures.
+    `timer_says` is why a timer is not armed, which VMs publish.
     `meter` holds how many seconds each VM that is gone has been billed; with `metering` off it stays empty.
     """
 
@@ -73,6 +74,7 @@ class FakeVmProvider:
         self.create_s = create_s
         self.delete_s = delete_s
         self.timers = timers
+        self.timer_says = ""
         self.run_limits = run_limits
         self._metering = metering
         self._scheduler = scheduler
@@ -196,6 +198,8 @@ class FakeVmProvider:
             machine = self._machine(ref)
             if (namespace, key) == ("orchestrate", "deadline-timer") and self.timers and self._booted(machine):
                 return machine.spec.metadata.get("oc-deadline")
+            if (namespace, key) == ("orchestrate", "deadline-timer-problem"):
+                return self.timer_says or None
             return machine.published.get(f"{worker}/{namespace}/{key}")
 
     def self_delete_url(self, ref: VmRef, provisioning: Provisioning) -> str:

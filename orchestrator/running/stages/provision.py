@@ -6,8 +6,10 @@ armed switch or a durable intent nothing is asked for.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 
+from orchestrator.domain.money import usd
 from orchestrator.domain.names import request_id
 from orchestrator.domain.plan import KILL_SLACK_S, attempt_labels, queued_until, switches_needed
 from orchestrator.domain.runs import AttemptState
@@ -25,7 +27,7 @@ from orchestrator.errors import (
     Unavailable,
 )
 from orchestrator.ledger.events import CreateRequested, SwitchProven, VmReady
-from orchestrator.money.guard import credit_for
+from orchestrator.money.guard import cost_so_far, credit_for
 from orchestrator.ports import Vm, VmSpec, VmState
 from orchestrator.running.run_folder import ensure_key
 from orchestrator.running.stages.context import SSH_USER, RunContext
@@ -241,9 +243,10 @@ def _confirm_switches(ctx: RunContext, vm: Vm) -> None:
         try:
             services.wait_for(proven, f"the proof of {switch.name}", services.pace.boot_timeout_s)
         except Unavailable as cause:
-            raise KillSwitchNotArmed(
-                f"{switch.name} of {vm.ref.name} could not be proven: {cause.sentence}",
-                "the VM is torn down; its serial console has the startup script's output",
-            ) from cause
+            why = f"{switch.name} of {vm.ref.name} could not be proven: {cause.sentence}"
+            with suppress(OrchestratorError):
+                why += f"; {problem}" if (problem := switch.problem(vm)) else ""
+            at_most = usd(cost_so_far(ctx.attempt, ctx.now()))
+            raise KillSwitchNotArmed(why, f"the VM is torn down; it has cost {at_most} until now") from cause
         ctx.log(SwitchProven(switch.name))
     ctx.update_attempt(proven_at=ctx.now())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -20,7 +21,7 @@ from orchestrator.running.recover import recover, teardown_all, teardown_runs
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.provision import provision
 from tests.fakes import FakeVmProvider
-from tests.fakes.world import World
+from tests.fakes.world import ENVIRONMENT, World
 from trainer.record.record import load_record
 
 
@@ -55,7 +56,8 @@ def test_the_trainer_gets_every_setting_of_the_launch(world: World) -> None:
     plain, chosen = world.launch("t4"), world.launch("t4", learning_rate=0.0005, cache="none", data_sizes=(2000,))
     for run, expected in ((plain, set()), (chosen, {"--learning_rate=0.0005", "--train_samples=2000"})):
         [job] = (world.home / "experiments" / run.experiment / run.id).glob("job-a1.json")
-        argv = set(json.loads(job.read_text())["argv"])
+        env, argv = json.loads(job.read_text())["env"], set(json.loads(job.read_text())["argv"])
+        assert env["TRAINER_ENVIRONMENT"] == ENVIRONMENT
         assert f"--cache={run.spec.cache}" in argv
         assert {flag for flag in argv if flag.startswith(("--learning_rate", "--train_samples"))} == expected
     assert (plain.spec.cache, chosen.spec.cache) == ("auto", "none")
@@ -124,6 +126,25 @@ def test_vm_whose_kill_switch_is_not_proven_is_not_used(world: World) -> None:
     assert run.error_code == "KillSwitchNotArmed"
     assert world.shells.commands == []
     _assert_clean(world, run)
+
+
+@pytest.mark.parametrize("says", ["the right to delete is not proven: HTTP 403", ""])
+def test_timer_that_is_not_proven_in_time_ends_its_own_run_only(world: World, says: str) -> None:
+    """Deleted and settled after the 10 minutes, with the VM's own reason and the cost; the other VM trains on."""
+    world.tpu.timers, world.tpu.timer_says = False, says
+    tpu, gpu = sorted(world.drive(world.admit("v3-8,t4")), key=lambda run: run.spec.accelerator.api, reverse=True)
+    assert (tpu.state, tpu.stage, gpu.state) == (RunState.FAILED, Stage.DONE, RunState.SUCCEEDED)
+    assert "deadline-timer of oc-" in (tpu.error or "")
+    assert "did not happen within 600 s" in (tpu.error or "")
+    assert (says or "disableGuestAttributesAccess") in (tpu.error or "")
+    [attempt] = world.ledger.attempts(tpu.id)
+    least = attempt.rate.cost_usd(600)
+    assert least <= (attempt.settled_usd or 0) <= attempt.reserved_usd
+    said = re.search(r"it has cost \$(\d+\.\d+) until now", tpu.error or "")
+    assert said is not None, tpu.error
+    assert round(least, 2) <= Decimal(said[1]) <= round(attempt.settled_usd or Decimal(0), 2)
+    _assert_clean(world, tpu)
+    _assert_clean(world, gpu)
 
 
 def test_tpu_is_refused_before_the_create_when_its_job_is_not_proven(world: World) -> None:
