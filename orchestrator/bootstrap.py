@@ -174,7 +174,13 @@ def google_clients(project: Project) -> GoogleClients:
         endpoints = Endpoints.of_local_cloud(project.cloud_state / "cloud.json")
     else:
         endpoints = Endpoints()
-    return GoogleClients(project.name, endpoints, service_account=project.config.worker_service_account)
+    config = project.config
+    return GoogleClients(
+        project.name,
+        endpoints,
+        service_account=config.worker_service_account,
+        image_families=config.gpu_image_families,
+    )
 
 
 def price_source(project: Project) -> PriceSource:

@@ -32,7 +32,8 @@ class Config:
     (None: the project's default compute account). `scheduler_service_account` is in whose name Cloud Scheduler deletes
     TPU nodes at their deadline (None: the same account). How many days old a price may be: list prices hardly ever
     move, spot prices every few weeks. None: 180 and 30 days for Google Cloud, any age for the local cloud, which bills
-    by them. `ssh_key` is the private key for `--accel host:..` (None: the SSH agent and ~/.ssh, as `ssh` finds them).
+    by them. `gpu_image_families`: of deeplearning-platform-release, the preferred one first; empty: the catalog's.
+    `ssh_key` is the private key for `--accel host:..` (None: the SSH agent and ~/.ssh, as `ssh` finds them).
     """
 
     project: str | None = None
@@ -43,6 +44,7 @@ class Config:
     price_max_age_days: int | None = None
     spot_price_max_age_days: int | None = None
     ssh_key: Path | None = None
+    gpu_image_families: tuple[str, ...] = ()
 
     @property
     def is_local(self) -> bool:
@@ -119,6 +121,12 @@ def _are_zones(zones: Sequence[str]) -> None:
             raise ValueError(f"{zone!r} is not a zone (like us-central1-a)")
 
 
+def _are_families(names: Sequence[str]) -> None:
+    for name in names:
+        if not re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", name):
+            raise ValueError(f"{name!r} is not an image family (like common-cu129-ubuntu-2204-nvidia-580)")
+
+
 def _is_positive(amount: Decimal | int) -> None:
     if not amount > 0:
         raise ValueError("is not more than 0")
@@ -132,6 +140,7 @@ def _is_a_file(path: Path) -> None:
 _RULES: dict[str, Callable[[Any], None]] = {
     "project": _is_project,
     "zones": _are_zones,
+    "gpu_image_families": _are_families,
     "max_hours": _is_positive,
     "price_max_age_days": _is_positive,
     "spot_price_max_age_days": _is_positive,

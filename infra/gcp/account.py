@@ -101,7 +101,7 @@ class GoogleAccount:
         apis = {item.api for item in items}
         limits = {
             "tpu": self._tpu_limits({_quota_name(item) for item in items}) if "tpu" in apis else {},
-            "gpu": self._gpu_limits() if "gpu" in apis else {},
+            "gpu": self._gpu_limits({_quota_name(item) for item in items}) if "gpu" in apis else {},
         }
         everywhere = {"gpu": self._gpus_everywhere() if "gpu" in apis else None}
         return tuple(
@@ -114,7 +114,7 @@ class GoogleAccount:
 
     def check_zone(self, item: Accelerator, zone: str, terms: Provisioning) -> None:
         provider = TpuNodes(self._clients) if item.api == "tpu" else GpuInstances(self._clients)
-        provider.validate(VmSpec(VmRef(zone, "oc-check"), item, terms, {}, ""))
+        provider.validate(VmSpec(VmRef(zone, "oc-check"), item, terms, {}, "", image=provider.image(item)))
 
     def budgets(self) -> tuple[BudgetAlert, ...]:
         account, number = self.billing().account, self.project().number
@@ -191,13 +191,22 @@ class GoogleAccount:
         """None when Compute Engine shows no such limit."""
         return next((one.limit for one in self._compute_project().quotas if one.metric == _GPUS_EVERYWHERE), None)
 
-    def _gpu_limits(self) -> dict[str, dict[str, float]]:
-        """{quota: {region: limit}}."""
+    def _gpu_limits(self, names: Set[str]) -> dict[str, dict[str, float]]:
+        """{quota: {region: limit}}. Compute Engine does not show those that have a value for each family of GPUs."""
         limits: dict[str, dict[str, float]] = {}
         with translated("list the quotas of all regions"):
             for region in self._clients.regions.list(project=self._clients.project, **self._clients.repeatable):
                 for one in region.quotas:
                     limits.setdefault(one.metric, {})[region.name] = one.limit
+        for quota in sorted(name for name in names if ":" in name):
+            name, _, family = quota.partition(":")
+            quota_id = f"{name.replace('_', '-')}-per-project-region"
+            with translated(f"read the quota {quota}"):
+                found = self._clients.quotas.get_quota_info(
+                    name=f"{self._quota_parent('compute.googleapis.com')}/quotaInfos/{quota_id}",
+                    **self._clients.repeatable,
+                )
+            limits[quota] = _by_place(found, family)
         return limits
 
     def _tpu_limits(self, names: Set[str]) -> dict[str, dict[str, float]]:
@@ -300,12 +309,17 @@ def _quota_needed(item: Accelerator) -> float:
     return float(item.chips if item.api == "gpu" else item.name.rpartition("-")[2])
 
 
-def _by_place(info: cloudquotas_v1.QuotaInfo) -> dict[str, float]:
-    """{zone: limit}: an entry for one place wins over one that holds for many."""
+def _by_place(info: cloudquotas_v1.QuotaInfo, family: str = "") -> dict[str, float]:
+    """{zone or region: limit} of a family of GPUs: an entry for one place or family wins over one for many.
+
+    docs.cloud.google.com/docs/quotas/configure-dimensions#dimension_precedence
+    """
     limits: dict[str, float] = {}
     for entry in sorted(info.dimensions_infos, key=lambda entry: len(entry.dimensions)):
-        places = [entry.dimensions["zone"]] if "zone" in entry.dimensions else entry.applicable_locations
-        for place in places:
+        of = dict(entry.dimensions)
+        if of.pop("gpu_family", family) != family:
+            continue
+        for place in of.values() or entry.applicable_locations:
             value = int(entry.details.value)
             limits[place] = float("inf") if value == _UNLIMITED else float(value)
     return limits

@@ -73,9 +73,11 @@ def test_the_quotas_read_are_the_quotas_enforced(account: GoogleAccount, cloud: 
     assert [one.accelerator for one in account.quotas(everything) if not one.limits] == [], "every name is known"
     cloud.control("quotas", {"name": "TPUV3PerProjectPerZoneForTPUAPI", "zone": "us-central1-b", "limit": 4})
     cloud.control("quotas", {"name": "NVIDIA_T4_GPUS", "region": "us-west1", "limit": 0})
-    tpu, gpu = account.quotas([accelerator("v3-8"), accelerator("t4")])
+    cloud.control("quotas", {"name": "GPUS_PER_GPU_FAMILY:NVIDIA_H100", "region": "us-central1", "limit": 3})
+    tpu, gpu, family = account.quotas([accelerator("v3-8"), accelerator("t4"), accelerator("h100x8")])
     assert (tpu.needed, tpu.limits["us-central1-b"], tpu.limits["us-central1-a"], tpu.everywhere) == (8, 4, 512, None)
     assert (gpu.needed, gpu.limits["us-west1"], gpu.limits["us-central1"], gpu.everywhere) == (1, 0, 512, 16)
+    assert (family.needed, family.limits["us-central1"], family.limits["us-east4"]) == (8, 3, 512)
     rig = CloudRig("tpu", cloud, retry_s=0.5)
     with pytest.raises(QuotaExceeded):
         rig.provider.create(rig.spec("us-central1-b"))
@@ -160,7 +162,7 @@ def test_a_zone_is_asked_for_the_type_and_its_image(account: GoogleAccount) -> N
     account.check_zone(accelerator("v3-8"), "us-central1-a", Provisioning.ON_DEMAND)
     account.check_zone(accelerator("t4"), "us-central1-a", Provisioning.ON_DEMAND)
     for name in ("v6e-1", "h100"):
-        with pytest.raises(UsageError, match="us-central1-f has no"):
+        with pytest.raises(UsageError, match="us-central1-f does not offer"):
             account.check_zone(accelerator(name), "us-central1-f", Provisioning.SPOT)
 
 

@@ -19,6 +19,8 @@ _Setting = tuple[str, dict[str, Any]]
 @click.command(short_help="Start it and configure account and faults.")
 @click.option("--no-capacity", "empty", multiple=True, metavar="ZONE", help="Simulate a stock-out in ZONE.")
 @click.option("--capacity", "stocked", multiple=True, metavar="ZONE", help="End the stock-out in ZONE.")
+@click.option("--lack", "lacking", multiple=True, metavar="ACCEL@ZONE", help="Simulate a zone that does not offer it.")
+@click.option("--have", "present", multiple=True, metavar="ACCEL@ZONE", help="The zone offers it again.")
 @click.option(
     "--quota", "quotas", multiple=True, metavar="NAME[@PLACE]=LIMIT", help="Set a quota, optionally for one place."
 )
@@ -56,8 +58,10 @@ def _settings(
 
     for zones, available in ((empty, False), (stocked, True)):
         for zone in zones:
-            check_zone(zone)
+            check_zone("--no-capacity or --capacity", zone)
             yield "capacity", {"zone": zone, "available": available}
+    for texts, lacking in ((switched["lacking"], True), (switched["present"], False)):
+        yield from (("lacking", {**_offer(text), "lacking": lacking}) for text in texts)
     yield from map(_quota, quotas)
     if kind is not None:
         yield "account", {"kind": kind}
@@ -67,6 +71,17 @@ def _settings(
         for text in switched[option]:
             permission, _, who = text.partition("@")
             yield "permissions", {"permission": permission, "who": who or "user", "denied": denied}
+
+
+def _offer(text: str) -> dict[str, str]:
+    """`ACCEL@ZONE`. Raises UsageError."""
+    from orchestrator.cli.views.offers import check_zone
+    from orchestrator.domain.accelerators import accelerator
+
+    name, _, zone = text.partition("@")
+    item = accelerator(name)
+    check_zone("--lack or --have", zone)
+    return {"name": item.attach or item.machine_type or item.name, "zone": zone}
 
 
 def _quota(text: str) -> _Setting:

@@ -32,7 +32,7 @@ def init(project: str, zones: tuple[str, ...], credit: Decimal, as_json: bool, *
     from orchestrator.money.credit_statement import stated_anew
 
     for zone in zones:
-        check_zone(zone)
+        check_zone("--zone", zone)
     expires: datetime | None = told["expires"]
     stated = stated_anew(credit, expires and expires.date(), told["spent"], None, SystemClock().now())
     path = _written(Path.cwd(), project, zones)
