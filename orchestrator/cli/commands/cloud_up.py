@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from orchestrator.cli import output
+from orchestrator.cli import options, output
 
 ACCOUNTS = ("standard", "free-trial", "new-project", "closed-billing", "upgraded")
 _QUOTA = re.compile(r"^(?P<name>[A-Za-z0-9_.-]+)(@(?P<place>[a-z0-9-]+))?=(?P<limit>[0-9]+(\.[0-9]+)?)$")
@@ -29,6 +29,7 @@ _Setting = tuple[str, dict[str, Any]]
 @click.option("--enable-api", "enabled", multiple=True, metavar="NAME", help="Enable it again.")
 @click.option("--deny", "denied", multiple=True, metavar="NAME[@WHO]", help="Deny a permission, to you or to WHO.")
 @click.option("--allow", "allowed", multiple=True, metavar="NAME[@WHO]", help="Allow it again.")
+@options.project_option
 @output.json_option
 def up(as_json: bool, **asked: Any) -> None:
     """Start it unless it is running, and configure its account and faults; they persist until changed.

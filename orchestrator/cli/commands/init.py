@@ -14,7 +14,7 @@ from orchestrator.cli import options, output
 
 
 @click.command(short_help="Write orchestrate.toml, state the credit.")
-@click.option("--project", required=True, help="The Google Cloud project's id.")
+@click.option("--project", required=True, callback=options.choose_project, help="The Google Cloud project's id.")
 @click.option("--zone", "zones", type=options.LIST, default=(), help="Zones in order of preference. Default: any.")
 @click.option("--credit", type=options.DECIMAL, required=True, help="The whole credit in USD, e.g. 300.")
 @click.option("--expires", type=click.DateTime(["%Y-%m-%d"]), metavar="DATE", help="Its last day, e.g. 2027-01-31.")
