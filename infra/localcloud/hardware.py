@@ -23,8 +23,9 @@ _QUOTAS = {
     "v2": "TPUV2{}", "v3": "TPUV3{}", "v4": "TPUV4s{}Pod", "v5litepod": "TPUV5s{}Litepod", "v5p": "TPUV5P{}",
     "v6e": "TPUV6E{}",
 }  # fmt: skip
-"""By generation, where `Preemptible` stands in the names of quotas; not taken from the catalog, so that a wrong name there
-is met. From others' public records of 2025 and 2026; v2 and v3 by the pattern of the others.
+"""By generation, where `Preemptible` stands in the names of quotas; not the catalog's, so that a wrong name there is met.
+
+From others' public records of 2025 and 2026; v2 and v3 by the pattern of the others.
 """
 _RUNTIME_VERSIONS = (
     "tpu-vm-tf-2.16.1-pjrt", "tpu-vm-tf-2.16.1-pod-pjrt", "tpu-vm-tf-2.17.1-pjrt", "tpu-vm-tf-2.17.1-pod-pjrt",
