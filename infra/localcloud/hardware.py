@@ -23,7 +23,7 @@ _QUOTAS = {
     "v2": "TPUV2{}", "v3": "TPUV3{}", "v4": "TPUV4s{}Pod", "v5litepod": "TPUV5s{}Litepod", "v5p": "TPUV5P{}",
     "v6e": "TPUV6E{}",
 }  # fmt: skip
-"""By generation, where `Preemptible` stands in the names of quotas; not the catalog's, so that a wrong name there is met.
+"""By generation, where `Preemptible` stands in the names of quotas; not the catalog's: a wrong name there is met.
 
 From others' public records of 2025 and 2026; v2 and v3 by the pattern of the others.
 """
