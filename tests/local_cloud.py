@@ -36,11 +36,7 @@ class LocalCloud:
     def control(self, what: str, body: dict[str, Any] | None = None) -> Any:
         """POST when there is a body."""
         url = f"{str(self.said['http_url']).rstrip('/')}/_localcloud/{what}"
-        request = urllib.request.Request(url, headers={"Content-Type": "application/json"})
-        if body is not None:
-            request.data = json.dumps(body).encode()
-        with _direct.open(request, timeout=30) as answer:
-            return json.load(answer)
+        return self._request(url, "GET" if body is None else "POST", body)
 
     def fault(self, method: str, when: str, http: int = 503, times: int = 1) -> None:
         self.control("faults", {"method": method, "when": when, "http": http, "times": times})
@@ -61,8 +57,14 @@ class LocalCloud:
             assert planned, "no fault was planned"
             assert all(fault["done"] for fault in planned), planned
         finally:
-            url = f"{str(self.said['http_url']).rstrip('/')}/_localcloud/faults"
-            _direct.open(urllib.request.Request(url, method="DELETE"), timeout=30).close()
+            self._request(f"{str(self.said['http_url']).rstrip('/')}/_localcloud/faults", "DELETE", None)
+
+    def _request(self, url: str, method: str, body: dict[str, Any] | None) -> Any:
+        token = Path(self.said["access_token_file"]).read_text()
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
+        data = None if body is None else json.dumps(body).encode()
+        with _direct.open(urllib.request.Request(url, data, headers, method=method), timeout=30) as answer:
+            return json.load(answer)
 
 
 @contextmanager

@@ -19,7 +19,8 @@ from google.api_core import exceptions as api
 from google.api_core.client_options import ClientOptions
 from google.api_core.retry import Retry, if_exception_type
 from google.auth import exceptions as auth
-from google.auth.credentials import AnonymousCredentials, Credentials
+from google.auth.credentials import Credentials
+from google.oauth2.credentials import Credentials as UserCredentials
 
 from infra.gcp.errors import LOGIN_HINT
 from orchestrator.errors import Unauthenticated, Unavailable, UsageError
@@ -50,12 +51,17 @@ _CLOCK_RESOLUTION_S = 2.0
 class Endpoints:
     """Where the services answer: each at its own host of Google's (`base_url` None), or all at one URL.
 
-    `anonymous` calls carry no credentials.
+    `token_file` holds the access token of a local cloud; None: application default credentials.
     """
 
     base_url: str | None = None
     ssh_port: int = 22
-    anonymous: bool = False
+    token_file: Path | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a local cloud: on this machine, where no proxy of the user's may come in between."""
+        return self.token_file is not None
 
     @staticmethod
     def of_local_cloud(cloud_json: Path) -> Endpoints:
@@ -63,11 +69,27 @@ class Endpoints:
         try:
             said = json.loads(cloud_json.read_text("utf-8"))
             url, port = str(said["http_url"]).rstrip("/"), int(said["ssh_port"])
+            token_file = Path(said["access_token_file"])
         except (OSError, ValueError, KeyError) as cause:
             raise UsageError(
                 f"the local cloud is not running: {cloud_json} cannot be read", "start it: `orchestrate cloud up`"
             ) from cause
-        return Endpoints(base_url=url, ssh_port=port, anonymous=True)
+        return Endpoints(base_url=url, ssh_port=port, token_file=token_file)
+
+
+class TokenFile(Credentials):
+    """The access token in a file, read again when it is refused: each start of a local cloud writes another."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._path = path
+
+    def refresh(self, request: Any) -> None:
+        """Raises RefreshError when the file cannot be read."""
+        try:
+            self.token = self._path.read_text("utf-8")
+        except OSError as cause:
+            raise auth.RefreshError(f"{self._path} cannot be read: {cause.strerror}") from cause  # type: ignore[no-untyped-call]
 
 
 class _Lazy(cached_property[_Client]):
@@ -84,16 +106,24 @@ class _Lazy(cached_property[_Client]):
 class GoogleClients:
     """Google's clients for one project, and how they are called.
 
-    `service_account` is the one that VMs run as; None is the project's default. `retry_s` bounds the time that an
+    `service_account` is the one that VMs run as; None is the project's default. `image_families` are used for GPU VMs
+    instead of the catalog's, where there are any. `retry_s` bounds the time that an
     idempotent call is tried again; creates never are.
     """
 
     def __init__(
-        self, project: str, endpoints: Endpoints, *, service_account: str | None = None, retry_s: float = 15.0
+        self,
+        project: str,
+        endpoints: Endpoints,
+        *,
+        service_account: str | None = None,
+        image_families: tuple[str, ...] = (),
+        retry_s: float = 15.0,
     ) -> None:
         self.project = project
         self.endpoints = endpoints
         self.service_account = service_account
+        self.image_families = image_families
         self.retry_s = retry_s
 
     @property
@@ -115,15 +145,21 @@ class GoogleClients:
 
     @cached_property
     def credentials(self) -> Credentials:
-        """Application default credentials. Raises Unauthenticated when there are none."""
-        if self.endpoints.anonymous:
-            return AnonymousCredentials()  # type: ignore[no-untyped-call]
+        """Application default credentials. Raises Unauthenticated when there are none.
+
+        Calls of a user's that name no project to charge are charged to Google's own, which some APIs refuse; a service
+        account's are not (docs.cloud.google.com/docs/authentication/adc-troubleshooting/user-creds).
+        """
+        if self.endpoints.token_file is not None:
+            return TokenFile(self.endpoints.token_file)
         try:
             found, _ = google.auth.default(scopes=[CLOUD_PLATFORM])
         except auth.DefaultCredentialsError as cause:
             raise Unauthenticated("there are no Google Cloud credentials on this machine", LOGIN_HINT) from cause
         except auth.GoogleAuthError as cause:
             raise Unavailable(f"the credentials cannot be read: {type(cause).__name__}") from cause
+        if isinstance(found, UserCredentials) and not found.quota_project_id:
+            return cast(Credentials, found.with_quota_project(self.project))
         return found
 
     nodes: _Lazy[tpu_v2.TpuClient] = _Lazy("google.cloud.tpu_v2.TpuClient")
@@ -157,7 +193,7 @@ class GoogleClients:
         from google.auth.transport.requests import AuthorizedSession
 
         session = AuthorizedSession(self.credentials)  # type: ignore[no-untyped-call]
-        session.trust_env = not self.endpoints.anonymous
+        session.trust_env = not self.endpoints.is_local
         url = f"{self.endpoints.base_url or f'https://{host}'}{path}"
         method = "GET" if body is None else "POST"
         answer = session.request(method, url, json=body, timeout=CALL_TIMEOUT_S)  # type: ignore[no-untyped-call]
@@ -171,8 +207,8 @@ class GoogleClients:
         from google.auth.transport.requests import Request
 
         found = self.credentials
-        if self.endpoints.anonymous:
-            return "no credentials (none are needed here)"
+        if self.endpoints.is_local:
+            return "the user of the local cloud"
         found.refresh(Request())  # type: ignore[no-untyped-call]
         name = getattr(found, "service_account_email", "") or getattr(found, "account", "")
         return str(name or "application default credentials")
@@ -183,7 +219,7 @@ class GoogleClients:
         from google.cloud.storage import Client
 
         client = Client(self.project, credentials=self.credentials, client_options=self._at or {})
-        if self.endpoints.anonymous:
+        if self.endpoints.is_local:
             client._http.trust_env = False
         return client
 
@@ -194,7 +230,7 @@ class GoogleClients:
         """
         url = self.endpoints.base_url or "https://storage.googleapis.com"
         session = requests.Session()
-        session.trust_env = not self.endpoints.anonymous
+        session.trust_env = not self.endpoints.is_local
         before = datetime.now(UTC)
         try:
             answer = session.head(url, timeout=CALL_TIMEOUT_S)
@@ -208,9 +244,9 @@ class GoogleClients:
         return difference_s if abs(difference_s) >= _CLOCK_RESOLUTION_S else 0.0
 
     def built(self, kind: Callable[..., _Client]) -> _Client:
-        """A client of this kind. The local cloud is on this machine: no proxy of the user's may come in between."""
+        """A client of this kind."""
         client = kind(credentials=self.credentials, transport="rest", client_options=self._at)
-        if self.endpoints.anonymous:
+        if self.endpoints.is_local:
             cast(Any, client).transport._session.trust_env = False
         return client
 

@@ -11,13 +11,19 @@ import signal
 import sys
 from pathlib import Path
 
+from infra.localcloud.access import Access, close_to_others
+
 
 def main() -> int:
     """Run until it is stopped or idle. A second start for the same directory reports that and exits with 0."""
     arguments = _parser().parse_args()
     state: Path = arguments.state.resolve()
-    state.mkdir(parents=True, exist_ok=True, mode=0o700)
-    state.chmod(0o700)
+    os.umask(0o077)  # every file of this process and of its VMs is for its user alone
+    try:
+        close_to_others(state)
+    except OSError as error:
+        sys.stderr.write(f"local cloud: {error}\n")
+        return 1
     # The lock's descriptor is not inherited, so a VM's processes that outlive us do not keep the lock.
     lock = os.open(state / "cloud.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -37,6 +43,7 @@ def main() -> int:
         logging.getLogger(name).setLevel(logging.WARNING)
     options = Options(
         state,
+        Access.renewed(state),
         arguments.prices,
         arguments.accelerators,
         arguments.project,

@@ -13,6 +13,8 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+from infra.localcloud.access import close_to_others, write_private
+
 START_TIMEOUT_S = 60.0
 CLOUD_FILE = "cloud.json"
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -30,10 +32,11 @@ def find(state: Path) -> dict[str, Any] | None:
     """The `cloud.json` of the local cloud that runs on this state folder; None when none does."""
     try:
         cloud: dict[str, Any] = json.loads((state / CLOUD_FILE).read_text("utf-8"))
-        control(cloud, "status")
+        reply = control(cloud, "status")
     except (OSError, ValueError, KeyError, LocalCloudError):
         return None
-    return cloud
+    # Only our own server knows what is in that file: whoever took over the port of a stopped one is not taken for it.
+    return cloud if reply.get("boot_id") == cloud["boot_id"] else None
 
 
 def ensure_up(state: Path, prices: Path, accelerators: Path, project: str) -> dict[str, Any]:
@@ -41,9 +44,14 @@ def ensure_up(state: Path, prices: Path, accelerators: Path, project: str) -> di
     running = find(state)
     if running is not None:
         return running
-    state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    start_log = state / "start.log"
+    try:
+        close_to_others(state)
+        write_private(start_log, b"")
+    except OSError as cause:
+        raise LocalCloudError(f"the local cloud cannot be started: {cause}") from cause
     command = [sys.executable, "-m", "infra.localcloud", "--state", str(state)]
-    with (state / "start.log").open("wb") as log:
+    with start_log.open("ab") as log:
         server = subprocess.Popen(
             [*command, "--prices", str(prices), "--accelerators", str(accelerators), "--project", project],
             stdin=subprocess.DEVNULL,
@@ -60,7 +68,7 @@ def ensure_up(state: Path, prices: Path, accelerators: Path, project: str) -> di
         if server.poll() not in (None, 0):  # 0: another process was first, and its server is ready soon
             break
         time.sleep(0.05)
-    tail = (state / "start.log").read_text("utf-8", "replace")[-600:]
+    tail = start_log.read_text("utf-8", "replace")[-600:]
     raise LocalCloudError(f"the local cloud did not start: {tail.strip() or 'no reply'}")
 
 
@@ -74,10 +82,11 @@ def _message(body: str) -> str:
 
 def control(cloud: dict[str, Any], what: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
     """Call the control API; a `body` makes it a POST. Raises LocalCloudError."""
+    token = Path(cloud["access_token_file"]).read_text("utf-8")
     request = urllib.request.Request(
         f"{cloud['http_url'].rstrip('/')}/_localcloud/{what}",
         data=None if body is None else json.dumps(body).encode(),
-        headers={"Content-Type": "application/json"},
+        headers={"Content-Type": "application/json", "Authorization": f"Bearer {token}"},
     )
     try:
         with _direct.open(request, timeout=30) as response:

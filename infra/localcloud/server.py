@@ -18,7 +18,9 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
+from infra.localcloud.access import Access, write_private
 from infra.localcloud.account.account import Account
 from infra.localcloud.account.tokens import OAuthService, Tokens
 from infra.localcloud.admin.billing import BillingService, BudgetsService
@@ -39,6 +41,7 @@ from infra.localcloud.http import proxy
 from infra.localcloud.http.app import CloudApp, request_inside
 from infra.localcloud.http.certs import Certificates, ensure_certificates
 from infra.localcloud.http.listeners import HttpServer, bind_preferring
+from infra.localcloud.http.recording import FILE_VARIABLE, Recorder
 from infra.localcloud.http.routes import Service
 from infra.localcloud.metering.inventory import inventory
 from infra.localcloud.metering.meter import Meter
@@ -68,6 +71,7 @@ class Options:
     """
 
     state: Path
+    access: Access
     prices: Path
     accelerators: Path
     project: str
@@ -84,6 +88,7 @@ class Cloud:
 
     def __init__(self, options: Options) -> None:
         self._options = options
+        self._proxy_password = options.access.secret_for("proxy")
         self._saved = _read_json(options.state / "cloud.json")
         self._store = Store(options.state / "cloud.db")
         self._clock = CloudClock(self._store)
@@ -99,7 +104,7 @@ class Cloud:
         certificates = ensure_certificates(self._options.state / "certs")
         http = bind_preferring(self._port("http_url"))
         tls = bind_preferring(int(self._saved.get("tls_port", 0)))
-        proxy_server = await proxy.start_proxy(tls.getsockname()[1], self._port("proxy_url"))
+        proxy_server = await proxy.start_proxy(tls.getsockname()[1], self._proxy_password, self._port("proxy_url"))
         self.facts = self._read_facts(http, tls, proxy_server, certificates)
         self._cloud = self._context(certificates)
         self._build_resources()
@@ -107,7 +112,10 @@ class Cloud:
         self._cloud.account.learn(
             [route.name for service in services for route in service.routes if isinstance(route, Route)]
         )
-        app = self._app = CloudApp(services, self._clock, self._before, self._cloud.meter.traffic.count)
+        app: ASGIApp = CloudApp(services, self._clock, self._before, self._cloud.meter.traffic.count)
+        if recording := os.environ.get(FILE_VARIABLE):
+            app = Recorder(app, Path(recording))
+        self._app = app
         servers = [HttpServer(app, http), HttpServer(app, tls, certificates.cert_pem, certificates.key_pem)]
         await self._cloud.vms.resume()
         for server in servers:
@@ -115,7 +123,7 @@ class Cloud:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stopping.set)
         ticker = asyncio.create_task(self._tick_for_ever())
-        write_json(self._options.state / "cloud.json", self.facts)
+        write_private(self._options.state / "cloud.json", json.dumps(self.facts, indent=2).encode())
         log.info("ready at %s", self.facts["http_url"])
         await self._stopping.wait()
         ticker.cancel()
@@ -125,11 +133,11 @@ class Cloud:
 
     def _context(self, certificates: Certificates) -> CloudContext:
         store, clock, facts = self._store, self._clock, self.facts
-        tokens = Tokens(store, clock)
+        tokens = Tokens(store, clock, self._options.access)
         prices = PriceList.from_csv(self._options.prices, Hardware.from_toml(self._options.accelerators))
         access = CloudAccess(
             self._options.project, facts["proxy_url"], certificates.bundle_pem, facts["ssh_port"],
-            facts["metadata_port"], self._options.vm_python,
+            facts["metadata_port"], self._options.access.secret_for, self._options.vm_python,
         )  # fmt: skip
         return CloudContext(
             project=self._options.project,
@@ -223,7 +231,8 @@ class Cloud:
             "project": self._options.project,
             "http_url": f"http://127.0.0.1:{http.getsockname()[1]}",
             "tls_port": tls.getsockname()[1],
-            "proxy_url": f"http://127.0.0.1:{proxy_server.sockets[0].getsockname()[1]}",
+            "proxy_url": proxy.proxy_url(proxy_server, self._proxy_password),
+            "access_token_file": str(self._options.access.token_file),
             "ca_pem": str(certificates.ca_pem),
             "ca_bundle": str(certificates.bundle_pem),
             "ssh_port": self._vm_port("ssh_port"),
@@ -255,6 +264,7 @@ class Cloud:
         return await request_inside(self._app, method, url, headers)
 
     def _before(self, request: Request, method: str) -> Callable[[], None] | None:
+        self._cloud.tokens.authenticate(request, method)
         if "x-cloudscheduler" not in request.headers:  # A forgotten job must not keep the cloud from its idle exit.
             self._last_request = time.monotonic()
         self._cloud.account.check(request, method)
@@ -288,17 +298,6 @@ class Cloud:
                 self._stopping.set()
                 return
             await self._clock.wait(_TICK_S)
-
-
-def write_json(path: Path, value: dict[str, Any]) -> None:
-    """Atomically, readable by the user alone."""
-    temporary = path.with_suffix(".tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        json.dump(value, file, indent=2)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
 
 
 def empty(state: Path) -> None:

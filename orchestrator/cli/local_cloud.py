@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal
@@ -29,7 +30,7 @@ def local_project(*, as_json: bool) -> Iterator[Project]:
         if not project.simulated:
             raise UsageError(
                 f"this folder's project is {project.name} on Google Cloud, not the local cloud",
-                "go to another folder, or remove `project` from orchestrate.toml and unset ORCHESTRATE_PROJECT",
+                "`--project local` means the local cloud, whatever the configuration says",
             )
         yield project
 
@@ -85,6 +86,16 @@ def show(project: Project, *, as_json: bool) -> None:
         output.print_table(table)
 
 
+def print_environment(project: Project, *, unset: bool, as_json: bool) -> None:
+    """Print its environment for a shell to take in, or to give up. Raises CloudError when none runs."""
+    variables = environment(project)
+    if as_json:
+        output.print_json(variables)
+    else:
+        lines = (f"unset {name}" if unset else f"export {name}={shlex.quote(variables[name])}" for name in variables)
+        output.print_text("\n".join(lines))
+
+
 def environment(project: Project) -> dict[str, str]:
     """The variables that point Google's tools at the running local cloud. Raises CloudError when none runs."""
     said = local_cloud(project, start=False)
@@ -94,7 +105,7 @@ def environment(project: Project) -> dict[str, str]:
     return {
         "CLOUDSDK_CONFIG": str(project.cloud_state / "gcloud"),  # its own: your real accounts are not touched
         "CLOUDSDK_CORE_PROJECT": project.name,
-        "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "true",
+        "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE": str(said["access_token_file"]),
         "CLOUDSDK_CORE_DISABLE_PROMPTS": "true",
         "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": f"{url}/",
         "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{url}/compute/v1/",

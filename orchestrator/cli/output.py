@@ -33,10 +33,14 @@ json_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
 
 @contextmanager
 def opened(*, as_json: bool, without_ledger: bool = False) -> Iterator[Project]:
-    """The project of the current folder; prints in one line which cloud it is, and when its ledger cannot be used."""
+    """The project of the current folder; prints which cloud it is, and when its ledger cannot be used.
+
+    Also which configuration, where it is not this folder's own.
+    """
     from orchestrator.bootstrap import open_project
 
-    with open_project(os.environ, Path.cwd(), without_ledger=without_ledger) as project:
+    folder = Path.cwd()
+    with open_project(os.environ, folder, without_ledger=without_ledger) as project:
         if project.ledger.is_in_memory:
             say("warning: the ledger cannot be used; resources of ours are found by their labels alone")
         if not as_json:
@@ -45,6 +49,8 @@ def opened(*, as_json: bool, without_ledger: bool = False) -> Iterator[Project]:
                 if project.simulated
                 else f"cloud: Google Cloud, project {project.name}"
             )
+            if project.config_file and project.config_file.parent != folder:
+                say(f"configuration: {project.config_file}")
         yield project
 
 
@@ -190,10 +196,15 @@ def stderr() -> Console:
     return Console(file=sys.stderr, width=None if sys.stderr.isatty() else 160, highlight=False)
 
 
+def error_json(exit_code: int, code: str, sentence: str, hint: str) -> dict[str, Any]:
+    """An error for programs."""
+    return {"code": code, "message": sentence, "hint": hint, "exit_code": exit_code}
+
+
 def print_error(exit_code: int, code: str, sentence: str, hint: str, *, as_json: bool) -> None:
     """An error: the sentence and the next step."""
     if as_json:
-        print_json({"error": {"code": code, "message": sentence, "hint": hint, "exit_code": exit_code}})
+        print_json({"error": error_json(exit_code, code, sentence, hint)})
     click.echo(_between_words(f"error: {sentence}", sys.stderr), err=True)
     if hint:
         click.echo(_between_words(f"  next: {hint}", sys.stderr), err=True)

@@ -7,9 +7,10 @@ from decimal import Decimal
 from typing import Any
 
 from orchestrator.config import LIST_PRICE_DAYS
-from orchestrator.doctor.diagnosis import Check, Finding, Known, Verdict
+from orchestrator.doctor.diagnosis import Check, Finding, Known, Verdict, unanswered
 from orchestrator.doctor.quotas import quotas
 from orchestrator.doctor.switches import scheduler, worker
+from orchestrator.doctor.zones import ask_zones, zones
 from orchestrator.domain.account import (
     Api,
     Billing,
@@ -64,7 +65,6 @@ def account_kind(found: GpuAllowance, known: Known) -> list[Finding]:
         limit = f"{found.quota} = {found.limit:g}"
         fact = f"no free trial: GPUs are allowed ({limit}); Google does not stop at your credit, this tool does"
         return [Finding(check, PASS, fact)]
-    wants_gpus = any(item.api == "gpu" for item in known.accelerators)
     if found.raisable:
         return [Finding(check, PASS, f"no sign of a free trial: {found.quota} is 0, and more can be requested")]
     step = (
@@ -73,17 +73,17 @@ def account_kind(found: GpuAllowance, known: Known) -> list[Finding]:
     )
     if found.raisable is None:
         fact = f"perhaps a free trial, or a new project: {found.quota} is 0; whether it can be raised is unknown"
-        return [Finding(check, WARN, fact, step)]
+        return [unanswered(check, fact, step)]
     fact = (
         f"very likely a free trial (no API tells): {found.quota} is 0 and cannot be raised ({found.reason}), so no "
         "GPU can be rented"
     )
-    return [Finding(check, FAIL if wants_gpus else WARN, fact, step)]
+    return [Finding(check, FAIL if "gpu" in known.kinds else WARN, fact, step)]
 
 
 def apis(found: Sequence[Api], known: Known) -> list[Finding]:
-    """Needed ones that are off are a FAIL, useful ones a WARN."""
-    findings = []
+    """Needed ones that are off are a FAIL, useful ones a WARN; those for other accelerators do not matter."""
+    findings, found = [], [api for api in found if _matters(api, known)]
     for needed, verdict in ((True, FAIL), (False, WARN)):
         off = [api for api in found if not api.enabled and api.needed == needed]
         if off:
@@ -95,17 +95,22 @@ def apis(found: Sequence[Api], known: Known) -> list[Finding]:
     return findings or [Finding("APIs", PASS, f"all {len(found)} are enabled")]
 
 
-def permissions(found: Sequence[Permission], _known: Known) -> list[Finding]:
+def _matters(one: Api | Permission, known: Known) -> bool:
+    return one.only_for is None or one.only_for in known.kinds
+
+
+def permissions(found: Sequence[Permission], known: Known) -> list[Finding]:
     """Each that is missing, by name and by what it is for."""
-    findings = []
+    findings, found = [], [one for one in found if _matters(one, known)]
     for needed, verdict in ((True, FAIL), (False, WARN)):
         missing = [one for one in found if one.granted is False and one.needed == needed]
         if missing:
             findings.append(Finding("permissions", verdict, f"missing to {_purposes(missing)}", _role_for(missing)))
     unclear = [one.name for one in found if one.granted is None]
     if unclear:
-        step = "a launch will show; the roles Owner and Storage Admin have them all"
-        findings.append(Finding("permissions", WARN, f"Google does not answer about {', '.join(unclear)}", step))
+        fact = f"not seen from the project: {', '.join(unclear)}"
+        step = "an Owner or Editor has those on buckets by each bucket's own policy; anybody else needs Storage Admin"
+        findings.append(unanswered("permissions", fact, step))
     return findings or [Finding("permissions", PASS, f"all {len(found)} that launch needs are granted")]
 
 
@@ -268,7 +273,7 @@ def prices(_: None, known: Known) -> list[Finding]:
 
 
 def _ask_scheduler(account: Account, known: Known) -> SchedulerAccount | None:
-    return account.scheduler() if any(item.api == "tpu" for item in known.accelerators) else None
+    return account.scheduler() if "tpu" in known.kinds else None
 
 
 CHECKS: tuple[Check[Any], ...] = (
@@ -278,7 +283,8 @@ CHECKS: tuple[Check[Any], ...] = (
     Check("account kind", lambda account, _: account.gpus(), account_kind),
     Check("APIs", lambda account, _: account.apis(), apis),
     Check("permissions", lambda account, _: account.permissions(), permissions),
-    Check("quotas", lambda account, known: account.quotas(known.accelerators), quotas),
+    Check("quotas", lambda account, known: account.quotas(known.accelerators, known.quota_terms), quotas),
+    Check("zones", ask_zones, zones),
     Check("kill-switch rights", lambda account, _: account.worker(), worker),
     Check("scheduler rights", _ask_scheduler, scheduler),
     Check("credit", lambda *_: None, credit),

@@ -9,7 +9,7 @@ from datetime import date
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-from orchestrator.domain.accelerators import Accelerator
+from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.prices import PriceBook, region_of
 from orchestrator.errors import OrchestratorError, Unavailable, UnexpectedError
 from orchestrator.ledger.credit import Credit
@@ -29,17 +29,24 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One fact about the account, what it means, and the one thing to do about it."""
+    """One fact about the account, what it means, and the one thing to do about it.
+
+    `answered` False: nobody could say (no permission to look, an API that is off, no network), so it is no FAIL.
+    """
 
     check: str
     verdict: Verdict
     fact: str
     next_step: str = ""
+    answered: bool = True
 
 
 @dataclass(frozen=True)
 class Known:
-    """What this machine knows by itself. `named`: the user chose the accelerators; else all of the catalog."""
+    """What this machine knows by itself. `named`: the user chose the accelerators; else all of the catalog.
+
+    `terms` None: the usual ones of each accelerator.
+    """
 
     project: str
     accelerators: tuple[Accelerator, ...]
@@ -48,10 +55,25 @@ class Known:
     prices: PriceBook
     credit: Credit | None
     today: date
+    terms: Provisioning | None = None
+
+    @property
+    def kinds(self) -> set[str]:
+        """TPUs, GPUs or both."""
+        return {item.api for item in self.accelerators}
+
+    def terms_of(self, item: Accelerator) -> Provisioning:
+        """The terms on which it is rented."""
+        return self.terms or item.usual_terms
+
+    @property
+    def quota_terms(self) -> Provisioning:
+        """Those whose quotas are asked for; what is rented as spot only has no other."""
+        return self.terms or Provisioning.ON_DEMAND
 
     def zones_of(self, item: Accelerator) -> list[str]:
         """Where launch would look for it: the configured zones that offer it, else all that do, cheapest first."""
-        offered = self.prices.zones(item, item.usual_terms)
+        offered = self.prices.zones(item, self.terms_of(item))
         return [zone for zone in self.zones if zone in offered] or offered
 
     @property
@@ -76,7 +98,12 @@ class Check(Generic[T]):
         """The finding where nobody answered."""
         if isinstance(error, self.failing):
             return Finding(self.name, Verdict.FAIL, error.sentence, error.hint)
-        return Finding(self.name, Verdict.WARN, f"could not be asked: {error.sentence}", error.hint)
+        return unanswered(self.name, f"could not be asked: {error.sentence}", error.hint)
+
+
+def unanswered(check: str, fact: str, next_step: str) -> Finding:
+    """A WARN about what nobody could say."""
+    return Finding(check, Verdict.WARN, fact, next_step, answered=False)
 
 
 def examine(

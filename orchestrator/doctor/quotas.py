@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator.doctor.diagnosis import Finding, Known, Verdict
+from orchestrator.doctor.diagnosis import Finding, Known, Verdict, unanswered
 from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.account import Quota
 from orchestrator.domain.prices import region_of
@@ -41,7 +41,7 @@ def _unknown(found: Sequence[Quota]) -> list[Finding]:
     if not found:
         return []
     named = ", ".join(f"{one.accelerator} ({one.name or 'unknown quota'})" for one in found)
-    return [Finding("quotas", Verdict.WARN, f"Google shows no quota for {named}", "a launch will show")]
+    return [unanswered("quotas", f"Google shows no quota for {named}", "a launch will show")]
 
 
 def zones_with_quota(one: Quota, item: Accelerator, known: Known) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from orchestrator.doctor.diagnosis import Finding, Known, Verdict
+from orchestrator.doctor.diagnosis import Finding, Known, Verdict, unanswered
 from orchestrator.domain.account import SchedulerAccount, ServiceAccount
 
 PASS, WARN, FAIL = Verdict.PASS, Verdict.WARN, Verdict.FAIL
@@ -20,7 +20,7 @@ def worker(found: ServiceAccount, known: Known) -> list[Finding]:
         may, title, held = found.may_delete.get(kind), kind.upper(), ", ".join(found.roles) or "no role"
         if may is None:
             fact = f"{found.email} has {held}: whether that may delete {title} VMs is not seen from here"
-            findings.append(Finding(check, WARN, fact, "each VM proves it when it starts, or is not used"))
+            findings.append(unanswered(check, fact, "each VM proves it when it starts, or is not used"))
         elif not may:
             fact = f"{found.email}, which VMs run as, has {held} on the project and so may not delete {title} VMs"
             findings.append(Finding(check, FAIL, fact, _grant(known, found.email, _ROLES[kind])))
@@ -43,7 +43,7 @@ def scheduler(found: SchedulerAccount | None, known: Known) -> list[Finding]:
         (
             found.account.may_delete.get("tpu"),
             f"{email} ({held}) may delete TPU VMs",
-            f"{email}, as which jobs call, has {held} on the project and so may not delete TPU VMs",
+            f"{email} may not delete TPU nodes: jobs call as it, and it has {held} on the project",
             _grant(known, email, _ROLES["tpu"]),
         ),
         (found.may_act_as, f"you may use {email}", f"you may not create jobs that call as {email}", use),
@@ -52,7 +52,7 @@ def scheduler(found: SchedulerAccount | None, known: Known) -> list[Finding]:
     unseen = [what for may, what, _, _ in asked if may is None]
     proof = "each launch of a TPU proves it by a test request, or rents none"
     if unseen:
-        findings.append(Finding(check, WARN, f"not seen from here: whether {'; whether '.join(unseen)}", proof))
+        findings.append(unanswered(check, f"not seen from here: whether {'; whether '.join(unseen)}", proof))
     if not found.agent_signs:
         fact = (
             f"no role on the project lets {found.agent} sign for {email}; unless another does, a job's request "

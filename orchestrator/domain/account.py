@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
-Deleted = Literal["tpu", "gpu"]
-"""What a kill switch deletes: a TPU node, with its queued resource if it has one, or an instance."""
+Kind = Literal["tpu", "gpu"]
+"""What is rented, and deleted by kill switches: a TPU node, with its queued resource if it has one, or an instance."""
 
 
 @dataclass(frozen=True)
@@ -31,22 +31,30 @@ class Billing:
 
 @dataclass(frozen=True)
 class Api:
-    """An API of the project. Without one that is `needed` nothing can be rented; others only tell something."""
+    """An API of the project. Without one that is `needed` nothing can be rented; others only tell something.
+
+    `only_for`: the one kind of accelerator that needs it; None: each does.
+    """
 
     name: str
     enabled: bool
     needed: bool
     purpose: str
+    only_for: Kind | None = None
 
 
 @dataclass(frozen=True)
 class Permission:
-    """A permission of whoever calls. `granted` None: Google could not say whether it is there."""
+    """A permission of whoever calls. `granted` None: Google could not say whether it is there.
+
+    `only_for`: the one kind of accelerator that needs it; None: each does.
+    """
 
     name: str
     granted: bool | None
     needed: bool
     purpose: str
+    only_for: Kind | None = None
 
 
 @dataclass(frozen=True)
@@ -95,7 +103,7 @@ class ServiceAccount:
 
     email: str
     roles: tuple[str, ...]
-    may_delete: Mapping[Deleted, bool | None]
+    may_delete: Mapping[Kind, bool | None]
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import cast
 
+from infra.localcloud.access import Access
 from infra.localcloud.account.tokens import Tokens
 from infra.localcloud.clock import CloudClock
 from infra.localcloud.hardware import Hardware
@@ -61,7 +62,7 @@ class CampaignBill:
         self._clock = clock
         store, seconds = Store(Path(":memory:")), cast(CloudClock, MeterClock(clock))
         self._store = store
-        self._meter = Meter(store, seconds, catalog(), Tokens(store, seconds))
+        self._meter = Meter(store, seconds, catalog(), Tokens(store, seconds, Access("", Path(), b"")))
         self._buckets: dict[str, StoredData] = {}
 
     def began(self, spec: VmSpec, at: datetime) -> None:

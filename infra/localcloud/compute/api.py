@@ -71,11 +71,10 @@ class ComputeService(Service):
         ]
 
     def _guard(self, request: Request) -> None:
-        """Raises ApiError for a bad token, another project, a zone that does not exist or cannot be reached.
+        """Raises ApiError for another project, a zone that does not exist or cannot be reached.
 
         Public image projects can be read by everybody.
         """
-        self._cloud.tokens.authorize(request, self.hosts[0])
         project, zone = request.path_params["project"], request.path_params.get("zone")
         public = (
             {owner for owner, _ in self._cloud.prices.hardware.images}

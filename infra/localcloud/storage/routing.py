@@ -1,9 +1,6 @@
 """Routes matched on the path as sent, where `%2F` in an object name is not `/`; page tokens and case-exact headers.
 
 Decoded first, the object `a/compose` could not be told from a call of compose on the object `a`.
-
-A known simplification: a request without Authorization is accepted (Google's clients with anonymous credentials send
-none, and TensorFlow without a metadata server neither). If there is one, it must be a Bearer token.
 """
 
 from __future__ import annotations
@@ -17,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import Scope
 
-from infra.localcloud.http.errors import ApiError, invalid
+from infra.localcloud.http.errors import invalid
 from infra.localcloud.storage.preconditions import integer
 
 _LONGEST_PAGE = 1000
@@ -35,16 +32,6 @@ class RawRoute(Route):
         if match is not Match.NONE:
             child["path_params"] = {key: unquote(value) for key, value in child["path_params"].items()}
         return match, child
-
-
-def check_authorization(request: Request) -> None:
-    """Raises ApiError 401 for an Authorization header that is no Bearer token."""
-    header = request.headers.get("authorization")
-    if header is None:
-        return
-    kind, _, token = header.partition(" ")
-    if kind.lower() != "bearer" or not token.strip():
-        raise ApiError("UNAUTHENTICATED", "Invalid Credentials", reason="authError")
 
 
 class _Spelled(bytes):

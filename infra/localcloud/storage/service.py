@@ -18,7 +18,7 @@ from infra.localcloud.storage.media import Media
 from infra.localcloud.storage.metadata_store import MetadataStore
 from infra.localcloud.storage.objects import ObjectMethods
 from infra.localcloud.storage.resumable import Resumable
-from infra.localcloud.storage.routing import RawRoute, check_authorization
+from infra.localcloud.storage.routing import RawRoute
 from infra.localcloud.storage.transfers import Transfers
 from infra.localcloud.storage.uploads import Uploads
 from infra.localcloud.store import Store
@@ -42,8 +42,8 @@ class StorageService(Service):
             *Transfers(self._metadata, blobs).table(),
             *self._upload_table(),
         ]
-        self.routes = routes("storage", table, guard=check_authorization, kind=RawRoute)
-        self.host_routes = routes("storage", media.host_table(), guard=check_authorization, kind=RawRoute)
+        self.routes = routes("storage", table, kind=RawRoute)
+        self.host_routes = routes("storage", media.host_table(), kind=RawRoute)
 
     def billable(self) -> list[BilledBucket]:
         """All that Google would bill now: every live bucket, and deleted ones while their data is kept."""

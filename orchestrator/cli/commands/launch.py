@@ -14,6 +14,8 @@ from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
     from orchestrator.bootstrap import Project
+    from orchestrator.doctor.preflight import Preflight
+    from orchestrator.errors import OrchestratorError
     from orchestrator.planning.plan import Plan
     from orchestrator.planning.request import LaunchRequest
 
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 @click.argument(
     "file",
     required=False,
-    is_eager=True,
     callback=take_from_file,
     metavar="[FILE.toml]",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -89,6 +90,7 @@ if TYPE_CHECKING:
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--detach", is_flag=True, help="Return at once; follow with `attach`, `status` or `logs`.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
+@options.project_option
 @output.json_option
 @click.pass_context
 def launch(
@@ -118,24 +120,27 @@ def launch(
     typed["provisioning"] = options.take_provisioning(typed)
     with output.opened(as_json=as_json) as project:
         if file is not None:
-            _introduce(ctx, file, has_data=typed["data"] is not None, quiet=as_json)
+            _introduce(ctx, project, file, has_data=typed["data"] is not None, quiet=as_json)
         plan = _plan(project, LaunchRequest(**options.with_defaults(typed, project.config)))
+        checked = _check(project, plan, dry_run=dry_run)
         if not as_json:
-            show_plan(plan, items=dry_run)
+            show_plan(plan, checked, items=dry_run)
+        if (refusal := checked.refusal) is not None:
+            return _refused(project, plan, checked, refusal, dry_run=dry_run, as_json=as_json)
         if dry_run:
             if as_json:
-                output.print_json(plan_json(plan))
+                output.print_json(plan_json(plan, checked))
             return 0
         if not yes and not run_driver.confirmed("Launch?", as_json=as_json):
             return 2
         return _detach(project, plan, as_json=as_json) if detach else _run(project, plan, as_json=as_json)
 
 
-def _introduce(ctx: click.Context, file: ExperimentFile, *, has_data: bool, quiet: bool) -> None:
+def _introduce(ctx: click.Context, project: Project, file: ExperimentFile, *, has_data: bool, quiet: bool) -> None:
     """Show what the file is about and what is smaller on the local cloud. Raises UsageError without its data."""
     if file.needs_data and not has_data:
         raise UsageError(f"--data: {file.path.name} needs a data set of your own", file.needs_data)
-    smaller = reductions(ctx, file)
+    smaller = reductions(ctx, file) if project.simulated else []
     for line in () if quiet else (file.about, smaller and f"reduced on the local cloud: {'; '.join(smaller)}"):
         if line:
             output.say(f"{file.path.name}: {line}")
@@ -156,6 +161,37 @@ def _plan(project: Project, request: LaunchRequest) -> Plan:
             argv=sys.argv[1:],
             progress=lambda done, total: line.update(f"converting the data set: {done:,} of {total:,} samples"),
         )
+
+
+def _check(project: Project, plan: Plan, *, dry_run: bool) -> Preflight:
+    """What the account says before anything is rented. Nothing is asked for machines of one's own, and no local cloud
+    is started for a dry run.
+    """
+    from orchestrator.bootstrap import SystemClock, connect_account, local_cloud
+    from orchestrator.doctor.preflight import Preflight, preflight
+
+    is_off = dry_run and project.simulated and local_cloud(project, start=False) is None
+    if is_off or not any(run.spec.accelerator.is_rented for run in plan.runs):
+        return Preflight(())
+    clock = SystemClock()
+    prices = project.prices(clock.now())
+    with output.stderr().status("checking the account"):
+        return preflight(connect_account(project), project.name, plan.runs, prices, plan.credit, clock)
+
+
+def _refused(
+    project: Project, plan: Plan, checked: Preflight, refusal: OrchestratorError, *, dry_run: bool, as_json: bool
+) -> int:
+    """End before anything is written or rented. Raises the refusal where people read."""
+    from orchestrator.cli.views.plan import plan_json, refused_json
+
+    if not as_json:
+        raise refusal
+    shown = plan_json(plan, checked) if dry_run else refused_json(plan, checked, refusal, simulated=project.simulated)
+    error = output.error_json(refusal.exit_code, refusal.code, refusal.sentence, refusal.hint)
+    output.print_json({**shown, "error": error})
+    output.print_error(refusal.exit_code, refusal.code, refusal.sentence, refusal.hint, as_json=False)
+    return refusal.exit_code
 
 
 def _run(project: Project, plan: Plan, *, as_json: bool) -> int:

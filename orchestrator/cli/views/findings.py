@@ -1,24 +1,39 @@
-"""View of doctor's findings: a table on a terminal, plain lines elsewhere, or one JSON object."""
+"""View of findings: of doctor a table, plain lines or one JSON object; of a launch some lines under its plan."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
 from orchestrator.bootstrap import Project
 from orchestrator.cli import output
-from orchestrator.doctor.diagnosis import Finding
+from orchestrator.doctor.diagnosis import Finding, Verdict
+
+if TYPE_CHECKING:
+    from orchestrator.doctor.preflight import Preflight
 
 STYLES = {"PASS": "green", "WARN": "yellow", "FAIL": "bold red"}
 
 
 def as_json(project: Project, found: Sequence[Finding]) -> dict[str, object]:
     """The answer of `doctor --json`."""
-    shown = [
-        {"check": one.check, "verdict": one.verdict, "fact": one.fact, "next_step": one.next_step} for one in found
+    return {"project": project.name, "simulated": project.simulated, "findings": list_json(found)}
+
+
+def list_json(found: Sequence[Finding]) -> list[dict[str, Any]]:
+    """Each finding; `answered` false: nobody could say."""
+    return [
+        {
+            "check": one.check,
+            "verdict": one.verdict,
+            "fact": one.fact,
+            "next_step": one.next_step,
+            "answered": one.answered,
+        }
+        for one in found
     ]
-    return {"project": project.name, "simulated": project.simulated, "findings": shown}
 
 
 def show(found: Sequence[Finding]) -> None:
@@ -36,3 +51,19 @@ def show(found: Sequence[Finding]) -> None:
             output.print_text(f"{one.verdict}  {one.check}: {one.fact}" + (f"\n      {step}" if step else ""))
     if console.is_terminal:
         console.print(table)
+
+
+def say_checks(preflight: Preflight) -> None:
+    """What passed in one line; then what did not, save the FAIL that the launch ends with, as an error of its own."""
+    if not preflight.findings:
+        return
+    checks = dict.fromkeys(one.check for one in preflight.findings)
+    output.say(f"checked: {len(preflight.passed)} of {len(checks)} pass ({', '.join(preflight.passed) or 'none'})")
+    failed = [one for one in preflight.findings if one.verdict is Verdict.FAIL]
+    alike: dict[tuple[str, str, str], list[str]] = {}
+    for one in preflight.findings:
+        if one.verdict is not Verdict.PASS and one not in failed[:1]:
+            word = one.verdict.value if one.answered else "unknown"
+            alike.setdefault((word, one.fact, one.next_step), []).append(one.check)
+    for (word, fact, step), names in alike.items():
+        output.say(f"  {word}: {', '.join(names)}: {fact}" + (f"; {step}" if step else ""))

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli import output
+from orchestrator.cli.views.findings import list_json, say_checks
+from orchestrator.cli.views.run_status import RunStatus
 from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.money import ZERO, usd
 from orchestrator.domain.plan import PARALLEL_RUNS
+from orchestrator.domain.runs import RunState
 
 if TYPE_CHECKING:
     from decimal import Decimal
 
     from rich.table import Table
 
+    from orchestrator.doctor.preflight import Preflight
     from orchestrator.domain.cost import CostLine
+    from orchestrator.errors import OrchestratorError
     from orchestrator.planning.plan import Plan, PlannedRun
 
 
-def plan_json(plan: Plan) -> dict[str, Any]:
+def plan_json(plan: Plan, checked: Preflight) -> dict[str, Any]:
     """`--dry-run --json`. `expected_usd` and `expected_hours` null: not every run of it was measured before.
 
-    `worst_case_usd` is with one VM for each run, `all_vms_usd` with those that follow preempted ones, too.
+    `worst_case_usd` is with one VM for each run, `all_vms_usd` with those that follow preempted ones, too. `checks` is
+    empty where nothing was asked.
     """
     whole = plan.all_expected
     return {
@@ -36,6 +43,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "credit_usd": plan.credit.amount_usd,
         "free_usd": plan.money.free_usd,
         "notes": list(plan.notes),
+        "checks": list_json(checked.findings),
         "runs": [_run_json(one) for one in plan.planned],
     }
 
@@ -63,8 +71,27 @@ def _run_json(one: PlannedRun) -> dict[str, Any]:
     }
 
 
-def show_plan(plan: Plan, *, items: bool) -> None:
-    """The table of what is run, then in sentences the data, the notes, the order and the cost."""
+def refused_json(plan: Plan, checked: Preflight, error: OrchestratorError, *, simulated: bool) -> dict[str, Any]:
+    """`launch --json` that ends before it rents: as of any launch, each run failed; none of them has an id."""
+    failed = [
+        replace(run, state=RunState.FAILED, error_code=error.code, error=error.sentence, exit_code=error.exit_code)
+        for run in plan.runs
+    ]
+    runs = [RunStatus(run, "", 0, (), ZERO, is_bound=False, events=()).outcome_json() for run in failed]
+    return {
+        "experiment": None,
+        "simulated": simulated,
+        "runs": [{**run, "run": None} for run in runs],
+        "driven_elsewhere": [],
+        "spared_usd": None,
+        "billable_remaining": 0,
+        "may_still_bill": [],
+        "checks": list_json(checked.findings),
+    }
+
+
+def show_plan(plan: Plan, checked: Preflight, *, items: bool) -> None:
+    """The table of what is run, then in sentences the data, the notes, the order, the cost, and what was checked."""
     output.print_table(_table(plan), on_stderr=True)
     if items:
         _show_items(plan)
@@ -78,6 +105,7 @@ def show_plan(plan: Plan, *, items: bool) -> None:
     )
     for sentence in sentences:
         output.say(sentence)
+    say_checks(checked)
 
 
 def _table(plan: Plan) -> Table:

@@ -17,8 +17,9 @@ from typing import Any, TypeVar
 import httpx
 import pytest
 from google.api_core.client_options import ClientOptions
-from google.auth.credentials import AnonymousCredentials
 from google.cloud import compute_v1, tpu_v2
+
+from infra.gcp.clients import TokenFile
 
 ROOT = Path(__file__).parents[3]
 PROJECT = "local-project"
@@ -75,6 +76,8 @@ class RunningCloud:
     idle_exit_s: float = 3600.0
     facts: dict[str, Any] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
+    http: httpx.Client = field(default_factory=httpx.Client)
+    """Plain requests of the user's, with the access token."""
 
     def start(self) -> RunningCloud:
         """Start it and wait until its cloud.json is new."""
@@ -92,6 +95,10 @@ class RunningCloud:
         file = self.state / "cloud.json"
         until(lambda: file.exists() and json.loads(file.read_text())["boot_id"] != old, "the local cloud starts")
         self.facts = json.loads(file.read_text())
+        self.http.close()
+        token = Path(self.facts["access_token_file"]).read_text()
+        headers = {"Authorization": f"Bearer {token}"}
+        self.http = httpx.Client(base_url=self.facts["http_url"], headers=headers, trust_env=False, timeout=30)
         return self
 
     def kill(self) -> None:
@@ -106,24 +113,25 @@ class RunningCloud:
             with contextlib.suppress(httpx.ConnectError):  # on its way out by itself: nobody asked it for so long
                 self.control("shutdown", destroy=True)
             self.process.wait(20)
+        self.http.close()
 
     def control(self, path: str, **body: Any) -> dict[str, Any]:
         """POST to the control API."""
-        answer = httpx.post(f"{self.facts['http_url']}/_localcloud/{path}", json=body, trust_env=False, timeout=30)
+        answer = self.http.post(f"/_localcloud/{path}", json=body)
         answer.raise_for_status()
         return dict(answer.json())
 
     def look(self, path: str) -> dict[str, Any]:
         """GET from the control API."""
-        answer = httpx.get(f"{self.facts['http_url']}/_localcloud/{path}", trust_env=False, timeout=30)
+        answer = self.http.get(f"/_localcloud/{path}")
         answer.raise_for_status()
         return dict(answer.json())
 
     def client(self, kind: Any, **options: Any) -> Any:
         """An official client of this cloud."""
         endpoint = ClientOptions(api_endpoint=self.facts["http_url"])
-        anonymous = AnonymousCredentials()  # type: ignore[no-untyped-call]
-        return kind(credentials=anonymous, client_options=endpoint, **options)
+        credentials = TokenFile(Path(self.facts["access_token_file"]))
+        return kind(credentials=credentials, client_options=endpoint, **options)
 
     def tpu(self) -> Any:
         """The TPU client."""
@@ -250,6 +258,20 @@ def _result(operation: Any) -> Any:
 
 
 result_of = _result
+
+
+TELL_METADATA_HOST = '#!/bin/sh\necho "$GCE_METADATA_HOST" > $HOME/metadata-host\n'
+"""A startup script; only a VM's own processes know the secret that its metadata server wants."""
+
+
+def metadata_url(cloud: RunningCloud, address: str) -> str:
+    """The metadata server of the VM at this address, which has run `TELL_METADATA_HOST`."""
+
+    def told() -> list[str]:
+        texts = [path.read_text() for path in cloud.state.glob("vms/*/home/metadata-host")]
+        return [text.strip() for text in texts if text.startswith(f"{address}:") and text.endswith("\n")]
+
+    return f"http://{until(told, 'the startup script runs')[0]}/computeMetadata/v1/"
 
 
 def instance_body(name: str, key: Key | None = None, **fields: Any) -> compute_v1.Instance:

@@ -31,7 +31,7 @@ def gcloud(local_cloud: RunningCloud, tmp_path_factory: pytest.TempPathFactory) 
         "CLOUDSDK_CONFIG": str(tmp_path_factory.mktemp("gcloud")),
         "CLOUDSDK_CORE_PROJECT": PROJECT,
         "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
-        "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "true",
+        "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE": local_cloud.facts["access_token_file"],
         "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": f"{url}/",
         "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{url}/compute/v1/",
         "CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE": f"{url}/storage/v1/",

@@ -16,11 +16,13 @@ from google.cloud import storage  # type: ignore[attr-defined]  # has no stubs
 from tests.infra.localcloud.conftest import (
     PARENT,
     PROJECT,
+    TELL_METADATA_HOST,
     ZONE,
     RunningCloud,
     create_instance,
     create_node,
     instance_body,
+    metadata_url,
     node_body,
     result_of,
 )
@@ -121,7 +123,7 @@ def test_a_bucket_is_billed_for_what_it_holds(clocked: RunningCloud) -> None:
 
 def test_the_date_header_follows_the_clouds_clock(clocked: RunningCloud) -> None:
     def ask() -> str:
-        return httpx.get(f"{clocked.facts['http_url']}/v2/{PARENT}/nodes", trust_env=False).headers["date"]
+        return clocked.http.get(f"/v2/{PARENT}/nodes").headers["date"]
 
     first = ask()
     clocked.control("clock/advance", seconds=86400)
@@ -141,16 +143,14 @@ def test_operations_are_counted_by_class_and_bytes_only_when_they_leave_the_regi
         bucket.blob("two").delete()  # free
         with pytest.raises(exceptions.NotFound):
             bucket.blob("two").reload()  # free
-    node = create_node(clocked, "reader", node_body())
+    node = create_node(clocked, "reader", node_body(metadata={"startup-script": TELL_METADATA_HOST}))
     address = node.network_endpoints[0].ip_address
-    where = (
-        f"http://{address}:{clocked.facts['metadata_port']}/computeMetadata/v1/instance/service-accounts/default/token"
-    )
+    where = f"{metadata_url(clocked, address)}instance/service-accounts/default/token"
     token = httpx.get(where, headers={"Metadata-Flavor": "Google"}, trust_env=False).json()["access_token"]
 
     def read(bucket: str, **headers: str) -> None:
-        url = f"{clocked.facts['http_url']}/storage/v1/b/{bucket}/o/one?alt=media"
-        assert len(httpx.get(url, headers=headers, trust_env=False).content) == size
+        url = f"/storage/v1/b/{bucket}/o/one?alt=media"
+        assert len(clocked.http.get(url, headers=headers).content) == size
 
     answers = int(rows(clocked, "near-bucket")["internet"]["quantity"])
     read("near-bucket", Authorization=f"Bearer {token}")  # class B: 1, in the region

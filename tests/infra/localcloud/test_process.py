@@ -6,7 +6,6 @@ import json
 import subprocess
 from pathlib import Path
 
-import httpx
 import psutil
 import pytest
 from google.api_core import exceptions
@@ -120,7 +119,7 @@ def test_a_fault_after_the_effect_hides_only_the_answer(local_cloud: RunningClou
 
 def test_a_fault_can_meet_storage_too(local_cloud: RunningCloud) -> None:
     fault = local_cloud.control("faults", method="storage.buckets.get", times=1, http=503)
-    answer = httpx.get(f"{local_cloud.facts['http_url']}/storage/v1/b/nothing", trust_env=False)
+    answer = local_cloud.http.get("/storage/v1/b/nothing")
     assert answer.status_code == 503
     assert _hits(local_cloud, fault["id"]) == 1
 
@@ -130,19 +129,18 @@ def _hits(cloud: RunningCloud, number: int) -> int:
 
 
 def test_a_web_page_cannot_command_the_cloud(local_cloud: RunningCloud) -> None:
-    url = local_cloud.facts["http_url"]
-    foreign = httpx.get(f"{url}/_localcloud/status", headers={"Origin": "https://example.com"}, trust_env=False)
-    rebound = httpx.get(f"{url}/_localcloud/status", headers={"Host": "example.com"}, trust_env=False)
+    foreign = local_cloud.http.get("/_localcloud/status", headers={"Origin": "https://example.com"})
+    rebound = local_cloud.http.get("/_localcloud/status", headers={"Host": "example.com"})
     assert (foreign.status_code, rebound.status_code) == (403, 404)
 
 
 def test_a_refresh_token_buys_an_access_token(local_cloud: RunningCloud) -> None:
-    url = local_cloud.facts["http_url"]
-    form = {"grant_type": "refresh_token", "refresh_token": "any", "client_id": "x", "client_secret": "y"}
-    token = httpx.post(f"{url}/token", data=form, trust_env=False).json()["access_token"]
-    ask = f"{url}/v2/{PARENT}/nodes"
-    assert httpx.get(ask, headers={"Authorization": f"Bearer {token}"}, trust_env=False).status_code == 200
-    refused = httpx.get(ask, headers={"Authorization": "Bearer made-up"}, trust_env=False)
+    refresh_token = Path(local_cloud.facts["access_token_file"]).read_text()
+    form = {"grant_type": "refresh_token", "refresh_token": refresh_token, "client_id": "x", "client_secret": "y"}
+    token = local_cloud.http.post("/token", data=form).json()["access_token"]
+    ask = f"/v2/{PARENT}/nodes"
+    assert local_cloud.http.get(ask, headers={"Authorization": f"Bearer {token}"}).status_code == 200
+    refused = local_cloud.http.get(ask, headers={"Authorization": "Bearer made-up"})
     assert (refused.status_code, refused.json()["error"]["status"]) == (401, "UNAUTHENTICATED")
 
 

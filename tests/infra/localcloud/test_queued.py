@@ -31,8 +31,8 @@ def flex_body(name: str, **changes: Any) -> dict[str, Any]:
 def post(
     cloud: RunningCloud, name: str, body: dict[str, Any], *, version: str = "v2alpha1", request: str = ""
 ) -> httpx.Response:
-    url = f"{cloud.facts['http_url']}/{version}/{PARENT}/queuedResources"
-    return httpx.post(url, params={"queuedResourceId": name, "requestId": request}, json=body, trust_env=False)
+    url = f"/{version}/{PARENT}/queuedResources"
+    return cloud.http.post(url, params={"queuedResourceId": name, "requestId": request}, json=body)
 
 
 def state_of(cloud: RunningCloud, name: str) -> State:
@@ -92,7 +92,7 @@ def test_a_wrong_request_is_an_invalid_argument(
 
 def test_run_duration_ends_the_node_and_the_quota_is_held_until_the_deletion(own_cloud: RunningCloud) -> None:
     """Half of the price on demand, to the second; a restart of the cloud forgets nothing."""
-    metric = "TPUV5sPreemptibleLitepodPerProjectPerZoneForTPUAPI"
+    metric = "TPUV5sPreemptibleLitepodServingPerProjectPerZoneForTPUAPI"
     own_cloud.control("quotas", name=metric, zone="us-west4-a", limit=4)
     assert post(own_cloud, "flex", flex_body("flex")).status_code == 200
     reaches(own_cloud, "flex", State.ACTIVE)

@@ -251,7 +251,7 @@ def test_transfer_manager_with_threads(bucket: storage.Bucket, tmp_path: Path) -
     assert (tmp_path / "chunked").read_bytes() == (tmp_path / "up" / names[0]).read_bytes()
 
 
-def test_wrong_fields_and_credentials_are_refused(cloud: StorageCloud, bucket: storage.Bucket) -> None:
+def test_wrong_fields_are_refused(cloud: StorageCloud, bucket: storage.Bucket) -> None:
     bucket.blob("x").upload_from_string("x")
     url = f"{cloud.endpoint}/storage/v1/b/{bucket.name}/o/x"
     assert HTTP.patch(url, json={"contentTpye": "text/plain"}).status_code == 400
@@ -259,6 +259,4 @@ def test_wrong_fields_and_credentials_are_refused(cloud: StorageCloud, bucket: s
     assert HTTP.patch(url, json={"temporaryHold": True}).status_code == 400
     assert HTTP.patch(url, content=b"no json").status_code == 400
     assert HTTP.get(url, params={"ifGenerationMatch": "x"}).status_code == 400
-    assert HTTP.get(url, headers={"authorization": "Basic abc"}).status_code == 401
-    assert HTTP.get(url, headers={"authorization": "Bearer token"}).status_code == 200
     assert HTTP.get(f"{cloud.endpoint}/storage/v1/b/{bucket.name}/o?matchGlob=*").status_code == 400

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psutil
 import pytest
 from google.api_core import exceptions, operation
@@ -83,8 +82,7 @@ def test_a_wrong_request_is_an_invalid_argument(local_cloud: RunningCloud, chang
 
 
 def test_a_field_that_the_api_does_not_have_is_an_invalid_argument(local_cloud: RunningCloud) -> None:
-    url = f"{local_cloud.facts['http_url']}/v2/{PARENT}/nodes?nodeId=typo"
-    answer = httpx.post(url, json={"acceleratorTyp": "v3-8"}, trust_env=False)
+    answer = local_cloud.http.post(f"/v2/{PARENT}/nodes?nodeId=typo", json={"acceleratorTyp": "v3-8"})
     assert answer.status_code == 400
     assert answer.json()["error"]["status"] == "INVALID_ARGUMENT"
 
@@ -122,9 +120,13 @@ def test_a_quota_is_refused_at_once_and_says_which(local_cloud: RunningCloud) ->
     local_cloud.control("quotas", name="TPUV2PerProjectPerZoneForTPUAPI", zone="us-central1-c", limit=8)
     body = node_body(accelerator_type="v2-8")
     create_node(local_cloud, "one", body, parent)
-    with pytest.raises(exceptions.TooManyRequests, match=r"Quota 'TPUV2PerProject.* exhausted. Limit 8") as caught:
+    with pytest.raises(
+        exceptions.TooManyRequests,
+        match=r"Quota limit 'TPUV2PerProject.*' has been exceeded\. Limit: 8 in zone us-central1-c\.",
+    ) as caught:
         local_cloud.tpu().create_node(parent=parent, node=body, node_id="two")
-    assert caught.value.details  # a QuotaFailure: what tells it from a stock-out
+    [failure] = caught.value.details  # what tells it from a stock-out; Google adds no ErrorInfo
+    assert failure["@type"].endswith("QuotaFailure")
     spot = node_body(accelerator_type="v2-8", scheduling_config={"spot": True})
     create_node(local_cloud, "two", spot, parent)  # spot has a quota of its own
     for name in ("one", "two"):

@@ -74,10 +74,11 @@ def test_up_env_and_down(cloud: Shell) -> None:
     env = cloud("cloud", "env").stdout
     names = [line.split("=")[0].removeprefix("export ") for line in env.splitlines()]
     assert cloud("cloud", "env", "--unset").stdout.splitlines() == [f"unset {name}" for name in names]
-    create = f'curl -sS -X POST -d @- "${{CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU}}{NODE}?nodeId=mine"'
+    curl = 'printf "Authorization: Bearer %s" "$(cat "$CLOUDSDK_AUTH_ACCESS_TOKEN_FILE")" | curl -sS -H @-'
     body = json.dumps({"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"})
-    assert "error" not in json.loads(_source(env, f"echo '{body}' | {create}"))
-    missing = json.loads(_source(env, "curl -sS https://storage.googleapis.com/storage/v1/b/no-such-bucket"))
+    create = f"{curl} -d '{body}' \"${{CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU}}{NODE}?nodeId=mine\""
+    assert "error" not in json.loads(_source(env, create))
+    missing = json.loads(_source(env, f"{curl} https://storage.googleapis.com/storage/v1/b/no-such-bucket"))
     assert missing["error"]["code"] == 404, (
         "Google's own host name leads to the local cloud, and its certificate is trusted"
     )

@@ -101,3 +101,30 @@ def test_a_scheduler_that_may_not_delete(cloud: Shell) -> None:
     assert launched.exit == 1, launched
     assert f"{killer} may not delete TPU nodes" in launched.stderr
     assert cloud("cloud", "status", "--json").json["items"] == []
+
+
+def test_a_launch_asks_before_it_rents_and_ends_there(cloud: Shell) -> None:
+    """One missing right of the GPU ends both arms, before a ledger entry, a bucket or a VM; the plan lists the rest."""
+    assert cloud("cloud", "up", "--deny", "compute.instances.create").exit == 0
+    launch = ("launch", "--accel", "v3-8,t4", "--workload", "mnist-mlp", "--epochs", "3")
+    refused = cloud(*launch, "--yes", "--json")
+    assert (refused.exit, refused.json["error"]["code"]) == (5, "PermissionDenied")
+    assert [(run["run"], run["error"]["code"]) for run in refused.json["runs"]] == [(None, "PermissionDenied")] * 2
+    failing = {one["check"]: one["fact"] for one in refused.json["checks"] if one["verdict"] == "FAIL"}
+    assert failing == {"permissions": "missing to create a GPU VM: compute.instances.create"}
+    assert (cloud("status", "--json").json["experiments"], cloud("cloud", "status", "--json").json["items"]) == ([], [])
+    dry = cloud(*launch, "--dry-run", "--json")
+    assert (dry.exit, dry.json["error"]["exit_code"], dry.json["worst_case_usd"] != "0") == (5, 5, True)
+
+
+def test_what_nobody_may_look_at_is_shown_and_stops_no_launch(cloud: Shell) -> None:
+    """Unknown is no FAIL; and what is off or missing for TPUs does not matter to a GPU."""
+    looks = ("resourcemanager.projects.getIamPolicy", "cloudquotas.quotas.get")
+    denied = [word for name in looks for word in ("--deny", name)]
+    assert cloud("cloud", "up", "--disable-api", "tpu", "--disable-api", "cloudscheduler", *denied).exit == 0
+    plan = cloud("launch", "--accel", "t4", "--dry-run")
+    assert plan.exit == 0, plan
+    lines = plan.stderr.splitlines()
+    assert "checked: 7 of 8 pass (credentials, billing, account kind, APIs, permissions, quotas, zones)" in lines
+    [unknown] = [line for line in lines if line.startswith("  unknown:")]
+    assert unknown.startswith("  unknown: kill-switch rights: could not be asked: ")

@@ -100,6 +100,41 @@ data = tf.TensorSpec((4, None, 5))
 print(flops_per_sample(tf.function(unknown).get_concrete_function(data), 4, step_loop=False))
 """
 
+# Twenty steps of 16 images in float16 on one device and on two; the second half of the fourth batch is beyond float16,
+# and the first half of the eighth: on two devices that is one replica's part.
+SCALED = """
+from dataclasses import replace
+import numpy as np, tensorflow as tf
+from tests.trainer.plugins.input import make_input
+from trainer.config import make_config
+from trainer.engines.base import ModelSpec
+from trainer.engines.tensorflow.model import Model
+from trainer.engines.tensorflow.strategy import open_devices
+from trainer.environment import WorkerRole, read_stand_in
+from trainer.workloads import get_workload
+workload = replace(get_workload("mnist-mlp"), optimizer="sgd")
+samples = make_input(320, stream=False).train
+images = samples.images.reshape(20, 16, 8, 8, 1).astype(np.float32)
+images[3, 8:] = images[7, :8] = 1e9
+learned = []
+for name in ("one-device", "mirrored"):
+    devices = open_devices(make_config(workload="mnist-mlp", strategy=name), read_stand_in(), WorkerRole())
+    model = Model(devices, ModelSpec(workload, (8, 8, 1), 4, 16, 0.05, precision="float16"))
+    variables, optimizer = model.network.variables, model.optimizer
+    step = tf.function(lambda *batch: devices.strategy.run(model.train_on, args=batch))
+    copies = lambda variable: [copy.numpy() for copy in devices.strategy.experimental_local_results(variable.value)]
+    initial, skipped = list(map(copies, variables)), []
+    for number, batch in enumerate(zip(images, samples.labels.reshape(20, 16))):
+        before = [variable.numpy() for variable in variables]
+        step(*devices.place_batch(16 // devices.replicas, *batch))
+        if all(np.array_equal(old, new.numpy()) for old, new in zip(before, variables)):
+            skipped.append(number)
+    learned.append([np.subtract(copies(new), old) for new, old in zip(variables, initial)])
+    scales, counters = (np.stack(copies(each)).tolist() for each in (optimizer.dynamic_scale, optimizer.step_counter))
+    print(devices.replicas, skipped, int(optimizer.iterations.numpy()), scales, counters)
+print(*(all(np.linalg.norm(one[0] - copy) < 0.05 * np.linalg.norm(one) for copy in two) for one, two in zip(*learned)))
+"""
+
 
 def test_models_take_shape_and_classes_from_the_data(printed_by: Callable[..., str]) -> None:
     """Every workload, for seven classes; mnist-official has the parameters and optimizer of TensorFlow's example."""
@@ -128,6 +163,17 @@ def test_operations_of_recurrent_layers_are_those_of_all_time_steps(printed_by: 
         of_input, of_state, dense = 7 * 5 * gates * 6, 7 * 6 * gates * 6, 6 * 3
         assert line.split() == ["True", str(6 * (of_input + of_state + dense) - 2 * of_input)]
     assert unknown.startswith("(None, 'not counted: the loop")
+
+
+def test_a_float16_overflow_in_one_replica_skips_the_step_in_all(warm_python: Trainer) -> None:
+    """Two skip the steps that one skips, halve their loss scales alike, and learn what it learns within 5 %."""
+    done = warm_python("-c", SCALED, TRAINER_STAND_IN="gpu:2")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        f"1 [3, 7] 18 {[2.0**13]} [12]",
+        f"2 [3, 7] 18 {[2.0**13] * 2} [12, 12]",
+        " ".join(["True"] * 8),
+    ]
 
 
 @pytest.mark.parametrize(("name", "epochs"), [("flowers", 5), ("ucf101", 20)])

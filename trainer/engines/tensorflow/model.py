@@ -21,6 +21,20 @@ _POLICIES: dict[Precision, str] = {
 _OPTIMIZERS = {"adam": keras.optimizers.Adam, "sgd": keras.optimizers.SGD}
 
 
+class _LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):  # type: ignore[misc]
+    """Skips a step, and halves the loss scale, on every replica when a gradient of any of them is not finite.
+
+    Keras asks the first replica alone, as if gradients came summed over the replicas (`_tf_apply` in Keras 3's
+    loss_scale_optimizer.py), but it is the inner optimizer that sums them, so another replica's overflow would reach
+    the weights of all.
+    """
+
+    def check_finite(self, grads: Any) -> Any:
+        """Return the same on every replica: a scalar, True when all gradients of all replicas are finite."""
+        overflows = tf.cast(tf.logical_not(super().check_finite(grads)), tf.float32)
+        return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, overflows) == 0
+
+
 class Model:
     """The model and its optimizer. Variables are float32 in every precision; float16 scales the loss as it goes."""
 
@@ -31,7 +45,7 @@ class Model:
         with devices.strategy.scope():
             self.network = workload.build_model(spec.image_shape, spec.classes)
             plain = _OPTIMIZERS[workload.optimizer](spec.learning_rate)
-            self.optimizer = keras.optimizers.LossScaleOptimizer(plain) if spec.precision == "float16" else plain
+            self.optimizer = _LossScaleOptimizer(plain) if spec.precision == "float16" else plain
             self.optimizer.build(self.network.trainable_variables)
         self._from_logits, self._global_batch = workload.outputs == "logits", spec.global_batch
 

@@ -1,0 +1,100 @@
+"""What `launch` asks of the account before it rents: those of doctor's checks that would end it later, at a price."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from orchestrator.doctor.checks import CHECKS
+from orchestrator.doctor.diagnosis import Finding, Known, Verdict, examine
+from orchestrator.domain.account import Kind
+from orchestrator.domain.prices import PriceBook
+from orchestrator.domain.runs import Run
+from orchestrator.errors import (
+    ApiDisabled,
+    BillingDisabled,
+    KillSwitchNotArmed,
+    OrchestratorError,
+    PermissionDenied,
+    QuotaExceeded,
+    Unauthenticated,
+    UsageError,
+)
+from orchestrator.ledger.credit import Credit
+from orchestrator.ports import Account, Clock
+
+
+@dataclass(frozen=True)
+class _Refusal:
+    """The error that a launch ends with when this check FAILs: the one that it would meet later without it."""
+
+    error: type[OrchestratorError]
+    only_for: Kind | None = None
+
+
+REFUSALS: Mapping[str, _Refusal] = {
+    "credentials": _Refusal(Unauthenticated),
+    "billing": _Refusal(BillingDisabled),
+    "account kind": _Refusal(QuotaExceeded, only_for="gpu"),
+    "APIs": _Refusal(ApiDisabled),
+    "permissions": _Refusal(PermissionDenied),
+    "quotas": _Refusal(QuotaExceeded),
+    "zones": _Refusal(UsageError),
+    "kill-switch rights": _Refusal(KillSwitchNotArmed),
+    "scheduler rights": _Refusal(KillSwitchNotArmed, only_for="tpu"),
+}
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """What was found, in the order of `doctor`."""
+
+    findings: Sequence[Finding]
+
+    @property
+    def passed(self) -> list[str]:
+        """The checks of which every finding is a PASS."""
+        names = dict.fromkeys(one.check for one in self.findings)
+        return [name for name in names if all(one.verdict is Verdict.PASS for one in self.of(name))]
+
+    @property
+    def refusal(self) -> OrchestratorError | None:
+        """The error that ends the launch, of the first FAIL; None: nothing that is known stands in its way."""
+        first = next((one for one in self.findings if one.verdict is Verdict.FAIL), None)
+        if first is None:
+            return None
+        error = REFUSALS[first.check].error
+        # A quota's own next step holds for a new project and for a free trial.
+        return (
+            QuotaExceeded(first.fact)
+            if error is QuotaExceeded
+            else error(f"{first.check}: {first.fact}", first.next_step)
+        )
+
+    def of(self, check: str) -> list[Finding]:
+        """The findings of one check."""
+        return [one for one in self.findings if one.check == check]
+
+
+def preflight(
+    account: Account, project: str, runs: Sequence[Run], prices: PriceBook, credit: Credit, clock: Clock
+) -> Preflight:
+    """Ask what concerns the accelerators, zones and terms of these runs, all at once. Changes nothing, never raises."""
+    specs = [run.spec for run in runs if run.spec.accelerator.is_rented]
+    known = Known(
+        project,
+        tuple(dict.fromkeys(spec.accelerator for spec in specs)),
+        named=True,
+        zones=tuple(dict.fromkeys(str(zone) for spec in specs for zone in spec.zones)),
+        prices=prices,
+        credit=credit,
+        today=clock.now().date(),
+        terms=specs[0].provisioning,
+    )
+    wanted = [check for check in CHECKS if _concerns(check.name, known)]
+    return Preflight(examine(account, known, wanted, clock))
+
+
+def _concerns(check: str, known: Known) -> bool:
+    refusal = REFUSALS.get(check)
+    return refusal is not None and (refusal.only_for is None or refusal.only_for in known.kinds)

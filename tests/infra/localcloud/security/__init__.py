@@ -1,0 +1,1 @@
+"""What other users of the same machine can do with a local cloud: nothing."""

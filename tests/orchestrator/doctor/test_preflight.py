@@ -1,0 +1,170 @@
+"""What a launch asks of the account before it rents, what ends it there, and what does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from orchestrator.doctor.checks import CHECKS
+from orchestrator.doctor.diagnosis import Verdict
+from orchestrator.doctor.preflight import REFUSALS, Preflight, preflight
+from orchestrator.domain import account as facts
+from orchestrator.domain.accelerators import Accelerator, Provisioning, accelerator
+from orchestrator.domain.places import Place
+from orchestrator.domain.prices import catalog_prices
+from orchestrator.domain.runs import Run, RunSpec
+from orchestrator.errors import (
+    ApiDisabled,
+    BillingDisabled,
+    KillSwitchNotArmed,
+    OrchestratorError,
+    PermissionDenied,
+    QuotaExceeded,
+    Unauthenticated,
+    Unavailable,
+    UsageError,
+)
+from orchestrator.ledger.credit import Credit
+from tests.fakes import FakeClock
+
+ZONES = ("us-central1-a", "us-central1-b")
+NOW = datetime(2026, 11, 21, tzinfo=timezone.utc)
+VMS_ACCOUNT = facts.ServiceAccount("w@x", ("roles/editor",), {"tpu": True, "gpu": True})
+QUOTAS = {
+    "v3-8": facts.Quota("v3-8", "TPUV3PerProjectPerZoneForTPUAPI", 8, dict.fromkeys(ZONES, 8.0)),
+    "t4": facts.Quota("t4", "NVIDIA_T4_GPUS", 1, {"us-central1": 1.0}, everywhere=1.0),
+}
+IN_ORDER: dict[str, Any] = {
+    "identity": "me",
+    "billing": facts.Billing("billingAccounts/A", True),
+    "gpus": facts.GpuAllowance("GPUS_ALL_REGIONS", 1, True),
+    "apis": (facts.Api("tpu.googleapis.com", True, True, "TPUs", "tpu"),),
+    "permissions": (facts.Permission("tpu.nodes.create", True, True, "create", "tpu"),),
+    "worker": VMS_ACCOUNT,
+    "scheduler": facts.SchedulerAccount(VMS_ACCOUNT, True, True, "agent@x", True),
+}
+
+
+class _Account:
+    """An account that answers what it is given, and raises what is an error; it remembers what it was asked."""
+
+    def __init__(self, answers: Mapping[str, Any], lacking: Mapping[str, OrchestratorError]) -> None:
+        self.asked: list[str] = []
+        self._answers, self._lacking = answers, lacking
+
+    def __getattr__(self, name: str) -> Any:
+        def answer() -> Any:
+            self.asked.append(name)
+            if isinstance(self._answers[name], Exception):
+                raise self._answers[name]
+            return self._answers[name]
+
+        return answer
+
+    def quotas(self, items: Sequence[Accelerator], _terms: Provisioning) -> tuple[facts.Quota, ...]:
+        changed = self._answers.get("quotas", {})
+        return tuple(changed.get(item.name, QUOTAS[item.name]) for item in items)
+
+    def check_zone(self, item: Accelerator, zone: str, _terms: Provisioning) -> None:
+        self.asked.append(f"{item.name} in {zone}")
+        if zone in self._lacking:
+            raise self._lacking[zone]
+
+
+def _check(
+    *names: str, lacking: Mapping[str, OrchestratorError] | None = None, **changed: Any
+) -> tuple[Preflight, list[str]]:
+    account: Any = _Account({**IN_ORDER, **changed}, lacking or {})
+    spec = RunSpec(
+        workload="mnist-mlp", accelerator=accelerator(names[0]), epochs=1, batch_size=200,
+        zones=tuple(map(Place, ZONES)), dataset="d", dataset_bytes=1, dataset_dir="",
+    )  # fmt: skip
+    runs = [
+        Run(
+            id=f"r-{name}", experiment="e", spec=replace(spec, accelerator=accelerator(name)), attempt=1, created_at=NOW
+        )
+        for name in names
+    ]
+    credit = Credit(amount_usd=Decimal(300), stated_at=NOW)
+    return preflight(account, "p", runs, catalog_prices(), credit, FakeClock()), account.asked
+
+
+def test_only_what_concerns_the_launch_is_asked() -> None:
+    """No GPU limit for a TPU, no scheduler for a GPU; neither budget nor buckets; one zone that has it is enough."""
+    both, asked = _check("v3-8", "t4")
+    assert (both.refusal, [one.verdict for one in both.findings]) == (None, [Verdict.PASS] * 9)
+    assert {"v3-8 in us-central1-a", "t4 in us-central1-a", "gpus", "scheduler"} <= set(asked)
+    assert not {"v3-8 in us-central1-b", "budgets", "buckets", "idle", "project"} & set(asked)
+    assert "gpus" not in _check("v3-8")[1]
+    assert "scheduler" not in _check("t4")[1]
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "code", "says"),
+    [
+        ({"identity": Unauthenticated("no token", "log in")}, Unauthenticated, 5, "no token"),
+        ({"billing": facts.Billing("", False)}, BillingDisabled, 5, "no billing account"),
+        ({"gpus": facts.GpuAllowance("GPUS_ALL_REGIONS", 0, False)}, QuotaExceeded, 5, "very likely a free trial"),
+        ({"apis": (facts.Api("tpu.googleapis.com", False, True, "TPUs"),)}, ApiDisabled, 5, "tpu.googleapis.com"),
+        (
+            {"permissions": (facts.Permission("compute.disks.create", False, True, "create", "gpu"),)},
+            PermissionDenied, 5, "compute.disks.create",
+        ),
+        ({"quotas": {"t4": replace(QUOTAS["t4"], limits={"us-central1": 0.0})}}, QuotaExceeded, 5, "t4 needs 1"),
+        ({"lacking": dict.fromkeys(ZONES, UsageError("has no v3-8"))}, UsageError, 2, "no zone of this launch has v3"),
+        ({"worker": replace(VMS_ACCOUNT, may_delete={"tpu": True, "gpu": False})}, KillSwitchNotArmed, 1, "GPU VMs"),
+        ({"scheduler": replace(IN_ORDER["scheduler"], usable=False)}, KillSwitchNotArmed, 1, "does not exist"),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else "",
+)  # fmt: skip
+def test_each_check_ends_a_launch_with_the_error_that_it_would_meet_later(
+    changed: dict[str, Any], error: type[OrchestratorError], code: int, says: str
+) -> None:
+    """The refusal is the first FAIL's, with its fact and what to do."""
+    found, _ = _check("v3-8", "t4", **changed)
+    assert type(found.refusal) is error
+    assert (found.refusal.exit_code, says in found.refusal.sentence) == (code, True), found.refusal
+    assert found.refusal.hint
+
+
+def test_what_nobody_could_say_never_ends_a_launch() -> None:
+    """No permission to look, an API that is off, no network, an answer without the limit: unknown, and it goes on."""
+    off = PermissionDenied("may not look")
+    silent = dict.fromkeys(("billing", "gpus", "apis", "permissions", "worker", "scheduler"), off)
+    unseen = {name: replace(one, limits={}, everywhere=None) for name, one in QUOTAS.items()}
+    found, _ = _check("v3-8", "t4", lacking={ZONES[0]: Unavailable("no network")}, quotas=unseen, **silent)
+    assert found.refusal is None
+    assert found.passed == ["credentials"]
+    rest = [one for one in found.findings if one.check != "credentials"]
+    assert {(one.verdict, one.answered) for one in rest} == {(Verdict.WARN, False)}
+    assert {one.check for one in rest} == {*REFUSALS} - {"credentials"}
+
+
+def test_a_first_zone_without_the_type_is_skipped_with_a_warning() -> None:
+    """As the launch itself moves on."""
+    found, asked = _check("v3-8", lacking={ZONES[0]: UsageError("us-central1-a has no v3-8")})
+    assert found.refusal is None
+    [zones] = found.of("zones")
+    assert (zones.verdict, zones.fact) == (
+        Verdict.WARN,
+        "us-central1-a has no v3-8; the first with v3-8 is us-central1-b",
+    )
+    assert [one for one in asked if " in " in one] == ["v3-8 in us-central1-a", "v3-8 in us-central1-b"]
+
+
+def test_what_another_kind_of_accelerator_needs_does_not_matter() -> None:
+    """A GPU is rented although the TPU API is off and its permissions are missing."""
+    apis = (facts.Api("tpu.googleapis.com", False, True, "TPUs", "tpu"),)
+    permissions = (facts.Permission("tpu.nodes.create", False, True, "create", "tpu"),)
+    assert _check("t4", apis=apis, permissions=permissions)[0].refusal is None
+    assert type(_check("v3-8", apis=apis)[0].refusal) is ApiDisabled
+
+
+def test_every_check_that_can_end_a_launch_is_one_of_doctors() -> None:
+    """One copy of each."""
+    assert set(REFUSALS) <= {check.name for check in CHECKS}
