@@ -11,10 +11,10 @@ import re
 import subprocess
 import sys
 import tempfile
-import tomllib
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
+
+import tomllib
 
 _COMMANDS = Path(__file__).with_name("gcloud_commands.toml")
 _TIMEOUT_S = 300

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Match, Router
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from infra.localcloud.clock import CloudClock
 from infra.localcloud.http.errors import ApiError, NoReply, forbidden, method_not_found
@@ -118,7 +118,7 @@ class InsideReply:
     body: bytes = b""
 
 
-async def request_inside(app: CloudApp, request: InsideRequest) -> InsideReply:
+async def request_inside(app: ASGIApp, request: InsideRequest) -> InsideReply:
     """Call a service of this cloud without a connection."""
     parts = urlsplit(request.url)
     headers = {"content-length": str(len(request.body)), **{k.lower(): v for k, v in request.headers.items()}}
