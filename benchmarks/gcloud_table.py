@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import subprocess
@@ -59,11 +60,39 @@ def groups() -> dict[str, list[Command]]:
 
 def attempt(command: Command, env: dict[str, str], folder: Path) -> Tried:
     """Run it in `folder`."""
-    done = subprocess.run(
-        ["bash", "-c", command.line], env=env, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, timeout=_TIMEOUT_S, check=False,
-    )  # fmt: skip
+    try:
+        done = subprocess.run(
+            ["bash", "-c", command.line], env=env, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, timeout=_TIMEOUT_S, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        return Tried(command, 124, (error.output or b"").decode(errors="replace"))
     return Tried(command, done.returncode, done.stdout.decode(errors="replace"))
+
+
+def table(tried: dict[str, list[Tried]]) -> str:
+    """The Markdown page."""
+    version = subprocess.run(["gcloud", "version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
+    everything = [one for rows in tried.values() for one in rows]
+    refused = sum(bool(one.command.refused) for one in everything if one.as_expected)
+    failed = sum(not one.as_expected for one in everything)
+    lines = [
+        "# gcloud and gsutil against the local cloud", "",
+        "Printed by `python -m benchmarks.gcloud_table`: every command ran as it stands here, in a shell after",
+        f'`eval "$(orchestrate cloud env)"` and nothing else. {version}, {datetime.now(timezone.utc):%Y-%m-%d}.', "",
+        f"{len(everything)} commands: {len(everything) - refused - failed} work, {refused} are refused as Google refuses"
+        f" them, {failed} fail.",
+    ]  # fmt: skip
+    for name, rows in tried.items():
+        lines += [
+            "",
+            f"## {name}",
+            "",
+            "| command | exit code | result |",
+            "|---|---|---|",
+            *(one.row() for one in rows),
+        ]
+    return "\n".join(lines) + "\n"
 
 
 def main() -> int:
@@ -72,10 +101,27 @@ def main() -> int:
     parser.add_argument("--output", type=Path, help="write the table there too")
     parser.add_argument("--only", default="", help="only groups whose name contains this")
     arguments = parser.parse_args()
+    orchestrate = [sys.executable, "-m", "orchestrator"]
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home)
-        env = {"PATH": os.environ["PATH"], "HOME": home, "ORCHESTRATE_HOME": str(folder / "state")}
-        return 0
+        env = {"PATH": os.environ["PATH"], "HOME": home, "ORCHESTRATE_HOME": f"{home}/state", "PYTHONPATH": os.getcwd()}
+        subprocess.run([*orchestrate, "cloud", "up"], env=env, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        try:
+            shown = subprocess.run([*orchestrate, "cloud", "env", "--json"], env=env, cwd=folder, check=True, stdout=-1)
+            shell = {"HOME": home, **json.loads(shown.stdout)}
+            tried: dict[str, list[Tried]] = {}
+            for name, commands in groups().items():
+                for command in commands if arguments.only in name else ():
+                    done = attempt(command, shell, folder)
+                    tried.setdefault(name, []).append(done)
+                    sys.stderr.write(f"{done.row()}\n" + ("" if done.as_expected else done.output[-2000:]))
+        finally:
+            subprocess.run([*orchestrate, "cloud", "down", "--destroy"], env=env, cwd=folder, check=True)
+        page = table(tried)
+    sys.stdout.write(page)
+    if arguments.output:
+        arguments.output.write_text(page, "utf-8")
+    return 0 if all(one.as_expected for rows in tried.values() for one in rows) else 1
 
 
 if __name__ == "__main__":

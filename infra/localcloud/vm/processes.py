@@ -8,8 +8,6 @@ from pathlib import Path
 
 import psutil
 
-UMASK = 0o022
-"""Of everything in a VM, as Ubuntu has it."""
 VM_VARIABLE = "LOCALCLOUD_VM"
 _GRACE_S = 2.0
 _KILL_DEADLINE_S = 5.0

@@ -14,7 +14,6 @@ import asyncssh
 
 from infra.localcloud.clock import CloudClock
 from infra.localcloud.store import Document, Store
-from infra.localcloud.vm.processes import UMASK
 from infra.localcloud.vm.ssh_process import run_command, run_on_terminal
 
 log = logging.getLogger("localcloud")
@@ -48,20 +47,6 @@ class SshServer:
 
             def map_path(self, path: bytes) -> bytes:
                 return os.fsencode(home / os.fsdecode(path))
-
-            def open(self, path: bytes, pflags: int, attrs: asyncssh.SFTPAttrs) -> object:
-                """With the umask of a VM, not with this process's own, which keeps everything to its user."""
-                target = Path(os.fsdecode(self.map_path(path)))
-                is_new = not target.exists()
-                file = super().open(path, pflags, attrs)
-                if is_new:
-                    target.chmod(_mode(attrs, 0o666))
-                return file
-
-            def mkdir(self, path: bytes, attrs: asyncssh.SFTPAttrs) -> None:
-                """Likewise."""
-                super().mkdir(path, attrs)
-                Path(os.fsdecode(self.map_path(path))).chmod(_mode(attrs, 0o777))
 
             def exit(self) -> None:
                 """End with status 0, as sftp-server does: without one OpenSSH's scp and sftp exit with 1."""
@@ -161,10 +146,6 @@ class _Login(asyncssh.SSHServer):
 
     def connection_requested(self, dest_host: str, dest_port: int, orig_host: str, orig_port: int) -> Any:
         return True
-
-
-def _mode(attrs: asyncssh.SFTPAttrs, default: int) -> int:
-    return (default if attrs.permissions is None else attrs.permissions & 0o777) & ~UMASK
 
 
 def _is_true(value: str | None) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import asyncssh
 
-from infra.localcloud.vm.processes import SHELL, UMASK
+from infra.localcloud.vm.processes import SHELL
 
 _CHUNK_BYTES = 64 * 1024
 Process = asyncssh.SSHServerProcess[bytes]
@@ -33,7 +33,7 @@ async def run_command(process: Process, env: dict[str, str], home: Path) -> None
     argv = ["/bin/sh", "-c", process.command] if process.command else [SHELL]
     pipe = asyncio.subprocess.PIPE
     child = await asyncio.create_subprocess_exec(
-        *argv, stdin=pipe, stdout=pipe, stderr=pipe, env=env, cwd=home, start_new_session=True, umask=UMASK
+        *argv, stdin=pipe, stdout=pipe, stderr=pipe, env=env, cwd=home, start_new_session=True
     )
     assert child.stdin is not None
     assert child.stdout is not None
@@ -54,7 +54,7 @@ async def run_on_terminal(process: Process, env: dict[str, str], home: Path) -> 
     try:
         child = await asyncio.create_subprocess_exec(
             *argv, stdin=slave, stdout=slave, stderr=slave, env={**env, "TERM": process.term_type or "dumb"},
-            cwd=home, start_new_session=True, umask=UMASK, preexec_fn=take_terminal,
+            cwd=home, start_new_session=True, preexec_fn=take_terminal,
         )  # fmt: skip
     finally:
         os.close(slave)

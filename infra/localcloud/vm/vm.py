@@ -115,11 +115,7 @@ class VmRuntime:
             owner = self._store.get(*vm["owner"])
             if owner is None or vm_id not in owner.get("vms", []):
                 await self.destroy(vm_id)
-            elif {owner["resource"].get("state"), owner["resource"].get("status")} & {
-                "PREEMPTED",
-                "TERMINATED",
-                "STOPPED",
-            }:
+            elif {owner["resource"].get("state"), owner["resource"].get("status")} & _POWERED_OFF:
                 await self.halt(vm_id)
             elif vm["running"]:
                 try:
@@ -222,7 +218,7 @@ class VmRuntime:
         with (folder / "startup.log").open("ab") as output:
             try:
                 child = subprocess.Popen(
-                    argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, umask=processes.UMASK,
+                    argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                     env=self.environment(vm, "root"), cwd=folder / "home", start_new_session=True,
                 )  # fmt: skip
             except OSError as cause:  # A shebang without a program: the VM runs all the same, as at Google.
