@@ -21,6 +21,7 @@ from orchestrator.money.prices import project_book
 
 if TYPE_CHECKING:
     from infra.gcp.clients import GoogleClients
+    from infra.gcp.recording import Recorder
     from infra.host.hosts import Hosts
     from orchestrator.ports import Account, Clock, PriceSource
     from orchestrator.running.stages.context import Payload, Services
@@ -48,11 +49,12 @@ class SystemClock:
 
 @dataclass(frozen=True)
 class Project:
-    """Configuration, state folder and ledger: enough for every command that asks no cloud."""
+    """Configuration, state folder and ledger: enough for every command that asks no cloud. `recorder` hears those."""
 
     config: Config
     home: Path
     ledger: Ledger
+    recorder: Recorder | None = None
 
     @property
     def name(self) -> str:
@@ -136,7 +138,21 @@ def google_clients(project: Project) -> GoogleClients:
         endpoints = Endpoints.of_local_cloud(project.cloud_state / "cloud.json")
     else:
         endpoints = Endpoints()
-    return GoogleClients(project.name, endpoints, service_account=project.config.worker_service_account)
+    account = project.config.worker_service_account
+    return GoogleClients(project.name, endpoints, service_account=account, recorder=project.recorder)
+
+
+@contextmanager
+def recorded(project: Project, path: Path | None) -> Iterator[Project]:
+    """The project; with a path, one whose cloud's answers end in that file. Raises UsageError: it cannot be written."""
+    if path is None:
+        yield project
+        return
+    from infra.gcp.recording import Recorder, written
+
+    recorder = Recorder(project.name, is_local=project.simulated)
+    with written(path, recorder, SystemClock().now().date()):
+        yield replace(project, recorder=recorder)
 
 
 def price_source(project: Project) -> PriceSource:
