@@ -1,17 +1,26 @@
-"""The order of the suite: what takes longest goes first, so that no worker is left alone with it at the end."""
+"""The order of the suite, and the judge of all traffic with local clouds.
+
+What takes longest goes first, so that no worker is left alone with it at the end.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from infra.localcloud.http.recording import FILE_VARIABLE
+from tests.google_api.judge import Judge
 
 TESTS = Path(__file__).parent
 LONGEST_FIRST = (
     "e2e/test_crashes.py", "e2e/test_laptop_gone.py", "e2e/test_main_job.py", "e2e/test_host.py",
     "trainer/test_resume_many.py", "trainer/test_training.py", "e2e/test_doctor_live.py", "e2e/test_refusals.py",
     "trainer/test_resume.py", "simulation/test_money_campaigns.py", "orchestrator/cli/test_doctor.py",
-    "trainer/workloads/test_models.py", "e2e/test_sweep.py", "infra/localcloud/test_process.py",
+    "trainer/workloads/test_models.py", "trainer/test_small_runs.py", "e2e/test_sweep.py",
+    "infra/localcloud/test_process.py",
     "contract/test_kill_switch.py", "e2e/test_extend.py", "infra/localcloud/test_gcloud.py",
     "contract/test_ledger_against_meter.py", "contract/test_vm_provider.py", "infra/localcloud/test_tensorflow_gs.py",
 )  # fmt: skip
@@ -23,3 +32,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {TESTS / name: place for place, name in enumerate(LONGEST_FIRST)}
     assert all(path.exists() for path in places), "LONGEST_FIRST names a module that is not there"
     items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
+    """Every local cloud that a test starts records its traffic, and the judge reads it."""
+    file = tmp_path_factory.mktemp("recording") / "traffic.jsonl"
+    file.touch(mode=0o600)
+    os.environ[FILE_VARIABLE] = str(file)
+    made = Judge(file)
+    yield made
+    _pronounce(made)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def judged(judge: Judge) -> Iterator[None]:
+    """The traffic of each module is as Google describes its APIs."""
+    yield
+    _pronounce(judge)
+
+
+def _pronounce(judge: Judge) -> None:
+    found = "\n".join(map(str, judge.new_findings()))
+    assert not found, f"not as Google's API descriptions have it (docs/localcloud.md):\n{found}"

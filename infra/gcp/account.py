@@ -97,16 +97,17 @@ class GoogleAccount:
         reason = "" if raisable.is_eligible else raisable.ineligibility_reason.name
         return GpuAllowance(_GPUS_EVERYWHERE, limit, raisable.is_eligible, reason)
 
-    def quotas(self, items: Sequence[Accelerator]) -> tuple[Quota, ...]:
+    def quotas(self, items: Sequence[Accelerator], terms: Provisioning) -> tuple[Quota, ...]:
         apis = {item.api for item in items}
+        names = {item.quota(terms) for item in items}
         limits = {
-            "tpu": self._tpu_limits({_quota_name(item) for item in items}) if "tpu" in apis else {},
-            "gpu": self._gpu_limits() if "gpu" in apis else {},
+            "tpu": self._tpu_limits(names) if "tpu" in apis else {},
+            "gpu": self._gpu_limits(names) if "gpu" in apis else {},
         }
         everywhere = {"gpu": self._gpus_everywhere() if "gpu" in apis else None}
         return tuple(
             Quota(
-                item.name, _quota_name(item), _quota_needed(item), limits.get(item.api, {}).get(_quota_name(item), {}),
+                item.name, item.quota(terms), _quota_needed(item), _limits(item, item.quota(terms), limits[item.api]),
                 everywhere.get(item.api),
             )
             for item in items
@@ -114,7 +115,7 @@ class GoogleAccount:
 
     def check_zone(self, item: Accelerator, zone: str, terms: Provisioning) -> None:
         provider = TpuNodes(self._clients) if item.api == "tpu" else GpuInstances(self._clients)
-        provider.validate(VmSpec(VmRef(zone, "oc-check"), item, terms, {}, ""))
+        provider.validate(VmSpec(VmRef(zone, "oc-check"), item, terms, {}, "", image=provider.image(item)))
 
     def budgets(self) -> tuple[BudgetAlert, ...]:
         account, number = self.billing().account, self.project().number
@@ -191,13 +192,22 @@ class GoogleAccount:
         """None when Compute Engine shows no such limit."""
         return next((one.limit for one in self._compute_project().quotas if one.metric == _GPUS_EVERYWHERE), None)
 
-    def _gpu_limits(self) -> dict[str, dict[str, float]]:
-        """{quota: {region: limit}}."""
+    def _gpu_limits(self, names: Set[str]) -> dict[str, dict[str, float]]:
+        """{quota: {region: limit}}. Compute Engine does not show those that have a value for each family of GPUs."""
         limits: dict[str, dict[str, float]] = {}
         with translated("list the quotas of all regions"):
             for region in self._clients.regions.list(project=self._clients.project, **self._clients.repeatable):
                 for one in region.quotas:
                     limits.setdefault(one.metric, {})[region.name] = one.limit
+        for quota in sorted(name for name in names if ":" in name):
+            name, _, family = quota.partition(":")
+            quota_id = f"{name.replace('_', '-')}-per-project-region"
+            with translated(f"read the quota {quota}"):
+                found = self._clients.quotas.get_quota_info(
+                    name=f"{self._quota_parent('compute.googleapis.com')}/quotaInfos/{quota_id}",
+                    **self._clients.repeatable,
+                )
+            limits[quota] = _by_place(found, family)
         return limits
 
     def _tpu_limits(self, names: Set[str]) -> dict[str, dict[str, float]]:
@@ -288,11 +298,15 @@ def _roles(policy: Any, email: str) -> tuple[str, ...]:
     return tuple(sorted({binding.role for binding in policy.bindings if member in binding.members}))
 
 
-def _quota_name(item: Accelerator) -> str:
-    """The metric of the zone (TPU) or region (GPU); "" when none is known. What is rented as spot only has its own."""
-    if item.hardware is None:
-        return ""
-    return item.hardware.preemptible_quota if item.spot_only else item.hardware.quota
+def _limits(item: Accelerator, quota: str, limits: Mapping[str, Mapping[str, float]]) -> Mapping[str, float]:
+    """{zone or region: limit}. Spot GPUs count against the usual quota in regions where none for spot was granted
+    (cloud.google.com/compute/docs/instances/spot, "Quotas").
+    """
+    own = limits.get(quota, {})
+    if item.hardware is None or item.api != "gpu" or quota == item.hardware.quota:
+        return own
+    usual = limits.get(item.hardware.quota, {})
+    return {place: own.get(place) or usual.get(place, 0.0) for place in {**usual, **own}}
 
 
 def _quota_needed(item: Accelerator) -> float:
@@ -300,12 +314,17 @@ def _quota_needed(item: Accelerator) -> float:
     return float(item.chips if item.api == "gpu" else item.name.rpartition("-")[2])
 
 
-def _by_place(info: cloudquotas_v1.QuotaInfo) -> dict[str, float]:
-    """{zone: limit}: an entry for one place wins over one that holds for many."""
+def _by_place(info: cloudquotas_v1.QuotaInfo, family: str = "") -> dict[str, float]:
+    """{zone or region: limit} of a family of GPUs: an entry for one place or family wins over one for many.
+
+    docs.cloud.google.com/docs/quotas/configure-dimensions#dimension_precedence
+    """
     limits: dict[str, float] = {}
     for entry in sorted(info.dimensions_infos, key=lambda entry: len(entry.dimensions)):
-        places = [entry.dimensions["zone"]] if "zone" in entry.dimensions else entry.applicable_locations
-        for place in places:
+        of = dict(entry.dimensions)
+        if of.pop("gpu_family", family) != family:
+            continue
+        for place in of.values() or entry.applicable_locations:
             value = int(entry.details.value)
             limits[place] = float("inf") if value == _UNLIMITED else float(value)
     return limits

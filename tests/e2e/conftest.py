@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from infra.localcloud import client
+from infra.localcloud.http.recording import FILE_VARIABLE
 from orchestrator.domain.runs import Run
 from orchestrator.ledger.ledger import Ledger
 from tests.local_cloud import LocalCloud, running
@@ -51,6 +52,7 @@ class Orchestrate:
             "ORCHESTRATE_HOME": str(home),
             "PYTHONPATH": str(ROOT),
             "LANG": "C.UTF-8",
+            FILE_VARIABLE: os.environ[FILE_VARIABLE],
         }
 
     def start(self, *args: str) -> subprocess.Popen[str]:

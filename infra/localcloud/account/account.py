@@ -91,7 +91,7 @@ class Account:
 
     def quota(self, metric: str, place: str = "") -> float:
         """The limit in `place`: the one that was set, else the default of this kind of account."""
-        is_gpu = metric.endswith("_GPUS") or metric == GPUS_EVERYWHERE
+        is_gpu = metric.endswith("_GPUS") or metric.startswith("GPUS_")
         if is_gpu and not self.kind.has_gpus:
             return 0.0
         for name in (place, ""):

@@ -45,33 +45,45 @@ class QuotasService(Service):
         service = full_name(request.path_params["service"])
         if service == TPU:
             zones = sorted(_zones(self._cloud.prices).items())
-            return [self._info(TPU, metric, metric, "zone", sorted(places)) for metric, places in zones]
+            return [self._info(TPU, metric, "zone", {metric: places}) for metric, places in zones]
         if service == COMPUTE:
-            regions = sorted(_regions(self._cloud.prices).items())
-            return [self._info(COMPUTE, "GPUS-ALL-REGIONS-per-project", GPUS_EVERYWHERE, "", [""])] + [
-                self._info(COMPUTE, f"{metric.replace('_', '-')}-per-project-region", metric, "region", sorted(places))
-                for metric, places in regions
-            ]
+            limits: dict[str, dict[str, set[str]]] = {}
+            for metric, places in sorted(_regions(self._cloud.prices).items()):
+                limits.setdefault(f"{_named(metric).replace('_', '-')}-per-project-region", {})[metric] = places
+            everywhere = self._info(COMPUTE, "GPUS-ALL-REGIONS-per-project", "", {GPUS_EVERYWHERE: {""}})
+            return [everywhere, *(self._info(COMPUTE, quota, "region", of) for quota, of in limits.items())]
         return []
 
-    def _info(self, service: str, quota_id: str, metric: str, dimension: str, places: list[str]) -> Document:
+    def _info(self, service: str, quota_id: str, dimension: str, metrics: dict[str, set[str]]) -> Document:
+        """One limit, with its values in each place and, where it has such, for each family of GPUs."""
         reason = self._cloud.account.kind.not_raisable
+        metric = _named(next(iter(metrics)))
         details = [
             {
-                "dimensions": {dimension: place} if dimension else {},
-                "details": {"value": str(int(self._cloud.account.quota(metric, place)))},
+                "dimensions": ({dimension: place} if dimension else {}) | _family(one),
+                "details": {"value": str(int(self._cloud.account.quota(one, place)))},
                 "applicableLocations": [place or "global"],
             }
-            for place in places
+            for one, places in metrics.items()
+            for place in sorted(places)
         ]
         parent = f"projects/{PROJECT_NUMBER}/locations/global/services/{service}"
         eligibility = {"isEligible": False, "ineligibilityReason": reason} if reason else {"isEligible": True}
         return {
             "name": f"{parent}/quotaInfos/{quota_id}", "quotaId": quota_id, "service": service,
             "metric": f"{service}/{metric.lower()}", "quotaDisplayName": metric, "containerType": "PROJECT",
-            "dimensions": [dimension] if dimension else [], "dimensionsInfos": details,
+            "dimensions": [*details[0]["dimensions"]], "dimensionsInfos": details,
             "quotaIncreaseEligibility": eligibility,
         }  # fmt: skip
+
+
+def _named(metric: str) -> str:
+    return metric.partition(":")[0]
+
+
+def _family(metric: str) -> dict[str, str]:
+    family = metric.partition(":")[2]
+    return {"gpu_family": family} if family else {}
 
 
 def check_quota(prices: PriceList, metric: str, place: str) -> None:

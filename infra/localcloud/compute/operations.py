@@ -74,13 +74,15 @@ def failed(code: str, message: str, http: int = 500, details: Sequence[dict[str,
 def quota_error(metric: str, limit: float, region: str) -> Document:
     """QUOTA_EXCEEDED; no `region` means a limit over all regions."""
     scope, where = ("per-project-region", f"in region {region}") if region else ("per-project", "globally")
+    name, _, family = metric.partition(":")
     info = {
-        "metricName": f"compute.googleapis.com/{metric.lower()}",
-        "limitName": f"{metric.replace('_', '-')}-{scope}",
+        "metricName": f"compute.googleapis.com/{name.lower()}",
+        "limitName": f"{name.replace('_', '-')}-{scope}",
         "limit": limit,
-        "dimensions": {"region": region} if region else {"global": "global"},
+        "dimensions": ({"region": region} if region else {"global": "global"})
+        | ({"gpu_family": family} if family else {}),
     }
-    message = f"Quota '{metric}' exceeded.  Limit: {limit:.1f} {where}."
+    message = f"Quota '{name}' exceeded.  Limit: {limit:.1f} {where}."
     return failed("QUOTA_EXCEEDED", message, 403, [{"quotaInfo": info}])
 
 

@@ -88,7 +88,7 @@ class ComputeReference:
         zone = request.path_params["zone"]
         return [
             self._machine_type(zone, name, shape)
-            for name in self._cloud.prices.names("machine", zone)
+            for name in self._cloud.offered("machine", zone)
             if (shape := self._hardware.machine(name))
         ]
 
@@ -108,7 +108,9 @@ class ComputeReference:
     def _region(self, region: str) -> Document:
         zones = [zone for zone in self._cloud.prices.zones if region_of(zone) == region]
         gpus = sorted({gpu["name"] for zone in zones for gpu in self._gpus(zone)})
-        quotas = [self._quota(self._hardware.gpu_quota(gpu, spot), region) for gpu in gpus for spot in (False, True)]
+        metrics = [self._hardware.gpu_quota(gpu, spot) for gpu in gpus for spot in (False, True)]
+        # A limit for each family of GPUs has no name here: Cloud Quotas alone shows it.
+        quotas = [self._quota(metric, region) for metric in metrics if metric in types.Quota.Metric.__members__]
         return {
             "kind": "compute#region", "name": region, "status": "UP", "quotas": quotas,
             "zones": [f"{self._url}/zones/{zone}" for zone in zones], "selfLink": f"{self._url}/regions/{region}",
@@ -136,6 +138,7 @@ class ComputeReference:
                 "zone": zone_url, "selfLink": f"{zone_url}/acceleratorTypes/{name}",
             }
             for name in self._cloud.prices.gpus(zone)
+            if not self._cloud.outages.lacks(zone, name)
         ]  # fmt: skip
 
     def _image(self, project: str, family: str) -> Document:

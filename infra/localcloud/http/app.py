@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Match, Router
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from infra.localcloud.clock import CloudClock
 from infra.localcloud.http.errors import ApiError, NoReply, forbidden, not_found
@@ -96,7 +96,7 @@ class CloudApp:
             raise forbidden(f"{host} is not part of the local cloud.", "SERVICE_DISABLED", service=host)
 
 
-async def request_inside(app: CloudApp, method: str, url: str, headers: Mapping[str, str]) -> int:
+async def request_inside(app: ASGIApp, method: str, url: str, headers: Mapping[str, str]) -> int:
     """Call a service of this cloud as another service of it does, without a body. Its HTTP status; 0 for no reply."""
     parts = urlsplit(url)
     host = parts.hostname or ""

@@ -72,14 +72,14 @@ class Locations:
     async def _list_types(self, request: Request) -> Response:
         zone = request.path_params["zone"]
         zones = self._zones if zone == "-" else [zone]
-        found = [self._type(place, name) for place in zones for name in self._cloud.prices.names("tpu", place)]
+        found = [self._type(request, place, name) for place in zones for name in self._cloud.offered("tpu", place)]
         return reply(types.ListAcceleratorTypesResponse, page(request, "acceleratorTypes", found))
 
     async def _get_type(self, request: Request) -> Response:
         zone, name = request.path_params["zone"], request.path_params["name"]
-        if name not in self._cloud.prices.names("tpu", zone):
+        if name not in self._cloud.offered("tpu", zone):
             raise not_found(f"{self.name(request)}/acceleratorTypes/{name}")
-        return reply(types.AcceleratorType, self._type(zone, name))
+        return reply(types.AcceleratorType, self._type(request, zone, name))
 
     async def _list_versions(self, request: Request) -> Response:
         versions = [self._version(request, name) for name in self._cloud.prices.hardware.runtime_versions]
@@ -98,11 +98,12 @@ class Locations:
             "labels": {"cloud.googleapis.com/region": zone.rsplit("-", 1)[0]},
         }
 
-    def _type(self, zone: str, name: str) -> Document:
+    def _type(self, request: Request, zone: str, name: str) -> Document:
+        found = {"name": f"projects/{self._cloud.project}/locations/{zone}/acceleratorTypes/{name}", "type": name}
         shape = self._cloud.prices.hardware.tpu(name)
-        configs = [{"type": shape.config_type, "topology": shape.topology}] if shape else []
-        full = f"projects/{self._cloud.project}/locations/{zone}/acceleratorTypes/{name}"
-        return {"name": full, "type": name, "acceleratorConfigs": configs}
+        if shape is None or request.url.path.startswith("/v1/"):  # v1 shows no configurations
+            return found
+        return {**found, "acceleratorConfigs": [{"type": shape.config_type, "topology": shape.topology}]}
 
     def _version(self, request: Request, name: str) -> Document:
         return {"name": f"{self.name(request)}/runtimeVersions/{name}", "version": name}

@@ -32,6 +32,7 @@ MAX_USD = Decimal(5)
     metavar="FILE",
     help="Keep all answers, redacted, in a file for a bug report.",
 )
+@options.project_option
 @output.json_option
 def doctor(
     names: tuple[str, ...], is_live: bool, max_usd: Decimal | None, yes: bool, record: Path | None, as_json: bool

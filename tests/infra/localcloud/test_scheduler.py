@@ -155,7 +155,7 @@ def test_jobs_survive_a_restart_are_billed_and_make_up_for_what_was_missed(own_c
     client = scheduler(own_cloud)
     made = client.create_job(parent=REGION, job=job("lasting", "* * * * *"))
     with pytest.raises(exceptions.Conflict):
-        client.create_job(parent=REGION, job=made)
+        client.create_job(parent=REGION, job=job("lasting", "* * * * *"))
     assert own_cloud.look("status")["counts"] == {"job": 1}
     own_cloud.kill()
     own_cloud.start()

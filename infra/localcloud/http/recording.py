@@ -1,0 +1,118 @@
+"""A record of all requests and replies, for tests that check them against Google's descriptions of its APIs.
+
+LOCALCLOUD_RECORDING names the file: JSON lines, readable by the user alone, appended to by every local cloud that has
+it in its environment. Left out are headers, tokens and media, and whole what Google describes nowhere: OAuth, Cloud
+Storage's XML interface, and the control API.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+FILE_VARIABLE = "LOCALCLOUD_RECORDING"
+_SECRET_PARAMETERS = ("access_token", "oauth_token", "upload_id")
+_UNDESCRIBED_PATHS = ("/_localcloud/", "/token")
+_STORAGE_HOST = "storage.googleapis.com"
+_STORAGE_PATHS = ("/storage/", "/upload/", "/resumable/", "/download/", "/batch/")
+_RELATED = "multipart/related"
+_RELATED_BYTES = 1 << 16
+
+
+class Recorder:
+    """An ASGI application that passes everything on to `app`, and records it in `file`."""
+
+    def __init__(self, app: ASGIApp, file: Path) -> None:
+        self._app = app
+        self._file = file
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not _is_described(Request(scope)):
+            await self._app(scope, receive, send)
+            return
+        exchange = _Exchange(Request(scope))
+
+        async def recording_receive() -> Any:
+            message = await receive()
+            exchange.sent(message)
+            return message
+
+        async def recording_send(message: Any) -> None:
+            exchange.replied(message)
+            await send(message)
+
+        try:
+            await self._app(scope, recording_receive, recording_send)
+        finally:
+            descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            try:
+                os.write(descriptor, exchange.line())
+            finally:
+                os.close(descriptor)
+
+
+class _Exchange:
+    """A request and its reply, as far as they are recorded."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._type = request.headers.get("content-type", "")
+        self._status = 0
+        self._sent, self._replied = bytearray(), bytearray()
+        self._is_reply_kept = False
+
+    def sent(self, message: Mapping[str, Any]) -> None:
+        """Keep a part of the request: nothing of media, and of an object with its metadata the beginning."""
+        query = self._request.query_params
+        is_media = query.get("uploadType") == "media" or "upload_id" in query
+        if not is_media:
+            block = message.get("body", b"")
+            self._sent += block[: max(0, _RELATED_BYTES - len(self._sent))] if self._is_related() else block
+
+    def replied(self, message: Mapping[str, Any]) -> None:
+        """Keep a part of the reply, when it is JSON and no object's content."""
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            is_json = Headers(raw=message["headers"]).get("content-type", "").startswith("application/json")
+            is_media = self._request.query_params.get("alt") == "media"
+            self._is_reply_kept = self._status >= 400 or (is_json and not is_media)
+        if self._is_reply_kept:
+            self._replied += message.get("body", b"")
+
+    def line(self) -> bytes:
+        """The line of the file."""
+        request = self._request
+        query = parse_qsl(request.url.query, keep_blank_values=True)
+        line = {
+            "host": request.headers.get("host", "").rsplit(":", 1)[0],
+            "verb": request.method,
+            "path": request.scope["raw_path"].decode(),
+            "query": urlencode([(name, "-" if name in _SECRET_PARAMETERS else value) for name, value in query]),
+            "agent": request.headers.get("user-agent", ""),
+            "request": self._metadata_of_upload() if self._is_related() else self._sent.decode(errors="replace"),
+            "status": self._status,
+            "reply": self._replied.decode(errors="replace"),
+        }
+        return json.dumps(line).encode() + b"\n"
+
+    def _is_related(self) -> bool:
+        return self._type.startswith(_RELATED)
+
+    def _metadata_of_upload(self) -> str:
+        """The first part's body."""
+        first = bytes(self._sent).partition(b"\r\n\r\n")[2]
+        return first.partition(b"\r\n--")[0].decode(errors="replace").strip()
+
+
+def _is_described(request: Request) -> bool:
+    path, host = request.url.path, request.headers.get("host", "")
+    is_xml = host.startswith(_STORAGE_HOST) and not path.startswith(_STORAGE_PATHS)
+    return not path.startswith(_UNDESCRIBED_PATHS) and not is_xml
