@@ -196,7 +196,7 @@ def recorded(project: Project, path: Path | None) -> Iterator[Project]:
         return
     from infra.gcp.recording import Recorder, written
 
-    recorder = Recorder(project.name, is_local=project.simulated)
+    recorder = Recorder(project.name, "local" if project.simulated else "google")
     with written(path, recorder, SystemClock().now().date()):
         yield replace(project, recorder=recorder)
 

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 from urllib.parse import urlsplit
 
 import requests
@@ -45,9 +45,9 @@ class Exchange:
 class Recorder:
     """Keeps every answer of the sessions that it listens to, from any thread, until it is written."""
 
-    def __init__(self, project: str, *, is_local: bool) -> None:
+    def __init__(self, project: str, cloud: Literal["google", "local"]) -> None:
         self._project = project
-        self._is_local = is_local
+        self._cloud = cloud
         self._exchanges: list[Exchange] = []
 
     def listen(self, session: requests.Session) -> None:
@@ -58,7 +58,7 @@ class Recorder:
         """The header, and each answer without what tells whose it is."""
         header = {
             "format": FORMAT, "version": VERSION, "project": PROJECT, "number": NUMBER,
-            "cloud": "local" if self._is_local else "google", "tool": version("orchestrate"), "day": str(today),
+            "cloud": self._cloud, "tool": version("orchestrate"), "day": str(today),
         }  # fmt: skip
         texts = [text for one in self._exchanges for text in (one.path, one.response) if isinstance(text, str)]
         redaction = Redaction(self._project, texts)
@@ -76,7 +76,7 @@ class Recorder:
         self._exchanges.append(
             Exchange(
                 sent.method or "",
-                "" if self._is_local else parts.netloc,
+                parts.netloc if self._cloud == "google" else "",
                 path,
                 int(sent.headers.get("Content-Length", 0)) if is_object else _text(sent.body),
                 answer.status_code,

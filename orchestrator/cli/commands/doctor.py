@@ -25,13 +25,7 @@ MAX_USD = Decimal(5)
 @click.option("--live", "is_live", is_flag=True, help="Verify on rented VMs what this tool depends on.")
 @click.option("--max-usd", type=options.DECIMAL, help=f"With --live: cap on its worst-case cost. Default: {MAX_USD}.")
 @click.option("--yes", is_flag=True, help="With --live: do not ask.")
-@click.option(
-    "--record",
-    "record",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Keep all answers, redacted, in a file for a bug report.",
-)
+@click.option("--record", type=click.Path(path_type=Path), metavar="FILE", help="Keep all answers, redacted.")
 @options.project_option
 @output.json_option
 def doctor(
