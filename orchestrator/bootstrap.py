@@ -11,12 +11,13 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.config import LOCAL_PROJECT, Config, load_config, project_home, state_home
+from orchestrator.config import LOCAL_PROJECT, Config, load_config, project_home, project_homes, state_home
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Run
 from orchestrator.errors import CloudError, LedgerTrouble, UsageError
 from orchestrator.ledger.database import IN_MEMORY
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.open_runs import OpenRun, find_open_runs
 from orchestrator.money.prices import project_book
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from infra.host.hosts import Hosts
     from orchestrator.ports import Account, Clock, PriceSource
     from orchestrator.running.stages.context import Payload, Services
+
+LEDGER_FILE = "ledger.db"
 
 
 class SystemClock:
@@ -53,6 +56,8 @@ class Project:
     config: Config
     home: Path
     ledger: Ledger
+    state: Path
+    """The state folder that `home` and the homes of all other projects lie in."""
 
     @property
     def name(self) -> str:
@@ -82,17 +87,50 @@ def open_project(environ: Mapping[str, str], folder: Path, *, without_ledger: bo
     `without_ledger` continues when the ledger cannot be used, as a delete by labels must.
     """
     config = load_config(folder, environ)
-    home = project_home(state_home(environ), config)
+    state = state_home(environ)
+    home = project_home(state, config)
     try:
-        ledger = Ledger(home / "ledger.db", simulated=config.is_local)
+        ledger = Ledger(home / LEDGER_FILE, simulated=config.is_local)
     except LedgerTrouble:
         if not without_ledger:
             raise
         ledger = Ledger(IN_MEMORY, simulated=config.is_local)
     try:
-        yield Project(config, home, ledger)
+        yield Project(config, home, ledger, state)
     finally:
         ledger.close()
+
+
+@dataclass(frozen=True)
+class OtherLedger:
+    """A ledger of another project in which runs are open. `problem`: why they are not known, None where they are."""
+
+    project: str
+    """As --project takes it."""
+    runs: Sequence[OpenRun] = ()
+    problem: str | None = None
+
+
+def other_ledgers(project: Project) -> list[OtherLedger]:
+    """The ledgers of the state folder, but this project's, in which runs are open or may be."""
+    try:
+        homes = project_homes(project.state)
+    except OSError as cause:
+        return [OtherLedger("?", problem=f"{cause.filename} cannot be read: {cause.strerror}")]
+    found = [_other_ledger(name, home / LEDGER_FILE) for name, home in homes if home != project.home]
+    return [one for one in found if one.runs or one.problem]
+
+
+def _other_ledger(name: str, path: Path) -> OtherLedger:
+    try:
+        path.stat()
+        return OtherLedger(name, find_open_runs(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return OtherLedger(name)
+    except OSError as cause:
+        return OtherLedger(name, problem=f"the ledger {path} cannot be read: {cause.strerror}")
+    except LedgerTrouble as cause:
+        return OtherLedger(name, problem=cause.sentence)
 
 
 def catalog_file(name: str) -> Path:
@@ -136,7 +174,13 @@ def google_clients(project: Project) -> GoogleClients:
         endpoints = Endpoints.of_local_cloud(project.cloud_state / "cloud.json")
     else:
         endpoints = Endpoints()
-    return GoogleClients(project.name, endpoints, service_account=project.config.worker_service_account)
+    config = project.config
+    return GoogleClients(
+        project.name,
+        endpoints,
+        service_account=config.worker_service_account,
+        image_families=config.gpu_image_families,
+    )
 
 
 def price_source(project: Project) -> PriceSource:

@@ -114,7 +114,7 @@ class GoogleAccount:
 
     def check_zone(self, item: Accelerator, zone: str, terms: Provisioning) -> None:
         provider = TpuNodes(self._clients) if item.api == "tpu" else GpuInstances(self._clients)
-        provider.validate(VmSpec(VmRef(zone, "oc-check"), item, terms, {}, ""))
+        provider.validate(VmSpec(VmRef(zone, "oc-check"), item, terms, {}, "", image=provider.image(item)))
 
     def budgets(self) -> tuple[BudgetAlert, ...]:
         account, number = self.billing().account, self.project().number

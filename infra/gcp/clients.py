@@ -20,6 +20,7 @@ from google.api_core.client_options import ClientOptions
 from google.api_core.retry import Retry, if_exception_type
 from google.auth import exceptions as auth
 from google.auth.credentials import Credentials
+from google.oauth2.credentials import Credentials as UserCredentials
 
 from infra.gcp.errors import LOGIN_HINT
 from orchestrator.errors import Unauthenticated, Unavailable, UsageError
@@ -105,16 +106,24 @@ class _Lazy(cached_property[_Client]):
 class GoogleClients:
     """Google's clients for one project, and how they are called.
 
-    `service_account` is the one that VMs run as; None is the project's default. `retry_s` bounds the time that an
+    `service_account` is the one that VMs run as; None is the project's default. `image_families` are used for GPU VMs
+    instead of the catalog's, where there are any. `retry_s` bounds the time that an
     idempotent call is tried again; creates never are.
     """
 
     def __init__(
-        self, project: str, endpoints: Endpoints, *, service_account: str | None = None, retry_s: float = 15.0
+        self,
+        project: str,
+        endpoints: Endpoints,
+        *,
+        service_account: str | None = None,
+        image_families: tuple[str, ...] = (),
+        retry_s: float = 15.0,
     ) -> None:
         self.project = project
         self.endpoints = endpoints
         self.service_account = service_account
+        self.image_families = image_families
         self.retry_s = retry_s
 
     @property
@@ -136,7 +145,11 @@ class GoogleClients:
 
     @cached_property
     def credentials(self) -> Credentials:
-        """Application default credentials. Raises Unauthenticated when there are none."""
+        """Application default credentials. Raises Unauthenticated when there are none.
+
+        Calls of a user's that name no project to charge are charged to Google's own, which some APIs refuse; a service
+        account's are not (docs.cloud.google.com/docs/authentication/adc-troubleshooting/user-creds).
+        """
         if self.endpoints.token_file is not None:
             return TokenFile(self.endpoints.token_file)
         try:
@@ -145,6 +158,8 @@ class GoogleClients:
             raise Unauthenticated("there are no Google Cloud credentials on this machine", LOGIN_HINT) from cause
         except auth.GoogleAuthError as cause:
             raise Unavailable(f"the credentials cannot be read: {type(cause).__name__}") from cause
+        if isinstance(found, UserCredentials) and not found.quota_project_id:
+            return cast(Credentials, found.with_quota_project(self.project))
         return found
 
     nodes: _Lazy[tpu_v2.TpuClient] = _Lazy("google.cloud.tpu_v2.TpuClient")

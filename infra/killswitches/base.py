@@ -1,11 +1,18 @@
-"""What kill switches share that need nothing besides the VM."""
+"""What kill switches share."""
 
 from __future__ import annotations
 
-from orchestrator.ports import StandingSwitch, VmRef
+from orchestrator.ports import StandingSwitch, Vm, VmRef
 
 
-class PartOfVm:
+class Silent:
+    """A kill switch that cannot say why it is not armed."""
+
+    def problem(self, vm: Vm) -> str:
+        return ""
+
+
+class PartOfVm(Silent):
     """A kill switch that comes and goes with its VM: nothing is removed, and nothing outlives it."""
 
     def disarm(self, ref: VmRef) -> None:

@@ -11,6 +11,11 @@ from infra.killswitches.base import PartOfVm
 from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.ports import Vm, VmProvider, VmSpec
 
+_SILENT = (
+    "the VM published nothing: guest attributes are switched off (organization policy "
+    "compute.disableGuestAttributesAccess), or its startup script did not run, or not with python3"
+)
+
 
 class DeadlineTimer(PartOfVm):
     """The VM's own timer (`infra/vm/startup.py`): deletes the VM that it runs on; for every kind of VM.
@@ -40,10 +45,16 @@ class DeadlineTimer(PartOfVm):
         )
 
     def armed(self, vm: Vm, deadline: datetime) -> bool:
-        published = [
-            self._provider.guest_attribute(vm.ref, worker.index, "orchestrate", self.name) for worker in vm.workers
-        ]
+        published = self._published(vm, self.name)
         return bool(published) and all(value == _unix(deadline) for value in published)
+
+    def problem(self, vm: Vm) -> str:
+        """What the VM's timer says, or the usual reasons for a VM that says nothing."""
+        said = {text for text in self._published(vm, f"{self.name}-problem") if text}
+        return "the VM says: " + "; ".join(sorted(said)) if said else _SILENT
+
+    def _published(self, vm: Vm, key: str) -> list[str | None]:
+        return [self._provider.guest_attribute(vm.ref, worker.index, "orchestrate", key) for worker in vm.workers]
 
 
 def _unix(deadline: datetime) -> str:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from infra.gcp.scheduler import DeleteJob, StandingJob, location_of
+from infra.killswitches.base import Silent
 from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.names import MANAGED
 from orchestrator.errors import AccountError, ApiDisabled, KillSwitchNotArmed, NotFound, OrchestratorError
@@ -46,7 +47,7 @@ class Scheduler(Protocol):
     def list(self, location: str) -> Sequence[StandingJob]: ...
 
 
-class SchedulerJob:
+class SchedulerJob(Silent):
     """One job for each TPU node, named like it: DELETE from the deadline on, each minute, until it is removed.
 
     The first request comes at most 4 minutes after the deadline, the fourth 3 minutes later; the rest of `slack_s` is

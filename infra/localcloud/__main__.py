@@ -18,6 +18,7 @@ def main() -> int:
     """Run until it is stopped or idle. A second start for the same directory reports that and exits with 0."""
     arguments = _parser().parse_args()
     state: Path = arguments.state.resolve()
+    os.umask(0o077)  # every file of this process and of its VMs is for its user alone
     try:
         close_to_others(state)
     except OSError as error:

@@ -13,8 +13,6 @@ import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_UMASK = 0o077
-
 
 @dataclass(frozen=True)
 class Access:
@@ -49,12 +47,11 @@ def same(given: str, expected: str) -> bool:
 
 
 def close_to_others(folder: Path) -> None:
-    """Make the state folder, or check it, and keep every file that this process makes for its user alone.
+    """Make the state folder, or check it.
 
     Raises PermissionError when the folder, or something in it, is another user's: it could be changed under us.
     """
-    os.umask(_UMASK)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     _check_owner(folder)
     folder.chmod(0o700)
     for path in folder.iterdir():

@@ -13,6 +13,8 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+from infra.localcloud.access import close_to_others, write_private
+
 START_TIMEOUT_S = 60.0
 CLOUD_FILE = "cloud.json"
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -42,9 +44,14 @@ def ensure_up(state: Path, prices: Path, accelerators: Path, project: str) -> di
     running = find(state)
     if running is not None:
         return running
-    state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    start_log = state / "start.log"
+    try:
+        close_to_others(state)
+        write_private(start_log, b"")
+    except OSError as cause:
+        raise LocalCloudError(f"the local cloud cannot be started: {cause}") from cause
     command = [sys.executable, "-m", "infra.localcloud", "--state", str(state)]
-    with (state / "start.log").open("wb") as log:
+    with start_log.open("ab") as log:
         server = subprocess.Popen(
             [*command, "--prices", str(prices), "--accelerators", str(accelerators), "--project", project],
             stdin=subprocess.DEVNULL,
@@ -61,7 +68,7 @@ def ensure_up(state: Path, prices: Path, accelerators: Path, project: str) -> di
         if server.poll() not in (None, 0):  # 0: another process was first, and its server is ready soon
             break
         time.sleep(0.05)
-    tail = (state / "start.log").read_text("utf-8", "replace")[-600:]
+    tail = start_log.read_text("utf-8", "replace")[-600:]
     raise LocalCloudError(f"the local cloud did not start: {tail.strip() or 'no reply'}")
 
 

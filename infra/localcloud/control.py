@@ -65,6 +65,7 @@ class ControlService(Service):
             "GET meter": self._read_meter,
             "POST clock/advance": self._advance,
             "POST capacity": self._set_capacity,
+            "POST lacking": self._set_lacking,
             "POST quotas": self._set_quota,
             "POST account": self._set_account,
             "POST services": self._set_service,
@@ -128,6 +129,11 @@ class ControlService(Service):
             raise invalid("available must be true, false, or a number of VMs")
         zone = _field(body, "zone", str)
         self._cloud.outages.set_capacity(zone, body.get("accelerator", "*"), available)
+
+    async def _set_lacking(self, body: Document) -> None:
+        """`name`: of a TPU type, GPU or machine type that the zone does not have from now on, or has again."""
+        lacking = _field(body, "lacking", bool)
+        self._cloud.outages.set_lacking(_field(body, "zone", str), _field(body, "name", str), lacking)
 
     async def _set_quota(self, body: Document) -> None:
         name, place = _field(body, "name", str), body.get("region") or body.get("zone") or ""

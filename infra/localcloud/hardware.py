@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,13 +97,13 @@ class MachineShape:
 class Hardware:
     """The catalog's tables of chips and machine families, looked up as the APIs need them."""
 
-    def __init__(self, chips: Mapping[str, Any], machines: Mapping[str, Any]) -> None:
+    def __init__(self, chips: Mapping[str, Any], machines: Mapping[str, Any], families: Iterable[str]) -> None:
         self.tpus = {name: row for name, row in chips.items() if row["api"] == "tpu"}
         self.gpus = {name: row for name, row in chips.items() if row["api"] == "gpu"}
         self._machines = machines
-        self.runtime_versions = (*sorted({row["image"] for row in self.tpus.values()}), *_RUNTIME_VERSIONS)
+        versions = {version for row in self.tpus.values() for version in row["images"]}
+        self.runtime_versions = (*sorted(versions), *_RUNTIME_VERSIONS)
         """TPU software versions, the same in every zone."""
-        families = sorted({row["image"] for row in self.gpus.values()})
         self.images = {
             **{(_DEEP_LEARNING, family): (f"{family}-v20260909", _IMAGE_GIB) for family in families},
             **_PUBLIC_IMAGES,
@@ -114,9 +114,9 @@ class Hardware:
     def from_toml(path: Path) -> Hardware:
         """Raises OSError when the file cannot be read and ValueError when it is no catalog of accelerators."""
         tables = tomllib.loads(path.read_text("utf-8"))
-        if not {"chips", "machines"} <= tables.keys():
-            raise ValueError(f"{path}: lacks the tables chips and machines")
-        return Hardware(tables["chips"], tables["machines"])
+        if not {"chips", "machines", "kinds"} <= tables.keys():
+            raise ValueError(f"{path}: lacks the tables chips, machines and kinds")
+        return Hardware(tables["chips"], tables["machines"], tables["kinds"]["gpu"]["images"])
 
     def tpu(self, accelerator_type: str) -> TpuShape | None:
         """None when it is no TPU type name."""

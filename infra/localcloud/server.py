@@ -90,6 +90,7 @@ class Cloud:
 
     def __init__(self, options: Options) -> None:
         self._options = options
+        self._proxy_password = options.access.secret_for("proxy")
         self._saved = _read_json(options.state / "cloud.json")
         self._store = Store(options.state / "cloud.db")
         self._clock = CloudClock(self._store)
@@ -105,7 +106,7 @@ class Cloud:
         certificates = ensure_certificates(self._options.state / "certs")
         http = bind_preferring(self._port("http_url"))
         tls = bind_preferring(int(self._saved.get("tls_port", 0)))
-        proxy_server = await proxy.start_proxy(tls.getsockname()[1], self._port("proxy_url"))
+        proxy_server = await proxy.start_proxy(tls.getsockname()[1], self._proxy_password, self._port("proxy_url"))
         self.facts = self._read_facts(http, tls, proxy_server, certificates)
         self._cloud = self._context(certificates)
         self._build_resources()
@@ -137,7 +138,7 @@ class Cloud:
         prices = PriceList.from_csv(self._options.prices, Hardware.from_toml(self._options.accelerators))
         access = CloudAccess(
             self._options.project, facts["proxy_url"], certificates.bundle_pem, facts["ssh_port"],
-            facts["metadata_port"], self._options.vm_python,
+            facts["metadata_port"], self._options.access.secret_for, self._options.vm_python,
         )  # fmt: skip
         return CloudContext(
             project=self._options.project,
@@ -231,7 +232,7 @@ class Cloud:
             "project": self._options.project,
             "http_url": f"http://127.0.0.1:{http.getsockname()[1]}",
             "tls_port": tls.getsockname()[1],
-            "proxy_url": f"http://127.0.0.1:{proxy_server.sockets[0].getsockname()[1]}",
+            "proxy_url": proxy.proxy_url(proxy_server, self._proxy_password),
             "access_token_file": str(self._options.access.token_file),
             "ca_pem": str(certificates.ca_pem),
             "ca_bundle": str(certificates.bundle_pem),

@@ -10,9 +10,8 @@ import zipfile
 from pathlib import Path
 
 _HERE = Path(__file__).parent
-SCRIPTS = {
-    name: _HERE / name for name in ("runner.py", "uploads.py", "json_files.py", "environment.py", "constraints.txt")
-}
+_ON_WORKERS = ("runner.py", "uploads.py", "json_files.py", "environment.py", "constraints.txt", "uv.txt")
+SCRIPTS = {name: _HERE / name for name in _ON_WORKERS}
 """The scripts that are copied onto every worker, and what they read, by name."""
 HOST_SCRIPTS = {name: _HERE / name for name in ("uploads.py", "json_files.py", "host.py")}
 """The scripts that manage attempts on your own machine, by name; host.py is copied last."""

@@ -88,6 +88,7 @@ class Timer:
         self.deadline: int | None = None
         self.delete_url = ""
         self.published: int | None = None
+        self.said = ""
         self.proven_url = ""
 
     def metadata(self, path: str, data: bytes | None = None) -> str:
@@ -109,11 +110,15 @@ class Timer:
             self.deadline = int(self.metadata("attributes/oc-deadline"))
             self.delete_url = self.metadata("attributes/oc-delete-url").strip()
             if self.published != self.deadline and self.may_delete():
-                self.metadata("guest-attributes/orchestrate/deadline-timer", str(self.deadline).encode())
+                self.publish("deadline-timer", str(self.deadline))
                 self.published = self.deadline
                 log(f"armed: deadline {self.deadline}")
         except (OSError, ValueError) as error:
             log(f"metadata: {error}")
+
+    def publish(self, key: str, value: str) -> None:
+        """A guest attribute, which whoever rented this VM can read. Raises OSError."""
+        self.metadata("guest-attributes/orchestrate/" + key, value.encode())
 
     def may_delete(self) -> bool:
         """Whether the API lets this VM delete at its URL; asked until it has said so once, then no more."""
@@ -123,7 +128,11 @@ class Timer:
             if code == 404:
                 self.proven_url = self.delete_url
             else:
-                log(f"not armed, the right to delete is not proven: {described(code)}")
+                why = f"the right to delete is not proven: {described(code)}"
+                log(f"not armed, {why}")
+                if self.said != why:
+                    self.publish("deadline-timer-problem", why)
+                    self.said = why
         return self.proven_url == self.delete_url
 
     def due(self) -> bool:

@@ -62,7 +62,10 @@ def read_file(path: Path) -> ExperimentFile:
 
 
 def take_from_file(ctx: click.Context, _param: click.Parameter, path: Path | None) -> ExperimentFile | None:
-    """The callback of an eager FILE argument: what it says becomes the default of each flag. Raises UsageError."""
+    """The callback of the FILE argument: what it says becomes the default of each flag. Raises UsageError.
+
+    click processes what was given before what was not, so before any default is asked for.
+    """
     if path is None:
         return None
     from orchestrator.config import load_config

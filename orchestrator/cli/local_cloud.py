@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal
@@ -29,7 +30,7 @@ def local_project(*, as_json: bool) -> Iterator[Project]:
         if not project.simulated:
             raise UsageError(
                 f"this folder's project is {project.name} on Google Cloud, not the local cloud",
-                "go to another folder, or remove `project` from orchestrate.toml and unset ORCHESTRATE_PROJECT",
+                "`--project local` means the local cloud, whatever the configuration says",
             )
         yield project
 
@@ -83,6 +84,16 @@ def show(project: Project, *, as_json: bool) -> None:
             since = str(item["since"])[:19].replace("T", " ")
             table.add_row(item["kind"], item["name"], item["zone"].lower(), item["state"].lower(), since)
         output.print_table(table)
+
+
+def print_environment(project: Project, *, unset: bool, as_json: bool) -> None:
+    """Print its environment for a shell to take in, or to give up. Raises CloudError when none runs."""
+    variables = environment(project)
+    if as_json:
+        output.print_json(variables)
+    else:
+        lines = (f"unset {name}" if unset else f"export {name}={shlex.quote(variables[name])}" for name in variables)
+        output.print_text("\n".join(lines))
 
 
 def environment(project: Project) -> dict[str, str]:

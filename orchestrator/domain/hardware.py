@@ -22,9 +22,9 @@ class Chip:
     title: str
     memory_gib: int
     peak_tflops: dict[str, float] = field(hash=False)
-    image: str
     quota: str
     preemptible_quota: str
+    images: tuple[str, ...] = ()
     devices: int = 1
     chip_sku: str = ""
     node_sku: str = ""

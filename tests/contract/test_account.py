@@ -162,7 +162,7 @@ def test_a_zone_is_asked_for_the_type_and_its_image(account: GoogleAccount) -> N
     account.check_zone(accelerator("v3-8"), "us-central1-a", Provisioning.ON_DEMAND)
     account.check_zone(accelerator("t4"), "us-central1-a", Provisioning.ON_DEMAND)
     for name in ("v6e-1", "h100"):
-        with pytest.raises(UsageError, match="us-central1-f has no"):
+        with pytest.raises(UsageError, match="us-central1-f does not offer"):
             account.check_zone(accelerator(name), "us-central1-f", Provisioning.SPOT)
 
 

@@ -16,7 +16,7 @@ from infra.gcp.clients import Endpoints, GoogleClients
 from infra.gcp.compute import GpuInstances
 from infra.gcp.tpu import TpuNodes
 from infra.killswitches.max_run_duration import MaxRunDuration
-from orchestrator.domain.accelerators import Provisioning
+from orchestrator.domain.accelerators import Provisioning, accelerator
 from orchestrator.errors import PermissionDenied, Unauthenticated, Unavailable, UsageError
 from orchestrator.ports import VmRef, VmState
 from tests.contract.rigs import CloudRig
@@ -98,6 +98,20 @@ def test_no_tpu_is_rented_whose_end_could_not_be_proven(local_cloud: LocalCloud)
         rig.provider.validate(rig.spec())
 
 
+def test_the_first_image_family_that_has_an_image_is_used(local_cloud: LocalCloud) -> None:
+    """Families retire. orchestrate.toml's come before the catalog's; when all are gone the key is named."""
+    gone, there = "common-cu121-debian-11", "common-cu128-ubuntu-2204-nvidia-570"
+
+    def instances(*families: str) -> GpuInstances:
+        return GpuInstances(GoogleClients(local_cloud.project, local_cloud.endpoints, image_families=families))
+
+    assert instances(gone, there).image(accelerator("t4")).startswith(f"{there}-v")
+    assert instances().image(accelerator("t4")).startswith(accelerator("t4").images[0])
+    with pytest.raises(UsageError, match=f"no image family {gone}") as caught:
+        instances(gone).image(accelerator("t4"))
+    assert "gpu_image_families" in caught.value.hint
+
+
 def test_an_instance_ends_with_everything_that_bills(local_cloud: LocalCloud) -> None:
     """Auto-delete disk with labels, DELETE as the action, no restart, keys from its own metadata alone."""
     rig = CloudRig("gpu", local_cloud, retry_s=5)
@@ -126,7 +140,7 @@ def test_a_node_asks_for_what_the_spec_says(local_cloud: LocalCloud) -> None:
     rig.ready(spec)
     name = f"projects/{local_cloud.project}/locations/{spec.ref.zone}/nodes/{spec.ref.name}"
     node = local_cloud.clients().nodes.get_node(name=name)
-    assert (node.accelerator_type, node.runtime_version) == ("v3-8", spec.accelerator.image)
+    assert (node.accelerator_type, node.runtime_version) == ("v3-8", spec.accelerator.images[0])
     assert node.scheduling_config.spot
     assert node.network_config.enable_external_ips
     assert list(node.service_account.scope) == ["https://www.googleapis.com/auth/cloud-platform"]

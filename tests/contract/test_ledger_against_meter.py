@@ -84,6 +84,9 @@ class NoSwitch:
     def armed(self, vm: Vm, deadline: datetime) -> bool:
         return True
 
+    def problem(self, vm: Vm) -> str:
+        return ""
+
     def disarm(self, ref: VmRef) -> None:
         """There is nothing to disarm."""
 

@@ -98,6 +98,9 @@ class FakeTrainer:
         self.store.put(bucket, f"{prefix}/{MANIFEST}", json.dumps(manifest).encode())
 
 
+ENVIRONMENT = "the machine's Python and packages"
+
+
 class World:
     """Everything a run needs, on fakes, with a ledger on disk."""
 
@@ -121,7 +124,8 @@ class World:
 
     def _teach(self) -> None:
         self.shells.on(RUNNER, self._runner)
-        self.shells.on(["python3", ".orchestrate/environment.py"], CommandResult(0, '{"python": "python3"}\n', ""))
+        found = json.dumps({"python": "python3", "environment": ENVIRONMENT}) + "\n"
+        self.shells.on(["python3", ".orchestrate/environment.py"], CommandResult(0, found, ""))
         self.shells.on(["python3", "-m", "zipfile"], CommandResult(0, "", ""))
         self.shells.on(["env"], CommandResult(0, '{"replicas": 8}\n', ""))
 

@@ -38,6 +38,19 @@ def test_written_record_is_read_back_whole(recorder: Recorder, tmp_path: Path) -
     assert not list(tmp_path.glob("*.partial"))
 
 
+def test_the_record_says_where_python_and_packages_come_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As who started the trainer says; nothing where nobody does, and in records of before."""
+    config, said = make_config(workload="mnist-mlp", model_dir=str(tmp_path), run_id="r-test"), []
+    for environment in ("", "uv's Python, packages of constraints 0a1b2c3d"):
+        monkeypatch.setenv("TRAINER_ENVIRONMENT", environment)
+        Recorder(config, OutputDir(str(tmp_path)), simulated=False).write("running")
+        said.append(load_record(tmp_path / "record.json").software.environment)
+    assert said == ["", "uv's Python, packages of constraints 0a1b2c3d"]
+    written = json.loads((tmp_path / "record.json").read_text())
+    del written["software"]["environment"]
+    assert load_record(json.dumps(written).encode()).software.environment == ""
+
+
 def test_what_is_not_known_yet_is_null_with_a_reason(recorder: Recorder) -> None:
     """A record of a failure says for each absent figure why it is absent."""
     record = recorder.snapshot("failed", "no device")

@@ -12,6 +12,8 @@ from pathlib import Path
 import trainer
 from trainer.record.schema import Host, Software
 
+ENVIRONMENT_VARIABLE = "TRAINER_ENVIRONMENT"
+
 
 def describe_host() -> Host:
     """Return the host's facts; its name and addresses stay private."""
@@ -27,6 +29,7 @@ def describe_software() -> Software:
     """Return the versions that are installed, asked of the package metadata so that nothing is imported."""
     return Software(
         python=platform.python_version(),
+        environment=os.environ.get(ENVIRONMENT_VARIABLE, ""),
         trainer_version=trainer.__version__,
         tensorflow=_first_version("tensorflow-tpu", "tensorflow", "tensorflow-cpu"),
         keras=_first_version("keras"),

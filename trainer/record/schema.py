@@ -41,9 +41,10 @@ class Device(Section):
 
 
 class Software(Section):
-    """Versions of what ran."""
+    """Versions of what ran. `environment`: where Python and packages come from, as who started the trainer says."""
 
     python: str
+    environment: str = ""
     trainer_version: str
     tensorflow: str | None
     keras: str | None

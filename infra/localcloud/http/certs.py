@@ -21,6 +21,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from infra.localcloud.access import write_private
+
 _NAMES = ("googleapis.com", "*.googleapis.com", "metadata.google.internal", "localhost")
 _ADDRESS = "127.0.0.1"
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
@@ -46,7 +48,7 @@ def ensure_certificates(directory: Path) -> Certificates:
         directory.mkdir(parents=True, exist_ok=True)
         _create(found)
     # Always rewritten: the public authorities may have changed since.
-    _write(found.bundle_pem, _public_authorities() + found.ca_pem.read_bytes())
+    write_private(found.bundle_pem, _public_authorities() + found.ca_pem.read_bytes())
     return found
 
 
@@ -93,9 +95,9 @@ def _create(target: Certificates) -> None:
     key_pem = server_key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    _write(target.key_pem, key_pem, mode=0o600)
-    _write(target.ca_pem, authority.public_bytes(serialization.Encoding.PEM))
-    _write(target.cert_pem, certificate.public_bytes(serialization.Encoding.PEM))
+    write_private(target.key_pem, key_pem)
+    write_private(target.ca_pem, authority.public_bytes(serialization.Encoding.PEM))
+    write_private(target.cert_pem, certificate.public_bytes(serialization.Encoding.PEM))
 
 
 def _builder(subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
@@ -133,15 +135,6 @@ def _public_authorities() -> bytes:
     files = [certifi.where(), os.environ.get("SSL_CERT_FILE", "")]
     blocks = [block for file in files if Path(file).is_file() for block in _PEM.findall(Path(file).read_bytes())]
     return b"\n".join(dict.fromkeys(block.replace(b"\r", b"") for block in blocks)) + b"\n"
-
-
-def _write(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """Whole or not at all; a private key is never readable by others, not for a moment."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-    temporary.replace(path)
 
 
 def _name(common_name: str) -> x509.Name:

@@ -1,16 +1,19 @@
 """A CONNECT proxy that leads *.googleapis.com to the local cloud, for unchanged Google software.
 
 Set as `https_proxy`, with the bundle of `certs.py` as `CURL_CA_BUNDLE`. Bytes are only piped, never read: TLS ends
-in the application. Other hosts are reached directly, on port 443 alone, so that pip works on a VM; it listens on the
-loopback address and so gives nobody a way into a network that they did not have.
+in the application. Other hosts are reached directly, on port 443 alone, so that pip works on a VM. Its URL has a
+password, which curl, `requests`, Python's urllib and TensorFlow's libcurl send: it is nobody else's way into a network.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 import contextlib
 import logging
 
+from infra.localcloud.access import same
 from infra.localcloud.http.listeners import bind_preferring
 
 log = logging.getLogger("localcloud.proxy")
@@ -19,14 +22,20 @@ _HEAD_TIMEOUT_S = 30.0
 _CONNECT_TIMEOUT_S = 15.0
 _BLOCK_BYTES = 1 << 16
 _TLS_PORT = 443
+_USER = "localcloud"
 
 
 class _RefusedError(Exception):
     """A request that gets this status line instead of a tunnel."""
 
 
-async def start_proxy(tls_port: int, port: int = 0) -> asyncio.Server:
-    """Listen on 127.0.0.1 (`port` 0: any free one; see `server.sockets`). `tls_port` is the application's TLS port."""
+def proxy_url(server: asyncio.Server, password: str) -> str:
+    """What clients are given as `https_proxy`."""
+    return f"http://{_USER}:{password}@127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def start_proxy(tls_port: int, password: str, port: int = 0) -> asyncio.Server:
+    """Listen on 127.0.0.1 (`port` 0: any free one; see `proxy_url`). `tls_port` is the application's TLS port."""
 
     # asyncio keeps only weak references once the caller has closed its half: a tunnel that still waits for the
     # other half's reply could be garbage-collected.
@@ -36,7 +45,7 @@ async def start_proxy(tls_port: int, port: int = 0) -> asyncio.Server:
         task = asyncio.current_task()
         held.add(task)
         try:
-            await _serve(reader, writer, tls_port)
+            await _serve(reader, writer, tls_port, password)
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError) as cause:
             log.debug("connection dropped: %r", cause)
         finally:
@@ -52,10 +61,11 @@ def is_google(host: str) -> bool:
     return name == "googleapis.com" or name.endswith(".googleapis.com")
 
 
-async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, tls_port: int) -> None:
+async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, tls_port: int, password: str) -> None:
     async with asyncio.timeout(_HEAD_TIMEOUT_S):
         head = await reader.readuntil(b"\r\n\r\n")
     try:
+        _check_password(head, password)
         host, port = _target(head)
         upstream_reader, upstream_writer = await _connect(host, port, tls_port)
     except _RefusedError as refusal:
@@ -70,6 +80,18 @@ async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, tls
             pipes.create_task(_pipe(upstream_reader, writer))
     finally:
         upstream_writer.close()
+
+
+def _check_password(head: bytes, password: str) -> None:
+    """Basic authentication (RFC 9110, 11.7; RFC 7617)."""
+    for line in head.split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        scheme, _, given = value.strip().partition(b" ")
+        if name.lower() == b"proxy-authorization" and scheme.lower() == b"basic":
+            with contextlib.suppress(binascii.Error):
+                if same(base64.b64decode(given.strip()).decode("latin-1"), f"{_USER}:{password}"):
+                    return
+    raise _RefusedError('407 Proxy Authentication Required\r\nProxy-Authenticate: Basic realm="local cloud"')
 
 
 def _target(head: bytes) -> tuple[str, int]:

@@ -77,12 +77,12 @@ class Locations:
     async def _list_types(self, request: Request) -> Response:
         zone = request.path_params["zone"]
         zones = self._zones if zone == "-" else [zone]
-        found = [self._type(request, place, name) for place in zones for name in self._cloud.prices.names("tpu", place)]
+        found = [self._type(request, place, name) for place in zones for name in self._cloud.offered("tpu", place)]
         return reply(types.ListAcceleratorTypesResponse, page(request, "acceleratorTypes", found))
 
     async def _get_type(self, request: Request) -> Response:
         zone, name = request.path_params["zone"], request.path_params["name"]
-        if name not in self._cloud.prices.names("tpu", zone):
+        if name not in self._cloud.offered("tpu", zone):
             raise not_found(f"{self.name(request)}/acceleratorTypes/{name}")
         return reply(types.AcceleratorType, self._type(request, zone, name))
 

@@ -1,4 +1,8 @@
-"""The metadata server of a VM: http://$GCE_METADATA_HOST/computeMetadata/v1/."""
+"""The metadata server of a VM: http://$GCE_METADATA_HOST/computeMetadata/v1/.
+
+On Google Cloud only the VM itself can reach it. Here every user of the machine can, so $GCE_METADATA_HOST ends in a
+secret, the first part of each path, that only the VM's processes know.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from infra.localcloud.access import same
 from infra.localcloud.account.project import PROJECT_NUMBER
 from infra.localcloud.account.tokens import TOKEN_LIFETIME_S, Tokens
 from infra.localcloud.clock import CloudClock
 from infra.localcloud.outages import METADATA
 from infra.localcloud.store import Document, Store
 
-_ROOT = "/computeMetadata/v1"
+_ROOT = "computeMetadata/v1"
 _GUEST = "instance/guest-attributes/"
 _VALUE_BYTES_MAX = 256 * 1024
 
@@ -23,8 +28,9 @@ _VALUE_BYTES_MAX = 256 * 1024
 class MetadataApp:
     """The metadata server of one VM, an ASGI application. It reads the store at each request: changes show at once."""
 
-    def __init__(self, vm_id: str, project: str, store: Store, clock: CloudClock, tokens: Tokens) -> None:
+    def __init__(self, vm_id: str, secret: str, project: str, store: Store, clock: CloudClock, tokens: Tokens) -> None:
         self._vm_id = vm_id
+        self._secret = secret
         self._project = project
         self._store = store
         self._clock = clock
@@ -41,10 +47,12 @@ class MetadataApp:
         await response(scope, receive, send)
 
     async def _respond(self, request: Request) -> Response:
-        path = request.url.path
+        secret, _, path = request.url.path.removeprefix("/").partition("/")
+        if not same(secret, self._secret):
+            return PlainTextResponse("Forbidden\n", 403)
         if self._store.get("broken", METADATA) is not None:
             return PlainTextResponse("Service Unavailable\n", 503)
-        if path in ("/", ""):
+        if not path:
             return _text("computeMetadata/\n")
         if request.headers.get("metadata-flavor") != "Google" or "x-forwarded-for" in request.headers:
             return PlainTextResponse("Missing Metadata-Flavor:Google header.\n", 403)

@@ -39,7 +39,7 @@ def make_folder(folder: Path, python: Path) -> None:
     for name, text in tools.items():
         path = folder / "bin" / name
         path.write_text(text)
-        path.chmod(0o755)
+        path.chmod(0o700)
 
 
 def environment(folder: Path, vm_id: str, user: str, cloud: dict[str, str]) -> dict[str, str]:

@@ -7,6 +7,7 @@ import logging
 import secrets
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -41,13 +42,17 @@ class VmSpec:
 
 @dataclass(frozen=True)
 class CloudAccess:
-    """What a VM finds: how its processes reach the cloud's APIs, and which program its image has as python3."""
+    """What a VM finds: how its processes reach the cloud's APIs, and which program its image has as python3.
+
+    `secret_for` makes the secret of each VM's metadata server.
+    """
 
     project: str
     proxy_url: str
     ca_pem: Path
     ssh_port: int
     metadata_port: int
+    secret_for: Callable[[str], str]
     python: Path
 
 
@@ -152,11 +157,18 @@ class VmRuntime:
             await self._close(vm_id)
 
     def environment(self, vm: Document, user: str) -> dict[str, str]:
-        """What every process of the VM sees."""
+        """What every process of the VM sees.
+
+        The metadata server's secret is in its path: google-auth 2.62.2 (compute_engine/_metadata.py) and TensorFlow
+        (tsl/platform/cloud/compute_engine_metadata_client.cc) write `/computeMetadata/v1/` after GCE_METADATA_HOST;
+        google-auth looks at GCE_METADATA_IP to see whether it is on a VM at all.
+        """
         ca_pem, proxy = str(self._access.ca_pem), self._access.proxy_url
         direct = f"localhost,127.0.0.1,{vm['address']},127.0.0.0/8,metadata.google.internal,169.254.169.254"
+        metadata = f"{vm['address']}:{self._access.metadata_port}/{self._metadata_secret(vm)}"
         cloud = {
-            "GCE_METADATA_HOST": f"{vm['address']}:{self._access.metadata_port}",
+            "GCE_METADATA_HOST": metadata,
+            "GCE_METADATA_IP": metadata,
             "https_proxy": proxy,
             "HTTPS_PROXY": proxy,
             "no_proxy": direct,
@@ -169,8 +181,12 @@ class VmRuntime:
             cloud["TRAINER_STAND_IN"] = vm["stand_in"]
         return processes.environment(self._folder / vm["id"], vm["id"], user, cloud)
 
+    def _metadata_secret(self, vm: Document) -> str:
+        return self._access.secret_for(f"metadata of {vm['id']}")
+
     async def _open(self, vm: Document) -> None:
-        app = MetadataApp(vm["id"], self._access.project, self._store, self._clock, self._tokens)
+        secret = self._metadata_secret(vm)
+        app = MetadataApp(vm["id"], secret, self._access.project, self._store, self._clock, self._tokens)
         metadata = HttpServer(app, bind(vm["address"], self._access.metadata_port))
         await metadata.start()
         ssh = SshServer(vm["id"], self._folder / vm["id"], self._store, self._clock, self.environment)
@@ -196,7 +212,7 @@ class VmRuntime:
         folder = self._folder / vm["id"]
         path = folder / "startup-script"
         path.write_text(script)
-        path.chmod(0o755)
+        path.chmod(0o700)
         argv = [str(path)] if script.startswith("#!") else [processes.SHELL, str(path)]
         with (folder / "startup.log").open("ab") as output:
             try:

@@ -24,6 +24,7 @@ MAX_USD = Decimal(5)
 @click.option("--live", "is_live", is_flag=True, help="Verify on rented VMs what this tool depends on.")
 @click.option("--max-usd", type=options.DECIMAL, help=f"With --live: cap on its worst-case cost. Default: {MAX_USD}.")
 @click.option("--yes", is_flag=True, help="With --live: do not ask.")
+@options.project_option
 @output.json_option
 def doctor(names: tuple[str, ...], is_live: bool, max_usd: Decimal | None, yes: bool, as_json: bool) -> int:
     """Check everything a launch needs: APIs, permissions, quotas, billing. Creates and changes nothing.

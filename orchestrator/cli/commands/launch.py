@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 @click.argument(
     "file",
     required=False,
-    is_eager=True,
     callback=take_from_file,
     metavar="[FILE.toml]",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -91,6 +90,7 @@ if TYPE_CHECKING:
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--detach", is_flag=True, help="Return at once; follow with `attach`, `status` or `logs`.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
+@options.project_option
 @output.json_option
 @click.pass_context
 def launch(

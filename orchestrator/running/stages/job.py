@@ -9,6 +9,7 @@ from orchestrator.domain.names import checkpoints_prefix, data_prefix
 from orchestrator.domain.plan import RESULTS_BYTES
 from orchestrator.money.guard import stop_at
 from orchestrator.running.stages.context import RunContext
+from trainer.record.machine import ENVIRONMENT_VARIABLE
 from trainer.record.record import CHECKPOINT_NAME
 
 UPLOAD_INTERVAL_S = 10
@@ -61,11 +62,15 @@ class RunnerStatus(BaseModel):
 
 
 class Environment(BaseModel):
-    """What `infra/vm/environment.py` found on the machine: the Python that has TensorFlow, and, on a host, its GPUs."""
+    """What `infra/vm/environment.py` found on the machine: the Python that has TensorFlow, and, on a host, its GPUs.
+
+    `environment` says where that Python and its packages come from, for the record.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     python: str
+    environment: str = ""
     gpus: int | None = None
 
 
@@ -152,11 +157,11 @@ def _checkpoint_flags(ctx: RunContext) -> list[str]:
     return flags
 
 
-def job_file(ctx: RunContext, argv: list[str], work: str) -> Job:
+def job_file(ctx: RunContext, argv: list[str], work: str, found: Environment) -> Job:
     """The job of the current attempt."""
     return Job(
         argv=argv,
-        env={"PYTHONPATH": python_path(work)},
+        env={"PYTHONPATH": python_path(work), ENVIRONMENT_VARIABLE: found.environment},
         artifacts_dir=f"{work}/artifacts",
         bucket=ctx.services.store.url(ctx.bucket).removeprefix("gs://"),
         prefix=ctx.results,

@@ -112,7 +112,7 @@ def _install(ctx: RunContext, shell: RemoteShell, worker: Worker) -> None:
     work = f"{shell.run(['pwd'], timeout_s=60).stdout.strip()}/{folder}"
     found = _environment(ctx, shell)
     argv = trainer_argv(ctx, found, work)
-    job.write_text(job_file(ctx, argv, work).model_dump_json(indent=2), "utf-8")
+    job.write_text(job_file(ctx, argv, work, found).model_dump_json(indent=2), "utf-8")
     shell.put(job, f"{folder}/job.json")
     _check_devices(ctx, shell, argv, work)
 

@@ -6,8 +6,10 @@ armed switch or a durable intent nothing is asked for.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 
+from orchestrator.domain.money import usd
 from orchestrator.domain.names import request_id
 from orchestrator.domain.plan import KILL_SLACK_S, attempt_labels, queued_until, switches_needed
 from orchestrator.domain.runs import AttemptState
@@ -21,11 +23,11 @@ from orchestrator.errors import (
     NotFound,
     OrchestratorError,
     Preempted,
-    QuotaExceeded,
     Unavailable,
+    ZoneRefusal,
 )
 from orchestrator.ledger.events import CreateRequested, SwitchProven, VmReady
-from orchestrator.money.guard import credit_for
+from orchestrator.money.guard import cost_so_far, credit_for
 from orchestrator.ports import Vm, VmSpec, VmState
 from orchestrator.running.run_folder import ensure_key
 from orchestrator.running.stages.context import SSH_USER, RunContext
@@ -36,7 +38,7 @@ CREATE_TRIES = 2
 def provision(ctx: RunContext) -> None:
     """Make the attempt's VM exist, be ready, and have proven kill switches.
 
-    Raises NoCapacity or QuotaExceeded (nothing exists then), KillSwitchNotArmed, Stopped, or another error.
+    Raises a ZoneRefusal, as NoCapacity (nothing exists then), KillSwitchNotArmed, Stopped, or another error.
     """
     ctx.check_stop()
     attempt = ctx.attempt
@@ -53,7 +55,7 @@ def provision(ctx: RunContext) -> None:
     _confirm_switches(ctx, vm)
 
 
-def _spec(ctx: RunContext) -> VmSpec:
+def _spec(ctx: RunContext, image: str) -> VmSpec:
     run, attempt = ctx.run, ctx.attempt
     key = ensure_key(ctx.key_path, SSH_USER)
     spec = VmSpec(
@@ -63,16 +65,17 @@ def _spec(ctx: RunContext) -> VmSpec:
         labels=attempt_labels(run, attempt),
         request_id=request_id(attempt.vm),
         queued_until=queued_until(run, attempt),
+        image=image,
     )
     return spec.with_metadata(ssh_keys=f"{SSH_USER}:{key}")
 
 
-def _armed_spec(ctx: RunContext) -> VmSpec:
+def _armed_spec(ctx: RunContext, image: str) -> VmSpec:
     switches = ctx.services.switches_for(ctx.run.spec)
     if len(switches) < switches_needed(ctx.accelerator):
         named = ", ".join(switch.name for switch in switches) or "none"
         raise KillSwitchNotArmed(f"{ctx.accelerator.name} has too few kill switches ({named}), so it is not rented")
-    spec = _spec(ctx)
+    spec = _spec(ctx, image)
     for switch in switches:
         if switch.slack_s > KILL_SLACK_S:
             raise KillSwitchNotArmed(f"{switch.name} may fire later than the reservation lasts")
@@ -82,7 +85,8 @@ def _armed_spec(ctx: RunContext) -> VmSpec:
 
 
 def _arm_and_intend(ctx: RunContext) -> VmSpec:
-    _validate(ctx)
+    image = ctx.provider.image(ctx.accelerator)
+    _validate(ctx, image)
     # The reservation is for a duration; the clock starts with the intent, not when the run was planned.
     hours = ctx.attempt.max_hours or ctx.run.spec.max_hours
     deadline = ctx.now() + timedelta(hours=float(hours))
@@ -91,20 +95,21 @@ def _arm_and_intend(ctx: RunContext) -> VmSpec:
     credit_for([ctx.accelerator], services.ledger, now=ctx.now(), until=latest)
     ctx.update_attempt(expect=AttemptState.RESERVED, deadline=deadline)
     ctx.update_attempt(expect=AttemptState.RESERVED, armed_from=ctx.now())
-    spec = _armed_spec(ctx)
+    spec = _armed_spec(ctx, image)
     ctx.check_stop()
     # Another process may have ended the attempt while this one asked: then there is no reservation any more.
     ctx.update_attempt(expect=AttemptState.RESERVED, state=AttemptState.INTENDED, billed_from=ctx.now())
     armed = ", ".join(switch.name for switch in services.switches_for(ctx.run.spec)) or "none (not rented)"
-    ctx.note(f"creating {spec.ref.name} in {spec.ref.zone}; deadline {deadline:%H:%M:%S} UTC; armed: {armed}")
+    source = f" from {image}" if image else ""
+    ctx.note(f"creating {spec.ref.name} in {spec.ref.zone}{source}; deadline {deadline:%H:%M:%S} UTC; armed: {armed}")
     return spec
 
 
-def _validate(ctx: RunContext) -> None:
+def _validate(ctx: RunContext, image: str) -> None:
     """Ask whether it can be had there. A host that another attempt uses is waited for: that one has a deadline."""
     while True:
         try:
-            ctx.provider.validate(_spec(ctx))
+            ctx.provider.validate(_spec(ctx, image))
         except HostBusy as cause:
             ctx.show(cause.sentence)
             ctx.sleep(ctx.watch_s)
@@ -223,7 +228,7 @@ def _raise_if_failed(ctx: RunContext) -> None:
         except Unavailable:
             raise
         except OrchestratorError as cause:
-            if isinstance(cause, QuotaExceeded) or not isinstance(cause, AccountError):
+            if isinstance(cause, ZoneRefusal) or not isinstance(cause, AccountError):
                 ctx.update_attempt(state=AttemptState.REFUSED)  # a VM whose creation failed never ran and costs nothing
             ctx.note(f"the create failed: {cause.sentence}")
             raise
@@ -241,9 +246,10 @@ def _confirm_switches(ctx: RunContext, vm: Vm) -> None:
         try:
             services.wait_for(proven, f"the proof of {switch.name}", services.pace.boot_timeout_s)
         except Unavailable as cause:
-            raise KillSwitchNotArmed(
-                f"{switch.name} of {vm.ref.name} could not be proven: {cause.sentence}",
-                "the VM is torn down; its serial console has the startup script's output",
-            ) from cause
+            why = f"{switch.name} of {vm.ref.name} could not be proven: {cause.sentence}"
+            with suppress(OrchestratorError):
+                why += f"; {problem}" if (problem := switch.problem(vm)) else ""
+            at_most = usd(cost_so_far(ctx.attempt, ctx.now()))
+            raise KillSwitchNotArmed(why, f"the VM is torn down; it has cost {at_most} until now") from cause
         ctx.log(SwitchProven(switch.name))
     ctx.update_attempt(proven_at=ctx.now())

@@ -260,6 +260,20 @@ def _result(operation: Any) -> Any:
 result_of = _result
 
 
+TELL_METADATA_HOST = '#!/bin/sh\necho "$GCE_METADATA_HOST" > $HOME/metadata-host\n'
+"""A startup script; only a VM's own processes know the secret that its metadata server wants."""
+
+
+def metadata_url(cloud: RunningCloud, address: str) -> str:
+    """The metadata server of the VM at this address, which has run `TELL_METADATA_HOST`."""
+
+    def told() -> list[str]:
+        texts = [path.read_text() for path in cloud.state.glob("vms/*/home/metadata-host")]
+        return [text.strip() for text in texts if text.startswith(f"{address}:") and text.endswith("\n")]
+
+    return f"http://{until(told, 'the startup script runs')[0]}/computeMetadata/v1/"
+
+
 def instance_body(name: str, key: Key | None = None, **fields: Any) -> compute_v1.Instance:
     """An n1-standard-4 with a T4, a boot disk and an external address."""
     metadata = {"enable-guest-attributes": "TRUE", **({"ssh-keys": key.line} if key else {})}

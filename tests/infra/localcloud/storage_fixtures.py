@@ -18,11 +18,12 @@ from infra.localcloud.clock import CloudClock
 from infra.localcloud.http.app import CloudApp
 from infra.localcloud.http.certs import Certificates, ensure_certificates
 from infra.localcloud.http.listeners import GoogleHttpProtocol
-from infra.localcloud.http.proxy import start_proxy
+from infra.localcloud.http.proxy import proxy_url, start_proxy
 from infra.localcloud.storage import StorageService
 from infra.localcloud.store import Store
 
 PROJECT = "demo-project"
+PROXY_PASSWORD = "known-to-the-tests"
 # One client for all plain requests: each new one loads the machine's certificates, which takes longer than the request.
 HTTP = httpx.Client(trust_env=False, timeout=10)
 
@@ -80,14 +81,14 @@ class StorageCloud:
         self.endpoint = f"http://127.0.0.1:{http.port}"
         return self
 
-    def start_tls_and_proxy(self) -> tuple[Certificates, int]:
-        """The same application over TLS, and the proxy before it: (certificates, proxy port)."""
+    def start_tls_and_proxy(self) -> tuple[Certificates, str]:
+        """The same application over TLS, and the proxy before it: (certificates, the proxy's URL)."""
         certificates = ensure_certificates(self.directory / "certificates")
         tls = serve(self.app, certificates)
         self._served.append(tls)
-        proxy_port, stop = run_proxy(tls.port)
+        proxy, stop = run_proxy(tls.port)
         self._proxy_stop.append(stop)
-        return certificates, proxy_port
+        return certificates, proxy
 
     def stop(self) -> None:
         """As a clean shutdown would."""
@@ -115,10 +116,10 @@ class StorageCloud:
         return [path for path in (self.directory / "storage" / "data").rglob("*") if path.is_file()]
 
 
-def run_proxy(tls_port: int) -> tuple[int, Callable[[], None]]:
-    """The CONNECT proxy in a thread of its own: (port, stop)."""
+def run_proxy(tls_port: int) -> tuple[str, Callable[[], None]]:
+    """The CONNECT proxy in a thread of its own: (URL, stop)."""
     loop = asyncio.new_event_loop()
-    server = loop.run_until_complete(start_proxy(tls_port))
+    server = loop.run_until_complete(start_proxy(tls_port, PROXY_PASSWORD))
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
 
@@ -135,4 +136,4 @@ def run_proxy(tls_port: int) -> tuple[int, Callable[[], None]]:
         thread.join(timeout=10)
         loop.close()
 
-    return server.sockets[0].getsockname()[1], stop
+    return proxy_url(server, PROXY_PASSWORD), stop

@@ -9,6 +9,7 @@ from google.cloud import tpu_v2
 from tests.infra.localcloud.conftest import (
     PARENT,
     PROJECT,
+    TELL_METADATA_HOST,
     ZONE,
     Door,
     Key,
@@ -17,6 +18,7 @@ from tests.infra.localcloud.conftest import (
     create_node,
     door,
     instance_body,
+    metadata_url,
     node_body,
     until,
 )
@@ -32,7 +34,12 @@ LOG_IN = (
 @pytest.fixture(scope="module")
 def vm(local_cloud: RunningCloud, ssh_key: Key, tmp_path_factory: pytest.TempPathFactory) -> Door:
     """A node to ask from outside and inside; the tests delete it themselves at the end."""
-    node = create_node(local_cloud, "asks", node_body(ssh_key, metadata={"oc-note": "hello"}, tags=["a"]))
+    metadata = {"oc-note": "hello", "startup-script": TELL_METADATA_HOST}
+    node = create_node(
+        local_cloud,
+        "asks",
+        node_body(ssh_key, metadata=metadata, tags=["a"]),
+    )
     found = local_cloud.tpu().get_guest_attributes(request={"name": node.name, "query_path": "hostkeys/"})
     address = node.network_endpoints[0].ip_address
     items = found.guest_attributes[0].query_value.items
@@ -41,8 +48,8 @@ def vm(local_cloud: RunningCloud, ssh_key: Key, tmp_path_factory: pytest.TempPat
 
 def ask(cloud: RunningCloud, vm: Door, path: str, **headers: str) -> httpx.Response:
     """GET from the VM's metadata server, which this machine can reach."""
-    url = f"http://{vm.address}:{cloud.facts['metadata_port']}/{path}"
-    return httpx.get(url, headers=headers or FLAVOR, trust_env=False)
+    root = metadata_url(cloud, vm.address).removesuffix("computeMetadata/v1/")
+    return httpx.get(f"{root}{path}", headers=headers or FLAVOR, trust_env=False)
 
 
 def test_the_flavor_header_is_required_and_sent(local_cloud: RunningCloud, vm: Door) -> None:
@@ -95,10 +102,11 @@ def test_through_the_proxy_a_token_is_needed(vm: Door) -> None:
 
 
 def test_a_preemption_is_announced(local_cloud: RunningCloud) -> None:
-    create_node(local_cloud, "warned", node_body(scheduling_config={"spot": True}))
+    script = {"startup-script": TELL_METADATA_HOST}
+    create_node(local_cloud, "warned", node_body(metadata=script, scheduling_config={"spot": True}))
     where = f"{PARENT}/nodes/warned"
     address = local_cloud.tpu().get_node(name=where).network_endpoints[0].ip_address
-    url = f"http://{address}:{local_cloud.facts['metadata_port']}/computeMetadata/v1/instance/preempted"
+    url = f"{metadata_url(local_cloud, address)}instance/preempted"
     local_cloud.control("preempt", name="warned", notice_s=1.5)
     assert httpx.get(url, headers=FLAVOR, trust_env=False).text == "TRUE"
     until(lambda: local_cloud.tpu().get_node(name=where).state == tpu_v2.Node.State.PREEMPTED, "it is taken away")

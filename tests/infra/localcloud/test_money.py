@@ -16,11 +16,13 @@ from google.cloud import storage  # type: ignore[attr-defined]  # has no stubs
 from tests.infra.localcloud.conftest import (
     PARENT,
     PROJECT,
+    TELL_METADATA_HOST,
     ZONE,
     RunningCloud,
     create_instance,
     create_node,
     instance_body,
+    metadata_url,
     node_body,
     result_of,
 )
@@ -141,11 +143,9 @@ def test_operations_are_counted_by_class_and_bytes_only_when_they_leave_the_regi
         bucket.blob("two").delete()  # free
         with pytest.raises(exceptions.NotFound):
             bucket.blob("two").reload()  # free
-    node = create_node(clocked, "reader", node_body())
+    node = create_node(clocked, "reader", node_body(metadata={"startup-script": TELL_METADATA_HOST}))
     address = node.network_endpoints[0].ip_address
-    where = (
-        f"http://{address}:{clocked.facts['metadata_port']}/computeMetadata/v1/instance/service-accounts/default/token"
-    )
+    where = f"{metadata_url(clocked, address)}instance/service-accounts/default/token"
     token = httpx.get(where, headers={"Metadata-Flavor": "Google"}, trust_env=False).json()["access_token"]
 
     def read(bucket: str, **headers: str) -> None:

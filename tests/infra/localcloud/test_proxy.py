@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import socket
 import ssl
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import httpx
 import pytest
@@ -15,14 +17,17 @@ from infra.localcloud.http.certs import Certificates, ensure_certificates
 from infra.localcloud.http.proxy import is_google
 from tests.infra.localcloud.storage_fixtures import StorageCloud
 
+Proxied = tuple[StorageCloud, Certificates, str]
+"""A cloud, its certificates, the URL of its proxy."""
+
 
 @pytest.fixture(scope="module")
-def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[StorageCloud, Certificates, int]]:
+def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
     """A cloud over TLS behind its proxy."""
     cloud = StorageCloud(tmp_path_factory.mktemp("proxy")).start()
-    certificates, port = cloud.start_tls_and_proxy()
+    certificates, proxy = cloud.start_tls_and_proxy()
     cloud.client().create_bucket("proxied")
-    yield cloud, certificates, port
+    yield cloud, certificates, proxy
     cloud.stop()
 
 
@@ -46,10 +51,10 @@ def raw(port: int, request: bytes) -> bytes:
         return answer
 
 
-def test_googles_names_lead_here_over_verified_tls(proxied: tuple[StorageCloud, Certificates, int]) -> None:
-    _, certificates, port = proxied
+def test_googles_names_lead_here_over_verified_tls(proxied: Proxied) -> None:
+    _, certificates, proxy = proxied
     context = ssl.create_default_context(cafile=str(certificates.bundle_pem))
-    with httpx.Client(proxy=f"http://127.0.0.1:{port}", verify=context, trust_env=False) as client:
+    with httpx.Client(proxy=proxy, verify=context, trust_env=False) as client:
         for host in ("storage.googleapis.com", "www.googleapis.com"):
             answer = client.get(f"https://{host}/storage/v1/b/proxied")
             assert answer.json()["selfLink"] == f"https://{host}/storage/v1/b/proxied"
@@ -61,7 +66,7 @@ def test_googles_names_lead_here_over_verified_tls(proxied: tuple[StorageCloud, 
         assert client.get("https://storage.googleapis.com/proxied/x").content == data
 
 
-def test_what_tensorflow_writes_in_its_heads_is_understood(proxied: tuple[StorageCloud, Certificates, int]) -> None:
+def test_what_tensorflow_writes_in_its_heads_is_understood(proxied: Proxied) -> None:
     cloud, _, _ = proxied
     port = int(cloud.endpoint.rpartition(":")[2])
     path = b"/upload/storage/v1/b/proxied/o?uploadType=media&name=tf"
@@ -94,9 +99,11 @@ def test_what_tensorflow_writes_in_its_heads_is_understood(proxied: tuple[Storag
         ("nonsense", b"400"),
     ],
 )
-def test_refusals(proxied: tuple[StorageCloud, Certificates, int], request_line: str, status: bytes) -> None:
-    answer = raw(proxied[2], f"{request_line}\r\nHost: localhost\r\n\r\n".encode())
-    assert answer.split(b" ", 2)[1] == status
+def test_refusals(proxied: Proxied, request_line: str, status: bytes) -> None:
+    url = urlsplit(proxied[2])
+    password = base64.b64encode(f"{url.username}:{unquote(url.password or '')}".encode()).decode()
+    head = f"{request_line}\r\nHost: localhost\r\nProxy-Authorization: Basic {password}\r\n\r\n"
+    assert raw(url.port or 0, head.encode()).split(b" ", 2)[1] == status
 
 
 @pytest.mark.parametrize(

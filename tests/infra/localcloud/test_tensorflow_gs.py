@@ -27,11 +27,11 @@ def errors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """One TensorFlow process for all checks, since its import takes seconds: check -> traceback, "" when it passed."""
     pytest.importorskip("tensorflow", reason="TensorFlow is an extra of the trainer, not of the orchestrator")
     cloud = StorageCloud(tmp_path_factory.mktemp("tensorflow")).start()
-    certificates, proxy_port = cloud.start_tls_and_proxy()
+    certificates, proxy = cloud.start_tls_and_proxy()
     cloud.client().create_bucket("tf-bucket", project=PROJECT)
     environment = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
     environment.update(
-        https_proxy=f"http://127.0.0.1:{proxy_port}",
+        https_proxy=proxy,
         # The authority alone, not the bundle: TensorFlow parses this file anew for each of its hundreds of connections.
         CURL_CA_BUNDLE=str(certificates.ca_pem),
         NO_GCE_CHECK="true",

@@ -6,6 +6,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import fabric
 import paramiko
@@ -45,7 +46,9 @@ def test_the_environment_is_the_vms_and_not_ours(vm: Door) -> None:
     assert seen["PATH"].endswith(":/usr/local/bin:/usr/bin:/bin")
     assert seen["TRAINER_STAND_IN"] == "tpu:8"
     assert seen["USER"] == "tester"
-    assert seen["https_proxy"].startswith("http://127.0.0.1:")
+    proxy = urlsplit(seen["https_proxy"])
+    assert (proxy.scheme, proxy.hostname, len(proxy.password or "")) == ("http", "127.0.0.1", 32)
+    assert not [line for line in lines if "ya29." in line], "the user's own token is not the VM's"
     assert not {"VIRTUAL_ENV", "PYTEST_CURRENT_TEST", "CLOUDSDK_CONFIG"} & set(seen)
 
 

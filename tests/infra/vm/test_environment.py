@@ -1,21 +1,26 @@
-"""Creating the Python environment on a VM: without ensurepip, and without any package."""
+"""Creating the Python environment on a VM: without ensurepip or any package, writing below the home folder only."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 
 from infra.vm import payload
-from infra.vm.environment import CONSTRAINTS, REQUIREMENTS, TENSORFLOW
+from infra.vm.environment import CONSTRAINTS, OWN_PYTHON, REQUIREMENTS, TENSORFLOW, UV_PIN
+from tests.infra.vm.pythons import found_python
 
 MODULES = {"google-crc32c": "google_crc32c", "opencv-python-headless": "cv2"}
 
@@ -64,27 +69,140 @@ def test_the_trainer_is_tested_with_what_vms_get() -> None:
     assert pinned["tensorflow"] == pinned["tensorflow-tpu"] == TENSORFLOW
 
 
-@pytest.mark.parametrize("kind", ["tpu", "gpu"])
-def test_it_is_made_without_ensurepip(kind: str, tmp_path: Path) -> None:
-    """As on Ubuntu, from an empty home, with the pip that is sent along; the second time it is found."""
-    work, wheels, home = tmp_path / "work", tmp_path / "wheels", tmp_path / "home"
-    for folder in (work, wheels, home):
-        folder.mkdir()
-    for name, path in payload.files(tmp_path / "packed").items():
+def _names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@dataclass
+class Image:
+    """A VM: the programs that were sent to it, its empty home, its Python, and an index of packages that hold nothing.
+
+    What runs on it finds everything but its home read-only, where this machine lets the tests do that.
+    """
+
+    work: Path
+    home: Path
+    python: Path
+    env: dict[str, str]
+
+    def make(self, kind: str, prelude: str = "") -> subprocess.CompletedProcess[str]:
+        """Run environment.py; `prelude` is shell text that prepares the machine."""
+        read_only = "".join(
+            f"mount --rbind {folder} {folder} && mount -o remount,ro,bind {folder}\n"
+            for folder in map(shlex.quote, ("/usr", "/etc", "/var", "/tmp", str(self.work.parent)))
+        )
+        mounts = (
+            f"set -e\nhome={shlex.quote(str(self.home))}\nmount --bind $home $home\n{prelude}\n{read_only}cd $home\n"
+        )
+        argv = ["python3", str(self.work / "environment.py"), kind]
+        if _MAY_MOUNT:
+            argv = ["unshare", "-rm", "sh", "-c", mounts + 'exec "$@"', "sh", *argv]
+        return subprocess.run(argv, env=self.env, capture_output=True, encoding="utf-8", timeout=300, check=False)
+
+
+_MAY_MOUNT = subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False).returncode == 0
+_MUST_MOUNT = pytest.mark.skipif(not _MAY_MOUNT, reason="no mount namespaces here")
+
+
+def _image(folder: Path, python: Path) -> Image:
+    work, wheels, home = folder / "work", folder / "wheels", folder / "home"
+    for made in (work, wheels, home):
+        made.mkdir()
+    for name, path in payload.files(folder / "packed").items():
         (work / name).write_bytes(path.read_bytes())
     pinned = _pinned()
-    for requirement in REQUIREMENTS[kind]:
+    for requirement in {*REQUIREMENTS["tpu"], *REQUIREMENTS["gpu"]}:
         name = re.split(r"[\[<>=]", requirement)[0]
         _wheel(wheels, name, pinned[name])
-    python = _python_without_ensurepip(tmp_path / "python")
     env = {
         "HOME": str(home), "PATH": f"{python.parent}:/usr/bin:/bin", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels),
         "PIP_CONFIG_FILE": os.devnull, "LD_LIBRARY_PATH": sysconfig.get_config_var("LIBDIR") or "",
     }  # fmt: skip
-    assert subprocess.run([python, "-c", "import ensurepip"], env=env, capture_output=True, check=False).returncode == 1
+    return Image(work, home, python, env)
+
+
+PINS = hashlib.sha256(Path(CONSTRAINTS).read_bytes()).hexdigest()[:8]
+
+
+@pytest.mark.parametrize("kind", ["tpu", "gpu"])
+def test_it_is_made_without_ensurepip(kind: str, tmp_path: Path) -> None:
+    """As on Ubuntu, from an empty home, with the pip that is sent along; the second time it is found."""
+    image = _image(tmp_path, _python_without_ensurepip(tmp_path / "python"))
+    asked = subprocess.run([image.python, "-c", "import ensurepip"], env=image.env, capture_output=True, check=False)
+    assert asked.returncode == 1
     for installed in (True, False):
-        argv = ["python3", str(work / "environment.py"), kind]
-        done = subprocess.run(argv, env=env, capture_output=True, encoding="utf-8", timeout=120, check=False)
+        done = image.make(kind)
         assert done.returncode == 0, done.stderr
-        said = json.loads(done.stdout.splitlines()[-1])
-        assert said == {"python": str(home / ".orchestrate/venv/bin/python"), "installed": installed}
+        assert json.loads(done.stdout) == {
+            "python": str(image.home / ".orchestrate/venv/bin/python"),
+            "installed": installed,
+            "environment": f"the machine's Python, packages of constraints {PINS}",
+        }
+    assert _names(image.home) == [".orchestrate"]
+    assert _names(image.home / ".orchestrate") == ["venv"]
+
+
+@_MUST_MOUNT
+def test_a_disk_that_is_too_small_is_refused_before_anything_is_downloaded(tmp_path: Path) -> None:
+    """With both figures; a full disk in the middle of it would be a riddle."""
+    image = _image(tmp_path, _python_without_ensurepip(tmp_path / "python"))
+    done = image.make("gpu", "mount -t tmpfs -o size=512m none $home")
+    assert done.returncode == 1
+    assert f"{image.home}/.orchestrate has 0.5 GiB free, and 9 GiB are needed" in done.stderr
+    assert _names(image.home) == []
+
+
+def _downloads(folder: Path, python: Path) -> Path:
+    """What uv takes for its list of Pythons: this one, packed as those are that uv fetches."""
+    root, archive = python.parents[1], folder / "python.tar.gz"
+    left_out = {"site-packages", "test", "__pycache__", "idlelib", "tkinter"}
+
+    def kept(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        return None if left_out & set(entry.name.split("/")) or entry.name.endswith(".a") else entry
+
+    with tarfile.open(archive, "w:gz", compresslevel=1) as packed:
+        for name in ("bin", "lib"):
+            packed.add(root / name, f"python/{name}", filter=kept)
+    major, minor, patch = map(int, OWN_PYTHON.split("."))
+    facts = {
+        "name": "cpython", "arch": {"family": "x86_64", "variant": None}, "os": "linux", "libc": "gnu", "major": major,
+        "minor": minor, "patch": patch, "prerelease": "", "url": archive.as_uri(), "variant": None, "build": "20261110",
+        "sha256": hashlib.sha256(archive.read_bytes()).hexdigest(),
+    }  # fmt: skip
+    listed = folder / "downloads.json"
+    listed.write_text(json.dumps({f"cpython-{OWN_PYTHON}-linux-x86_64-gnu": facts}))
+    return listed
+
+
+@pytest.mark.network
+@pytest.mark.timeout(300)
+def test_an_image_whose_python_is_too_old_gets_another_one_from_uv(tmp_path: Path) -> None:
+    """Python 3.8, as on Ubuntu 20.04, whose pip runs where the one that is sent along does not.
+
+    uv comes from the index, checked against its hashes. Which Python it fetches is told to it: GitHub, where those lie
+    that it knows, is not asked by a test. That the pinned uv knows the pinned one is asked of uv.
+    """
+    old, new = found_python(8), found_python(12)
+    image = _image(tmp_path, old)
+    get = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes", "-r", UV_PIN]
+    if subprocess.run([*get, "--dest", tmp_path / "wheels"], capture_output=True, check=False).returncode:
+        pytest.skip("no package index can be reached")
+    image.env["UV_PYTHON_DOWNLOADS_JSON_URL"] = str(tmp_path / "none.json")
+    done = image.make("tpu")
+    assert done.returncode == 1
+    assert "`python3` here (Python 3.8." in done.stderr
+    assert f"uv fetches Python {OWN_PYTHON}" in done.stderr
+    image.env["UV_PYTHON_DOWNLOADS_JSON_URL"] = str(_downloads(tmp_path, new))
+    done = image.make("tpu")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert (said["installed"], said["environment"]) == (True, f"uv's Python, packages of constraints {PINS}")
+    asked = subprocess.run(
+        [said["python"], "--version"], env=image.env, capture_output=True, encoding="utf-8", check=True
+    )
+    assert asked.stdout.startswith("Python 3.12.")
+    assert _names(image.home) == [".orchestrate"]
+    assert json.loads(image.make("tpu").stdout)["installed"] is False
+    uv = [image.home / ".orchestrate/uv/bin/uv", "python", "list", "--no-config", "--only-downloads", OWN_PYTHON]
+    listed = subprocess.run(uv, capture_output=True, encoding="utf-8", check=True)
+    assert f"cpython-{OWN_PYTHON}-linux-x86_64-gnu" in listed.stdout

@@ -16,9 +16,9 @@ from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from infra.vm.environment import CONSTRAINTS, REQUIREMENTS
+from infra.vm.environment import CONSTRAINTS, FIRST, LAST, REQUIREMENTS
 
-PYTHONS = ("3.10", "3.11", "3.12")
+PYTHONS = [f"3.{minor}" for minor in range(FIRST[1], LAST[1] + 1)]
 """3.10: TPU VMs (tpu-ubuntu2204-base, v2-alpha-tpuv5-lite, v2-alpha-tpuv6e) and GPU images of Ubuntu 22.04."""
 PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in range(5, 36)] + ["manylinux2014_x86_64", "manylinux2010_x86_64"]
 

@@ -37,6 +37,7 @@ class Host:
 
     folder: Path
     world: VmWorld
+    python: str = sys.executable
 
     def job(self, code: str, **changes: Any) -> None:
         """Write job.json for a trainer that is this Python code."""
@@ -50,7 +51,7 @@ class Host:
     def runner(self, *words: str) -> Any:
         """The JSON line that the runner prints."""
         verb, more = words[0], words[1:]
-        argv = [sys.executable, str(self.folder / "runner.py"), verb, str(self.folder / "job.json"), *more]
+        argv = [self.python, str(self.folder / "runner.py"), verb, str(self.folder / "job.json"), *more]
         env = {**os.environ, "GCE_METADATA_HOST": self.world.host}
         done = subprocess.run(argv, env=env, check=True, capture_output=True, timeout=20)
         lines = done.stdout.decode().splitlines()

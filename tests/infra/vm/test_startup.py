@@ -16,6 +16,7 @@ from infra.vm import startup
 from tests.infra.vm.servers import TOKEN, VmWorld, eventually, serving
 
 KEY = "orchestrate/deadline-timer"
+PROBLEM = f"{KEY}-problem"
 SOURCE = Path(startup.__file__)
 
 
@@ -25,6 +26,7 @@ class Vm:
 
     home: Path
     world: VmWorld
+    python: str = sys.executable
 
     def start(self, source: str | None = None) -> None:
         script = self.home / "startup-script"
@@ -33,7 +35,7 @@ class Vm:
         env = {"HOME": str(self.home), "PATH": os.environ["PATH"], "GCE_METADATA_HOST": self.world.host}
         env |= {"http_proxy": "http://127.0.0.1:1"}  # The metadata server is never asked through a proxy ...
         env |= {"no_proxy": "127.0.0.1"}  # ... and here the API that is asked lies on this machine too.
-        subprocess.run([sys.executable, str(script)], env=env, check=True, timeout=10, capture_output=True)
+        subprocess.run([self.python, str(script)], env=env, check=True, timeout=10, capture_output=True)
 
     @property
     def log(self) -> str:
@@ -93,10 +95,10 @@ def test_a_vm_that_may_not_delete_itself_is_never_armed_until_it_may(vm: Vm) -> 
     vm.start()
     eventually(lambda: len(vm.world.proofs) >= 3)
     assert "not armed, the right to delete is not proven: HTTP 403" in vm.log
-    assert vm.world.published == {}
+    assert vm.world.published == {PROBLEM: "the right to delete is not proven: HTTP 403"}
     vm.world.offset_s = 3601
     eventually(lambda: vm.world.deletions)
-    assert vm.world.published == {}
+    assert list(vm.world.published) == [PROBLEM]
     vm.world.may_delete = True
     eventually(lambda: KEY in vm.world.published)
 
@@ -107,7 +109,7 @@ def test_a_404_that_is_not_the_api_s_proves_nothing(vm: Vm, body: str) -> None:
     said, vm.world.not_found_body = vm.world.not_found_body, body
     vm.start()
     eventually(lambda: len(vm.world.proofs) >= 2)
-    assert vm.world.published == {}
+    assert vm.world.published == {PROBLEM: "the right to delete is not proven: no answer of the API"}
     vm.world.not_found_body = said
     eventually(lambda: KEY in vm.world.published)
 
@@ -117,7 +119,7 @@ def test_a_vm_without_a_service_account_is_never_armed(vm: Vm) -> None:
     vm.world.has_account = False
     vm.start()
     eventually(lambda: vm.log.count("not armed") >= 2)
-    assert vm.world.published == {}
+    assert vm.world.published == {PROBLEM: "the right to delete is not proven: no answer of the API"}
     assert vm.world.proofs == []
 
 

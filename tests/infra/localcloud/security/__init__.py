@@ -1,1 +1,1 @@
-"""Tests of the local cloud: the real process, and Google's own clients."""
+"""What other users of the same machine can do with a local cloud: nothing."""

@@ -9,13 +9,36 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+from google.cloud import storage
 
-from tests.infra.localcloud.conftest import PARENT, PROJECT, ZONE, RunningCloud
+from infra.localcloud import client
+from infra.localcloud.access import write_private
+from tests.infra.localcloud.conftest import (
+    ACCELERATORS,
+    PARENT,
+    PROJECT,
+    ROOT,
+    TELL_METADATA_HOST,
+    ZONE,
+    Key,
+    RunningCloud,
+    create_node,
+    launch_command,
+    metadata_url,
+    node_body,
+    result_of,
+    until,
+)
 
 NOBODY = 65534
 PYTHON = "/usr/bin/python3"
@@ -111,12 +134,149 @@ def test_oauth_grants_a_stranger_nothing(local_cloud: RunningCloud, stranger: St
     ]  # fmt: skip
 
 
-def test_each_start_has_another_token(own_cloud: RunningCloud) -> None:
+@pytest.fixture(scope="module")
+def victim(local_cloud: RunningCloud, ssh_key: Key) -> Iterator[Any]:
+    """A VM of ours that runs, and to which our key has access."""
+    yield create_node(local_cloud, "victim", node_body(ssh_key, metadata={"startup-script": TELL_METADATA_HOST}))
+    result_of(local_cloud.tpu().delete_node(name=f"{PARENT}/nodes/victim"))
+
+
+@pytest.mark.parametrize("host", ["tpu.googleapis.com", "pypi.org", "127.0.0.1"])
+def test_the_proxy_tunnels_nothing_of_a_strangers(local_cloud: RunningCloud, stranger: Stranger, host: str) -> None:
+    """Neither to the cloud nor into our network."""
+    proxy = urlsplit(local_cloud.facts["proxy_url"])
+    passwords = ("", "localcloud:", "localcloud:made-up", f"{proxy.username}:{proxy.password}x")
+    for password in passwords:
+        user = f"{password}@" if password else ""
+        argv = ["curl", "-sS", "-o", "/dev/null", "-w", "%{http_connect}", "-x", f"http://{user}127.0.0.1:{proxy.port}"]
+        done = stranger.run([*argv, f"https://{host}/"])
+        assert (done.stdout, done.returncode) == ("407", 56), done.stderr
+
+
+def test_the_metadata_of_a_vm_is_its_own(local_cloud: RunningCloud, stranger: Stranger, victim: Any) -> None:
+    """Its token would be a way to the APIs; the secret of another VM does not open it either."""
+    address = victim.network_endpoints[0].ip_address
+    secret = urlsplit(metadata_url(local_cloud, address)).path.split("/")[1]
+    root = f"http://{address}:{local_cloud.facts['metadata_port']}"
+    flavor = {"Metadata-Flavor": "Google"}
+    token = "computeMetadata/v1/instance/service-accounts/default/token"
+    guest = "computeMetadata/v1/instance/guest-attributes/oc/progress"
+    paths = ["", token, f"made-up/{token}", f"/{token}", f"{secret[:-1]}/{token}", f"{secret}x/{token}"]
+    calls = [*(("GET", f"{root}/{path}", flavor, "") for path in paths), ("PUT", f"{root}/{guest}", flavor, "done")]
+    assert stranger.ask(*calls) == [(403, "Forbidden\n")] * len(calls)
+    assert len(secret) == 32
+    assert stranger.ask(("GET", f"{root}/{secret}/{token}", flavor, ""))[0][0] == 200, "the secret is what is missing"
+
+
+def test_a_vms_token_does_not_control_the_cloud(local_cloud: RunningCloud, victim: Any) -> None:
+    """The API that resets it is the user's alone."""
+    url = f"{metadata_url(local_cloud, victim.network_endpoints[0].ip_address)}instance/service-accounts/default/token"
+    token = local_cloud.http.get(url, headers={"Metadata-Flavor": "Google"}).json()["access_token"]
+    own = {"Authorization": f"Bearer {token}"}
+    assert local_cloud.http.get(f"/v2/{PARENT}/nodes", headers=own).status_code == 200
+    assert local_cloud.http.get("/_localcloud/status", headers=own).status_code == 403
+    assert local_cloud.http.post("/_localcloud/reset", headers=own, json={}).status_code == 403
+
+
+def test_ssh_lets_no_stranger_in(local_cloud: RunningCloud, stranger: Stranger, victim: Any) -> None:
+    """Only keys that its metadata has: OpenSSH is offered no other way."""
+    address = victim.network_endpoints[0].ip_address
+    for user in ("tester", "root"):
+        argv = ["ssh", "-F", "none", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no", "-o", "LogLevel=ERROR"]
+        argv += ["-o", "UserKnownHostsFile=/dev/null", "-p", str(local_cloud.facts["ssh_port"]), f"{user}@{address}"]
+        done = stranger.run([*argv, "id"])
+        assert (done.returncode, done.stdout) == (255, "")
+        assert "Permission denied (publickey)." in done.stderr
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that everybody may enter and write to, which pytest's are not."""
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name)
+        path.chmod(0o777)
+        yield path
+
+
+def test_every_file_is_its_owners_alone(open_folder: Path, prices: Path) -> None:
+    """Keys, tokens, databases, logs, disks of VMs, objects in buckets; and the folder, however open it was before."""
+    (open_folder / "state").mkdir(mode=0o777)
+    cloud = RunningCloud(open_folder / "state", prices).start()
+    try:
+        create_node(cloud, "full", node_body(metadata={"startup-script": TELL_METADATA_HOST}))
+        cloud.client(storage.Client, project=PROJECT).create_bucket("private").blob("x").upload_from_string("secret")
+        until(lambda: list(cloud.state.glob("vms/*/home/metadata-host")), "the startup script runs")
+        found = [path for path in (cloud.state, *cloud.state.rglob("*")) if not path.is_symlink()]
+        names = {path.name for path in found}
+        assert {"access-token", "secret-key", "cloud.json", "cloud.db", "cloud.log", "server-key.pem", "sudo"} <= names
+        assert [path for path in found if path.stat().st_mode & 0o077] == []
+        if os.geteuid() == 0:
+            listed = "\n".join(map(str, found))
+            read = Stranger(NOBODY).run(["/usr/bin/xargs", "-d", "\\n", "/usr/bin/head", "-v", "-c", "1"], listed)
+            assert read.stdout == ""
+            assert read.stderr.count("Permission denied") == len(found)
+        _check_that_a_start_renews_the_token(cloud)
+    finally:
+        cloud.stop()
+
+
+def _check_that_a_start_renews_the_token(cloud: RunningCloud) -> None:
     """Who took over the port of a stopped cloud was sent one that is worth nothing afterwards."""
-    file = Path(own_cloud.facts["access_token_file"])
+    file = Path(cloud.facts["access_token_file"])
     old = file.read_text()
-    own_cloud.kill()
-    own_cloud.start()
+    cloud.kill()
+    cloud.start()
     assert file.read_text() != old
-    refused = own_cloud.http.get("/_localcloud/status", headers={"Authorization": f"Bearer {old}"})
+    refused = cloud.http.get("/_localcloud/status", headers={"Authorization": f"Bearer {old}"})
     assert refused.status_code == 401
+
+
+def test_a_server_on_the_port_of_a_stopped_cloud_is_not_taken_for_it(tmp_path: Path) -> None:
+    """It answers like one, but does not know what is in cloud.json."""
+
+    class Squatter(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps({"boot_id": "guessed", "pid": 1}).encode())
+
+        def log_message(self, *args: Any) -> None:
+            """Not on pytest's output."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Squatter) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        (tmp_path / "access-token").write_text("old")
+        facts = {"http_url": f"http://127.0.0.1:{server.server_port}", "boot_id": "real"}
+        (tmp_path / "cloud.json").write_text(json.dumps({**facts, "access_token_file": str(tmp_path / "access-token")}))
+        assert client.control(json.loads((tmp_path / "cloud.json").read_text()), "status")["pid"] == 1
+        assert client.find(tmp_path) is None
+        server.shutdown()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+@pytest.mark.parametrize("name", ["", "access-token", "cloud.db", "vms"])
+def test_what_another_user_has_put_there_is_not_used(tmp_path: Path, prices: Path, name: str) -> None:
+    """A link, a token that they know, or the whole folder: nothing is started, and nothing is written through it."""
+    state, target = tmp_path / "state", tmp_path / "mine"
+    state.mkdir()
+    target.write_text("precious")
+    if name:
+        (state / name).symlink_to(target)
+    os.chown(state / name, NOBODY, NOBODY, follow_symlinks=False)
+    done = subprocess.run(launch_command(state, prices), cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert f"{state / name} belongs to another user (uid {NOBODY}, not 0): remove it" in done.stderr
+    with pytest.raises(client.LocalCloudError, match="belongs to another user"):
+        client.ensure_up(state, prices, ACCELERATORS, PROJECT)
+    assert target.read_text() == "precious"
+    assert not (state / "start.log").exists()
+
+
+def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    """Also where the file itself is ours."""
+    (tmp_path / "mine").write_text("precious")
+    (tmp_path / "access-token").symlink_to(tmp_path / "mine")
+    write_private(tmp_path / "access-token", b"secret")
+    assert (tmp_path / "mine").read_text() == "precious"
+    assert (tmp_path / "access-token").read_text() == "secret"
+    assert (tmp_path / "access-token").lstat().st_mode & 0o777 == 0o600
