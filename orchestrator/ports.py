@@ -310,8 +310,8 @@ class Account(Protocol):
     def gpus(self) -> account.GpuAllowance:
         """The limit of GPUs over all regions."""
 
-    def quotas(self, items: Sequence[Accelerator]) -> tuple[account.Quota, ...]:
-        """The quota that each of these counts against."""
+    def quotas(self, items: Sequence[Accelerator], terms: Provisioning) -> tuple[account.Quota, ...]:
+        """The quota that each of these counts against on these terms."""
 
     def check_zone(self, item: Accelerator, zone: str, terms: Provisioning) -> None:
         """Whether the zone has that type and its image, for this project. Raises what `VmProvider.validate` raises."""

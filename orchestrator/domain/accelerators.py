@@ -71,6 +71,16 @@ class Accelerator:
         """Whose `VmProvider` serves it: the API's, or that of the one machine, by its name."""
         return self.api if self.is_rented else self.name
 
+    def quota(self, terms: Provisioning) -> str:
+        """Google's name of the limit that it counts against on these terms; "" when none is known.
+
+        Flex-start counts as spot does (cloud.google.com/tpu/docs/request-using-flex-start).
+        """
+        if self.hardware is None:
+            return ""
+        usual = terms is Provisioning.ON_DEMAND and not self.spot_only
+        return self.hardware.quota if usual else self.hardware.preemptible_quota
+
     def __str__(self) -> str:
         return self.name
 
