@@ -39,6 +39,11 @@ class Method:
     replies: Json | None
 
     @property
+    def is_upload(self) -> bool:
+        """Media is sent, with metadata beside it or without."""
+        return self.path.startswith(("/upload/", "/resumable/"))
+
+    @property
     def is_update(self) -> bool:
         """Only what changes is sent, so nothing is required."""
         return self.verb == "PATCH" or self.id.rsplit(".", 1)[1] in ("patch", "update")
