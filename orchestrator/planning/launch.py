@@ -7,10 +7,10 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from orchestrator.domain.accelerators import named_accelerators
+from orchestrator.domain.accelerators import Accelerator, named_accelerators
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.prices import PriceBook
-from orchestrator.domain.sweep import check_sizes, sweep_specs
+from orchestrator.domain.sweep import Offers, check_sizes, not_asked, sweep_specs
 from orchestrator.errors import OverCap
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.runs import Experiment, command_text
@@ -31,8 +31,10 @@ def make_plan(
     now: datetime,
     argv: Sequence[str],
     progress: Callable[[int, int], None] | None = None,
+    offers: Offers = not_asked,
 ) -> Plan:
-    """Check the request, prepare the data set on this machine, and price every run. Asks no cloud.
+    """Check the request, prepare the data set on this machine, and price every run. Asks the cloud for nothing but
+    `offers`, of the zones that it chooses itself.
 
     Raises UsageError, UnknownPrice, or OverCap when the worst case does not fit (nothing is written then).
     """
@@ -51,7 +53,7 @@ def make_plan(
     )
     experiment = Experiment(id=fresh_id("e"), created_at=now, max_usd=request.max_usd, command=command_text(argv))
     check_sizes(axes, manifest.splits.train.samples)
-    specs = sweep_specs(template, axes, prices)
+    specs = sweep_specs(template, axes, prices, _noting(offers, notes))
     plan = Plan(
         experiment=experiment,
         planned=sorted(plan_runs(request, experiment, specs, prices, ledger), key=lambda one: one.turn),
@@ -65,6 +67,18 @@ def make_plan(
         notes.append(NO_FLEX_START_PRICE)
     _check_fits(plan, prices)
     return plan
+
+
+def _noting(offers: Offers, notes: list[str]) -> Offers:
+    """The same, with a note on each zone that lacks an accelerator."""
+
+    def noting(item: Accelerator, zone: str) -> bool | None:
+        said = offers(item, zone)
+        if said is False:
+            notes.append(f"{zone} does not offer {item} to this project, so it is not tried")
+        return said
+
+    return noting
 
 
 def _check_fits(plan: Plan, prices: PriceBook) -> None:

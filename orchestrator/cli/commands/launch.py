@@ -147,7 +147,7 @@ def _introduce(ctx: click.Context, file: ExperimentFile, *, has_data: bool, quie
 
 
 def _plan(project: Project, request: LaunchRequest) -> Plan:
-    from orchestrator.bootstrap import SystemClock
+    from orchestrator.bootstrap import SystemClock, zone_offers
     from orchestrator.planning.launch import make_plan
 
     now = SystemClock().now()
@@ -160,6 +160,7 @@ def _plan(project: Project, request: LaunchRequest) -> Plan:
             now=now,
             argv=sys.argv[1:],
             progress=lambda done, total: line.update(f"converting the data set: {done:,} of {total:,} samples"),
+            offers=zone_offers(project),
         )
 
 
