@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.config import LOCAL_PROJECT, Config, load_config, project_home, project_homes, state_home
+from orchestrator.config import LOCAL_PROJECT, Config, find_config, load_config, project_home, project_homes, state_home
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Run
 from orchestrator.errors import CloudError, LedgerTrouble, UsageError
@@ -57,6 +57,7 @@ class Project:
     """Configuration, state folder and ledger: enough for every command that asks no cloud."""
 
     config: Config
+    config_file: Path | None
     home: Path
     ledger: Ledger
     state: Path
@@ -89,7 +90,8 @@ def open_project(environ: Mapping[str, str], folder: Path, *, without_ledger: bo
 
     `without_ledger` continues when the ledger cannot be used, as a delete by labels must.
     """
-    config = load_config(folder, environ)
+    config_file = find_config(folder)
+    config = load_config(config_file, environ)
     state = state_home(environ)
     home = project_home(state, config)
     try:
@@ -99,7 +101,7 @@ def open_project(environ: Mapping[str, str], folder: Path, *, without_ledger: bo
             raise
         ledger = Ledger(IN_MEMORY, simulated=config.is_local)
     try:
-        yield Project(config, home, ledger, state)
+        yield Project(config, config_file, home, ledger, state)
     finally:
         ledger.close()
 

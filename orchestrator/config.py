@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from datetime import date
 from decimal import Decimal
@@ -17,6 +19,7 @@ from orchestrator.errors import UsageError
 FILE_NAME = "orchestrate.toml"
 PROJECT_VARIABLE = "ORCHESTRATE_PROJECT"
 _PROJECTS = "projects"
+_ROOT = 0
 LIST_PRICE_DAYS = 180
 SPOT_PRICE_DAYS = 30
 LOCAL_PROJECT = "local-project"
@@ -60,21 +63,40 @@ class Config:
         return PriceAge(today, list_days, spot_days)
 
 
-def load_config(folder: Path, environ: Mapping[str, str]) -> Config:
-    """Read `orchestrate.toml` in `folder`, then ORCHESTRATE_PROJECT. Raises UsageError naming file, key and fix."""
-    path = folder / FILE_NAME
-    values: dict[str, object] = {}
-    if path.exists():
-        import tomllib
+def find_config(folder: Path) -> Path | None:
+    """orchestrate.toml in `folder`, else in the nearest folder above it, as git finds its own.
 
-        try:
-            values = tomllib.loads(path.read_text("utf-8-sig"), parse_float=Decimal)
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as cause:
-            raise UsageError(f"{path} cannot be read: {cause}", "correct the file, or move it away") from cause
-    config = Config(**{key: _checked(key, value, path) for key, value in values.items()})
+    The last one looked into is the home folder, or the root where `folder` is not below that. Raises UsageError for one
+    above that is another user's: anybody could put it into /tmp.
+    """
+    home = Path.home().resolve()
+    for place in (folder, *folder.parents):
+        path = place / FILE_NAME
+        with suppress(OSError):
+            if path.stat().st_uid in (os.getuid(), _ROOT) or place == folder:
+                return path
+            raise UsageError(f"{path} is another user's", f"put an {FILE_NAME} of your own into {folder}")
+        if place == home:
+            break
+    return None
+
+
+def load_config(path: Path | None, environ: Mapping[str, str]) -> Config:
+    """Read the file, where there is one, then ORCHESTRATE_PROJECT. Raises UsageError naming file, key and fix."""
+    config = Config() if path is None else _read(path)
     if named := environ.get(PROJECT_VARIABLE):
         config = _of_project(config, check_project(named, PROJECT_VARIABLE))
     return config
+
+
+def _read(path: Path) -> Config:
+    import tomllib
+
+    try:
+        values = tomllib.loads(path.read_text("utf-8-sig"), parse_float=Decimal)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as cause:
+        raise UsageError(f"{path} cannot be read: {cause}", "correct the file, or move it away") from cause
+    return Config(**{key: _checked(key, value, path) for key, value in values.items()})
 
 
 def check_project(name: str, source: str) -> str | None:

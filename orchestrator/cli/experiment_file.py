@@ -68,10 +68,10 @@ def take_from_file(ctx: click.Context, _param: click.Parameter, path: Path | Non
     """
     if path is None:
         return None
-    from orchestrator.config import load_config
+    from orchestrator.config import find_config, load_config
 
     file = read_file(path)
-    is_local = load_config(Path.cwd(), os.environ).is_local
+    is_local = load_config(find_config(Path.cwd()), os.environ).is_local
     values = _values(ctx, file, file.flags, "")
     local = _values(ctx, file, file.local, f"[{LOCAL}] ")
     ctx.default_map = {**values, **(local if is_local else {})}

@@ -63,7 +63,7 @@ def _written(folder: Path, project: str, zones: tuple[str, ...]) -> Path:
             path.unlink()  # half of it, on a full disk
         raise UsageError(f"{path} cannot be written: {cause.strerror}", "go to a folder that takes files") from cause
     try:
-        load_config(folder, {})
+        load_config(path, {})
     except UsageError:
         path.unlink()
         raise

@@ -120,7 +120,7 @@ def launch(
     typed["provisioning"] = options.take_provisioning(typed)
     with output.opened(as_json=as_json) as project:
         if file is not None:
-            _introduce(ctx, file, has_data=typed["data"] is not None, quiet=as_json)
+            _introduce(ctx, project, file, has_data=typed["data"] is not None, quiet=as_json)
         plan = _plan(project, LaunchRequest(**options.with_defaults(typed, project.config)))
         checked = _check(project, plan, dry_run=dry_run)
         if not as_json:
@@ -136,11 +136,11 @@ def launch(
         return _detach(project, plan, as_json=as_json) if detach else _run(project, plan, as_json=as_json)
 
 
-def _introduce(ctx: click.Context, file: ExperimentFile, *, has_data: bool, quiet: bool) -> None:
+def _introduce(ctx: click.Context, project: Project, file: ExperimentFile, *, has_data: bool, quiet: bool) -> None:
     """Show what the file is about and what is smaller on the local cloud. Raises UsageError without its data."""
     if file.needs_data and not has_data:
         raise UsageError(f"--data: {file.path.name} needs a data set of your own", file.needs_data)
-    smaller = reductions(ctx, file)
+    smaller = reductions(ctx, file) if project.simulated else []
     for line in () if quiet else (file.about, smaller and f"reduced on the local cloud: {'; '.join(smaller)}"):
         if line:
             output.say(f"{file.path.name}: {line}")
