@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -22,6 +22,17 @@ from orchestrator.planning.plan import Plan, fresh_id, plan_runs
 from orchestrator.planning.request import LaunchRequest, check_request, find_workload
 
 
+@dataclass(frozen=True)
+class Callbacks:
+    """What is called while a launch is planned. `progress`: (samples done, of how many) of the data set's conversion.
+
+    `offers` is asked of zones that are chosen here; nothing else is asked of the cloud.
+    """
+
+    progress: Callable[[int, int], None] | None = None
+    offers: Offers = not_asked
+
+
 def make_plan(
     request: LaunchRequest,
     *,
@@ -30,11 +41,9 @@ def make_plan(
     home: Path,
     now: datetime,
     argv: Sequence[str],
-    progress: Callable[[int, int], None] | None = None,
-    offers: Offers = not_asked,
+    callbacks: Callbacks = Callbacks(),
 ) -> Plan:
-    """Check the request, prepare the data set on this machine, and price every run. Asks the cloud for nothing but
-    `offers`, of the zones that it chooses itself.
+    """Check the request, prepare the data set on this machine, and price every run.
 
     Raises UsageError, UnknownPrice, or OverCap when the worst case does not fit (nothing is written then).
     """
@@ -43,7 +52,7 @@ def make_plan(
     template, axes, notes = check_request(request, workload, chosen, simulated=ledger.simulated)
     credit = credit_for(chosen, ledger, now=now, until=request.latest_end(now))
     money = money_view(ledger, credit, now)
-    manifest, directory = prepare_data(request, workload, home, progress)
+    manifest, directory = prepare_data(request, workload, home, callbacks.progress)
     template = replace(
         template,
         dataset=manifest.fingerprint,
@@ -53,7 +62,7 @@ def make_plan(
     )
     experiment = Experiment(id=fresh_id("e"), created_at=now, max_usd=request.max_usd, command=command_text(argv))
     check_sizes(axes, manifest.splits.train.samples)
-    specs = sweep_specs(template, axes, prices, _noting(offers, notes))
+    specs = sweep_specs(template, axes, prices, _noting(callbacks.offers, notes))
     plan = Plan(
         experiment=experiment,
         planned=sorted(plan_runs(request, experiment, specs, prices, ledger), key=lambda one: one.turn),
