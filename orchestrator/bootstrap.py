@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,9 @@ from orchestrator.money.prices import project_book
 if TYPE_CHECKING:
     from infra.gcp.clients import GoogleClients
     from infra.host.hosts import Hosts
-    from orchestrator.ports import Account, Clock, PriceSource
+    from orchestrator.domain.accelerators import Accelerator
+    from orchestrator.domain.sweep import Offers
+    from orchestrator.ports import Account, Clock, PriceSource, VmProvider
     from orchestrator.running.stages.context import Payload, Services
 
 LEDGER_FILE = "ledger.db"
@@ -185,6 +188,25 @@ def google_clients(project: Project) -> GoogleClients:
     )
 
 
+def zone_offers(project: Project) -> Offers:
+    """Whether zones have an accelerator, asked of the cloud; no local cloud is started for this."""
+    from infra.gcp.compute import GpuInstances
+    from infra.gcp.tpu import TpuNodes
+
+    @cache
+    def provider(api: str) -> VmProvider | None:
+        if project.simulated and local_cloud(project, start=False) is None:
+            return None
+        clients = google_clients(project)
+        return TpuNodes(clients) if api == "tpu" else GpuInstances(clients)
+
+    def offers(item: Accelerator, zone: str) -> bool | None:
+        found = provider(item.api)
+        return None if found is None else found.offers(item, zone)
+
+    return offers
+
+
 def price_source(project: Project) -> PriceSource:
     """Where today's prices come from. Raises CloudError."""
     from infra.gcp.price_catalog import BillingCatalog
@@ -215,7 +237,6 @@ def connect(project: Project, stop: threading.Event | None = None, runs: Sequenc
     from infra.host.hosts import Providers, Shells, Stores
     from infra.killswitches import kill_switches
     from infra.ssh import FabricShells
-    from orchestrator.ports import VmProvider
     from orchestrator.running.stages.context import Pace
 
     clients, config = google_clients(project), project.config

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from google.cloud import compute_v1
@@ -203,6 +203,19 @@ def test_without_credentials_the_next_step_is_said(monkeypatch: pytest.MonkeyPat
     with pytest.raises(Unauthenticated) as caught:
         TpuNodes(GoogleClients("p", Endpoints())).list_billable()
     assert "gcloud auth application-default login" in caught.value.hint
+
+
+@pytest.mark.parametrize(("named", "charged"), [({}, "my-project-1"), ({"quota_project_id": "another"}, "another")])
+def test_the_calls_of_a_user_are_charged_to_the_project(
+    named: dict[str, str], charged: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Without a project of theirs to charge, some APIs refuse them; what the user has set stays."""
+    login = tmp_path / "application_default_credentials.json"
+    user = {"type": "authorized_user", "client_id": "c", "client_secret": "s", "refresh_token": "r"}
+    login.write_text(json.dumps({**user, **named}))
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(login))
+    found: Any = GoogleClients("my-project-1", Endpoints()).credentials
+    assert found.quota_project_id == charged
 
 
 def test_a_local_cloud_that_does_not_run_is_a_usage_error(tmp_path: Path) -> None:
