@@ -11,7 +11,7 @@ import shutil
 import signal
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,6 +87,8 @@ class Cloud:
 
     facts: Document
     """The contents of cloud.json: addresses, ports, certificates."""
+    routes: Sequence[Route]
+    """One for each method of the APIs, and each path that it has."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -111,9 +113,8 @@ class Cloud:
         self._cloud = self._context(certificates)
         self._build_resources()
         services = self._services()
-        self._cloud.account.learn(
-            [route.name for service in services for route in service.routes if isinstance(route, Route)]
-        )
+        self.routes = [route for service in services for route in service.routes if isinstance(route, Route)]
+        self._cloud.account.learn([route.name for route in self.routes])
         app: ASGIApp = CloudApp(services, self._clock, self._before, self._cloud.meter.traffic.count)
         if recording := os.environ.get(FILE_VARIABLE):
             app = Recorder(app, Path(recording))

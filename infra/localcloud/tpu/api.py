@@ -33,7 +33,8 @@ class TpuService(Service):
         self._nodes = nodes
         self._locations = locations = Locations(cloud)
         self._requests = NodeRequests(cloud, nodes)
-        table = [*self._table(), *QueuedApi(cloud, locations, queued, self._requests).table()]
+        queued_resources = QueuedApi(cloud, locations, queued, self._requests).table()
+        table = [*self._table(), *queued_resources, *locations.runtime_versions()]
         own: tuple[tuple[str, Table], ...] = (
             ("v2", table),
             ("v2alpha1", table),

@@ -25,13 +25,18 @@ class Locations:
         self._zones = [zone for zone in cloud.prices.zones if cloud.prices.names("tpu", zone)]
 
     def table(self) -> Table:
-        """Its read-only methods."""
+        """Its read-only methods, in all versions."""
         return [
             ("GET ", "locations.list", self._list),
             ("POST /{zone}:generateServiceIdentity", "locations.generateServiceIdentity", self._identity),
             ("GET /{zone}", "locations.get", self._get),
             ("GET /{zone}/acceleratorTypes", "acceleratorTypes.list", self._list_types),
             ("GET /{zone}/acceleratorTypes/{name}", "acceleratorTypes.get", self._get_type),
+        ]
+
+    def runtime_versions(self) -> Table:
+        """The methods that v1 does not have."""
+        return [
             ("GET /{zone}/runtimeVersions", "runtimeVersions.list", self._list_versions),
             ("GET /{zone}/runtimeVersions/{name}", "runtimeVersions.get", self._get_version),
         ]
