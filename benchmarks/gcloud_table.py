@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 
 import tomllib
@@ -80,8 +81,8 @@ def table(tried: dict[str, list[Tried]]) -> str:
         "# gcloud and gsutil against the local cloud", "",
         "Printed by `python -m benchmarks.gcloud_table`: every command ran as it stands here, in a shell after",
         f'`eval "$(orchestrate cloud env)"` and nothing else. {version}, {datetime.now(timezone.utc):%Y-%m-%d}.', "",
-        f"{len(everything)} commands: {len(everything) - refused - failed} work, {refused} are refused as Google refuses"
-        f" them, {failed} fail.",
+        f"{len(everything)} commands: {len(everything) - refused - failed} work, {refused} are refused as Google "
+        f"refuses them, {failed} fail.",
     ]  # fmt: skip
     for name, rows in tried.items():
         lines += [
@@ -104,7 +105,12 @@ def main() -> int:
     orchestrate = [sys.executable, "-m", "orchestrator"]
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home)
-        env = {"PATH": os.environ["PATH"], "HOME": home, "ORCHESTRATE_HOME": f"{home}/state", "PYTHONPATH": os.getcwd()}
+        env = {
+            "PATH": os.environ["PATH"],
+            "HOME": home,
+            "ORCHESTRATE_HOME": f"{home}/state",
+            "PYTHONPATH": str(Path.cwd()),
+        }
         subprocess.run([*orchestrate, "cloud", "up"], env=env, cwd=folder, check=True, stdout=subprocess.DEVNULL)
         try:
             shown = subprocess.run([*orchestrate, "cloud", "env", "--json"], env=env, cwd=folder, check=True, stdout=-1)
