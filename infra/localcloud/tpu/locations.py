@@ -9,6 +9,7 @@ from starlette.responses import JSONResponse, Response
 from infra.localcloud.account.project import TPU_AGENT_EMAIL
 from infra.localcloud.context import CloudContext
 from infra.localcloud.http.errors import ApiError, error_info, not_found, permission_denied_on
+from infra.localcloud.http.filters import matching
 from infra.localcloud.http.messages import message_body, reply
 from infra.localcloud.http.routes import Table, page
 from infra.localcloud.lifecycle import Resources
@@ -85,6 +86,7 @@ class Locations:
         zone = request.path_params["zone"]
         zones = self._zones if zone == "-" else [zone]
         found = [self._type(request, place, name) for place in zones for name in self._cloud.offered("tpu", place)]
+        found = matching(found, request.query_params.get("filter", ""))
         return reply(types.ListAcceleratorTypesResponse, page(request, "acceleratorTypes", found))
 
     async def _get_type(self, request: Request) -> Response:
