@@ -48,7 +48,11 @@ class ComputeService(Service):
             *ComputeReference(cloud, instances).table(),
             *Addresses(cloud, operations).table(),
         ]
-        self.routes = routes("compute", table, "/compute/v1/projects/{project}", self._guard)
+        self.routes = [
+            route
+            for version in ("v1", "beta", "alpha")  # `gcloud alpha compute tpus tpu-vm ssh` asks the last one
+            for route in routes("compute", table, f"/compute/{version}/projects/{{project}}", self._guard)
+        ]
 
     def _table(self) -> Table:
         return [
