@@ -8,22 +8,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.config import LOCAL_PROJECT, Config, load_config, project_home, state_home
+from orchestrator.config import LOCAL_PROJECT, Config, find_config, load_config, project_home, project_homes, state_home
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Run
 from orchestrator.errors import CloudError, LedgerTrouble, UsageError
 from orchestrator.ledger.database import IN_MEMORY
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.open_runs import OpenRun, find_open_runs
 from orchestrator.money.prices import project_book
 
 if TYPE_CHECKING:
     from infra.gcp.clients import GoogleClients
+    from infra.gcp.recording import Recorder
     from infra.host.hosts import Hosts
-    from orchestrator.ports import Account, Clock, PriceSource
+    from orchestrator.domain.accelerators import Accelerator
+    from orchestrator.domain.sweep import Offers
+    from orchestrator.ports import Account, Clock, PriceSource, VmProvider
     from orchestrator.running.stages.context import Payload, Services
+
+LEDGER_FILE = "ledger.db"
 
 
 class SystemClock:
@@ -48,11 +55,15 @@ class SystemClock:
 
 @dataclass(frozen=True)
 class Project:
-    """Configuration, state folder and ledger: enough for every command that asks no cloud."""
+    """Configuration, state folder and ledger: enough for every command that asks no cloud. `recorder` hears those."""
 
     config: Config
+    config_file: Path | None
     home: Path
     ledger: Ledger
+    state: Path
+    """The state folder that `home` and the homes of all other projects lie in."""
+    recorder: Recorder | None = None
 
     @property
     def name(self) -> str:
@@ -81,18 +92,52 @@ def open_project(environ: Mapping[str, str], folder: Path, *, without_ledger: bo
 
     `without_ledger` continues when the ledger cannot be used, as a delete by labels must.
     """
-    config = load_config(folder, environ)
-    home = project_home(state_home(environ), config)
+    config_file = find_config(folder)
+    config = load_config(config_file, environ)
+    state = state_home(environ)
+    home = project_home(state, config)
     try:
-        ledger = Ledger(home / "ledger.db", simulated=config.is_local)
+        ledger = Ledger(home / LEDGER_FILE, simulated=config.is_local)
     except LedgerTrouble:
         if not without_ledger:
             raise
         ledger = Ledger(IN_MEMORY, simulated=config.is_local)
     try:
-        yield Project(config, home, ledger)
+        yield Project(config, config_file, home, ledger, state)
     finally:
         ledger.close()
+
+
+@dataclass(frozen=True)
+class OtherLedger:
+    """A ledger of another project in which runs are open. `problem`: why they are not known, None where they are."""
+
+    project: str
+    """As --project takes it."""
+    runs: Sequence[OpenRun] = ()
+    problem: str | None = None
+
+
+def other_ledgers(project: Project) -> list[OtherLedger]:
+    """The ledgers of the state folder, but this project's, in which runs are open or may be."""
+    try:
+        homes = project_homes(project.state)
+    except OSError as cause:
+        return [OtherLedger("?", problem=f"{cause.filename} cannot be read: {cause.strerror}")]
+    found = [_other_ledger(name, home / LEDGER_FILE) for name, home in homes if home != project.home]
+    return [one for one in found if one.runs or one.problem]
+
+
+def _other_ledger(name: str, path: Path) -> OtherLedger:
+    try:
+        path.stat()
+        return OtherLedger(name, find_open_runs(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return OtherLedger(name)
+    except OSError as cause:
+        return OtherLedger(name, problem=f"the ledger {path} cannot be read: {cause.strerror}")
+    except LedgerTrouble as cause:
+        return OtherLedger(name, problem=cause.sentence)
 
 
 def catalog_file(name: str) -> Path:
@@ -100,6 +145,13 @@ def catalog_file(name: str) -> Path:
     from importlib.resources import files
 
     return Path(str(files("orchestrator.catalog") / name))
+
+
+def local_cloud_environment(said: dict[str, Any]) -> dict[str, str]:
+    """The variables that point Google's tools at the local cloud of this `cloud.json`."""
+    from infra.localcloud import client
+
+    return client.environment(said)
 
 
 def local_cloud(project: Project, *, start: bool) -> dict[str, Any] | None:
@@ -136,7 +188,46 @@ def google_clients(project: Project) -> GoogleClients:
         endpoints = Endpoints.of_local_cloud(project.cloud_state / "cloud.json")
     else:
         endpoints = Endpoints()
-    return GoogleClients(project.name, endpoints, service_account=project.config.worker_service_account)
+    config = project.config
+    return GoogleClients(
+        project.name,
+        endpoints,
+        service_account=config.worker_service_account,
+        image_families=config.gpu_image_families,
+        recorder=project.recorder,
+    )
+
+
+@contextmanager
+def recorded(project: Project, path: Path | None) -> Iterator[Project]:
+    """The project; with a path, one whose cloud's answers end in that file. Raises UsageError: it cannot be written."""
+    if path is None:
+        yield project
+        return
+    from infra.gcp.recording import Recorder, written
+
+    recorder = Recorder(project.name, "local" if project.simulated else "google")
+    with written(path, recorder, SystemClock().now().date()):
+        yield replace(project, recorder=recorder)
+
+
+def zone_offers(project: Project) -> Offers:
+    """Whether zones have an accelerator, asked of the cloud; no local cloud is started for this."""
+    from infra.gcp.compute import GpuInstances
+    from infra.gcp.tpu import TpuNodes
+
+    @cache
+    def provider(api: str) -> VmProvider | None:
+        if project.simulated and local_cloud(project, start=False) is None:
+            return None
+        clients = google_clients(project)
+        return TpuNodes(clients) if api == "tpu" else GpuInstances(clients)
+
+    def offers(item: Accelerator, zone: str) -> bool | None:
+        found = provider(item.api)
+        return None if found is None else found.offers(item, zone)
+
+    return offers
 
 
 def price_source(project: Project) -> PriceSource:
@@ -169,7 +260,6 @@ def connect(project: Project, stop: threading.Event | None = None, runs: Sequenc
     from infra.host.hosts import Providers, Shells, Stores
     from infra.killswitches import kill_switches
     from infra.ssh import FabricShells
-    from orchestrator.ports import VmProvider
     from orchestrator.running.stages.context import Pace
 
     clients, config = google_clients(project), project.config

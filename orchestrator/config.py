@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -15,9 +17,14 @@ from orchestrator.domain.prices import PriceAge
 from orchestrator.errors import UsageError
 
 FILE_NAME = "orchestrate.toml"
+PROJECT_VARIABLE = "ORCHESTRATE_PROJECT"
+_PROJECTS = "projects"
+_ROOT = 0
 LIST_PRICE_DAYS = 180
 SPOT_PRICE_DAYS = 30
 LOCAL_PROJECT = "local-project"
+LOCAL = "local"
+"""What stands for the local cloud where a project is named: too short to be the id of one of Google's."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +35,8 @@ class Config:
     (None: the project's default compute account). `scheduler_service_account` is in whose name Cloud Scheduler deletes
     TPU nodes at their deadline (None: the same account). How many days old a price may be: list prices hardly ever
     move, spot prices every few weeks. None: 180 and 30 days for Google Cloud, any age for the local cloud, which bills
-    by them. `ssh_key` is the private key for `--accel host:..` (None: the SSH agent and ~/.ssh, as `ssh` finds them).
+    by them. `gpu_image_families`: of deeplearning-platform-release, the preferred one first; empty: the catalog's.
+    `ssh_key` is the private key for `--accel host:..` (None: the SSH agent and ~/.ssh, as `ssh` finds them).
     """
 
     project: str | None = None
@@ -39,6 +47,7 @@ class Config:
     price_max_age_days: int | None = None
     spot_price_max_age_days: int | None = None
     ssh_key: Path | None = None
+    gpu_image_families: tuple[str, ...] = ()
 
     @property
     def is_local(self) -> bool:
@@ -54,20 +63,59 @@ class Config:
         return PriceAge(today, list_days, spot_days)
 
 
-def load_config(folder: Path, environ: Mapping[str, str]) -> Config:
-    """Read `orchestrate.toml` in `folder`, then ORCHESTRATE_PROJECT. Raises UsageError naming file, key and fix."""
-    path = folder / FILE_NAME
-    values: dict[str, object] = {}
-    if path.exists():
-        import tomllib
+def find_config(folder: Path) -> Path | None:
+    """orchestrate.toml in `folder`, else in the nearest folder above it, as git finds its own.
 
-        try:
-            values = tomllib.loads(path.read_text("utf-8-sig"), parse_float=Decimal)
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as cause:
-            raise UsageError(f"{path} cannot be read: {cause}", "correct the file, or move it away") from cause
-    if environ.get("ORCHESTRATE_PROJECT"):
-        values["project"] = environ["ORCHESTRATE_PROJECT"]
+    The last one looked into is the home folder, or the root where `folder` is not below that. Raises UsageError for one
+    above that is another user's: anybody could put it into /tmp.
+    """
+    home = Path.home().resolve()
+    for place in (folder, *folder.parents):
+        path = place / FILE_NAME
+        with suppress(OSError):
+            if path.stat().st_uid in (os.getuid(), _ROOT) or place == folder:
+                return path
+            raise UsageError(f"{path} is another user's", f"put an {FILE_NAME} of your own into {folder}")
+        if place == home:
+            break
+    return None
+
+
+def load_config(path: Path | None, environ: Mapping[str, str]) -> Config:
+    """Read the file, where there is one, then ORCHESTRATE_PROJECT. Raises UsageError naming file, key and fix."""
+    config = Config() if path is None else _read(path)
+    if named := environ.get(PROJECT_VARIABLE):
+        config = _of_project(config, check_project(named, PROJECT_VARIABLE))
+    return config
+
+
+def _read(path: Path) -> Config:
+    import tomllib
+
+    try:
+        values = tomllib.loads(path.read_text("utf-8-sig"), parse_float=Decimal)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as cause:
+        raise UsageError(f"{path} cannot be read: {cause}", "correct the file, or move it away") from cause
     return Config(**{key: _checked(key, value, path) for key, value in values.items()})
+
+
+def check_project(name: str, source: str) -> str | None:
+    """The project of that name; None for the local cloud. Raises UsageError naming `source`, where the name is from."""
+    if name == LOCAL:
+        return None
+    try:
+        _is_project(name)
+    except ValueError as cause:
+        hint = f"give the id of a project, or `{LOCAL}` for the local cloud"
+        raise UsageError(f"{source}: {name!r} {cause}", hint) from cause
+    return name
+
+
+def _of_project(config: Config, project: str | None) -> Config:
+    """The configuration for another project than the file's, whose service accounts are that one's alone."""
+    if config.project in (None, project):
+        return replace(config, project=project)
+    return replace(config, project=project, worker_service_account=None, scheduler_service_account=None)
 
 
 def _checked(key: str, value: object, path: Path) -> Any:
@@ -95,6 +143,12 @@ def _are_zones(zones: Sequence[str]) -> None:
             raise ValueError(f"{zone!r} is not a zone (like us-central1-a)")
 
 
+def _are_families(names: Sequence[str]) -> None:
+    for name in names:
+        if not re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", name):
+            raise ValueError(f"{name!r} is not an image family (like common-cu129-ubuntu-2204-nvidia-580)")
+
+
 def _is_positive(amount: Decimal | int) -> None:
     if not amount > 0:
         raise ValueError("is not more than 0")
@@ -108,6 +162,7 @@ def _is_a_file(path: Path) -> None:
 _RULES: dict[str, Callable[[Any], None]] = {
     "project": _is_project,
     "zones": _are_zones,
+    "gpu_image_families": _are_families,
     "max_hours": _is_positive,
     "price_max_age_days": _is_positive,
     "spot_price_max_age_days": _is_positive,
@@ -130,7 +185,7 @@ def project_home(home: Path, config: Config) -> Path:
 
     Raises UsageError when it cannot be made.
     """
-    part = home / "local" if config.project is None else home / "projects" / config.project
+    part = home / LOCAL if config.project is None else home / _PROJECTS / config.project
     try:
         part.mkdir(parents=True, exist_ok=True, mode=0o700)
         part.chmod(0o700)
@@ -140,3 +195,10 @@ def project_home(home: Path, config: Config) -> Path:
             "set ORCHESTRATE_HOME to a folder you may write",
         ) from cause
     return part
+
+
+def project_homes(home: Path) -> list[tuple[str, Path]]:
+    """Every project with a folder in the state folder, as --project names it. Raises OSError."""
+    projects = home / _PROJECTS
+    named = sorted(projects.iterdir()) if projects.exists() else []
+    return [(LOCAL, home / LOCAL), *((part.name, part) for part in named)]

@@ -1,10 +1,11 @@
 """Every error, as one tree with exit codes; each is built from fields and has a sentence and a next step.
 
 OrchestratorError
-├── UsageError (2)
+├── UsageError (2)        NotOffered
 ├── RefusedByBudget (3)   OverCap, CreatesFrozen, UnknownPrice, StalePrice, WrongPrice
 ├── NoCapacity (4)
-├── AccountError (5)      QuotaExceeded, PermissionDenied, ApiDisabled, BillingDisabled, Unauthenticated
+├── AccountError (5)      QuotaExceeded, PolicyDenied, PermissionDenied, ApiDisabled, BillingDisabled, Unauthenticated
+├── NoZoneLeft            NoCapacity, QuotaExceeded and NotOffered are ZoneRefusals: another zone may do
 ├── StillBilling (6)
 ├── RunFailed (1)         TrainingFailed, Preempted, DeadlineReached, KillSwitchNotArmed, Stopped
 ├── UnexpectedError (1)
@@ -40,6 +41,31 @@ class UsageError(OrchestratorError):
     """The request or the configuration is wrong; nothing was done."""
 
     exit_code = 2
+
+
+class ZoneRefusal(OrchestratorError):
+    """A place does not give the VM; another may. `place`: a zone or a region, "" for the whole project."""
+
+    place = ""
+    in_short = ""
+    """Why, for a sentence that lists all zones."""
+
+
+def refused_at(place: str, zone: str) -> bool:
+    """Whether what `place` (a zone, a region, "" for the whole project) refuses is refused in the zone."""
+    return place in ("", zone, zone.rpartition("-")[0])
+
+
+class NotOffered(UsageError, ZoneRefusal):
+    """The zone does not have the accelerator type, or not for this project."""
+
+    def __init__(self, accelerator: str, zone: str, detail: str = "") -> None:
+        super().__init__(
+            f"{zone} does not offer {accelerator} to this project" + (f": {detail}" if detail else ""),
+            "`orchestrate accelerators` lists the zones of each; choose one with --zone",
+        )
+        self.place = zone
+        self.in_short = f"does not offer {accelerator}"
 
 
 class RefusedByBudget(OrchestratorError):
@@ -104,7 +130,7 @@ class WrongPrice(RefusedByBudget):
         )
 
 
-class NoCapacity(OrchestratorError):
+class NoCapacity(ZoneRefusal):
     """The zones that were tried have no such accelerator to give now."""
 
     exit_code = 4
@@ -118,6 +144,8 @@ class NoCapacity(OrchestratorError):
         self.accelerator = accelerator
         self.zones = tuple(zones)
         self.detail = detail
+        self.place = zones[-1]
+        self.in_short = "out of stock"
 
 
 class AccountError(OrchestratorError):
@@ -126,10 +154,10 @@ class AccountError(OrchestratorError):
     exit_code = 5
 
 
-class QuotaExceeded(AccountError):
-    """A quota is used up or zero; trying again at the same place cannot help."""
+class QuotaExceeded(AccountError, ZoneRefusal):
+    """A quota of `place` is used up or zero; trying again there cannot help."""
 
-    def __init__(self, message: str, quota: str = "", limit: str = "") -> None:
+    def __init__(self, message: str, quota: str = "", limit: str = "", place: str = "") -> None:
         named = (
             f"quota {quota} (limit {limit or 'unknown'}) does not allow this"
             if quota
@@ -141,6 +169,12 @@ class QuotaExceeded(AccountError):
             "quota: upgrade it first (Google then no longer stops at the credit); `orchestrate doctor` checks it",
         )
         self.quota = quota
+        self.place = place
+        self.in_short = f"quota {quota or '(unnamed)'} is {limit or 'too small'}" + (f" in {place}" if place else "")
+
+
+class PolicyDenied(AccountError):
+    """A policy of the organization above the project forbids it."""
 
 
 class PermissionDenied(AccountError):
@@ -157,6 +191,33 @@ class BillingDisabled(AccountError):
 
 class Unauthenticated(AccountError):
     """There are no usable credentials."""
+
+
+class NoZoneLeft(OrchestratorError):
+    """Every zone refused. Code and exit code are those of the reason that is the likeliest to go away.
+
+    `refusals`: zone, code of the refusal, and why in a few words; at least one.
+    """
+
+    def __init__(self, accelerator: str, refusals: Sequence[tuple[str, str, str]]) -> None:
+        codes = {code for _, code, _ in refusals}
+        self._kind = next(kind for kind in _PASSING if kind.__name__ in codes)
+        self.exit_code = self._kind.exit_code
+        said = "; ".join(f"{zone}: {reason}" for zone, _, reason in refusals)
+        steps = [step for kind, step in _PASSING.items() if kind.__name__ in codes]
+        super().__init__(f"no zone gives a {accelerator} now: {said}", "; ".join(steps))
+
+    @property
+    def code(self) -> str:
+        return self._kind.__name__
+
+
+_PASSING: dict[type[ZoneRefusal], str] = {
+    NoCapacity: "out of stock: try later, other zones (--zone), --spot or another accelerator",
+    QuotaExceeded: "quota: request more of the quotas named here (console: IAM & Admin > Quotas; a free trial cannot)",
+    NotOffered: "not offered: `orchestrate accelerators` lists other zones",
+}
+"""What refuses a VM, by how likely it is to go away, with the next step."""
 
 
 class StillBilling(OrchestratorError):

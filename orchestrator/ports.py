@@ -56,7 +56,8 @@ class HostKey:
 class VmSpec:
     """What to create; as flex-start it waits for capacity until `queued_until`. `metadata` values are strings.
 
-    `run_limit_s` is the server-side maximum run time, `run_ends_at` the server-side end, if any.
+    `run_limit_s` is the server-side maximum run time, `run_ends_at` the server-side end, if any. `image` is what it
+    boots from, as `VmProvider.image` found it; "" to find it at the create.
     """
 
     ref: VmRef
@@ -68,6 +69,7 @@ class VmSpec:
     run_limit_s: int | None = None
     run_ends_at: datetime | None = None
     queued_until: datetime | None = None
+    image: str = ""
 
     def with_metadata(self, **values: str) -> VmSpec:
         """A copy with more metadata; `_` in a keyword stands for `-`."""
@@ -116,17 +118,23 @@ class VmProvider(Protocol):
     a failed look is an error, never "absent"; only NotFound means that a VM does not exist.
     """
 
-    def validate(self, spec: VmSpec) -> None:
-        """Ask the cloud, before any money is reserved, whether image and accelerator exist in the zone.
+    def offers(self, item: Accelerator, zone: str) -> bool | None:
+        """Whether the zone has the accelerator for this project; None when that could not be asked. Raises nothing."""
 
-        Raises UsageError, AccountError or Unavailable; HostBusy when another attempt has to end first.
+    def image(self, item: Accelerator, zone: str) -> str:
+        """What its VMs boot from there: an image's name, or a runtime version. Raises UsageError when there is none."""
+
+    def validate(self, spec: VmSpec) -> None:
+        """Ask the cloud, before anything is armed or created, whether the VM can exist in the zone.
+
+        Raises NotOffered, another UsageError, AccountError or Unavailable; HostBusy when another attempt ends first.
         """
 
     def create(self, spec: VmSpec) -> str:
         """Ask for the VM and return the operation's name without waiting.
 
-        Raises AlreadyExists, NoCapacity, QuotaExceeded, another AccountError, UsageError, or Unavailable (the effect
-        is unknown: resolve it by `get`, never by a blind second create).
+        Raises AlreadyExists, a ZoneRefusal (NoCapacity, QuotaExceeded, NotOffered), an AccountError, UsageError, or
+        Unavailable (the effect is unknown: resolve it by `get`, never by a blind second create).
         """
 
     def operation_done(self, ref: VmRef, operation: str) -> bool:
@@ -302,8 +310,8 @@ class Account(Protocol):
     def gpus(self) -> account.GpuAllowance:
         """The limit of GPUs over all regions."""
 
-    def quotas(self, items: Sequence[Accelerator]) -> tuple[account.Quota, ...]:
-        """The quota that each of these counts against."""
+    def quotas(self, items: Sequence[Accelerator], terms: Provisioning) -> tuple[account.Quota, ...]:
+        """The quota that each of these counts against on these terms."""
 
     def check_zone(self, item: Accelerator, zone: str, terms: Provisioning) -> None:
         """Whether the zone has that type and its image, for this project. Raises what `VmProvider.validate` raises."""

@@ -97,16 +97,17 @@ class GoogleAccount:
         reason = "" if raisable.is_eligible else raisable.ineligibility_reason.name
         return GpuAllowance(_GPUS_EVERYWHERE, limit, raisable.is_eligible, reason)
 
-    def quotas(self, items: Sequence[Accelerator]) -> tuple[Quota, ...]:
+    def quotas(self, items: Sequence[Accelerator], terms: Provisioning) -> tuple[Quota, ...]:
         apis = {item.api for item in items}
+        names = {item.quota(terms) for item in items}
         limits = {
-            "tpu": self._tpu_limits({_quota_name(item) for item in items}) if "tpu" in apis else {},
-            "gpu": self._gpu_limits({_quota_name(item) for item in items}) if "gpu" in apis else {},
+            "tpu": self._tpu_limits(names) if "tpu" in apis else {},
+            "gpu": self._gpu_limits(names) if "gpu" in apis else {},
         }
         everywhere = {"gpu": self._gpus_everywhere() if "gpu" in apis else None}
         return tuple(
             Quota(
-                item.name, _quota_name(item), _quota_needed(item), limits.get(item.api, {}).get(_quota_name(item), {}),
+                item.name, item.quota(terms), _quota_needed(item), _limits(item, item.quota(terms), limits[item.api]),
                 everywhere.get(item.api),
             )
             for item in items
@@ -115,6 +116,7 @@ class GoogleAccount:
     def check_zone(self, item: Accelerator, zone: str, terms: Provisioning) -> None:
         provider = TpuNodes(self._clients) if item.api == "tpu" else GpuInstances(self._clients)
         provider.validate(VmSpec(VmRef(zone, "oc-check"), item, terms, {}, ""))
+        provider.image(item, zone)
 
     def budgets(self) -> tuple[BudgetAlert, ...]:
         account, number = self.billing().account, self.project().number
@@ -297,11 +299,15 @@ def _roles(policy: Any, email: str) -> tuple[str, ...]:
     return tuple(sorted({binding.role for binding in policy.bindings if member in binding.members}))
 
 
-def _quota_name(item: Accelerator) -> str:
-    """The metric of the zone (TPU) or region (GPU); "" when none is known. What is rented as spot only has its own."""
-    if item.hardware is None:
-        return ""
-    return item.hardware.preemptible_quota if item.spot_only else item.hardware.quota
+def _limits(item: Accelerator, quota: str, limits: Mapping[str, Mapping[str, float]]) -> Mapping[str, float]:
+    """{zone or region: limit}. Spot GPUs count against the usual quota in regions where none for spot was granted
+    (cloud.google.com/compute/docs/instances/spot, "Quotas").
+    """
+    own = limits.get(quota, {})
+    if item.hardware is None or item.api != "gpu" or quota == item.hardware.quota:
+        return own
+    usual = limits.get(item.hardware.quota, {})
+    return {place: own.get(place) or usual.get(place, 0.0) for place in {**usual, **own}}
 
 
 def _quota_needed(item: Accelerator) -> float:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from infra.gcp import vms
 from infra.gcp.clients import CLOUD_PLATFORM, CREATE_TIMEOUT_S, GoogleClients
 from infra.gcp.errors import Doing, Problem, translate, translated
-from orchestrator.domain.accelerators import Provisioning
+from infra.gcp.wording import Quota
+from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.names import MANAGED
 from orchestrator.errors import CloudError, NotFound, Unavailable, UsageError
 from orchestrator.ports import Billable, HostKey, Listing, Vm, VmRef, VmSpec, VmState, Worker
 
 _IMAGE_PROJECT = "deeplearning-platform-release"
-_STATUS_OF_HTTP = {400: "INVALID_ARGUMENT", 403: "PERMISSION_DENIED", 404: "NOT_FOUND", 409: "ALREADY_EXISTS"}
+_STATUS_OF_HTTP = {
+    400: "INVALID_ARGUMENT", 403: "PERMISSION_DENIED", 404: "NOT_FOUND", 409: "ALREADY_EXISTS",
+    412: "FAILED_PRECONDITION",
+}  # fmt: skip
 _STATES = {
     "PENDING": VmState.CREATING, "PROVISIONING": VmState.CREATING, "STAGING": VmState.CREATING,
     "RUNNING": VmState.READY, "DEPROVISIONING": VmState.DELETING,
@@ -33,20 +38,31 @@ class GpuInstances:
     def __init__(self, clients: GoogleClients) -> None:
         self._clients = clients
 
+    def offers(self, item: Accelerator, zone: str) -> bool | None:
+        return vms.is_offered(lambda: self._check_offered(item, zone))
+
+    def image(self, item: Accelerator, zone: str) -> str:
+        """The newest image of the first family that has one; families retire."""
+        families = self._clients.image_families or item.images
+        for family in families:
+            with suppress(NotFound), translated(f"find an image of the family {family}"):
+                found = self._clients.images.get_from_family(
+                    project=_IMAGE_PROJECT, family=family, **self._clients.repeatable
+                )
+                return str(found.name)
+        raise UsageError(
+            f"{_IMAGE_PROJECT} has no image family {' or '.join(families)}",
+            'set gpu_image_families = ["NAME"] in orchestrate.toml to one that '
+            f"`gcloud compute images list --project {_IMAGE_PROJECT} --no-standard-images` lists",
+        )
+
     def validate(self, spec: VmSpec) -> None:
-        zone, machine, gpu = spec.ref.zone, spec.accelerator.machine_type or "", spec.accelerator.attach
-        if not machine:
+        if not spec.accelerator.machine_type:
             raise UsageError(f"{spec.accelerator.name} is not rented through Compute Engine")
-        where = self._zonal(spec.ref)
-        with vms.expected(zone, machine):
-            self._clients.machine_types.get(machine_type=machine, **where)
-        if gpu:
-            with vms.expected(zone, gpu):
-                self._clients.accelerator_types.get(accelerator_type=gpu, **where)
-        self._image(spec)
+        self._check_offered(spec.accelerator, spec.ref.zone)
 
     def create(self, spec: VmSpec) -> str:
-        image = self._image(spec)
+        image = f"projects/{_IMAGE_PROJECT}/global/images/{spec.image or self.image(spec.accelerator, spec.ref.zone)}"
         try:
             with translated(f"create {spec.ref.name}", zone=spec.ref.zone, accelerator=spec.accelerator.name):
                 started = self._clients.instances.insert_unary(
@@ -62,6 +78,13 @@ class GpuInstances:
         if problem:
             raise translate(problem, Doing(f"create {spec.ref.name}", spec.ref.zone, spec.accelerator.name))
         return str(started.name)
+
+    def _check_offered(self, item: Accelerator, zone: str) -> None:
+        where = {"project": self._clients.project, "zone": zone, **self._clients.repeatable}
+        with vms.offered(item, zone):
+            self._clients.machine_types.get(machine_type=item.machine_type, **where)
+            if item.attach:
+                self._clients.accelerator_types.get(accelerator_type=item.attach, **where)
 
     def operation_done(self, ref: VmRef, operation: str) -> bool:
         with translated(f"check the creation of {ref.name}"):
@@ -139,15 +162,6 @@ class GpuInstances:
             return {}
         return {item.key: item.value for item in answer.query_value.items}
 
-    def _image(self, spec: VmSpec) -> str:
-        """The newest image of the family; resolved for each create, as families move."""
-        family = spec.accelerator.image
-        with vms.expected(_IMAGE_PROJECT, f"image family {family}"):
-            image = self._clients.images.get_from_family(
-                project=_IMAGE_PROJECT, family=family, **self._clients.repeatable
-            )
-        return f"projects/{_IMAGE_PROJECT}/global/images/{image.name}"
-
 
 def _instance(spec: VmSpec, clients: GoogleClients, image: str) -> dict[str, Any]:
     """The fields of the `compute_v1.Instance` to insert. Its disk and its address are deleted with it."""
@@ -214,11 +228,11 @@ def problem_of_failed(operation: Any) -> Problem | None:
     if operation.status.name != "DONE" or not operation.error.errors:
         return None
     first = operation.error.errors[0]
-    reasons, quota, limit = {first.code}, "", ""
+    reasons, quota = {first.code}, None
     for detail in first.error_details:
         reasons.add(detail.error_info.reason)
-        if detail.quota_info.metric_name:
-            quota, limit = detail.quota_info.limit_name or detail.quota_info.metric_name, f"{detail.quota_info.limit:g}"
+        if (info := detail.quota_info).metric_name:
+            quota = Quota(info.limit_name or info.metric_name, f"{info.limit:g}", info.dimensions.get("region", ""))
     status = _STATUS_OF_HTTP.get(operation.http_error_status_code, "UNAVAILABLE")
     message = first.message or operation.http_error_message or first.code
-    return Problem(status, " ".join(message.split())[:600], frozenset(reasons) - {""}, quota, limit, ended=True)
+    return Problem(status, " ".join(message.split())[:600], frozenset(reasons) - {""}, quota, ended=True)

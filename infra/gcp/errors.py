@@ -1,7 +1,7 @@
 """Translates every failure of Google Cloud into one of `orchestrator.errors`.
 
-Decided by machine-readable reason first, then by google.rpc status, then by HTTP code. English text is read in
-one function only, `_told_apart_by_text`, where the TPU API gives no code.
+Decided by machine-readable reason first, then by google.rpc status, then by HTTP code. English text is read where
+Google gives no code, by the patterns of `infra.gcp.wording`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from google.protobuf import json_format
 from google.rpc import code_pb2, error_details_pb2
 from google.rpc.status_pb2 import Status
 
+from infra.gcp import wording
+from infra.gcp.wording import Quota
 from orchestrator.errors import (
     AccountError,
     AlreadyExists,
@@ -29,8 +31,10 @@ from orchestrator.errors import (
     CloudError,
     NoCapacity,
     NotFound,
+    NotOffered,
     OrchestratorError,
     PermissionDenied,
+    PolicyDenied,
     QuotaExceeded,
     Unauthenticated,
     Unavailable,
@@ -42,6 +46,10 @@ _ROLES_HINT = (
     "on the account that the VMs run as"
 )
 _BILLING_HINT = "link an open billing account to the project (console: Billing); `orchestrate doctor` shows details"
+QUOTA_PROJECT_HINT = (
+    "your user credentials name no project to charge API calls to: "
+    "`gcloud auth application-default set-quota-project PROJECT`, with your project's id"
+)
 LOGIN_HINT = "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS"
 
 _STATUS_OF_HTTP = {
@@ -65,7 +73,9 @@ _ACCOUNT: Mapping[str, tuple[type[AccountError], str]] = {
     "BILLING_DISABLED": (BillingDisabled, _BILLING_HINT),
     "billingNotEnabled": (BillingDisabled, _BILLING_HINT),
     "LOCATION_POLICY_VIOLATED": (PermissionDenied, "this project may not use the zone: choose another with --zone"),
+    "USER_PROJECT_DENIED": (PermissionDenied, "the credentials need the role Service Usage Consumer on the project"),
 }
+_DISABLED = frozenset({"SERVICE_DISABLED", "accessNotConfigured"})
 _STATUSES: Mapping[str, tuple[type[OrchestratorError], str]] = {
     "UNAUTHENTICATED": (Unauthenticated, LOGIN_HINT),
     "PERMISSION_DENIED": (PermissionDenied, _ROLES_HINT),
@@ -84,21 +94,21 @@ class Problem:
     """A failure as Google said it. `status` is "" when something else answered: a proxy, a captive portal.
 
     `ended` says that an accepted operation ended with it, rather than that a call was refused. `service` is the API
-    that ErrorInfo names, as `tpu.googleapis.com`.
+    that ErrorInfo names, as `tpu.googleapis.com`, `consumer` the project that was charged for the call.
     """
 
     status: str
     message: str
     reasons: frozenset[str] = frozenset()
-    quota: str = ""
-    quota_limit: str = ""
+    quota: Quota | None = None
     ended: bool = False
     service: str = ""
+    consumer: str = ""
 
 
 @dataclass(frozen=True)
 class Doing:
-    """What was being done, for the sentence, and where, for NoCapacity."""
+    """What was being done, for the sentence; where and with which accelerator, when that is what may be refused."""
 
     what: str
     zone: str = ""
@@ -142,10 +152,12 @@ def problem_of_call(error: api.GoogleAPICallError) -> Problem:
     """The parts of a refused call; both the google.rpc style and the older `errors[]` style."""
     reasons = {str(entry.get("reason", "")) for entry in error.errors or [] if isinstance(entry, Mapping)}
     reasons.add(error.reason or "")
-    quota, limit = _quota_of_details(error.details)
-    service = str((error.metadata or {}).get("service", ""))
-    status = _status_of_call(error, reasons)
-    return Problem(status, _one_line(str(error.message)), frozenset(reasons) - {""}, quota, limit, service=service)
+    status, message = _status_of_call(error, reasons), _one_line(str(error.message))
+    about = error.metadata or {}
+    return Problem(
+        status, message, frozenset(reasons) - {""}, _quota(status, message, error.details),
+        service=str(about.get("service", "")), consumer=str(about.get("consumer", "")),
+    )  # fmt: skip
 
 
 def _status_of_call(error: api.GoogleAPICallError, reasons: Set[str]) -> str:
@@ -170,9 +182,9 @@ def problem_of_operation(status: Status) -> Problem:
                 fields = json_format.MessageToDict(message, preserving_proto_field_name=True)
                 details.append({"@type": packed.type_url, **fields})
     reasons = frozenset(str(detail["reason"]) for detail in details if "reason" in detail)
-    quota, limit = _quota_of_details(details)
     name = code_pb2.Code.Name(status.code) if status.code in code_pb2.Code.values() else "UNKNOWN"
-    return Problem(name, _one_line(status.message), reasons, quota, limit, ended=True)
+    message = _one_line(status.message)
+    return Problem(name, message, reasons, _quota(name, message, details), ended=True)
 
 
 def translate(problem: Problem, doing: Doing) -> OrchestratorError:
@@ -188,14 +200,18 @@ def translate(problem: Problem, doing: Doing) -> OrchestratorError:
 def _by_resource(problem: Problem, doing: Doing) -> OrchestratorError | None:
     if problem.reasons & _RATE:
         return Unavailable(doing.sentence(problem))
-    if problem.quota or problem.reasons & _QUOTA:
-        return QuotaExceeded(problem.message, problem.quota, problem.quota_limit)
+    if problem.quota:
+        return QuotaExceeded(problem.message, problem.quota.name, problem.quota.limit, problem.quota.place)
+    if problem.reasons & _QUOTA:
+        return QuotaExceeded(problem.message)
     return _no_capacity(problem, doing) if problem.reasons & _CAPACITY else None
 
 
 def _by_account(problem: Problem, doing: Doing) -> OrchestratorError | None:
     if problem.reasons & _TRY_AGAIN:
         return Unavailable(doing.sentence(problem))
+    if problem.reasons & _DISABLED and wording.lacks_quota_project(problem.message, problem.consumer):
+        return Unauthenticated(doing.sentence(problem), QUOTA_PROJECT_HINT)
     for reason in problem.reasons & _ACCOUNT.keys():
         kind, hint = _ACCOUNT[reason]
         if kind is ApiDisabled and problem.service:
@@ -215,20 +231,20 @@ def _by_status(problem: Problem, doing: Doing) -> OrchestratorError:
 
 
 def _told_apart_by_text(problem: Problem, doing: Doing) -> OrchestratorError | None:
-    """Last resort, for the TPU API: quota and stock-out share code 8 and often come without details.
-
-    The forms are those that Google documents or that several projects have on record: `Quota 'NAME' exhausted.
-    Limit N in zone Z`, `There is no more capacity in the zone "Z"`, and an operation that fails because the node
-    was preempted while it was being created.
-    """
-    if problem.status == "RESOURCE_EXHAUSTED":
-        quota = re.search(r"Quota '([^']+)' exhausted(?:\. Limit ([0-9.]+))?", problem.message)
-        if quota:
-            return QuotaExceeded(problem.message, quota[1], quota[2] or "")
-        if "no more capacity" in problem.message:
-            return _no_capacity(problem, doing)
-    if problem.ended and "PREEMPTED" in problem.message:
+    """Last resort, where no code says it: stock-out, a zone without the accelerator, an organization's policy."""
+    message = problem.message
+    if problem.status == "RESOURCE_EXHAUSTED" and "no more capacity" in message:
         return _no_capacity(problem, doing)
+    if problem.ended and ("PREEMPTED" in message or wording.NO_RESERVED_CAPACITY in message):
+        return _no_capacity(problem, doing)
+    closed = "LOCATION_POLICY_VIOLATED" in problem.reasons and (doing.accelerator or problem.ended)
+    if doing.zone and (closed or wording.lacks_type(message)):
+        return NotOffered(doing.accelerator or "such accelerator", doing.zone, message)
+    policy = wording.violated_policy(message)
+    if policy is not None:
+        return PolicyDenied(doing.sentence(problem), policy)
+    if wording.lacks_network(message):
+        return UsageError(doing.sentence(problem), wording.NETWORK_HINT)
     return None
 
 
@@ -236,16 +252,15 @@ def _no_capacity(problem: Problem, doing: Doing) -> NoCapacity:
     return NoCapacity(doing.accelerator or "such accelerator", [doing.zone or "the zone"], problem.message)
 
 
-def _quota_of_details(details: Iterable[Any] | None) -> tuple[str, str]:
-    """(quota, limit) when there is a QuotaFailure among the details, as JSON; ("", "") otherwise.
-
-    Its violations name no quota in a fixed field; the ErrorInfo beside it does.
-    """
-    by_type = {str(one.get("@type", "")).rpartition(".")[2]: one for one in details or () if isinstance(one, Mapping)}
-    if "QuotaFailure" not in by_type:
-        return "", ""
-    metadata = by_type.get("ErrorInfo", {}).get("metadata", {})
-    return str(metadata.get("quota_limit", "")) or "of the project", str(metadata.get("quota_limit_value", ""))
+def _quota(status: str, message: str, details: Iterable[Any] | None) -> Quota | None:
+    """The quota that is used up: by a QuotaFailure among the details (as JSON), or by the message alone."""
+    described = [one for one in details or () if isinstance(one, Mapping)]
+    failures = [one for one in described if str(one.get("@type", "")).endswith("QuotaFailure")]
+    if not failures and status != "RESOURCE_EXHAUSTED":
+        return None
+    said = [str(entry.get("description", "")) for one in failures for entry in one.get("violations", ())]
+    found = wording.quota_in([message, *said])
+    return found or (Quota("of the project") if failures else None)
 
 
 def _json_error(error: api.GoogleAPICallError) -> Mapping[str, Any]:

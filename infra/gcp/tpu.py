@@ -13,9 +13,9 @@ from infra.gcp import vms
 from infra.gcp.clients import CLOUD_PLATFORM, CREATE_TIMEOUT_S, GoogleClients
 from infra.gcp.errors import Doing, problem_of_operation, translate, translated
 from infra.gcp.queued import QueuedResources
-from orchestrator.domain.accelerators import Provisioning
+from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.names import MANAGED
-from orchestrator.errors import CloudError, NotFound, OrchestratorError, Unavailable, UsageError
+from orchestrator.errors import CloudError, NotFound, NotOffered, OrchestratorError, Unavailable, UsageError
 from orchestrator.ports import Billable, HostKey, Listing, Vm, VmRef, VmSpec, VmState, Worker
 
 if TYPE_CHECKING:
@@ -38,14 +38,20 @@ class TpuNodes:
         self._clients = clients
         self._queued = QueuedResources(clients)
 
+    def offers(self, item: Accelerator, zone: str) -> bool | None:
+        return vms.is_offered(lambda: self._check_offered(item, zone))
+
+    def image(self, item: Accelerator, zone: str) -> str:
+        """The first of the catalog's runtime versions that the zone has. Raises NotOffered when it has none of them."""
+        for version in item.images:
+            with suppress(NotFound), translated(f"find runtime version {version} in {zone}"):
+                name = f"{self._clients.location(zone)}/runtimeVersions/{version}"
+                self._clients.nodes.get_runtime_version(name=name, **self._clients.repeatable)
+                return version
+        raise NotOffered(item.name, zone, f"it has no runtime version {' or '.join(item.images)}")
+
     def validate(self, spec: VmSpec) -> None:
-        parent, wanted = self._clients.location(spec.ref.zone), spec.accelerator
-        for kind, name, ask in (
-            ("acceleratorTypes", wanted.name, self._clients.nodes.get_accelerator_type),
-            ("runtimeVersions", wanted.image, self._clients.nodes.get_runtime_version),
-        ):
-            with vms.expected(spec.ref.zone, name):
-                ask(name=f"{parent}/{kind}/{name}", **self._clients.repeatable)
+        self._check_offered(spec.accelerator, spec.ref.zone)
         with suppress(NotFound):  # without the right to look there, nothing rented here could be proven deleted
             self._queued.vm(spec.ref)
 
@@ -61,6 +67,11 @@ class TpuNodes:
                 return str(started.operation.name)
         except NotFound as cause:  # Nothing was there to be absent: a zone, type or version does not exist.
             raise UsageError(cause.sentence) from cause
+
+    def _check_offered(self, item: Accelerator, zone: str) -> None:
+        with vms.offered(item, zone):
+            name = f"{self._clients.location(zone)}/acceleratorTypes/{item.name}"
+            self._clients.nodes.get_accelerator_type(name=name, **self._clients.repeatable)
 
     def operation_done(self, ref: VmRef, operation: str) -> bool:
         with translated(f"check the creation of {ref.name}"):
@@ -156,7 +167,7 @@ class TpuNodes:
 
         return tpu_v2.Node(
             accelerator_type=spec.accelerator.name,
-            runtime_version=spec.accelerator.image,
+            runtime_version=spec.image or self.image(spec.accelerator, spec.ref.zone),
             labels=dict(spec.labels),
             metadata=vms.metadata(spec),
             network_config=tpu_v2.NetworkConfig(enable_external_ips=True),

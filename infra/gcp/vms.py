@@ -10,8 +10,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 from infra.gcp.errors import translated
+from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.names import MANAGED
-from orchestrator.errors import AccountError, CloudError, NotFound, Unavailable, UsageError
+from orchestrator.errors import (
+    AccountError,
+    CloudError,
+    NotFound,
+    NotOffered,
+    OrchestratorError,
+    Unavailable,
+    UsageError,
+)
 from orchestrator.ports import HostKey, VmRef, VmSpec
 
 HOST_KEYS = "hostkeys"
@@ -25,13 +34,24 @@ def metadata(spec: VmSpec) -> dict[str, str]:
 
 
 @contextmanager
-def expected(place: str, name: str) -> Iterator[None]:
-    """What is read inside must exist. Raises UsageError when the place does not have it."""
+def offered(item: Accelerator, zone: str) -> Iterator[None]:
+    """The accelerator's types are read inside. Raises NotOffered when the zone does not have one, for this project."""
     try:
-        with translated(f"find {name} in {place}"):
+        with translated(f"find {item.name} in {zone}", zone=zone, accelerator=item.name):
             yield
     except NotFound as cause:
-        raise UsageError(f"{place} has no {name}", "`orchestrate accelerators` lists the zones of each") from cause
+        raise NotOffered(item.name, zone) from cause
+
+
+def is_offered(check: Callable[[], None]) -> bool | None:
+    """What a check under `offered` finds; None when it could not ask."""
+    try:
+        check()
+    except NotOffered:
+        return False
+    except OrchestratorError:
+        return None
+    return True
 
 
 def delete(

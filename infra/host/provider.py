@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from infra.host.connection import HostLine
-from orchestrator.domain.accelerators import Provisioning
+from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.names import MANAGED
 from orchestrator.errors import AlreadyExists, HostBusy, NotFound, Unavailable, UsageError
 from orchestrator.ports import Billable, HostKey, Listing, Vm, VmRef, VmSpec, VmState, Worker
@@ -30,6 +30,12 @@ class HostMachine:
         self._line = line
         self._now = now
         self._place = str(line.host)
+
+    def offers(self, item: Accelerator, zone: str) -> bool | None:
+        return True
+
+    def image(self, item: Accelerator, zone: str) -> str:
+        return ""  # it has booted already
 
     def validate(self, spec: VmSpec) -> None:
         said = self._line.ask("about")

@@ -38,6 +38,10 @@ class CloudContext:
         """How long deleting or stopping a VM takes, on the cloud's clock."""
         return self.create_s / 2
 
+    def offered(self, kind: str, zone: str) -> list[str]:
+        """What of this kind ("tpu", "gpu", "machine") the zone has, in name order."""
+        return [name for name in self.prices.names(kind, zone) if not self.outages.lacks(zone, name)]
+
     def check_project(self, request: Request) -> None:
         """Raises ApiError 403 unless the path names this cloud's project, by id or number, or no project."""
         project = request.path_params.get("project", self.project)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from decimal import Decimal
 from enum import Enum
 from typing import Any, Protocol
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from infra.localcloud.account.account import USER
 from infra.localcloud.admin.quotas import check_quota
@@ -39,6 +40,9 @@ class Operator(Protocol):
     facts: Document
     """The contents of cloud.json."""
 
+    routes: Sequence[Route]
+    """All routes of all services."""
+
     def inventory(self) -> list[Document]: ...
     def preempt(self, name: str, notice_s: float) -> bool: ...
     def stop(self, ending: Ending) -> None: ...
@@ -57,9 +61,11 @@ class ControlService(Service):
         calls: dict[str, _Call] = {
             "GET status": self._status,
             "GET inventory": self._list_inventory,
+            "GET methods": self._list_methods,
             "GET meter": self._read_meter,
             "POST clock/advance": self._advance,
             "POST capacity": self._set_capacity,
+            "POST lacking": self._set_lacking,
             "POST quotas": self._set_quota,
             "POST account": self._set_account,
             "POST services": self._set_service,
@@ -93,6 +99,15 @@ class ControlService(Service):
     async def _list_inventory(self, _: Document) -> Document:
         return {"items": self._operator.inventory()}
 
+    async def _list_methods(self, _: Document) -> Document:
+        """What is served: `name` is what faults are planned by."""
+        found = [
+            {"name": route.name, "verb": verb, "path": route.path}
+            for route in self._operator.routes
+            for verb in sorted((route.methods or set()) - {"HEAD"})
+        ]
+        return {"methods": found}
+
     async def _read_meter(self, _: Document) -> Document:
         await self._operator.settle()
         rows = self._cloud.meter.rows()
@@ -114,6 +129,11 @@ class ControlService(Service):
             raise invalid("available must be true, false, or a number of VMs")
         zone = _field(body, "zone", str)
         self._cloud.outages.set_capacity(zone, body.get("accelerator", "*"), available)
+
+    async def _set_lacking(self, body: Document) -> None:
+        """`name`: of a TPU type, GPU or machine type that the zone does not have from now on, or has again."""
+        lacking = _field(body, "lacking", bool)
+        self._cloud.outages.set_lacking(_field(body, "zone", str), _field(body, "name", str), lacking)
 
     async def _set_quota(self, body: Document) -> None:
         name, place = _field(body, "name", str), body.get("region") or body.get("zone") or ""

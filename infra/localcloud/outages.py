@@ -1,4 +1,4 @@
-"""Injected outages: stock-outs, zones that cannot be reached, kill switches that do not work."""
+"""Injected outages: stock-outs, zones that lack a type or cannot be reached, kill switches that do not work."""
 
 from __future__ import annotations
 
@@ -29,6 +29,17 @@ class Outages:
                 available: bool | int = setting["available"]
                 return available if isinstance(available, bool) else in_use < available
         return True
+
+    def set_lacking(self, zone: str, name: str, lacking: bool) -> None:
+        """Whether a TPU type, GPU or machine type that the price list has in the zone is not there all the same."""
+        if lacking:
+            self._store.put("lacking", f"{zone}/{name}", {"zone": zone, "name": name})
+        else:
+            self._store.delete("lacking", f"{zone}/{name}")
+
+    def lacks(self, zone: str, name: str) -> bool:
+        """Whether that was set."""
+        return self._store.get("lacking", f"{zone}/{name}") is not None
 
     def set_unreachable(self, zone: str, unreachable: bool) -> None:
         """While a zone is unreachable its calls fail with 503, and lists over all zones are partial and list it."""

@@ -80,7 +80,7 @@ def _chosen(account: Account, known: Known) -> tuple[Accelerator, ...]:
 
     quotas: Sequence[Quota] = ()
     with suppress(OrchestratorError):  # then a launch will show
-        quotas = account.quotas(tuple(accelerators().values()))
+        quotas = account.quotas(tuple(accelerators().values()), known.quota_terms)
     items = tuple(cheapest(known, quotas))
     if not items:
         raise AccountError("the quotas of this account allow no accelerator at all", "`orchestrate doctor` lists them")

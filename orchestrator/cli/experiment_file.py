@@ -62,13 +62,16 @@ def read_file(path: Path) -> ExperimentFile:
 
 
 def take_from_file(ctx: click.Context, _param: click.Parameter, path: Path | None) -> ExperimentFile | None:
-    """The callback of an eager FILE argument: what it says becomes the default of each flag. Raises UsageError."""
+    """The callback of the FILE argument: what it says becomes the default of each flag. Raises UsageError.
+
+    click processes what was given before what was not, so before any default is asked for.
+    """
     if path is None:
         return None
-    from orchestrator.config import load_config
+    from orchestrator.config import find_config, load_config
 
     file = read_file(path)
-    is_local = load_config(Path.cwd(), os.environ).is_local
+    is_local = load_config(find_config(Path.cwd()), os.environ).is_local
     values = _values(ctx, file, file.flags, "")
     local = _values(ctx, file, file.local, f"[{LOCAL}] ")
     ctx.default_map = {**values, **(local if is_local else {})}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.bootstrap import SystemClock, ask_local_cloud, local_cloud
+from orchestrator.bootstrap import SystemClock, ask_local_cloud, local_cloud, local_cloud_environment
 from orchestrator.cli import output
 from orchestrator.domain.money import usd
 from orchestrator.errors import CloudError, UsageError
@@ -29,7 +30,7 @@ def local_project(*, as_json: bool) -> Iterator[Project]:
         if not project.simulated:
             raise UsageError(
                 f"this folder's project is {project.name} on Google Cloud, not the local cloud",
-                "go to another folder, or remove `project` from orchestrate.toml and unset ORCHESTRATE_PROJECT",
+                "`--project local` means the local cloud, whatever the configuration says",
             )
         yield project
 
@@ -85,24 +86,26 @@ def show(project: Project, *, as_json: bool) -> None:
         output.print_table(table)
 
 
+def print_environment(project: Project, *, unset: bool, as_json: bool) -> None:
+    """Print its environment for a shell to take in, or to give up. Raises CloudError when none runs."""
+    variables = environment(project)
+    if as_json:
+        output.print_json(variables)
+    else:
+        lines = []
+        if unset:
+            path = variables.pop("PATH").partition(os.pathsep)[2]  # without the folder of ours that stands first
+            lines, variables = [f"unset {name}" for name in variables], {"PATH": path}
+        lines += [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
+        output.print_text("\n".join(lines))
+
+
 def environment(project: Project) -> dict[str, str]:
     """The variables that point Google's tools at the running local cloud. Raises CloudError when none runs."""
     said = local_cloud(project, start=False)
     if said is None:
         raise CloudError("the local cloud is not running", "start it: `orchestrate cloud up`")
-    url = str(said["http_url"]).rstrip("/")
-    return {
-        "CLOUDSDK_CONFIG": str(project.cloud_state / "gcloud"),  # its own: your real accounts are not touched
-        "CLOUDSDK_CORE_PROJECT": project.name,
-        "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE": str(said["access_token_file"]),
-        "CLOUDSDK_CORE_DISABLE_PROMPTS": "true",
-        "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": f"{url}/",
-        "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{url}/compute/v1/",
-        "CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE": f"{url}/storage/v1/",
-        "https_proxy": str(said["proxy_url"]),
-        "CURL_CA_BUNDLE": str(said["ca_bundle"]),
-        "NO_GCE_CHECK": "true",
-    }
+    return local_cloud_environment(said)
 
 
 def _is_alive(pid: int) -> bool:

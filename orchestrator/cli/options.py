@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +86,28 @@ LIST = _List()
 INTS = _Ints()
 DECIMAL = _Decimal()
 COUNT = _Count()
+
+
+def choose_project(_ctx: click.Context, _param: click.Parameter, name: str | None) -> str | None:
+    """Make it the project of this process, and of those that it starts, instead of the configuration's."""
+    if name is not None:
+        import os
+
+        from orchestrator.config import PROJECT_VARIABLE, check_project
+
+        check_project(name, "--project")
+        os.environ[PROJECT_VARIABLE] = name
+    return name
+
+
+project_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
+    "--project",
+    is_eager=True,  # what other parameters do depends on it
+    expose_value=False,
+    callback=choose_project,
+    metavar="ID|local",
+    help="A Google Cloud project, or the local cloud. Default: the configuration's.",
+)
 
 # Options of both `launch` and `estimate`.
 accel_option = click.option(

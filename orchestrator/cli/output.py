@@ -33,10 +33,14 @@ json_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
 
 @contextmanager
 def opened(*, as_json: bool, without_ledger: bool = False) -> Iterator[Project]:
-    """The project of the current folder; prints in one line which cloud it is, and when its ledger cannot be used."""
+    """The project of the current folder; prints which cloud it is, and when its ledger cannot be used.
+
+    Also which configuration, where it is not this folder's own.
+    """
     from orchestrator.bootstrap import open_project
 
-    with open_project(os.environ, Path.cwd(), without_ledger=without_ledger) as project:
+    folder = Path.cwd()
+    with open_project(os.environ, folder, without_ledger=without_ledger) as project:
         if project.ledger.is_in_memory:
             say("warning: the ledger cannot be used; resources of ours are found by their labels alone")
         if not as_json:
@@ -45,6 +49,8 @@ def opened(*, as_json: bool, without_ledger: bool = False) -> Iterator[Project]:
                 if project.simulated
                 else f"cloud: Google Cloud, project {project.name}"
             )
+            if project.config_file and project.config_file.parent != folder:
+                say(f"configuration: {project.config_file}")
         yield project
 
 

@@ -283,7 +283,7 @@ CHECKS: tuple[Check[Any], ...] = (
     Check("account kind", lambda account, _: account.gpus(), account_kind),
     Check("APIs", lambda account, _: account.apis(), apis),
     Check("permissions", lambda account, _: account.permissions(), permissions),
-    Check("quotas", lambda account, known: account.quotas(known.accelerators), quotas),
+    Check("quotas", lambda account, known: account.quotas(known.accelerators, known.quota_terms), quotas),
     Check("zones", ask_zones, zones),
     Check("kill-switch rights", lambda account, _: account.worker(), worker),
     Check("scheduler rights", _ask_scheduler, scheduler),

@@ -66,6 +66,11 @@ class Known:
         """The terms on which it is rented."""
         return self.terms or item.usual_terms
 
+    @property
+    def quota_terms(self) -> Provisioning:
+        """Those whose quotas are asked for; what is rented as spot only has no other."""
+        return self.terms or Provisioning.ON_DEMAND
+
     def zones_of(self, item: Accelerator) -> list[str]:
         """Where launch would look for it: the configured zones that offer it, else all that do, cheapest first."""
         offered = self.prices.zones(item, self.terms_of(item))

@@ -35,7 +35,8 @@ class Accelerator:
     nothing is known before it is looked at, so that memory and peak are 0. `chips` is the number of TPU chips or GPUs,
     `replicas` how many ways a batch is split over them, `memory_gib` the memory of one chip or GPU, `peak_tflops` its
     dense bfloat16 (TPU) or float16 (GPU) peak in 1e12 FLOP/s. `flex_start_zones`: where it is rented as flex-start.
-    `hardware`: what else the catalog knows of the chip; None for your own machine.
+    `images`: image families or TPU software versions, the preferred one first. `hardware`: what else the catalog knows
+    of the chip; None for your own machine.
     """
 
     name: str
@@ -46,7 +47,7 @@ class Accelerator:
     workers: int
     memory_gib: int
     peak_tflops: float
-    image: str
+    images: tuple[str, ...]
     boot_disk_gib: int
     strategy: str
     machine_type: str | None = None
@@ -70,6 +71,16 @@ class Accelerator:
         """Whose `VmProvider` serves it: the API's, or that of the one machine, by its name."""
         return self.api if self.is_rented else self.name
 
+    def quota(self, terms: Provisioning) -> str:
+        """Google's name of the limit that it counts against on these terms; "" when none is known.
+
+        Flex-start counts as spot does (cloud.google.com/tpu/docs/request-using-flex-start).
+        """
+        if self.hardware is None:
+            return ""
+        usual = terms is Provisioning.ON_DEMAND and not self.spot_only
+        return self.hardware.quota if usual else self.hardware.preemptible_quota
+
     def __str__(self) -> str:
         return self.name
 
@@ -81,7 +92,7 @@ class Accelerator:
         but what was rented by that name can be listed and deleted.
         """
         if not text.startswith(PREFIX) and text not in accelerators():
-            facts = {"api": "tpu", "title": "not in this catalog", "image": "", "strategy": "", "boot_disk_gib": 0}
+            facts = {"api": "tpu", "title": "not in this catalog", "images": [], "strategy": "", "boot_disk_gib": 0}
             sizes = {"chips": 1, "replicas": 1, "workers": 1, "memory_gib": 0, "peak_tflops": 0.0}
             return from_values(cls, {"name": text, **facts, **sizes})
         try:
@@ -108,7 +119,7 @@ def _read(name: str, row: dict[str, Any]) -> Accelerator:
         "replicas": count * chip.devices,
         "memory_gib": chip.memory_gib,
         "peak_tflops": chip.peak_tflops["bfloat16" if chip.api == "tpu" else "float16"],
-        "image": chip.image,
+        "images": list(chip.images),
         "flex_start_zones": list(chip.flex_start_zones),
         "attach": chip.name if found and not found[0].gpu else None,
     }
@@ -151,7 +162,7 @@ def _host(address: HostAddress) -> Accelerator:
         workers=1,
         memory_gib=0,
         peak_tflops=0.0,
-        image="",
+        images=(),
         boot_disk_gib=0,
         strategy="one-device",
     )

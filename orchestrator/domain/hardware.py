@@ -22,15 +22,16 @@ class Chip:
     title: str
     memory_gib: int
     peak_tflops: dict[str, float] = field(hash=False)
-    image: str
     quota: str
     preemptible_quota: str
+    images: tuple[str, ...] = ()
     devices: int = 1
     chip_sku: str = ""
     node_sku: str = ""
     counts: Literal["cores", "chips"] = "chips"
     config_type: str = ""
     topology_axes: int = 2
+    documented_zones: tuple[str, ...] = ()
     flex_start_zones: tuple[str, ...] = ()
     n1_cpus_max: dict[str, int] | None = field(default=None, hash=False)
 

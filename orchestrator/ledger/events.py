@@ -29,6 +29,18 @@ class Note(_Kind):
 
 
 @dataclass(frozen=True)
+class ZoneRefused(_Kind):
+    """A zone did not give the VM. `error`: the code; `place`: where that holds, see `ZoneRefusal`."""
+
+    template = "{zone} refused, {error}: {sentence}"
+    zone: str
+    error: str
+    sentence: str
+    reason: str
+    place: str
+
+
+@dataclass(frozen=True)
 class CreateRequested(_Kind):
     """The create call was answered."""
 
@@ -75,7 +87,7 @@ class StageDone(_Kind):
     done: Stage
 
 
-Happening = Note | CreateRequested | VmReady | SwitchProven | DevicesFound | TrainerStarted | StageDone
+Happening = Note | ZoneRefused | CreateRequested | VmReady | SwitchProven | DevicesFound | TrainerStarted | StageDone
 _KINDS: dict[str, type[Happening]] = {kind.__name__: kind for kind in get_args(Happening)}
 """By the name that the ledger keeps: a class that is renamed needs a migration."""
 

@@ -16,15 +16,17 @@ from orchestrator.domain.plan import make_attempt, quote_for
 from orchestrator.domain.runs import Attempt, Run, RunState, Stage
 from orchestrator.errors import (
     HostBusy,
-    NoCapacity,
+    NoZoneLeft,
     OrchestratorError,
     OverCap,
     Preempted,
     StillBilling,
     Stopped,
     UnexpectedError,
+    ZoneRefusal,
+    refused_at,
 )
-from orchestrator.ledger.events import StageDone
+from orchestrator.ledger.events import StageDone, ZoneRefused
 from orchestrator.money.guard import credit_for
 from orchestrator.ports import VmRef, VmSpec
 from orchestrator.running.early_stop import Verdicts
@@ -188,8 +190,8 @@ def drive(ctx: RunContext, stages: Stages = STAGES) -> Run:
 
 
 def _answer(ctx: RunContext, cause: OrchestratorError, stage: Stage) -> None:
-    """Another zone after a stock-out, another VM after a preemption, else the end of the run."""
-    if isinstance(cause, NoCapacity):
+    """Another zone where one refused the VM, another VM after a preemption, else the end of the run."""
+    if isinstance(cause, ZoneRefusal) and stage is Stage.PROVISION:
         _try_next_zone(ctx, cause)
     elif isinstance(cause, Preempted):
         _try_again(ctx, cause)
@@ -245,15 +247,24 @@ def _fail(ctx: RunContext, cause: OrchestratorError) -> None:
     ctx.services.ledger.update_run(ctx.run_id, stage=stage)
 
 
-def _try_next_zone(ctx: RunContext, cause: NoCapacity) -> None:
-    run, attempt = ctx.run, ctx.attempt
-    zones = run.spec.zones
-    position = zones.index(attempt.zone) + 1
-    if position == len(zones):
-        _fail(ctx, NoCapacity(run.spec.accelerator.name, zones, cause.detail))
-        return
-    ctx.note(f"{cause.code}: {cause.sentence}; new attempt in {zones[position]}")
-    _new_attempt(ctx, zones[position])
+def _try_next_zone(ctx: RunContext, cause: ZoneRefusal) -> None:
+    """A new attempt in the first later zone that no refusal rules out: a regional quota rules out all of its zones."""
+    zone, zones = ctx.attempt.zone, ctx.run.spec.zones
+    ctx.log(ZoneRefused(zone, cause.code, cause.sentence, cause.in_short, cause.place))
+    events = [event.what for event in ctx.services.ledger.events(ctx.run_id)]
+    refused = {what.zone: what for what in events if isinstance(what, ZoneRefused)}
+    for following in zones[zones.index(zone) + 1 :]:
+        ruled_out = [what for what in refused.values() if refused_at(what.place, following)]
+        if not ruled_out:
+            ctx.note(f"new attempt in {following}")
+            _new_attempt(ctx, following)
+            return
+        ctx.note(f"{following} is not tried: {ruled_out[0].reason}")
+    _fail(ctx, cause if len(refused) == 1 else _no_zone_left(ctx, refused.values()))
+
+
+def _no_zone_left(ctx: RunContext, refused: Iterable[ZoneRefused]) -> NoZoneLeft:
+    return NoZoneLeft(ctx.accelerator.name, [(what.zone, what.error, what.reason) for what in refused])
 
 
 def _try_again(ctx: RunContext, cause: Preempted) -> None:

@@ -96,6 +96,8 @@ class Rig(ABC):
     @abstractmethod
     def no_capacity(self, zone: str, *, available: bool = False) -> None: ...
     @abstractmethod
+    def lacks_type(self, zone: str, lacking: bool) -> None: ...
+    @abstractmethod
     def no_quota(self, zone: str) -> None: ...
     @abstractmethod
     def unreachable(self, zone: str, unreachable: bool) -> None: ...
@@ -137,6 +139,9 @@ class FakeRig(Rig):
 
     def no_capacity(self, zone: str, *, available: bool = False) -> None:
         self.fake.capacity[zone] = available
+
+    def lacks_type(self, zone: str, lacking: bool) -> None:
+        (self.fake.lacking.add if lacking else self.fake.lacking.discard)(zone)
 
     def no_quota(self, zone: str) -> None:
         self.fake.quotas[zone] = 0
@@ -198,6 +203,10 @@ class CloudRig(Rig):
 
     def no_capacity(self, zone: str, *, available: bool = False) -> None:
         self.cloud.control("capacity", {"zone": zone, "accelerator": "*", "available": available})
+
+    def lacks_type(self, zone: str, lacking: bool) -> None:
+        name = {"tpu": "v6e-1" if self.flex else "v3-8", "gpu": "nvidia-tesla-t4"}[self.api]
+        self.cloud.control("lacking", {"zone": zone, "name": name, "lacking": lacking})
 
     def no_quota(self, zone: str) -> None:
         name, place = ("TPUV3PerProjectPerZoneForTPUAPI", zone) if self.api == "tpu" else ("NVIDIA_T4_GPUS", zone[:-2])

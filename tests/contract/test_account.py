@@ -15,6 +15,7 @@ from google.cloud.billing import budgets_v1
 from infra.gcp.account import GoogleAccount
 from infra.gcp.permissions import ACT_AS, APIS, LOOKS, PERMISSIONS
 from infra.gcp.storage import Buckets
+from infra.gcp.tpu import TpuNodes
 from orchestrator.domain.accelerators import Provisioning, accelerator, accelerators
 from orchestrator.domain.account import Billing, BudgetAlert, Idle
 from orchestrator.errors import (
@@ -70,17 +71,53 @@ def test_an_account_in_order(account: GoogleAccount) -> None:
 def test_the_quotas_read_are_the_quotas_enforced(account: GoogleAccount, cloud: LocalCloud) -> None:
     """A limit set in one zone is shown for that zone alone, and a create there is held to it."""
     everything = tuple(accelerators().values())
-    assert [one.accelerator for one in account.quotas(everything) if not one.limits] == [], "every name is known"
+    for terms in (Provisioning.ON_DEMAND, Provisioning.SPOT):
+        unknown = [one.name for one in account.quotas(everything, terms) if not one.limits]
+        assert unknown == [], "every name is known"
     cloud.control("quotas", {"name": "TPUV3PerProjectPerZoneForTPUAPI", "zone": "us-central1-b", "limit": 4})
     cloud.control("quotas", {"name": "NVIDIA_T4_GPUS", "region": "us-west1", "limit": 0})
     cloud.control("quotas", {"name": "GPUS_PER_GPU_FAMILY:NVIDIA_H100", "region": "us-central1", "limit": 3})
-    tpu, gpu, family = account.quotas([accelerator("v3-8"), accelerator("t4"), accelerator("h100x8")])
+    items = [accelerator("v3-8"), accelerator("t4"), accelerator("h100x8")]
+    tpu, gpu, family = account.quotas(items, Provisioning.ON_DEMAND)
     assert (tpu.needed, tpu.limits["us-central1-b"], tpu.limits["us-central1-a"], tpu.everywhere) == (8, 4, 512, None)
     assert (gpu.needed, gpu.limits["us-west1"], gpu.limits["us-central1"], gpu.everywhere) == (1, 0, 512, 16)
     assert (family.needed, family.limits["us-central1"], family.limits["us-east4"]) == (8, 3, 512)
     rig = CloudRig("tpu", cloud, retry_s=0.5)
     with pytest.raises(QuotaExceeded):
         rig.provider.create(rig.spec("us-central1-b"))
+
+
+@pytest.mark.parametrize(("name", "size"), [("v5litepod-1", 1), ("v5litepod-4", 4), ("v5litepod-8", 8)])
+@pytest.mark.parametrize(
+    ("terms", "metric"),
+    [
+        (Provisioning.ON_DEMAND, "TPUV5sLitepodServingPerProjectPerZoneForTPUAPI"),
+        (Provisioning.SPOT, "TPUV5sPreemptibleLitepodServingPerProjectPerZoneForTPUAPI"),
+        (Provisioning.FLEX_START, "TPUV5sPreemptibleLitepodServingPerProjectPerZoneForTPUAPI"),
+    ],
+)
+def test_v5e_on_one_host_counts_as_serving(
+    account: GoogleAccount, cloud: LocalCloud, name: str, size: int, terms: Provisioning, metric: str
+) -> None:
+    """What is read is what a create meets: spot and flex-start have their own."""
+    zone, item = "us-west4-a", accelerator(name)
+    cloud.control("quotas", {"name": metric, "zone": zone, "limit": size - 1})
+    [found] = account.quotas([item], terms)
+    assert (found.name, found.needed, found.limits[zone]) == (metric, size, size - 1)
+    spec = replace(CloudRig("tpu", cloud, retry_s=0.5).spec(zone, provisioning=terms), accelerator=item)
+    with pytest.raises(QuotaExceeded) as refused:
+        TpuNodes(cloud.clients()).create(spec)
+    assert (refused.value.quota, refused.value.place) == (metric, zone)
+
+
+def test_spot_gpus_use_the_usual_quota_where_none_for_spot_was_granted(
+    account: GoogleAccount, cloud: LocalCloud
+) -> None:
+    """By region: Google counts them against their own only once there is one."""
+    cloud.control("quotas", {"name": "PREEMPTIBLE_NVIDIA_T4_GPUS", "region": "us-west1", "limit": 0})
+    cloud.control("quotas", {"name": "NVIDIA_T4_GPUS", "region": "us-west1", "limit": 2})
+    [found] = account.quotas([accelerator("t4")], Provisioning.SPOT)
+    assert (found.name, found.limits["us-west1"]) == ("PREEMPTIBLE_NVIDIA_T4_GPUS", 2)
 
 
 def test_a_free_trial_has_no_gpus_whatever_is_set(account: GoogleAccount, cloud: LocalCloud) -> None:
@@ -162,7 +199,7 @@ def test_a_zone_is_asked_for_the_type_and_its_image(account: GoogleAccount) -> N
     account.check_zone(accelerator("v3-8"), "us-central1-a", Provisioning.ON_DEMAND)
     account.check_zone(accelerator("t4"), "us-central1-a", Provisioning.ON_DEMAND)
     for name in ("v6e-1", "h100"):
-        with pytest.raises(UsageError, match="us-central1-f has no"):
+        with pytest.raises(UsageError, match="us-central1-f does not offer"):
             account.check_zone(accelerator(name), "us-central1-f", Provisioning.SPOT)
 
 
@@ -231,7 +268,7 @@ def test_the_set_up_role_is_enough_for_doctor(account: GoogleAccount, cloud: Loc
     assert account.billing().is_open
     assert account.apis()
     assert account.gpus().raisable is True
-    assert all(one.limits for one in account.quotas([accelerator("v3-8"), accelerator("t4")]))
+    assert all(one.limits for one in account.quotas([accelerator("v3-8"), accelerator("t4")], Provisioning.ON_DEMAND))
     assert account.worker().may_delete["tpu"] is True
     assert account.scheduler().usable is True
     assert account.idle() is not None

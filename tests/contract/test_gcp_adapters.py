@@ -7,7 +7,7 @@ import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from google.cloud import compute_v1
@@ -16,8 +16,8 @@ from infra.gcp.clients import Endpoints, GoogleClients
 from infra.gcp.compute import GpuInstances
 from infra.gcp.tpu import TpuNodes
 from infra.killswitches.max_run_duration import MaxRunDuration
-from orchestrator.domain.accelerators import Provisioning
-from orchestrator.errors import PermissionDenied, Unauthenticated, Unavailable, UsageError
+from orchestrator.domain.accelerators import Provisioning, accelerator
+from orchestrator.errors import NotOffered, PermissionDenied, Unauthenticated, Unavailable, UsageError
 from orchestrator.ports import VmRef, VmState
 from tests.contract.rigs import CloudRig
 from tests.local_cloud import ROOT, LocalCloud
@@ -98,6 +98,35 @@ def test_no_tpu_is_rented_whose_end_could_not_be_proven(local_cloud: LocalCloud)
         rig.provider.validate(rig.spec())
 
 
+def test_the_first_image_family_that_has_an_image_is_used(local_cloud: LocalCloud) -> None:
+    """Families retire. orchestrate.toml's come before the catalog's; when all are gone the key is named."""
+    gone, there = "common-cu121-debian-11", "common-cu128-ubuntu-2204-nvidia-570"
+
+    def instances(*families: str) -> GpuInstances:
+        return GpuInstances(GoogleClients(local_cloud.project, local_cloud.endpoints, image_families=families))
+
+    assert instances(gone, there).image(accelerator("t4"), "us-central1-a").startswith(f"{there}-v")
+    assert instances().image(accelerator("t4"), "us-central1-a").startswith(accelerator("t4").images[0])
+    with pytest.raises(UsageError, match=f"no image family {gone}") as caught:
+        instances(gone).image(accelerator("t4"), "us-central1-a")
+    assert "gpu_image_families" in caught.value.hint
+
+
+def test_the_first_runtime_version_that_the_zone_has_is_used(local_cloud: LocalCloud) -> None:
+    """Where Google has taken away all of them, another zone may have one."""
+    tpus, item = CloudRig("tpu", local_cloud, retry_s=5).provider, accelerator("v3-8")
+    zone = "us-central1-a"
+    assert tpus.image(item, zone) == "tpu-ubuntu2204-base"
+    for missing in range(1, len(item.images) + 1):
+        local_cloud.fault("tpu.runtimeVersions.get", "before", http=404, times=missing)
+        with local_cloud.faults_counted():
+            if missing < len(item.images):
+                assert tpus.image(item, zone) == item.images[missing]
+            else:
+                with pytest.raises(NotOffered, match="no runtime version tpu-ubuntu2204-base or v2-alpha-tpuv5 or"):
+                    tpus.image(item, zone)
+
+
 def test_an_instance_ends_with_everything_that_bills(local_cloud: LocalCloud) -> None:
     """Auto-delete disk with labels, DELETE as the action, no restart, keys from its own metadata alone."""
     rig = CloudRig("gpu", local_cloud, retry_s=5)
@@ -126,7 +155,7 @@ def test_a_node_asks_for_what_the_spec_says(local_cloud: LocalCloud) -> None:
     rig.ready(spec)
     name = f"projects/{local_cloud.project}/locations/{spec.ref.zone}/nodes/{spec.ref.name}"
     node = local_cloud.clients().nodes.get_node(name=name)
-    assert (node.accelerator_type, node.runtime_version) == ("v3-8", spec.accelerator.image)
+    assert (node.accelerator_type, node.runtime_version) == ("v3-8", spec.accelerator.images[0])
     assert node.scheduling_config.spot
     assert node.network_config.enable_external_ips
     assert list(node.service_account.scope) == ["https://www.googleapis.com/auth/cloud-platform"]
@@ -174,6 +203,19 @@ def test_without_credentials_the_next_step_is_said(monkeypatch: pytest.MonkeyPat
     with pytest.raises(Unauthenticated) as caught:
         TpuNodes(GoogleClients("p", Endpoints())).list_billable()
     assert "gcloud auth application-default login" in caught.value.hint
+
+
+@pytest.mark.parametrize(("named", "charged"), [({}, "my-project-1"), ({"quota_project_id": "another"}, "another")])
+def test_the_calls_of_a_user_are_charged_to_the_project(
+    named: dict[str, str], charged: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Without a project of theirs to charge, some APIs refuse them; what the user has set stays."""
+    login = tmp_path / "application_default_credentials.json"
+    user = {"type": "authorized_user", "client_id": "c", "client_secret": "s", "refresh_token": "r"}
+    login.write_text(json.dumps({**user, **named}))
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(login))
+    found: Any = GoogleClients("my-project-1", Endpoints()).credentials
+    assert found.quota_project_id == charged
 
 
 def test_a_local_cloud_that_does_not_run_is_a_usage_error(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from orchestrator.errors import (
     AlreadyExists,
     NoCapacity,
     NotFound,
+    NotOffered,
     QuotaExceeded,
     Unavailable,
     UsageError,
@@ -22,7 +23,7 @@ from orchestrator.ports import VmSpec, VmState
 from tests.contract.rigs import QUEUE_S, CloudRig, FakeRig, Rig
 from tests.local_cloud import LocalCloud
 
-OTHER_ZONES = {"v3-8": ("europe-west4-a", "us-central1-f"), "t4": ("europe-west4-a", "us-east1-c"),
+OTHER_ZONES = {"v3-8": ("europe-west4-a", "us-central1-b"), "t4": ("europe-west4-a", "us-east1-c"),
                "v6e-1": ("europe-west4-a", "asia-northeast1-b")}  # fmt: skip
 
 
@@ -116,6 +117,29 @@ def test_quota_is_told_apart_from_no_capacity(rig: Rig) -> None:
         _create_and_wait(rig, rig.spec(zone))
     assert "(limit 0)" in caught.value.sentence
     assert caught.value.quota
+    assert caught.value.place == (zone if rig.api == "tpu" else zone[:-2])  # where else it must not be tried
+
+
+def test_a_zone_without_the_type_is_seen_before_and_refuses_the_create(rig: Rig) -> None:
+    """Another zone may have it; one that cannot be reached is neither with nor without."""
+    item = rig.spec().accelerator
+    here, there = OTHER_ZONES[item.name]
+    rig.lacks_type(there, True)
+    try:
+        assert (rig.provider.offers(item, here), rig.provider.offers(item, there)) == (True, False)
+        for refused in (rig.provider.validate, rig.provider.create) if rig.api == "tpu" else (rig.provider.validate,):
+            with pytest.raises(NotOffered) as caught:
+                refused(rig.spec(there))
+            assert caught.value.place == there
+    finally:
+        rig.lacks_type(there, False)
+    assert rig.provider.offers(item, there)
+
+
+def test_the_image_is_the_first_that_there_is(rig: Rig) -> None:
+    """Of a family its newest image, which is what is named and booted."""
+    item = rig.spec().accelerator
+    assert rig.provider.image(item, rig.spec().ref.zone).startswith(item.images[0])
 
 
 def test_an_accelerator_that_the_service_does_not_have_is_a_usage_error(rig: Rig) -> None:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Literal, Protocol
 
-from orchestrator.domain.accelerators import Provisioning
+from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.names import MANAGED
-from orchestrator.errors import AlreadyExists, NoCapacity, NotFound, QuotaExceeded, Unavailable, UsageError
+from orchestrator.errors import AlreadyExists, NoCapacity, NotFound, NotOffered, QuotaExceeded, Unavailable, UsageError
 from orchestrator.ports import Billable, HostKey, Listing, Vm, VmRef, VmSpec, VmState, Worker
 from tests.fakes.clock import FakeClock
 from tests.fakes.faults import Faults
@@ -50,7 +50,8 @@ class FakeVmProvider:
 
     A `scheduler`'s jobs delete them too.
 
-    Set `capacity[zone] = False`, `quotas[zone] = 0`, or add to `unreachable`; `fail` and `lose_answer` plan failures.
+    Set `capacity[zone] = False`, `quotas[zone] = 0`, or add to `unreachable`, or to `lacking` (the type is not there);
+    `fail` and `lose_answer` plan failures.
     `timer_says` is why a timer is not armed, which VMs publish.
     `meter` holds how many seconds each VM that is gone has been billed; with `metering` off it stays empty.
     """
@@ -85,6 +86,7 @@ class FakeVmProvider:
         self.capacity: dict[str, bool] = {}
         self.quotas: dict[str, int] = {}
         self.unreachable: set[str] = set()
+        self.lacking: set[str] = set()
         self.meter: dict[str, float] = {}
 
     # What a test sets and reads
@@ -125,8 +127,15 @@ class FakeVmProvider:
 
     # VmProvider
 
+    def offers(self, item: Accelerator, zone: str) -> bool | None:
+        return None if zone in self.unreachable else zone not in self.lacking
+
+    def image(self, item: Accelerator, zone: str) -> str:
+        return item.images[0]
+
     def validate(self, spec: VmSpec) -> None:
         with self._faults.met("validate"):
+            self._check_offered(spec)
             if spec.accelerator.api != self._api:
                 raise UsageError(f"{spec.ref.zone} has no {spec.accelerator.name}")
 
@@ -207,13 +216,19 @@ class FakeVmProvider:
 
     # What happens by itself
 
+    def _check_offered(self, spec: VmSpec) -> None:
+        if spec.ref.zone in self.lacking:
+            raise NotOffered(spec.accelerator.name, spec.ref.zone)
+
     def _create(self, spec: VmSpec) -> str:
         self._tick()
+        self._check_offered(spec)
         if spec.ref in self._machines:
             raise AlreadyExists(f"{spec.ref.name} exists in {spec.ref.zone}")
         in_use = sum(1 for ref in self._machines if ref.zone == spec.ref.zone)
         if in_use >= self.quotas.get(spec.ref.zone, 1000):
-            raise QuotaExceeded(f"{spec.ref.zone} gives no more", "FAKE_QUOTA", str(self.quotas[spec.ref.zone]))
+            place = spec.ref.zone if self._api == "tpu" else spec.ref.zone[:-2]
+            raise QuotaExceeded(f"{place} gives no more", "FAKE_QUOTA", str(self.quotas[spec.ref.zone]), place)
         now = self._clock.now()
         ready_at = now + timedelta(seconds=self.create_s)
         operation = f"operation-{len(self._operations) + 1}"

@@ -88,7 +88,7 @@ class ComputeReference:
         zone = request.path_params["zone"]
         return [
             self._machine_type(zone, name, shape)
-            for name in self._cloud.prices.names("machine", zone)
+            for name in self._cloud.offered("machine", zone)
             if (shape := self._hardware.machine(name))
         ]
 
@@ -138,6 +138,7 @@ class ComputeReference:
                 "zone": zone_url, "selfLink": f"{zone_url}/acceleratorTypes/{name}",
             }
             for name in self._cloud.prices.gpus(zone)
+            if not self._cloud.outages.lacks(zone, name)
         ]  # fmt: skip
 
     def _image(self, project: str, family: str) -> Document:

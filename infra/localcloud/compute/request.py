@@ -67,7 +67,7 @@ class InstanceRequests:
         url = body.get("machineType", "")
         name = last(url)
         shape = self._cloud.prices.hardware.machine(name)
-        if part_after(url, "zones") != zone or shape is None or self._cloud.prices.find("machine", name, zone) is None:
+        if part_after(url, "zones") != zone or shape is None or name not in self._cloud.offered("machine", zone):
             raise no_such_value("resource.machineType", url)
         return name, shape
 
@@ -82,7 +82,7 @@ class InstanceRequests:
         gpu = last(url)
         if shape.gpu == gpu and shape.gpu_count == count:
             return gpu, count  # Saying what the machine type has anyway is allowed.
-        if part_after(url, "zones") != zone or self._cloud.prices.find("gpu", gpu, zone) is None:
+        if part_after(url, "zones") != zone or gpu not in self._cloud.offered("gpu", zone):
             raise no_such_value("resource.guestAccelerators[0].acceleratorType", url)
         if not machine_type.startswith("n1-"):
             raise invalid(f"[{machine_type}, {gpu}] features are not compatible for creating instance.", "badRequest")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli import output
+from orchestrator.cli import options, output
 
 if TYPE_CHECKING:
     from orchestrator.cli.views.offers import Offer
@@ -20,6 +20,7 @@ FIGURES = ("replicas", "GiB", "TFLOP/s", "zones", "USD/h", "spot")
 @click.option("--zone", help="Only this zone, e.g. us-central1-a.")
 @click.option("--spot", is_flag=True, help="Only zones with a spot price, the cheapest first.")
 @click.option("--refresh", is_flag=True, help="Fetch today's prices from the Billing Catalog, and show changes.")
+@options.project_option
 @output.json_option
 def accelerators(region: str | None, zone: str | None, spot: bool, refresh: bool, as_json: bool) -> None:
     """List accelerator types with memory and peak of one chip, and the price of the whole VM in its cheapest zone.

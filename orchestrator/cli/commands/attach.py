@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
-from orchestrator.cli import output
+from orchestrator.cli import options, output
 
 
 @click.command(short_help="Resume or watch unfinished runs.")
 @click.argument("runs", nargs=-1, metavar="[RUN..]")
+@options.project_option
 @output.json_option
 def attach(runs: tuple[str, ...], as_json: bool) -> int:
     """Resume runs at the stage in the ledger, and follow them to their end. Default: all unfinished runs.

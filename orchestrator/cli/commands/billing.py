@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli import output
+from orchestrator.cli import options, output
 
 if TYPE_CHECKING:
     from orchestrator.bootstrap import Project
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--replace", is_flag=True, help="Forget all rows that were imported before.")
 @click.option("--all", "everything", is_flag=True, help="List all runs, not only the newest and those that drift.")
+@options.project_option
 @output.json_option
 @click.pass_context
 def import_export(ctx: click.Context, file: Path, replace: bool, everything: bool, as_json: bool) -> None:
@@ -52,6 +53,7 @@ def import_export(ctx: click.Context, file: Path, replace: bool, everything: boo
 
 
 @click.command(short_help="Count a bill above the ledger; unfreeze.")
+@options.project_option
 @output.json_option
 @click.pass_context
 def acknowledge(ctx: click.Context, as_json: bool) -> None:

@@ -27,6 +27,7 @@ _DATE = click.DateTime(["%Y-%m-%d"])
 @click.option("--runs", "newest", type=options.WholeNumber(min=1), metavar="N", help="The newest N runs.")
 @click.option("--all", "everything", is_flag=True, help=f"All runs and experiments, not the newest {NEWEST} of each.")
 @click.option("--watch", is_flag=True, help="Refresh until Ctrl-C.")
+@options.project_option
 @output.json_option
 @click.pass_context
 def budget(ctx: click.Context, newest: int | None, everything: bool, watch: bool, as_json: bool) -> None:
@@ -47,8 +48,12 @@ def budget(ctx: click.Context, newest: int | None, everything: bool, watch: bool
     output.check_watch(watch=watch, as_json=as_json)
     if everything and newest is not None:
         raise click.UsageError("--all cannot be combined with --runs")
+    from orchestrator.cli.views.other_ledgers import say_elsewhere
+
     shown = None if everything else newest or (NEWEST_JSON if as_json else NEWEST)
     with output.opened(as_json=as_json) as project:
+        if not as_json:
+            say_elsewhere(project)
         if watch:
             output.watch(lambda: _text(project, shown))
         _print(project, shown, as_json=as_json)
@@ -60,6 +65,7 @@ def budget(ctx: click.Context, newest: int | None, everything: bool, watch: bool
 @click.option("--started", type=_DATE, metavar="DATE", help="With --free-trial: its first day. Default: today.")
 @click.option("--expires", type=_DATE, metavar="DATE", help="Its last day, as 2027-01-31. Default: as stated before.")
 @click.option("--spent", type=options.DECIMAL, help="USD spent outside this tool. Default: as stated before.")
+@options.project_option
 @output.json_option
 @click.pass_context
 def set_credit(

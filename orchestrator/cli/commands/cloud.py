@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
-
 import click
 
-from orchestrator.cli import output
+from orchestrator.cli import options, output
 from orchestrator.cli.commands.cloud_up import up
 
 
@@ -26,6 +24,7 @@ cloud.add_command(up)
 
 @cloud.command(short_help="Stop it.")
 @click.option("--destroy", is_flag=True, help="Delete its VMs and their disks too.")
+@options.project_option
 @output.json_option
 def down(destroy: bool, as_json: bool) -> None:
     """Stop it. Refused while VMs run in it, unless they are to be destroyed; buckets stay on disk.
@@ -45,6 +44,7 @@ def down(destroy: bool, as_json: bool) -> None:
 
 
 @cloud.command(short_help="Show what runs in it and what it metered.")
+@options.project_option
 @output.json_option
 def status(as_json: bool) -> None:
     """Show whether it is running, what exists in it, and what it would have billed.
@@ -61,20 +61,16 @@ def status(as_json: bool) -> None:
 
 @cloud.command(short_help="Print variables that point gcloud at it.")
 @click.option("--unset", is_flag=True, help="Print lines that unset the variables.")
+@options.project_option
 @output.json_option
 def env(unset: bool, as_json: bool) -> None:
-    """Print shell lines that point gcloud, curl and TensorFlow at the running local cloud.
+    """Print shell lines that point gcloud, gsutil, curl and TensorFlow at the running local cloud.
 
     \b
     Example:
       eval "$(orchestrate cloud env)"; gcloud storage ls
     """
-    from orchestrator.cli.local_cloud import environment, local_project
+    from orchestrator.cli.local_cloud import local_project, print_environment
 
     with local_project(as_json=as_json) as project:
-        variables = environment(project)
-    if as_json:
-        output.print_json(variables)
-    else:
-        lines = (f"unset {name}" if unset else f"export {name}={shlex.quote(variables[name])}" for name in variables)
-        output.print_text("\n".join(lines))
+        print_environment(project, unset=unset, as_json=as_json)

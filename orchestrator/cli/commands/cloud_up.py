@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from orchestrator.cli import output
+from orchestrator.cli import options, output
 
 ACCOUNTS = ("standard", "free-trial", "new-project", "closed-billing", "upgraded")
 _QUOTA = re.compile(r"^(?P<name>[A-Za-z0-9_.-]+)(@(?P<place>[a-z0-9-]+))?=(?P<limit>[0-9]+(\.[0-9]+)?)$")
@@ -19,6 +19,8 @@ _Setting = tuple[str, dict[str, Any]]
 @click.command(short_help="Start it and configure account and faults.")
 @click.option("--no-capacity", "empty", multiple=True, metavar="ZONE", help="Simulate a stock-out in ZONE.")
 @click.option("--capacity", "stocked", multiple=True, metavar="ZONE", help="End the stock-out in ZONE.")
+@click.option("--lack", "lacking", multiple=True, metavar="ACCEL@ZONE", help="Simulate a zone that does not offer it.")
+@click.option("--have", "present", multiple=True, metavar="ACCEL@ZONE", help="The zone offers it again.")
 @click.option(
     "--quota", "quotas", multiple=True, metavar="NAME[@PLACE]=LIMIT", help="Set a quota, optionally for one place."
 )
@@ -27,6 +29,7 @@ _Setting = tuple[str, dict[str, Any]]
 @click.option("--enable-api", "enabled", multiple=True, metavar="NAME", help="Enable it again.")
 @click.option("--deny", "denied", multiple=True, metavar="NAME[@WHO]", help="Deny a permission, to you or to WHO.")
 @click.option("--allow", "allowed", multiple=True, metavar="NAME[@WHO]", help="Allow it again.")
+@options.project_option
 @output.json_option
 def up(as_json: bool, **asked: Any) -> None:
     """Start it unless it is running, and configure its account and faults; they persist until changed.
@@ -55,8 +58,10 @@ def _settings(
 
     for zones, available in ((empty, False), (stocked, True)):
         for zone in zones:
-            check_zone(zone)
+            check_zone("--no-capacity or --capacity", zone)
             yield "capacity", {"zone": zone, "available": available}
+    for texts, lacking in ((switched["lacking"], True), (switched["present"], False)):
+        yield from (("lacking", {**_offer(text), "lacking": lacking}) for text in texts)
     yield from map(_quota, quotas)
     if kind is not None:
         yield "account", {"kind": kind}
@@ -66,6 +71,17 @@ def _settings(
         for text in switched[option]:
             permission, _, who = text.partition("@")
             yield "permissions", {"permission": permission, "who": who or "user", "denied": denied}
+
+
+def _offer(text: str) -> dict[str, str]:
+    """`ACCEL@ZONE`. Raises UsageError."""
+    from orchestrator.cli.views.offers import check_zone
+    from orchestrator.domain.accelerators import accelerator
+
+    name, _, zone = text.partition("@")
+    item = accelerator(name)
+    check_zone("--lack or --have", zone)
+    return {"name": item.attach or item.machine_type or item.name, "zone": zone}
 
 
 def _quota(text: str) -> _Setting:

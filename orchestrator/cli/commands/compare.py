@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from orchestrator.cli import output
+from orchestrator.cli import options, output
 
 
 @click.command(short_help="Compare runs: time, accuracy, cost.")
@@ -18,6 +18,7 @@ from orchestrator.cli import output
     "--target-accuracy", type=float, metavar="SHARE", help="Show when and at what cost it was reached, e.g. 0.97."
 )
 @click.option("--force", is_flag=True, help="Show runs side by side even if that is unfair, and say why.")
+@options.project_option
 @output.json_option
 def compare(
     what: tuple[str, ...],

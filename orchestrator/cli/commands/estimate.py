@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 @options.images_option
 @options.test_images_option
 @options.from_option
+@options.project_option
 @output.json_option
 def estimate(data_gib: Decimal | None, sweep: Sequence[str], as_json: bool, **asked: Any) -> None:
     """Estimate cost and time before renting.

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 @click.argument("run", metavar="RUN")
 @click.option("--hours", type=options.DECIMAL, required=True, help="Hours to add, from the present deadline.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@options.project_option
 @output.json_option
 def extend(run: str, hours: Decimal, yes: bool, as_json: bool) -> int:
     """Give a run more time.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrator.cli import output
+from orchestrator.cli import options, output
 
 if TYPE_CHECKING:
     from orchestrator.bootstrap import Project
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Download the artifacts of runs, verified.")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@options.project_option
 @output.json_option
 def fetch(runs: tuple[str, ...], as_json: bool) -> None:
     """Download the artifacts of runs from the bucket, each checked against the manifest; print where they are.

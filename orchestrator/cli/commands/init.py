@@ -14,7 +14,7 @@ from orchestrator.cli import options, output
 
 
 @click.command(short_help="Write orchestrate.toml, state the credit.")
-@click.option("--project", required=True, help="The Google Cloud project's id.")
+@click.option("--project", required=True, callback=options.choose_project, help="The Google Cloud project's id.")
 @click.option("--zone", "zones", type=options.LIST, default=(), help="Zones in order of preference. Default: any.")
 @click.option("--credit", type=options.DECIMAL, required=True, help="The whole credit in USD, e.g. 300.")
 @click.option("--expires", type=click.DateTime(["%Y-%m-%d"]), metavar="DATE", help="Its last day, e.g. 2027-01-31.")
@@ -32,7 +32,7 @@ def init(project: str, zones: tuple[str, ...], credit: Decimal, as_json: bool, *
     from orchestrator.money.credit_statement import stated_anew
 
     for zone in zones:
-        check_zone(zone)
+        check_zone("--zone", zone)
     expires: datetime | None = told["expires"]
     stated = stated_anew(credit, expires and expires.date(), told["spent"], None, SystemClock().now())
     path = _written(Path.cwd(), project, zones)
@@ -63,7 +63,7 @@ def _written(folder: Path, project: str, zones: tuple[str, ...]) -> Path:
             path.unlink()  # half of it, on a full disk
         raise UsageError(f"{path} cannot be written: {cause.strerror}", "go to a folder that takes files") from cause
     try:
-        load_config(folder, {})
+        load_config(path, {})
     except UsageError:
         path.unlink()
         raise

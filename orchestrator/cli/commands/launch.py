@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 @click.argument(
     "file",
     required=False,
-    is_eager=True,
     callback=take_from_file,
     metavar="[FILE.toml]",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -91,6 +90,7 @@ if TYPE_CHECKING:
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--detach", is_flag=True, help="Return at once; follow with `attach`, `status` or `logs`.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
+@options.project_option
 @output.json_option
 @click.pass_context
 def launch(
@@ -120,7 +120,7 @@ def launch(
     typed["provisioning"] = options.take_provisioning(typed)
     with output.opened(as_json=as_json) as project:
         if file is not None:
-            _introduce(ctx, file, has_data=typed["data"] is not None, quiet=as_json)
+            _introduce(ctx, project, file, has_data=typed["data"] is not None, quiet=as_json)
         plan = _plan(project, LaunchRequest(**options.with_defaults(typed, project.config)))
         checked = _check(project, plan, dry_run=dry_run)
         if not as_json:
@@ -136,19 +136,19 @@ def launch(
         return _detach(project, plan, as_json=as_json) if detach else _run(project, plan, as_json=as_json)
 
 
-def _introduce(ctx: click.Context, file: ExperimentFile, *, has_data: bool, quiet: bool) -> None:
+def _introduce(ctx: click.Context, project: Project, file: ExperimentFile, *, has_data: bool, quiet: bool) -> None:
     """Show what the file is about and what is smaller on the local cloud. Raises UsageError without its data."""
     if file.needs_data and not has_data:
         raise UsageError(f"--data: {file.path.name} needs a data set of your own", file.needs_data)
-    smaller = reductions(ctx, file)
+    smaller = reductions(ctx, file) if project.simulated else []
     for line in () if quiet else (file.about, smaller and f"reduced on the local cloud: {'; '.join(smaller)}"):
         if line:
             output.say(f"{file.path.name}: {line}")
 
 
 def _plan(project: Project, request: LaunchRequest) -> Plan:
-    from orchestrator.bootstrap import SystemClock
-    from orchestrator.planning.launch import make_plan
+    from orchestrator.bootstrap import SystemClock, zone_offers
+    from orchestrator.planning.launch import Callbacks, make_plan
 
     now = SystemClock().now()
     with output.stderr().status("reading the data set") as line:  # silent without a terminal
@@ -159,7 +159,10 @@ def _plan(project: Project, request: LaunchRequest) -> Plan:
             home=project.home,
             now=now,
             argv=sys.argv[1:],
-            progress=lambda done, total: line.update(f"converting the data set: {done:,} of {total:,} samples"),
+            callbacks=Callbacks(
+                lambda done, total: line.update(f"converting the data set: {done:,} of {total:,} samples"),
+                zone_offers(project),
+            ),
         )
 
 

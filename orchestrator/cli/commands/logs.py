@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli import output
+from orchestrator.cli import options, output
 
 if TYPE_CHECKING:
     from orchestrator.bootstrap import Project
@@ -17,6 +17,7 @@ POLL_S = 1.0
 @click.command(short_help="Print or follow the log of a run.")
 @click.argument("run", metavar="RUN")
 @click.option("-f", "--follow", is_flag=True, help="Follow it until the run is done or Ctrl-C.")
+@options.project_option
 @output.json_option
 def logs(run: str, follow: bool, as_json: bool) -> None:
     """Print the trainer's log of a run's latest attempt, without control characters.

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import click
 
-from orchestrator.cli import output
+from orchestrator.cli import options, output
 
 
 @click.command(short_help="Finish or clean up after a crash.")
+@options.project_option
 @output.json_option
 def recover(as_json: bool) -> int:
     """Finish what a crash interrupted and delete what leaked.
 
     Unfinished runs that have a VM resume at their stage, those that have none are stopped; VMs of this ledger that
-    belong to no run any more are deleted and proven gone. Exits with 6 when something may still be billed.
+    belong to no run any more are deleted and proven gone. Exits with 6 when something may still be billed, or runs are
+    open in other projects' ledgers, which it lists.
 
     \b
     Example:
       orchestrate recover
     """
+    from orchestrator.bootstrap import other_ledgers
     from orchestrator.cli import run_driver
     from orchestrator.cli.views.conclusion import UNSUCCESSFUL, conclude
     from orchestrator.cli.views.progress import live_display
@@ -37,7 +40,14 @@ def recover(as_json: bool) -> int:
             for name in ended.ended:
                 output.say(f"deleted, it had leaked: {name}")
             if not driven:
-                output.say("nothing to recover: every run is done")
+                output.say("nothing to recover: every run in this project's ledger is done")
         # To stop a run that has no VM is what it is for; only Ctrl-C makes it a failure.
         failed = UNSUCCESSFUL if stop.is_set() else (RunState.FAILED,)
-        return conclude(services, driven, as_json=as_json, unproven=ended.unproven, unsuccessful=failed)
+        return conclude(
+            services,
+            driven,
+            as_json=as_json,
+            unproven=ended.unproven,
+            unsuccessful=failed,
+            others=other_ledgers(project),
+        )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from orchestrator.cli import output
+from orchestrator.cli import options, output
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -19,6 +19,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 )
 @click.argument("name", required=False)
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED, metavar="[LAUNCH OPTIONS]...")
+@options.project_option
 @output.json_option
 def reproduce(name: str | None, flags: tuple[str, ...], as_json: bool) -> int:
     """Launch a published experiment, at reduced size on the local cloud. Without a name: list them.

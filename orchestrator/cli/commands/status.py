@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli import output
+from orchestrator.cli import options, output
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 @click.command(short_help="Show experiments and runs.")
 @click.argument("runs", nargs=-1, metavar="[RUN]...")
 @click.option("--watch", is_flag=True, help="Refresh until Ctrl-C.")
+@options.project_option
 @output.json_option
 def status(runs: tuple[str, ...], watch: bool, as_json: bool) -> None:
     """Show experiments and runs, the unfinished first; with RUN also what happened to it. Times are UTC.
@@ -27,12 +28,14 @@ def status(runs: tuple[str, ...], watch: bool, as_json: bool) -> None:
       orchestrate status r-7k2m9x
     """
     output.check_watch(watch=watch, as_json=as_json)
+    from orchestrator.cli.views.other_ledgers import say_elsewhere
     from orchestrator.cli.views.status import local_cloud_missing, say_undriven
 
     with output.opened(as_json=as_json) as project:
         if as_json:
             _print_json(project, runs)
             return
+        say_elsewhere(project)
         if watch:
             output.watch(lambda: _view(project, runs))
         output.stdout().print(_view(project, runs))

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli import output
+from orchestrator.cli import options, output
 from orchestrator.errors import StillBilling
 
 if TYPE_CHECKING:
+    from orchestrator.bootstrap import OtherLedger, Project
     from orchestrator.domain.runs import Run
     from orchestrator.running.recover import TeardownReport
     from orchestrator.running.stages.context import Services
@@ -22,17 +23,20 @@ if TYPE_CHECKING:
 @click.option("--all", "everything", is_flag=True, help="Everything of ours in the project, in every zone.")
 @click.option("--buckets", is_flag=True, help="With --all: delete the buckets too, with data sets and results.")
 @click.option("--yes", is_flag=True, help="Do not ask (about buckets, and VMs that others rented).")
+@options.project_option
 @output.json_option
 def teardown(runs: tuple[str, ...], everything: bool, buckets: bool, yes: bool, as_json: bool) -> int:
     """Delete the VMs of runs (or everything) and prove them gone.
 
     Gone means: NOT_FOUND by name, and absent from a complete list of all zones. Exits with 6 and lists what could not
-    be proven gone. Results are kept: buckets are deleted only with --buckets.
+    be proven gone; with --all also runs that are open in other projects' ledgers, which it does not touch. Results are
+    kept: buckets are deleted only with --buckets.
 
     \b
     Examples:
       orchestrate teardown r-7k2m9x
       orchestrate teardown --all --yes
+      orchestrate teardown --all --project my-project
     """
     from orchestrator.cli.run_driver import connect_to_end
 
@@ -44,12 +48,12 @@ def teardown(runs: tuple[str, ...], everything: bool, buckets: bool, yes: bool, 
         services = connect_to_end(project, chosen)
         if everything and not yes:
             _ask_about_others(services, as_json=as_json)
-        done = _end_all(services, buckets=buckets) if everything else _end_runs(services, chosen)
+        done = _end_all(project, services, buckets=buckets) if everything else _end_runs(services, chosen)
         if as_json:
             output.print_json(done.to_json())
         else:
             _say(done, services, chosen)
-        return StillBilling.exit_code if done.unproven else 0
+        return StillBilling.exit_code if done.unproven or done.others else 0
 
 
 def _check_flags(runs: Sequence[str], *, everything: bool, buckets: bool) -> None:
@@ -62,26 +66,38 @@ def _check_flags(runs: Sequence[str], *, everything: bool, buckets: bool) -> Non
 def _say(done: _Outcome, services: Services, chosen: Sequence[Run]) -> None:
     """`chosen`: the runs that were looked at; none for everything."""
     from orchestrator.cli.views.conclusion import say_unfinished
+    from orchestrator.cli.views.other_ledgers import say_not_proven
 
     for line in done.messages():
         output.say(line)
     if not done.unproven:
-        whose = f" of {', '.join(run.id for run in chosen)}: every VM and disk of theirs"
-        output.print_text(f"0 billable{whose if chosen else ': every VM and disk of ours'} is proven gone")
+        whose = ": every VM and disk of ours"
+        if chosen:
+            whose = f" of {', '.join(run.id for run in chosen)}: every VM and disk of theirs"
+        elif done.others:
+            whose = f" in project {services.project}: every VM and disk of ours there"
+        output.print_text(f"0 billable{whose} is proven gone")
     if chosen:
         say_unfinished(services, chosen)
+    say_not_proven(done.others)
 
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What was deleted, and what may still be billed: `remaining` is None when not everything could be seen."""
+    """What was deleted, and what may still be billed: `remaining` is None when not everything could be seen.
+
+    `others`: with --all, the ledgers of other projects in which runs are open.
+    """
 
     report: TeardownReport
     unproven: Sequence[str]
     remaining: int | None
     idle_costs: Sequence[str] = ()
+    others: Sequence[OtherLedger] = ()
 
     def to_json(self) -> dict[str, object]:
+        from orchestrator.cli.views import other_ledgers
+
         return {
             "ended": self.report.ended,
             "billable_remaining": self.remaining,
@@ -90,6 +106,7 @@ class _Outcome:
             "buckets_kept": self.report.buckets,
             "buckets_deleted": self.report.deleted_buckets,
             "silent_costs": self.idle_costs,
+            "other_ledgers": other_ledgers.to_json(self.others),
         }
 
     def messages(self) -> Iterator[str]:
@@ -112,13 +129,15 @@ def _end_runs(services: Services, runs: Sequence[Run]) -> _Outcome:
     return _Outcome(report, unproven, len(unproven))
 
 
-def _end_all(services: Services, *, buckets: bool) -> _Outcome:
+def _end_all(project: Project, services: Services, *, buckets: bool) -> _Outcome:
+    from orchestrator.bootstrap import other_ledgers
     from orchestrator.running.inventory import idle_costs, remaining
     from orchestrator.running.recover import teardown_all
 
     report = teardown_all(services, buckets=buckets)
     left = remaining(services)
-    return _Outcome(report, sorted({*report.unproven, *left.names}), left.count, idle_costs(services))
+    unproven = sorted({*report.unproven, *left.names})
+    return _Outcome(report, unproven, left.count, idle_costs(services), other_ledgers(project))
 
 
 def _ask_about_others(services: Services, *, as_json: bool) -> None:

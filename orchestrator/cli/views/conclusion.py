@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from orchestrator.cli import output
 from orchestrator.cli.views.comparison import show_comparison
+from orchestrator.cli.views.other_ledgers import say_not_proven, to_json
 from orchestrator.cli.views.run_status import run_status
 from orchestrator.domain.money import ZERO, at_most, usd
 from orchestrator.domain.runs import Attempt, Run, RunState, Stage
@@ -15,6 +17,9 @@ from orchestrator.running.early_stop import spared_usd
 from orchestrator.running.inventory import Remaining, remaining
 from orchestrator.running.run_folder import run_lock
 from orchestrator.running.stages.context import Services
+
+if TYPE_CHECKING:
+    from orchestrator.bootstrap import OtherLedger
 
 FEW = 6
 """Up to so many runs are listed one by one."""
@@ -29,8 +34,11 @@ def conclude(
     experiment: str | None = None,
     unproven: Sequence[str] = (),
     unsuccessful: Sequence[RunState] = UNSUCCESSFUL,
+    others: Sequence[OtherLedger] | None = None,
 ) -> int:
     """Print how the runs ended, what they cost and what may still be billed; returns the exit code.
+
+    `others`: the ledgers of other projects in which runs are open, for a command that speaks of everything.
 
     Runs that another process still drives (this one was interrupted while it watched) have not ended: they are listed.
     """
@@ -39,9 +47,13 @@ def conclude(
     left = remaining(services, ended)
     left = Remaining(left.count, tuple(sorted({*left.names, *unproven})))
     if as_json:
-        _print_json(services, ended, elsewhere, left, experiment)
+        found = {} if others is None else {"other_ledgers": to_json(others)}
+        output.print_json({"experiment": experiment, **_as_json(services, ended, elsewhere, left), **found})
     else:
         _say_all(services, ended, elsewhere, left)
+        say_not_proven(others or ())
+    if others:
+        return StillBilling.exit_code
     return exit_code(ended, left, unsuccessful) or (130 if elsewhere else 0)
 
 
@@ -67,21 +79,16 @@ def _is_driven_elsewhere(services: Services, run: Run) -> bool:
     return False
 
 
-def _print_json(
-    services: Services, ended: Sequence[Run], elsewhere: Sequence[Run], left: Remaining, experiment: str | None
-) -> None:
+def _as_json(services: Services, ended: Sequence[Run], elsewhere: Sequence[Run], left: Remaining) -> dict[str, object]:
     now = services.clock.now()
-    output.print_json(
-        {
-            "experiment": experiment,
-            "simulated": services.simulated,
-            "runs": [run_status(services.ledger, run, now).outcome_json() for run in (*ended, *elsewhere)],
-            "driven_elsewhere": [run.id for run in elsewhere],
-            "spared_usd": spared_usd(services.ledger, _whole(services, ended)),
-            "billable_remaining": left.count,
-            "may_still_bill": list(left.names),
-        }
-    )
+    return {
+        "simulated": services.simulated,
+        "runs": [run_status(services.ledger, run, now).outcome_json() for run in (*ended, *elsewhere)],
+        "driven_elsewhere": [run.id for run in elsewhere],
+        "spared_usd": spared_usd(services.ledger, _whole(services, ended)),
+        "billable_remaining": left.count,
+        "may_still_bill": list(left.names),
+    }
 
 
 def _say_all(services: Services, ended: Sequence[Run], elsewhere: Sequence[Run], left: Remaining) -> None:

@@ -85,13 +85,9 @@ def notes(found: Sequence[Offer]) -> Iterator[str]:
     )
 
 
-def check_zone(zone: str) -> None:
-    """Raises UsageError when nothing is offered in the zone."""
-    _check(
-        "--no-capacity or --capacity",
-        zone,
-        {name for item in accelerators().values() for name in catalog_prices().zones(item)},
-    )
+def check_zone(option: str, zone: str) -> None:
+    """Raises UsageError, which names the option, when nothing is offered in the zone."""
+    _check(option, zone, {name for item in accelerators().values() for name in catalog_prices().zones(item)})
 
 
 def _zones(item: Accelerator, prices: PriceBook, *, spot: bool) -> tuple[ZoneOffer, ...]:

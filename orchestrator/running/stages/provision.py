@@ -23,8 +23,8 @@ from orchestrator.errors import (
     NotFound,
     OrchestratorError,
     Preempted,
-    QuotaExceeded,
     Unavailable,
+    ZoneRefusal,
 )
 from orchestrator.ledger.events import CreateRequested, SwitchProven, VmReady
 from orchestrator.money.guard import cost_so_far, credit_for
@@ -38,7 +38,7 @@ CREATE_TRIES = 2
 def provision(ctx: RunContext) -> None:
     """Make the attempt's VM exist, be ready, and have proven kill switches.
 
-    Raises NoCapacity or QuotaExceeded (nothing exists then), KillSwitchNotArmed, Stopped, or another error.
+    Raises a ZoneRefusal, as NoCapacity (nothing exists then), KillSwitchNotArmed, Stopped, or another error.
     """
     ctx.check_stop()
     attempt = ctx.attempt
@@ -55,7 +55,7 @@ def provision(ctx: RunContext) -> None:
     _confirm_switches(ctx, vm)
 
 
-def _spec(ctx: RunContext) -> VmSpec:
+def _spec(ctx: RunContext, image: str = "") -> VmSpec:
     run, attempt = ctx.run, ctx.attempt
     key = ensure_key(ctx.key_path, SSH_USER)
     spec = VmSpec(
@@ -65,16 +65,17 @@ def _spec(ctx: RunContext) -> VmSpec:
         labels=attempt_labels(run, attempt),
         request_id=request_id(attempt.vm),
         queued_until=queued_until(run, attempt),
+        image=image,
     )
     return spec.with_metadata(ssh_keys=f"{SSH_USER}:{key}")
 
 
-def _armed_spec(ctx: RunContext) -> VmSpec:
+def _armed_spec(ctx: RunContext, image: str) -> VmSpec:
     switches = ctx.services.switches_for(ctx.run.spec)
     if len(switches) < switches_needed(ctx.accelerator):
         named = ", ".join(switch.name for switch in switches) or "none"
         raise KillSwitchNotArmed(f"{ctx.accelerator.name} has too few kill switches ({named}), so it is not rented")
-    spec = _spec(ctx)
+    spec = _spec(ctx, image)
     for switch in switches:
         if switch.slack_s > KILL_SLACK_S:
             raise KillSwitchNotArmed(f"{switch.name} may fire later than the reservation lasts")
@@ -85,6 +86,7 @@ def _armed_spec(ctx: RunContext) -> VmSpec:
 
 def _arm_and_intend(ctx: RunContext) -> VmSpec:
     _validate(ctx)
+    image = ctx.provider.image(ctx.accelerator, ctx.ref.zone)
     # The reservation is for a duration; the clock starts with the intent, not when the run was planned.
     hours = ctx.attempt.max_hours or ctx.run.spec.max_hours
     deadline = ctx.now() + timedelta(hours=float(hours))
@@ -93,12 +95,13 @@ def _arm_and_intend(ctx: RunContext) -> VmSpec:
     credit_for([ctx.accelerator], services.ledger, now=ctx.now(), until=latest)
     ctx.update_attempt(expect=AttemptState.RESERVED, deadline=deadline)
     ctx.update_attempt(expect=AttemptState.RESERVED, armed_from=ctx.now())
-    spec = _armed_spec(ctx)
+    spec = _armed_spec(ctx, image)
     ctx.check_stop()
     # Another process may have ended the attempt while this one asked: then there is no reservation any more.
     ctx.update_attempt(expect=AttemptState.RESERVED, state=AttemptState.INTENDED, billed_from=ctx.now())
     armed = ", ".join(switch.name for switch in services.switches_for(ctx.run.spec)) or "none (not rented)"
-    ctx.note(f"creating {spec.ref.name} in {spec.ref.zone}; deadline {deadline:%H:%M:%S} UTC; armed: {armed}")
+    source = f" from {image}" if image else ""
+    ctx.note(f"creating {spec.ref.name} in {spec.ref.zone}{source}; deadline {deadline:%H:%M:%S} UTC; armed: {armed}")
     return spec
 
 
@@ -225,7 +228,7 @@ def _raise_if_failed(ctx: RunContext) -> None:
         except Unavailable:
             raise
         except OrchestratorError as cause:
-            if isinstance(cause, QuotaExceeded) or not isinstance(cause, AccountError):
+            if isinstance(cause, ZoneRefusal) or not isinstance(cause, AccountError):
                 ctx.update_attempt(state=AttemptState.REFUSED)  # a VM whose creation failed never ran and costs nothing
             ctx.note(f"the create failed: {cause.sentence}")
             raise

@@ -92,7 +92,7 @@ def test_a_wrong_request_is_an_invalid_argument(
 
 def test_run_duration_ends_the_node_and_the_quota_is_held_until_the_deletion(own_cloud: RunningCloud) -> None:
     """Half of the price on demand, to the second; a restart of the cloud forgets nothing."""
-    metric = "TPUV5sPreemptibleLitepodPerProjectPerZoneForTPUAPI"
+    metric = "TPUV5sPreemptibleLitepodServingPerProjectPerZoneForTPUAPI"
     own_cloud.control("quotas", name=metric, zone="us-west4-a", limit=4)
     assert post(own_cloud, "flex", flex_body("flex")).status_code == 200
     reaches(own_cloud, "flex", State.ACTIVE)

@@ -120,9 +120,13 @@ def test_a_quota_is_refused_at_once_and_says_which(local_cloud: RunningCloud) ->
     local_cloud.control("quotas", name="TPUV2PerProjectPerZoneForTPUAPI", zone="us-central1-c", limit=8)
     body = node_body(accelerator_type="v2-8")
     create_node(local_cloud, "one", body, parent)
-    with pytest.raises(exceptions.TooManyRequests, match=r"Quota 'TPUV2PerProject.* exhausted. Limit 8") as caught:
+    with pytest.raises(
+        exceptions.TooManyRequests,
+        match=r"Quota limit 'TPUV2PerProject.*' has been exceeded\. Limit: 8 in zone us-central1-c\.",
+    ) as caught:
         local_cloud.tpu().create_node(parent=parent, node=body, node_id="two")
-    assert caught.value.details  # a QuotaFailure: what tells it from a stock-out
+    [failure] = caught.value.details  # what tells it from a stock-out; Google adds no ErrorInfo
+    assert failure["@type"].endswith("QuotaFailure")
     spot = node_body(accelerator_type="v2-8", scheduling_config={"spot": True})
     create_node(local_cloud, "two", spot, parent)  # spot has a quota of its own
     for name in ("one", "two"):

@@ -66,7 +66,7 @@ class _Account:
 
         return answer
 
-    def quotas(self, items: Sequence[Accelerator]) -> tuple[facts.Quota, ...]:
+    def quotas(self, items: Sequence[Accelerator], _terms: Provisioning) -> tuple[facts.Quota, ...]:
         changed = self._answers.get("quotas", {})
         return tuple(changed.get(item.name, QUOTAS[item.name]) for item in items)
 

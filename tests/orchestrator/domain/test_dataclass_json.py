@@ -59,11 +59,11 @@ def test_a_field_of_another_type_is_named(change: dict[str, object], says: str) 
     """So is one that there is not."""
     good = {
         "name": "a", "api": "tpu", "title": "A", "chips": 4, "replicas": 8, "workers": 1, "memory_gib": 32,
-        "peak_tflops": 123, "image": "i", "boot_disk_gib": 100, "strategy": "tpu",
+        "peak_tflops": 123, "images": ["i"], "boot_disk_gib": 100, "strategy": "tpu",
     }  # fmt: skip
     assert from_values(Accelerator, good).peak_tflops == 123.0
-    with pytest.raises(ValueError, match="lacks image"):
-        from_values(Accelerator, {name: value for name, value in good.items() if name != "image"})
+    with pytest.raises(ValueError, match="lacks images"):
+        from_values(Accelerator, {name: value for name, value in good.items() if name != "images"})
     with pytest.raises(ValueError, match=r"^Accelerator") as refused:
         from_values(Accelerator, {**good, **change})
     assert str(refused.value) == says

@@ -14,6 +14,7 @@ import pytest
 
 from orchestrator.domain.runs import AttemptState, Run, RunState, Stage
 from orchestrator.errors import Unavailable
+from orchestrator.ledger.events import ZoneRefused
 from orchestrator.money.guard import COLLECT_MARGIN_S
 from orchestrator.ports import CommandResult
 from orchestrator.running.inventory import of_others
@@ -111,8 +112,49 @@ def test_no_capacity_anywhere_fails_with_exit_code_4(world: World) -> None:
     _assert_clean(world, run)
 
 
+def test_a_zone_without_the_type_one_without_quota_and_one_out_of_stock_lead_to_the_fourth(world: World) -> None:
+    """Each says why in an event; what the zones without a VM cost is settled at once."""
+    zones = ("us-central1-a", "us-west1-c", "us-south1-a", "us-west4-a")
+    world.tpu.lacking.add(zones[0])
+    world.tpu.quotas[zones[1]] = 0
+    world.tpu.capacity[zones[2]] = False
+    run = world.launch("v5litepod-4", zones=zones)
+    assert (run.state, run.error) == (RunState.SUCCEEDED, None)
+    assert [attempt.zone for attempt in world.ledger.attempts(run.id)] == list(zones)
+    said = [event.what for event in world.ledger.events(run.id)]
+    refused = [(what.zone, what.error) for what in said if isinstance(what, ZoneRefused)]
+    assert refused == list(zip(zones, ("NotOffered", "QuotaExceeded", "NoCapacity"), strict=False))
+    assert world.tpu.calls("create") == 3  # the first zone was not even asked for a VM
+    _assert_clean(world, run)
+
+
+def test_when_no_zone_is_left_the_error_lists_what_each_said_and_the_fixes(world: World) -> None:
+    """Exit code 4: one of them is only out of stock, which passes."""
+    zones = ("us-central1-a", "us-west1-c", "us-south1-a")
+    world.tpu.lacking.add(zones[0])
+    world.tpu.quotas[zones[1]] = 0
+    world.tpu.capacity[zones[2]] = False
+    run = world.launch("v5litepod-4", zones=zones)
+    assert (run.error_code, run.exit_code) == ("NoCapacity", 4)
+    assert "us-central1-a: does not offer v5litepod-4; us-west1-c: quota FAKE_QUOTA is 0" in (run.error or "")
+    assert "us-south1-a: out of stock" in (run.error or "")
+    assert "try later" in (run.error or "")
+    assert "request more of the quotas" in (run.error or "")
+    _assert_clean(world, run)
+
+
+def test_a_regional_quota_is_not_tried_again_in_its_region(world: World) -> None:
+    """Two zones of us-central1 are one quota; another region has its own."""
+    zones = ("us-central1-a", "us-central1-b", "us-west1-b")
+    world.gpu.quotas = dict.fromkeys(zones[:2], 0)
+    run = world.launch("t4", zones=zones)
+    assert run.state is RunState.SUCCEEDED
+    assert [attempt.zone for attempt in world.ledger.attempts(run.id)] == ["us-central1-a", "us-west1-b"]
+    assert any("us-central1-b is not tried: quota" in event.message for event in world.ledger.events(run.id))
+
+
 def test_quota_fails_at_once_with_exit_code_5(world: World) -> None:
-    """A quota is not tried again elsewhere."""
+    """A quota is not tried again where it is the same one."""
     world.gpu.quotas = dict.fromkeys(world.plan("t4").runs[0].spec.zones, 0)
     run = world.launch("t4")
     assert (run.error_code, run.exit_code, len(world.ledger.attempts(run.id))) == ("QuotaExceeded", 5, 1)

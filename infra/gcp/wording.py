@@ -1,0 +1,113 @@
+"""What Google says in words only: quotas, zones without a type, policies of an organization, a missing network.
+
+Each pattern is of an answer on record; nothing of it is documented, so each has its source.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Quota:
+    """A quota that is used up: its name, its limit as a number, and the zone or region it is of; "" where not said."""
+
+    name: str
+    limit: str = ""
+    place: str = ""
+
+
+_QUOTA = re.compile(
+    r"Quota (?:limit )?'(?P<name>[^']+)' (?:has been )?(?:exhausted|exceeded)"
+    r"(?:\.\s+Limit:? (?P<limit>[0-9.]*[0-9])(?: in (?:zone|region) (?P<place>[a-z0-9-]+))?)?"
+)
+"""The TPU API's 429, whole: message "Quota limit 'TPUV5sLitepodServingPerProjectPerZoneForTPUAPI' has been exceeded.
+Limit: 4 in zone us-east5-a." and a QuotaFailure with one violation, of the project, whose description is "Quota
+'TPUV5s..' exhausted. Limit 4 in zone us-east5-a"; no ErrorInfo (an answer of 2025-08-25 in public notes). "in region"
+where the quota is regional: github.com/marin-community/marin/pull/1612 (2025-09-19) and issues/87. Compute Engine:
+"Quota 'GPUS_ALL_REGIONS' exceeded.  Limit: 0.0 globally." (github.com/fastai/course-v3/pull/165)."""
+
+
+def quota_in(texts: Iterable[str]) -> Quota | None:
+    """The quota that the first of the texts names which names one."""
+    for found in filter(None, map(_QUOTA.search, texts)):
+        limit = (found["limit"] or "").removesuffix(".0")
+        return Quota(found["name"], limit, found["place"] or "")
+    return None
+
+
+_LACKS_TYPE = re.compile(
+    r"accelerator configuration .* could not be found|is not supported for accelerator type"
+    r"|acceleratorTypes/[^ ']+' was not found|violates constraint .?constraints/gcp\.resourceLocations"
+)
+"""'Cloud TPU received a bad request. The requested accelerator configuration for accelerator type, "v5litepod-8", could
+not be found in the zonal accelerator configurations for "us-central1-b".; the accelerator v5litepod-8 was not found in
+zone us-central1-b [EID: 0x..]' (public notes of 2025 and 2026, of nodes and of queued resources). An organization that
+allows some locations only: 412 "Location ZONE:us-east1-b violates constraint constraints/gcp.resourceLocations on .."
+(docs.cloud.google.com/resource-manager/docs/organization-policy/defining-locations)."""
+
+NO_RESERVED_CAPACITY = "Insufficient reserved capacity"
+"""Said without any reservation, too (github.com/skypilot-org/skypilot/issues/4579, 2025-01-17)."""
+
+
+def lacks_type(message: str) -> bool:
+    """Whether it says that the zone does not have the accelerator, or not on these terms or for this organization."""
+    return _LACKS_TYPE.search(message) is not None
+
+
+_POLICY = re.compile(r"[Cc]onstraint '?(?P<name>constraints/[\w.]+)'? violated")
+"""412 conditionNotMet, of Compute Engine: "Constraint constraints/compute.vmExternalIpAccess violated for project N.
+Add instance projects/P/zones/Z/instances/I to the constraint to use external IP with it."
+(github.com/GoogleCloudPlatform/compute-image-tools/issues/1834, 2022-01-20), and "Constraint
+constraints/compute.requireOsLogin violated for project P."
+(github.com/terraform-google-modules/terraform-google-project-factory/issues/827, 2023-07-04). As the error of an
+operation its code is CONDITION_NOT_MET (so the cluster autoscaler of Kubernetes recognizes it)."""
+_POLICY_NEEDS = {
+    "constraints/compute.vmExternalIpAccess": "its VMs need an external address, for SSH and to install packages",
+    "constraints/compute.requireOsLogin": "its VMs take SSH keys from their metadata, which OS Login ignores",
+    "constraints/compute.disableGuestAttributesAccess": "host keys of its VMs are read from guest attributes",
+    "constraints/compute.trustedImageProjects": "GPU VMs boot from images of projects/deeplearning-platform-release",
+}
+
+
+def violated_policy(message: str) -> str | None:
+    """What to do about the organization's policy that the message says is violated; None when it names none."""
+    found = _POLICY.search(message)
+    if not found:
+        return None
+    need = _POLICY_NEEDS.get(found["name"])
+    return (
+        f"ask who administers the organization to exempt this project from {found['name']}"
+        + (f" ({need})" if need else "")
+        + ", or use a project outside of it"
+    )
+
+
+NETWORK_HINT = (
+    "the project has no network `default`: `gcloud compute networks create default --subnet-mode=auto`, then "
+    "`gcloud compute firewall-rules create default-allow-ssh --network=default --allow=tcp:22`"
+)
+
+
+def lacks_network(message: str) -> bool:
+    """Whether the project lacks the network `default`, as under constraints/compute.skipDefaultNetworkCreation.
+
+    404: "The resource 'projects/P/global/networks/default' was not found".
+    """
+    return "global/networks/default' was not found" in message
+
+
+_GOOGLES_OWN_PROJECTS = frozenset({"projects/764086051850", "projects/32555940559"})
+"""Those of gcloud's OAuth clients: of application-default login, and of gcloud itself."""
+
+
+def lacks_quota_project(message: str, consumer: str) -> bool:
+    """Whether an API is refused because user credentials name no project to charge, so that Google's own was charged.
+
+    403, reason SERVICE_DISABLED: "Your application is authenticating by using local Application Default Credentials.
+    The billingbudgets.googleapis.com API requires a quota project, which is not set by default. To learn how to set
+    your quota project, see https://cloud.google.com/docs/authentication/adc-troubleshooting/user-creds ."
+    """
+    return consumer in _GOOGLES_OWN_PROJECTS or "requires a quota project" in message

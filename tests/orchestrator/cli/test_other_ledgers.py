@@ -1,0 +1,172 @@
+"""Commands in the wrong folder: open runs in another project's ledger are listed, and never called gone."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.domain.runs import AttemptState
+from orchestrator.ledger.ledger import Ledger
+from tests.orchestrator.cli.conftest import LOCAL, Shell
+from tests.orchestrator.cli.sample_ledger import DAY, fill
+
+GOOGLE = "cloud: Google Cloud, project my-project-1\n"
+PROJECT = ("--project", "my-project-1")
+COMMAND = "orchestrate teardown --all --project my-project-1"
+NOT_PROVEN = "NOT PROVEN, in another ledger: r-cccccc of project my-project-1, active since 2026-11-02 12:00:00 UTC\n"
+
+
+@pytest.fixture
+def elsewhere(run_cli: Shell) -> Shell:
+    """A shell in a folder without a configuration; a run is active in a Google project's ledger."""
+    ledger = Ledger(_ledger_file(run_cli))
+    fill(ledger, run_cli.folder)
+    ledger.update_run("r-cccccc", state="active")
+    ledger.update_attempt("r-cccccc", 1, state=AttemptState.CREATED, billed_from=DAY, seen_at=DAY)
+    ledger.close()
+    return run_cli
+
+
+@pytest.fixture
+def cloud(elsewhere: Shell) -> Iterator[Shell]:
+    """The same; its local cloud ends with the test."""
+    yield elsewhere
+    elsewhere("cloud", "down", "--destroy")
+
+
+def _ledger_file(shell: Shell, project: str = "my-project-1") -> Path:
+    return shell.home / "projects" / project / "ledger.db"
+
+
+@pytest.mark.cloud
+def test_teardown_and_recover_list_what_is_open_elsewhere_and_end_with_6(cloud: Shell) -> None:
+    """They say what is gone here alone, name the run and the command, and change nothing there."""
+    before = _ledger_file(cloud).read_bytes()
+    torn_down = cloud("teardown", "--all")
+    here = "0 billable in project local-project: every VM and disk of ours there is proven gone\n"
+    assert (torn_down.exit, torn_down.stdout) == (6, here)
+    assert torn_down.stderr.endswith(f"{NOT_PROVEN}  next: `{COMMAND}`\n")
+    listed = {"run": "r-cccccc", "state": "active", "since": "2026-11-02T12:00:00+00:00"}
+    other = {"project": "my-project-1", "open_runs": [listed], "problem": None, "command": COMMAND}
+    recovered = cloud("recover")
+    assert (recovered.exit, recovered.stdout) == (6, "")
+    assert recovered.stderr.endswith(f"{NOT_PROVEN}  next: `{COMMAND}`\n")
+    for words in (("teardown", "--all"), ("recover",)):
+        done = cloud(*words, "--json")
+        assert (done.exit, done.json["other_ledgers"], done.json["may_still_bill"]) == (6, [other], [])
+    assert _ledger_file(cloud).read_bytes() == before
+    ledger = Ledger(_ledger_file(cloud))
+    ledger.update_attempt("r-cccccc", 1, state=AttemptState.SETTLED)
+    ledger.update_run("r-cccccc", state="stopped")
+    ledger.close()
+    torn_down = cloud("teardown", "--all")
+    assert (torn_down.exit, torn_down.stdout) == (0, "0 billable: every VM and disk of ours is proven gone\n")
+    done = cloud("recover", "--json")
+    assert (done.exit, done.json["other_ledgers"]) == (0, [])
+
+
+@pytest.mark.parametrize("command", ["status", "budget"])
+def test_status_and_budget_say_it_in_a_line(elsewhere: Shell, command: str) -> None:
+    """From both sides; a ledger whose runs have all ended is not mentioned."""
+    how = "orchestrate status --project my-project-1"
+    done = elsewhere(command)
+    assert done.exit == 0
+    assert done.stderr.startswith(f"{LOCAL}elsewhere: project my-project-1: open runs: r-cccccc (`{how}`)\n")
+    there = elsewhere(command, *PROJECT)
+    assert (there.exit, there.stderr.startswith(GOOGLE)) == (0, True)
+    assert "elsewhere" not in there.stderr
+    assert "r-cccccc" in there.stdout
+
+
+def _damage(path: Path) -> None:
+    path.write_bytes(b"no ledger " * 500)
+
+
+def _make_newer(path: Path) -> None:
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE meta SET value='99' WHERE key='schema_version'")
+    db.close()
+
+
+def _garble(path: Path) -> None:
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE runs SET body='{' WHERE id='r-cccccc'")
+    db.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (_damage, "file is not a database"),
+        (_make_newer, "it has schema version 99; this version of orchestrate knows "),
+        (_garble, "malformed JSON"),
+    ],
+)
+def test_a_ledger_that_cannot_be_read_is_named(elsewhere: Shell, change: object, why: str) -> None:
+    """Damaged or of a newer version: it is not skipped, as if nothing were open in it."""
+    path = _ledger_file(elsewhere)
+    assert callable(change)
+    change(path)
+    done = elsewhere("status")
+    said = f"elsewhere: project my-project-1: the ledger {path} cannot be read: {why}"
+    assert (done.exit, said in done.stderr) == (0, True), done.stderr
+
+
+def test_a_ledger_that_is_locked_is_named(elsewhere: Shell) -> None:
+    """As by another program that holds it for itself."""
+    path = _ledger_file(elsewhere)
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("PRAGMA locking_mode=EXCLUSIVE")
+    db.execute("BEGIN EXCLUSIVE")
+    done = elsewhere("status")
+    db.close()
+    said = f"elsewhere: project my-project-1: the ledger {path} cannot be read: database is locked"
+    assert (done.exit, said in done.stderr) == (0, True), done.stderr
+
+
+@pytest.mark.cloud
+def test_a_damaged_ledger_elsewhere_is_not_proven(cloud: Shell) -> None:
+    """Nothing is known of what it has rented: 6."""
+    _damage(_ledger_file(cloud))
+    done = cloud("teardown", "--all", "--json")
+    [other] = done.json["other_ledgers"]
+    assert (done.exit, other["open_runs"], other["command"]) == (6, [], COMMAND)
+    assert other["problem"].endswith("cannot be read: file is not a database")
+
+
+def test_project_overrides_the_configuration(elsewhere: Shell) -> None:
+    """On the command line, before the environment, before the file; `local` is the local cloud."""
+    (elsewhere.folder / "orchestrate.toml").write_text('project = "other-project"\n')
+    assert elsewhere("status", *PROJECT).stderr.startswith(GOOGLE)
+    assert elsewhere("status", *PROJECT, ORCHESTRATE_PROJECT="third-project").stderr.startswith(GOOGLE)
+    assert elsewhere("status", ORCHESTRATE_PROJECT="my-project-1").stderr.startswith(GOOGLE)
+    assert elsewhere("status", "--project", "local").stderr.startswith(LOCAL)
+    assert elsewhere("status", ORCHESTRATE_PROJECT="local").stderr.startswith(LOCAL)
+    assert elsewhere("budget", "set", "--credit", "70", *PROJECT).stderr.startswith(GOOGLE)
+    assert elsewhere("budget", *PROJECT, "--json").json["credit_usd"] == "70"
+
+
+def test_project_decides_which_part_of_an_experiment_file_counts(run_cli: Shell) -> None:
+    """Wherever it is typed."""
+    (run_cli.folder / "orchestrate.toml").write_text('project = "my-project-1"\n')
+    text = 'accel = ["t4"]\nmax_hours = 0.5\nepochs = 3\n[local]\nepochs = 1\n'
+    (run_cli.folder / "file.toml").write_text(text)
+    for words in (("file.toml", "--project", "local"), ("--project", "local", "file.toml")):
+        done = run_cli("launch", *words, "--dry-run", "--json")
+        assert done.exit == 0, done.stderr
+        assert [run["epochs"] for run in done.json["runs"]] == [1]
+
+
+@pytest.mark.parametrize("name", ["X", "my_project", "", "locale/../x", "a" * 31])
+def test_a_wrong_project_is_a_usage_error(run_cli: Shell, name: str) -> None:
+    """Named with where it is from; nothing is made for it."""
+    says = f"{name!r} is not a Google Cloud project id (6 to 30 of a-z, 0-9 and -)\n"
+    done = run_cli("status", "--project", name)
+    assert (done.exit, done.stderr.startswith(f"error: --project: {says}")) == (2, True), done.stderr
+    if name:
+        done = run_cli("status", ORCHESTRATE_PROJECT=name)
+        assert (done.exit, done.stderr.startswith(f"error: ORCHESTRATE_PROJECT: {says}")) == (2, True), done.stderr
+    assert not run_cli.home.exists()
