@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 VM_TENSORFLOW := $(VENV)/vm-tensorflow
 DEMO := $(CURDIR)/.demo
+export PYTHONDONTWRITEBYTECODE :=  # the tests start hundreds of programs: each module is compiled once
 
 .PHONY: demo quick test test-vm check lock lock-vm clean
 
@@ -19,11 +20,11 @@ QUICK := tests/test_*.py tests/orchestrator tests/infra/gcp tests/infra/vm $(wil
 	$(addprefix tests/trainer/,test_command.py test_config.py test_record.py) \
 	$(addprefix tests/trainer/data/test_,prepare.py stream.py)
 quick: $(STAMP)  ## between two edits: everything on fakes, the command line, and what else is quick
-	$(BIN)/python -m pytest -n 2 --dist loadscope -m "not slow and not timing and not network and not cloud" $(QUICK)
+	$(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder -m "not slow and not timing and not network and not cloud" $(QUICK)
 
 test: $(STAMP)  ## the whole suite, slow tests included
 	$(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder -m "not timing and not network"
-	$(BIN)/python -m pytest -m timing
+	$(BIN)/python -m pytest -m timing tests/trainer
 
 test-vm: $(STAMP)  ## the trainer with the TensorFlow that VMs get, and whether each image's Python can get it; x86_64 Linux
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --require-hashes \

@@ -19,7 +19,8 @@ LONGEST_FIRST = (
     "e2e/test_crashes.py", "e2e/test_laptop_gone.py", "e2e/test_main_job.py", "e2e/test_host.py",
     "trainer/test_resume_many.py", "trainer/test_training.py", "e2e/test_doctor_live.py", "e2e/test_refusals.py",
     "trainer/test_resume.py", "simulation/test_money_campaigns.py", "orchestrator/cli/test_doctor.py",
-    "trainer/workloads/test_models.py", "e2e/test_sweep.py", "infra/localcloud/test_process.py",
+    "trainer/workloads/test_models.py", "trainer/test_small_runs.py", "e2e/test_sweep.py",
+    "infra/localcloud/test_process.py",
     "contract/test_kill_switch.py", "e2e/test_extend.py", "infra/localcloud/test_gcloud.py",
     "contract/test_ledger_against_meter.py", "contract/test_vm_provider.py", "infra/localcloud/test_tensorflow_gs.py",
 )  # fmt: skip

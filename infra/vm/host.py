@@ -19,7 +19,6 @@ Python >= 3.8, standard library only, Linux (/proc).
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -32,7 +31,8 @@ import sys
 import time
 from typing import Any
 
-from json_files import locked, read_json, write_json  # type: ignore[import-not-found]  # lies beside this file
+# These lie beside this file.
+from json_files import LOOKS_S, is_held, locked, read_json, write_json  # type: ignore[import-not-found]
 
 HOME = os.path.expanduser("~")
 BASE = os.path.join(HOME, ".orchestrate")
@@ -61,17 +61,6 @@ def path_of(name: str, root: str = STORE) -> str:
     if not OBJECT.fullmatch(name) or ".." in name:
         raise SystemExit(f"{name!r} is no object's name")
     return os.path.join(root, name)
-
-
-def is_held(path: str) -> bool:
-    """Whether a living process holds the lock."""
-    if not os.path.exists(path):
-        return False
-    handle = locked(path, fcntl.LOCK_SH)
-    if handle is None:
-        return True
-    os.close(handle)
-    return False
 
 
 def processes(folder: str) -> list[int]:
@@ -142,14 +131,14 @@ def claim(name: str, seconds: str, labels: str) -> dict[str, Any]:
 def keep(name: str, seconds: str) -> None:
     """Reserve the machine for the attempt until it ends; at its deadline, end it here."""
     folder = folder_of(name)
-    alive = locked(os.path.join(folder, "keeper.lock"), fcntl.LOCK_EX)
+    alive = locked(os.path.join(folder, "keeper.lock"), patience_s=LOOKS_S)
     if alive is None:
         return
     until = clock_s() + float(seconds)
     turn: int | None = None
     while clock_s() < until and os.path.exists(os.path.join(folder, MARK)):
         if turn is None:
-            turn = locked(LOCK, fcntl.LOCK_EX)
+            turn = locked(LOCK)
             if turn is not None:
                 holder = {"attempt": name, **(read_json(os.path.join(folder, MARK)) or {})}
                 os.ftruncate(turn, 0)

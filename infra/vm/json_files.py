@@ -8,7 +8,10 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 from typing import Any
+
+LOOKS_S = 5.0  # for whoever would give up for good because somebody just looks whether the lock is held
 
 
 def read_json(path: str) -> Any:
@@ -37,8 +40,26 @@ def write_json(path: str, value: Any) -> None:
         os.close(handle)
 
 
-def locked(path: str, how: int = fcntl.LOCK_EX) -> int | None:
-    """The open file, locked; None when another process has the lock, which is released when that process ends."""
+def locked(path: str, patience_s: float = 0.0) -> int | None:
+    """The open file, locked until this process ends; None when another process has the lock all that time."""
+    until = time.monotonic() + patience_s
+    while (handle := _lock(path, fcntl.LOCK_EX)) is None and time.monotonic() < until:
+        time.sleep(0.02)
+    return handle
+
+
+def is_held(path: str) -> bool:
+    """Whether a living process has the lock. To find out, this has it itself for a moment."""
+    if not os.path.exists(path):
+        return False
+    handle = _lock(path, fcntl.LOCK_SH)
+    if handle is None:
+        return True
+    os.close(handle)
+    return False
+
+
+def _lock(path: str, how: int) -> int | None:
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(handle, how | fcntl.LOCK_NB)

@@ -29,7 +29,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from json_files import locked, read_json, write_json  # type: ignore[import-not-found]  # lies beside this file
+# These lie beside this file.
+from json_files import LOOKS_S, is_held, locked, read_json, write_json  # type: ignore[import-not-found]
 
 if TYPE_CHECKING:
     from uploads import Destination  # type: ignore[import-not-found]  # lies beside this file on the VM
@@ -115,10 +116,8 @@ def state_of(job: Job) -> str:
         started_s = os.stat(job.at("runner.started")).st_mtime
     except OSError:
         return "absent"
-    handle = locked(job.at("runner.lock"))
-    if handle is None:
+    if is_held(job.at("runner.lock")):
         return "running"
-    os.close(handle)
     if os.path.exists(job.at("rc.json")):  # It ended while this looked.
         return "exited"
     fresh = not os.path.exists(job.at("running.json")) and time.time() - started_s < STARTING_S
@@ -267,8 +266,8 @@ def destination(job: Job) -> Destination:
 
 def run(job: Job) -> None:
     """The detached part: train, then upload until it has worked, however long that takes."""
-    handle = locked(job.at("runner.lock"))
-    if handle is None:
+    handle = locked(job.at("runner.lock"), patience_s=LOOKS_S)
+    if handle is None:  # Another runner is at work.
         return
     bucket, over = destination(job), threading.Event()
     if not os.path.exists(job.at("rc.json")):

@@ -1,4 +1,4 @@
-"""Starts `python -m trainer` as a user would, in a separate process."""
+"""Starts `python -m trainer` as a user would, in a separate process; runs of the tests' own workloads."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from trainer.record.record import Record, load_record
+
 ROOT = Path(__file__).parents[2]
 Trainer = Callable[..., subprocess.CompletedProcess[str]]
+Runs = dict[str, Record]
 
 
 def trainer_environment(**changes: str) -> dict[str, str]:
@@ -22,3 +25,17 @@ def trainer_environment(**changes: str) -> dict[str, str]:
 def trainer_command(*flags: object) -> list[str]:
     """Return the command line of `python -m trainer` with `flags`."""
     return [sys.executable, "-m", "trainer", *(str(flag) for flag in flags)]
+
+
+def plugin(name: str, **values: object) -> dict[str, object]:
+    """Return the flags of a run of one of the tests' own workloads."""
+    return {"workload": ROOT / f"tests/trainer/plugins/{name}.py", "steps_per_call": 2, **values}
+
+
+def run_many(trainer: Trainer, folder: Path, runs: dict[str, dict[str, object]]) -> Runs:
+    """Train them one after the other and return their records."""
+    for name, values in runs.items():
+        flags = [f"--{flag}={value}" for flag, value in values.items() if value is not None]
+        finished = trainer(*flags, f"--model_dir={folder / name}")
+        assert finished.returncode == 0, finished.stderr
+    return {name: load_record(folder / name / "record.json") for name in runs}

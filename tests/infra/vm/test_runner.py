@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -119,6 +120,22 @@ def test_a_second_start_does_nothing(host: Host) -> None:
     assert answers == [True, False, False]
     assert host.runner("start") == {"started": False, "state": "exited"}
     assert (host.folder / "count").read_text() == "x"
+
+
+def test_a_look_at_the_lock_does_not_keep_the_training_from_starting(host: Host) -> None:
+    """`status` has the runner's lock for a moment; a runner that starts just then waits, it does not give up."""
+    host.job(TRAINER)
+    (host.folder / "artifacts").mkdir()
+    look = os.open(host.folder / "runner.lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(look, fcntl.LOCK_SH)
+    env = {**os.environ, "GCE_METADATA_HOST": host.world.host}
+    with subprocess.Popen(
+        [sys.executable, host.folder / "runner.py", "run", host.folder / "job.json"], env=env
+    ) as runner:
+        with pytest.raises(subprocess.TimeoutExpired):
+            runner.wait(0.5)
+        os.close(look)
+    assert host.manifest()["rc"] == 0
 
 
 def test_heartbeat_and_log_are_in_the_bucket_while_it_runs(host: Host) -> None:

@@ -279,6 +279,7 @@ for attempt in (lambda: open_split(manifest, "train", "ram://data", "device"), l
 """
 
 
+@pytest.mark.slow
 def test_shards_are_read_through_tensorflows_file_systems(
     photos: PreparedDataset, printed_by: Callable[..., str]
 ) -> None:
