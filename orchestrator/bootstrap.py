@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,11 @@ from orchestrator.money.prices import project_book
 
 if TYPE_CHECKING:
     from infra.gcp.clients import GoogleClients
+    from infra.gcp.recording import Recorder
     from infra.host.hosts import Hosts
-    from orchestrator.ports import Account, Clock, PriceSource
+    from orchestrator.domain.accelerators import Accelerator
+    from orchestrator.domain.sweep import Offers
+    from orchestrator.ports import Account, Clock, PriceSource, VmProvider
     from orchestrator.running.stages.context import Payload, Services
 
 LEDGER_FILE = "ledger.db"
@@ -51,7 +55,7 @@ class SystemClock:
 
 @dataclass(frozen=True)
 class Project:
-    """Configuration, state folder and ledger: enough for every command that asks no cloud."""
+    """Configuration, state folder and ledger: enough for every command that asks no cloud. `recorder` hears those."""
 
     config: Config
     config_file: Path | None
@@ -59,6 +63,7 @@ class Project:
     ledger: Ledger
     state: Path
     """The state folder that `home` and the homes of all other projects lie in."""
+    recorder: Recorder | None = None
 
     @property
     def name(self) -> str:
@@ -142,6 +147,13 @@ def catalog_file(name: str) -> Path:
     return Path(str(files("orchestrator.catalog") / name))
 
 
+def local_cloud_environment(said: dict[str, Any]) -> dict[str, str]:
+    """The variables that point Google's tools at the local cloud of this `cloud.json`."""
+    from infra.localcloud import client
+
+    return client.environment(said)
+
+
 def local_cloud(project: Project, *, start: bool) -> dict[str, Any] | None:
     """The local cloud's `cloud.json`, started if asked for; None when it does not run. Raises CloudError."""
     from infra.localcloud import client
@@ -182,7 +194,40 @@ def google_clients(project: Project) -> GoogleClients:
         endpoints,
         service_account=config.worker_service_account,
         image_families=config.gpu_image_families,
+        recorder=project.recorder,
     )
+
+
+@contextmanager
+def recorded(project: Project, path: Path | None) -> Iterator[Project]:
+    """The project; with a path, one whose cloud's answers end in that file. Raises UsageError: it cannot be written."""
+    if path is None:
+        yield project
+        return
+    from infra.gcp.recording import Recorder, written
+
+    recorder = Recorder(project.name, "local" if project.simulated else "google")
+    with written(path, recorder, SystemClock().now().date()):
+        yield replace(project, recorder=recorder)
+
+
+def zone_offers(project: Project) -> Offers:
+    """Whether zones have an accelerator, asked of the cloud; no local cloud is started for this."""
+    from infra.gcp.compute import GpuInstances
+    from infra.gcp.tpu import TpuNodes
+
+    @cache
+    def provider(api: str) -> VmProvider | None:
+        if project.simulated and local_cloud(project, start=False) is None:
+            return None
+        clients = google_clients(project)
+        return TpuNodes(clients) if api == "tpu" else GpuInstances(clients)
+
+    def offers(item: Accelerator, zone: str) -> bool | None:
+        found = provider(item.api)
+        return None if found is None else found.offers(item, zone)
+
+    return offers
 
 
 def price_source(project: Project) -> PriceSource:
@@ -215,7 +260,6 @@ def connect(project: Project, stop: threading.Event | None = None, runs: Sequenc
     from infra.host.hosts import Providers, Shells, Stores
     from infra.killswitches import kill_switches
     from infra.ssh import FabricShells
-    from orchestrator.ports import VmProvider
     from orchestrator.running.stages.context import Pace
 
     clients, config = google_clients(project), project.config

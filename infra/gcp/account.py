@@ -115,7 +115,8 @@ class GoogleAccount:
 
     def check_zone(self, item: Accelerator, zone: str, terms: Provisioning) -> None:
         provider = TpuNodes(self._clients) if item.api == "tpu" else GpuInstances(self._clients)
-        provider.validate(VmSpec(VmRef(zone, "oc-check"), item, terms, {}, "", image=provider.image(item)))
+        provider.validate(VmSpec(VmRef(zone, "oc-check"), item, terms, {}, ""))
+        provider.image(item, zone)
 
     def budgets(self) -> tuple[BudgetAlert, ...]:
         account, number = self.billing().account, self.project().number

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from decimal import Decimal
 from enum import Enum
 from typing import Any, Protocol
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from infra.localcloud.account.account import USER
 from infra.localcloud.admin.quotas import check_quota
@@ -39,6 +40,9 @@ class Operator(Protocol):
     facts: Document
     """The contents of cloud.json."""
 
+    routes: Sequence[Route]
+    """All routes of all services."""
+
     def inventory(self) -> list[Document]: ...
     def preempt(self, name: str, notice_s: float) -> bool: ...
     def stop(self, ending: Ending) -> None: ...
@@ -57,6 +61,7 @@ class ControlService(Service):
         calls: dict[str, _Call] = {
             "GET status": self._status,
             "GET inventory": self._list_inventory,
+            "GET methods": self._list_methods,
             "GET meter": self._read_meter,
             "POST clock/advance": self._advance,
             "POST capacity": self._set_capacity,
@@ -93,6 +98,15 @@ class ControlService(Service):
 
     async def _list_inventory(self, _: Document) -> Document:
         return {"items": self._operator.inventory()}
+
+    async def _list_methods(self, _: Document) -> Document:
+        """What is served: `name` is what faults are planned by."""
+        found = [
+            {"name": route.name, "verb": verb, "path": route.path}
+            for route in self._operator.routes
+            for verb in sorted((route.methods or set()) - {"HEAD"})
+        ]
+        return {"methods": found}
 
     async def _read_meter(self, _: Document) -> Document:
         await self._operator.settle()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from orchestrator.doctor.diagnosis import Finding, Known, Verdict, unanswered
 from orchestrator.domain.accelerators import Accelerator
@@ -34,7 +34,19 @@ def _enough(found: Sequence[Quota], items: dict[str, Accelerator], known: Known)
     if len(found) == 1:
         where = f" ({', '.join(zones_with_quota(found[0], items[found[0].accelerator], known)[:3])})"
     names = ", ".join(one.accelerator for one in found)
+    skipped = [text for one in found for text in _without(one, items[one.accelerator], known)]
+    if skipped:
+        fact = f"enough for one VM of {names}{where}, but not everywhere: {'; '.join(skipped)}"
+        return [Finding("quotas", Verdict.WARN, fact, "a launch goes on to the next zone there")]
     return [Finding("quotas", Verdict.PASS, f"enough for one VM of {names}{where}")]
+
+
+def _without(one: Quota, item: Accelerator, known: Known) -> Iterator[str]:
+    """What is too little in a zone that was asked for."""
+    fit = zones_with_quota(one, item, known)
+    for zone in known.zones_of(item) if known.zones else ():
+        if zone not in fit:
+            yield f"{one.name} is {_limit(one, zone):g} in {zone} ({item} needs {one.needed:g})"
 
 
 def _unknown(found: Sequence[Quota]) -> list[Finding]:

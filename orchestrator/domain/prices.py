@@ -171,7 +171,8 @@ class PriceBook:
         return tuple(self._rows.values())
 
     def zones(self, accelerator: Accelerator, terms: Provisioning = Provisioning.ON_DEMAND) -> list[str]:
-        """Every zone that offers the accelerator on these terms at a usable price (and on demand), cheapest first.
+        """Every zone that offers the accelerator on these terms at a usable price (and on demand): those that Google's
+        pages name before others, the cheapest first.
 
         Raises StalePrice when prices are known and all of them are too old.
         """
@@ -186,7 +187,13 @@ class PriceBook:
                 continue  # offered there, but something about it has no price: it cannot be bounded
         if stale and not priced:
             raise stale
-        return [zone for _, zone in sorted(priced, key=lambda pair: (pair[0], not pair[1].startswith("us-c"), pair[1]))]
+        documented = accelerator.hardware.documented_zones if accelerator.hardware else ()
+
+        def turn(offer: tuple[Decimal, str]) -> tuple[bool, Decimal, bool, str]:
+            price, zone = offer
+            return zone not in documented, price, not zone.startswith("us-c"), zone
+
+        return [zone for _, zone in sorted(priced, key=turn)]
 
     def all_zones(self, kind: str) -> list[str]:
         """Every zone in which something of this kind ("tpu", "gpu") is offered, in name order."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import islice, product
 
 from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.host_address import PREFIX
@@ -15,6 +15,15 @@ from orchestrator.errors import UsageError
 
 ZONE_CANDIDATES = 4
 """How many zones are tried before a launch gives up for want of capacity."""
+
+
+Offers = Callable[[Accelerator, str], bool | None]
+"""Whether a zone has an accelerator, asked of the cloud; None: nobody could say."""
+
+
+def not_asked(_item: Accelerator, _zone: str) -> bool | None:
+    """`Offers` where no cloud is asked."""
+    return None
 
 
 @dataclass(frozen=True)
@@ -46,9 +55,11 @@ def check_sizes(axes: Axes, available: int) -> None:
 
 
 def zone_candidates(
-    item: Accelerator, wanted: Sequence[str], prices: PriceBook, terms: Provisioning
+    item: Accelerator, wanted: Sequence[str], prices: PriceBook, terms: Provisioning, offers: Offers = not_asked
 ) -> tuple[Place, ...]:
     """Where to try, in order; your own machine is where it is, whatever zones are wanted.
+
+    All that are wanted, and where none are, the first that the cloud does not say to lack the accelerator.
 
     Raises UsageError when none of the wanted zones offers the accelerator on these terms, and UnknownPrice, StalePrice
     or WrongPrice when one does but at no price that can be used.
@@ -56,7 +67,11 @@ def zone_candidates(
     if not item.is_rented:
         return (Place(item.name.removeprefix(PREFIX)),)
     offered = prices.zones(item, terms)
-    chosen = tuple(zone for zone in wanted if zone in offered) if wanted else tuple(offered[:ZONE_CANDIDATES])
+    if wanted:
+        chosen = tuple(zone for zone in wanted if zone in offered)
+    else:
+        there = (zone for zone in offered if offers(item, zone) is not False)
+        chosen = tuple(islice(there, ZONE_CANDIDATES)) or tuple(offered[:ZONE_CANDIDATES])
     if not chosen:
         prices.check_usable(item, wanted, terms)
         more = f" and {len(offered) - 8} more (`orchestrate accelerators`)" if len(offered) > 8 else ""
@@ -67,13 +82,13 @@ def zone_candidates(
     return tuple(map(Place, chosen))
 
 
-def sweep_specs(template: RunSpec, axes: Axes, prices: PriceBook) -> list[RunSpec]:
+def sweep_specs(template: RunSpec, axes: Axes, prices: PriceBook, offers: Offers = not_asked) -> list[RunSpec]:
     """One spec for each accelerator x batch size x data size x repeat: one repeat of everything, then the next.
 
     The template says everything else; its zones are those that are wanted, none for any. Raises as `zone_candidates`.
     """
     terms = template.provisioning
-    zones = {item: zone_candidates(item, template.zones, prices, terms) for item in axes.accelerators}
+    zones = {item: zone_candidates(item, template.zones, prices, terms, offers) for item in axes.accelerators}
     combinations = product(range(1, axes.repeats + 1), axes.data_sizes, axes.batch_sizes, axes.accelerators)
     return [
         replace(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from orchestrator.domain.accelerators import named_accelerators
+from orchestrator.domain.accelerators import Accelerator, named_accelerators
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.prices import PriceBook
-from orchestrator.domain.sweep import check_sizes, sweep_specs
+from orchestrator.domain.sweep import Offers, check_sizes, not_asked, sweep_specs
 from orchestrator.errors import OverCap
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.runs import Experiment, command_text
@@ -22,6 +22,17 @@ from orchestrator.planning.plan import Plan, fresh_id, plan_runs
 from orchestrator.planning.request import LaunchRequest, check_request, find_workload
 
 
+@dataclass(frozen=True)
+class Callbacks:
+    """What is called while a launch is planned. `progress`: (samples done, of how many) of the data set's conversion.
+
+    `offers` is asked of zones that are chosen here; nothing else is asked of the cloud.
+    """
+
+    progress: Callable[[int, int], None] | None = None
+    offers: Offers = not_asked
+
+
 def make_plan(
     request: LaunchRequest,
     *,
@@ -30,9 +41,9 @@ def make_plan(
     home: Path,
     now: datetime,
     argv: Sequence[str],
-    progress: Callable[[int, int], None] | None = None,
+    callbacks: Callbacks = Callbacks(),
 ) -> Plan:
-    """Check the request, prepare the data set on this machine, and price every run. Asks no cloud.
+    """Check the request, prepare the data set on this machine, and price every run.
 
     Raises UsageError, UnknownPrice, or OverCap when the worst case does not fit (nothing is written then).
     """
@@ -41,7 +52,7 @@ def make_plan(
     template, axes, notes = check_request(request, workload, chosen, simulated=ledger.simulated)
     credit = credit_for(chosen, ledger, now=now, until=request.latest_end(now))
     money = money_view(ledger, credit, now)
-    manifest, directory = prepare_data(request, workload, home, progress)
+    manifest, directory = prepare_data(request, workload, home, callbacks.progress)
     template = replace(
         template,
         dataset=manifest.fingerprint,
@@ -51,7 +62,7 @@ def make_plan(
     )
     experiment = Experiment(id=fresh_id("e"), created_at=now, max_usd=request.max_usd, command=command_text(argv))
     check_sizes(axes, manifest.splits.train.samples)
-    specs = sweep_specs(template, axes, prices)
+    specs = sweep_specs(template, axes, prices, _noting(callbacks.offers, notes))
     plan = Plan(
         experiment=experiment,
         planned=sorted(plan_runs(request, experiment, specs, prices, ledger), key=lambda one: one.turn),
@@ -65,6 +76,18 @@ def make_plan(
         notes.append(NO_FLEX_START_PRICE)
     _check_fits(plan, prices)
     return plan
+
+
+def _noting(offers: Offers, notes: list[str]) -> Offers:
+    """The same, with a note on each zone that lacks an accelerator."""
+
+    def noting(item: Accelerator, zone: str) -> bool | None:
+        said = offers(item, zone)
+        if said is False:
+            notes.append(f"{zone} does not offer {item} to this project, so it is not tried")
+        return said
+
+    return noting
 
 
 def _check_fits(plan: Plan, prices: PriceBook) -> None:

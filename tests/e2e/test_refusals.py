@@ -91,6 +91,34 @@ def test_stock_out_moves_on_to_the_next_zone(orchestrate: Orchestrate) -> None:
     assert done.json["runs"][0]["attempts"] == 2
 
 
+@pytest.mark.usefixtures("stand_in_job")
+def test_the_fourth_zone_trains_where_the_first_three_refuse(orchestrate: Orchestrate) -> None:
+    """One lacks the type, one has no quota, one is out of stock: the plan says what is known, the events the rest."""
+    lacking, poor, empty, good = zones = ("us-central1-a", "us-west1-c", "us-south1-a", "us-west4-a")
+    quota = "TPUV5sLitepodServingPerProjectPerZoneForTPUAPI"
+    up = ("--lack", f"v5litepod-4@{lacking}", "--quota", f"{quota}@{poor}=0", "--no-capacity", empty)
+    assert orchestrate.run("cloud", "up", *up).code == 0
+    request = ("launch", "--accel", "v5litepod-4", "--zone", ",".join(zones), *QUICK)
+
+    plan = orchestrate.run(*request[:-1], "--dry-run")
+    assert plan.code == 0, plan.err
+    said = " ".join(plan.err.split())
+    assert f"{lacking} does not offer v5litepod-4 to this project" in said
+    assert f"the first with v5litepod-4 is {poor}" in said
+    assert f"{quota} is 0 in {poor} (v5litepod-4 needs 4)" in said
+
+    done = orchestrate.run(*request)
+    assert done.code == 0, done.err
+    [run] = done.json["runs"]
+    assert (run["state"], run["attempts"]) == ("succeeded", 4)
+    events = "\n".join(orchestrate.events(run["run"]))
+    for zone, why in ((lacking, "NotOffered"), (poor, "QuotaExceeded"), (empty, "NoCapacity")):
+        assert f"{zone} refused, {why}: " in events
+    assert f"quota {quota} (limit 0)" in events
+    assert f"new attempt in {good}" in events
+    assert [orchestrate.inventory(kind) for kind in ("node", "job")] == [[], []]
+
+
 def test_home_that_cannot_be_made_is_a_clear_error(orchestrate: Orchestrate, tmp_path: Path) -> None:
     """Exit 2 that names ORCHESTRATE_HOME."""
     (tmp_path / "file").write_text("")

@@ -18,9 +18,10 @@ FOLDER = files("googleapiclient") / "discovery_cache" / "documents"
 QUOTAS = "cloudquotas.v1"
 APIS = (
     "tpu.v2", "tpu.v2alpha1", "tpu.v1", "compute.v1", "storage.v1", "cloudscheduler.v1", "cloudbilling.v1",
-    "billingbudgets.v1", "serviceusage.v1", "cloudresourcemanager.v1", "cloudresourcemanager.v3", "iam.v1", QUOTAS,
+    "billingbudgets.v1", "serviceusage.v1", "cloudresourcemanager.v1", "cloudresourcemanager.v3", "iam.v1",
+    "iamcredentials.v1", QUOTAS,
 )  # fmt: skip
-"""What the local cloud serves and Google describes."""
+"""What our software calls and Google describes."""
 _VARIABLE = re.compile(r"\{\+?(\w+)\}")
 
 
@@ -36,6 +37,11 @@ class Method:
     parameters: Json
     sends: Json | None
     replies: Json | None
+
+    @property
+    def is_upload(self) -> bool:
+        """Media is sent, with metadata beside it or without."""
+        return self.path.startswith(("/upload/", "/resumable/"))
 
     @property
     def is_update(self) -> bool:

@@ -74,15 +74,16 @@ def judge_exchange(exchange: Json) -> list[Finding]:
 
 
 def _deviations(method: Method, exchange: Json) -> Iterator[Deviation]:
-    if exchange["status"] != 400:  # what Google refuses as malformed, the local cloud has refused too
+    status, is_media = exchange["status"], "alt=media" in exchange["query"]
+    if status != 400:  # what Google refuses as malformed, the local cloud has refused too
         yield from _check_path(method, exchange["path"])
         yield from _check_query(method, exchange["query"])
-        yield from _outside_of_mask(exchange, _check_body(method, method.sends, exchange["request"], is_sent=True))
-    status = exchange["status"]
-    if status >= 400:
-        if "alt=media" not in exchange["query"]:
-            yield from check_error(status, exchange["reply"])
-    elif status in (200, 201) and exchange["reply"]:
+        if exchange["request"] or status < 300:  # a call that failed at once was not read
+            sent = _check_body(method, method.sends, exchange["request"] or "{}", is_sent=True)
+            yield from _outside_of_mask(exchange, sent)
+    if status >= 400 and not is_media:
+        yield from check_error(status, exchange["reply"])
+    elif status == 200 and not is_media and (exchange["reply"] or not method.is_upload):  # which may begin without one
         yield from _check_body(method, method.replies, exchange["reply"], is_sent=False)
 
 
@@ -121,10 +122,9 @@ def _outside_of_mask(exchange: Json, found: Iterator[Deviation]) -> Iterator[Dev
 
 def _check_body(method: Method, schema: Json | None, text: str, *, is_sent: bool) -> Iterator[Deviation]:
     side = "request" if is_sent else "reply"
-    if not text:
-        return
     if schema is None:
-        yield Deviation(side, "has a body, and Google describes none")
+        if text not in ("", "{}"):
+            yield Deviation(side, "has a body, and Google describes none")
         return
     try:
         body = json.loads(text)

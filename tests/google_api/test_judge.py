@@ -44,8 +44,8 @@ def exchange(call: str, *, sent: Any = None, status: int = 200, reply: Any = Non
     }  # fmt: skip
 
 
-def create_node(version: str = "v2", query: str = "?nodeId=n", **more: Any) -> dict[str, Any]:
-    return exchange(f"POST /{version}/{ZONE}/nodes{query}", sent={**NODE, **more})
+def create_node(query: str = "?nodeId=n", **more: Any) -> dict[str, Any]:
+    return exchange(f"POST /v2/{ZONE}/nodes{query}", sent={**NODE, **more}, reply={"done": False})
 
 
 def node(**fields: Any) -> dict[str, Any]:
@@ -53,12 +53,12 @@ def node(**fields: Any) -> dict[str, Any]:
 
 
 def queued(**more: Any) -> dict[str, Any]:
-    return exchange(f"POST /v2alpha1/{ZONE}/queuedResources?queuedResourceId=q", sent={**QUEUED, **more})
+    return exchange(f"POST /v2alpha1/{ZONE}/queuedResources?queuedResourceId=q", sent={**QUEUED, **more}, reply={})
 
 
 def instance(path: str = "zones/us-central1-a", query: str = "", **disk: Any) -> dict[str, Any]:
     call = f"POST /compute/v1/projects/local-project/{path}/instances{query}"
-    return exchange(call, sent={"name": "vm", "disks": [{**DISK, **disk}]})
+    return exchange(call, sent={"name": "vm", "disks": [{**DISK, **disk}]}, reply={})
 
 
 def refusal(**changes: Any) -> dict[str, Any]:
@@ -83,7 +83,7 @@ GOOD = {
     ),
     "an upload": exchange("POST /upload/storage/v1/b/bucket/o?uploadType=multipart", sent={"name": "o"}),
     "a download": exchange("GET /download/storage/v1/b/bucket/o/a%2Fb?alt=media"),
-    "quotas": exchange("GET /v1/projects/p/locations/global/services/tpu.googleapis.com/quotaInfos?pageSize=9"),
+    "quotas": exchange("GET /v1/projects/p/locations/global/services/tpu/quotaInfos?pageSize=9", reply={}),
 }  # fmt: skip
 
 
@@ -111,6 +111,8 @@ PLANTED = {
     "a read-only field sent": (create_node(state="READY"), "request.state is read-only, and was sent"),
     "null replied": (node(labels=None), "reply.labels is null"),
     "a required field not sent": (exchange(f"POST /v2/{ZONE}/nodes", sent={}), "request.runtimeVersion is required"),
+    "a body not sent": (exchange(f"POST /v2/{ZONE}/nodes"), "request.runtimeVersion is required, and was not sent"),
+    "an empty reply": (exchange(f"GET /v2/{ZONE}/nodes/n"), "reply is not JSON"),
     "a required parameter not sent": (exchange("GET /storage/v1/b"), "query.project is required, and was not sent"),
     "an unknown parameter": (create_node(query="?nodeId=n&requestId=1"), "query.requestId is unknown"),
     "a parameter of a wrong type": (exchange(f"GET /v2/{ZONE}/nodes?pageSize=all"), "query.pageSize is 'all'"),

@@ -2,7 +2,7 @@
 
 LOCALCLOUD_RECORDING names the file: JSON lines, readable by the user alone, appended to by every local cloud that has
 it in its environment. Left out are headers, tokens and media, and whole what Google describes nowhere: OAuth, Cloud
-Storage's XML interface, and the control API.
+Storage's XML interface, the control API, and batches, whose parts are recorded.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 FILE_VARIABLE = "LOCALCLOUD_RECORDING"
 _SECRET_PARAMETERS = ("access_token", "oauth_token", "upload_id")
-_UNDESCRIBED_PATHS = ("/_localcloud/", "/token")
+_UNDESCRIBED_PATHS = ("/_localcloud/", "/token", "/batch")
 _STORAGE_HOST = "storage.googleapis.com"
-_STORAGE_PATHS = ("/storage/", "/upload/", "/resumable/", "/download/", "/batch/")
+_STORAGE_PATHS = ("/storage/", "/upload/", "/resumable/", "/download/")
 _RELATED = "multipart/related"
 _RELATED_BYTES = 1 << 16
 

@@ -147,8 +147,8 @@ def _introduce(ctx: click.Context, project: Project, file: ExperimentFile, *, ha
 
 
 def _plan(project: Project, request: LaunchRequest) -> Plan:
-    from orchestrator.bootstrap import SystemClock
-    from orchestrator.planning.launch import make_plan
+    from orchestrator.bootstrap import SystemClock, zone_offers
+    from orchestrator.planning.launch import Callbacks, make_plan
 
     now = SystemClock().now()
     with output.stderr().status("reading the data set") as line:  # silent without a terminal
@@ -159,7 +159,10 @@ def _plan(project: Project, request: LaunchRequest) -> Plan:
             home=project.home,
             now=now,
             argv=sys.argv[1:],
-            progress=lambda done, total: line.update(f"converting the data set: {done:,} of {total:,} samples"),
+            callbacks=Callbacks(
+                lambda done, total: line.update(f"converting the data set: {done:,} of {total:,} samples"),
+                zone_offers(project),
+            ),
         )
 
 

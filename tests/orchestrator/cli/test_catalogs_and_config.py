@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.domain.accelerators import accelerator
+from orchestrator.domain.prices import catalog_prices
 from tests.orchestrator.cli.conftest import LOCAL, Done, Shell
 
 WORKLOAD_NOTES = (
@@ -43,7 +45,7 @@ def test_accelerators_shows_the_cheapest_zone_and_json_all_of_them(run_cli: Shel
     row = next(line for line in run_cli("accelerators").stdout.splitlines() if line.strip().startswith("v3-8"))
     device, place, price = (
         ["v3-8", "TPU", "v3,", "4", "chips", "8", "32", "123"],
-        ["us-central1-a", "5"],
+        ["us-central1-a", "3"],
         ["8.005", "2.045"],
     )
     assert row.split() == [*device, *place, *price, "list", "2026-07-16"]
@@ -58,14 +60,29 @@ def test_accelerators_shows_the_cheapest_zone_and_json_all_of_them(run_cli: Shel
 
 
 def test_spot_leaves_out_zones_without_a_spot_price(run_cli: Shell) -> None:
-    """us-east1-d has a v3-8, and no known spot price for it."""
+    """southamerica-west1-a has a v6e-1, and no known spot price for it."""
 
     def zones(*flags: str) -> set[str]:
         listed = run_cli("accelerators", "--json", *flags).json["accelerators"]
-        return {zone["zone"] for item in listed if item["name"] == "v3-8" for zone in item["zones"]}
+        return {zone["zone"] for item in listed if item["name"] == "v6e-1" for zone in item["zones"]}
 
-    assert zones() - zones("--spot") == {"us-east1-d"}
+    assert zones() - zones("--spot") == {"southamerica-west1-a"}
     assert zones("--region", "us-east1") == zones("--zone", "us-east1-d") == {"us-east1-d"}
+
+
+@pytest.mark.parametrize(
+    ("name", "documented"),
+    [
+        ("v2-8", {"us-central1-b", "us-central1-c", "europe-west4-a", "asia-east1-c"}),
+        ("v3-8", {"us-central1-a", "us-central1-b", "europe-west4-a"}),
+        ("v5litepod-4", {"us-central1-a", "us-south1-a", "us-west1-c", "us-west4-a", "europe-west4-b"}),
+    ],
+)
+def test_the_zones_that_google_names_are_tried_first(name: str, documented: set[str]) -> None:
+    """docs.cloud.google.com/tpu/docs/regions-zones; of v2-8 and v3-8 there are no others."""
+    zones = catalog_prices().zones(accelerator(name))
+    assert set(zones[: len(documented)]) == documented
+    assert zones[len(documented) :] == [] or name == "v5litepod-4"
 
 
 @pytest.mark.parametrize(

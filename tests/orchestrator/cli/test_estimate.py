@@ -111,7 +111,7 @@ def test_estimate_and_its_refusals_import_no_cloud_and_start_none(run_cli: Shell
         (("--accel", "h100"), 2, "--spot"),
         (("--accel", "t4", "--flex-start"), 2, "v5litepod-4"),
         (("--accel", "v6e-1", "--flex-start", "--spot"), 2, "different terms"),
-        (("--accel", "v3-8", "--spot", "--zone", "us-east1-d"), 3, "spot tpu v3-8 in us-east1 "),
+        (("--accel", "v6e-1", "--spot", "--zone", "southamerica-west1-a"), 3, "spot tpu v6e-1 in southamerica-west1 "),
     ],
     ids=str,
 )

@@ -59,7 +59,7 @@ def test_unknown_price_is_refused_never_zero() -> None:
     with pytest.raises(UnknownPrice):
         prices.rate(accelerator("v3-8"), "us-west4-a", terms=Provisioning.ON_DEMAND)
     with pytest.raises(UnknownPrice, match="spot"):
-        prices.rate(accelerator("v3-8"), "us-east1-d", terms=Provisioning.SPOT)
+        prices.rate(accelerator("v6e-1"), "southamerica-west1-a", terms=Provisioning.SPOT)
     with pytest.raises(UnknownPrice):
         prices.rate(accelerator("v3-8"), "us-central1-c", terms=Provisioning.ON_DEMAND)
     header = "kind,name,region,zones,unit,on_demand_usd,spot_usd,source,as_of\n"
