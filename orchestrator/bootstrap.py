@@ -147,6 +147,13 @@ def catalog_file(name: str) -> Path:
     return Path(str(files("orchestrator.catalog") / name))
 
 
+def local_cloud_environment(said: dict[str, Any]) -> dict[str, str]:
+    """The variables that point Google's tools at the local cloud of this `cloud.json`."""
+    from infra.localcloud import client
+
+    return client.environment(said)
+
+
 def local_cloud(project: Project, *, start: bool) -> dict[str, Any] | None:
     """The local cloud's `cloud.json`, started if asked for; None when it does not run. Raises CloudError."""
     from infra.localcloud import client
