@@ -121,8 +121,8 @@ class VmProvider(Protocol):
     def offers(self, item: Accelerator, zone: str) -> bool | None:
         """Whether the zone has the accelerator for this project; None when that could not be asked. Raises nothing."""
 
-    def image(self, item: Accelerator) -> str:
-        """What its VMs boot from now: an image by name, or a runtime version. Raises UsageError when there is none."""
+    def image(self, item: Accelerator, zone: str) -> str:
+        """What its VMs boot from there: an image's name, or a runtime version. Raises UsageError when there is none."""
 
     def validate(self, spec: VmSpec) -> None:
         """Ask the cloud, before anything is armed or created, whether the VM can exist in the zone.

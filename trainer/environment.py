@@ -15,6 +15,10 @@ from trainer.errors import ConfigError, DeviceMissing
 
 STAND_IN_VARIABLE = "TRAINER_STAND_IN"
 _LIBTPU_ON_TF_RUNTIMES = Path("/lib/libtpu.so")
+_PJRT_XLA_FLAGS = (
+    "--tf_mlir_enable_mlir_bridge=true --tf_mlir_enable_convert_control_to_data_outputs_pass=true "
+    "--tf_mlir_enable_merge_control_flow_pass=true"
+)
 _DMI_PRODUCT = Path("/sys/class/dmi/id/product_name")
 
 
@@ -107,13 +111,19 @@ def prepare_environment(
 
 
 def _prepare_for_tpu(environ: MutableMapping[str, str]) -> None:
-    """Set up the PJRT plug-in, without which newer TPU generations are not found."""
+    """Set up the PJRT plug-in, without which newer TPU generations are not found.
+
+    Google's own tests of TensorFlow on one host set these for v2, v3, v4, v5e, v5p and v6e alike, with pip's libtpu on
+    Python 3.10 (GoogleCloudPlatform/ml-auto-solutions, dags/solutions_team/configs/tensorflow/common.py, read 2026-11);
+    so does Keras's guide (keras-rs, DistributedEmbedding), with PJRT_DEVICE.
+    """
     refuse_fatal_libtpu(_version_of("tensorflow-tpu"), _version_of("libtpu"))
     library = _libtpu_path()
     if library is not None:
         environ.setdefault("PJRT_DEVICE", "TPU")
         environ.setdefault("NEXT_PLUGGABLE_DEVICE_USE_C_API", "true")
         environ.setdefault("TF_PLUGGABLE_DEVICE_LIBRARY_PATH", str(library))
+        environ.setdefault("TF_XLA_FLAGS", _PJRT_XLA_FLAGS)
     if not _on_google_compute():
         # Off Google Cloud libtpu would wait minutes for a metadata server that is not there.
         environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
@@ -126,7 +136,7 @@ def refuse_fatal_libtpu(tensorflow_tpu: str | None, libtpu: str | None) -> None:
     numbers = tuple(int(part) for part in libtpu.split(".")[:3] if part.isdecimal())
     if numbers > (0, 0, 31):
         found = f"libtpu {libtpu} makes tensorflow-tpu {tensorflow_tpu} abort at import"
-        raise DeviceMissing("--strategy tpu needs a working libtpu", found, "pip install libtpu==0.0.21.1")
+        raise DeviceMissing("--strategy tpu needs a working libtpu", found, "pip install libtpu==0.0.21")
 
 
 def _version_of(distribution: str) -> str | None:

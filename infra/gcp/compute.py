@@ -41,7 +41,7 @@ class GpuInstances:
     def offers(self, item: Accelerator, zone: str) -> bool | None:
         return vms.is_offered(lambda: self._check_offered(item, zone))
 
-    def image(self, item: Accelerator) -> str:
+    def image(self, item: Accelerator, zone: str) -> str:
         """The newest image of the first family that has one; families retire."""
         families = self._clients.image_families or item.images
         for family in families:
@@ -62,7 +62,7 @@ class GpuInstances:
         self._check_offered(spec.accelerator, spec.ref.zone)
 
     def create(self, spec: VmSpec) -> str:
-        image = f"projects/{_IMAGE_PROJECT}/global/images/{spec.image or self.image(spec.accelerator)}"
+        image = f"projects/{_IMAGE_PROJECT}/global/images/{spec.image or self.image(spec.accelerator, spec.ref.zone)}"
         try:
             with translated(f"create {spec.ref.name}", zone=spec.ref.zone, accelerator=spec.accelerator.name):
                 started = self._clients.instances.insert_unary(

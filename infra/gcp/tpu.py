@@ -15,7 +15,7 @@ from infra.gcp.errors import Doing, problem_of_operation, translate, translated
 from infra.gcp.queued import QueuedResources
 from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.names import MANAGED
-from orchestrator.errors import CloudError, NotFound, OrchestratorError, Unavailable, UsageError
+from orchestrator.errors import CloudError, NotFound, NotOffered, OrchestratorError, Unavailable, UsageError
 from orchestrator.ports import Billable, HostKey, Listing, Vm, VmRef, VmSpec, VmState, Worker
 
 if TYPE_CHECKING:
@@ -41,18 +41,17 @@ class TpuNodes:
     def offers(self, item: Accelerator, zone: str) -> bool | None:
         return vms.is_offered(lambda: self._check_offered(item, zone))
 
-    def image(self, item: Accelerator) -> str:
-        return item.images[0]
-
-    def validate(self, spec: VmSpec) -> None:
-        zone, version = spec.ref.zone, self.image(spec.accelerator)
-        self._check_offered(spec.accelerator, zone)
-        try:
-            with translated(f"find runtime version {version} in {zone}"):
+    def image(self, item: Accelerator, zone: str) -> str:
+        """The first of the catalog's runtime versions that the zone has. Raises NotOffered when it has none of them."""
+        for version in item.images:
+            with suppress(NotFound), translated(f"find runtime version {version} in {zone}"):
                 name = f"{self._clients.location(zone)}/runtimeVersions/{version}"
                 self._clients.nodes.get_runtime_version(name=name, **self._clients.repeatable)
-        except NotFound as cause:
-            raise UsageError(f"{zone} has no runtime version {version}", "choose another zone with --zone") from cause
+                return version
+        raise NotOffered(item.name, zone, f"it has no runtime version {' or '.join(item.images)}")
+
+    def validate(self, spec: VmSpec) -> None:
+        self._check_offered(spec.accelerator, spec.ref.zone)
         with suppress(NotFound):  # without the right to look there, nothing rented here could be proven deleted
             self._queued.vm(spec.ref)
 
@@ -168,7 +167,7 @@ class TpuNodes:
 
         return tpu_v2.Node(
             accelerator_type=spec.accelerator.name,
-            runtime_version=spec.image or self.image(spec.accelerator),
+            runtime_version=spec.image or self.image(spec.accelerator, spec.ref.zone),
             labels=dict(spec.labels),
             metadata=vms.metadata(spec),
             network_config=tpu_v2.NetworkConfig(enable_external_ips=True),

@@ -34,7 +34,7 @@ class HostMachine:
     def offers(self, item: Accelerator, zone: str) -> bool | None:
         return True
 
-    def image(self, item: Accelerator) -> str:
+    def image(self, item: Accelerator, zone: str) -> str:
         return ""  # it has booted already
 
     def validate(self, spec: VmSpec) -> None:

@@ -17,7 +17,7 @@ from infra.gcp.compute import GpuInstances
 from infra.gcp.tpu import TpuNodes
 from infra.killswitches.max_run_duration import MaxRunDuration
 from orchestrator.domain.accelerators import Provisioning, accelerator
-from orchestrator.errors import PermissionDenied, Unauthenticated, Unavailable, UsageError
+from orchestrator.errors import NotOffered, PermissionDenied, Unauthenticated, Unavailable, UsageError
 from orchestrator.ports import VmRef, VmState
 from tests.contract.rigs import CloudRig
 from tests.local_cloud import ROOT, LocalCloud
@@ -105,11 +105,26 @@ def test_the_first_image_family_that_has_an_image_is_used(local_cloud: LocalClou
     def instances(*families: str) -> GpuInstances:
         return GpuInstances(GoogleClients(local_cloud.project, local_cloud.endpoints, image_families=families))
 
-    assert instances(gone, there).image(accelerator("t4")).startswith(f"{there}-v")
-    assert instances().image(accelerator("t4")).startswith(accelerator("t4").images[0])
+    assert instances(gone, there).image(accelerator("t4"), "us-central1-a").startswith(f"{there}-v")
+    assert instances().image(accelerator("t4"), "us-central1-a").startswith(accelerator("t4").images[0])
     with pytest.raises(UsageError, match=f"no image family {gone}") as caught:
-        instances(gone).image(accelerator("t4"))
+        instances(gone).image(accelerator("t4"), "us-central1-a")
     assert "gpu_image_families" in caught.value.hint
+
+
+def test_the_first_runtime_version_that_the_zone_has_is_used(local_cloud: LocalCloud) -> None:
+    """Where Google has taken away all of them, another zone may have one."""
+    tpus, item = CloudRig("tpu", local_cloud, retry_s=5).provider, accelerator("v3-8")
+    zone = "us-central1-a"
+    assert tpus.image(item, zone) == "tpu-ubuntu2204-base"
+    for missing in range(1, len(item.images) + 1):
+        local_cloud.fault("tpu.runtimeVersions.get", "before", http=404, times=missing)
+        with local_cloud.faults_counted():
+            if missing < len(item.images):
+                assert tpus.image(item, zone) == item.images[missing]
+            else:
+                with pytest.raises(NotOffered, match="no runtime version tpu-ubuntu2204-base or v2-alpha-tpuv5 or"):
+                    tpus.image(item, zone)
 
 
 def test_an_instance_ends_with_everything_that_bills(local_cloud: LocalCloud) -> None:

@@ -139,7 +139,7 @@ def test_a_zone_without_the_type_is_seen_before_and_refuses_the_create(rig: Rig)
 def test_the_image_is_the_first_that_there_is(rig: Rig) -> None:
     """Of a family its newest image, which is what is named and booted."""
     item = rig.spec().accelerator
-    assert rig.provider.image(item).startswith(item.images[0])
+    assert rig.provider.image(item, rig.spec().ref.zone).startswith(item.images[0])
 
 
 def test_an_accelerator_that_the_service_does_not_have_is_a_usage_error(rig: Rig) -> None:

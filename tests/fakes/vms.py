@@ -130,7 +130,7 @@ class FakeVmProvider:
     def offers(self, item: Accelerator, zone: str) -> bool | None:
         return None if zone in self.unreachable else zone not in self.lacking
 
-    def image(self, item: Accelerator) -> str:
+    def image(self, item: Accelerator, zone: str) -> str:
         return item.images[0]
 
     def validate(self, spec: VmSpec) -> None:

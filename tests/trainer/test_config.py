@@ -198,9 +198,25 @@ def test_environment_keeps_what_the_user_set() -> None:
     assert "PJRT_DEVICE" not in environ
 
 
+def test_tpus_are_opened_as_google_s_own_tests_open_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The PJRT plug-in of pip's libtpu, on every generation; what the user has set stays."""
+    (tmp_path / "libtpu").mkdir()
+    (tmp_path / "libtpu" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    environ = {"PJRT_DEVICE": "mine"}
+    prepare_environment("tpu", None, environ)
+    assert environ["PJRT_DEVICE"] == "mine"
+    assert environ["NEXT_PLUGGABLE_DEVICE_USE_C_API"] == "true"
+    assert environ["TF_PLUGGABLE_DEVICE_LIBRARY_PATH"] == str(tmp_path / "libtpu" / "libtpu.so")
+    assert [flag.partition("=") for flag in environ["TF_XLA_FLAGS"].split()] == [
+        (f"--tf_mlir_enable_{what}", "=", "true")
+        for what in ("mlir_bridge", "convert_control_to_data_outputs_pass", "merge_control_flow_pass")
+    ]
+
+
 def test_libtpu_that_kills_the_process_is_refused() -> None:
     """tensorflow-tpu 2.20 aborts at import with libtpu newer than 0.0.31."""
-    with pytest.raises(DeviceMissing, match=r"pip install libtpu==0\.0\.21\.1"):
+    with pytest.raises(DeviceMissing, match=r"pip install libtpu==0\.0\.21$"):
         refuse_fatal_libtpu("2.20.0", "0.0.32.1")
     for tensorflow_tpu, libtpu in (("2.20.0", "0.0.31"), ("2.20.0", "0.0.21.1"), ("2.19.1", "0.0.51"), (None, None)):
         refuse_fatal_libtpu(tensorflow_tpu, libtpu)

@@ -55,7 +55,7 @@ def provision(ctx: RunContext) -> None:
     _confirm_switches(ctx, vm)
 
 
-def _spec(ctx: RunContext, image: str) -> VmSpec:
+def _spec(ctx: RunContext, image: str = "") -> VmSpec:
     run, attempt = ctx.run, ctx.attempt
     key = ensure_key(ctx.key_path, SSH_USER)
     spec = VmSpec(
@@ -85,8 +85,8 @@ def _armed_spec(ctx: RunContext, image: str) -> VmSpec:
 
 
 def _arm_and_intend(ctx: RunContext) -> VmSpec:
-    image = ctx.provider.image(ctx.accelerator)
-    _validate(ctx, image)
+    _validate(ctx)
+    image = ctx.provider.image(ctx.accelerator, ctx.ref.zone)
     # The reservation is for a duration; the clock starts with the intent, not when the run was planned.
     hours = ctx.attempt.max_hours or ctx.run.spec.max_hours
     deadline = ctx.now() + timedelta(hours=float(hours))
@@ -105,11 +105,11 @@ def _arm_and_intend(ctx: RunContext) -> VmSpec:
     return spec
 
 
-def _validate(ctx: RunContext, image: str) -> None:
+def _validate(ctx: RunContext) -> None:
     """Ask whether it can be had there. A host that another attempt uses is waited for: that one has a deadline."""
     while True:
         try:
-            ctx.provider.validate(_spec(ctx, image))
+            ctx.provider.validate(_spec(ctx))
         except HostBusy as cause:
             ctx.show(cause.sentence)
             ctx.sleep(ctx.watch_s)
