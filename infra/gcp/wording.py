@@ -66,9 +66,11 @@ Add instance projects/P/zones/Z/instances/I to the constraint to use external IP
 (github.com/GoogleCloudPlatform/compute-image-tools/issues/1834, 2022-01-20), and "Constraint
 constraints/compute.requireOsLogin violated for project P."
 (github.com/terraform-google-modules/terraform-google-project-factory/issues/827, 2023-07-04). As the error of an
-operation its code is CONDITION_NOT_MET (so the cluster autoscaler of Kubernetes recognizes it). Managed and custom ones:
-'Operation denied by org policy on resource 'projects/P/..': ["customConstraints/custom.NAME": "WHY"]' (Google's pages on
-custom constraints), or without the resource ["constraints/iam.managed.NAME"]."""
+operation its code is CONDITION_NOT_MET (so the cluster autoscaler of Kubernetes recognizes it).
+
+Managed and custom ones, on Google's pages on custom constraints: 'Operation denied by org policy on resource
+'projects/P/..': ["customConstraints/custom.NAME": "WHY"]'; also ["constraints/iam.managed.NAME"] without a resource.
+"""
 _POLICY_NEEDS = {
     "constraints/compute.vmExternalIpAccess": "its VMs need an external address, for SSH and to install packages",
     "constraints/compute.requireOsLogin": "its VMs take SSH keys from their metadata, which OS Login ignores",
