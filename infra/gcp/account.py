@@ -39,7 +39,7 @@ from orchestrator.errors import ApiDisabled, CloudError, NotFound, OrchestratorE
 from orchestrator.ports import VmRef, VmSpec
 
 _GPUS_EVERYWHERE = "GPUS_ALL_REGIONS"
-_GPUS_EVERYWHERE_ID = "GPUS-ALL-REGIONS-per-project"
+GPUS_EVERYWHERE_ID = "GPUS-ALL-REGIONS-per-project"
 """The same limit at Compute Engine and at Cloud Quotas."""
 _UNLIMITED = -1
 _STOPPED = ("TERMINATED", "STOPPED", "SUSPENDED")
@@ -87,7 +87,7 @@ class GoogleAccount:
         limit = self._gpus_everywhere()
         if limit is None:
             raise CloudError(f"Compute Engine shows no quota {_GPUS_EVERYWHERE}")
-        name = f"{self._quota_parent('compute.googleapis.com')}/quotaInfos/{_GPUS_EVERYWHERE_ID}"
+        name = f"{self._quota_parent('compute.googleapis.com')}/quotaInfos/{GPUS_EVERYWHERE_ID}"
         try:
             with translated(f"read the quota {_GPUS_EVERYWHERE}"):
                 found = self._clients.quotas.get_quota_info(name=name, **self._clients.repeatable)
