@@ -23,6 +23,7 @@ from orchestrator.money.prices import project_book
 
 if TYPE_CHECKING:
     from infra.gcp.clients import GoogleClients
+    from infra.gcp.recording import Recorder
     from infra.host.hosts import Hosts
     from orchestrator.domain.accelerators import Accelerator
     from orchestrator.domain.sweep import Offers
@@ -54,7 +55,7 @@ class SystemClock:
 
 @dataclass(frozen=True)
 class Project:
-    """Configuration, state folder and ledger: enough for every command that asks no cloud."""
+    """Configuration, state folder and ledger: enough for every command that asks no cloud. `recorder` hears those."""
 
     config: Config
     config_file: Path | None
@@ -62,6 +63,7 @@ class Project:
     ledger: Ledger
     state: Path
     """The state folder that `home` and the homes of all other projects lie in."""
+    recorder: Recorder | None = None
 
     @property
     def name(self) -> str:
@@ -145,6 +147,13 @@ def catalog_file(name: str) -> Path:
     return Path(str(files("orchestrator.catalog") / name))
 
 
+def local_cloud_environment(said: dict[str, Any]) -> dict[str, str]:
+    """The variables that point Google's tools at the local cloud of this `cloud.json`."""
+    from infra.localcloud import client
+
+    return client.environment(said)
+
+
 def local_cloud(project: Project, *, start: bool) -> dict[str, Any] | None:
     """The local cloud's `cloud.json`, started if asked for; None when it does not run. Raises CloudError."""
     from infra.localcloud import client
@@ -185,7 +194,21 @@ def google_clients(project: Project) -> GoogleClients:
         endpoints,
         service_account=config.worker_service_account,
         image_families=config.gpu_image_families,
+        recorder=project.recorder,
     )
+
+
+@contextmanager
+def recorded(project: Project, path: Path | None) -> Iterator[Project]:
+    """The project; with a path, one whose cloud's answers end in that file. Raises UsageError: it cannot be written."""
+    if path is None:
+        yield project
+        return
+    from infra.gcp.recording import Recorder, written
+
+    recorder = Recorder(project.name, "local" if project.simulated else "google")
+    with written(path, recorder, SystemClock().now().date()):
+        yield replace(project, recorder=recorder)
 
 
 def zone_offers(project: Project) -> Offers:

@@ -38,7 +38,10 @@ if TYPE_CHECKING:
     from google.cloud.billing import budgets_v1
     from google.cloud.storage import Client as StorageClient
 
+    from infra.gcp.recording import Recorder
+
 _Client = TypeVar("_Client")
+_Session = TypeVar("_Session", bound=requests.Session)
 CLOUD_PLATFORM = "https://www.googleapis.com/auth/cloud-platform"
 CALL_TIMEOUT_S = 30.0
 """For calls that only read, or ask for something and return."""
@@ -107,8 +110,8 @@ class GoogleClients:
     """Google's clients for one project, and how they are called.
 
     `service_account` is the one that VMs run as; None is the project's default. `image_families` are used for GPU VMs
-    instead of the catalog's, where there are any. `retry_s` bounds the time that an
-    idempotent call is tried again; creates never are.
+    instead of the catalog's, where there are any. `retry_s` bounds the time that an idempotent call is tried again;
+    creates never are. `recorder` hears every answer.
     """
 
     def __init__(
@@ -119,7 +122,9 @@ class GoogleClients:
         service_account: str | None = None,
         image_families: tuple[str, ...] = (),
         retry_s: float = 15.0,
+        recorder: Recorder | None = None,
     ) -> None:
+        self._recorder = recorder
         self.project = project
         self.endpoints = endpoints
         self.service_account = service_account
@@ -192,8 +197,7 @@ class GoogleClients:
         """Call an API that has no client here: POST with a body, else GET. Raises what Google's clients raise."""
         from google.auth.transport.requests import AuthorizedSession
 
-        session = AuthorizedSession(self.credentials)  # type: ignore[no-untyped-call]
-        session.trust_env = not self.endpoints.is_local
+        session = self._prepared(AuthorizedSession(self.credentials))  # type: ignore[no-untyped-call]
         url = f"{self.endpoints.base_url or f'https://{host}'}{path}"
         method = "GET" if body is None else "POST"
         answer = session.request(method, url, json=body, timeout=CALL_TIMEOUT_S)  # type: ignore[no-untyped-call]
@@ -219,8 +223,7 @@ class GoogleClients:
         from google.cloud.storage import Client
 
         client = Client(self.project, credentials=self.credentials, client_options=self._at or {})
-        if self.endpoints.is_local:
-            client._http.trust_env = False
+        self._prepared(client._http)
         return client
 
     def clock_skew_s(self) -> float:
@@ -229,8 +232,7 @@ class GoogleClients:
         Deadlines use cloud time, and laptops sleep and drift. Raises Unavailable when the cloud does not answer.
         """
         url = self.endpoints.base_url or "https://storage.googleapis.com"
-        session = requests.Session()
-        session.trust_env = not self.endpoints.is_local
+        session = self._prepared(requests.Session())
         before = datetime.now(UTC)
         try:
             answer = session.head(url, timeout=CALL_TIMEOUT_S)
@@ -246,9 +248,18 @@ class GoogleClients:
     def built(self, kind: Callable[..., _Client]) -> _Client:
         """A client of this kind."""
         client = kind(credentials=self.credentials, transport="rest", client_options=self._at)
-        if self.endpoints.is_local:
-            cast(Any, client).transport._session.trust_env = False
+        self._prepared(cast(Any, client).transport._session)
         return client
+
+    def _prepared(self, session: _Session) -> _Session:
+        """Every session that a client here sends with: what one has to have, all have.
+
+        The local cloud is on this machine: no proxy of the user's may come in between.
+        """
+        session.trust_env = not self.endpoints.is_local
+        if self._recorder is not None:
+            self._recorder.listen(session)
+        return session
 
     @property
     def _at(self) -> ClientOptions | None:

@@ -72,6 +72,30 @@ def ensure_up(state: Path, prices: Path, accelerators: Path, project: str) -> di
     raise LocalCloudError(f"the local cloud did not start: {tail.strip() or 'no reply'}")
 
 
+def environment(cloud: dict[str, Any]) -> dict[str, str]:
+    """The variables that point gcloud, gsutil, curl and TensorFlow at this cloud. In PATH its `ssh` stands first.
+
+    All of them call `https://*.googleapis.com` through the proxy, which reaches this cloud and nothing else.
+    """
+    proxy, authorities, programs = cloud["proxy_url"], cloud["ca_bundle"], cloud["ssh_programs"]
+    path = [one for one in os.environ.get("PATH", "").split(os.pathsep) if one != programs]
+    return {
+        "CLOUDSDK_CONFIG": str(Path(programs).with_name("gcloud")),  # its own: your real accounts are not touched
+        "CLOUDSDK_CORE_PROJECT": cloud["project"],
+        "CLOUDSDK_CORE_DISABLE_PROMPTS": "true",
+        "CLOUDSDK_CORE_PASS_CREDENTIALS_TO_GSUTIL": "false",  # gcloud has none to pass, only a token
+        "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE": authorities,
+        "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE": cloud["access_token_file"],
+        "BOTO_CONFIG": cloud["boto_config"],
+        "https_proxy": proxy,
+        "HTTPS_PROXY": proxy,
+        "CURL_CA_BUNDLE": authorities,
+        "REQUESTS_CA_BUNDLE": authorities,  # gcloud prefers it to its own setting
+        "NO_GCE_CHECK": "true",
+        "PATH": os.pathsep.join([programs, *path]),
+    }
+
+
 def _message(body: str) -> str:
     """The message in Google's form of an error; the text itself in any other form."""
     try:

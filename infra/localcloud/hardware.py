@@ -28,6 +28,7 @@ _QUOTAS = {
 From others' public records of 2025 and 2026; v2 and v3 by the pattern of the others.
 """
 _RUNTIME_VERSIONS = (
+    "v2-alpha", "v2-alpha-tpuv5", "v2-alpha-tpuv5-lite", "v2-alpha-tpuv6e",
     "tpu-vm-tf-2.16.1-pjrt", "tpu-vm-tf-2.16.1-pod-pjrt", "tpu-vm-tf-2.17.1-pjrt", "tpu-vm-tf-2.17.1-pod-pjrt",
     "tpu-vm-tf-2.18.0-pjrt", "tpu-vm-tf-2.18.0-pod-pjrt", "tpu-vm-tf-2.19.0-pjrt", "tpu-vm-tf-2.19.0-pod-pjrt",
     "2.18.0-pjrt-v5e-and-v6",
@@ -115,7 +116,7 @@ class Hardware:
         self.gpus = {name: row for name, row in chips.items() if row["api"] == "gpu"}
         self._machines = machines
         versions = {version for row in self.tpus.values() for version in row["images"]}
-        self.runtime_versions = (*sorted(versions), *_RUNTIME_VERSIONS)
+        self.runtime_versions = tuple(sorted(versions.union(_RUNTIME_VERSIONS)))
         """TPU software versions, the same in every zone."""
         self.images = {
             **{(_DEEP_LEARNING, family): (f"{family}-v20260909", _IMAGE_GIB) for family in families},

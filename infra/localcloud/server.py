@@ -28,6 +28,7 @@ from infra.localcloud.admin.billing_catalog import BillingCatalogService
 from infra.localcloud.admin.quotas import QuotasService
 from infra.localcloud.admin.resource_manager import IamService, ResourceManagerService
 from infra.localcloud.admin.service_usage import ServiceUsageService
+from infra.localcloud.client_files import write_client_files
 from infra.localcloud.clock import CloudClock
 from infra.localcloud.compute.api import ComputeService
 from infra.localcloud.compute.disks import Disks
@@ -38,7 +39,8 @@ from infra.localcloud.control import ControlService, Ending
 from infra.localcloud.faults import Faults
 from infra.localcloud.hardware import Hardware
 from infra.localcloud.http import proxy
-from infra.localcloud.http.app import CloudApp, request_inside
+from infra.localcloud.http.app import CloudApp, InsideReply, InsideRequest, request_inside
+from infra.localcloud.http.batch import BatchService
 from infra.localcloud.http.certs import Certificates, ensure_certificates
 from infra.localcloud.http.listeners import HttpServer, bind_preferring
 from infra.localcloud.http.recording import FILE_VARIABLE, Recorder
@@ -177,6 +179,7 @@ class Cloud:
             ServiceUsageService(cloud),
             ResourceManagerService(cloud),
             IamService(cloud),
+            BatchService(self._request_part),
             self._storage,
         ]
 
@@ -227,16 +230,20 @@ class Cloud:
     def _read_facts(
         self, http: socket.socket, tls: socket.socket, proxy_server: asyncio.Server, certificates: Certificates
     ) -> dict[str, Any]:  # fmt: skip
+        access, ssh_port = self._options.access, self._vm_port("ssh_port")
+        files = write_client_files(self._options.state / "client", ssh_port, access.token, certificates.bundle_pem)
         return {
             "pid": os.getpid(),
             "project": self._options.project,
             "http_url": f"http://127.0.0.1:{http.getsockname()[1]}",
             "tls_port": tls.getsockname()[1],
             "proxy_url": proxy.proxy_url(proxy_server, self._proxy_password),
-            "access_token_file": str(self._options.access.token_file),
+            "access_token_file": str(access.token_file),
+            "boto_config": str(files.boto),
+            "ssh_programs": str(files.bin),
             "ca_pem": str(certificates.ca_pem),
             "ca_bundle": str(certificates.bundle_pem),
-            "ssh_port": self._vm_port("ssh_port"),
+            "ssh_port": ssh_port,
             "metadata_port": self._vm_port("metadata_port"),
             "started_at": self._clock.rfc3339(),
             "boot_id": secrets.token_hex(16),
@@ -262,7 +269,11 @@ class Cloud:
 
     async def _request(self, method: str, url: str, headers: Mapping[str, str]) -> int:
         """What the scheduler's jobs send."""
-        return await request_inside(self._app, method, url, headers)
+        return (await request_inside(self._app, InsideRequest(method, url, headers))).status
+
+    async def _request_part(self, part: InsideRequest) -> InsideReply:
+        """A call in a batch."""
+        return await request_inside(self._app, part)
 
     def _before(self, request: Request, method: str) -> Callable[[], None] | None:
         self._cloud.tokens.authenticate(request, method)

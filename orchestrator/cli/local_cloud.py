@@ -10,7 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.bootstrap import SystemClock, ask_local_cloud, local_cloud
+from orchestrator.bootstrap import SystemClock, ask_local_cloud, local_cloud, local_cloud_environment
 from orchestrator.cli import output
 from orchestrator.domain.money import usd
 from orchestrator.errors import CloudError, UsageError
@@ -92,7 +92,11 @@ def print_environment(project: Project, *, unset: bool, as_json: bool) -> None:
     if as_json:
         output.print_json(variables)
     else:
-        lines = (f"unset {name}" if unset else f"export {name}={shlex.quote(variables[name])}" for name in variables)
+        lines = []
+        if unset:
+            path = variables.pop("PATH").partition(os.pathsep)[2]  # without the folder of ours that stands first
+            lines, variables = [f"unset {name}" for name in variables], {"PATH": path}
+        lines += [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
         output.print_text("\n".join(lines))
 
 
@@ -101,19 +105,7 @@ def environment(project: Project) -> dict[str, str]:
     said = local_cloud(project, start=False)
     if said is None:
         raise CloudError("the local cloud is not running", "start it: `orchestrate cloud up`")
-    url = str(said["http_url"]).rstrip("/")
-    return {
-        "CLOUDSDK_CONFIG": str(project.cloud_state / "gcloud"),  # its own: your real accounts are not touched
-        "CLOUDSDK_CORE_PROJECT": project.name,
-        "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE": str(said["access_token_file"]),
-        "CLOUDSDK_CORE_DISABLE_PROMPTS": "true",
-        "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": f"{url}/",
-        "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{url}/compute/v1/",
-        "CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE": f"{url}/storage/v1/",
-        "https_proxy": str(said["proxy_url"]),
-        "CURL_CA_BUNDLE": str(said["ca_bundle"]),
-        "NO_GCE_CHECK": "true",
-    }
+    return local_cloud_environment(said)
 
 
 def _is_alive(pid: int) -> bool:

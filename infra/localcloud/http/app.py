@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -17,7 +18,7 @@ from starlette.routing import BaseRoute, Match, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from infra.localcloud.clock import CloudClock
-from infra.localcloud.http.errors import ApiError, NoReply, forbidden, not_found
+from infra.localcloud.http.errors import ApiError, NoReply, forbidden, method_not_found
 from infra.localcloud.http.routes import Service
 
 log = logging.getLogger("localcloud")
@@ -48,8 +49,8 @@ class CloudApp:
             for host in service.hosts:
                 of_host.setdefault(host, []).extend([*service.routes, *service.host_routes])
             loopback.extend(service.routes)
-        self._by_host = {host: Router(routes, default=_no_route) for host, routes in of_host.items()}
-        self._loopback = Router(loopback, default=_no_route)
+        self._by_host = {host: Router(routes) for host, routes in of_host.items()}
+        self._loopback = Router(loopback)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -72,6 +73,8 @@ class CloudApp:
             self._refuse_strangers(app, request, host)
             method = method_of(app, scope)
             after = self._before(request, method) if self._before else None
+            if not method:
+                raise method_not_found()
             if after is None:
                 await app(scope, receive, send_with_date)
                 if self._replied:
@@ -96,28 +99,50 @@ class CloudApp:
             raise forbidden(f"{host} is not part of the local cloud.", "SERVICE_DISABLED", service=host)
 
 
-async def request_inside(app: ASGIApp, method: str, url: str, headers: Mapping[str, str]) -> int:
-    """Call a service of this cloud as another service of it does, without a body. Its HTTP status; 0 for no reply."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    status: list[int] = []
+@dataclass(frozen=True)
+class InsideRequest:
+    """A request of one service of this cloud to another, or of a part of a batch."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    body: bytes = b""
+
+
+@dataclass(frozen=True)
+class InsideReply:
+    """The reply to it; status 0 when there was none."""
+
+    status: int = 0
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    body: bytes = b""
+
+
+async def request_inside(app: ASGIApp, request: InsideRequest) -> InsideReply:
+    """Call a service of this cloud without a connection."""
+    parts = urlsplit(request.url)
+    headers = {"content-length": str(len(request.body)), **{k.lower(): v for k, v in request.headers.items()}}
     scope: Scope = {
-        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": parts.scheme,
-        "path": parts.path, "raw_path": parts.path.encode(), "query_string": parts.query.encode(), "root_path": "",
-        "headers": [(b"host", host.encode()), *((k.lower().encode(), v.encode()) for k, v in headers.items())],
-        "server": (host, 443), "client": ("127.0.0.1", 0),
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": request.method,
+        "scheme": parts.scheme, "path": unquote(parts.path), "raw_path": parts.path.encode(),
+        "query_string": parts.query.encode(), "root_path": "",
+        "headers": [(k.encode(), v.encode("latin-1")) for k, v in {**headers, "host": parts.netloc}.items()],
+        "server": (parts.hostname or "", 443), "client": ("127.0.0.1", 0),
     }  # fmt: skip
-    messages = iter([{"type": "http.request", "body": b"", "more_body": False}])
+    messages = iter([{"type": "http.request", "body": request.body, "more_body": False}])
+    sent: list[Any] = []
 
     async def receive() -> Any:
         return next(messages, {"type": "http.disconnect"})
 
     async def send(message: Any) -> None:
-        if message["type"] == "http.response.start":
-            status.append(message["status"])
+        sent.append(message)
 
     await app(scope, receive, send)
-    return status[0] if status else 0
+    if not sent:
+        return InsideReply()
+    body = b"".join(message.get("body", b"") for message in sent[1:])
+    return InsideReply(int(sent[0]["status"]), tuple(sent[0].get("headers", ())), body)
 
 
 def method_of(router: Router, scope: Scope) -> str:
@@ -129,10 +154,6 @@ def method_of(router: Router, scope: Scope) -> str:
     return ""
 
 
-async def _no_route(scope: Scope, _receive: Receive, _send: Send) -> None:
-    raise not_found(f"{scope['method']} {scope['path']}")
-
-
 async def _hung_up(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         continue
@@ -142,4 +163,4 @@ async def _discard(_message: Any) -> None:
     return
 
 
-_NOWHERE = Router([], default=_no_route)
+_NOWHERE = Router([])

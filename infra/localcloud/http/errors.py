@@ -83,6 +83,11 @@ def not_found(what: str) -> ApiError:
     return ApiError("NOT_FOUND", f"Resource '{what}' was not found", reason="notFound")
 
 
+def method_not_found() -> ApiError:
+    """404: no method has this path and verb. Seen in github.com/hashicorp/terraform-provider-google/issues/20098."""
+    return ApiError("NOT_FOUND", "Method not found.", reason="notFound")
+
+
 def already_exists(what: str) -> ApiError:
     """409: a create met a resource of the same name."""
     return ApiError("ALREADY_EXISTS", f"Resource '{what}' already exists", reason="alreadyExists")

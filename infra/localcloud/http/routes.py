@@ -72,6 +72,14 @@ def page(request: Request, field: str, items: Sequence[Any], size_max: int = 500
     return {field: list(items[start:end]), **({"nextPageToken": str(end)} if end < len(items) else {})}
 
 
+def flag(request: Request, name: str) -> bool:
+    """A boolean in the query, false without one; gcloud writes `True`. Raises ApiError 400."""
+    text = request.query_params.get(name, "false").lower()
+    if text not in ("true", "false", "1", "0"):
+        raise invalid(f"Invalid value at '{name}' (TYPE_BOOL), \"{text}\"", "badRequest")
+    return text in ("true", "1")
+
+
 def update_mask(request: Request, settable: Sequence[str]) -> list[str]:
     """The fields in `updateMask`, in camelCase; empty without one. Raises ApiError 400 for any other field."""
     paths = request.query_params.get("updateMask", "").split(",")

@@ -1,4 +1,4 @@
-"""The Cloud TPU API: v2, and v2alpha1 where it agrees or flex-start needs it."""
+"""The Cloud TPU API, v2 and v2alpha1: nodes; locations and queued resources are beside it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from infra.localcloud.tpu.locations import HOST, Locations
 from infra.localcloud.tpu.queued import QueuedResources
 from infra.localcloud.tpu.queued_api import QueuedApi
 from infra.localcloud.tpu.request import NodeRequests
+from infra.localcloud.tpu.versions import versioned, versioned_body
 from infra.localcloud.vm.metadata import guest_items
 
 _NODE = "/{zone}/nodes/{node}"
@@ -52,6 +53,8 @@ class TpuService(Service):
             ("GET /{zone}/nodes", "nodes.list", self._list),
             ("POST /{zone}/nodes", "nodes.create", self._create),
             (f"POST {_NODE}:getGuestAttributes", "nodes.getGuestAttributes", self._guest_attributes),
+            (f"POST {_NODE}:start", "nodes.start", self._start),
+            (f"POST {_NODE}:stop", "nodes.stop", self._stop),
             (f"GET {_NODE}", "nodes.get", self._get),
             (f"DELETE {_NODE}", "nodes.delete", self._delete),
             (f"PATCH {_NODE}", "nodes.patch", self._patch),
@@ -61,23 +64,33 @@ class TpuService(Service):
     async def _create(self, request: Request) -> Response:
         node_id = request.query_params.get("nodeId", "")
         check_id("nodeId", node_id)
-        body = await message_body(request, types.Node)
+        body = await versioned_body(request, types.Node)
         name = f"{self._locations.name(request)}/nodes/{node_id}"
         self._nodes.check_new(name)
         return JSONResponse(self._nodes.create(self._requests.check(name, body)))
 
     async def _get(self, request: Request) -> Response:
-        return reply(types.Node, self._node(request)["resource"])
+        return JSONResponse(versioned(request, types.Node, self._node(request)["resource"]))
 
     async def _list(self, request: Request) -> Response:
-        return reply(types.ListNodesResponse, self._locations.page(request, "nodes", self._nodes))
+        body = self._locations.page(request, "nodes", self._nodes)
+        body["nodes"] = [versioned(request, types.Node, resource) for resource in body["nodes"]]
+        return JSONResponse({key: value for key, value in body.items() if value})
 
     async def _delete(self, request: Request) -> Response:
         return JSONResponse(self._nodes.delete(self._node(request)))
 
+    async def _start(self, request: Request) -> Response:
+        await message_body(request, types.StartNodeRequest)
+        return JSONResponse(self._nodes.start(self._node(request)))
+
+    async def _stop(self, request: Request) -> Response:
+        await message_body(request, types.StopNodeRequest)
+        return JSONResponse(self._nodes.stop(self._node(request)))
+
     async def _patch(self, request: Request) -> Response:
         """UpdateNode: labels, metadata, tags, description."""
-        body = await message_body(request, types.Node)
+        body = await versioned_body(request, types.Node)
         node = self._node(request)
         mask = update_mask(request, ("labels", "metadata", "tags", "description"))
         if not mask:

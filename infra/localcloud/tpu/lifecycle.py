@@ -1,4 +1,4 @@
-"""TPU nodes over time: CREATING, READY, DELETING and deleted; PREEMPTED until deleted."""
+"""TPU nodes over time: CREATING, READY, DELETING and deleted; STOPPED until started; PREEMPTED until deleted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from infra.localcloud.vm.vm import VmSpec
 class Nodes(Lifecycle):
     """The node documents, by full name `projects/P/locations/Z/nodes/N`."""
 
-    collection, kind, creating, running = "nodes", "node", ("CREATING",), "READY"
+    collection, kind, creating, running = "nodes", "node", ("CREATING", "STARTING"), "READY"
 
     def quota_in_use(self, metric: str, zone: str) -> int:
         """What counts against a quota: nodes, and queued resources in any state, with or without their nodes."""
@@ -47,22 +47,49 @@ class Nodes(Lifecycle):
             begun = now if at is None else at
             return self._begin(node, "DELETING", "delete", begun + self._cloud.delete_s)
 
+    def start(self, node: Document) -> Document:
+        """Begin to start a stopped node. Returns the operation. Raises ApiError 400."""
+        self._check_can(node, "started", "STOPPED")
+        return self._begin(node, "STARTING", "start", self._cloud.clock.now() + self._cloud.create_s)
+
+    def stop(self, node: Document) -> Document:
+        """Begin to stop a node, which is not billed then. Returns the operation. Raises ApiError 400."""
+        self._check_can(node, "stopped", "READY")
+        return self._begin(node, "STOPPING", "stop", self._cloud.clock.now() + self._cloud.delete_s)
+
+    def _check_can(self, node: Document, verb: str, state: str) -> None:
+        """Only a node of one host that is not spot can be stopped: cloud.google.com/tpu/docs/managing-tpus-tpu-vm."""
+        reason = f"state {self.state(node)}" if self.state(node) != state else ""
+        if self._shape(node).workers > 1:
+            reason = "a slice of several hosts"
+        elif node["spot"]:
+            reason = "a preemptible node"
+        if reason:
+            raise ApiError("FAILED_PRECONDITION", f"Node {node['name']} cannot be {verb}: it is in {reason}.")
+
     def _allocated(self, document: Document) -> bool:
-        return bool(document["vms"])
+        return bool(document["vms"]) and self.state(document) not in ("STOPPED", "STARTING")
 
     async def _step(self, document: Document, due: float) -> None:
         state = self.state(document)
-        if state == "CREATING":
+        if state in self.creating:
             await self._finish_create(document, due)
         elif state == "DELETING":
             await self._remove(document, due)
+        elif state == "STOPPING":
+            await self._finish_stop(document, due)
         elif document["preempted"]:
             await self._stop_preempted(document, due)
 
     async def _finish_create(self, node: Document, due: float) -> None:
         if not self._has_capacity(node):
-            cause = no_capacity(node["zone"], self._other_zones(node))
-            await self._give_up(node, {"error": cause.rpc_status()}, due)
+            error = {"error": no_capacity(node["zone"], self._other_zones(node)).rpc_status()}
+            if self.state(node) == "STARTING":  # It existed before: a failed start leaves it stopped.
+                node["resource"]["state"] = "STOPPED"
+                self.put({**node, "next_at": None})
+                self.operations.finish(node["operation"], due, error)
+                return
+            await self._give_up(node, error, due)
             return
         ready = await self._boot(node, due)
         if ready is None:
@@ -78,6 +105,19 @@ class Nodes(Lifecycle):
             self.put({**ready, "next_at": None})
             self._bill(ready, part, due)
             self.operations.finish(ready["operation"], due, self.operations.response(ready["resource"]))
+
+    async def _finish_stop(self, node: Document, due: float) -> None:
+        for vm_id in node["vms"]:
+            await self._cloud.vms.halt(vm_id)
+        node = self.get(self.key(node)) or node
+        if self.state(node) != "STOPPING":
+            return  # A delete began meanwhile, and takes over.
+        node["resource"]["state"] = "STOPPED"
+        node["resource"].pop("health", None)
+        with self._cloud.store.atomic():
+            self._cloud.meter.stop(self._meter_key(node), due)
+            self.put({**node, "next_at": None})
+            self.operations.finish(node["operation"], due, self.operations.response(node["resource"]))
 
     async def _stop_preempted(self, node: Document, due: float) -> None:
         """Its VMs stop; the node itself stays, PREEMPTED, until it is deleted."""

@@ -10,6 +10,7 @@ from infra.localcloud.http.errors import ApiError
 from infra.localcloud.http.messages import message
 from infra.localcloud.lifecycle import Operations
 from infra.localcloud.store import Document
+from infra.localcloud.tpu.versions import in_v2
 
 _TYPE = "type.googleapis.com/google.cloud.tpu.v2"
 _EMPTY = {"@type": "type.googleapis.com/google.protobuf.Empty"}
@@ -25,7 +26,9 @@ class TpuOperations(Operations):
 
     def response(self, made: Document | None, kind: Any = types.Node) -> Document:
         """The response of an operation that succeeded: what was made, or Empty."""
-        return {"response": _EMPTY if made is None else {"@type": f"{_TYPE}.{kind.__name__}", **message(kind, made)}}
+        if made is None:
+            return {"response": _EMPTY}
+        return {"response": {"@type": f"{_TYPE}.{kind.__name__}", **message(kind, in_v2(kind, made))}}
 
     def failure(self, message: str) -> Document:
         """INTERNAL, as a google.rpc.Status."""

@@ -19,7 +19,6 @@ from infra.localcloud.store import Document
 from infra.localcloud.tpu.lifecycle import Nodes, no_capacity
 from infra.localcloud.tpu.operations import TpuOperations
 
-V2ALPHA1_ONLY = ("provisioningModel", "runDuration")
 _DATA = {
     "ACCEPTED": "acceptedData", "PROVISIONING": "provisioningData", "ACTIVE": "activeData", "FAILED": "failedData",
     "SUSPENDING": "suspendingData", "SUSPENDED": "suspendedData", "DELETING": "deletingData",
@@ -134,8 +133,7 @@ class QueuedResources(Resources):
         with self._cloud.store.atomic():
             operation = self._operations.start(queued, verb)
             made = self._enter("ACCEPTED", {**queued, "queued_at": now, "operation": operation["name"]})["resource"]
-            plain = {key: value for key, value in made.items() if key not in V2ALPHA1_ONLY}
-            response = self._operations.response(plain, types.QueuedResource)
+            response = self._operations.response(made, types.QueuedResource)
             return self._operations.finish(operation["name"], now, response)
 
     def _enter(self, state: str, queued: Document, error: dict[str, Any] | None = None) -> Document:

@@ -11,13 +11,13 @@ from starlette.responses import JSONResponse, Response
 
 from infra.localcloud.context import CloudContext
 from infra.localcloud.http.errors import invalid
-from infra.localcloud.http.messages import json_body, message, parse
-from infra.localcloud.http.routes import Table
+from infra.localcloud.http.routes import Table, flag
 from infra.localcloud.http.validation import check_id
 from infra.localcloud.store import Document
 from infra.localcloud.tpu.locations import Locations
-from infra.localcloud.tpu.queued import V2ALPHA1_ONLY, QueuedResources
+from infra.localcloud.tpu.queued import QueuedResources
 from infra.localcloud.tpu.request import NodeRequests
+from infra.localcloud.tpu.versions import versioned, versioned_body
 
 _FLEX_START = "FLEX_START"
 _LONGEST_RUN_S = 7 * 24 * 3600
@@ -51,25 +51,24 @@ class QueuedApi:
         queued_id, request_id = query.get("queuedResourceId", ""), query.get("requestId", "")
         check_id("queuedResourceId", queued_id)
         name = f"{self._locations.name(request)}/queuedResources/{queued_id}"
-        body = await json_body(request)
+        body = await versioned_body(request, types.QueuedResource)
         found = self._queued.get(name)
         if found is not None and request_id and found["request_id"] == request_id:
             return JSONResponse(self._queued.operation_of(found))
         self._queued.check_new(name)
-        queued = self._checked(name, body, alpha=_is_alpha(request))
+        queued = self._checked(name, body)
         return JSONResponse(self._queued.create({**queued, "request_id": request_id}))
 
     async def _get(self, request: Request) -> Response:
-        return JSONResponse(_shown(self._find(request)["resource"], request))
+        return JSONResponse(versioned(request, types.QueuedResource, self._find(request)["resource"]))
 
     async def _list(self, request: Request) -> Response:
         body = self._locations.page(request, "queuedResources", self._queued)
-        body["queuedResources"] = [_shown(resource, request) for resource in body["queuedResources"]]
+        body["queuedResources"] = [versioned(request, types.QueuedResource, one) for one in body["queuedResources"]]
         return JSONResponse({key: value for key, value in body.items() if value})
 
     async def _delete(self, request: Request) -> Response:
-        force = request.query_params.get("force", "") == "true"
-        return JSONResponse(self._queued.delete(self._find(request), force=force))
+        return JSONResponse(self._queued.delete(self._find(request), force=flag(request, "force")))
 
     async def _reset(self, request: Request) -> Response:
         return JSONResponse(self._queued.reset(self._find(request)))
@@ -77,24 +76,26 @@ class QueuedApi:
     def _find(self, request: Request) -> Document:
         return self._queued.find(f"{self._locations.name(request)}/queuedResources/{request.path_params['queued']}")
 
-    def _checked(self, name: str, body: Document, *, alpha: bool) -> Document:
+    def _checked(self, name: str, body: Document) -> Document:
         """The document of a CreateQueuedResource body with one node: flex-start, spot or on demand. Raises ApiError.
 
         Other tiers, and several nodes in one resource, have no caller here.
         """
-        extra = {key: body.pop(key) for key in V2ALPHA1_ONLY if alpha and key in body}
-        resource = {key: value for key, value in parse(types.QueuedResource, body).items() if key not in _OUTPUT_ONLY}
-        flex_start = _is_flex_start(extra, resource)
+        resource = {key: value for key, value in body.items() if key not in _OUTPUT_ONLY}
+        flex_start = _is_flex_start(resource)
         spec = _node_spec(name.rsplit("/queuedResources/", 1)[0], resource)
-        node_name, spot = f"{spec['parent']}/nodes/{spec['nodeId']}", "spot" in resource
+        node_name, spot = (
+            f"{spec['parent']}/nodes/{spec['nodeId']}",
+            "spot" in resource or resource.get("provisioningModel") == "SPOT",
+        )
         node = self._nodes.check(node_name, spec.get("node", {}), spot=spot, flex_start=flex_start)
         node["resource"]["queuedResource"] = name
-        ends_at, runs_for_s = self._run(extra.get("runDuration"), flex_start)
+        ends_at, runs_for_s = self._run(resource.get("runDuration"), flex_start)
         return {
             "name": name,
             "zone": node["zone"],
             "node": node,
-            "resource": {**resource, **extra, "name": name, "createTime": self._cloud.clock.rfc3339()},
+            "resource": {**resource, "name": name, "createTime": self._cloud.clock.rfc3339()},
             "valid_until": self._valid_until(resource.get("queueingPolicy", {})),
             "ends_at": ends_at,
             "runs_for_s": runs_for_s,
@@ -124,10 +125,10 @@ class QueuedApi:
         return _seconds_of(policy["validUntilTime"]) if policy else None
 
 
-def _is_flex_start(extra: Document, resource: Document) -> bool:
-    model = extra.get("provisioningModel", "STANDARD")
-    if model not in ("STANDARD", _FLEX_START):
-        raise invalid(f"Invalid value at 'queued_resource.provisioning_model': {model!r}")
+def _is_flex_start(resource: Document) -> bool:
+    model = resource.get("provisioningModel", "STANDARD")
+    if model == "RESERVATION_BOUND":
+        raise invalid("This cloud has no reservations for 'queued_resource.provisioning_model'.")
     if model == _FLEX_START and ("spot" in resource or "guaranteed" in resource):
         raise invalid("A tier cannot be set with the FLEX_START provisioning model.")
     return bool(model == _FLEX_START)
@@ -139,17 +140,6 @@ def _node_spec(parent: str, resource: Document) -> Document:
         raise invalid(f"'tpu.node_spec' must be one node with a node_id and the parent '{parent}'.")
     check_id("nodeId", specs[0]["nodeId"])
     return specs[0]
-
-
-def _is_alpha(request: Request) -> bool:
-    return request.url.path.startswith("/v2alpha1/")
-
-
-def _shown(resource: Document, request: Request) -> Document:
-    """As that version of the API shows it."""
-    extra = {key: value for key, value in resource.items() if key in V2ALPHA1_ONLY}
-    plain = message(types.QueuedResource, {key: value for key, value in resource.items() if key not in extra})
-    return {**plain, **extra} if _is_alpha(request) else plain
 
 
 def _check_run(seconds: float) -> None:

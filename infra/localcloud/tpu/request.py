@@ -33,7 +33,10 @@ class NodeRequests:
         accelerator, shape = self._accelerator(body, zone)
         self._check_fields(body, zone)
         scheduling = body.get("schedulingConfig", {})
-        spot = bool(spot or scheduling.get("spot") or scheduling.get("preemptible"))
+        model = scheduling.get("provisioningModel")
+        if model == "RESERVATION_BOUND" or scheduling.get("reserved"):
+            raise ApiError("FAILED_PRECONDITION", "The project has no reservation for this node.")
+        spot = bool(spot or model == "SPOT" or scheduling.get("spot") or scheduling.get("preemptible"))
         if flex_start and not shape.flex_start_in(zone):
             raise invalid(
                 f'FLEX_START provisioning model is not supported for accelerator type "{accelerator}" in location '
@@ -49,7 +52,7 @@ class NodeRequests:
             "createTime": self._cloud.clock.rfc3339(),
             "networkConfig": _network(name, body),
             "serviceAccount": {"email": email, "scope": scopes},
-            "schedulingConfig": scheduling,
+            "schedulingConfig": {**scheduling, **({"spot": True} if model == "SPOT" else {})},
             "apiVersion": "V2",
         }
         return {

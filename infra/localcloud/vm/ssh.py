@@ -48,6 +48,10 @@ class SshServer:
             def map_path(self, path: bytes) -> bytes:
                 return os.fsencode(home / os.fsdecode(path))
 
+            def exit(self) -> None:
+                """End with status 0, as sftp-server does: without one OpenSSH's scp and sftp exit with 1."""
+                self.channel.exit(0)
+
         self._acceptor = await asyncssh.listen(
             address,
             port,

@@ -23,6 +23,7 @@ from infra.localcloud.vm.ssh import SshServer
 
 log = logging.getLogger("localcloud")
 _ADDRESSES = 250 * 250
+_POWERED_OFF = {"PREEMPTED", "STOPPED", "TERMINATED"}
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ class VmRuntime:
             owner = self._store.get(*vm["owner"])
             if owner is None or vm_id not in owner.get("vms", []):
                 await self.destroy(vm_id)
-            elif {owner["resource"].get("state"), owner["resource"].get("status")} & {"PREEMPTED", "TERMINATED"}:
+            elif {owner["resource"].get("state"), owner["resource"].get("status")} & _POWERED_OFF:
                 await self.halt(vm_id)
             elif vm["running"]:
                 try:

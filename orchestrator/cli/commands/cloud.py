@@ -64,7 +64,7 @@ def status(as_json: bool) -> None:
 @options.project_option
 @output.json_option
 def env(unset: bool, as_json: bool) -> None:
-    """Print shell lines that point gcloud, curl and TensorFlow at the running local cloud.
+    """Print shell lines that point gcloud, gsutil, curl and TensorFlow at the running local cloud.
 
     \b
     Example:

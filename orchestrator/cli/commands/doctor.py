@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -24,9 +25,12 @@ MAX_USD = Decimal(5)
 @click.option("--live", "is_live", is_flag=True, help="Verify on rented VMs what this tool depends on.")
 @click.option("--max-usd", type=options.DECIMAL, help=f"With --live: cap on its worst-case cost. Default: {MAX_USD}.")
 @click.option("--yes", is_flag=True, help="With --live: do not ask.")
+@click.option("--record", type=click.Path(path_type=Path), metavar="FILE", help="Keep all answers, redacted.")
 @options.project_option
 @output.json_option
-def doctor(names: tuple[str, ...], is_live: bool, max_usd: Decimal | None, yes: bool, as_json: bool) -> int:
+def doctor(
+    names: tuple[str, ...], is_live: bool, max_usd: Decimal | None, yes: bool, record: Path | None, as_json: bool
+) -> int:
     """Check everything a launch needs: APIs, permissions, quotas, billing. Creates and changes nothing.
 
     Exits with 5 when a check FAILs; a WARN does not prevent a launch. With --live it rents, as `launch` does, two VMs
@@ -36,9 +40,9 @@ def doctor(names: tuple[str, ...], is_live: bool, max_usd: Decimal | None, yes: 
     \b
     Examples:
       orchestrate doctor --accel v3-8,t4
-      orchestrate doctor --live --max-usd 5
+      orchestrate doctor --live --max-usd 5 --record answers.jsonl
     """
-    from orchestrator.bootstrap import SystemClock, connect_account
+    from orchestrator.bootstrap import SystemClock, connect_account, recorded
     from orchestrator.cli.doctor_live import live
     from orchestrator.cli.views import findings
     from orchestrator.doctor.checks import CHECKS
@@ -46,7 +50,7 @@ def doctor(names: tuple[str, ...], is_live: bool, max_usd: Decimal | None, yes: 
 
     if not is_live and (yes or max_usd is not None):
         raise click.UsageError("--max-usd and --yes require --live: without it nothing is rented")
-    with output.opened(as_json=as_json) as project:
+    with output.opened(as_json=as_json) as opened, recorded(opened, record) as project:
         known = _known(project, names)
         if is_live:
             return live(project, known, MAX_USD if max_usd is None else max_usd, yes=yes, as_json=as_json)

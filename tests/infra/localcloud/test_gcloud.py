@@ -1,9 +1,8 @@
-"""`gcloud` against the local cloud, with the environment that `cloud env` prints."""
+"""`gcloud` against the local cloud, with the environment that `cloud env` prints; all commands: docs/gcloud.md."""
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -12,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.infra.localcloud.conftest import PROJECT, ZONE, RunningCloud
+from infra.localcloud import client
+from tests.infra.localcloud.conftest import ZONE, RunningCloud
 
 pytestmark = [
     pytest.mark.slow,
@@ -24,18 +24,7 @@ Gcloud = Callable[..., Any]
 @pytest.fixture(scope="module")
 def gcloud(local_cloud: RunningCloud, tmp_path_factory: pytest.TempPathFactory) -> Gcloud:
     """Runs gcloud and returns its JSON."""
-    url = local_cloud.facts["http_url"]
-    env = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(tmp_path_factory.mktemp("home")),
-        "CLOUDSDK_CONFIG": str(tmp_path_factory.mktemp("gcloud")),
-        "CLOUDSDK_CORE_PROJECT": PROJECT,
-        "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
-        "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE": local_cloud.facts["access_token_file"],
-        "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": f"{url}/",
-        "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{url}/compute/v1/",
-        "CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE": f"{url}/storage/v1/",
-    }
+    env = {**client.environment(local_cloud.facts), "HOME": str(tmp_path_factory.mktemp("home"))}
 
     def run(*arguments: str) -> Any:
         done = subprocess.run(["gcloud", *arguments, "--format=json"], env=env, capture_output=True, timeout=60)

@@ -73,10 +73,14 @@ def test_up_env_and_down(cloud: Shell) -> None:
     assert (up["running"], up["items"], up["metered_usd"]) == (True, [], "0.000000")
     env = cloud("cloud", "env").stdout
     names = [line.split("=")[0].removeprefix("export ") for line in env.splitlines()]
-    assert cloud("cloud", "env", "--unset").stdout.splitlines() == [f"unset {name}" for name in names]
+    *unset, path = cloud("cloud", "env", "--unset").stdout.splitlines()
+    assert unset == [f"unset {name}" for name in names if name != "PATH"]
+    programs, _, others = next(line for line in env.splitlines() if line.startswith("export PATH=")).partition(":")
+    assert (Path(programs.removeprefix("export PATH=")) / "ssh").exists()
+    assert path == f"export PATH={others}"
     curl = 'printf "Authorization: Bearer %s" "$(cat "$CLOUDSDK_AUTH_ACCESS_TOKEN_FILE")" | curl -sS -H @-'
     body = json.dumps({"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"})
-    create = f"{curl} -d '{body}' \"${{CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU}}{NODE}?nodeId=mine\""
+    create = f"{curl} -d '{body}' https://tpu.googleapis.com/{NODE}?nodeId=mine"
     assert "error" not in json.loads(_source(env, create))
     missing = json.loads(_source(env, f"{curl} https://storage.googleapis.com/storage/v1/b/no-such-bucket"))
     assert missing["error"]["code"] == 404, (

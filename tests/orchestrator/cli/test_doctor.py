@@ -6,16 +6,27 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.local_cloud import LocalCloud, running
 from tests.orchestrator.cli.conftest import LOCAL, Done, Shell
 
 pytestmark = pytest.mark.cloud
 
 
+@pytest.fixture(scope="module")
+def shared_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud]:
+    """One local cloud, emptied after each test."""
+    with running(tmp_path_factory.mktemp("cloud")) as cloud:
+        yield cloud
+
+
 @pytest.fixture
-def cloud(run_cli: Shell) -> Iterator[Shell]:
-    """A shell whose local cloud ends with the test."""
+def cloud(run_cli: Shell, shared_cloud: LocalCloud) -> Iterator[Shell]:
+    """A shell whose local cloud runs, with an account in order."""
+    place = run_cli.home / "local" / "cloud"
+    place.parent.mkdir(parents=True, mode=0o700)
+    place.symlink_to(shared_cloud.cloud_json.parent)
     yield run_cli
-    run_cli("cloud", "down", "--destroy")
+    shared_cloud.reset()
 
 
 def _failing(done: Done) -> dict[str, str]:
