@@ -12,7 +12,10 @@ from pathlib import Path
 import click
 import pytest
 
+from infra.gcp.account import GPUS_EVERYWHERE_ID
+from infra.gcp.permissions import APIS
 from orchestrator.cli import COMMANDS, cli
+from orchestrator.domain.accelerators import Provisioning, accelerators
 from trainer.flags import parser
 
 ROOT = Path(__file__).parents[1]
@@ -109,6 +112,17 @@ def test_page_names_only_what_exists(page: Path) -> None:
     links = re.findall(r"\]\((?!https?:)([^)#\s]+)", prose)
     assert [link for link in links if not (page.parent / link).exists()] == []
     assert [each for code in pieces for each in missing(code)] == []
+
+
+def test_setup_enables_the_apis_and_requests_quotas_that_doctor_reads() -> None:
+    """Who follows the page has every API that a launch needs; each quota is one that an accelerator counts against."""
+    page = (ROOT / "docs" / "setup.md").read_text()
+    enabled = page.partition("gcloud services enable ")[2].partition("--project")[0]
+    assert set(enabled.replace("\\", " ").split()) == {need.name for need in APIS}
+    quotas = {item.quota(terms) for item in accelerators().values() for terms in Provisioning}
+    requested = set(re.findall(r"--quota-id=(\S+)", page))
+    assert requested - {GPUS_EVERYWHERE_ID} <= quotas
+    assert GPUS_EVERYWHERE_ID in requested
 
 
 def test_what_does_not_exist_is_found() -> None:

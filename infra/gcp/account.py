@@ -14,7 +14,16 @@ from infra.gcp import vms
 from infra.gcp.clients import GoogleClients
 from infra.gcp.compute import GpuInstances
 from infra.gcp.errors import translated
-from infra.gcp.permissions import ACT_AS, APIS, DELETES, PERMISSIONS, ROLES_THAT_DELETE, ROLES_THAT_SIGN
+from infra.gcp.permissions import (
+    ACT_AS,
+    APIS,
+    DELETES,
+    PERMISSIONS,
+    ROLES_THAT_DELETE,
+    ROLES_THAT_SIGN,
+    ROLES_THAT_WRITE,
+    WRITES,
+)
 from infra.gcp.price_catalog import usd
 from infra.gcp.queued import HOLDS_QUOTA_FOR_NOTHING, QueuedResources
 from infra.gcp.storage import Buckets
@@ -27,7 +36,6 @@ from orchestrator.domain.account import (
     BudgetAlert,
     GpuAllowance,
     Idle,
-    Kind,
     Permission,
     ProjectFacts,
     Quota,
@@ -39,7 +47,7 @@ from orchestrator.errors import ApiDisabled, CloudError, NotFound, OrchestratorE
 from orchestrator.ports import VmRef, VmSpec
 
 _GPUS_EVERYWHERE = "GPUS_ALL_REGIONS"
-_GPUS_EVERYWHERE_ID = "GPUS-ALL-REGIONS-per-project"
+GPUS_EVERYWHERE_ID = "GPUS-ALL-REGIONS-per-project"
 """The same limit at Compute Engine and at Cloud Quotas."""
 _UNLIMITED = -1
 _STOPPED = ("TERMINATED", "STOPPED", "SUSPENDED")
@@ -87,7 +95,7 @@ class GoogleAccount:
         limit = self._gpus_everywhere()
         if limit is None:
             raise CloudError(f"Compute Engine shows no quota {_GPUS_EVERYWHERE}")
-        name = f"{self._quota_parent('compute.googleapis.com')}/quotaInfos/{_GPUS_EVERYWHERE_ID}"
+        name = f"{self._quota_parent('compute.googleapis.com')}/quotaInfos/{GPUS_EVERYWHERE_ID}"
         try:
             with translated(f"read the quota {_GPUS_EVERYWHERE}"):
                 found = self._clients.quotas.get_quota_info(name=name, **self._clients.repeatable)
@@ -242,11 +250,12 @@ class GoogleAccount:
         roles = _roles(policy, email)
         held = self._held([role for role in roles if not role.startswith("roles/")])
         unseen = bool(project.parent) or held is None
-        may: dict[Kind, bool | None] = {}
-        for kind, enough in ROLES_THAT_DELETE.items():
-            has = not enough.isdisjoint(roles) or DELETES[kind] in (held or ())
-            may[kind] = True if has else None if unseen else False
-        return ServiceAccount(email, roles, may)
+
+        def has(enough: Set[str], permission: str) -> bool | None:
+            return True if not enough.isdisjoint(roles) or permission in (held or ()) else None if unseen else False
+
+        may = {kind: has(enough, DELETES[kind]) for kind, enough in ROLES_THAT_DELETE.items()}
+        return ServiceAccount(email, roles, may, has(ROLES_THAT_WRITE, WRITES))
 
     def _held(self, custom_roles: Iterable[str]) -> set[str] | None:
         """The permissions in these roles; None when one of them cannot be read."""

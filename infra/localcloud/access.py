@@ -6,10 +6,12 @@ proxy and the metadata servers want a secret that only stands there.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import os
 import secrets
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -55,19 +57,18 @@ def close_to_others(folder: Path) -> None:
     _check_owner(folder)
     folder.chmod(0o700)
     for path in folder.iterdir():
-        _check_owner(path)
+        with contextlib.suppress(FileNotFoundError):  # a server that starts at the same time replaces its files
+            _check_owner(path)
 
 
 def write_private(path: Path, content: bytes) -> None:
     """Whole or not at all, readable by the user alone; what is at `path`, a link too, is replaced and not followed."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    temporary.replace(path)
+    Path(temporary).replace(path)
 
 
 def _check_owner(path: Path) -> None:

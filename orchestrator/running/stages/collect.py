@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from datetime import timedelta
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from orchestrator.domain.plan import RESULTS_BYTES
 from orchestrator.domain.runs import AttemptState
@@ -19,7 +20,8 @@ from trainer.errors import RecordError
 from trainer.record.record import RECORD_NAME, load_record
 
 MANIFEST = "MANIFEST.json"
-_SAFE_NAME = re.compile(r"^[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*){0,4}$")
+_PART = r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}"  # a file system takes 255 bytes; a download adds to its file's name
+_SAFE_NAME = re.compile(f"{_PART}(/{_PART}){{0,4}}")
 MAX_FILE_BYTES = 2 * 2**30
 
 
@@ -29,7 +31,7 @@ class ManifestFile(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
-    size_bytes: int
+    size_bytes: int = Field(ge=0, le=MAX_FILE_BYTES)  # no file may fill the disk
     sha256: str
     crc32c: str
 
@@ -67,7 +69,7 @@ def pull(ctx: RunContext, manifest: Manifest) -> Path | None:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     objects = {item.name: item for item in ctx.services.store.list(ctx.bucket, ctx.results + "/")}
     for entry in sorted(manifest.files, key=lambda entry: (entry.name != RECORD_NAME, entry.size_bytes)):
-        target = folder / _checked_name(entry)
+        target = folder / entry.name
         if _is(target, entry):
             continue
         if _may_fetch(ctx, entry):
@@ -107,14 +109,17 @@ def _checked_record(ctx: RunContext, path: Path) -> Path:
     except RecordError as cause:
         raise BadArtifact(f"the record of {ctx.run_id} is not valid: {cause}") from cause
     if record.run_id != ctx.run_id:
-        raise BadArtifact(f"the record of {ctx.run_id} is of run {record.run_id}")
+        raise BadArtifact(f"the record of {ctx.run_id} is of run {record.run_id!r}")
     if record.data is not None and record.data.fingerprint != ctx.run.spec.dataset:
         raise BadArtifact(f"run {ctx.run_id} was trained on another data set than it was launched with")
     return path
 
 
 def read_manifest(ctx: RunContext) -> Manifest | None:
-    """The manifest of the current attempt; None when there is none yet. Raises BadArtifact when it is not its own."""
+    """The manifest of the current attempt; None when there is none yet.
+
+    Raises BadArtifact when it is not its own, or lists what cannot be the files of a folder.
+    """
     try:
         text = ctx.services.store.read(ctx.bucket, f"{ctx.results}/{MANIFEST}")
     except NotFound:
@@ -122,9 +127,12 @@ def read_manifest(ctx: RunContext) -> Manifest | None:
     try:
         manifest = Manifest.model_validate_json(text)
     except ValidationError as cause:
-        raise BadArtifact(f"the manifest of {ctx.run_id} is not valid: {cause}") from cause
+        first = cause.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise BadArtifact(f"the manifest of {ctx.run_id} is not valid: {field!r}: {first['msg']}") from cause
     if (manifest.run, manifest.attempt) != (ctx.run_id, ctx.attempt.number):
-        raise BadArtifact(f"the manifest of {ctx.run_id} is of run {manifest.run} attempt {manifest.attempt}")
+        raise BadArtifact(f"the manifest of {ctx.run_id} is of run {manifest.run!r} attempt {manifest.attempt}")
+    _check_names([entry.name for entry in manifest.files])
     return manifest
 
 
@@ -136,13 +144,15 @@ def _wait_for_manifest(ctx: RunContext) -> Manifest:
     return ctx.services.wait_for(lambda: read_manifest(ctx), what, timeout_s, most_poll_s=1.0)
 
 
-def _checked_name(entry: ManifestFile) -> str:
-    """A VM's word is not trusted: no path may leave the run's folder, no file may fill the disk."""
-    if not _SAFE_NAME.match(entry.name) or ".." in entry.name:
-        raise BadArtifact(f"the manifest lists a file {entry.name!r}, which is not a safe relative path")
-    if not 0 <= entry.size_bytes <= MAX_FILE_BYTES:
-        raise BadArtifact(f"{entry.name} has {entry.size_bytes} bytes, more than is fetched")
-    return entry.name
+def _check_names(names: Sequence[str]) -> None:
+    """A VM's word is not trusted: no path may leave the run's folder, no file may be another's folder, or be twice."""
+    taken = {str(folder) for name in names for folder in PurePosixPath(name).parents}
+    for name in names:
+        if not _SAFE_NAME.fullmatch(name) or ".." in name:
+            raise BadArtifact(f"the manifest lists a file {name!r}, which is not a safe relative path")
+        if name in taken:
+            raise BadArtifact(f"the manifest lists {name!r} twice: as a file, and as another one or a folder")
+        taken.add(name)
 
 
 def _is(path: Path, entry: ManifestFile) -> bool:

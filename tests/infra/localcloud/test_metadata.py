@@ -101,6 +101,17 @@ def test_through_the_proxy_a_token_is_needed(vm: Door) -> None:
     assert b'"READY"' in good
 
 
+def test_google_auth_finds_itself_on_a_vm_and_gets_its_token(vm: Door) -> None:
+    """Unchanged: it pings the server at GCE_METADATA_IP first, and the secret in the path is no trouble to it."""
+    code = (
+        "import google.auth; from google.auth.transport.requests import Request; "
+        "found, project = google.auth.default(); found.refresh(Request()); "
+        "print(type(found).__module__, project, found.token[:11])"
+    )
+    done = vm.run(f"NO_GCE_CHECK= GOOGLE_APPLICATION_CREDENTIALS= python3 -c '{code}'")
+    assert done.stdout.decode() == f"google.auth.compute_engine.credentials {PROJECT} ya29.local.\n", done.stderr
+
+
 def test_a_preemption_is_announced(local_cloud: RunningCloud) -> None:
     script = {"startup-script": TELL_METADATA_HOST}
     create_node(local_cloud, "warned", node_body(metadata=script, scheduling_config={"spot": True}))

@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from google.cloud import storage
+from google.cloud import compute_v1, storage
 
 from infra.localcloud import client
 from infra.localcloud.access import write_private
@@ -33,6 +33,7 @@ from tests.infra.localcloud.conftest import (
     Key,
     RunningCloud,
     create_node,
+    instance_body,
     launch_command,
     metadata_url,
     node_body,
@@ -46,7 +47,6 @@ PYTHON = "/usr/bin/python3"
 PROGRAM = (Path(__file__).parent / "requests_program.py").read_text()
 JSON = {"Content-Type": "application/json"}
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
-SCRIPT = {"items": [{"key": "startup-script", "value": "#!/bin/sh\nid -u > $HOME/ran\n"}]}
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,8 @@ def stranger(request: pytest.FixtureRequest) -> Stranger:
 
 def test_no_api_serves_a_stranger(local_cloud: RunningCloud, stranger: Stranger) -> None:
     """Least of all a VM whose startup script would run with our uid."""
-    instance = json.dumps(
-        {"name": "intruder", "machineType": f"zones/{ZONE}/machineTypes/n1-standard-4", "metadata": SCRIPT}
-    )
+    script = {"startup-script": "#!/bin/sh\nid -u > $HOME/ran\n"}
+    instance = compute_v1.Instance.to_json(instance_body("intruder", metadata=script), use_integers_for_enums=False)
     node = json.dumps({"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"})
     job = json.dumps({"schedule": "* * * * *", "httpTarget": {"uri": "https://tpu.googleapis.com/"}})
     calls = [
@@ -112,9 +111,9 @@ def test_no_api_serves_a_stranger(local_cloud: RunningCloud, stranger: Stranger)
     ):
         replies = stranger.ask(*((method, f"{url}/{path}", headers, body) for method, path, body in calls))
         for (_, path, _), (status, body) in zip(calls, replies, strict=True):
+            assert (path, status) == (path, 401), body
             error = json.loads(body)["error"]
-            assert (path, status, error["status"]) == (path, 401, "UNAUTHENTICATED")
-            assert error["details"][0]["reason"] == reason
+            assert (error["status"], error["details"][0]["reason"]) == ("UNAUTHENTICATED", reason)
     status = local_cloud.look("status")
     assert (status["boot_id"], local_cloud.look("inventory")["items"]) == (local_cloud.facts["boot_id"], before)
 

@@ -1,0 +1,127 @@
+"""What a VM may write as its manifest: whatever it is, files stay in the run's folder and errors are sentences."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.errors import BadArtifact
+from orchestrator.running.stages.collect import MANIFEST, pull, read_manifest
+from orchestrator.running.stages.context import RunContext
+from tests.fakes.store import crc32c
+from tests.fakes.world import World
+from tests.records import make_record
+
+PARTS = ("a", "b", "record.json", "MANIFEST.json", "a" * 200, "a" * 250, "a" * 256, "..", ".", "", "-rf", "~", "\n")
+PARTS += ("a\n", "a\0", "a b", "a\\b", "C:", "ä", "\u202e", "\x1b]0;x\x07", ".hidden", "a..b", "\ud800")
+VALUES = (None, True, -1, 0, 1.5, 2**31, 10**30, "", "1", "\x1b[2J", [], {}, [[]], {"name": "a"}, float("nan"))
+SEEDS = 300
+
+Collects = Callable[[bytes, dict[str, bytes]], None]
+
+
+@pytest.fixture
+def collects(world: World) -> Collects:
+    """Collects what a VM has left in the bucket: its manifest, and files by name."""
+    [run] = world.admit("t4")
+    ctx = RunContext(world.services, run.id, lambda _: None, threading.Event())
+
+    def collect(manifest: bytes, files: dict[str, bytes]) -> None:
+        shutil.rmtree(ctx.folder, ignore_errors=True)
+        world.store.delete_bucket(ctx.bucket)
+        world.store.ensure_bucket(ctx.bucket, "us-central1", {}, 30)
+        for name, content in files.items():
+            world.store.put(ctx.bucket, f"{ctx.results}/{name}", content)
+        world.store.put(ctx.bucket, f"{ctx.results}/{MANIFEST}", manifest)
+        read = read_manifest(ctx)
+        assert read is not None
+        pull(ctx, read)
+
+    return collect
+
+
+def _manifest(world: World, files: dict[str, bytes]) -> dict[str, Any]:
+    [run] = world.ledger.runs()
+    entries = [
+        {
+            "name": name,
+            "size_bytes": len(content),
+            "sha256": hashlib.sha256(content).hexdigest(),
+            "crc32c": crc32c(content),
+        }
+        for name, content in files.items()
+    ]
+    return {"schema_version": 1, "run": run.id, "attempt": 1, "rc": 0, "files": entries}
+
+
+def _hostile(world: World, rng: random.Random) -> tuple[bytes, dict[str, bytes]]:
+    """A manifest of files with odd names, with some values replaced and some bytes of its text changed."""
+    names = ["/".join(rng.choices(PARTS, k=rng.randint(1, 6))) for _ in range(rng.choice((0, 0, 1, 2)))]
+    names += rng.choices(("a", "a/b", "c.csv", "record.json"), k=rng.randint(0, 3))
+    record = make_record(world.ledger.runs()[0].id).to_json().encode()
+    files = {name: record if name == "record.json" else name.encode("utf-8", "replace") for name in names}
+    manifest = _manifest(world, files)
+    places = [manifest, *manifest["files"]]
+    for _ in range(rng.choice((0, 0, 0, 1, 2))):
+        at = rng.choice(places)
+        at[rng.choice([*at, "new"])] = rng.choice(VALUES)
+    text = bytearray(json.dumps(manifest).encode())
+    for _ in range(rng.choice((0, 0, 0, 1, 4))):
+        text[rng.randrange(len(text))] = rng.randrange(256)
+    return bytes(text), files
+
+
+def _files_in(folder: Path) -> Iterator[str]:
+    return (str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def test_any_manifest_ends_in_files_of_the_run_or_a_sentence(world: World, collects: Collects) -> None:
+    """From seeds; some are good, most are not."""
+    outcomes = set()
+    before = set(_files_in(world.home))
+    for seed in range(SEEDS):
+        text, files = _hostile(world, random.Random(seed))
+        said = ""
+        try:
+            collects(text, files)
+        except BadArtifact as cause:
+            said = cause.sentence
+        except Exception as cause:
+            pytest.fail(f"seed {seed}: {cause!r} of {text!r}")
+        assert said.isprintable(), f"seed {seed}: {said!r}"
+        outcomes.add(bool(said))
+        [run] = world.ledger.runs()
+        folder = str((world.services.run_folder(run) / "a1").relative_to(world.home))
+        outside = [name for name in set(_files_in(world.home)) - before if not name.startswith(f"{folder}/")]
+        assert outside == [], f"seed {seed}"
+    assert outcomes == {True, False}
+
+
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        (["a", "a/b"], "the manifest lists 'a' twice: as a file, and as another one or a folder"),
+        (["a/b/c", "a/b"], "the manifest lists 'a/b' twice: as a file, and as another one or a folder"),
+        (["a", "a"], "the manifest lists 'a' twice: as a file, and as another one or a folder"),
+        (["a\n"], r"the manifest lists a file 'a\n', which is not a safe relative path"),
+        (["a" * 201], f"the manifest lists a file '{'a' * 201}', which is not a safe relative path"),
+    ],
+)
+def test_names_that_cannot_be_the_files_of_a_folder_are_refused(
+    world: World, collects: Collects, names: list[str], says: str
+) -> None:
+    """Before anything is downloaded."""
+    content = dict.fromkeys(names, b"x")
+    manifest = _manifest(world, content)
+    manifest["files"] = [entry for name in names for entry in manifest["files"] if entry["name"] == name]
+    with pytest.raises(BadArtifact) as refused:
+        collects(json.dumps(manifest).encode(), content)
+    assert refused.value.sentence == says
