@@ -3,7 +3,8 @@
 An unknown name in a custom role fails `terraform apply` ("Permission .. is not valid").
 Source: what Google's IAM API lists for roles/owner, billing.admin, iam.serviceAccountTokenCreator, storage.admin and
 tpu.admin, as github.com/iann0036/iam-dataset (commit 2073fa52) had it on 2026-08-22. Those of the TPU API are on
-docs.cloud.google.com/iam/docs/roles-permissions/tpu, too, which has tag bindings besides.
+docs.cloud.google.com/iam/docs/roles-permissions/tpu, too, which has tag bindings besides. cloudscheduler.locations,
+compute.globalOperations and compute.regionOperations: the same as copies of Google's pages of roles have them (2026-11).
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ billing.accounts: close get getCarbonInformation getIamPolicy getPaymentInfo get
 billing.budgets: configureSpendCap create delete get list update
 cloudquotas.quotas: get update
 cloudscheduler.jobs: create delete enable fullView get list pause run update
+cloudscheduler.locations: get list
 compute.acceleratorTypes: get list
 compute.addresses: create createInternal createTagBinding delete deleteInternal deleteTagBinding get list
   listEffectiveTags listTagBindings setLabels use useInternal
 compute.disks: addResourcePolicies create createSnapshot createTagBinding delete deleteTagBinding get getIamPolicy
   list listEffectiveTags listTagBindings removeResourcePolicies resize setIamPolicy setLabels startAsyncReplication
   stopAsyncReplication stopGroupAsyncReplication update updateKmsKey use useReadOnly
+compute.globalOperations: get getIamPolicy list setIamPolicy
 compute.instances: addAccessConfig addNetworkInterface addResourcePolicies attachDisk create createTagBinding delete
   deleteAccessConfig deleteNetworkInterface deleteTagBinding detachDisk get getEffectiveFirewalls getGuestAttributes
   getIamPolicy getScreenshot getSerialPortOutput getShieldedInstanceIdentity getShieldedVmIdentity
@@ -36,6 +39,7 @@ compute.instances: addAccessConfig addNetworkInterface addResourcePolicies attac
 compute.machineTypes: get list
 compute.projects: get setCloudArmorTier setCommonInstanceMetadata setDefaultNetworkTier setDefaultServiceAccount
   setManagedProtectionTier setUsageExportBucket
+compute.regionOperations: get list
 compute.regions: get list
 compute.subnetworks: create createTagBinding delete deleteTagBinding expandIpCidrRange get getIamPolicy list
   listEffectiveTags listTagBindings mirror setIamPolicy setPrivateIpGoogleAccess update use useExternalIp
