@@ -4,7 +4,7 @@ An unknown name in a custom role fails `terraform apply` ("Permission .. is not 
 Source: what Google's IAM API lists for roles/owner, billing.admin, iam.serviceAccountTokenCreator, storage.admin and
 tpu.admin, as github.com/iann0036/iam-dataset (commit 2073fa52) had it on 2026-08-22. Those of the TPU API are on
 docs.cloud.google.com/iam/docs/roles-permissions/tpu, too, which has tag bindings besides. cloudscheduler.locations,
-compute.globalOperations and compute.regionOperations: the same as copies of Google's pages of roles have them (2026-11).
+compute.globalOperations and compute.regionOperations: copies of Google's pages of roles (2026-11).
 """
 
 from __future__ import annotations
