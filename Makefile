@@ -53,10 +53,11 @@ lock:  ## resolve the dependencies anew; needs uv
 		pyproject.toml --extra test -o requirements.lock
 
 VM_LOCK := uv pip compile --quiet --no-emit-index-url --no-header --no-annotate --only-binary :all: --python-version 3.10
-lock-vm:  ## pin anew what VMs install; CUDA as this TensorFlow was built with, the lowest that it accepts; needs uv
+lock-vm:  ## pin anew what VMs install, this uv too; CUDA as this TensorFlow was built with, the lowest it accepts; needs uv
 	$(PYTHON) -c 'from infra.vm.environment import REQUIREMENTS as r; print(*{*r["tpu"], *r["gpu"]}, sep="\n")' > $(VENV)/vm.in
 	$(VM_LOCK) --resolution lowest $(VENV)/vm.in | grep ^nvidia > $(VENV)/cuda.in
 	$(VM_LOCK) --universal --fork-strategy fewest --constraint $(VENV)/cuda.in $(VENV)/vm.in -o infra/vm/constraints.txt
+	uv self version --short | sed 's/^\([^ ]*\).*/uv==\1/' | $(VM_LOCK) --generate-hashes - -o infra/vm/uv.txt
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) $(DEMO) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

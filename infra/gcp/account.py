@@ -14,7 +14,16 @@ from infra.gcp import vms
 from infra.gcp.clients import GoogleClients
 from infra.gcp.compute import GpuInstances
 from infra.gcp.errors import translated
-from infra.gcp.permissions import ACT_AS, APIS, DELETES, PERMISSIONS, ROLES_THAT_DELETE, ROLES_THAT_SIGN
+from infra.gcp.permissions import (
+    ACT_AS,
+    APIS,
+    DELETES,
+    PERMISSIONS,
+    ROLES_THAT_DELETE,
+    ROLES_THAT_SIGN,
+    ROLES_THAT_WRITE,
+    WRITES,
+)
 from infra.gcp.price_catalog import usd
 from infra.gcp.queued import HOLDS_QUOTA_FOR_NOTHING, QueuedResources
 from infra.gcp.storage import Buckets
@@ -27,7 +36,6 @@ from orchestrator.domain.account import (
     BudgetAlert,
     GpuAllowance,
     Idle,
-    Kind,
     Permission,
     ProjectFacts,
     Quota,
@@ -242,11 +250,12 @@ class GoogleAccount:
         roles = _roles(policy, email)
         held = self._held([role for role in roles if not role.startswith("roles/")])
         unseen = bool(project.parent) or held is None
-        may: dict[Kind, bool | None] = {}
-        for kind, enough in ROLES_THAT_DELETE.items():
-            has = not enough.isdisjoint(roles) or DELETES[kind] in (held or ())
-            may[kind] = True if has else None if unseen else False
-        return ServiceAccount(email, roles, may)
+
+        def has(enough: Set[str], permission: str) -> bool | None:
+            return True if not enough.isdisjoint(roles) or permission in (held or ()) else None if unseen else False
+
+        may = {kind: has(enough, DELETES[kind]) for kind, enough in ROLES_THAT_DELETE.items()}
+        return ServiceAccount(email, roles, may, has(ROLES_THAT_WRITE, WRITES))
 
     def _held(self, custom_roles: Iterable[str]) -> set[str] | None:
         """The permissions in these roles; None when one of them cannot be read."""

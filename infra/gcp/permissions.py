@@ -99,6 +99,11 @@ ROLES_THAT_DELETE: dict[Kind, frozenset[str]] = {
     }),
 }  # fmt: skip
 """Predefined roles with the permission below."""
+WRITES = "storage.objects.create"
+ROLES_THAT_WRITE = frozenset({
+    "roles/owner", "roles/editor", "roles/storage.admin", "roles/storage.objectAdmin", "roles/storage.objectUser",
+})  # fmt: skip
+"""Predefined roles with it and what reading takes; Owner and Editor by the policies of the buckets."""
 DELETES: dict[Kind, str] = {"tpu": "tpu.nodes.delete", "gpu": "compute.instances.delete"}
 """What the VM's own timer needs, and of TPUs the scheduler's jobs."""
 WORKER = (

@@ -46,7 +46,7 @@ _LACKS_TYPE = re.compile(
 not be found in the zonal accelerator configurations for "us-central1-b".; the accelerator v5litepod-8 was not found in
 zone us-central1-b [EID: 0x..]' (public notes of 2025 and 2026, of nodes and of queued resources). An organization that
 allows some locations only: 412 "Location ZONE:us-east1-b violates constraint constraints/gcp.resourceLocations on .."
-(docs.cloud.google.com/resource-manager/docs/organization-policy/defining-locations)."""
+(Google's page on resource locations, as others quote it)."""
 
 NO_RESERVED_CAPACITY = "Insufficient reserved capacity"
 """Said without any reservation, too (github.com/skypilot-org/skypilot/issues/4579, 2025-01-17)."""
@@ -57,13 +57,20 @@ def lacks_type(message: str) -> bool:
     return _LACKS_TYPE.search(message) is not None
 
 
-_POLICY = re.compile(r"[Cc]onstraint '?(?P<name>constraints/[\w.]+)'? violated")
+_POLICY = re.compile(
+    r"[Cc]onstraint '?(?P<name>constraints/[\w.]+)'? violated"
+    r'|denied by org policy.*?"(?P<managed>(?:constraints|customConstraints)/[\w.]+)"'
+)
 """412 conditionNotMet, of Compute Engine: "Constraint constraints/compute.vmExternalIpAccess violated for project N.
 Add instance projects/P/zones/Z/instances/I to the constraint to use external IP with it."
 (github.com/GoogleCloudPlatform/compute-image-tools/issues/1834, 2022-01-20), and "Constraint
 constraints/compute.requireOsLogin violated for project P."
 (github.com/terraform-google-modules/terraform-google-project-factory/issues/827, 2023-07-04). As the error of an
-operation its code is CONDITION_NOT_MET (so the cluster autoscaler of Kubernetes recognizes it)."""
+operation its code is CONDITION_NOT_MET (so the cluster autoscaler of Kubernetes recognizes it).
+
+Managed and custom ones, on Google's pages on custom constraints: 'Operation denied by org policy on resource
+'projects/P/..': ["customConstraints/custom.NAME": "WHY"]'; also ["constraints/iam.managed.NAME"] without a resource.
+"""
 _POLICY_NEEDS = {
     "constraints/compute.vmExternalIpAccess": "its VMs need an external address, for SSH and to install packages",
     "constraints/compute.requireOsLogin": "its VMs take SSH keys from their metadata, which OS Login ignores",
@@ -77,9 +84,10 @@ def violated_policy(message: str) -> str | None:
     found = _POLICY.search(message)
     if not found:
         return None
-    need = _POLICY_NEEDS.get(found["name"])
+    name = found["name"] or found["managed"]
+    need = _POLICY_NEEDS.get(name.replace(".managed.", "."))
     return (
-        f"ask who administers the organization to exempt this project from {found['name']}"
+        f"ask who administers the organization to exempt this project from {name}"
         + (f" ({need})" if need else "")
         + ", or use a project outside of it"
     )

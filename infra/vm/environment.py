@@ -21,6 +21,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CONSTRAINTS = os.path.join(HERE, "constraints.txt")
@@ -65,7 +66,7 @@ class Maker:
     def __init__(self, kind: str, folder: str, requirements: list[str]) -> None:
         self._kind = kind
         self._folder = folder
-        self._tmp = os.path.join(folder, "tmp")
+        self._tmp = ""
         self._requirements = requirements
         self._fits = FIRST <= sys.version_info[:2] <= LAST
         with open(CONSTRAINTS, "rb") as file:
@@ -90,14 +91,14 @@ class Maker:
         return "venv-" + hashlib.sha256(repr(wanted).encode()).hexdigest()[:8]
 
     def _make(self, venv: str, python: str) -> None:
-        os.makedirs(self._tmp, mode=0o700, exist_ok=True)
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)
         free_gib, needed_gib = shutil.disk_usage(self._folder).free / 2**30, NEEDED_GIB[self._kind]
         if free_gib < needed_gib:
             raise self._failed(f"{self._folder} has {free_gib:.1f} GiB free, and {needed_gib} GiB are needed")
-        # Ubuntu's Python lacks ensurepip, so venv cannot install pip; ours lies beside this file.
-        self._run([sys.executable if self._fits else self._own_python(), "-m", "venv", "--without-pip", venv])
-        self._run([python, *PIP_INSTALL, "--constraint", CONSTRAINTS, *self._requirements], PYTHONPATH=PIP)
-        shutil.rmtree(self._tmp)
+        with tempfile.TemporaryDirectory(dir=self._folder) as self._tmp:
+            # Ubuntu's Python lacks ensurepip, so venv cannot install pip; ours lies beside this file.
+            self._run([sys.executable if self._fits else self._own_python(), "-m", "venv", "--without-pip", venv])
+            self._run([python, *PIP_INSTALL, "--constraint", CONSTRAINTS, *self._requirements], PYTHONPATH=PIP)
 
     def _own_python(self) -> str:
         """Path of the Python that uv has fetched. The pip that was sent along may be too new for this one's."""

@@ -24,6 +24,14 @@ def worker(found: ServiceAccount, known: Known) -> list[Finding]:
         elif not may:
             fact = f"{found.email}, which VMs run as, has {held} on the project and so may not delete {title} VMs"
             findings.append(Finding(check, FAIL, fact, _grant(known, found.email, _ROLES[kind])))
+    if found.may_write is False:
+        # Such is the default account where iam.automaticIamGrantsForDefaultServiceAccounts is enforced: it gets no role
+        # Editor (docs.cloud.google.com/organization-policy/restrict-service-accounts).
+        fact = (
+            f"{found.email}, which VMs run as, has no role on the project by which it may read data and write results"
+        )
+        step = f"unless each bucket grants it: {_grant(known, found.email, 'roles/storage.objectUser')}"
+        findings.append(Finding(check, WARN, fact, step))
     return findings or [Finding(check, PASS, f"VMs may delete themselves: {found.email} has {', '.join(found.roles)}")]
 
 

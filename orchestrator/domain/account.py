@@ -95,7 +95,7 @@ class BudgetAlert:
 
 @dataclass(frozen=True)
 class ServiceAccount:
-    """A service account, its roles on the project, and what it may delete by them.
+    """A service account, its roles on the project, and what it may delete by them; and whether it may write objects.
 
     `may_delete` says for `tpu` and `gpu`: True, False, or None when what decides is not
     seen: a custom role that may not be read, or roles of a folder or an organization above the project.
@@ -104,6 +104,7 @@ class ServiceAccount:
     email: str
     roles: tuple[str, ...]
     may_delete: Mapping[Kind, bool | None]
+    may_write: bool | None = None
 
 
 @dataclass(frozen=True)

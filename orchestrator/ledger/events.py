@@ -65,6 +65,15 @@ class SwitchProven(_Kind):
 
 
 @dataclass(frozen=True)
+class SoftwareReady(_Kind):
+    """The Python that has the trainer's TensorFlow was found or made; `environment` says where it comes from."""
+
+    template = "software ready after {seconds:.1f} s: {environment}"
+    environment: str
+    seconds: float
+
+
+@dataclass(frozen=True)
 class DevicesFound(_Kind):
     """The devices that the trainer will use, as its probe printed them."""
 
@@ -87,7 +96,17 @@ class StageDone(_Kind):
     done: Stage
 
 
-Happening = Note | ZoneRefused | CreateRequested | VmReady | SwitchProven | DevicesFound | TrainerStarted | StageDone
+Happening = (
+    Note
+    | ZoneRefused
+    | CreateRequested
+    | VmReady
+    | SwitchProven
+    | SoftwareReady
+    | DevicesFound
+    | TrainerStarted
+    | StageDone
+)
 _KINDS: dict[str, type[Happening]] = {kind.__name__: kind for kind in get_args(Happening)}
 """By the name that the ledger keeps: a class that is renamed needs a migration."""
 

@@ -203,6 +203,15 @@ def test_a_zone_is_asked_for_the_type_and_its_image(account: GoogleAccount) -> N
             account.check_zone(accelerator(name), "us-central1-f", Provisioning.SPOT)
 
 
+def test_a_default_account_that_is_no_editor_is_seen(account: GoogleAccount, cloud: LocalCloud) -> None:
+    """As in a new organization: without a role its VMs may neither delete themselves nor write results."""
+    assert account.worker().may_write
+    cloud.control("permissions", {"permission": "tpu.nodes.delete", "who": "worker", "denied": True})
+    assert (account.worker().may_delete["tpu"], account.worker().may_write) == (False, True)
+    cloud.control("permissions", {"permission": "storage.objects.create", "who": "worker", "denied": True})
+    assert (account.worker().may_delete["tpu"], account.worker().may_write) == (False, False)
+
+
 def test_what_a_scheduler_job_depends_on(account: GoogleAccount, cloud: LocalCloud) -> None:
     """The default account, one of its own with a custom role, and each thing that can be missing."""
     usual = account.scheduler()

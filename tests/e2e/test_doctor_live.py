@@ -36,9 +36,11 @@ def test_everything_holds(orchestrate: Orchestrate) -> None:
     found = _of_vms(said)
     assert {check: verdict for check, (verdict, _) in found.items() if verdict != "PASS"} == {}, found
     assert list(found) == [
-        "kill switches", "boot", "lists", "host key", "clock", "devices", "bucket", "teardown", "deadline", "cost",
+        "kill switches", "boot", "lists", "host key", "clock", "software", "devices", "bucket", "teardown",
+        "deadline", "cost",
     ]  # fmt: skip
     assert "scheduler-job and deadline-timer proven" in found["kill switches"][1]
+    assert re.fullmatch(r"ready after \d+\.\d s: the machine's Python and packages", found["software"][1])
     assert said["experiment"] in said["note"]
     assert "budget import" in said["note"]
     ledger = Ledger(orchestrate.home / "local" / "ledger.db")

@@ -125,7 +125,8 @@ class World:
     def _teach(self) -> None:
         self.shells.on(RUNNER, self._runner)
         found = json.dumps({"python": "python3", "environment": ENVIRONMENT}) + "\n"
-        self.shells.on(["python3", ".orchestrate/environment.py"], CommandResult(0, found, ""))
+        self.set_up = CommandResult(0, found, "")
+        self.shells.on(["python3", ".orchestrate/environment.py"], lambda _argv: self.set_up)
         self.shells.on(["python3", "-m", "zipfile"], CommandResult(0, "", ""))
         self.shells.on(["env"], CommandResult(0, '{"replicas": 8}\n', ""))
 

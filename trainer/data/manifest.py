@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -52,7 +52,7 @@ class DatasetManifest(_Frozen):
 
     schema_version: Literal[1] = 1
     name: str
-    kind: str  # a name of `trainer.data.kinds.data_kinds()`
+    kind: str = Field(pattern=r"^[a-z0-9-]+$")  # a name of `trainer.data.kinds.data_kinds()`
     source: Literal["sample", "idx", "tfrecord", "folder"]
     source_note: str
     source_fingerprint: str  # sha256 over what the shards were made from: idx files, or names, sizes, times and options
@@ -61,7 +61,9 @@ class DatasetManifest(_Frozen):
     split_rule: str = "as published"
     encoding: Encoding = "raw"
     jpeg_quality: int | None = Field(default=None, ge=1, le=100)  # None = no image was encoded again
-    image_shape: tuple[int, ...] = Field(min_length=3, max_length=4)  # [frames,] height, width, channels
+    image_shape: tuple[Annotated[int, Field(ge=1)], ...] = Field(
+        min_length=3, max_length=4
+    )  # [frames,] height, width, channels
     classes: int = Field(ge=2)
     class_names: tuple[str, ...] = ()  # in the order of their labels; () = not named
 
@@ -107,6 +109,7 @@ def parse_manifest(raw: str | bytes, path: object) -> DatasetManifest:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"]) or "JSON"
+        field = field if field.isprintable() else ascii(field)  # a key of its own may move a terminal's cursor
         raise DataError(path, f"not a data-set manifest of version 1 ({field}: {first['msg']})", fix) from error
     for problem in _contradictions(manifest):
         raise DataError(path, problem, fix)

@@ -44,11 +44,16 @@ class ResourceManagerService(Service):
         return reply(_types.Project, body)
 
     async def _policy(self, request: Request) -> Response:
-        """The VMs' account is an editor, as Google's default account was, until it is denied a permission."""
+        """The VMs' account is an editor, as Google's default account was, until it is denied a permission; then it has
+        no role but that of objects, unless those are what it is denied.
+        """
         accounts, denied = self._account.service_accounts, self._account.denied
+        worker = "roles/storage.objectUser" if denied("worker") else "roles/editor"
+        if "storage.objects.create" in denied("worker"):
+            worker = "roles/logging.logWriter"
         members = {
             "roles/owner": "user:user@local.invalid",
-            "roles/storage.objectUser" if denied("worker") else "roles/editor": f"serviceAccount:{accounts['worker']}",
+            worker: f"serviceAccount:{accounts['worker']}",
             f"projects/{self._project}/roles/{_SCHEDULER_ROLE}": f"serviceAccount:{accounts['scheduler']}",
         }
         if MINT not in denied("agent"):

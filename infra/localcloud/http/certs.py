@@ -7,19 +7,16 @@ trust it; nothing is ever installed in the machine's own trust store.
 from __future__ import annotations
 
 import datetime as dt
-import ipaddress
 import os
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import certifi
+import trustme
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.hazmat.primitives import serialization
 
 from infra.localcloud.access import write_private
 
@@ -68,63 +65,13 @@ def _is_valid(found: Certificates) -> bool:
 
 
 def _create(target: Certificates) -> None:
-    authority_key = ec.generate_private_key(ec.SECP256R1())
-    server_key = ec.generate_private_key(ec.SECP256R1())
-    authority_name = _name("orchestrate local cloud, throw-away authority")
-    authority = (
-        _builder(authority_name, authority_name, authority_key.public_key())
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_key_usage(is_authority=True), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key()), critical=False)
-        .sign(authority_key, hashes.SHA256())
+    authority = trustme.CA(organization_name="orchestrate local cloud, throw-away authority")
+    server = authority.issue_cert(
+        *_NAMES, _ADDRESS, common_name="orchestrate local cloud", not_after=_now() + _VALID_FOR
     )
-    names: Sequence[x509.GeneralName] = [
-        *(x509.DNSName(name) for name in _NAMES),
-        x509.IPAddress(ipaddress.ip_address(_ADDRESS)),
-    ]
-    identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
-    certificate = (
-        _builder(_name("orchestrate local cloud"), authority_name, server_key.public_key())
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_key_usage(is_authority=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(identifier, critical=False)
-        .sign(authority_key, hashes.SHA256())
-    )
-    key_pem = server_key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    write_private(target.key_pem, key_pem)
-    write_private(target.ca_pem, authority.public_bytes(serialization.Encoding.PEM))
-    write_private(target.cert_pem, certificate.public_bytes(serialization.Encoding.PEM))
-
-
-def _builder(subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(public_key)
-        .serial_number(x509.random_serial_number())
-        # An hour back, for callers whose clock is behind.
-        .not_valid_before(_now() - dt.timedelta(hours=1))
-        .not_valid_after(_now() + _VALID_FOR)
-    )
-
-
-def _key_usage(*, is_authority: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not is_authority,
-        key_cert_sign=is_authority,
-        crl_sign=is_authority,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
+    write_private(target.key_pem, server.private_key_pem.bytes())
+    write_private(target.ca_pem, authority.cert_pem.bytes())
+    write_private(target.cert_pem, server.cert_chain_pems[0].bytes())
 
 
 def _public_authorities() -> bytes:
@@ -135,10 +82,6 @@ def _public_authorities() -> bytes:
     files = [certifi.where(), os.environ.get("SSL_CERT_FILE", "")]
     blocks = [block for file in files if Path(file).is_file() for block in _PEM.findall(Path(file).read_bytes())]
     return b"\n".join(dict.fromkeys(block.replace(b"\r", b"") for block in blocks)) + b"\n"
-
-
-def _name(common_name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 
 def _now() -> dt.datetime:

@@ -11,7 +11,7 @@ from orchestrator.domain.money import ZERO, usd
 from orchestrator.domain.plan import KILL_SLACK_S
 from orchestrator.domain.runs import Attempt, Run, Stage
 from orchestrator.errors import HostKeyRejected, KillSwitchNotArmed
-from orchestrator.ledger.events import CreateRequested, DevicesFound, Event, Happening, VmReady
+from orchestrator.ledger.events import CreateRequested, DevicesFound, Event, Happening, SoftwareReady, VmReady
 from orchestrator.money.guard import cost_so_far
 from orchestrator.running.stages.context import Services
 
@@ -69,7 +69,7 @@ def _of_boot(
 
 
 def _of_work(services: Services, run: Run, attempt: Attempt, timed: Timed, events: Sequence[Event]) -> Iterator[_Check]:
-    """SSH, clock, devices and bucket, as far as the run came."""
+    """SSH, clock, software, devices and bucket, as far as the run came."""
     why = run.error or "not reached"
     if timed.ssh_at is None:
         yield ("host key" if run.error_code == HostKeyRejected.__name__ else "SSH"), FAIL, why
@@ -80,6 +80,11 @@ def _of_work(services: Services, run: Run, attempt: Attempt, timed: Timed, event
         is_off = abs(timed.vm_ahead_s) > _CLOCK_OFF_S + timed.answer_s
         fact = f"the VM's is {timed.vm_ahead_s:+.1f} s off ours (± {timed.answer_s / 2:.1f} s)"
         yield "clock", WARN if is_off else PASS, fact
+    software = [event.what for event in events if isinstance(event.what, SoftwareReady)]
+    if not software:
+        yield "software", FAIL, why
+        return
+    yield "software", PASS, f"ready after {software[-1].seconds:.1f} s: {software[-1].environment}"
     devices = [event.what.devices for event in events if isinstance(event.what, DevicesFound)]
     if devices:
         yield "devices", PASS, devices[-1]

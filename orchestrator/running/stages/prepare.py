@@ -10,7 +10,7 @@ from pathlib import Path
 from orchestrator.domain.names import MANAGED, data_prefix
 from orchestrator.domain.plan import BUCKET_LIFETIME_DAYS
 from orchestrator.errors import BadArtifact, NotFound, RemoteCommandFailed, TrainingFailed, Unavailable
-from orchestrator.ledger.events import DevicesFound
+from orchestrator.ledger.events import DevicesFound, SoftwareReady
 from orchestrator.ports import HostKey, RemoteShell, Worker
 from orchestrator.running.stages.context import SSH_USER, RunContext
 from orchestrator.running.stages.job import Environment, job_file, marked, python_path, trainer_argv
@@ -119,12 +119,14 @@ def _install(ctx: RunContext, shell: RemoteShell, worker: Worker) -> None:
 
 def _environment(ctx: RunContext, shell: RemoteShell) -> Environment:
     """Find or make the Python that has TensorFlow. Raises TrainingFailed with what is missing."""
-    command = ["python3", f"{ctx.work_dir}/environment.py", ctx.accelerator.api]
+    command, began = ["python3", f"{ctx.work_dir}/environment.py", ctx.accelerator.api], ctx.services.clock.monotonic()
     try:
         said = shell.run(command, timeout_s=ctx.services.pace.setup_timeout_s).stdout
     except RemoteCommandFailed as cause:
         raise TrainingFailed(f"the trainer's software could not be installed: {cause.sentence}") from cause
-    return Environment.model_validate_json(said.strip().splitlines()[-1])
+    found = Environment.model_validate_json(said.strip().splitlines()[-1])
+    ctx.log(SoftwareReady(found.environment, ctx.services.clock.monotonic() - began))
+    return found
 
 
 def _check_devices(ctx: RunContext, shell: RemoteShell, argv: list[str], work: str) -> None:

@@ -44,6 +44,10 @@ EXTERNAL_IP_TEXT = (
     "Constraint constraints/compute.vmExternalIpAccess violated for project 346696193484. Add instance "
     "projects/p/zones/us-central1-b/instances/i to the constraint to use external IP with it."
 )
+MANAGED_TEXT = (
+    "Operation denied by org policy on resource 'projects/p/zones/us-central1-a/instances/i': "
+    '["constraints/compute.managed.vmExternalIpAccess": "No external addresses."]'
+)
 OS_LOGIN_TEXT = "Constraint constraints/compute.requireOsLogin violated for project p."
 STOCK_OUT_TEXT = 'There is no more capacity in the zone "us-central1-a"; you can try in another zone [EID: 0x1]'
 
@@ -177,7 +181,11 @@ def test_a_quota_names_itself_its_limit_and_its_place(message: str, details: Any
 
 @pytest.mark.parametrize(
     ("message", "constraint"),
-    [(EXTERNAL_IP_TEXT, "compute.vmExternalIpAccess"), (OS_LOGIN_TEXT, "compute.requireOsLogin")],
+    [
+        (EXTERNAL_IP_TEXT, "compute.vmExternalIpAccess"),
+        (OS_LOGIN_TEXT, "compute.requireOsLogin"),
+        (MANAGED_TEXT, "compute.managed.vmExternalIpAccess"),
+    ],
 )
 def test_an_organization_s_policy_is_named_with_what_to_ask_for(message: str, constraint: str) -> None:
     """Refused at once, or as the end of an operation."""

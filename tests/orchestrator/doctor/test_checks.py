@@ -135,6 +135,9 @@ def test_a_vm_that_may_not_delete_itself_fails() -> None:
     assert "--member=serviceAccount:w@x.gserviceaccount.com --role=roles/tpu.admin" in text
     custom = replace(able, roles=("projects/p/roles/mine",), may_delete={"tpu": None, "gpu": True})
     assert _one(switches.worker(custom, BOTH))[0] is WARN
+    mute = replace(able, roles=("roles/compute.instanceAdmin.v1",), may_write=False)
+    got, text = _one(switches.worker(mute, BOTH))
+    assert (got, "--role=roles/storage.objectUser" in text) == (WARN, True)
 
 
 @pytest.mark.parametrize(

@@ -16,13 +16,14 @@ from orchestrator.domain.accelerators import accelerator, accelerators
 from orchestrator.domain.account import Quota
 from orchestrator.domain.plan import KILL_SLACK_S
 from orchestrator.domain.prices import catalog_prices
-from orchestrator.domain.runs import Run, RunState
+from orchestrator.domain.runs import Run, RunState, Stage
 from orchestrator.errors import OverCap, UsageError
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.planning.plan import Plan
-from orchestrator.running.pipeline import drive_all
+from orchestrator.ports import CommandResult
+from orchestrator.running.pipeline import STAGES, drive_all
 from orchestrator.running.stages.context import Progress
-from tests.fakes.world import World
+from tests.fakes.world import ENVIRONMENT, World
 
 
 def _plan(world: World, *names: str, max_usd: str = "5", simulated: bool = False) -> Plan:
@@ -59,6 +60,31 @@ def test_the_promise_is_seen_to_hold(world: World, name: str) -> None:
     assert "after its deadline (still there at" in found.fact
     assert world.alive == 0
     assert world.scheduler.list("us-central1") == []
+
+
+@pytest.mark.parametrize(
+    ("set_up", "verdict", "fact"),
+    [
+        (None, Verdict.PASS, f"ready after 0.0 s: {ENVIRONMENT}"),
+        (CommandResult(1, "", "~/.orchestrate has 0.5 GiB free"), Verdict.FAIL, "~/.orchestrate has 0.5 GiB free"),
+    ],
+)
+def test_the_set_up_of_the_vm_is_a_finding_of_its_own(
+    world: World, set_up: CommandResult | None, verdict: Verdict, fact: str
+) -> None:
+    """With its time and what was found; or why it failed, and nothing is said of what comes after it."""
+    world.set_up = set_up or world.set_up
+    world.shells.on(["date"], CommandResult(0, f"{world.clock.now().timestamp()}\n", ""))
+    plan, timed = _plan(world, "t4", simulated=True), Timed()
+    world.ledger.admit(plan.experiment, plan.runs, plan.attempts, plan.credit)
+    used, alone = plan.runs
+    stages = {**STAGES, Stage.PREPARE: stages_of(used, timed)[Stage.PREPARE]}
+    [done] = drive_all(world.services, [used], world.progress.append, world.stop, stages)
+    found = {one.check: one for one in findings(world.services, Checked(done.spec.accelerator, done, alone, timed))}
+    assert found["t4 software"].verdict is verdict
+    assert fact in found["t4 software"].fact
+    assert ("t4 devices" in found) == (verdict is Verdict.PASS)
+    assert world.alive == 0
 
 
 def test_kill_switches_that_do_not_fire_are_a_fail_and_the_vm_is_torn_down(world: World) -> None:

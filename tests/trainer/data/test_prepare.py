@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import shutil
 import struct
 from collections.abc import Callable
@@ -171,3 +172,21 @@ def test_damaged_shards_and_manifests_are_refused(sample: PreparedDataset, tmp_p
     edited = sample.manifest.to_json().replace(sample.manifest.fingerprint, "0" * 64)
     with pytest.raises(DataError, match="fingerprint does not fit"):
         parse_manifest(edited, "manifest.json")
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"image_shape": [28, 28, -1]}, "image_shape.2: Input should be greater than or equal to 1"),
+        ({"kind": "\x1b[2Jmnist"}, "kind: String should match pattern '^[a-z0-9-]+$'"),
+        ({"\x1b[2Jkey": 1}, r"'\x1b[2Jkey': Extra inputs are not permitted"),
+    ],
+)
+def test_a_hostile_manifest_is_refused_in_a_printable_sentence(
+    sample: PreparedDataset, changes: dict[str, object], field: str
+) -> None:
+    """A shape that no array has, and names that would reach the terminal."""
+    text = json.dumps({**json.loads(sample.manifest.to_json()), **changes})
+    with pytest.raises(DataError) as refused:
+        parse_manifest(text, "here")
+    assert str(refused.value) == f"here: not a data-set manifest of version 1 ({field}); prepare the data set again"
