@@ -16,12 +16,12 @@ def kill_switches(
     """Every kill switch there is; `tpu_zones` is where scheduler jobs of ours are looked for."""
     from infra.killswitches.deadline_timer import DeadlineTimer
     from infra.killswitches.max_run_duration import MaxRunDuration
-    from infra.killswitches.run_duration import RunDuration
+    from infra.killswitches.queued_run_duration import QueuedRunDuration
     from infra.killswitches.scheduler_job import SchedulerJob
 
     return (
         MaxRunDuration(),
-        RunDuration(),
+        QueuedRunDuration(),
         SchedulerJob(scheduler, vms["tpu"], clock, tpu_zones, poll_s),
         DeadlineTimer(vms["tpu"], "tpu"),
         DeadlineTimer(vms["gpu"], "gpu"),

@@ -15,8 +15,8 @@ from starlette.routing import Route
 
 from infra.localcloud.account.account import USER
 from infra.localcloud.admin.quotas import check_quota
+from infra.localcloud.call_faults import CallFaults
 from infra.localcloud.context import CloudContext
-from infra.localcloud.faults import Faults
 from infra.localcloud.http.errors import invalid, not_found
 from infra.localcloud.http.messages import json_body
 from infra.localcloud.http.routes import Handler, Service, routes
@@ -53,7 +53,7 @@ class Operator(Protocol):
 class ControlService(Service):
     """Our own API, not one of Google's. It is on loopback only: it has no host name of its own."""
 
-    def __init__(self, cloud: CloudContext, faults: Faults, operator: Operator) -> None:
+    def __init__(self, cloud: CloudContext, faults: CallFaults, operator: Operator) -> None:
         self._cloud = cloud
         self._faults = faults
         self._operator = operator

@@ -28,6 +28,7 @@ from infra.localcloud.admin.billing_catalog import BillingCatalogService
 from infra.localcloud.admin.quotas import QuotasService
 from infra.localcloud.admin.resource_manager import IamService, ResourceManagerService
 from infra.localcloud.admin.service_usage import ServiceUsageService
+from infra.localcloud.call_faults import CallFaults
 from infra.localcloud.client_files import write_client_files
 from infra.localcloud.clock import CloudClock
 from infra.localcloud.compute.api import ComputeService
@@ -36,7 +37,6 @@ from infra.localcloud.compute.lifecycle import Instances
 from infra.localcloud.compute.operations import ComputeOperations
 from infra.localcloud.context import CloudContext
 from infra.localcloud.control import ControlService, Ending
-from infra.localcloud.faults import Faults
 from infra.localcloud.hardware import Hardware
 from infra.localcloud.http import proxy
 from infra.localcloud.http.app import CloudApp, InsideReply, InsideRequest, request_inside
@@ -96,7 +96,7 @@ class Cloud:
         self._saved = _read_json(options.state / "cloud.json")
         self._store = Store(options.state / "cloud.db")
         self._clock = CloudClock(self._store)
-        self._faults = Faults(self._store)
+        self._faults = CallFaults(self._store)
         self._stopping = asyncio.Event()
         self._ending = Ending.VMS_KEEP_RUNNING
         self._ticking = asyncio.Lock()

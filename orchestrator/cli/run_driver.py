@@ -77,6 +77,7 @@ def confirmed(
 def connect_to_end(project: Project, runs: Sequence[Run], stop: threading.Event | None = None) -> Services:
     """Services that end these runs, or everything. Raises StillBilling where no cloud answers: that proves nothing."""
     from orchestrator.bootstrap import connect
+    from orchestrator.cli.views.other_ledgers import say_elsewhere
     from orchestrator.running.inventory import unlisted
 
     try:
@@ -85,4 +86,5 @@ def connect_to_end(project: Project, runs: Sequence[Run], stop: threading.Event 
         ids = {run.id for run in runs}
         alive = [one for one in project.ledger.attempts(unsettled=True) if one.billed_from]
         named = [f"{one.vm} in {one.zone}" for one in alive if not ids or one.run in ids]
+        say_elsewhere(project)
         raise StillBilling([*named, unlisted("resources", cause)]) from cause

@@ -47,9 +47,14 @@ REFUSALS: Mapping[str, _Refusal] = {
 
 @dataclass(frozen=True)
 class Preflight:
-    """What was found, in the order of `doctor`."""
+    """What was found, in the order of `doctor`. `ignored`: the user launches whatever it says.
+
+    A FAIL can be wrong: permissions are asked of the project, and one that is granted under a condition, or on a
+    single bucket or account, is not seen there. What money depends on is checked again when it is used.
+    """
 
     findings: Sequence[Finding]
+    ignored: bool = False
 
     @property
     def passed(self) -> list[str]:
@@ -61,14 +66,14 @@ class Preflight:
     def refusal(self) -> OrchestratorError | None:
         """The error that ends the launch, of the first FAIL; None: nothing that is known stands in its way."""
         first = next((one for one in self.findings if one.verdict is Verdict.FAIL), None)
-        if first is None:
+        if first is None or self.ignored:
             return None
         error = REFUSALS[first.check].error
         # A quota's own next step holds for a new project and for a free trial.
         return (
             QuotaExceeded(first.fact)
             if error is QuotaExceeded
-            else error(f"{first.check}: {first.fact}", first.next_step)
+            else error(f"{first.check}: {first.fact}", f"{first.next_step} (if the check is wrong: --ignore-checks)")
         )
 
     def of(self, check: str) -> list[Finding]:

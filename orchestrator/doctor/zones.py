@@ -47,7 +47,7 @@ def zones(found: Sequence[Search], _known: Known) -> list[Finding]:
     """A FAIL for what no zone has; a WARN where a launch skips a zone, or nobody could say."""
     check, findings = "zones", []
     for one in found:
-        said = "; ".join(one.lacking)
+        said = "; ".join(dict.fromkeys(one.lacking))  # of an image that is nowhere each zone says the same
         step = "`orchestrate accelerators` lists the zones of each; choose others with --zone"
         if one.unknown:
             findings.append(unanswered(check, f"{one.accelerator}: could not be asked: {one.unknown}", ""))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from infra.killswitches.deadline_timer import DeadlineTimer
 from infra.killswitches.max_run_duration import MaxRunDuration
-from infra.killswitches.run_duration import RunDuration
+from infra.killswitches.queued_run_duration import QueuedRunDuration
 from infra.killswitches.scheduler_job import SchedulerJob, schedule_from
 from infra.localcloud.scheduler.cron import Cron
 from orchestrator.domain.accelerators import Provisioning, accelerator
@@ -47,7 +47,7 @@ def _switch(rig: Rig, which: str) -> KillSwitch:
     if which == "job":
         return SchedulerJob(rig.scheduler, rig.provider, rig.clock, [rig.zone], poll_s=0.05)
     if which == "duration":
-        return RunDuration()
+        return QueuedRunDuration()
     return MaxRunDuration() if which == "limit" else DeadlineTimer(rig.provider, rig.api)
 
 
@@ -70,7 +70,7 @@ def test_the_vm_is_gone_soon_after_its_deadline(armed: tuple[Rig, KillSwitch]) -
     rig.advance((deadline - rig.now()).total_seconds() + late_s)
     there = lambda: [one.state for one in rig.provider.list_billable().found if one.ref == spec.ref]  # noqa: E731
     rig.wait(lambda: there() in ([], ["SUSPENDED"]))
-    assert rig.is_gone(spec.ref) == (not isinstance(switch, RunDuration))  # its place in the queue stays
+    assert rig.is_gone(spec.ref) == (not isinstance(switch, QueuedRunDuration))  # its place in the queue stays
     assert rig.now() <= deadline + timedelta(seconds=switch.slack_s)
     switch.disarm(spec.ref)
     assert switch.standing() == ()
@@ -181,7 +181,7 @@ def test_each_switch_covers_what_exists_for_it() -> None:
     on_demand, flex = Provisioning.ON_DEMAND, Provisioning.FLEX_START
     kinds = ((accelerator("v6e-1"), on_demand), (accelerator("v6e-1"), flex), (accelerator("t4"), on_demand))
     assert [MaxRunDuration().covers(*kind) for kind in kinds] == [False, False, True]
-    assert [RunDuration().covers(*kind) for kind in kinds] == [False, True, False]
+    assert [QueuedRunDuration().covers(*kind) for kind in kinds] == [False, True, False]
     assert [DeadlineTimer(rig.provider, "tpu").covers(*kind) for kind in kinds] == [True, True, False]
     assert [DeadlineTimer(rig.provider, "gpu").covers(*kind) for kind in kinds] == [False, False, True]
 
@@ -189,9 +189,9 @@ def test_each_switch_covers_what_exists_for_it() -> None:
 def test_a_run_as_flex_start_ends_within_a_week() -> None:
     """At the deadline itself, which waiting in the queue does not move."""
     rig, now = FakeRig("flex"), datetime(2026, 11, 21, tzinfo=UTC)
-    assert RunDuration().arm(rig.spec(), now + timedelta(days=7), now).run_ends_at == now + timedelta(days=7)
+    assert QueuedRunDuration().arm(rig.spec(), now + timedelta(days=7), now).run_ends_at == now + timedelta(days=7)
     with pytest.raises(KillSwitchNotArmed, match="7 days"):
-        RunDuration().arm(rig.spec(), now + timedelta(days=7, seconds=1), now)
+        QueuedRunDuration().arm(rig.spec(), now + timedelta(days=7, seconds=1), now)
 
 
 def test_the_script_is_static_and_its_parameters_are_metadata() -> None:

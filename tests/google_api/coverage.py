@@ -19,7 +19,8 @@ _TITLES = {
     "cloudquotas.v1": "Cloud Quotas v1", "serviceusage.v1": "Service Usage v1", "iam.v1": "IAM v1",
     "cloudresourcemanager.v1": "Resource Manager v1", "cloudresourcemanager.v3": "Resource Manager v3",
 }  # fmt: skip
-_OWN = ("/_localcloud/", "/token")
+_OWN = ("/_localcloud/", "/token", "/batch/", "/v1beta/", "/compute/alpha/", "/compute/beta/")
+"""Of no document here: a batch is its `batchPath`; the other versions are described by gcloud's own clients."""
 _IN_PLACE = re.compile(r"(?<=<!-- coverage -->\n).*(?=<!-- end of coverage -->)", re.DOTALL)
 
 

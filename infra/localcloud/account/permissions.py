@@ -25,6 +25,8 @@ _SPECIAL: dict[str, tuple[str, ...]] = {
     ),
     "cloudscheduler.jobs.create": ("cloudscheduler.jobs.create", ACT_AS),
     "cloudscheduler.jobs.resume": ("cloudscheduler.jobs.enable",),
+    "serviceusage.services.batchEnable": ("serviceusage.services.enable",),
+    "tpu.locations.generateServiceIdentity": (),
     "cloudbilling.projects.getBillingInfo": ("resourcemanager.projects.get",),
     "billingbudgets.budgets.list": ("billing.budgets.list",),
     "billingbudgets.budgets.create": ("billing.budgets.create",),

@@ -24,7 +24,10 @@ class BillingService(Service):
 
     def __init__(self, cloud: CloudContext) -> None:
         self._cloud = cloud
-        table = [("GET /v1/projects/{project}/billingInfo", "projects.getBillingInfo", self._info)]
+        table = [
+            ("GET /v1/projects/{project}/billingInfo", "projects.getBillingInfo", self._info),
+            ("GET /v1/billingAccounts", "billingAccounts.list", self._accounts),
+        ]
         self.routes = routes("cloudbilling", table, guard=cloud.check_project)
 
     async def _info(self, request: Request) -> Response:
@@ -33,6 +36,10 @@ class BillingService(Service):
             "billingAccountName": BILLING_ACCOUNT, "billingEnabled": self._cloud.account.kind.billing_open,
         }  # fmt: skip
         return reply(_billing.ProjectBillingInfo, body)
+
+    async def _accounts(self, request: Request) -> Response:
+        account = {"name": BILLING_ACCOUNT, "open": self._cloud.account.kind.billing_open, "displayName": "Local"}
+        return reply(_billing.ListBillingAccountsResponse, page(request, "billingAccounts", [account]))
 
 
 class BudgetsService(Service):

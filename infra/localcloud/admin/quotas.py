@@ -29,8 +29,12 @@ class QuotasService(Service):
     def __init__(self, cloud: CloudContext) -> None:
         self._cloud = cloud
         table = [("GET ", "list", self._list), ("GET /{quota}", "get", self._get)]
-        root = "/v1/projects/{project}/locations/global/services/{service}/quotaInfos"
-        self.routes = routes("cloudquotas.quotaInfos", table, root, cloud.check_project)
+        root = "/projects/{project}/locations/global/services/{service}/quotaInfos"
+        self.routes = [
+            route
+            for version in ("v1", "v1beta")  # gcloud's commands are beta
+            for route in routes("cloudquotas.quotaInfos", table, f"/{version}{root}", cloud.check_project)
+        ]
 
     async def _list(self, request: Request) -> Response:
         return reply(_types.ListQuotaInfosResponse, page(request, "quotaInfos", self._infos(request)))

@@ -13,7 +13,8 @@ from infra.localcloud.account.project import PROJECT_NUMBER
 from infra.localcloud.context import CloudContext
 from infra.localcloud.http.errors import invalid, not_found
 from infra.localcloud.http.messages import LazyTypes, json_body, reply
-from infra.localcloud.http.routes import Service, routes
+from infra.localcloud.http.routes import Service, page, routes
+from infra.localcloud.store import Document
 
 _types = LazyTypes("google.cloud.resourcemanager_v3")
 _PERMISSIONS_MAX = 100
@@ -22,7 +23,7 @@ _SCHEDULER_MAY = frozenset({"tpu.nodes.delete"})
 
 
 class ResourceManagerService(Service):
-    """Resource Manager v3: one project without an organization, as a private person has it."""
+    """Resource Manager v3, and v1 for gcloud: one project without an organization, as a private person has it."""
 
     hosts = ("cloudresourcemanager.googleapis.com",)
 
@@ -34,7 +35,16 @@ class ResourceManagerService(Service):
             ("POST :getIamPolicy", "getIamPolicy", self._policy),
             ("POST :testIamPermissions", "testIamPermissions", self._test),
         ]
-        self.routes = routes("cloudresourcemanager.projects", table, "/v3/projects/{project}", cloud.check_project)
+        v1 = [
+            ("GET /{project}", "get", self._get_v1),
+            ("POST /{project}:getIamPolicy", "getIamPolicy", self._policy),
+            ("GET ", "list", self._list_v1),
+        ]
+        name = "cloudresourcemanager.projects"
+        self.routes = [
+            *routes(name, table, "/v3/projects/{project}", cloud.check_project),
+            *routes(name, v1, "/v1/projects", cloud.check_project),
+        ]
 
     async def _get(self, request: Request) -> Response:
         body = {
@@ -42,6 +52,18 @@ class ResourceManagerService(Service):
             "displayName": self._project,
         }  # fmt: skip
         return reply(_types.Project, body)
+
+    async def _get_v1(self, _request: Request) -> Response:
+        return JSONResponse(self._shown_in_v1())
+
+    async def _list_v1(self, request: Request) -> Response:
+        return JSONResponse(page(request, "projects", [self._shown_in_v1()]))
+
+    def _shown_in_v1(self) -> Document:
+        return {
+            "projectNumber": PROJECT_NUMBER, "projectId": self._project, "lifecycleState": "ACTIVE",
+            "name": self._project, "createTime": "2026-01-01T00:00:00Z",
+        }  # fmt: skip
 
     async def _policy(self, request: Request) -> Response:
         """The VMs' account is an editor, as Google's default account was, until it is denied a permission; then it has

@@ -9,12 +9,12 @@ from infra.localcloud.account.account import SERVICES
 from infra.localcloud.account.project import PROJECT_NUMBER
 from infra.localcloud.context import CloudContext
 from infra.localcloud.http.errors import ApiError
-from infra.localcloud.http.messages import LazyTypes, message, reply
+from infra.localcloud.http.messages import LazyTypes, message, message_body, reply
 from infra.localcloud.http.routes import Service, page, routes
 from infra.localcloud.store import Document
 
 _types = LazyTypes("google.cloud.service_usage_v1")
-_ENABLED = "type.googleapis.com/google.api.serviceusage.v1.EnableServiceResponse"
+_TYPE = "type.googleapis.com/google.api.serviceusage.v1"
 
 
 class ServiceUsageService(Service):
@@ -26,6 +26,7 @@ class ServiceUsageService(Service):
         self._account = cloud.account
         table = [
             ("GET :batchGet", "batchGet", self._batch_get),
+            ("POST :batchEnable", "batchEnable", self._batch_enable),
             ("GET ", "list", self._list),
             ("POST /{service}:enable", "enable", self._enable),
             ("GET /{service}", "get", self._get),
@@ -46,11 +47,20 @@ class ServiceUsageService(Service):
         return reply(_types.ListServicesResponse, page(request, "services", shown, 200))
 
     async def _enable(self, request: Request) -> Response:
-        name = request.path_params["service"]
-        self._service(name)
-        self._account.set_enabled(name, enabled=True)
-        response = {"@type": _ENABLED, "service": message(_types.Service, self._service(name))}
-        return JSONResponse({"name": "operations/acat.local", "done": True, "response": response})
+        [service] = self._enabled([request.path_params["service"]])
+        return _done({"@type": f"{_TYPE}.EnableServiceResponse", "service": service})
+
+    async def _batch_enable(self, request: Request) -> Response:
+        asked = await message_body(request, _types.BatchEnableServicesRequest)
+        return _done({"@type": f"{_TYPE}.BatchEnableServicesResponse", "services": self._enabled(asked["serviceIds"])})
+
+    def _enabled(self, names: list[str]) -> list[Document]:
+        """The services of these names, all enabled now, or none when one does not exist. Raises ApiError 404."""
+        for name in names:
+            self._service(name)
+        for name in names:
+            self._account.set_enabled(name, enabled=True)
+        return [message(_types.Service, self._service(name)) for name in names]
 
     def _service(self, name: str) -> Document:
         if name not in SERVICES:
@@ -61,3 +71,7 @@ class ServiceUsageService(Service):
             "config": {"name": name, "title": SERVICES[name]},
             "state": "ENABLED" if self._account.is_enabled(name) else "DISABLED",
         }  # fmt: skip
+
+
+def _done(response: Document) -> Response:
+    return JSONResponse({"name": "operations/acat.local", "done": True, "response": response})

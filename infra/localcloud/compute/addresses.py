@@ -6,24 +6,46 @@ from google.cloud import compute_v1 as types
 from starlette.requests import Request
 from starlette.responses import Response
 
-from infra.localcloud.compute.lists import aggregated
+from infra.localcloud.compute.lists import aggregated, listed
 from infra.localcloud.compute.names import COMPUTE_URL, missing
+from infra.localcloud.compute.operations import ComputeOperations
+from infra.localcloud.compute.operations_api import operation_reply
 from infra.localcloud.context import CloudContext
+from infra.localcloud.http.errors import ApiError
 from infra.localcloud.http.messages import message_body, reply
 from infra.localcloud.http.routes import Table
 from infra.localcloud.http.validation import check_id
+from infra.localcloud.lifecycle import Resources, new_id
+from infra.localcloud.store import Document
+
+_ADDRESS = "/regions/{region}/addresses/{address}"
 
 
-class Addresses:
-    """Compute Engine's regional addresses."""
+class Addresses(Resources):
+    """Compute Engine's regional addresses, by `REGION/NAME`."""
 
-    def __init__(self, cloud: CloudContext) -> None:
-        self._cloud = cloud
+    collection, kind = "static_addresses", "address"
+
+    def __init__(self, cloud: CloudContext, operations: ComputeOperations) -> None:
+        super().__init__(cloud)
+        self._operations = operations
+
+    def key(self, document: Document) -> str:
+        """`REGION/NAME`."""
+        return f"{document['region']}/{document['name']}"
+
+    def missing(self, key: str) -> ApiError:
+        """Compute's 404."""
+        region, _, name = key.partition("/")
+        return missing(f"projects/{self._cloud.project}/regions/{region}/addresses/{name}")
 
     def table(self) -> Table:
         """Their methods."""
         return [
             ("POST /regions/{region}/addresses", "addresses.insert", self._insert),
+            ("GET /regions/{region}/addresses", "addresses.list", self._list),
+            (f"GET {_ADDRESS}", "addresses.get", self._get),
+            (f"DELETE {_ADDRESS}", "addresses.delete", self._delete),
             ("GET /aggregated/addresses", "addresses.aggregatedList", self._aggregated),
         ]
 
@@ -33,17 +55,32 @@ class Addresses:
             raise missing(f"regions/{region}")
         name = body.get("name", "")
         check_id("resource.name", name)
+        self.check_new(f"{region}/{name}")
         region_url = f"{COMPUTE_URL}/projects/{self._cloud.project}/regions/{region}"
-        link = f"{region_url}/addresses/{name}"
         resource = {
-            "kind": "compute#address", "name": name, "region": region_url, "selfLink": link, "status": "RESERVED",
-            "addressType": "EXTERNAL", "address": "203.0.113.7",
+            "kind": "compute#address", "id": new_id(), "name": name, "region": region_url, "status": "RESERVED",
+            "selfLink": f"{region_url}/addresses/{name}", "addressType": "EXTERNAL", "networkTier": "PREMIUM",
+            "address": f"203.0.113.{len(self.all()) % 254 + 1}", "creationTimestamp": self._cloud.clock.rfc3339(),
         }  # fmt: skip
-        self._cloud.store.put("addresses", f"{region}/{name}", resource)
-        operation = {"kind": "compute#operation", "name": "operation-reserve", "status": "DONE", "progress": 100}
-        return reply(types.Operation, {**operation, "targetLink": link})
+        address = self.put({"name": name, "region": region, "resource": resource})
+        return operation_reply(self._operations.record(address, "insert", resource))
+
+    async def _get(self, request: Request) -> Response:
+        return reply(types.Address, self._find(request)["resource"])
+
+    async def _list(self, request: Request) -> Response:
+        found = self.all(f"{request.path_params['region']}/")
+        return listed(request, types.AddressList, [address["resource"] for address in found])
+
+    async def _delete(self, request: Request) -> Response:
+        address = self._find(request)
+        self.forget(address, self._cloud.clock.now())
+        return operation_reply(self._operations.record(address, "delete", None))
 
     async def _aggregated(self, request: Request) -> Response:
-        found = [address for _, address in self._cloud.store.list("addresses")]
+        found = [address["resource"] for address in self.all()]
         scopes = [f"regions/{region}" for region in self._cloud.prices.regions]
         return aggregated(request, types.AddressAggregatedList, found, scopes, ())
+
+    def _find(self, request: Request) -> Document:
+        return self.find(f"{request.path_params['region']}/{request.path_params['address']}")

@@ -15,20 +15,20 @@ from infra.localcloud.compute.lifecycle import Instances
 from infra.localcloud.compute.lists import aggregated, listed
 from infra.localcloud.compute.names import Zonal, missing
 from infra.localcloud.compute.operations import ComputeOperations
+from infra.localcloud.compute.operations_api import OperationsApi, operation_reply
 from infra.localcloud.compute.reference import ComputeReference
 from infra.localcloud.compute.request import InstanceRequests
 from infra.localcloud.compute.resources import fingerprint, metadata_items, metadata_resource
 from infra.localcloud.context import CloudContext
 from infra.localcloud.http.errors import ApiError, invalid, precondition_failed
 from infra.localcloud.http.messages import message_body, reply
-from infra.localcloud.http.routes import Handler, Service, Table, routes
-from infra.localcloud.http.validation import check_labels, check_metadata
+from infra.localcloud.http.routes import Handler, Service, Table, flag, routes
+from infra.localcloud.http.validation import check_id, check_labels, check_metadata, check_request_id
 from infra.localcloud.store import Document
 from infra.localcloud.vm.metadata import guest_items
 
 _INSTANCE = "/zones/{zone}/instances/{instance}"
 _DISK = "/zones/{zone}/disks/{disk}"
-_OPERATION = "/zones/{zone}/operations/{operation}"
 
 
 class ComputeService(Service):
@@ -42,8 +42,17 @@ class ComputeService(Service):
         self._disks = disks
         self._operations = operations
         self._requests = InstanceRequests(cloud, disks)
-        table = [*self._table(), *ComputeReference(cloud, instances).table(), *Addresses(cloud).table()]
-        self.routes = routes("compute", table, "/compute/v1/projects/{project}", self._guard)
+        table = [
+            *self._table(),
+            *OperationsApi(cloud, operations).table(),
+            *ComputeReference(cloud, instances).table(),
+            *Addresses(cloud, operations).table(),
+        ]
+        self.routes = [
+            route
+            for version in ("v1", "beta", "alpha")  # `gcloud alpha compute tpus tpu-vm ssh` asks the last one
+            for route in routes("compute", table, f"/compute/{version}/projects/{{project}}", self._guard)
+        ]
 
     def _table(self) -> Table:
         return [
@@ -62,12 +71,12 @@ class ComputeService(Service):
             (f"POST {_INSTANCE}/setLabels", "instances.setLabels", self._set_labels),
             (f"GET {_INSTANCE}/getGuestAttributes", "instances.getGuestAttributes", self._guest_attributes),
             (f"GET {_INSTANCE}/serialPort", "instances.getSerialPortOutput", self._serial_port),
+            (f"POST {_INSTANCE}/setDiskAutoDelete", "instances.setDiskAutoDelete", self._set_auto_delete),
+            ("POST /zones/{zone}/disks", "disks.insert", self._insert_disk),
             ("GET /zones/{zone}/disks", "disks.list", self._lister(types.DiskList, self._disks)),
             ("GET /aggregated/disks", "disks.aggregatedList", self._aggregator(types.DiskAggregatedList, self._disks)),
             (f"GET {_DISK}", "disks.get", self._get_disk),
             (f"DELETE {_DISK}", "disks.delete", self._delete_disk),
-            (f"GET {_OPERATION}", "zoneOperations.get", self._get_operation),
-            (f"POST {_OPERATION}/wait", "zoneOperations.wait", self._wait_operation),
         ]
 
     def _guard(self, request: Request) -> None:
@@ -96,7 +105,7 @@ class ComputeService(Service):
         if repeated is not None:
             return repeated
         self._instances.check_new(f"{zone}/{body.get('name', '')}")
-        return _operation(self._instances.create(self._requests.check(zone, body), _request_id(request)))
+        return operation_reply(self._instances.create(self._requests.check(zone, body), _request_id(request)))
 
     async def _get(self, request: Request) -> Response:
         return reply(types.Instance, self._instance(request)["resource"])
@@ -105,15 +114,15 @@ class ComputeService(Service):
         repeated = self._repeated(request, "delete")
         if repeated is not None:
             return repeated
-        return _operation(self._instances.delete(self._instance(request), _request_id(request)))
+        return operation_reply(self._instances.delete(self._instance(request), _request_id(request)))
 
     async def _stop(self, request: Request) -> Response:
         instance = self._instance(request, "RUNNING")
-        return _operation(self._instances.stop(instance, _request_id(request)))
+        return operation_reply(self._instances.stop(instance, _request_id(request)))
 
     async def _start(self, request: Request) -> Response:
         instance = self._instance(request, "TERMINATED")
-        return _operation(self._instances.start(instance, _request_id(request)))
+        return operation_reply(self._instances.start(instance, _request_id(request)))
 
     async def _set_metadata(self, request: Request) -> Response:
         body = await message_body(request, types.Metadata)
@@ -158,6 +167,30 @@ class ComputeService(Service):
         }  # fmt: skip
         return reply(types.SerialPortOutput, body)
 
+    async def _set_auto_delete(self, request: Request) -> Response:
+        instance, device = self._instance(request), request.query_params.get("deviceName", "")
+        shown = instance["resource"].get("disks", [])
+        if device not in [disk["deviceName"] for disk in shown]:
+            raise invalid(f"Invalid value for field 'deviceName': '{device}'. No such disk is attached.")
+        for disk, wanted in zip(shown, instance["disks"], strict=True):
+            if disk["deviceName"] == device:
+                disk["autoDelete"] = wanted["auto_delete"] = flag(request, "autoDelete")
+        return self._changed(instance, "setDiskAutoDelete")
+
+    async def _insert_disk(self, request: Request) -> Response:
+        """A disk of no instance, empty."""
+        zone, body = request.path_params["zone"], await message_body(request, types.Disk)
+        repeated = self._repeated(request, "insert")
+        if repeated is not None:
+            return repeated
+        check_id("resource.name", body.get("name", ""))
+        self._disks.check_new(f"{zone}/{body['name']}")
+        params = {"diskSizeGb": body.get("sizeGb"), "diskType": body.get("type"), "labels": body.get("labels", {})}
+        wanted = self._requests.disk({"initializeParams": params}, zone, body["name"])
+        name = self._disks.create(zone, wanted, "", self._cloud.clock.now())
+        disk = self._disks.find(f"{zone}/{name}")
+        return operation_reply(self._operations.record(disk, "insert", disk["resource"], _request_id(request)))
+
     async def _get_disk(self, request: Request) -> Response:
         return reply(types.Disk, self._disk(request)["resource"])
 
@@ -171,13 +204,7 @@ class ComputeService(Service):
             message = f"The disk resource '{resource['selfLink']}' is already being used by '{resource['users'][0]}'"
             raise invalid(message, "resourceInUseByAnotherResource")
         self._disks.forget(disk, self._cloud.clock.now())
-        return _operation(self._operations.record(disk, "delete", None, _request_id(request)))
-
-    async def _get_operation(self, request: Request) -> Response:
-        return _operation(self._operations.find(_key(request, "operation")))
-
-    async def _wait_operation(self, request: Request) -> Response:
-        return _operation(await self._operations.wait(_key(request, "operation")))
+        return operation_reply(self._operations.record(disk, "delete", None, _request_id(request)))
 
     def _lister(self, kind: Any, resources: Zonal) -> Handler:
         async def list_zone(request: Request) -> Response:
@@ -195,11 +222,11 @@ class ComputeService(Service):
         return list_everywhere
 
     def _changed(self, instance: Document, verb: str) -> Response:
-        return _operation(self._operations.record(self._instances.put(instance), verb, instance["resource"]))
+        return operation_reply(self._operations.record(self._instances.put(instance), verb, instance["resource"]))
 
     def _repeated(self, request: Request, verb: str) -> Response | None:
         operation = self._operations.repeated(verb, _request_id(request))
-        return None if operation is None else _operation(operation)
+        return None if operation is None else operation_reply(operation)
 
     def _instance(self, request: Request, status: str = "") -> Document:
         """By name or, as Google allows, by numeric id. Raises ApiError 404, and 400 unless it has this status."""
@@ -221,11 +248,9 @@ def _key(request: Request, parameter: str) -> str:
 
 
 def _request_id(request: Request) -> str:
-    return request.query_params.get("requestId", "")
-
-
-def _operation(operation: Document) -> Response:
-    return reply(types.Operation, operation)
+    request_id = request.query_params.get("requestId", "")
+    check_request_id(request_id)
+    return request_id
 
 
 def _check_fingerprint(given: str, current: str) -> None:

@@ -14,7 +14,7 @@ class Disks(Zonal):
     collection, kind = "disks", "disk"
 
     def create(self, zone: str, wanted: Document, user: str, at: float) -> str:
-        """Create the disk of an instance (or attach an existing one) and begin to bill it. Returns its name."""
+        """Create a disk (or attach an existing one) and begin to bill it; `user` "": of no instance. Its name."""
         name: str = wanted.get("source") or wanted["name"]
         found = self.get(f"{zone}/{name}")
         if found is not None:
@@ -22,11 +22,13 @@ class Disks(Zonal):
             self.put(found)
             return name
         zone_url = f"{COMPUTE_URL}/projects/{self._cloud.project}/zones/{zone}"
-        resource = {
+        resource: Document = {
             "kind": "compute#disk", "id": new_id(), "name": name, "zone": zone_url, "status": "READY",
-            "sizeGb": str(wanted["size_gib"]), "type": f"{zone_url}/diskTypes/{wanted['type']}", "users": [user],
+            "sizeGb": str(wanted["size_gib"]), "type": f"{zone_url}/diskTypes/{wanted['type']}",
             "creationTimestamp": self._cloud.clock.rfc3339(at), "selfLink": f"{zone_url}/disks/{name}",
         }  # fmt: skip
+        if user:
+            resource["users"] = [user]
         if wanted["image"]:
             resource["sourceImage"] = f"{COMPUTE_URL}/{wanted['image']}"
         if wanted["labels"]:

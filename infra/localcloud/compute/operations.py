@@ -1,4 +1,4 @@
-"""Zonal operations of the Compute API, and the errors that end them."""
+"""Operations of the Compute API, in a zone, a region or global, and the errors that end them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from infra.localcloud.store import Document
 
 _WAIT_MAX_S = 120.0
 _POLL_S = 0.05
+GLOBAL = "global"
 
 
 class ComputeOperations(Zonal, Operations):
-    """The operations of all zones. A repeated requestId gets the operation of the first request."""
+    """The operations of zones and regions, and global ones. A repeated requestId gets that of the first request."""
 
     collection = "operations"
 
     def key(self, document: Document) -> str:
-        """`ZONE/NAME`; an operation's document is the message itself, with a URL as its zone."""
-        return f"{last(document['zone'])}/{document['name']}"
+        """`ZONE/NAME`, `REGION/NAME` or `global/NAME`; the document is the message itself, with a URL as its zone."""
+        return f"{last(document.get('zone') or document.get('region') or GLOBAL)}/{document['name']}"
 
     def repeated(self, verb: str, request_id: str) -> Document | None:
         """The operation that an earlier request with this id started; None when it is new."""
@@ -51,12 +52,14 @@ class ComputeOperations(Zonal, Operations):
 
     def _started(self, name: str, target: Document, verb: str, request_id: str) -> Document:
         resource, now = target["resource"], self._cloud.clock.rfc3339()
-        zone_url = f"{COMPUTE_URL}/projects/{self._cloud.project}/zones/{target['zone']}"
+        scope = "zone" if "zone" in target else "region" if "region" in target else ""
+        place = f"{scope}s/{target[scope]}" if scope else GLOBAL
+        url = f"{COMPUTE_URL}/projects/{self._cloud.project}/{place}"
         return {
-            "kind": "compute#operation", "id": new_id(), "name": name, "zone": zone_url, "operationType": verb,
+            "kind": "compute#operation", "id": new_id(), "name": name, "operationType": verb,
             "targetLink": resource["selfLink"], "targetId": resource["id"], "status": "RUNNING", "progress": 0,
             "user": "user@local.invalid", "insertTime": now, "startTime": now,
-            "selfLink": f"{zone_url}/operations/{name}",
+            "selfLink": f"{url}/operations/{name}", **({scope: url} if scope else {}),
             **({"clientOperationId": request_id} if request_id else {}),
         }  # fmt: skip
 

@@ -13,6 +13,7 @@ from infra.localcloud.account.project import PROJECT_NUMBER, WORKER_EMAIL
 from infra.localcloud.compute.lifecycle import Instances
 from infra.localcloud.compute.lists import aggregated, listed
 from infra.localcloud.compute.names import COMPUTE_URL, missing, region_of
+from infra.localcloud.compute.operations_api import operation_reply
 from infra.localcloud.compute.resources import metadata_items, metadata_resource
 from infra.localcloud.context import CloudContext
 from infra.localcloud.hardware import GPUS_EVERYWHERE, MachineShape
@@ -62,8 +63,10 @@ class ComputeReference:
     async def _set_metadata(self, request: Request) -> Response:
         items = metadata_items(await message_body(request, types.Metadata))
         self._cloud.store.put("project", "metadata", {"items": items})
-        operation = {"name": "operation-set-common-metadata", "status": "DONE", "progress": 100}
-        return reply(types.Operation, {"kind": "compute#operation", **operation, "targetLink": self._url})
+        project: Document = {"resource": {"selfLink": self._url, "id": PROJECT_NUMBER}}
+        return operation_reply(
+            self._instances.operations.record(project, "compute.projects.setCommonInstanceMetadata", None)
+        )
 
     async def _aggregated_gpus(self, request: Request) -> Response:
         zones = self._cloud.prices.zones

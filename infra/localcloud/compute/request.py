@@ -121,7 +121,7 @@ class InstanceRequests:
             raise invalid(
                 "Invalid value for field 'resource.disks': ''. Exactly one boot disk is required.", "required"
             )
-        disks = [self._disk(disk, zone, f"{name}-{index}" if index else name) for index, disk in enumerate(wanted)]
+        disks = [self.disk(disk, zone, f"{name}-{index}" if index else name) for index, disk in enumerate(wanted)]
         for disk in disks:
             if "source" in disk:
                 self._disks.find(f"{zone}/{disk['source']}")
@@ -129,8 +129,8 @@ class InstanceRequests:
                 self._disks.check_new(f"{zone}/{disk['name']}")
         return disks
 
-    def _disk(self, disk: dict[str, Any], zone: str, default_name: str) -> Document:
-        """A new disk from an image; {source} for one that exists."""
+    def disk(self, disk: dict[str, Any], zone: str, default_name: str) -> Document:
+        """A new disk, from an image when it is to boot; {source} for one that exists. Raises ApiError."""
         if disk.get("source"):
             return {
                 "source": last(disk["source"]),
@@ -164,12 +164,13 @@ class InstanceRequests:
 def find_image(hardware: Hardware, url: str) -> tuple[str, int]:
     """(path `projects/P/global/images/I`, size in GiB) of an image or family URL. Raises ApiError 404 or 400."""
     project, wanted = part_after(url, "projects"), last(url)
-    if not project or "/images/" not in url:
+    is_family = "/images/family/" in url or "/imageFamilyViews/" in url  # the latter is how gcloud writes it
+    if not project or not (is_family or "/images/" in url):
         raise no_such_value("resource.disks[0].initializeParams.sourceImage", url)
     for (owner, family), (image, size_gib) in hardware.images.items():
-        if owner == project and wanted == (family if "/images/family/" in url else image):
+        if owner == project and wanted == (family if is_family else image):
             return f"projects/{owner}/global/images/{image}", size_gib
-    kind = "images/family" if "/images/family/" in url else "images"
+    kind = "images/family" if is_family else "images"
     raise missing(f"projects/{project}/global/{kind}/{wanted}")
 
 

@@ -31,7 +31,7 @@ class BatchService(Service):
 
     def __init__(self, send: Callable[[InsideRequest], Awaitable[InsideReply]]) -> None:
         self._send = send
-        table = [("POST /compute/v1", "compute", self._run), ("POST /storage/v1", "storage", self._run)]
+        table = [("POST /compute/{version}", "compute", self._run), ("POST /storage/v1", "storage", self._run)]
         self.routes = routes("batch", table, "/batch")
 
     async def _run(self, request: Request) -> Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from uuid import UUID
 
 from infra.localcloud.http.errors import invalid
 
@@ -20,6 +21,19 @@ def check_id(field: str, value: str) -> None:
     if not _ID.fullmatch(value):
         pattern = "(?:[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?)"
         raise invalid(f"Invalid value for field '{field}': '{value}'. Must be a match of regex '{pattern}'")
+
+
+def check_request_id(request_id: str) -> None:
+    """Raises ApiError 400 for a `requestId` that is no UUID, or the zero UUID; none at all is allowed.
+
+    The rule stands in the discovery documents of Compute v1 and TPU v2 (2026-10); the words of the refusal are ours.
+    """
+    try:
+        is_valid = not request_id or UUID(request_id).int != 0
+    except ValueError:
+        is_valid = False
+    if not is_valid:
+        raise invalid(f"Invalid value for field 'requestId': '{request_id}'. Must be a valid, non-zero UUID.")
 
 
 def check_labels(labels: dict[str, Any]) -> None:

@@ -43,13 +43,23 @@ class SchedulerService(Service):
             ("PATCH /{job}", "patch", self._patch),
         ]
         root = "/v1/projects/{project}/locations/{location}/jobs"
-        self.routes = routes("cloudscheduler.jobs", table, root, self._guard)
+        locations = [("GET ", "list", self._list_locations)]
+        self.routes = [
+            *routes("cloudscheduler.jobs", table, root, self._guard),
+            *routes("cloudscheduler.locations", locations, "/v1/projects/{project}/locations", cloud.check_project),
+        ]
 
     def _guard(self, request: Request) -> None:
         self._cloud.check_project(request)
         location = request.path_params["location"]
         if location not in self._cloud.prices.regions or location in _NOT_HERE:
             raise invalid(f"Location '{location}' is not a valid location.")
+
+    async def _list_locations(self, request: Request) -> Response:
+        parent = f"projects/{self._cloud.project}/locations"
+        here = [region for region in self._cloud.prices.regions if region not in _NOT_HERE]
+        found = [{"name": f"{parent}/{region}", "locationId": region} for region in here]
+        return JSONResponse(page(request, "locations", found))
 
     async def _create(self, request: Request) -> Response:
         body = await message_body(request, types.Job)

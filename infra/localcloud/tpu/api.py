@@ -6,6 +6,7 @@ from google.cloud.tpu_v2 import types
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from infra.localcloud.account.project import TPU_AGENT_EMAIL
 from infra.localcloud.context import CloudContext
 from infra.localcloud.http.errors import invalid
 from infra.localcloud.http.messages import message_body, reply
@@ -58,6 +59,7 @@ class TpuService(Service):
             (f"GET {_NODE}", "nodes.get", self._get),
             (f"DELETE {_NODE}", "nodes.delete", self._delete),
             (f"PATCH {_NODE}", "nodes.patch", self._patch),
+            ("POST /{zone}:generateServiceIdentity", "locations.generateServiceIdentity", self._identity),
             ("GET /{zone}/operations/{operation}", "operations.get", self._get_operation),
         ]
 
@@ -118,6 +120,11 @@ class TpuService(Service):
     async def _get_operation(self, request: Request) -> Response:
         name = f"{self._locations.name(request)}/operations/{request.path_params['operation']}"
         return JSONResponse(self._nodes.operations.find(name))
+
+    async def _identity(self, request: Request) -> Response:
+        """The service agent of the project, which exists from the first call on."""
+        await message_body(request, types.GenerateServiceIdentityRequest)
+        return reply(types.GenerateServiceIdentityResponse, {"identity": {"email": TPU_AGENT_EMAIL}})
 
     def _node(self, request: Request) -> Document:
         return self._nodes.find(f"{self._locations.name(request)}/nodes/{request.path_params['node']}")

@@ -6,10 +6,10 @@ from google.cloud.tpu_v2 import types
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from infra.localcloud.account.project import TPU_AGENT_EMAIL
 from infra.localcloud.context import CloudContext
 from infra.localcloud.http.errors import ApiError, error_info, not_found, permission_denied_on
-from infra.localcloud.http.messages import message_body, reply
+from infra.localcloud.http.filters import matching
+from infra.localcloud.http.messages import reply
 from infra.localcloud.http.routes import Table, page
 from infra.localcloud.lifecycle import Resources
 from infra.localcloud.store import Document
@@ -28,7 +28,6 @@ class Locations:
         """Its read-only methods, in all versions."""
         return [
             ("GET ", "locations.list", self._list),
-            ("POST /{zone}:generateServiceIdentity", "locations.generateServiceIdentity", self._identity),
             ("GET /{zone}", "locations.get", self._get),
             ("GET /{zone}/acceleratorTypes", "acceleratorTypes.list", self._list_types),
             ("GET /{zone}/acceleratorTypes/{name}", "acceleratorTypes.get", self._get_type),
@@ -76,15 +75,11 @@ class Locations:
             raise not_found(self.name(request))
         return JSONResponse(self._location(request.path_params["zone"]))
 
-    async def _identity(self, request: Request) -> Response:
-        """The service agent of the project, which exists from the first call on."""
-        await message_body(request, types.GenerateServiceIdentityRequest)
-        return reply(types.GenerateServiceIdentityResponse, {"identity": {"email": TPU_AGENT_EMAIL}})
-
     async def _list_types(self, request: Request) -> Response:
         zone = request.path_params["zone"]
         zones = self._zones if zone == "-" else [zone]
         found = [self._type(request, place, name) for place in zones for name in self._cloud.offered("tpu", place)]
+        found = matching(found, request.query_params.get("filter", ""))
         return reply(types.ListAcceleratorTypesResponse, page(request, "acceleratorTypes", found))
 
     async def _get_type(self, request: Request) -> Response:

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from infra.localcloud.context import CloudContext
 from infra.localcloud.http.errors import invalid
 from infra.localcloud.http.routes import Table, flag
-from infra.localcloud.http.validation import check_id
+from infra.localcloud.http.validation import check_id, check_request_id
 from infra.localcloud.store import Document
 from infra.localcloud.tpu.locations import Locations
 from infra.localcloud.tpu.queued import QueuedResources
@@ -50,6 +50,7 @@ class QueuedApi:
         query = request.query_params
         queued_id, request_id = query.get("queuedResourceId", ""), query.get("requestId", "")
         check_id("queuedResourceId", queued_id)
+        check_request_id(request_id)
         name = f"{self._locations.name(request)}/queuedResources/{queued_id}"
         body = await versioned_body(request, types.QueuedResource)
         found = self._queued.get(name)

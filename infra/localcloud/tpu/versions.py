@@ -56,6 +56,8 @@ def versioned(request: Request, kind: Any, resource: Document) -> Document:
     shown: Document = message(kind, _without(resource, fields))
     if _is_alpha(request):
         shown = _with(shown, resource, fields)
+        if "apiVersion" in shown:
+            shown["apiVersion"] = "V2_ALPHA1"  # v2alpha1 has no name for v2
     return shown
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +88,7 @@ if TYPE_CHECKING:
     help="With repeats: rent no more once every pairing has a verdict.",
 )
 @click.option("--run-by-run", is_flag=True, help="Reserve budget for each run when it starts, not for all at once.")
+@click.option("--ignore-checks", is_flag=True, help="Launch even if a check of the account fails: it may be wrong.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--detach", is_flag=True, help="Return at once; follow with `attach`, `status` or `logs`.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
@@ -118,11 +120,12 @@ def launch(
     from orchestrator.planning.request import LaunchRequest
 
     typed["provisioning"] = options.take_provisioning(typed)
+    ignored = typed.pop("ignore_checks")
     with output.opened(as_json=as_json) as project:
         if file is not None:
             _introduce(ctx, project, file, has_data=typed["data"] is not None, quiet=as_json)
         plan = _plan(project, LaunchRequest(**options.with_defaults(typed, project.config)))
-        checked = _check(project, plan, dry_run=dry_run)
+        checked = replace(_check(project, plan, dry_run=dry_run), ignored=ignored)
         if not as_json:
             show_plan(plan, checked, items=dry_run)
         if (refusal := checked.refusal) is not None:

@@ -59,7 +59,7 @@ def say_checks(preflight: Preflight) -> None:
         return
     checks = dict.fromkeys(one.check for one in preflight.findings)
     output.say(f"checked: {len(preflight.passed)} of {len(checks)} pass ({', '.join(preflight.passed) or 'none'})")
-    failed = [one for one in preflight.findings if one.verdict is Verdict.FAIL]
+    failed = [one for one in preflight.findings if one.verdict is Verdict.FAIL and not preflight.ignored]
     alike: dict[tuple[str, str, str], list[str]] = {}
     for one in preflight.findings:
         if one.verdict is not Verdict.PASS and one not in failed[:1]:

@@ -72,11 +72,12 @@ def test_sftp_paths_start_at_home(vm: Door, tmp_path: Path) -> None:
     assert vm.run("wc -c < $HOME/sub/copy.bin").stdout.strip() == b"256000"
 
 
-def test_scp_in_its_old_protocol_works_too(vm: Door, tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("hello")
-    argv = ["scp", "-O", *vm.options(), str(tmp_path / "a.txt"), f"tester@{vm.address}:b.txt"]
+@pytest.mark.parametrize("protocol", ["-s", "-O"])
+def test_scp_works_over_sftp_and_in_its_old_protocol(vm: Door, tmp_path: Path, protocol: str) -> None:
+    (tmp_path / "a.txt").write_text(f"hello {protocol}")
+    argv = ["scp", protocol, *vm.options(), str(tmp_path / "a.txt"), f"tester@{vm.address}:b.txt"]
     subprocess.run(argv, check=True, capture_output=True, timeout=30)
-    assert vm.run("cat b.txt").stdout == b"hello"
+    assert vm.run("cat b.txt").stdout == f"hello {protocol}".encode()
 
 
 def test_fabric_works_with_a_pinned_host_key(vm: Door) -> None:

@@ -124,6 +124,7 @@ def _image(folder: Path, python: Path) -> Image:
 PINS = hashlib.sha256(Path(CONSTRAINTS).read_bytes()).hexdigest()[:8]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["tpu", "gpu"])
 def test_it_is_made_without_ensurepip(kind: str, tmp_path: Path) -> None:
     """As on Ubuntu, from an empty home, with the pip that is sent along; the second time it is found."""

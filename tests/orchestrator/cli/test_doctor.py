@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -37,14 +38,20 @@ def _failing(done: Done) -> dict[str, str]:
 
 
 def test_an_account_in_order_passes(cloud: Shell) -> None:
-    """Plain lines where there is no terminal; only the missing budget alert is a warning."""
-    done = cloud("doctor")
+    """Plain lines where there is no terminal; only the missing budget alert is a warning. Its answers can be kept."""
+    done = cloud("doctor", "--record", "answers.jsonl")
     assert (done.exit, done.stderr) == (0, LOCAL)
     lines = done.stdout.splitlines()
     assert [line for line in lines if line.startswith("FAIL")] == []
     assert [line for line in lines if line.startswith("WARN")] == ["WARN  budget alert: no budget watches this project"]
     assert "PASS  permissions: " in done.stdout
     assert "      next: `gcloud billing budgets create" in done.stdout
+    kept = cloud.folder / "answers.jsonl"
+    header, *answers = map(json.loads, kept.read_text().splitlines())
+    assert (header["format"], header["cloud"], len(answers) > 15) == ("orchestrate-recording", "local", True)
+    assert (kept.stat().st_mode & 0o777, "local-project" in kept.read_text()) == (0o600, False)
+    again = cloud("doctor", "--record", "answers.jsonl")
+    assert (again.exit, "--record: answers.jsonl is there already" in again.stderr, again.stdout) == (2, True, "")
 
 
 def test_a_live_check_takes_the_cheapest_tpu_and_gpu_and_none_where_something_fails(cloud: Shell) -> None:

@@ -137,6 +137,15 @@ def test_a_damaged_ledger_elsewhere_is_not_proven(cloud: Shell) -> None:
     assert other["problem"].endswith("cannot be read: file is not a database")
 
 
+@pytest.mark.parametrize("words", ["teardown --all --yes", "recover"])
+def test_without_a_network_what_is_open_elsewhere_is_said_too(elsewhere: Shell, words: str) -> None:
+    """Neither this project nor the other one is proven clean."""
+    done = elsewhere(*words.split(), "--project", "my-project-2", HTTPS_PROXY="http://127.0.0.1:1")
+    assert (done.exit, done.stdout) == (6, "")
+    how = "`orchestrate status --project my-project-1`"
+    assert f"elsewhere: project my-project-1: open runs: r-cccccc ({how})\n" in done.stderr
+
+
 def test_project_overrides_the_configuration(elsewhere: Shell) -> None:
     """On the command line, before the environment, before the file; `local` is the local cloud."""
     (elsewhere.folder / "orchestrate.toml").write_text('project = "other-project"\n')

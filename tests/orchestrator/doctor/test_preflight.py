@@ -132,6 +132,14 @@ def test_each_check_ends_a_launch_with_the_error_that_it_would_meet_later(
     assert found.refusal.hint
 
 
+def test_a_check_that_is_wrong_does_not_lock_its_user_out() -> None:
+    """A permission that is granted under a condition is not seen on the project; the hint names the way past it."""
+    found, _ = _check("t4", permissions=(facts.Permission("compute.disks.create", False, True, "create", "gpu"),))
+    assert found.refusal is not None
+    assert "--ignore-checks" in found.refusal.hint
+    assert replace(found, ignored=True).refusal is None
+
+
 def test_what_nobody_could_say_never_ends_a_launch() -> None:
     """No permission to look, an API that is off, no network, an answer without the limit: unknown, and it goes on."""
     off = PermissionDenied("may not look")

@@ -9,7 +9,7 @@ from infra.localcloud.http.errors import HTTP_OF_STATUS, STATUS_OF_HTTP, ApiErro
 from infra.localcloud.store import Document, Store
 
 
-class Faults:
+class CallFaults:
     """Planned faults, oldest first. A fault *before* the effect replaces it; one *after* only hides its reply.
 
     A `silent` fault sends no reply at all: the caller waits until it gives up.

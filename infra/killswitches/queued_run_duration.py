@@ -14,7 +14,7 @@ _FLEX_START_MAX = timedelta(days=7)
 """Google's page on TPUs as flex-start."""
 
 
-class RunDuration(PartOfVm):
+class QueuedRunDuration(PartOfVm):
     """The run duration of a queued resource that is rented as flex-start: Google deletes its nodes at that time.
 
     A time, not a length: a length counts from when the queue is left, so that waiting would move the end.

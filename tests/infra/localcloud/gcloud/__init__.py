@@ -1,0 +1,1 @@
+"""gcloud: its commands, and its requests as plain HTTP."""
