@@ -15,7 +15,7 @@ demo: $(STAMP)  ## rent a TPU VM and a GPU VM on the embedded local cloud, train
 	ORCHESTRATE_HOME=$(DEMO) $(BIN)/orchestrate budget
 
 QUICK := tests/test_*.py tests/orchestrator tests/infra/gcp tests/infra/vm $(wildcard tests/infra/localcloud/test_storage_*.py) \
-	$(addprefix tests/infra/localcloud/test_,knowledge.py proxy.py vm_ssh.py) \
+	$(addprefix tests/infra/localcloud/test_,knowledge.py proxy.py) \
 	$(addprefix tests/contract/test_,object_store.py remote_shell.py vm_provider.py) \
 	$(addprefix tests/trainer/,test_command.py test_config.py test_record.py) \
 	$(addprefix tests/trainer/data/test_,prepare.py stream.py)
