@@ -17,10 +17,11 @@ _TITLES = {
     "compute.v1": "Compute Engine v1", "storage.v1": "Cloud Storage JSON v1", "cloudscheduler.v1": "Cloud Scheduler v1",
     "cloudbilling.v1": "Cloud Billing v1", "billingbudgets.v1": "Billing Budgets v1",
     "cloudquotas.v1": "Cloud Quotas v1", "serviceusage.v1": "Service Usage v1", "iam.v1": "IAM v1",
+    "compute.beta": "Compute Engine beta", "compute.alpha": "Compute Engine alpha",
     "cloudresourcemanager.v1": "Resource Manager v1", "cloudresourcemanager.v3": "Resource Manager v3",
 }  # fmt: skip
-_OWN = ("/_localcloud/", "/token", "/batch/", "/v1beta/", "/compute/alpha/", "/compute/beta/")
-"""Of no document here: a batch is its `batchPath`; the other versions are described by gcloud's own clients."""
+_OWN = ("/_localcloud/", "/token", "/batch/", "/v1beta/")
+"""Of no document here: a batch is its `batchPath`; v1beta is that of Cloud Quotas, which has none."""
 _IN_PLACE = re.compile(r"(?<=<!-- coverage -->\n).*(?=<!-- end of coverage -->)", re.DOTALL)
 
 
@@ -42,12 +43,14 @@ def served(routes: Iterable[Json]) -> dict[str, set[str]]:
 
 def table(found: Json) -> str:
     """How many methods of each API are served, and which."""
-    rows, lists = [], []
+    rows: list[str] = []
+    titles: dict[str, list[str]] = {}
     for api, ids in found.items():
         if ids:
             all_ids = {method.id for method in methods(api)}
             rows.append(f"| {_TITLES[api]} | {len(ids)} of {len(all_ids)} | {document(api)['revision']} |")
-            lists.append(textwrap.fill(f"- {_TITLES[api]}: {_by_resource(ids)}", 120, subsequent_indent="  "))
+            titles.setdefault(_by_resource(ids), []).append(_TITLES[api])
+    lists = [textwrap.fill(f"- {', '.join(of)}: {what}", 120, subsequent_indent="  ") for what, of in titles.items()]
     return "\n".join(["| API | methods served | description |", "|---|---|---|", *rows, "", *lists, ""])
 
 
