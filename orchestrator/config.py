@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.domain.dataclass_json import field_value
+from orchestrator.domain.places import is_zone
 from orchestrator.domain.prices import PriceAge
 from orchestrator.errors import UsageError
 
@@ -139,7 +140,7 @@ def _is_project(name: str) -> None:
 
 def _are_zones(zones: Sequence[str]) -> None:
     for zone in zones:
-        if not re.fullmatch(r"[a-z]+-[a-z]+[0-9]+-[a-z0-9]+", zone):
+        if not is_zone(zone):
             raise ValueError(f"{zone!r} is not a zone (like us-central1-a)")
 
 

@@ -106,7 +106,7 @@ class Billable:
 
 @dataclass(frozen=True)
 class Listing:
-    """A look at every zone: absence needs an empty `unreachable`. `foreign`: not ours, and uses quota for nothing."""
+    """A look at every zone. `unreachable`: what did not answer. `foreign`: not ours, and uses quota for nothing."""
 
     found: tuple[Billable, ...]
     unreachable: tuple[str, ...]

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
 from orchestrator.domain.host_address import is_host
 from orchestrator.domain.names import bucket_name
 from orchestrator.domain.prices import region_of
+
+
+def is_zone(text: str) -> bool:
+    """Whether it has the form of a zone's name, as us-central1-a; there need not be such a zone."""
+    return re.fullmatch(r"[a-z]+-[a-z]+[0-9]+-[a-z0-9]+", text) is not None
+
+
+def is_one_place(text: str) -> bool:
+    """Whether it is a zone or a machine: neither a region nor a sentence."""
+    return is_zone(text) or is_host(text)
 
 
 class Place(str):

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from orchestrator.domain.account import BucketFacts
 from orchestrator.domain.names import bucket_name, nonce
-from orchestrator.domain.places import Place
 from orchestrator.domain.runs import Run
 from orchestrator.errors import ApiDisabled, OrchestratorError
 from orchestrator.ports import Billable, Listing
 from orchestrator.running.stages.context import Services
+from orchestrator.running.stages.teardown import hiding
 
 _HALTED = frozenset({"STOPPED", "STOPPING", "TERMINATED", "SUSPENDED", "PREEMPTED", "FAILED"})
 
@@ -47,6 +47,11 @@ def list_all(services: Services) -> Listing:
     )
 
 
+def open_places(services: Services) -> set[str]:
+    """Where attempts are that are not settled. A settled one was proven gone when that could be looked at."""
+    return {attempt.zone for attempt in services.ledger.attempts(unsettled=True)}
+
+
 def is_of_ledger(services: Services, vm: str, marked: str | None) -> bool:
     """Whether what is marked with that nonce was made for a VM of this ledger."""
     return marked == nonce(services.ledger.id, vm)
@@ -69,23 +74,20 @@ class Remaining:
 def remaining(services: Services, runs: Sequence[Run] | None = None) -> Remaining:
     """What may still be billed for these runs, or at all.
 
-    One of your own machines that does not answer hides nothing of runs that were never on it.
+    A zone, or a machine of your own, that does not answer hides nothing of runs that were never there; without `runs`,
+    of attempts that are settled.
     """
     try:
         look = list_all(services)
     except OrchestratorError as cause:
         return Remaining(None, (unlisted("resources", cause),))
+    found, places = look.found, open_places(services)
     if runs is not None:
-        look = _of_runs(services, look, runs)
-    names = (*map(str, look.found), *map(unseen, look.unreachable))
-    return Remaining(None if look.unreachable else len(look.found), names)
-
-
-def _of_runs(services: Services, look: Listing, runs: Sequence[Run]) -> Listing:
-    ids = {run.id for run in runs}
-    places = {attempt.zone for attempt in services.ledger.attempts() if attempt.run in ids}
-    silent = (place for place in look.unreachable if place in places or Place(place).is_rented)
-    return Listing(tuple(item for item in look.found if item.labels.get("oc-run") in ids), tuple(silent))
+        ids = {run.id for run in runs}
+        found = tuple(item for item in found if item.labels.get("oc-run") in ids)
+        places = {attempt.zone for attempt in services.ledger.attempts() if attempt.run in ids}
+    silent = hiding(look, places)
+    return Remaining(None if silent else len(found), (*map(str, found), *map(unseen, silent)))
 
 
 def idle_costs(services: Services) -> list[str]:
@@ -97,7 +99,8 @@ def idle_costs(services: Services) -> list[str]:
         look = list_all(services)
     except OrchestratorError as cause:
         return [unlisted("resources", cause)]
-    sentences = [*map(unseen, look.unreachable), *_of_vms(look.found)]
+    sentences = [f"what there may be in {one} is unknown: it did not answer" for one in look.unreachable]
+    sentences += _of_vms(look.found)
     sentences += [f"{item} is not ours: it holds quota until its owner deletes it" for item in look.foreign]
     try:
         buckets = services.store.buckets()

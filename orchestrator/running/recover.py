@@ -12,11 +12,11 @@ from orchestrator.domain.plan import KILL_SLACK_S
 from orchestrator.domain.runs import AttemptState, Run, Stage
 from orchestrator.errors import AccountError, OrchestratorError, StillBilling, Unavailable
 from orchestrator.ports import Billable, KillSwitch, StandingSwitch, VmProvider
-from orchestrator.running.inventory import is_of_ledger, list_service, unlisted, unseen
+from orchestrator.running.inventory import is_of_ledger, list_service, open_places, unlisted, unseen
 from orchestrator.running.pipeline import already_stopped, drive_all
 from orchestrator.running.run_folder import run_lock
 from orchestrator.running.stages.context import Progress, Services
-from orchestrator.running.stages.teardown import complete_list, end_attempt, is_gone
+from orchestrator.running.stages.teardown import end_attempt, everything_at, hiding, is_gone
 
 DRIVER_PATIENCE_S = 90.0
 
@@ -162,7 +162,7 @@ class _Cleanup:
         except OrchestratorError as cause:
             self.report.unproven.append(unlisted("resources", cause))
             return ()
-        self._not_proven(map(unseen, listing.unreachable))
+        self._not_proven(map(unseen, hiding(listing, open_places(self._services))))
         return listing.found
 
     def _not_proven(self, names: Iterable[str]) -> None:
@@ -172,7 +172,8 @@ class _Cleanup:
     def _delete(self, provider: VmProvider, item: Billable) -> None:
         def gone() -> bool | None:
             provider.delete_billable(item)
-            return all((other.kind, other.ref) != (item.kind, item.ref) for other in complete_list(provider)) or None
+            left = everything_at(provider, item.ref.zone)
+            return all((other.kind, other.ref) != (item.kind, item.ref) for other in left) or None
 
         services = self._services
         try:

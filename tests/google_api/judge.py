@@ -55,7 +55,8 @@ class Judge:
                 if not line.endswith(b"\n"):
                     return  # is being written
                 self._read += len(line)
-                if line not in self._judged:
+                is_whole = line.endswith(b"}\n")  # else empty, or the last of a cloud that was killed while it wrote
+                if is_whole and line not in self._judged:
                     self._judged.add(line)
                     yield line
 

@@ -40,7 +40,7 @@ def recorded(file: Path, *calls: tuple[str, str, dict[str, Any]]) -> list[dict[s
                 await client.request(verb, url, **more)
 
     asyncio.run(send_all())
-    return [json.loads(line) for line in file.read_text().splitlines()]
+    return [json.loads(line) for line in file.read_text().splitlines() if line]
 
 
 def test_requests_and_replies_are_recorded_for_their_owner_alone(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ class _Exchange:
             self._replied += message.get("body", b"")
 
     def line(self) -> bytes:
-        """The line of the file."""
+        """The line of the file. It begins with a line's end: the one before may have been cut by a kill."""
         request = self._request
         query = parse_qsl(request.url.query, keep_blank_values=True)
         line = {
@@ -101,7 +101,7 @@ class _Exchange:
             "status": self._status,
             "reply": self._replied.decode(errors="replace"),
         }
-        return json.dumps(line).encode() + b"\n"
+        return b"\n" + json.dumps(line).encode() + b"\n"
 
     def _is_related(self) -> bool:
         return self._type.startswith(_RELATED)

@@ -28,7 +28,7 @@ from orchestrator.running.pipeline import STAGES, Stages
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.prepare import open_shell, prepare
 from orchestrator.running.stages.provision import provision
-from orchestrator.running.stages.teardown import complete_list, is_gone, teardown
+from orchestrator.running.stages.teardown import everything_at, is_gone, teardown
 
 
 @dataclass
@@ -131,7 +131,7 @@ class _Used:
             return None
 
         def delisted() -> bool | None:
-            return all(item.ref != ref for item in complete_list(provider)) or None
+            return all(item.ref != ref for item in everything_at(provider, ref.zone)) or None
 
         def seconds_until(probe: Callable[[], bool | None]) -> float:
             ctx.services.wait_for(probe, "its deletion", ctx.services.pace.delete_timeout_s)
@@ -152,7 +152,7 @@ class _Used:
             if over.is_set():
                 raise Stopped("nobody looks any more")
             asked_at = ctx.now()
-            is_there = any(item.ref == ref for item in complete_list(ctx.provider))
+            is_there = any(item.ref == ref for item in everything_at(ctx.provider, ref.zone))
             if over.is_set():
                 raise Stopped("the answer came too late")
             if is_there:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from decimal import Decimal
 
 from orchestrator.domain.cost import side_lines, total_usd
 from orchestrator.domain.money import ZERO
+from orchestrator.domain.places import is_one_place
 from orchestrator.domain.plan import side_usage
 from orchestrator.domain.runs import Attempt, AttemptState, Run
 from orchestrator.errors import AccountError, NotFound, OrchestratorError, StillBilling, Stopped, Unavailable
 from orchestrator.ledger.runs import Changes
 from orchestrator.money.guard import cost_so_far
-from orchestrator.ports import Billable, VmProvider, VmRef, VmState
+from orchestrator.ports import Billable, Listing, VmProvider, VmRef, VmState
 from orchestrator.running.stages.context import RunContext, Services
 
 
@@ -127,28 +128,37 @@ def _is_absent(provider: VmProvider, ref: VmRef) -> bool:
     return False
 
 
-def complete_list(provider: VmProvider) -> Sequence[Billable]:
-    """Everything of ours that may bill, in every zone. Raises Unavailable when a zone did not answer."""
+def hiding(look: Listing, places: Collection[str]) -> tuple[str, ...]:
+    """What did not answer and may hide something at these places.
+
+    Another zone, or machine of yours, hides nothing there, even if it stays silent for good. What is neither (a region,
+    a list as a whole) may hide anything.
+    """
+    return tuple(one for one in look.unreachable if one in places or not is_one_place(one))
+
+
+def everything_at(provider: VmProvider, place: str) -> Sequence[Billable]:
+    """Everything of ours that may bill, none of it at this place missing. Raises Unavailable when it did not answer."""
     listing = provider.list_billable()
-    if listing.unreachable:
-        raise Unavailable("no answer from " + ", ".join(listing.unreachable))
+    if silent := hiding(listing, {place}):
+        raise Unavailable("no answer from " + ", ".join(silent))
     return listing.found
 
 
 def is_gone(provider: VmProvider, ref: VmRef) -> bool:
-    """Whether the VM is absent by name and from a complete list, at one look that asks for nothing.
+    """Whether the VM is absent by name and from a list that has its zone, at one look that asks for nothing.
 
     Raises an error when not everything could be seen.
     """
     try:
         provider.get(ref)
     except NotFound:
-        return all(item.ref != ref for item in complete_list(provider))
+        return all(item.ref != ref for item in everything_at(provider, ref.zone))
     return False
 
 
 def prove_gone(services: Services, provider: VmProvider, ref: VmRef, *, absent_s: float = 0.0) -> None:
-    """Ask for deletion, again and again, until GET says NOT_FOUND and a complete list lacks the VM and its disks.
+    """Ask for deletion, again and again, until GET says NOT_FOUND and a list with its zone lacks the VM and its disks.
 
     That has to be so at every look for `absent_s`. Raises Unavailable when it is not so in time, and at once an
     AccountError, which asking again does not cure.
@@ -179,7 +189,7 @@ def _looks_gone(provider: VmProvider, ref: VmRef) -> bool:
     try:
         state = provider.get(ref).state
     except NotFound:
-        left = [item for item in complete_list(provider) if item.ref == ref]
+        left = [item for item in everything_at(provider, ref.zone) if item.ref == ref]
         for item in left:
             provider.delete_billable(item)
         return not left

@@ -91,7 +91,7 @@ def test_a_run_on_a_host_is_extended_without_any_credit(tmp_path: Path) -> None:
 
 
 def test_a_host_that_is_off_does_not_leave_the_end_of_other_runs_unproven(tmp_path: Path) -> None:
-    """Another launch's: nothing of these runs can be on it. Their own counts, and so does any zone of a cloud."""
+    """Another launch's: nothing of these runs can be on it. Their own counts, and so does their own zone."""
     world = World(tmp_path)
     vm, [host] = world.launch("t4"), world.admit("host:me@off")
     off = FakeVmProvider(world.clock, api="gpu")
@@ -99,7 +99,7 @@ def test_a_host_that_is_off_does_not_leave_the_end_of_other_runs_unproven(tmp_pa
     services = replace(world.services, vms={**world.services.vms, "host:me@off": off})
     assert remaining(services, [vm]) == Remaining(0, ())
     assert remaining(services, [host]) == Remaining(None, ("anything in me@off, which did not answer",))
-    off.unreachable.add("us-central1-a")
+    off.unreachable.add(world.ledger.attempt(vm.id, 1).zone)
     assert remaining(services, [vm]).count is None
 
 

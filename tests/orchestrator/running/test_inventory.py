@@ -59,4 +59,4 @@ def test_buckets_that_keep_deleted_data_or_lie_elsewhere_are_named(world: World)
 def test_zone_that_does_not_answer_is_not_taken_for_empty(world: World) -> None:
     """What could not be seen may cost."""
     world.gpu.unreachable.add("us-central1-a")
-    assert idle_costs(world.services) == ["anything in us-central1-a, which did not answer"]
+    assert idle_costs(world.services) == ["what there may be in us-central1-a is unknown: it did not answer"]

@@ -17,7 +17,7 @@ from orchestrator.errors import Unavailable
 from orchestrator.ledger.events import ZoneRefused
 from orchestrator.money.guard import COLLECT_MARGIN_S
 from orchestrator.ports import CommandResult
-from orchestrator.running.inventory import of_others
+from orchestrator.running.inventory import Remaining, idle_costs, of_others, remaining
 from orchestrator.running.recover import recover, teardown_all, teardown_runs
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.provision import provision
@@ -347,7 +347,7 @@ def test_unreachable_zone_is_not_taken_for_absence(world: World) -> None:
     answer = world.trainer.answer
 
     def cutting(argv: list[str]) -> CommandResult:
-        world.tpu.unreachable.add("us-east1-d")
+        world.tpu.unreachable.add(world.ledger.attempt(run.id, 1).zone)
         return answer(argv)
 
     world.trainer.answer = cutting  # type: ignore[method-assign,assignment]
@@ -359,6 +359,25 @@ def test_unreachable_zone_is_not_taken_for_absence(world: World) -> None:
     assert report.unproven == []
     assert driven[0].stage is Stage.DONE
     _assert_clean(world, driven[0])
+
+
+def test_another_zone_that_is_silent_for_good_hides_no_vm(world: World) -> None:
+    """NOT_FOUND by name, and a list that has the VM's own zone, are the proof; what is said names the silent zone."""
+    world.tpu.unreachable.add("us-east1-d")
+    run = world.launch()
+    assert (run.state, run.exit_code) == (RunState.SUCCEEDED, 0)
+    assert remaining(world.services, [run]) == remaining(world.services) == Remaining(0, ())
+    assert recover(world.services, world.progress.append, world.stop)[1].unproven == []
+    assert teardown_all(world.services, buckets=False).unproven == []
+    assert idle_costs(world.services) == ["what there may be in us-east1-d is unknown: it did not answer"]
+    _assert_clean(world, run)
+
+
+def test_a_region_or_a_whole_list_that_is_silent_may_hide_any_vm(world: World) -> None:
+    """It is no zone of which one could say that the VM is elsewhere."""
+    world.tpu.unreachable.add("us-central1")
+    assert world.launch().exit_code == 6
+    assert remaining(world.services).count is None
 
 
 def test_deletion_that_never_works_is_never_called_gone(world: World) -> None:
