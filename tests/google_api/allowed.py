@@ -29,6 +29,12 @@ ALLOWED = (
         "rest.py of google-cloud-tpu 1.28.0.",
     ),
     Allowed(
+        "storage.objects.insert",
+        "query.upload_id",
+        "Of the session URI that a resumable upload continues with: "
+        "https://cloud.google.com/storage/docs/performing-resumable-uploads (2026-11-22).",
+    ),
+    Allowed(
         "storage.buckets.*",
         "request.softDeletePolicy.retentionDurationSeconds",
         "A number, which Google takes as well as text: google-cloud-storage 3.17.1, bucket.py, class SoftDeletePolicy, "

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def teardown(runs: tuple[str, ...], everything: bool, buckets: bool, yes: bool, as_json: bool) -> int:
     """Delete the VMs of runs (or everything) and prove them gone.
 
-    Gone means: NOT_FOUND by name, and absent from a complete list of all zones. Exits with 6 and lists what could not
+    Gone means: NOT_FOUND by name, and absent from a complete list of its zone. Exits with 6 and lists what could not
     be proven gone; with --all also runs that are open in other projects' ledgers, which it does not touch. Results are
     kept: buckets are deleted only with --buckets.
 

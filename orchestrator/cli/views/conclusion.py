@@ -147,7 +147,7 @@ def _proof(services: Services, runs: Sequence[Run], left: Remaining) -> Iterator
     if on_hosts:
         yield f"teardown: {sum(on_hosts)} attempt(s) on your own machines: no process and no folder is left"
     if rented or (runs and not on_hosts):
-        proof = f"{sum(rented)} VM(s) proven gone (NOT_FOUND by name, absent from a complete list of all zones)"
+        proof = f"{sum(rented)} VM(s) proven gone (NOT_FOUND by name, absent from a complete list of its zone)"
         gone = proof if any(rented) else "no VM was created"
         yield f"teardown: {gone}; no VM or disk of {_named(runs)} is billed now"
 

@@ -54,7 +54,7 @@ def _of_switches(services: Services, run: Run, attempt: Attempt, requested_at: d
 
 def _of_teardown(run: Run) -> _Check:
     if run.stage is Stage.DONE:
-        return "teardown", PASS, "proven gone: NOT_FOUND by name, and not in a complete list of all zones"
+        return "teardown", PASS, "proven gone: NOT_FOUND by name, and not in a complete list of its zone"
     return "teardown", FAIL, f"not proven gone: {run.error or 'not reached'}"
 
 

@@ -64,7 +64,8 @@ def test_the_same_request_is_answered_the_same_and_another_is_refused(local_clou
     first = post(local_cloud, "twin", flex_body("twin"), request="7c9b4c0e-3f1e-4a94-9d0f-0d2a54d3c111")
     again = post(local_cloud, "twin", flex_body("twin"), request="7c9b4c0e-3f1e-4a94-9d0f-0d2a54d3c111")
     assert (first.status_code, again.json()["name"]) == (200, first.json()["name"])
-    assert post(local_cloud, "twin", flex_body("twin"), request="another").status_code == 409
+    another = post(local_cloud, "twin", flex_body("twin"), request="7c9b4c0e-3f1e-4a94-9d0f-0d2a54d3c112")
+    assert another.status_code == 409
     reaches(local_cloud, "twin", State.ACTIVE)
     local_cloud.tpu().delete_queued_resource(request={"name": f"{PARENT}/queuedResources/twin", "force": True})
 
