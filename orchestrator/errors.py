@@ -51,11 +51,6 @@ class ZoneRefusal(OrchestratorError):
     """Why, for a sentence that lists all zones."""
 
 
-def refused_at(place: str, zone: str) -> bool:
-    """Whether what `place` (a zone, a region, "" for the whole project) refuses is refused in the zone."""
-    return place in ("", zone, zone.rpartition("-")[0])
-
-
 class NotOffered(UsageError, ZoneRefusal):
     """The zone does not have the accelerator type, or not for this project."""
 

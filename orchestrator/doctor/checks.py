@@ -83,7 +83,7 @@ def account_kind(found: GpuAllowance, known: Known) -> list[Finding]:
 
 def apis(found: Sequence[Api], known: Known) -> list[Finding]:
     """Needed ones that are off are a FAIL, useful ones a WARN; those for other accelerators do not matter."""
-    findings, found = [], [api for api in found if _matters(api, known)]
+    findings, found = [], [api for api in found if known.concerns(api.only_for)]
     for needed, verdict in ((True, FAIL), (False, WARN)):
         off = [api for api in found if not api.enabled and api.needed == needed]
         if off:
@@ -95,13 +95,9 @@ def apis(found: Sequence[Api], known: Known) -> list[Finding]:
     return findings or [Finding("APIs", PASS, f"all {len(found)} are enabled")]
 
 
-def _matters(one: Api | Permission, known: Known) -> bool:
-    return one.only_for is None or one.only_for in known.kinds
-
-
 def permissions(found: Sequence[Permission], known: Known) -> list[Finding]:
     """Each that is missing, by name and by what it is for."""
-    findings, found = [], [one for one in found if _matters(one, known)]
+    findings, found = [], [one for one in found if known.concerns(one.only_for)]
     for needed, verdict in ((True, FAIL), (False, WARN)):
         missing = [one for one in found if one.granted is False and one.needed == needed]
         if missing:

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from orchestrator.domain.accelerators import Accelerator, Provisioning
+from orchestrator.domain.account import Kind
 from orchestrator.domain.prices import PriceBook, region_of
 from orchestrator.errors import OrchestratorError, Unavailable, UnexpectedError
 from orchestrator.ledger.credit import Credit
@@ -61,6 +62,10 @@ class Known:
     def kinds(self) -> set[str]:
         """TPUs, GPUs or both."""
         return {item.api for item in self.accelerators}
+
+    def concerns(self, only_for: Kind | None) -> bool:
+        """Whether what only this kind of accelerator needs, or each one does (None), matters here."""
+        return only_for is None or only_for in self.kinds
 
     def terms_of(self, item: Accelerator) -> Provisioning:
         """The terms on which it is rented."""

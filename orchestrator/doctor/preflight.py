@@ -57,10 +57,14 @@ class Preflight:
     ignored: bool = False
 
     @property
+    def asked(self) -> list[str]:
+        """The checks that were run."""
+        return list(dict.fromkeys(one.check for one in self.findings))
+
+    @property
     def passed(self) -> list[str]:
         """The checks of which every finding is a PASS."""
-        names = dict.fromkeys(one.check for one in self.findings)
-        return [name for name in names if all(one.verdict is Verdict.PASS for one in self.of(name))]
+        return [name for name in self.asked if all(one.verdict is Verdict.PASS for one in self.of(name))]
 
     @property
     def refusal(self) -> OrchestratorError | None:
@@ -96,10 +100,5 @@ def preflight(
         today=clock.now().date(),
         terms=specs[0].provisioning,
     )
-    wanted = [check for check in CHECKS if _concerns(check.name, known)]
+    wanted = [one for one in CHECKS if one.name in REFUSALS and known.concerns(REFUSALS[one.name].only_for)]
     return Preflight(examine(account, known, wanted, clock))
-
-
-def _concerns(check: str, known: Known) -> bool:
-    refusal = REFUSALS.get(check)
-    return refusal is not None and (refusal.only_for is None or refusal.only_for in known.kinds)

@@ -19,6 +19,11 @@ def is_one_place(text: str) -> bool:
     return is_zone(text) or is_host(text)
 
 
+def is_within(zone: str, place: str) -> bool:
+    """Whether the zone is in a place: that zone, its region, or "" for the whole project."""
+    return place in ("", zone, region_of(zone))
+
+
 class Place(str):
     """A zone, like us-central1-a, or your own machine, `USER@ADDRESS[:PORT]`; the ledger and JSON hold it as text."""
 

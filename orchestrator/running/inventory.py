@@ -81,8 +81,10 @@ def remaining(services: Services, runs: Sequence[Run] | None = None) -> Remainin
         look = list_all(services)
     except OrchestratorError as cause:
         return Remaining(None, (unlisted("resources", cause),))
-    found, places = look.found, open_places(services)
-    if runs is not None:
+    found = look.found
+    if runs is None:
+        places = open_places(services)
+    else:
         ids = {run.id for run in runs}
         found = tuple(item for item in found if item.labels.get("oc-run") in ids)
         places = {attempt.zone for attempt in services.ledger.attempts() if attempt.run in ids}

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from orchestrator.domain.accelerators import Provisioning
-from orchestrator.domain.places import Place
+from orchestrator.domain.places import Place, is_within
 from orchestrator.domain.plan import make_attempt, quote_for
 from orchestrator.domain.runs import Attempt, Run, RunState, Stage
 from orchestrator.errors import (
@@ -24,7 +24,6 @@ from orchestrator.errors import (
     Stopped,
     UnexpectedError,
     ZoneRefusal,
-    refused_at,
 )
 from orchestrator.ledger.events import StageDone, ZoneRefused
 from orchestrator.money.guard import credit_for
@@ -254,7 +253,7 @@ def _try_next_zone(ctx: RunContext, cause: ZoneRefusal) -> None:
     events = [event.what for event in ctx.services.ledger.events(ctx.run_id)]
     refused = {what.zone: what for what in events if isinstance(what, ZoneRefused)}
     for following in zones[zones.index(zone) + 1 :]:
-        ruled_out = [what for what in refused.values() if refused_at(what.place, following)]
+        ruled_out = [what for what in refused.values() if is_within(following, what.place)]
         if not ruled_out:
             ctx.note(f"new attempt in {following}")
             _new_attempt(ctx, following)

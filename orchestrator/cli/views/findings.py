@@ -57,8 +57,8 @@ def say_checks(preflight: Preflight) -> None:
     """What passed in one line; then what did not, save the FAIL that the launch ends with, as an error of its own."""
     if not preflight.findings:
         return
-    checks = dict.fromkeys(one.check for one in preflight.findings)
-    output.say(f"checked: {len(preflight.passed)} of {len(checks)} pass ({', '.join(preflight.passed) or 'none'})")
+    passed = preflight.passed
+    output.say(f"checked: {len(passed)} of {len(preflight.asked)} pass ({', '.join(passed) or 'none'})")
     failed = [one for one in preflight.findings if one.verdict is Verdict.FAIL and not preflight.ignored]
     alike: dict[tuple[str, str, str], list[str]] = {}
     for one in preflight.findings:
