@@ -14,6 +14,7 @@ MODULES = {
     "local": ("asyncssh", "httptools", "psutil", "starlette", "tensorflow", "trustme", "uvicorn"),
     "trainer": ("keras", "numpy"),
     "notebook": ("pandas",),
+    "beam": ("apache_beam", "cv2", "numpy", "simplejpeg"),
     "compiler": ("jax", "keras", "libtpu"),
 }
 """By extra: what is imported of it."""

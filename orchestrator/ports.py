@@ -192,8 +192,11 @@ class ObjectStore(Protocol):
     def list(self, bucket: str, prefix: str) -> tuple[StoredObject, ...]:
         """All objects under the prefix, in name order; empty also when the bucket does not exist."""
 
-    def upload(self, bucket: str, name: str, source: Path) -> None:
-        """Upload once: created only if absent, checked by crc32c. The same content already there is success."""
+    def upload(self, bucket: str, name: str, source: Path, crc32c: str | None = None) -> None:
+        """Upload once: created only if absent, checked by crc32c. The same content already there is success.
+
+        With the `crc32c` that the content should have the file is read once; BadArtifact when it has another.
+        """
 
     def read(self, bucket: str, name: str) -> bytes:
         """A small object's bytes, checksum verified. Raises NotFound."""

@@ -88,9 +88,9 @@ class Buckets:
         except NotFound:
             return ()
 
-    def upload(self, bucket: str, name: str, source: Path) -> None:
+    def upload(self, bucket: str, name: str, source: Path, crc32c: str | None = None) -> None:
         self._must_be_ours(bucket)
-        crc32c = crc32c_of(source)
+        crc32c = crc32c or crc32c_of(source)
         blob = self._clients.storage.bucket(bucket).blob(name)
         with _verified(name), translated(f"upload {name}"):
             try:

@@ -74,8 +74,8 @@ class HostStore:
             for one in said["objects"]
         )
 
-    def upload(self, bucket: str, name: str, source: Path) -> None:
-        line, crc32c = self._line_to(bucket), crc32c_of(source)
+    def upload(self, bucket: str, name: str, source: Path, crc32c: str | None = None) -> None:
+        line, crc32c = self._line_to(bucket), crc32c or crc32c_of(source)
         there = self._found(bucket, name)
         if there is not None:
             if there.crc32c != crc32c:
@@ -294,8 +294,8 @@ class Stores:
     def list(self, bucket: str, prefix: str) -> tuple[StoredObject, ...]:
         return self._of(bucket).list(bucket, prefix)
 
-    def upload(self, bucket: str, name: str, source: Path) -> None:
-        self._of(bucket).upload(bucket, name, source)
+    def upload(self, bucket: str, name: str, source: Path, crc32c: str | None = None) -> None:
+        self._of(bucket).upload(bucket, name, source, crc32c)
 
     def read(self, bucket: str, name: str) -> bytes:
         return self._of(bucket).read(bucket, name)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import google_crc32c
 
+from infra.downloads import crc32c_of
 from orchestrator.domain.account import BucketFacts
 from orchestrator.domain.names import MANAGED
 from orchestrator.errors import BadArtifact, NotFound, UsageError
@@ -101,10 +102,12 @@ class FakeObjectStore:
                 if name.startswith(prefix)
             )
 
-    def upload(self, bucket: str, name: str, source: Path) -> None:
+    def upload(self, bucket: str, name: str, source: Path, crc32c: str | None = None) -> None:
         with self._faults.met("upload"):
             there = self._ours(bucket).objects.get(name)
             content = source.read_bytes()
+            if crc32c not in (None, crc32c_of(source)):
+                raise BadArtifact(f"{name} has another checksum than {crc32c}")
             if there is None:
                 self.put(bucket, name, content)
             elif there[0] != content:

@@ -69,6 +69,7 @@ class Services:
     payload: Callable[[], Payload]
     pace: Pace
     parallel_runs: int = PARALLEL_RUNS
+    upload_threads: int = 1
 
     def switches_for(self, spec: RunSpec) -> list[KillSwitch]:
         """The kill switches that exist for the VMs of such a run."""
