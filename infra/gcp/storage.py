@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from google.api_core import exceptions as api
 
-from infra.downloads import complete_or_absent, crc32c_of
+from infra.downloads import check_unchanged, complete_or_absent, crc32c_of
 from infra.gcp.clients import CALL_TIMEOUT_S, GoogleClients
 from infra.gcp.errors import translated
 from orchestrator.domain.account import BucketFacts
@@ -102,6 +102,9 @@ class Buckets:
                 return
             except api.PreconditionFailed:
                 pass
+            except api.BadRequest:
+                check_unchanged(source, crc32c)
+                raise
         with translated(f"read {bucket}/{name}"):
             blob.reload(**self._repeatable)
         if blob.crc32c != crc32c:

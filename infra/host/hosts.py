@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from infra.downloads import complete_or_absent, crc32c_of
+from infra.downloads import check_unchanged, complete_or_absent, crc32c_of
 from infra.host.connection import HostLine
 from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.account import BucketFacts
@@ -88,6 +88,7 @@ class HostStore:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         line.send(source, f"{self.url(bucket)}/{name}.partial")
         if not line.ask("received", name, sha256, crc32c)["whole"]:
+            check_unchanged(source, crc32c)
             raise Unavailable(f"{name} arrived on {bucket} with another checksum")
 
     def read(self, bucket: str, name: str) -> bytes:

@@ -72,7 +72,7 @@ class Conversion:
     It can be pickled, so that workers elsewhere have it. `counts`: samples of each class, () where there are none.
     """
 
-    source: str
+    source: str | None  # None: the packaged sample
     kind: str
     options: PrepareOptions
     source_fingerprint: str
@@ -107,7 +107,7 @@ class Conversion:
             counts[bad.label] -= 1
             if not counts[bad.label]:
                 problem = f"no file of class {bad.label} can be used for {name}: {bad.file.name} {bad.file.problem}"
-                raise DataError(self.source, problem, "replace its files, or remove the class")
+                raise DataError(self.source or "the packaged sample", problem, "replace its files, or remove the class")
         shards = tuple(one.shard for one in written if one.shard)
         return Split(samples=sum(shard.samples for shard in shards), shards=shards, class_counts=tuple(counts))
 
@@ -130,7 +130,7 @@ def encoded_items(encode: Callable[[Item], Any], options: PrepareOptions) -> Enc
                 yield encode(item), item.label
             except BadFile as error:
                 if not options.skip_bad_files:
-                    fix = "replace or remove this file, or convert with --bad-files skip"
+                    fix = "replace or remove this file, or leave it out: `orchestrate data prepare --bad-files skip`"
                     raise DataError(item.path, str(error), fix) from error
                 yield Unusable(file=LeftOut(name=item.name, problem=str(error)), label=item.label)
 

@@ -118,9 +118,8 @@ def _objects(url: str) -> list[StoredFile]:
     return objects
 
 
-@cache
 def local_copy(source: Source) -> Path:
-    """The source on this machine; of a gs:// prefix (or object) a temporary copy, fetched once for this process.
+    """The source on this machine; of a gs:// prefix (or object) a copy that lasts as long as this process.
 
     Raises DataError, OSError.
     """

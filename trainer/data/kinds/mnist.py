@@ -163,7 +163,7 @@ def plan(source: Source | None, options: PrepareOptions) -> Plan:
         )
         shards = plan_numbers(splits, lambda _: SAMPLES_PER_SHARD)
         counts = {name: tuple(split.labels.count(digit) for digit in range(10)) for name, split in both.items()}
-        where = str(source or "the packaged sample")
+        where = None if source is None else str(source)
         return Conversion(where, "mnist", options, fingerprint, shards, counts, describe), encoded_numbers(splits)
 
     return Plan(fingerprint, opened)
