@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from infra.localcloud.http.recording import FILE_VARIABLE
-from tests.fork_server import COMMAND, TRAINER, forking_python
+from tests.fork_server import COMMAND, JAX_TRAINER, TRAINER, forking_python
 from tests.google_api.judge import Judge
 
 TESTS = Path(__file__).parent
@@ -44,6 +44,13 @@ def forked_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     Trainers are still started as on a VM by the main job (tests/e2e) and by `kill -9` of one trainer (test_resume).
     """
     with forking_python(tmp_path_factory.mktemp("forked"), TRAINER) as python:
+        yield python
+
+
+@pytest.fixture(scope="session")
+def forked_jax_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The same for `--engine jax`, without TensorFlow."""
+    with forking_python(tmp_path_factory.mktemp("forked-jax"), JAX_TRAINER) as python:
         yield python
 
 
