@@ -10,7 +10,7 @@ PYTORCH := $(CURDIR)/$(VENV)/pytorch
 DEMO := $(CURDIR)/.demo
 export PYTHONDONTWRITEBYTECODE :=  # the tests start hundreds of programs: each module is compiled once
 
-.PHONY: install demo quick test test-schedules test-vm test-pytorch check lock lock-vm sbom leakbench clean
+.PHONY: install demo quick test test-schedules test-vm test-pytorch test-compiler bench check lock lock-vm sbom leakbench clean
 
 install: $(STAMP)  ## set up only: the command is then .venv/bin/orchestrate
 
@@ -28,7 +28,7 @@ quick: $(STAMP)  ## between two edits: everything on fakes, the command line, an
 	$(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder -m "not slow and not timing and not network and not cloud" $(QUICK)
 
 test: $(LIBTPU)  ## the whole suite, slow tests included
-	$(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder -m "not timing and not network"
+	$(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder -m "not timing and not network and not compiler"
 	$(BIN)/python -m pytest -m timing tests/trainer
 
 SEEDS ?= 0:10000
@@ -47,6 +47,13 @@ test-vm: $(STAMP)  ## the trainer with the TensorFlow, Keras and NumPy that VMs 
 		tests/trainer/test_training.py tests/trainer/test_resume.py tests/trainer/workloads/test_models.py
 	PYTHONPATH=$(VM_TENSORFLOW) $(BIN)/python -m pytest -m "not timing" tests/trainer/engines/test_jax.py
 	$(BIN)/python -m pytest -n 2 -m network
+
+test-compiler: $(LIBTPU)  ## the training step of every workload compiles for every TPU, with both engines; what was said is kept
+	$(BIN)/python -m pytest -m compiler tests/infra
+
+bench: $(LIBTPU)  ## every workload at its real size, with both engines, for every TPU, through the TPU compiler: CPU hours
+	$(BIN)/python -m benchmarks.tpu_compiles --workloads all --engines tensorflow,jax --batches usual \
+		--accel v2-8,v3-8,v4-8,v5litepod-4,v6e-4 --home $(VENV)/bench  # what is done there is not done again
 
 test-pytorch: $(STAMP)  ## the PyTorch example; skipped where the package index lacks that build for this Python
 	$(BIN)/python -m venv --without-pip $(PYTORCH)

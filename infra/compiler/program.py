@@ -1,8 +1,9 @@
-"""A program of its own: compiles one training step for one TPU core or chip with libtpu, and prints what it said.
+"""A program of its own: compiles training steps for one TPU core or chip with libtpu, and prints what it said.
 
-`python -m infra.compiler.program TOPOLOGY FILE.hlo LIMIT_BYTES`: the HLO of a step of one replica, serialized. The last
-line of stdout is one JSON object; a step that the compiler refuses is an answer as well. No TPU is opened. It ends when
-its stdin is closed, so that nothing is left running when whoever started it is gone.
+`python -m infra.compiler.program LIMIT_BYTES`: each line of stdin is a JSON list of a topology and a file, the HLO of a
+step of one replica, serialized; each answer is one JSON object in a line of stdout. A step that the compiler refuses is
+an answer as well. No TPU is opened. It ends when its stdin is closed, also in the middle of a compilation, so that
+nothing is left running when whoever started it is gone.
 
 Written for jax 0.10 and libtpu 0.0.42: `jax.experimental.topologies` gives compile-only devices.
 """
@@ -16,25 +17,30 @@ import sys
 import threading
 import time
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 
 def main() -> int:
-    """Compile what the command line says."""
-    topology, path, limit = sys.argv[1:]
+    """Compile what is asked for on stdin."""
+    [limit] = sys.argv[1:]
     # What it allocates, not its address space: libtpu maps far more of that than it uses.
     resource.setrlimit(resource.RLIMIT_DATA, (int(limit), int(limit)))
-    threading.Thread(target=_end_with_starter, daemon=True).start()
+    questions: SimpleQueue[str] = SimpleQueue()
+    threading.Thread(target=_listen, args=(questions,), daemon=True).start()
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["TPU_SKIP_MDS_QUERY"] = "1"  # off Google Cloud libtpu would wait for a metadata server
     os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"  # side by side, as in JAX's own tests; else a lock file in /tmp
-    sys.stdout.write(json.dumps(_compile(topology, Path(path).read_bytes())) + "\n")
-    return 0
+    while True:
+        topology, path = json.loads(questions.get())
+        sys.stdout.write(json.dumps(_compile(topology, Path(path).read_bytes())) + "\n")
+        sys.stdout.flush()
 
 
-def _end_with_starter() -> None:
-    sys.stdin.read()
-    os._exit(1)
+def _listen(questions: SimpleQueue[str]) -> None:
+    for line in sys.stdin:
+        questions.put(line)
+    os._exit(0)
 
 
 def _compile(topology: str, hlo: bytes) -> dict[str, Any]:

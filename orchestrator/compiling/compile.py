@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from orchestrator.compiling.bounds import StepBound, bound_of
 from orchestrator.compiling.search import Boundary, largest_batch
-from orchestrator.compiling.step import CompiledStep, Outcome, StepCompiler
+from orchestrator.compiling.step import CompiledStep, Outcome, StepCompiler, topology_of
 from orchestrator.domain.accelerators import Accelerator, accelerators
 from orchestrator.errors import UsageError
 
@@ -94,16 +94,10 @@ def _compile(compiler: StepCompiler, wanted: Wanted) -> Compiled:
     else:
         step = compiler.compile(topology, wanted.global_batch // item.replicas)
     global_batch = step.replica_batch * item.replicas
-    bound = bound_of(step.program, item, global_batch) if step.program else None
-    return Compiled(item, global_batch, step, bound, _would_fit(step, item), boundary)
+    return Compiled(item, global_batch, step, bound_of(step, item), would_fit(step, item), boundary)
 
 
-def topology_of(item: Accelerator) -> str:
-    """What the TPU compiler calls it; "" where it cannot compile for it."""
-    return item.hardware.compiler_topology if item.hardware else ""
-
-
-def _would_fit(step: CompiledStep, item: Accelerator) -> tuple[str, ...]:
+def would_fit(step: CompiledStep, item: Accelerator) -> tuple[str, ...]:
     """Other TPUs whose replicas have that much memory, by their sizes alone."""
     needed = step.needed_bytes
     if step.outcome is not Outcome.OUT_OF_MEMORY or needed is None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from orchestrator.domain.accelerators import Accelerator
+
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _SIZE = r"\(?([\d.]+)([KMGT]?)\)?"
 _OUT_OF_MEMORY = (  # both forms in which libtpu 0.0.42 says it: what is needed, what there is
@@ -49,10 +51,26 @@ class Program:
 
 
 @dataclass(frozen=True)
+class StepModel:
+    """Whose step it is, as a record tells models apart: `code_sha256` of the user's own files, "" for others;
+    `input_shape` of a sample; `units` of the last layer; `parameter_bytes` of all variables.
+    """
+
+    workload: str
+    code_sha256: str
+    engine: str
+    precision: str
+    input_shape: tuple[int, ...]
+    units: int
+    parameter_bytes: int
+
+
+@dataclass(frozen=True)
 class CompiledStep:
     """What became of a step on `replica_batch` samples; `words`: the compiler's own, where there is no program.
 
-    `compiler`: its name and version; `hlo_sha256`: of what it was given, "" where the framework gave nothing.
+    `compiler`: its name and version; `hlo_sha256`: of what it was given, "" where the framework gave nothing. `model`
+    on `topology`: what is looked for by who asks later.
     """
 
     outcome: Outcome
@@ -62,6 +80,8 @@ class CompiledStep:
     hlo_sha256: str = ""
     words: str = ""
     program: Program | None = None
+    topology: str = ""
+    model: StepModel | None = None
 
     @property
     def needed_bytes(self) -> int | None:
@@ -79,6 +99,11 @@ class CompiledStep:
                 number, unit = found.groups()[2 * which : 2 * which + 2]
                 return round(float(number) * _UNITS[unit])
         return None
+
+
+def topology_of(item: Accelerator) -> str:
+    """What the TPU compiler calls it; "" where it cannot compile for it."""
+    return item.hardware.compiler_topology if item.hardware else ""
 
 
 class StepCompiler(Protocol):

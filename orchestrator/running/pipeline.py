@@ -61,7 +61,7 @@ def drive_all(
     verdict on them may make it unnecessary, and its worst case fits; while others of these run, one that does not fit
     waits for what they release.
     """
-    verdicts = Verdicts(services.ledger)
+    verdicts = Verdicts(services.ledger, services.kept_steps)
     waiting = list(runs)
     driven: dict[Future[Run], Run] = {}
     ended: dict[str, Run] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -30,10 +30,14 @@ _MILLION = 10**6
 
 @dataclass(frozen=True)
 class Steps:
-    """The training steps to compile: by which engine, on which global batches; none: the workload's."""
+    """The training steps to compile: by which engine, on which global batches; none: the workload's.
+
+    `sizes`: of a sample where not the workload's: image_size, sequence_length.
+    """
 
     engine: str
     batches: Sequence[int | None]
+    sizes: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ def compile_steps(project: Project, workload: str, steps: Steps, quotes: Sequenc
     rates = {quote.spec.accelerator: quote.rate for quote in quotes}
     wanted = wanted_steps(list(rates), steps.batches, found.default_batch_size)
     name = workload if own else found.name
-    with step_compiler(project, name, own, steps.engine) as compiler, _bar(len(wanted)) as done:
+    with step_compiler(project, name, own, steps.engine, steps.sizes) as compiler, _bar(len(wanted)) as done:
         compiled = compile_all(compiler, wanted, done)
     return [Priced(one, rates[one.item]) for one in compiled]
 

@@ -78,7 +78,7 @@ def test_bounds_are_those_of_the_roofline() -> None:
     """v3: 123e12 FLOP/s and 900e9 bytes/s a chip, half of it a core; worked out by hand."""
     [item] = named_accelerators(["v3-8"])
     program = Program(3 * 10**9, 2 * 10**9, 10**9, 10**9, 0, flops=61.5e12 / 100, accessed_bytes=9e9, has_loop=False)
-    bound = bound_of(program, item, 1024)
+    bound = bound_of(CompiledStep(Outcome.COMPILED, 128, "libtpu", 0.0, program=program), item)
     assert bound is not None
     assert bound.compute_s == pytest.approx(0.01)
     assert bound.memory_s == pytest.approx(5e9 / 450e9)
@@ -96,9 +96,7 @@ def test_a_loop_and_a_batch_beyond_the_epoch_are_said() -> None:
     [item] = named_accelerators(["v3-8"])
     program = Program(3 * 10**9, 2 * 10**9, 10**9, 10**9, 0, flops=1e12, accessed_bytes=9e9, has_loop=True)
     step = CompiledStep(Outcome.COMPILED, 128, "libtpu", 0.0, program=program)
-    one = Priced(
-        Compiled(item, 1024, step, bound_of(program, item, 1024)), Rate(Decimal(36), Decimal(0), "list", (), None)
-    )
+    one = Priced(Compiled(item, 1024, step, bound_of(step, item)), Rate(Decimal(36), Decimal(0), "list", (), None))
     [found] = compiled_json([one], 1000)
     bound = found["bound"]
     assert (bound["binds"], bound["peak_share_at_most"], bound["flops_per_byte"]) == (None, None, None)
