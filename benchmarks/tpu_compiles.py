@@ -4,9 +4,9 @@
         [--engines tensorflow[,jax]] [--accel v2-8,v3-8,v5litepod-4,v6e-4] [--batches 64,128,256|usual] [--home DIR]
 
 Each workload and engine is one `orchestrate estimate --compile`, then the same again, in an empty state folder, or in
-DIR: what is there already is not compiled again, so that a long matrix can be done in pieces. The goals are for all of the
-defaults on 2 quiet cores: 720 s cold, 2 s warm. `--batches usual`: that of each workload. CPU seconds are those of all
-processes; the load is the average of the last minute, of this benchmark and of whatever else ran.
+DIR: what is there already is not compiled again, so that a long matrix can be done in pieces. The goals are for all of
+the defaults on 2 quiet cores: 720 s cold, 2 s warm. `--batches usual`: that of each workload. CPU seconds are those of
+all processes; the load is the average of the last minute, of this benchmark and of whatever else ran.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 `--check`: whether it builds and trains, and what an accelerator would refuse. `build` makes the model alone; `train`
 takes twenty steps and compiles them as for a TPU: by XLA, in bfloat16. What is printed is a `Checked` as JSON.
 
-`--lower`: the training step of one replica as HLO, for a compiler that runs elsewhere. Reads batches of a replica from
-stdin, one a line, until it is closed; answers each with a `Lowered` as a line of JSON. The model is built once, in
-bfloat16 unless --precision says otherwise: as on a TPU.
+`--lower`: the training step as HLO, for a compiler that runs elsewhere. Reads lines from stdin until it is closed, the
+batch of a replica and of how many replicas; answers each with a `Lowered` as a line of JSON. The model is built once,
+in bfloat16 unless --precision says otherwise: as on a TPU.
 """
 
 from __future__ import annotations
@@ -135,16 +135,19 @@ def lower_on_request(config: Config, folder: Path) -> None:
             parameter_bytes=engine.build(spec).parameter_bytes,
         )
         for line in sys.stdin:
-            answer(_lowered(engine, model, int(line), folder, config.own).model_dump_json())
+            batch, replicas = map(int, line.split())
+            answer(_lowered(engine, model, batch, replicas, folder, config.own).model_dump_json())
 
 
-def _lowered(engine: Engine, model: LoweredModel, batch: int, folder: Path, own: OwnWorkload | None) -> Lowered:
+def _lowered(
+    engine: Engine, model: LoweredModel, batch: int, replicas: int, folder: Path, own: OwnWorkload | None
+) -> Lowered:
     engine.rebatch(batch)
     try:
-        hlo = engine.step_hlo()
+        hlo = engine.step_hlo(replicas)
     except Exception as error:  # whatever it is, it is the answer
         return Lowered(replica_batch=batch, model=model, refused=f"{_line(error, own)}{reason(error)}")
-    path = folder / f"{batch}.hlo"
+    path = folder / f"{batch}-{replicas}.hlo"
     path.write_bytes(hlo)
     return Lowered(replica_batch=batch, model=model, path=str(path), sha256=hashlib.sha256(hlo).hexdigest())
 

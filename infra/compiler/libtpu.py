@@ -17,7 +17,7 @@ from typing import Any
 
 from infra.compiler.processes import Ended, Processes, Server
 from infra.vm.payload import package_zip
-from orchestrator.compiling.step import CompiledStep, Outcome, Program, StepModel
+from orchestrator.compiling.step import Collective, CompiledStep, Outcome, Program, StepModel
 from orchestrator.domain.dataclass_json import from_json, from_values, to_json
 from orchestrator.errors import UsageError
 from orchestrator.extras import require_extra
@@ -67,13 +67,13 @@ class Libtpu:
         self._processes, self._argv = processes, ["infra.compiler.program", str(limits.memory_bytes)]
         self._idle: SimpleQueue[Server] = SimpleQueue()
 
-    def compile(self, topology: str, path: str) -> dict[str, Any] | Ended:
-        """What it says of the HLO in that file, or how its process ended."""
+    def compile(self, topology: str, path: str, replicas: int) -> dict[str, Any] | Ended:
+        """What it says of the HLO in that file, of so many replicas, or how its process ended."""
         try:
             server = self._idle.get_nowait()
         except Empty:
             server = Server(self._processes, self._argv)
-        is_new, question = not server.answers, json.dumps([topology, path])
+        is_new, question = not server.answers, json.dumps([topology, path, replicas])
         said = server.ask(question)
         if not is_new and isinstance(said, Ended) and said.status is not None:
             said = server.ask(question)
@@ -94,7 +94,7 @@ class LibtpuCompiler:
         self._compiler = f"libtpu {version('libtpu')}, jax {version('jax')}"
         trainer = package_zip("trainer", kept).stem
         self._content = [*vars(model).values(), trainer, self._compiler, self._framework, f"keras {version('keras')}"]
-        kinds = (Program, CompiledStep, StepModel)  # what is kept from before may lack some of their fields
+        kinds = (Program, Collective, CompiledStep, StepModel)  # what is kept from before may lack some of their fields
         self._content += [each.name for kind in kinds for each in fields(kind)]
 
     @property
@@ -103,13 +103,18 @@ class LibtpuCompiler:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         return max(1, min(os.cpu_count() or 1, memory // self._limits.memory_bytes))
 
-    def compile(self, topology: str, replica_batch: int) -> CompiledStep:
+    @property
+    def is_of_all_replicas(self) -> bool:
+        """JAX's is, where XLA's partitioner makes it; TensorFlow's XLA gives the program of one."""
+        return self._model.engine == "jax"
+
+    def compile(self, topology: str, replica_batch: int, replicas: int = 1) -> CompiledStep:
         """As the port says. What is kept is from the same code, batch, topology and versions."""
-        content = json.dumps([*self._content, topology, replica_batch])
+        content = json.dumps([*self._content, topology, replica_batch, replicas])
         path = self._kept / f"{hashlib.sha256(content.encode()).hexdigest()}.json"
         if self._model.is_stable and path.exists():
             return from_json(CompiledStep, path.read_text())
-        step = self._compile(topology, replica_batch)
+        step = self._compile(topology, replica_batch, replicas)
         if step.outcome is not Outcome.UNFINISHED:
             partial = path.with_suffix(f".{os.getpid()}.partial")
             partial.write_text(to_json(step))
@@ -120,12 +125,12 @@ class LibtpuCompiler:
         """End its process."""
         self._processes.close()
 
-    def _compile(self, topology: str, replica_batch: int) -> CompiledStep:
-        lowered = self._lower(replica_batch)
+    def _compile(self, topology: str, replica_batch: int, replicas: int) -> CompiledStep:
+        lowered = self._lower(replica_batch, replicas)
         if lowered["refused"]:
             facts: dict[str, Any] = {"outcome": "refused", "compiler": self._framework, "words": lowered["refused"]}
         else:
-            said = self._libtpu.compile(topology, lowered["path"])
+            said = self._libtpu.compile(topology, lowered["path"], replicas)
             facts = {"hlo_sha256": lowered["sha256"], "compiler": self._compiler}
             if isinstance(said, Ended):
                 facts |= {"outcome": "unfinished", "words": self._limits.why_unfinished(said)}
@@ -134,10 +139,10 @@ class LibtpuCompiler:
         about = {"replica_batch": replica_batch, "topology": topology, "model": lowered["model"], "compile_s": 0.0}
         return from_values(CompiledStep, {**about, **facts})
 
-    def _lower(self, replica_batch: int) -> dict[str, Any]:
+    def _lower(self, replica_batch: int, replicas: int) -> dict[str, Any]:
         """What the trainer says of that batch (`Lowered`). Raises UsageError with its sentence when it has ended."""
         with self._lock:
-            lowered = self._tracer.ask(str(replica_batch))
+            lowered = self._tracer.ask(f"{replica_batch} {replicas}")
         if isinstance(lowered, Ended):
             why = f"not traced in {self._limits.timeout_s:g} s" if lowered.status is None else lowered.errors
             raise UsageError(f"--workload: {why}", "`python -m trainer --check=build` shows the same")

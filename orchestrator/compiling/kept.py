@@ -33,9 +33,12 @@ class KeptSteps:
         """The steps of such a model on that accelerator: one for each compiler and version of the trainer."""
         if global_batch % item.replicas:
             return []
-        asked = (topology_of(item), global_batch // item.replicas)
+        topologies = {topology_of(item), topology_of(item, all_replicas=True)}
         return [
             step
             for step in self._steps
-            if (step.topology, step.replica_batch) == asked and step.model is not None and is_model(step.model)
+            if step.topology in topologies
+            and step.replica_batch == global_batch // item.replicas
+            and step.model is not None
+            and is_model(step.model)
         ]

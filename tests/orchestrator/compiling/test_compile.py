@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
 
+from infra.compiler.collectives import collectives
 from orchestrator.cli.views.compiled import Priced, compiled_json, sentences
 from orchestrator.compiling.bounds import bound_of
 from orchestrator.compiling.compile import Compiled, compile_all, wanted_steps
-from orchestrator.compiling.step import CompiledStep, Outcome, Program
+from orchestrator.compiling.step import CompiledStep, Outcome, Program, topology_of
 from orchestrator.domain.accelerators import named_accelerators
 from orchestrator.domain.money import Rate
 from orchestrator.errors import UsageError
@@ -67,7 +69,7 @@ def test_an_error_of_the_model_is_everybodys() -> None:
     """It ends the command."""
 
     class Broken(LawCompiler):
-        def compile(self, topology: str, replica_batch: int) -> CompiledStep:
+        def compile(self, topology: str, replica_batch: int, replicas: int = 1) -> CompiledStep:
             raise UsageError("--workload: no such model")
 
     with pytest.raises(UsageError, match="no such model"):
@@ -119,3 +121,38 @@ def test_the_compilers_words_say_how_much(words: str, needed: float | None, avai
     step = CompiledStep(Outcome.OUT_OF_MEMORY, 1, "libtpu", 0.0, words=words)
     assert step.needed_bytes == (needed and round(needed * GIB))
     assert step.available_bytes == (available and round(available * GIB))
+
+
+def test_a_program_of_all_replicas_is_compiled_for_the_accelerators_own_shape() -> None:
+    """Eight chips of v5e are 2x4, of v4 2x2x2; a single chip exchanges nothing."""
+    asked = {
+        "v3-8": "v3:2x2",
+        "v4-8": "v4:2x2x1 megacore",
+        "v5litepod-8": "v5e:2x4",
+        "v6e-4": "v6e:2x2",
+        "v6e-1": "v6e:2x2",
+    }
+    items = named_accelerators(list(asked))
+    assert {item.name: topology_of(item, all_replicas=True) for item in items} == asked
+    sixteen = [replace(item, chips=16, replicas=16) for item in items[1:3]]
+    assert [topology_of(item, all_replicas=True) for item in sixteen] == ["v4:2x2x4 megacore", "v5e:4x4"]
+    compiler = LawCompiler(lambda batch: batch, GIB, is_of_all_replicas=True)
+    compiled(compiler, "v5litepod-8", 64)
+    assert compiler.asked == [("v5e:2x4", 8)]
+
+
+ASYNCHRONOUS = """
+  %all-reduce = f32[512,512]{1,0:T(8,128)} all-reduce(%fusion), channel_id=1
+  %both = (bf16[10]{0}, f32[4,4]{1,0:T(8,128)S(1)}) all-reduce-start(%a, %b), channel_id=2
+  %done = (bf16[10]{0}, f32[4,4]{1,0}) all-reduce-done(%both)
+  %gather = (f32[8]{0}, f32[32]{0}) all-gather-start(%c), channel_id=3
+  ROOT %x = f32[] add(%all-reduce.1, %p)
+"""
+
+
+def test_the_collectives_of_a_program_are_counted_with_their_bytes() -> None:
+    """Of an asynchronous one the start, and of its pair the result."""
+    assert collectives(ASYNCHRONOUS) == [
+        {"kind": "all-gather", "calls": 1, "result_bytes": 32 * 4},
+        {"kind": "all-reduce", "calls": 2, "result_bytes": 512 * 512 * 4 + 10 * 2 + 16 * 4},
+    ]

@@ -89,8 +89,8 @@ class JaxEngine:
     def predictor(self) -> base.Predictor:
         return Predictor(self._program)
 
-    def step_hlo(self) -> bytes:
-        return step_hlo(self._program)
+    def step_hlo(self, replicas: int = 1) -> bytes:
+        return step_hlo(self._program, replicas)
 
     def trace(self, training: base.Training, directory: str) -> None:
         trace_steps(training, self._program.model, jax.profiler.trace(directory))
