@@ -1,6 +1,6 @@
 """A program of its own: compiles training steps for TPU cores or chips with libtpu, and prints what it said.
 
-`python -m infra.compiler.program LIMIT_BYTES`: each line of stdin is a JSON list of a topology, a file with the HLO of a
+`python -m infra.compiler.program LIMIT_BYTES`: each line of stdin is a JSON list of a topology, a file, the HLO of a
 step, serialized, and how many replicas it is of: one, or every device of the topology; each answer is one JSON object
 in a line of stdout. A step that the compiler refuses is an answer as well. No TPU is opened. It ends when its stdin is
 closed, also in the middle of a compilation, so that nothing is left running when whoever started it is gone.

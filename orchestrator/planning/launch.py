@@ -100,13 +100,20 @@ def make_plan(
         figures = trained.figures_for(manifest.signature)
         notes += bound_notes(trained, figures, specs, manifest.splits.train.samples)
     plan = priced(specs, manifest)
-    if isinstance(manifest, DatasetManifest):
-        rates = [(one.run.spec, one.attempt.rate) for one in plan.planned]
-        notes += compiled_notes(callbacks.compiled_before, rates, manifest, simulated=ledger.simulated)
-    if any(attempt.rate.is_upper_bound for attempt in plan.attempts):
-        notes.append(NO_FLEX_START_PRICE)
+    notes += _priced_notes(plan, callbacks.compiled_before, simulated=ledger.simulated)
     _check_fits(plan, prices)
     return plan
+
+
+def _priced_notes(plan: Plan, compiled_before: FindSteps, *, simulated: bool) -> list[str]:
+    """What is to be said of runs and their prices. Raises UsageError for a step that was compiled and does not fit."""
+    notes = []
+    if isinstance(plan.data, DatasetManifest):
+        rates = [(one.run.spec, one.attempt.rate) for one in plan.planned]
+        notes += compiled_notes(compiled_before, rates, plan.data, simulated=simulated)
+    if any(attempt.rate.is_upper_bound for attempt in plan.attempts):
+        notes.append(NO_FLEX_START_PRICE)
+    return notes
 
 
 def _require_report(request: LaunchRequest) -> None:

@@ -129,21 +129,10 @@ def test_what_may_stay_on_the_chip_is_not_counted_against_a_measured_step() -> N
 
 def test_a_plan_shows_what_was_compiled_before(run_cli: Shell) -> None:
     """The bound with its price; on the local cloud a step that does not fit is a note, as nothing real would fail."""
-    launch = (
-        "launch",
-        "--accel",
-        "v3-8",
-        "--workload",
-        "mnist-cnn",
-        "--epochs",
-        "1",
-        "--data-size",
-        "1024",
-        "--dry-run",
-    )
+    launch = ("launch", "--accel=v3-8", "--workload=mnist-cnn", "--epochs=1", "--data-size=1024", "--dry-run")
     kept(run_cli.home / "compiled", step_of(0.9))
     done = run_cli(*launch, "--batch-size", "256")
-    assert "note: v3-8, batch 256: compiled bound: at least 900 ms a step, $0.01 an epoch" in done.stderr
+    assert "note: v3-8, batch 256: compiled bound: at least 900 ms a step, $0.0080 an epoch" in done.stderr
     assert "compiled bound" not in run_cli(*launch, "--batch-size", "512").stderr
     words = "Used 20.50G of 15.75G hbm"
     kept(run_cli.home / "compiled", step_of(0, program=None, outcome=Outcome.OUT_OF_MEMORY, words=words))
@@ -152,7 +141,7 @@ def test_a_plan_shows_what_was_compiled_before(run_cli: Shell) -> None:
 
 def test_what_does_not_fit_is_not_rented(tmp_path: Path, world: World) -> None:
     """Before anything costs money, in the compiler's words; not where another compiler's program fits."""
-    plan = world.plan(batch_size=256)
+    plan = world.plan(batch_sizes=[256])
     rates = [(one.run.spec, one.attempt.rate) for one in plan.planned]
     assert isinstance(plan.data, DatasetManifest)
     too_large = step_of(0, program=None, outcome=Outcome.OUT_OF_MEMORY, words="Used 20.50G of 15.75G hbm")
