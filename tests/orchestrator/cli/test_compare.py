@@ -90,7 +90,7 @@ def test_two_record_files_side_by_side(run_cli: Shell) -> None:
     first = len(MEANS) + len(TABLES)
     assert (lines[:first], lines[-4:]) == ([*MEANS, *TABLES], [HEADLINE, WHOLE, STEADY, FAIRNESS])
     checks = lines[first:-4]
-    assert len(checks) == 38
+    assert len(checks) == 39
     assert [line for line in checks if not line.startswith("same: ")] == [
         "unknown: peak: neither FLOPs nor peaks are known",
         "differs: seed: tpu x8 0, gpu x1 1",
