@@ -1,0 +1,60 @@
+"""The trainer's log of a run, as far as this machine has it: whoever drives a run copies it while it grows."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.domain.runs import Run
+from orchestrator.running.run_folder import log_copy, run_folder
+
+LOG_NAME = "train.log"
+LATEST_BYTES = 4_000
+"""The latest epochs are in so much of a log's end."""
+_EPOCH = re.compile(r" epoch (\d+)/\d+ end loss (-?[\d.]+)(?: test_accuracy ([\d.]+))?")
+_MENTIONED = re.compile(r" epoch (\d+/\d+) ")
+
+
+@dataclass(frozen=True)
+class LoggedEpoch:
+    """An epoch as the log says it: the mean training loss, and the share of the test samples that were right."""
+
+    number: int
+    loss: float
+    accuracy: float | None
+
+
+@dataclass(frozen=True)
+class LoggedEpochs:
+    """Those that ended, by number, and the one that it mentioned last ("3/10"; "": none)."""
+
+    ended: tuple[LoggedEpoch, ...] = ()
+    latest: str = ""
+
+
+def local_log(home: Path, run: Run, last_bytes: int | None = None) -> bytes | None:
+    """The log of the run's latest attempt: the copy of whoever follows it, or what was collected; the longer one.
+
+    `last_bytes`: no more than so much of its end. None: there is no log here.
+    """
+    folder = run_folder(home, run.experiment, run.id)
+    copies = (log_copy(folder, run.attempt), folder / f"a{run.attempt}" / LOG_NAME)
+    sizes = {path: path.stat().st_size for path in copies if path.is_file()}
+    if not sizes:
+        return None
+    longest = max(sizes, key=lambda path: sizes[path])
+    with longest.open("rb") as log:
+        log.seek(max(0, sizes[longest] - last_bytes) if last_bytes else 0)
+        return log.read()
+
+
+def logged_epochs(log: bytes) -> LoggedEpochs:
+    """What the lines of epochs say; one that was trained again after a preemption counts by its last line."""
+    text = log.decode("utf-8", "replace")
+    ended = {
+        int(number): LoggedEpoch(int(number), float(loss), float(accuracy) if accuracy else None)
+        for number, loss, accuracy in _EPOCH.findall(text)
+    }
+    mentioned = _MENTIONED.findall(text)
+    return LoggedEpochs(tuple(ended[number] for number in sorted(ended)), mentioned[-1] if mentioned else "")
