@@ -24,12 +24,19 @@ MAX_USD = Decimal(5)
 @click.option("--accel", "names", type=options.LIST, default=(), help="Only these accelerators. Default: all.")
 @click.option("--live", "is_live", is_flag=True, help="Verify on rented VMs what this tool depends on.")
 @click.option("--max-usd", type=options.DECIMAL, help=f"With --live: cap on its worst-case cost. Default: {MAX_USD}.")
+@click.option("--engine", type=click.Choice(("tensorflow", "jax")), help="With --live: by default tensorflow.")
 @click.option("--yes", is_flag=True, help="With --live: do not ask.")
 @click.option("--record", type=click.Path(path_type=Path), metavar="FILE", help="Keep all answers, redacted.")
 @options.project_option
 @output.json_option
 def doctor(
-    names: tuple[str, ...], is_live: bool, max_usd: Decimal | None, yes: bool, record: Path | None, as_json: bool
+    names: tuple[str, ...],
+    is_live: bool,
+    max_usd: Decimal | None,
+    engine: str | None,
+    yes: bool,
+    record: Path | None,
+    as_json: bool,
 ) -> int:
     """Check everything a launch needs: APIs, permissions, quotas, billing. Creates and changes nothing.
 
@@ -47,13 +54,15 @@ def doctor(
     from orchestrator.cli.views import findings
     from orchestrator.doctor.checks import CHECKS
     from orchestrator.doctor.diagnosis import Verdict, examine
+    from orchestrator.domain.runs import Engine
 
-    if not is_live and (yes or max_usd is not None):
-        raise click.UsageError("--max-usd and --yes require --live: without it nothing is rented")
+    if not is_live and (yes or engine or max_usd is not None):
+        raise click.UsageError("--max-usd, --engine and --yes require --live: without it nothing is rented")
     with output.opened(as_json=as_json) as opened, recorded(opened, record) as project:
         known = _known(project, names)
         if is_live:
-            return live(project, known, MAX_USD if max_usd is None else max_usd, yes=yes, as_json=as_json)
+            trains = Engine(engine or Engine.TENSORFLOW)
+            return live(project, known, MAX_USD if max_usd is None else max_usd, trains, yes=yes, as_json=as_json)
         found = examine(connect_account(project), known, CHECKS, SystemClock())
         if as_json:
             output.print_json(findings.as_json(project, found))
