@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from orchestrator.cli import completion
+
 if TYPE_CHECKING:
     from orchestrator.config import Config
     from orchestrator.domain.accelerators import Provisioning
@@ -163,12 +165,14 @@ accel_option = click.option(
     "accelerators",
     type=LIST,
     required=True,
+    shell_complete=completion.accelerators,
     help="Types, e.g. v3-8,t4; or host:USER@ADDRESS.",
 )
 workload_option = click.option(
     "--workload",
     default="mnist-cnn",
     show_default=True,
+    shell_complete=completion.workloads,
     help="What to train (`orchestrate workloads`), or your own .py or .keras file.",
 )
 epochs_option = click.option("--epochs", type=WholeNumber(1, 1_000_000), help="Default: the workload's own.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli import options, output
+from orchestrator.cli import completion, options, output
 from orchestrator.errors import AccountError
 
 if TYPE_CHECKING:
@@ -21,7 +21,14 @@ MAX_USD = Decimal(5)
 
 
 @click.command(short_help="Check account, quotas, rights and budget.")
-@click.option("--accel", "names", type=options.LIST, default=(), help="Only these accelerators. Default: all.")
+@click.option(
+    "--accel",
+    "names",
+    type=options.LIST,
+    shell_complete=completion.accelerators,
+    default=(),
+    help="Only these accelerators. Default: all.",
+)
 @click.option("--live", "is_live", is_flag=True, help="Verify on rented VMs what this tool depends on.")
 @click.option("--max-usd", type=options.DECIMAL, help=f"With --live: cap on its worst-case cost. Default: {MAX_USD}.")
 @click.option("--engine", type=click.Choice(("tensorflow", "jax")), help="With --live: by default tensorflow.")
