@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.bootstrap import Project
     from orchestrator.domain.accelerators import Accelerator
     from orchestrator.domain.account import Quota
-    from orchestrator.domain.runs import Engine, Run
+    from orchestrator.domain.runs import Run
     from orchestrator.planning.plan import Plan
     from orchestrator.ports import Account
     from orchestrator.running.pipeline import Stages
@@ -32,7 +32,7 @@ LATER = (
 )
 
 
-def live(project: Project, known: Known, max_usd: Decimal, engine: Engine, *, yes: bool, as_json: bool) -> int:
+def live(project: Project, known: Known, *, max_usd: Decimal, engine: str | None, yes: bool, as_json: bool) -> int:
     """The account first; where nothing FAILs the plan, the question, and the VMs. Returns the exit code.
 
     Raises OverCap when the worst case exceeds `max_usd`, and what `launch` raises before it rents.
@@ -42,6 +42,7 @@ def live(project: Project, known: Known, max_usd: Decimal, engine: Engine, *, ye
     from orchestrator.doctor.checks import CHECKS
     from orchestrator.doctor.diagnosis import examine
     from orchestrator.doctor.live.rentals import Asked, plan_check
+    from orchestrator.domain.runs import Engine
 
     clock, account = SystemClock(), connect_account(project)
     if not known.named:
@@ -49,7 +50,7 @@ def live(project: Project, known: Known, max_usd: Decimal, engine: Engine, *, ye
     now = clock.now()
     plan = plan_check(
         known,
-        Asked(max_usd, engine),
+        Asked(max_usd, Engine(engine or Engine.TENSORFLOW)),
         ledger=project.ledger,
         prices=project.prices(now),
         home=project.home,

@@ -11,6 +11,8 @@ import click
 from orchestrator.cli import completion
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from orchestrator.config import Config
     from orchestrator.domain.accelerators import Provisioning
     from orchestrator.domain.runs import Engine
@@ -28,6 +30,15 @@ class _List(click.ParamType[tuple[str, ...]]):
         if not all(parts):
             self.fail(f"{value!r} has an empty entry", param, ctx)
         return parts
+
+
+class _Accelerators(_List):
+    """Names of accelerators, or of machines of one's own."""
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(each) for each in completion.accelerators(incomplete)]
 
 
 class _Ints(click.ParamType[tuple[int, ...]]):
@@ -121,6 +132,7 @@ class WholeNumber(click.IntRange):
 
 
 LIST = _List()
+ACCELERATORS = _Accelerators()
 INTS = _Ints()
 BATCHES = _Batches()
 ENGINES = _Engines()
@@ -163,9 +175,8 @@ project_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.optio
 accel_option = click.option(
     "--accel",
     "accelerators",
-    type=LIST,
+    type=ACCELERATORS,
     required=True,
-    shell_complete=completion.accelerators,
     help="Types, e.g. v3-8,t4; or host:USER@ADDRESS.",
 )
 workload_option = click.option(
