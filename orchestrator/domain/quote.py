@@ -40,8 +40,6 @@ BUCKET_LIFETIME_DAYS = 30
 """The bucket's lifecycle rule deletes objects after this time, which bounds what storage can cost."""
 JOB_DAYS = 31
 """Scheduler jobs are reserved for a month: one is left behind when nobody comes back to settle."""
-PARALLEL_RUNS = 4
-"""So many runs of a launch are driven at the same time."""
 QUEUE_SHARE = 0.5
 """So much of --max-hours may pass in the queue for flex-start; the rest is left to train."""
 
