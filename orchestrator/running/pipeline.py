@@ -11,17 +11,18 @@ from typing import Any
 
 from orchestrator.domain.places import Place, is_within
 from orchestrator.domain.quote import make_attempt, quote_for
-from orchestrator.domain.runs import Attempt, Run, RunState, Stage
+from orchestrator.domain.runs import Attempt, AttemptState, Run, RunState, Stage
 from orchestrator.errors import (
     NoZoneLeft,
     OrchestratorError,
     Preempted,
+    QuotaExceeded,
     StillBilling,
     Stopped,
     UnexpectedError,
     ZoneRefusal,
 )
-from orchestrator.ledger.events import StageDone, ZoneRefused
+from orchestrator.ledger.events import QuotaAwaited, StageDone, ZoneRefused
 from orchestrator.money.guard import credit_for
 from orchestrator.running.run_folder import run_lock
 from orchestrator.running.stages.collect import collect
@@ -87,7 +88,7 @@ def drive(ctx: RunContext, stages: Stages = STAGES) -> Run:
     try:
         return _drive(ctx, stages)
     finally:
-        ctx.services.watch.has_started(ctx.run_id)
+        ctx.services.watch.is_over(ctx.run_id)
 
 
 def _drive(ctx: RunContext, stages: Stages) -> Run:
@@ -116,10 +117,32 @@ def _wait_to_start(ctx: RunContext, stage: Stage) -> None:
     if stage not in (Stage.PROVISION, Stage.PREPARE):
         watch.has_started(ctx.run_id)
         return
+    if ctx.run.attempt and ctx.attempt.state is AttemptState.RESERVED:
+        _wait_for_quota(ctx)
     if not watch.may_start(ctx.run_id):
         ctx.show("waiting until other runs have started")
     while not watch.may_start(ctx.run_id):
         ctx.sleep(ctx.services.pace.poll_s)
+
+
+def _wait_for_quota(ctx: RunContext) -> None:
+    """Where the cloud has refused such a VM, until another of yours is gone. Raises Stopped."""
+    watch, name = ctx.services.watch, ctx.run.spec.rented_as
+    shown = False
+    while not watch.has_quota(name, ctx.run_id, lambda: _others_in_use(ctx)):
+        watch.has_started(ctx.run_id)  # whoever waits keeps no other accelerator from starting
+        if not shown:
+            ctx.show("waiting for quota that other runs use")
+        shown = True
+        ctx.sleep(ctx.services.pace.poll_s)
+
+
+def _others_in_use(ctx: RunContext) -> set[str]:
+    """The other runs of this ledger that have, or may have, a VM of this kind."""
+    ledger, name = ctx.services.ledger, ctx.run.spec.rented_as
+    open_ones = (one for one in ledger.attempts(unsettled=True) if one.billed_from and one.run != ctx.run_id)
+    used = (one for one in open_ones if one.state is not AttemptState.REFUSED)
+    return {one.run for one in used if ledger.run(one.run).spec.rented_as == name}
 
 
 def _answer(ctx: RunContext, cause: OrchestratorError, stage: Stage) -> None:
@@ -184,8 +207,12 @@ def _try_next_zone(ctx: RunContext, cause: ZoneRefusal) -> None:
     """A new attempt in the first later zone that no refusal rules out: a regional quota rules out all of its zones."""
     zone, zones = ctx.attempt.zone, ctx.run.spec.zones
     ctx.log(ZoneRefused(zone, cause.code, cause.sentence, cause.in_short, cause.place))
-    events = [event.what for event in ctx.services.ledger.events(ctx.run_id)]
-    refused = {what.zone: what for what in events if isinstance(what, ZoneRefused)}
+    refused: dict[Place, ZoneRefused] = {}
+    for event in ctx.services.ledger.events(ctx.run_id):
+        if isinstance(event.what, QuotaAwaited):
+            refused.clear()  # what they said then may have changed
+        if isinstance(event.what, ZoneRefused):
+            refused[Place(event.what.zone)] = event.what
     for following in zones[zones.index(zone) + 1 :]:
         ruled_out = [what for what in refused.values() if is_within(following, what.place)]
         if not ruled_out:
@@ -193,6 +220,11 @@ def _try_next_zone(ctx: RunContext, cause: ZoneRefusal) -> None:
             _new_attempt(ctx, following)
             return
         ctx.note(f"{following} is not tried: {ruled_out[0].reason}")
+    if any(what.error == QuotaExceeded.__name__ for what in refused.values()) and (in_use := _others_in_use(ctx)):
+        ctx.log(QuotaAwaited(len(in_use)))
+        ctx.services.watch.quota_is_full(ctx.run.spec.rented_as, ctx.run_id, len(in_use))
+        _new_attempt(ctx, zones[0])
+        return
     fail(ctx, cause if len(refused) == 1 else _no_zone_left(ctx, refused.values()))
 
 

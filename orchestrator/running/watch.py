@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterator, Set
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from math import inf
 from typing import Generic, TypeVar
 
@@ -38,6 +39,7 @@ class Watch:
         self._following = 0
         self._last_turn = -inf
         self._starting: list[str] = []
+        self._lines: dict[str, _Line] = {}
         self._running_vms: dict[int, _Shared[tuple[Listing, Set[VmRef]]]] = {}
         self._manifests: dict[tuple[str, str], _Shared[Set[str]]] = {}
 
@@ -113,6 +115,47 @@ class Watch:
         with self._lock:
             if run in self._starting:
                 self._starting.remove(run)
+
+    def quota_is_full(self, hardware: str, run: str, in_use: int) -> None:
+        """The cloud refused the run a VM of this kind while other runs used so many."""
+        with self._lock:
+            line = self._lines.setdefault(hardware, _Line())
+            line.limit = in_use
+            line.let_in.discard(run)
+
+    def has_quota(self, hardware: str, run: str, in_use: Callable[[], Set[str]]) -> bool:
+        """Whether the run may ask for a VM: the cloud gave more than other runs use now, and none of them came before.
+
+        Where it has refused none of this kind, that is always so.
+        """
+        with self._lock:
+            if (line := self._lines.get(hardware)) is None or run in line.let_in:
+                return True
+            if run not in line.waiting:
+                line.waiting.append(run)
+            if line.waiting[0] != run or len((in_use() | line.let_in) - {run}) >= line.limit:
+                return False
+            line.waiting.remove(run)
+            line.let_in.add(run)
+            return True
+
+    def is_over(self, run: str) -> None:
+        """It neither starts nor uses or awaits quota any more."""
+        self.has_started(run)
+        with self._lock:
+            for line in self._lines.values():
+                line.let_in.discard(run)
+                if run in line.waiting:
+                    line.waiting.remove(run)
+
+
+@dataclass
+class _Line:
+    """Runs that wait for quota which other runs use; those `let_in` may ask, or have asked, for a VM."""
+
+    limit: int = 0
+    waiting: list[str] = field(default_factory=list)
+    let_in: set[str] = field(default_factory=set)
 
 
 class _Shared(Generic[_Said]):

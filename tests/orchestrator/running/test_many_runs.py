@@ -12,6 +12,7 @@ import pytest
 from infra.gcp.shared_call import SharedCall
 from orchestrator.domain.runs import RunState, Stage
 from orchestrator.errors import OverCap, Unavailable
+from orchestrator.ledger.events import QuotaAwaited
 from orchestrator.ports import Billable, Listing, VmRef
 from orchestrator.running.watch import FULL_PACE_RUNS, LOOK_SPACING_S, STARTING_RUNS, Watch
 from tests.fakes import FakeClock, FakeVmProvider
@@ -161,3 +162,21 @@ def test_shared_call_raises_for_everybody_and_asks_again_afterwards() -> None:
     with pytest.raises(Unavailable):
         shared()
     assert shared() == 7
+
+
+def test_runs_that_quota_refuses_wait_until_others_have_ended(world: ManyWorld) -> None:
+    world.trainers.train_s = 120.0
+    runs = world.admit_many(COUNT // 2)
+    zones = runs[0].spec.zones
+    world.gpu.quotas.update(dict.fromkeys(zones, 0) | {zones[0]: 8})
+    ended = world.drive(runs)
+    assert {run.state for run in ended} == {RunState.SUCCEEDED}
+    asked = [event for run in runs for event in world.ledger.events(run.id) if isinstance(event.what, QuotaAwaited)]
+    assert 12 <= len(asked) <= 3 * len(runs), "each that was refused waits, and few ask in vain again"
+    assert world.alive == 0
+
+
+def test_quota_that_no_run_of_ours_uses_is_not_waited_for(world: ManyWorld) -> None:
+    runs = world.admit_many(2)
+    world.gpu.quotas.update(dict.fromkeys(runs[0].spec.zones, 0))
+    assert {run.error_code for run in world.drive(runs)} <= {"QuotaExceeded", "NoZoneLeft"}
