@@ -56,7 +56,7 @@ class FabricShells:
         pinned = [key for key in keys if key.worker == worker.index]
         if not pinned:
             raise HostKeyRejected(f"worker {worker.index} has published no host key, so it cannot be verified")
-        if not self._free.acquire(timeout=_CONNECT_TIMEOUT_S):
+        if not self._free.acquire(timeout=_TRANSFER_TIMEOUT_S):  # as when very many runs are stopped at once
             raise Unavailable(f"SSH to {worker.address} waits: {_SESSIONS} sessions are open")
         try:
             with _translated(f"SSH to {worker.address}"):

@@ -47,7 +47,7 @@ CLOUD_PLATFORM = "https://www.googleapis.com/auth/cloud-platform"
 CALL_TIMEOUT_S = 30.0
 """For calls that only read, or ask for something and return."""
 CREATE_TIMEOUT_S = 90.0
-_CONNECTIONS = 32
+_CONNECTIONS = 64
 _CLOCK_RESOLUTION_S = 2.0
 """The `Date` header has whole seconds and the answer takes time: a smaller difference is none."""
 
@@ -261,8 +261,8 @@ class GoogleClients:
         The local cloud is on this machine: no proxy of the user's may come in between.
         """
         session.trust_env = not self.endpoints.is_local
-        for scheme in ("https://", "http://"):  # a thousand runs share these connections, and wait for one
-            session.mount(scheme, HTTPAdapter(pool_maxsize=_CONNECTIONS, pool_block=True))
+        for scheme in ("https://", "http://"):  # many runs share these; a further one is closed after its call
+            session.mount(scheme, HTTPAdapter(pool_maxsize=_CONNECTIONS))
         if self._recorder is not None:
             self._recorder.listen(session)
         return session

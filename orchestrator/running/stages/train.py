@@ -130,7 +130,8 @@ class _Follower:
 
     def _is_turn(self) -> bool:
         """Whether the run is to be looked at over SSH now: at each poll, or where there are many runs, in turns."""
-        return self._ctx.services.clock.monotonic() >= self._turn_at - 0.001
+        services = self._ctx.services
+        return not services.watch.is_crowded or services.clock.monotonic() >= self._turn_at
 
     def _wait_for_turn(self) -> RunnerStatus | None:
         """Until the next poll, what one list tells of all runs: the trainer's end. Raises what ends the run."""
