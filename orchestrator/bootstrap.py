@@ -132,6 +132,16 @@ def local_cloud(project: Project, *, start: bool) -> dict[str, Any] | None:
         raise CloudError(str(cause), f"its log is {project.cloud_state / 'cloud.log'}") from cause
 
 
+def reset_local_cloud(project: Project) -> dict[str, Any]:
+    """Empty the running local cloud of a project; its `cloud.json` from then on. Raises CloudError."""
+    from infra.localcloud import client
+
+    try:
+        return client.reset(project.cloud_state)
+    except client.LocalCloudError as cause:
+        raise CloudError(str(cause), f"its log is {project.cloud_state / 'cloud.log'}") from cause
+
+
 def ask_local_cloud(cloud: dict[str, Any], what: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
     """Call the control API of a running local cloud; a `body` makes it a POST. Raises CloudError, UsageError."""
     from infra.localcloud import client

@@ -14,6 +14,7 @@ MODULES = {
     "local": ("asyncssh", "httptools", "psutil", "starlette", "tensorflow", "trustme", "uvicorn"),
     "trainer": ("keras", "numpy"),
     "notebook": ("pandas",),
+    "ui": ("matplotlib", "scipy", "starlette", "uvicorn"),
     "compiler": ("jax", "keras", "libtpu"),
 }
 """By extra: what is imported of it."""

@@ -65,6 +65,7 @@ def test_the_source_distribution_can_be_tested(built: Path) -> None:
             "early stop (or --no-early-stop) needs scipy",
         ),
         ("trainer", ("numpy",), ("workloads", "check", "model.py"), "a look into a model needs numpy"),
+        ("ui", ("uvicorn",), ("ui",), "the live view needs uvicorn"),
         ("compiler", ("libtpu",), ("estimate", "--accel", "v3-8", "--compile"), "--compile needs libtpu"),
     ],
 )

@@ -128,9 +128,9 @@ class LiveDisplay:
         accelerator, workload = self._names[run]
         if progress is None:
             return run, accelerator, workload, "", "", WAITING, "", "", "", "", ""
-        steps, stage = _steps(progress.stage), progress.stage.value
         epoch, *figures = _cells(progress)
-        return run, accelerator, workload, steps, stage, progress.detail, epoch, self._left(progress), *figures
+        marks, stage = steps(progress.stage), progress.stage.value
+        return run, accelerator, workload, marks, stage, progress.detail, epoch, self._left(progress), *figures
 
 
 def _room(columns: Mapping[str, Sequence[str]]) -> int:
@@ -189,7 +189,7 @@ def _matters(shown: tuple[str, Progress | None]) -> int:
     return order.index(progress.stage if progress else None)
 
 
-def _steps(stage: Stage) -> str:
+def steps(stage: Stage) -> str:
     """A mark for each stage: done, now, to come."""
     position = STAGE_NAMES.index(stage.value) if stage is not Stage.DONE else len(STAGE_NAMES)
     return "●" * position + ("◐" if position < len(STAGE_NAMES) else "") + "○" * (len(STAGE_NAMES) - position - 1)

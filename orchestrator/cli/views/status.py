@@ -29,7 +29,6 @@ OPTIONAL = ("epoch", "loss", "VM age", "left", "at most")
 """Left out where no run has anything to say there."""
 GIVES_WAY = ("workload", "VM age", "zone", "loss", "left")
 """What a narrow terminal does without, one after the other."""
-_LOG_BYTES = 20_000
 MOST_ROWS = 40
 """Of an experiment with more runs so many are shown one by one, and all of them in groups."""
 MOST_UNDRIVEN = 10
@@ -129,9 +128,9 @@ def _cells(status: RunStatus, differ: frozenset[str], home: Path) -> Iterator[st
 
 def _latest_epoch(run: Run, home: Path) -> tuple[str, str]:
     """The epoch and the loss that the trainer's log said last, by the copy of whoever drives the run."""
-    from orchestrator.running.run_log import local_log, logged_epochs
+    from orchestrator.running.run_log import LATEST_BYTES, local_log, logged_epochs
 
-    epochs = logged_epochs((local_log(home, run) or b"")[-_LOG_BYTES:])
+    epochs = logged_epochs(local_log(home, run, LATEST_BYTES) or b"")
     return epochs.latest, f"{epochs.ended[-1].loss:.4f}" if epochs.ended else ""
 
 
