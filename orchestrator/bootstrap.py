@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.clock import SystemClock as SystemClock
 from orchestrator.config import LOCAL_PROJECT, Config, find_config, load_config, project_home, project_homes, state_home
 from orchestrator.domain.prices import PriceBook
-from orchestrator.domain.runs import Run
+from orchestrator.domain.runs import Run, Stage
 from orchestrator.errors import CloudError, LedgerTrouble, UsageError
 from orchestrator.extras import require_extra
 from orchestrator.ledger.database import IN_MEMORY
@@ -132,6 +132,16 @@ def local_cloud(project: Project, *, start: bool) -> dict[str, Any] | None:
         raise CloudError(str(cause), f"its log is {project.cloud_state / 'cloud.log'}") from cause
 
 
+def reset_local_cloud(project: Project) -> dict[str, Any]:
+    """Empty the running local cloud of a project; its `cloud.json` from then on. Raises CloudError."""
+    from infra.localcloud import client
+
+    try:
+        return client.reset(project.cloud_state)
+    except client.LocalCloudError as cause:
+        raise CloudError(str(cause), f"its log is {project.cloud_state / 'cloud.log'}") from cause
+
+
 def ask_local_cloud(cloud: dict[str, Any], what: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
     """Call the control API of a running local cloud; a `body` makes it a POST. Raises CloudError, UsageError."""
     from infra.localcloud import client
@@ -217,7 +227,7 @@ def connect(project: Project, stop: threading.Event | None = None, runs: Sequenc
     """
     if runs and not any(run.spec.accelerator.is_rented for run in runs):
         clock = SystemClock(stop)
-        return _of_own_machines(project, _hosts(project, clock), clock)
+        return _of_own_machines(project, _hosts(project, clock), clock, runs)
     from infra.gcp.gpu import GpuInstances
     from infra.gcp.scheduler import SchedulerJobs
     from infra.gcp.storage import Buckets
@@ -231,7 +241,7 @@ def connect(project: Project, stop: threading.Event | None = None, runs: Sequenc
     vms: dict[str, VmProvider] = {"tpu": TpuNodes(clients), "gpu": GpuInstances(clients)}
     clock = SystemClock(stop, clients.clock_skew_s)
     hosts = _hosts(project, clock)
-    own = _of_own_machines(project, hosts, clock)
+    own = _of_own_machines(project, hosts, clock, runs)
     pace = Pace()
     if project.simulated:
         pace = Pace(poll_s=0.25, create_timeout_s=120, boot_timeout_s=60, delete_timeout_s=60, late_create_s=1)
@@ -255,7 +265,7 @@ def _hosts(project: Project, clock: Clock) -> Hosts:
     return Hosts(known_hosts, project.config.ssh_key, clock.now)
 
 
-def _of_own_machines(project: Project, hosts: Hosts, clock: Clock) -> Services:
+def _of_own_machines(project: Project, hosts: Hosts, clock: Clock, runs: Sequence[Run]) -> Services:
     from infra.host.hosts import Providers
     from orchestrator.running.stages.context import Pace, Services
 
@@ -272,7 +282,14 @@ def _of_own_machines(project: Project, hosts: Hosts, clock: Clock) -> Services:
         switches=(),
         payload=lambda: _payload(project),
         pace=Pace(poll_s=1.0, delete_timeout_s=120, late_create_s=1),  # a machine that is off is not waited for long
+        parallel_runs=_side_by_side(project.ledger, runs),
     )
+
+
+def _side_by_side(ledger: Ledger, runs: Sequence[Run]) -> int:
+    """So many runs as they were launched with, or all whose VMs may be billed already: none of those has to wait."""
+    billed = sum(1 for one in ledger.attempts(unsettled=True) if one.billed_from)
+    return max([billed, *(run.parallel for run in runs or ledger.runs() if run.stage is not Stage.DONE)], default=1)
 
 
 def _payload(project: Project) -> Payload:

@@ -15,6 +15,7 @@ MODULES = {
     "trainer": ("keras", "numpy", "tensorflow"),
     "jax": ("jax", "keras", "numpy"),
     "notebook": ("pandas",),
+    "ui": ("matplotlib", "scipy", "starlette", "uvicorn"),
     "compiler": ("jax", "keras", "libtpu"),
 }
 """By extra: what is imported of it."""

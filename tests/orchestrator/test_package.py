@@ -66,6 +66,7 @@ def test_the_source_distribution_can_be_tested(built: Path) -> None:
         ),
         ("trainer", ("numpy",), ("workloads", "check", "model.py"), "a look into a model needs numpy"),
         ("jax", ("keras",), ("workloads", "check", "model.py", "--engine", "jax"), "a look into a model needs keras"),
+        ("ui", ("uvicorn",), ("ui",), "the live view needs uvicorn"),
         ("compiler", ("libtpu",), ("estimate", "--accel", "v3-8", "--compile"), "--compile needs libtpu"),
     ],
 )
