@@ -10,7 +10,7 @@ PYTORCH := $(CURDIR)/$(VENV)/pytorch
 DEMO := $(CURDIR)/.demo
 export PYTHONDONTWRITEBYTECODE :=  # the tests start hundreds of programs: each module is compiled once
 
-.PHONY: install demo quick test test-schedules test-vm test-pytorch test-compiler bench check lock lock-vm sbom leakbench clean
+.PHONY: install demo quick test test-schedules test-vm test-pytorch test-compiler bench preemptions gpu check lock lock-vm sbom leakbench clean
 
 install: $(STAMP)  ## set up only: the command is then .venv/bin/orchestrate
 
@@ -37,6 +37,14 @@ test-schedules: $(STAMP)  ## 10,000 runs of the simulation on two processes (mak
 
 leakbench: $(STAMP)  ## interrupted launches through ours and others; needs gcloud; SKYPILOT=PYTHON of skypilot[gcp]
 	$(BIN)/python -m tests.leakbench --launches 100 --processes 2 $(if $(SKYPILOT),--skypilot $(SKYPILOT))
+
+COUNT ?= 20
+preemptions: $(STAMP)  ## runs preempted at COUNT random steps, by each engine, against undisturbed ones; PREEMPTION_SEED=N for others
+	PREEMPTIONS=$(COUNT) $(BIN)/python -m pytest --log-cli-level=INFO tests/e2e/test_preemptions.py
+
+gpu: $(STAMP)  ## the engine jax on this machine's NVIDIA GPU: precision, MFU, and no rate above its products'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "jax[cuda12]==$$($(BIN)/python -c 'import jax; print(jax.__version__)')"
+	$(BIN)/python -m benchmarks.jax_on_device
 
 test-vm: $(STAMP)  ## the trainer with the TensorFlow, Keras and NumPy that VMs get, and whether each image's Python can get it; x86_64 Linux
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --require-hashes \

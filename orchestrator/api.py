@@ -71,6 +71,7 @@ class LaunchOptions(TypedDict, total=False):
     zone: Sequence[str]
     no_early_stop: bool
     run_by_run: bool
+    parallel: int
     ignore_checks: bool
     project: str
 

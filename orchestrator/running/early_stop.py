@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 
 from orchestrator.compiling.kept import KeptSteps
@@ -32,11 +32,18 @@ class Verdicts:
         self._ledger, self._kept_steps = ledger, kept_steps
         self._looks: dict[tuple[str, int], bool] = {}
 
-    def must_wait(self, run: Run, driven: Iterable[Run]) -> bool:
-        """Whether earlier repeats, which this process drives, may make the run unnecessary."""
-        return run.until_verdict and any(
-            other.experiment == run.experiment and other.spec.repeat < run.spec.repeat for other in driven
-        )
+    @staticmethod
+    def first_repeats(unfinished: Iterable[Run]) -> dict[str, int]:
+        """The lowest repeat of each experiment among these runs."""
+        first: dict[str, int] = {}
+        for run in unfinished:
+            first[run.experiment] = min(run.spec.repeat, first.get(run.experiment, run.spec.repeat))
+        return first
+
+    @staticmethod
+    def must_wait(run: Run, first_repeats: Mapping[str, int]) -> bool:
+        """Whether earlier repeats, which this process has not finished, may make the run unnecessary."""
+        return run.until_verdict and first_repeats[run.experiment] < run.spec.repeat
 
     def stood_before(self, run: Run) -> int | None:
         """After how many repeats before the run's own every verdict stood; None: it does not stand, the run is needed.

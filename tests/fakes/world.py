@@ -20,7 +20,7 @@ from orchestrator.planning.launch import make_plan
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.request import LaunchRequest
 from orchestrator.ports import CommandResult, VmProvider
-from orchestrator.running.pipeline import drive_all
+from orchestrator.running.many_runs import drive_all
 from orchestrator.running.stages.collect import MANIFEST
 from orchestrator.running.stages.context import Pace, Payload, Progress, Services
 from tests.fakes import FakeClock, FakeObjectStore, FakeScheduler, FakeShells, FakeVmProvider

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from orchestrator.cli import options, output
+from orchestrator.cli import completion, options, output
 
 _PATH = click.Path(path_type=Path)
 
 
 @click.command(short_help="Compare runs: time, accuracy, cost.")
-@click.argument("what", nargs=-1, metavar="[RUN|EXPERIMENT|FILE]...")
+@click.argument("what", nargs=-1, metavar="[RUN|EXPERIMENT|FILE]...", shell_complete=completion.runs_and_experiments)
 @click.option("--all", "every", is_flag=True, help="Show every table of every run, and every fairness check.")
 @click.option("--html", type=_PATH, metavar="FILE", help="Write one page with plots.")
 @click.option("--csv", type=_PATH, metavar="FOLDER", help="Write all tables as CSV.")

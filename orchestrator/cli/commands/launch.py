@@ -124,6 +124,13 @@ if TYPE_CHECKING:
     show_default=True,
     help="With repeats: rent no more once every pairing has a verdict.",
 )
+@click.option(
+    "--parallel",
+    type=options.WholeNumber(1, 1000),
+    default=4,
+    show_default=True,
+    help="Runs side by side, as far as credit and quota allow.",
+)
 @click.option("--run-by-run", is_flag=True, help="Reserve budget for each run when it starts, not for all at once.")
 @click.option("--ignore-checks", is_flag=True, help="Launch even if a check of the account fails: it may be wrong.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
@@ -256,7 +263,7 @@ def _run(project: Project, plan: Plan, *, as_json: bool) -> int:
     from orchestrator.bootstrap import connect
     from orchestrator.cli import run_driver
     from orchestrator.cli.views.conclusion import conclude
-    from orchestrator.running.pipeline import check_hosts
+    from orchestrator.running.many_runs import check_hosts
 
     with run_driver.stopping() as stop:
         services = connect(project, stop, plan.runs)
@@ -271,7 +278,7 @@ def _detach(project: Project, plan: Plan, *, as_json: bool) -> int:
     import subprocess
 
     from orchestrator.bootstrap import connect
-    from orchestrator.running.pipeline import check_hosts
+    from orchestrator.running.many_runs import check_hosts
 
     check_hosts(connect(project, runs=plan.runs), plan.runs)  # without anything to train on nothing is admitted
     project.ledger.admit(plan.experiment, plan.runs, plan.admitted, plan.credit)

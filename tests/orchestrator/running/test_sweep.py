@@ -16,7 +16,7 @@ from orchestrator.errors import OverCap, UsageError
 from orchestrator.ledger.credit import Credit
 from orchestrator.planning.extend import check_extendable
 from orchestrator.running.early_stop import Verdicts, spared_usd
-from orchestrator.running.pipeline import drive_all
+from orchestrator.running.many_runs import drive_all
 from orchestrator.running.recover import recover
 from orchestrator.running.stages.context import Progress
 from tests.fakes.world import World
@@ -114,10 +114,8 @@ def test_verdict_is_looked_at_when_its_round_is_over_and_anew_by_whoever_goes_on
     third = next(run for run in runs if run.spec.repeat == 3)
     *done, last = [run for run in runs if run.spec.repeat < 3]
     world.drive(done)
-    assert Verdicts(world.ledger, world.services.kept_steps).must_wait(third, [last, third])
-    assert not Verdicts(world.ledger, world.services.kept_steps).must_wait(third, [third]), (
-        "it waits for nothing that nobody drives"
-    )
+    assert Verdicts.must_wait(third, Verdicts.first_repeats([last, third]))
+    assert not Verdicts.must_wait(third, Verdicts.first_repeats([third])), "it waits for nothing that nobody drives"
     assert Verdicts(world.ledger, world.services.kept_steps).stood_before(third) is None
     world.drive([last])
     assert Verdicts(world.ledger, world.services.kept_steps).stood_before(third) == 2
