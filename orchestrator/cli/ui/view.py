@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from orchestrator.bootstrap import Project, local_cloud, other_ledgers
 from orchestrator.cli.output import plain
 from orchestrator.cli.ui.actions import Outcome
-from orchestrator.cli.views.progress import name_among, steps
+from orchestrator.cli.views.progress import name_of, steps, varied
 from orchestrator.cli.views.text import moment, one_line, span
 from orchestrator.domain.money import ZERO, at_most, usd
 from orchestrator.domain.runs import RunState, Stage
@@ -143,9 +143,10 @@ def _experiment(
 ) -> ExperimentView:
     spent = sum((run.usd for run in runs), ZERO)
     most = one.max_usd or reserved
+    differ = varied([each.run.spec for each in runs])
     return ExperimentView(
         experiment=one,
-        rows=tuple(_row(project, run, runs, chosen, now) for run in runs),
+        rows=tuple(_row(project, run, differ, chosen, now) for run in runs),
         cost=at_most(spent, is_bound=any(run.is_bound for run in runs)),
         cap=f"its cap of {usd(one.max_usd)}" if one.max_usd else f"{usd(reserved)} reserved" if reserved else "",
         share=min(100.0, float(100 * spent / most)) if most else 0.0,
@@ -153,13 +154,13 @@ def _experiment(
     )
 
 
-def _row(project: Project, status: RunStatus, among: Sequence[RunStatus], chosen: Chosen, now: datetime) -> RunRow:
+def _row(project: Project, status: RunStatus, differ: frozenset[str], chosen: Chosen, now: datetime) -> RunRow:
     run, vm, last = status.run, status.vms[-1] if status.vms else None, status.last
     opened = run.id in chosen.opened
     epochs = logged_epochs(local_log(project.home, run, LATEST_BYTES) or b"") if status.unfinished else None
     return RunRow(
         status=status,
-        name=name_among(run, [each.run for each in among]),
+        name=name_of(run.spec, differ),
         steps=steps(run.stage),
         state=run.state.value if run.stage is Stage.DONE else f"{run.state.value}: {run.stage.value}",
         epoch=epochs.latest if epochs else "",
