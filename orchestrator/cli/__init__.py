@@ -21,6 +21,7 @@ COMMANDS = (
     "launch",
     "reproduce",
     "status",
+    "ui",
     "logs",
     "attach",
     "extend",

@@ -121,6 +121,9 @@ def _epochs(config: Config, recorder: Recorder, progress: ProgressReporter) -> N
         )
         recorder.epochs.append(epoch)
         log(f"{title} trained epoch_s {epoch.wall_s:.4f}", ended)
+        log(
+            f"{title} end loss {epoch.loss:.4f} test_accuracy {epoch.test_accuracy:.4f} test_loss {epoch.test_loss:.4f}"
+        )
         progress.phase("evaluating", loss=epoch.loss, accuracy=epoch.test_accuracy)
         every = config.checkpoint_every
         if config.checkpoint_dir is not None and every is not None and number % every.count == 0:

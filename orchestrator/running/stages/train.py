@@ -29,6 +29,8 @@ from orchestrator.running.stages.prepare import open_shell
 _COMMAND_TIMEOUT_S = 60.0
 _ENDED_BY_A_SIGNAL = (143, -15, -9)
 """SIGTERM that the trainer answered, and signals that it could not."""
+_HELD_OPEN_S = 15.0
+"""A connection that would be idle for longer is closed until the next look."""
 BUCKET_POLL_S = 4.0
 """Between two looks into the bucket at least: each is two requests, and so many are reserved (`plan.usage`)."""
 _EVENT = ":::MLLOG "  # a line that only programs read
@@ -45,7 +47,8 @@ def train(ctx: RunContext) -> None:
     follower = _Follower(ctx)
     try:
         ctx.check_stop()
-        status = follower.follow()
+        with ctx.services.watch.following():
+            status = follower.follow()
     except (DeadlineReached, Stopped):
         follower.stop()
         raise
@@ -96,18 +99,23 @@ class _Follower:
         self._shell: RemoteShell | None = None
         self._log = ctx.log_path
         self._looked_at = -BUCKET_POLL_S
+        self._turn_at = 0.0
         self._silent = 0
 
     def follow(self) -> RunnerStatus:
         """Start the trainer if it is not running yet, and return its status when it has ended."""
         ended = self._begin()
         while ended is None:
-            ended = self._look()
+            ended = self._look() if self._is_turn() else self._wait_for_turn()
         return ended
 
     def _begin(self) -> RunnerStatus | None:
         """Start the trainer; returns its end where it ended while nobody followed, and its VM is deleted."""
         ctx = self._ctx
+        started = {event.attempt for event in ctx.services.ledger.events(ctx.run_id) if event.what == TrainerStarted()}
+        if ctx.attempt.number in started and ctx.services.watch.is_crowded:  # another process has followed it before
+            self._turn_at = ctx.services.watch.next_turn(ctx.services.clock.monotonic(), 0.0)
+            return None
         try:
             self._start()
         except Preempted:
@@ -116,9 +124,26 @@ class _Follower:
                 _must_not_be_late(ctx)
                 raise
             return ended
-        started = (event.attempt for event in ctx.services.ledger.events(ctx.run_id) if event.what == TrainerStarted())
-        if ctx.attempt.number not in started:  # else another process has followed it before
+        if ctx.attempt.number not in started:
             ctx.log(TrainerStarted())
+        return None
+
+    def _is_turn(self) -> bool:
+        """Whether the run is to be looked at over SSH now: at each poll, or where there are many runs, in turns."""
+        services = self._ctx.services
+        return not services.watch.is_crowded or services.clock.monotonic() >= self._turn_at
+
+    def _wait_for_turn(self) -> RunnerStatus | None:
+        """Until the next poll, what one list tells of all runs: the trainer's end. Raises what ends the run."""
+        ctx, services = self._ctx, self._ctx.services
+        listed = (ctx.bucket, f"results/{ctx.run.experiment}/*/*/{MANIFEST}")
+        name = f"{ctx.results}/{MANIFEST}"
+        if services.watch.has_object(services.store, listed, name, services.clock, services.pace.poll_s):
+            ended = self._ended_in_bucket()
+            if ended is not None:
+                return ended
+        self._must_continue()
+        ctx.sleep(services.watch.poll_s(ctx.watch_s))
         return None
 
     def _look(self) -> RunnerStatus | None:
@@ -135,8 +160,17 @@ class _Follower:
             ctx.show(f"no answer from the VM; retrying until {ctx.attempt.deadline:%H:%M} UTC")
         self._must_continue()
         if status is None or status.log_size <= self._log_size() or self._log_size() >= LOG_BYTES:
-            ctx.sleep(ctx.watch_s)
+            self._pause()
         return None
+
+    def _pause(self) -> None:
+        """Until the next look, or the next poll where that comes before."""
+        ctx, watch = self._ctx, self._ctx.services.watch
+        now_s = ctx.services.clock.monotonic()
+        self._turn_at = watch.next_turn(now_s, ctx.watch_s)
+        if self._turn_at - now_s > _HELD_OPEN_S:
+            self.close()
+        ctx.sleep(watch.poll_s(ctx.watch_s))
 
     def stop(self) -> None:
         """Ask the trainer to stop; it writes its record before it does."""
@@ -202,8 +236,10 @@ class _Follower:
         _must_not_be_late(self._ctx)
         if self._silent >= SILENT_LOOKS:
             raise TrainingFailed("the runner on the VM does not answer", f"orchestrate logs {ctx.run_id}")
+        services = ctx.services
         try:
-            ctx.live_vm()
+            if services.watch.seems_gone(ctx.provider, ctx.ref, services.clock, services.pace.poll_s):
+                ctx.live_vm()
         except Unavailable:
             return  # could not look: unknown, not absent
         except Preempted:

@@ -41,7 +41,7 @@ def _plan(source: Source, kind: FolderKind, options: PrepareOptions) -> Conversi
         kind.encoder(options)  # which imports what decodes
     except ImportError as error:
         problem = f"{kind.name} cannot be converted here ({error})"
-        raise DataError(source, problem, how_to_install("trainer")) from error
+        raise DataError(source, problem, how_to_install("data")) from error
     tree = open_tree(source)
     folder = read_class_folder(tree, kind, options)
     planned = plan_shards(folder, kind, options)
