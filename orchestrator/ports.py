@@ -195,7 +195,7 @@ class ObjectStore(Protocol):
         where the bucket does not exist."""
 
     def upload(self, bucket: str, name: str, source: Path, crc32c: str | None = None) -> None:
-        """Upload once: only if absent, checked by crc32c (given: what it must be). The same content there is success."""
+        """Upload once: only if absent, checked by crc32c (given: what it must be). The same content is success."""
 
     def read(self, bucket: str, name: str) -> bytes:
         """A small object's bytes, checksum verified. Raises NotFound."""
