@@ -136,8 +136,14 @@ class GoogleBuckets:
         return done
 
     def upload(self, url: str, source: Path, crc32c: str) -> None:
-        """Write a file of this checksum; the server refuses any other content. Raises OSError."""
-        self._do(url, lambda blob: blob.upload_from_filename(source, checksum="crc32c", crc32c_checksum_value=crc32c))
+        """Write a file of this checksum. Raises OSError, also when something else arrived."""
+
+        def send(blob: Any) -> None:
+            blob.upload_from_filename(source, checksum="crc32c")
+            if blob.crc32c != crc32c:
+                raise OSError(f"{url} arrived with another checksum")
+
+        self._do(url, send)
 
     def download(self, url: str, target: Path) -> None:
         """Write an object to a file, checked by its checksum. Raises OSError."""

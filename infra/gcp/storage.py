@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from google.api_core import exceptions as api
 
-from infra.downloads import check_unchanged, complete_or_absent, crc32c_of
+from infra.downloads import complete_or_absent, crc32c_of
 from infra.gcp.clients import CALL_TIMEOUT_S, GoogleClients
 from infra.gcp.errors import translated
 from orchestrator.domain.account import BucketFacts
@@ -96,17 +96,20 @@ class Buckets:
         blob = self._clients.storage.bucket(bucket).blob(name)
         with _verified(name), translated(f"upload {name}"):
             try:
-                # With its checksum given, the server refuses any other content; so a retry can do no harm.
+                # Created only if absent, so that a retry can do no harm.
                 blob.upload_from_filename(
-                    str(source), if_generation_match=0, checksum="crc32c", crc32c_checksum_value=crc32c,
+                    str(source), if_generation_match=0, checksum="crc32c",
                     retry=self._retry, timeout=_TRANSFER_TIMEOUT_S,
                 )  # fmt: skip
-                return
+                if blob.crc32c == crc32c:
+                    return
+                # Of what was sent: the file has been changed since its checksum was noted.
+                blob.delete(if_generation_match=blob.generation, **self._repeatable)
+                raise BadArtifact(
+                    f"{source} was changed: its crc32c is {blob.crc32c}, not {crc32c}", "prepare the data set again"
+                )
             except api.PreconditionFailed:
                 pass
-            except api.BadRequest:
-                check_unchanged(source, crc32c)
-                raise
         with translated(f"read {bucket}/{name}"):
             blob.reload(**self._repeatable)
         if blob.crc32c != crc32c:

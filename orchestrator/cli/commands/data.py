@@ -22,7 +22,12 @@ _NAMED = 20
 
 @click.group(short_help="Prepare data sets of any size.")
 def data() -> None:
-    """Convert photos, clips, arrays and text into shards for training."""
+    """Convert photos, clips, arrays and text into shards for training.
+
+    \b
+    Example:
+      orchestrate data prepare ./flowers --workload flowers
+    """
 
 
 @data.command(short_help="Convert files into shards for training.")
