@@ -101,7 +101,7 @@ def upload_shards(
 ) -> Iterator[Shard]:
     """Upload shards side by side; yields each that is whole in the bucket. What is left out on an error is not started.
 
-    A file is read once, while it is sent, and the crc32c that the cloud reports for it must be the manifest's: so a shard
+    A file is read once, while it is sent, and the crc32c that the cloud reports for it must be the manifest's: so one
     that was changed is found whatever its time says. Each thread holds one shard at most in memory.
     """
     largest = max((shard.bytes for shard in shards), default=1)
