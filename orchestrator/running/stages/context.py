@@ -12,6 +12,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from orchestrator.compiling.kept import KeptSteps
 from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.names import results_prefix
 from orchestrator.domain.prices import PriceBook
@@ -60,6 +61,7 @@ class Services:
     simulated: bool
     home: Path
     ledger: Ledger
+    kept_steps: KeptSteps
     clock: Clock
     prices: PriceBook
     vms: Mapping[str, VmProvider]
