@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.clock import SystemClock as SystemClock
+from orchestrator.compiling.kept import KeptSteps
 from orchestrator.config import LOCAL_PROJECT, Config, find_config, load_config, project_home, project_homes, state_home
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Run, Stage
@@ -56,6 +57,11 @@ class Project:
     @property
     def simulated(self) -> bool:
         return self.config.is_local
+
+    @property
+    def kept_steps(self) -> KeptSteps:
+        """What the TPU compiler said before, of all projects."""
+        return KeptSteps(self.state / "compiled")
 
     @property
     def cloud_state(self) -> Path:
@@ -274,6 +280,7 @@ def _of_own_machines(project: Project, hosts: Hosts, clock: Clock, runs: Sequenc
         simulated=False,
         home=project.home,
         ledger=project.ledger,
+        kept_steps=project.kept_steps,
         clock=clock,
         prices=project.prices(clock.now()),
         vms=Providers({}, hosts, lambda: _machines_in_use(project)),
@@ -301,12 +308,14 @@ def _payload(project: Project) -> Payload:
 
 
 @contextmanager
-def step_compiler(project: Project, workload: str, own: OwnWorkload | None, engine: str) -> Iterator[StepCompiler]:
+def step_compiler(
+    project: Project, workload: str, own: OwnWorkload | None, engine: str, sizes: Mapping[str, int]
+) -> Iterator[StepCompiler]:
     """The TPU compiler for a workload; what it says is kept for all projects. Raises UsageError: not installed."""
     from infra.compiler.libtpu import Model, open_compiler
 
-    model = Model(workload, own.tree.sha256 if own else "", engine, not (own and own.opens_data))
-    with open_compiler(model, project.state / "compiled") as compiler:
+    model = Model(workload, own.tree.sha256 if own else "", engine, not (own and own.opens_data), sizes)
+    with open_compiler(model, project.kept_steps.folder) as compiler:
         yield compiler
 
 

@@ -187,6 +187,12 @@ workload_option = click.option(
     help="What to train (`orchestrate workloads`), or your own .py or .keras file.",
 )
 epochs_option = click.option("--epochs", type=WholeNumber(1, 1_000_000), help="Default: the workload's own.")
+image_size_option = click.option(
+    "--image-size", type=WholeNumber(8, 4096), help="Side of photos and clips, in pixels. Default: the workload's."
+)
+sequence_length_option = click.option(
+    "--sequence-length", type=WholeNumber(2, 2**20), help="Tokens of a sequence of text. Default: the workload's."
+)
 max_hours_option = click.option(
     "--max-hours", type=DECIMAL, help="Delete each VM after this many hours. Default: 1 (or the configuration)."
 )

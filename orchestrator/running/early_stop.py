@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 
+from orchestrator.compiling.kept import KeptSteps
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.runs import FIRST_LOOK, Run, RunSpec, RunState, Stage
 from orchestrator.errors import OrchestratorError
@@ -27,8 +28,8 @@ _AXES: tuple[Callable[[Run], str | int | None], ...] = (
 class Verdicts:
     """The verdicts of the experiments that one process drives; each is looked at once for each round of repeats."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, ledger: Ledger, kept_steps: KeptSteps) -> None:
+        self._ledger, self._kept_steps = ledger, kept_steps
         self._looks: dict[tuple[str, int], bool] = {}
 
     @staticmethod
@@ -60,19 +61,19 @@ class Verdicts:
             seen = [run for run in self._ledger.runs(experiment) if run.spec.repeat <= repeats]
             if any(run.stage is not Stage.DONE for run in seen):
                 return False
-            self._looks[look] = _verdicts_stand(seen, self._ledger)
+            self._looks[look] = _verdicts_stand(seen, self._ledger, self._kept_steps)
         return self._looks[look]
 
 
-def _verdicts_stand(runs: Sequence[Run], ledger: Ledger) -> bool:
+def _verdicts_stand(runs: Sequence[Run], ledger: Ledger, kept_steps: KeptSteps) -> bool:
     """Whether the report of these runs, which knows how often it may be asked for, has a verdict on every pairing."""
     # Only a launch with repeats asks, and every command that drives or ends runs would wait for these imports.
     from orchestrator.report.comparison import compare_sources
     from orchestrator.report.matching import find_pairs
-    from orchestrator.report.sources import sources_of_runs
+    from orchestrator.report.sources import sources_of_runs, with_bounds
 
     try:
-        pairings = compare_sources(sources_of_runs(runs, ledger)).pairings
+        pairings = compare_sources(with_bounds(sources_of_runs(runs, ledger), kept_steps)).pairings
     except OrchestratorError as cause:  # a record that cannot be read decides nothing, nor does an unfair comparison
         log.warning("the verdict could not be checked: %s", cause.sentence)
         return False

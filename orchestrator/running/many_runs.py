@@ -37,7 +37,7 @@ def drive_all(
     that does not fit, and those after it, wait for what they release.
     """
     _allow_files(_FILES)
-    verdicts = Verdicts(services.ledger)
+    verdicts = Verdicts(services.ledger, services.kept_steps)
     waiting = list(runs)
     driven: dict[Future[Run], Run] = {}
     ended: dict[str, Run] = {}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.killswitches import kill_switches
+from orchestrator.compiling.kept import KeptSteps
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.runs import Run
 from orchestrator.ledger.ledger import Ledger
@@ -160,6 +161,7 @@ class World:
             simulated=True,
             home=self.home,
             ledger=self.ledger,
+            kept_steps=KeptSteps(self.home / "compiled"),
             clock=self.clock,
             prices=catalog_prices(),
             vms=vms,

@@ -299,7 +299,7 @@ def free_ports(count: int) -> list[int]:
 
 
 @pytest.mark.slow
-def test_two_workers_train_one_model_and_worker_0_reports(one_device: Run, tmp_path: Path) -> None:
+def test_two_workers_train_one_model_and_worker_0_reports(one_device: Run, tmp_path: Path, forked_python: Path) -> None:
     """Two processes on the loopback interface: the losses of one device, and a record from worker 0 alone."""
     cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(2)]}
     processes = []
@@ -308,7 +308,8 @@ def test_two_workers_train_one_model_and_worker_0_reports(one_device: Run, tmp_p
         devices = ("--strategy", "multiworker", "--device", "cpu")
         flags = (*SAME_RUN, "--train_epochs", "2", *devices, "--model_dir", tmp_path / f"worker-{index}")
         environ = trainer_environment(TF_CONFIG=task)
-        processes.append(subprocess.Popen(trainer_command(*flags), env=environ, stdout=subprocess.DEVNULL))
+        command = trainer_command(*flags, python=forked_python)
+        processes.append(subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL))
     assert [process.wait(timeout=90) for process in processes] == [0, 0]
     record = load_record(tmp_path / "worker-0" / "record.json")
     assert not (tmp_path / "worker-1").exists()

@@ -194,9 +194,10 @@ class Engine(Protocol):
     def predictor(self) -> Predictor:
         """Return the prediction of the model that was built."""
 
-    def step_hlo(self) -> bytes:
+    def step_hlo(self, replicas: int = 1) -> bytes:
         """Return a training step of one replica as the compiler gets it, a serialized HLO module; nothing runs.
 
+        `replicas` more than one, with JAX only: of all of them as one program, as many times the batch split over them.
         Raises whatever the framework refuses it with.
         """
 

@@ -77,16 +77,8 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="Folder of samples, an .npz or a text file: docs/data.md; of a script any folder. Default: a sample.",
 )
-@click.option(
-    "--image-size",
-    type=options.WholeNumber(8, 4096),
-    help="Side of photos and clips, in pixels. Default: the workload's.",
-)
-@click.option(
-    "--sequence-length",
-    type=options.WholeNumber(2, 2**20),
-    help="Tokens of a sequence of text. Default: the workload's.",
-)
+@options.image_size_option
+@options.sequence_length_option
 @click.option(
     "--cache",
     type=click.Choice(("auto", "device", "memory", "disk", "none")),
@@ -231,6 +223,7 @@ def _plan(project: Project, request: LaunchRequest, *, asks: bool, as_json: bool
                 zone_offers(project),
                 partial(check_own, {engine: vm_packages(engine) for engine in engines}, line.update),
                 partial(check_can_ask, as_json=as_json) if asks else lambda: None,
+                project.kept_steps.find,
             ),
         )
 

@@ -26,7 +26,7 @@ from orchestrator.errors import OrchestratorError
 from orchestrator.report.export import page_text
 from orchestrator.report.origin import origin
 from orchestrator.report.report import make_report
-from orchestrator.report.sources import sources_named
+from orchestrator.report.sources import sources_named, with_bounds
 
 LOOPBACK = "127.0.0.1"
 _OWN_NAMES = {"127.0.0.1", "localhost"}
@@ -75,7 +75,8 @@ def application(project: Project, token: str, now: Callable[[], datetime]) -> AS
         return HTMLResponse(live_html(project, chosen, actions.latest(), now()))
 
     def compare(request: Request) -> Response:
-        report = make_report(sources_named([request.query_params.get("experiment", "")], project.ledger))
+        sources = sources_named([request.query_params.get("experiment", "")], project.ledger)
+        report = make_report(with_bounds(sources, project.kept_steps))
         return HTMLResponse(page_text(report, origin(report, project.ledger)))
 
     async def act(request: Request) -> Response:

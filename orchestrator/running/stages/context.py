@@ -12,6 +12,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from orchestrator.compiling.kept import KeptSteps
 from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.names import results_prefix
 from orchestrator.domain.prices import PriceBook
@@ -60,6 +61,7 @@ class Services:
     simulated: bool
     home: Path
     ledger: Ledger
+    kept_steps: KeptSteps
     clock: Clock
     prices: PriceBook
     vms: Mapping[str, VmProvider]
@@ -210,8 +212,12 @@ class RunContext:
         return self.services.ledger.update_attempt(self.run_id, self.run.attempt, expect=expect, **changes)
 
     def live_vm(self) -> Vm:
-        """The attempt's VM. Raises Preempted when it is, or will be, deleted; Unavailable when nobody knows now."""
+        """As `seen_vm`, unless the run is to stop: then it raises Stopped."""
         self.check_stop()
+        return self.seen_vm()
+
+    def seen_vm(self) -> Vm:
+        """The attempt's VM. Raises Preempted when it is, or will be, deleted; Unavailable when nobody knows now."""
         try:
             vm = self.provider.get(self.ref)
         except NotFound as cause:

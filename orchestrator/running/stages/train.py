@@ -191,7 +191,7 @@ class _Follower:
 
     def _connected(self, timeout_s: float = 0.0) -> RemoteShell:
         if self._shell is None:
-            workers = self._ctx.live_vm().workers
+            workers = self._ctx.seen_vm().workers  # also to stop the trainer: see `stop`
             if not workers:
                 raise Unavailable("the VM has no worker to connect to yet")
             self._shell = open_shell(self._ctx, workers[0], timeout_s)

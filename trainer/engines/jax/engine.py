@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import jax
+import keras
 
 from trainer.config import Config
 from trainer.data.source import Dataset, is_resident
@@ -42,6 +43,7 @@ class JaxEngine:
         return self._devices.description
 
     def build(self, spec: base.ModelSpec) -> base.Model:
+        keras.config.disable_traceback_filtering()  # it makes errors of layers anew, which some of JAX's do not survive
         model = Model(self._devices, spec)
         self._program = Program(self._devices, model, spec)
         return model
@@ -89,8 +91,8 @@ class JaxEngine:
     def predictor(self) -> base.Predictor:
         return Predictor(self._program)
 
-    def step_hlo(self) -> bytes:
-        return step_hlo(self._program)
+    def step_hlo(self, replicas: int = 1) -> bytes:
+        return step_hlo(self._program, replicas)
 
     def trace(self, training: base.Training, directory: str) -> None:
         trace_steps(training, self._program.model, jax.profiler.trace(directory))
