@@ -6,7 +6,8 @@ import json
 import re
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
 
 from orchestrator.errors import UsageError
@@ -15,10 +16,12 @@ from orchestrator.planning.dataflow import CostPart, DataflowJob, worst_case
 from orchestrator.planning.dataset import dataset_folder
 from trainer.data.kinds import data_kinds
 from trainer.data.prepare import PreparedDataset, Runner, plan_dataset, prepare_dataset
-from trainer.errors import DataError
+from trainer.errors import ConfigError, DataError
+from trainer.workloads import get_workload
 from trainer.workloads.base import PrepareOptions
 
 Progress = Callable[[int, int], None]
+_MOST_HOURS = 24
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,29 @@ class PlannedJob:
     file: Path
 
 
+def what_of(
+    workload: str | None, kind: str | None, sizes: tuple[int | None, int | None], *, skip_bad_files: bool
+) -> tuple[str, PrepareOptions]:
+    """The kind of data and how it is converted, by a workload or alone; `sizes`: of images and sequences.
+
+    Raises UsageError.
+    """
+    if bool(workload) == bool(kind):
+        raise UsageError("--workload or --kind: exactly one is needed", "`orchestrate workloads` lists them")
+    try:
+        found = get_workload(workload) if workload else None
+    except ConfigError as cause:
+        raise UsageError(f"--workload: {cause}", "`orchestrate workloads` lists them") from cause
+    base, (image_size, sequence_length) = found.prepare if found else PrepareOptions(), sizes
+    chosen = replace(
+        base,
+        image_size=image_size or base.image_size,
+        sequence_length=sequence_length or base.sequence_length,
+        skip_bad_files=skip_bad_files,
+    )
+    return found.data_kind if found else str(kind), chosen
+
+
 def checked(source: str, to: str | None, kind: str, options: PrepareOptions, home: Path) -> Preparation:
     """The preparation; without `to` where a launch of the same folder looks for it. Raises UsageError."""
     if kind not in data_kinds():
@@ -60,7 +86,7 @@ def checked(source: str, to: str | None, kind: str, options: PrepareOptions, hom
     return Preparation(source, to, kind, options)
 
 
-def prepare_here(asked: Preparation, runner: str, progress: Progress) -> PreparedDataset:
+def prepare_here(asked: Preparation, runner: str, progress: Progress | None) -> PreparedDataset:
     """Convert on this machine: `runner` local or direct. Raises UsageError."""
     run: Runner | None = None
     if runner == "direct":
@@ -73,6 +99,15 @@ def prepare_here(asked: Preparation, runner: str, progress: Progress) -> Prepare
         return prepare_dataset(source, asked.kind, asked.to, progress, asked.options, run)
     except DataError as cause:
         raise UsageError(f"{cause.path}: {cause.problem}", cause.fix) from cause
+
+
+def job_for(asked: Preparation, project: str, region: str, max_workers: int, max_hours: float) -> DataflowJob:
+    """The job for a preparation. Raises UsageError."""
+    if not 0 < max_hours <= _MOST_HOURS:
+        raise UsageError(
+            f"--max-hours: {max_hours} is not from 0 to {_MOST_HOURS}", "give the hours of the job at most"
+        )
+    return DataflowJob(project, region, max_workers, Decimal(str(max_hours)), f"{asked.to}/dataflow")
 
 
 def plan_job(asked: Preparation, job: DataflowJob, file: Path) -> PlannedJob:

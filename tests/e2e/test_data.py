@@ -80,6 +80,10 @@ def test_buckets_by_beam_and_as_a_job_for_dataflow(with_beam: Orchestrate, tmp_p
     assert Decimal(job.json["worst_case_usd"]) > hours * Decimal("0.056")
     described = json.loads(file.read_text())
     assert described["options"]["max_num_workers"] == 4
+    command.remove("--json")
+    shown = orchestrate.run(*command, "--runner", "dataflow", "--job-file", str(file))
+    assert (shown.code, "cost at most $" in shown.out, "not submitted" in shown.err) == (0, True, True)
+    command.append("--json")
     elsewhere = orchestrate.run(*command, "--runner", "dataflow", "--region", "europe-west4", "--job-file", str(file))
     assert elsewhere.code == 3, elsewhere.err
     assert "europe-west4" in elsewhere.json["error"]["message"]
