@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from orchestrator.bootstrap import SystemClock, open_project
-from orchestrator.cli.views.run_status import RunStatus, run_status
 from orchestrator.config import PROJECT_VARIABLE
 from orchestrator.errors import OrchestratorError, StillBilling, UsageError
 from orchestrator.extras import require_extra
@@ -29,6 +28,7 @@ from orchestrator.report.export import page_text
 from orchestrator.report.origin import Origin, origin
 from orchestrator.report.report import Report, make_report
 from orchestrator.report.sources import sources_named
+from orchestrator.running.run_status import RunStatus, run_status
 from trainer.record.record import Record, load_record
 
 if TYPE_CHECKING:

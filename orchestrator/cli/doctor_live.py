@@ -94,11 +94,11 @@ def _rent(project: Project, plan: Plan, found: Sequence[Finding], *, as_json: bo
     from orchestrator.bootstrap import connect
     from orchestrator.cli import run_driver
     from orchestrator.cli.views.conclusion import exit_code
-    from orchestrator.cli.views.run_status import run_status
     from orchestrator.doctor.live.findings import findings, set_up_findings
     from orchestrator.doctor.live.measure import rent
     from orchestrator.domain.runs import RunState
     from orchestrator.running.inventory import remaining
+    from orchestrator.running.run_status import run_status
 
     with run_driver.stopping() as stop:
         services = connect(project, stop, plan.runs)

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 from orchestrator.domain.names import results_prefix
 from orchestrator.domain.runs import Run
 from orchestrator.errors import NotFound
-from orchestrator.running.run_folder import log_copy, run_folder
+from orchestrator.running.run_log import LOG_NAME, local_log
 
 if TYPE_CHECKING:
     from orchestrator.bootstrap import Project
     from orchestrator.ports import ObjectStore
-
-LOG_NAME = "train.log"
 
 
 class LogSource:
@@ -25,10 +23,8 @@ class LogSource:
 
     def read(self, run: Run) -> bytes:
         """The log of the run's latest attempt as far as it is known. Raises NotFound, Unavailable."""
-        folder = run_folder(self._project.home, run.experiment, run.id)
-        copies = (log_copy(folder, run.attempt), folder / f"a{run.attempt}" / LOG_NAME)
-        found = [path.read_bytes() for path in copies if path.exists()]
-        return max(found, key=len) if found else self._from_bucket(run)
+        found = local_log(self._project.home, run)
+        return self._from_bucket(run) if found is None else found
 
     def _from_bucket(self, run: Run) -> bytes:
         absent = NotFound(

@@ -48,8 +48,8 @@ def status(runs: tuple[str, ...], watch: bool, as_json: bool) -> None:
 
 def _view(project: Project, runs: tuple[str, ...]) -> RenderableType:
     from orchestrator.bootstrap import SystemClock
-    from orchestrator.cli.views.run_status import experiments_with_runs
     from orchestrator.cli.views.status import status_view
+    from orchestrator.running.run_status import experiments_with_runs
 
     now, width = SystemClock().now(), output.stdout().width
     found = experiments_with_runs(project.ledger, set(runs), now)
@@ -58,7 +58,7 @@ def _view(project: Project, runs: tuple[str, ...]) -> RenderableType:
 
 def _print_json(project: Project, runs: tuple[str, ...]) -> None:
     from orchestrator.bootstrap import SystemClock, local_cloud
-    from orchestrator.cli.views.run_status import experiments_with_runs
+    from orchestrator.running.run_status import experiments_with_runs
 
     found = experiments_with_runs(project.ledger, set(runs), SystemClock().now())
     listed = [

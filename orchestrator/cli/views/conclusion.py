@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from orchestrator.cli import output
 from orchestrator.cli.views.comparison import rest_of, show_comparison
 from orchestrator.cli.views.other_ledgers import say_not_proven, to_json
-from orchestrator.cli.views.run_status import run_status
 from orchestrator.domain.money import ZERO, at_most, usd
 from orchestrator.domain.quote import PROFILE_FOLDER
 from orchestrator.domain.runs import Attempt, Run, RunState, Stage
@@ -18,6 +17,7 @@ from orchestrator.errors import OrchestratorError, StillBilling
 from orchestrator.running.early_stop import spared_usd
 from orchestrator.running.inventory import Remaining, remaining
 from orchestrator.running.run_folder import run_lock
+from orchestrator.running.run_status import run_status
 from orchestrator.running.stages.context import Services
 
 if TYPE_CHECKING:

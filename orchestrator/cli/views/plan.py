@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli import output
 from orchestrator.cli.views.findings import list_json, say_checks
-from orchestrator.cli.views.run_status import RunStatus
 from orchestrator.cli.views.text import span
 from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.money import ZERO, usd
 from orchestrator.domain.quote import PARALLEL_RUNS
 from orchestrator.domain.runs import RunState
+from orchestrator.running.run_status import RunStatus
 from trainer.data.manifest import DatasetManifest
 from trainer.script.files import FilesManifest
 

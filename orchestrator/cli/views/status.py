@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -20,9 +19,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from orchestrator.bootstrap import Project
-    from orchestrator.cli.views.run_status import RunStatus
     from orchestrator.domain.runs import Run
     from orchestrator.ledger.runs import Experiment
+    from orchestrator.running.run_status import RunStatus
 
 COLUMNS = ("run", "accelerator", "workload", "state", "epoch", "loss", "zone", "VM age", "left", "cost", "at most")
 OPTIONAL = ("epoch", "loss", "VM age", "left", "at most")
@@ -94,12 +93,10 @@ def _cells(status: RunStatus, among: Sequence[Run], home: Path) -> Iterator[str]
 
 def _latest_epoch(run: Run, home: Path) -> tuple[str, str]:
     """The epoch and the loss that the trainer's log said last, by the copy of whoever drives the run."""
-    from orchestrator.running.run_folder import log_copy, run_folder
+    from orchestrator.running.run_log import local_log, logged_epochs
 
-    path = log_copy(run_folder(home, run.experiment, run.id), run.attempt)
-    text = path.read_bytes()[-_LOG_BYTES:].decode("utf-8", "replace") if path.is_file() else ""
-    epochs, losses = re.findall(r" epoch (\d+/\d+) ", text), re.findall(r" end loss ([\d.]+)", text)
-    return epochs[-1] if epochs else "", losses[-1] if losses else ""
+    epochs = logged_epochs((local_log(home, run) or b"")[-_LOG_BYTES:])
+    return epochs.latest, f"{epochs.ended[-1].loss:.4f}" if epochs.ended else ""
 
 
 def _details(status: RunStatus) -> Iterator[RenderableType]:

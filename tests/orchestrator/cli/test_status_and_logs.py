@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from orchestrator.cli.views.run_status import experiments_with_runs
 from orchestrator.cli.views.status import status_view
 from orchestrator.domain.runs import Stage
 from orchestrator.ledger.events import Note
+from orchestrator.running.run_status import experiments_with_runs
 from tests.fakes.world import World
 from tests.orchestrator.cli.conftest import LOCAL, Done, Shell, on_terminal
 from tests.orchestrator.cli.sample_ledger import DAY, fill

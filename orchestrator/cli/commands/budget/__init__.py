@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli import options, output
-from orchestrator.cli.commands.billing import acknowledge, import_export, json_asked
+from orchestrator.cli.commands.budget.billing import acknowledge, import_export, json_asked
 
 if TYPE_CHECKING:
     from rich.text import Text

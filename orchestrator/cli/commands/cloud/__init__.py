@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from orchestrator.cli import options, output
-from orchestrator.cli.commands.cloud_up import up
+from orchestrator.cli.commands.cloud.up import up
 
 
 @click.group(short_help="Start, stop and show the local cloud.")

@@ -1,0 +1,49 @@
+"""The trainer's log of a run, as far as this machine has it: whoever drives a run copies it while it grows."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.domain.runs import Run
+from orchestrator.running.run_folder import log_copy, run_folder
+
+LOG_NAME = "train.log"
+_EPOCH = re.compile(r" epoch (\d+)/\d+ end loss (-?[\d.]+)(?: test_accuracy ([\d.]+))?")
+_MENTIONED = re.compile(r" epoch (\d+/\d+) ")
+
+
+@dataclass(frozen=True)
+class LoggedEpoch:
+    """An epoch as the log says it: the mean training loss, and the share of the test samples that were right."""
+
+    number: int
+    loss: float
+    accuracy: float | None
+
+
+@dataclass(frozen=True)
+class LoggedEpochs:
+    """Those that ended, by number, and the one that it mentioned last ("3/10"; "": none)."""
+
+    ended: tuple[LoggedEpoch, ...] = ()
+    latest: str = ""
+
+
+def local_log(home: Path, run: Run) -> bytes | None:
+    """The log of the run's latest attempt: the copy of whoever follows it, or what was collected; the longer one."""
+    folder = run_folder(home, run.experiment, run.id)
+    copies = (log_copy(folder, run.attempt), folder / f"a{run.attempt}" / LOG_NAME)
+    return max((path.read_bytes() for path in copies if path.is_file()), key=len, default=None)
+
+
+def logged_epochs(log: bytes) -> LoggedEpochs:
+    """What the lines of epochs say; one that was trained again after a preemption counts by its last line."""
+    text = log.decode("utf-8", "replace")
+    ended = {
+        int(number): LoggedEpoch(int(number), float(loss), float(accuracy) if accuracy else None)
+        for number, loss, accuracy in _EPOCH.findall(text)
+    }
+    mentioned = _MENTIONED.findall(text)
+    return LoggedEpochs(tuple(ended[number] for number in sorted(ended)), mentioned[-1] if mentioned else "")
