@@ -103,8 +103,7 @@ def _tpu_rules(name: str) -> list[Rule] | None:
         return [rule.times(int(size) // (2 if chip.counts == "cores" else 1))]
     if chip and chip.node_sku and int(size) % 8 == 0:  # v4 is sold as pods only, v2 and v3 from two hosts on
         stem, _, is_pod = chip.node_sku.partition(" ")
-        is_pod = is_pod or size != "8"
-        pod = r"(?=.*\bPod\b)" if is_pod else r"(?!.*\bPod\b)"
+        pod = r"(?=.*\bPod\b)" if is_pod or size != "8" else r"(?!.*\bPod\b)"
         stem = rf"{stem}\b.*"
         types = ("OnDemand", "Preemptible")
         on_demand = rf"{pod}(?!.*(?:Preemptible|Spot)){stem}"

@@ -99,7 +99,7 @@ def _compile(compiler: StepCompiler, wanted: Wanted) -> Compiled:
 
 
 def topology_of(item: Accelerator) -> str:
-    """What the TPU compiler calls it; "" where it cannot compile for it, as for slices, whose hosts it is not told of."""
+    """What the TPU compiler calls it; "" where it cannot compile for it, nor, here, for a slice of several hosts."""
     return item.hardware.compiler_topology if item.hardware and not item.is_slice else ""
 
 
@@ -108,5 +108,9 @@ def _would_fit(step: CompiledStep, item: Accelerator) -> tuple[str, ...]:
     needed = step.needed_bytes
     if step.outcome is not Outcome.OUT_OF_MEMORY or needed is None:
         return ()
-    others = (one for one in accelerators().values() if one.api == "tpu" and one.hardware != item.hardware and not one.is_slice)
+    others = (
+        one
+        for one in accelerators().values()
+        if one.api == "tpu" and one.hardware != item.hardware and not one.is_slice
+    )
     return tuple(one.name for one in others if (one.replica_memory_bytes or 0) >= needed)

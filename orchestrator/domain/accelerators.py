@@ -138,7 +138,8 @@ class Accelerator:
 
     `api` says through which cloud service it is rented, "host" that it is not: your own machine, of which
     nothing is known before it is looked at, so that memory and peak are 0. `chips` is the number of TPU chips or GPUs,
-    `workers` how many hosts they are on, `replicas` how many ways a batch is split over them, `memory_gib` the memory of one chip or GPU, `peak_tflops` its
+    `workers` how many hosts they are on, `replicas` how many ways a batch is split over them, `memory_gib` the memory
+    of one chip or GPU, `peak_tflops` its
     dense bfloat16 (TPU) or float16 (GPU) peak in 1e12 FLOP/s. `flex_start_zones`: where it is rented as flex-start.
     `images`: PROJECT/FAMILY of images or TPU software versions, the preferred one first. `hardware`: what else the
     catalog knows of the chip; None for your own machine and a VM without one. `host_memory_gib`: of the VM that the

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.domain.names import of_worker
 from orchestrator.domain.runs import Run
 from orchestrator.running.run_folder import log_copy, run_folder
 
@@ -31,10 +32,12 @@ class LoggedEpochs:
     latest: str = ""
 
 
-def local_log(home: Path, run: Run) -> bytes | None:
-    """The log of the run's latest attempt: the copy of whoever follows it, or what was collected; the longer one."""
+def local_log(home: Path, run: Run, worker: int = 0) -> bytes | None:
+    """The log of the run's latest attempt, of one worker: the copy of whoever follows it, or what was collected; the
+    longer one.
+    """
     folder = run_folder(home, run.experiment, run.id)
-    copies = (log_copy(folder, run.attempt), folder / f"a{run.attempt}" / LOG_NAME)
+    copies = (log_copy(folder, run.attempt, worker), folder / of_worker(f"a{run.attempt}", worker) / LOG_NAME)
     return max((path.read_bytes() for path in copies if path.is_file()), key=len, default=None)
 
 

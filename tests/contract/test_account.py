@@ -255,7 +255,7 @@ def test_the_listed_permissions_are_enough(account: GoogleAccount, cloud: LocalC
         operation = rig.provider.create(spec)
         rig.wait(lambda: rig.provider.operation_done(spec.ref, operation))  # noqa: B023
         assert rig.provider.get(spec.ref).workers
-        rig.provider.host_keys(spec.ref)
+        rig.provider.host_keys(spec.ref, 0)
         rig.clear()
         rig.wait(lambda: rig.is_gone(spec.ref))  # noqa: B023
     store, name = Buckets(cloud.clients()), f"{cloud.project}-orchestrate-us-central1"
