@@ -1,7 +1,7 @@
-"""Trains on the hosts of a slice: processes of this machine that stand in for them, with real collectives between them.
+"""Trains on the hosts of a slice: processes of this machine stand in for them, with real collectives between them.
 
-`python -m tests.trainer.slice_training` trains with both engines on 1, 2 and 4 hosts, from the same seed and with the same
-global batch, and says whether each ends at the accuracy of one host, within the 95 % interval of its test samples.
+`python -m tests.trainer.slice_training` trains with both engines on 1, 2 and 4 hosts, from the same seed and with the
+same global batch, and says whether each ends at the accuracy of one host, within the 95 % interval of its test samples.
 """
 
 from __future__ import annotations
@@ -31,9 +31,7 @@ def train_on(hosts: int, folder: Path, *flags: object, python: Path = Path(sys.e
         place = ("--strategy", "tpu", "--model_dir", folder / f"worker-{worker.index}")
         environ = trainer_environment(TRAINER_STAND_IN=f"tpu:{CHIPS}", **peers(workers, worker))
         command = trainer_command(*flags, *place, python=python)
-        started.append(
-            subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        )
+        started.append(subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True))
     outputs = [process.communicate(timeout=240)[0] for process in started]
     assert [process.returncode for process in started] == [0] * hosts, "\n".join(outputs)[-4000:]
     assert [path.name for path in folder.iterdir()] == ["worker-0"]
