@@ -7,6 +7,7 @@ same global batch, and says whether each ends at the accuracy of one host, withi
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -25,7 +26,7 @@ CHIPS = 2
 
 def train_on(hosts: int, folder: Path, *flags: object, python: Path = Path(sys.executable)) -> Record:
     """Train on so many hosts and return worker 0's record. No other worker may write one."""
-    workers = [Worker(index, f"127.78.0.{index + 1}", f"127.78.0.{index + 1}") for index in range(hosts)]
+    workers = [Worker(index, address := f"127.78.{os.getpid() % 250}.{index + 1}", address) for index in range(hosts)]
     started = []
     for worker in workers:
         place = ("--strategy", "tpu", "--model_dir", folder / f"worker-{worker.index}")
