@@ -125,8 +125,8 @@ def _all_skus(prices: PriceList) -> Iterator[_Sku]:
     for region, rows in by_region.items():
         made = [*_tpus(prices.hardware, rows), *_machines(prices.hardware, rows), *_rest(region, rows)]
         yield from made
-        for sku in made:
-            yield from _mistakable(sku)
+        real = {sku.description for sku in made}
+        yield from (other for sku in made for other in _mistakable(sku) if other.description not in real)
 
 
 def _on_both_terms(
