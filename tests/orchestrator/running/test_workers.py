@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from orchestrator.domain.accelerators import accelerator
+from orchestrator.domain.places import Place
+from orchestrator.domain.quote import quote_for
 from orchestrator.domain.runs import KILL_SLACK_S, Engine
 from orchestrator.errors import Stopped, TrainingFailed, Unavailable, UsageError
 from orchestrator.planning.request import LaunchRequest, check_request
@@ -98,12 +100,16 @@ def test_each_worker_is_told_who_it_is_and_where_all_are() -> None:
     assert {role.chief for role in roles} == {addresses[0]}
 
 
+NAMES = ("v6e-4", "v6e-256")
+
+
 def test_a_slice_costs_what_all_its_chips_do(world: World) -> None:
     """256 chips of v6e are 64 times four of them, with 64 addresses and logs; the whole is reserved."""
     item = accelerator("v6e-256")
     assert (item.chips, item.workers, item.title) == (256, 64, "TPU v6e, 256 chips on 64 hosts")
-    options: dict[str, Any] = {"batch_sizes": (256,), "zones": ("us-central1-a",), "max_hours": Decimal(1)}
-    four, all_ = (world.plan(name, **options).worst_case_usd for name in ("v6e-4", "v6e-256"))
+    spec = world.plan("v6e-4", batch_sizes=(256,), max_hours=Decimal(1)).runs[0].spec
+    zone, prices = Place("us-central1-a"), world.services.prices
+    four, all_ = (quote_for(replace(spec, accelerator=accelerator(name)), zone, prices).worst_usd for name in NAMES)
     hours = Decimal(3600 + KILL_SLACK_S) / 3600
     assert four > Decimal("10.80") * hours
     assert 64 * Decimal("10.80") * hours < all_ < 64 * four
