@@ -10,7 +10,8 @@ PYTORCH := $(CURDIR)/$(VENV)/pytorch
 DEMO := $(CURDIR)/.demo
 export PYTHONDONTWRITEBYTECODE :=  # the tests start hundreds of programs: each module is compiled once
 
-.PHONY: install demo quick test test-schedules test-vm test-pytorch check lock lock-vm sbom leakbench clean
+.PHONY: install demo quick test test-schedules test-vm test-vm-tensorflow test-vm-jax test-pytorch test-compiler bench \
+	preemptions gpu check lock lock-vm sbom leakbench clean
 
 install: $(STAMP)  ## set up only: the command is then .venv/bin/orchestrate
 
@@ -28,7 +29,7 @@ quick: $(STAMP)  ## between two edits: everything on fakes, the command line, an
 	$(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder -m "not slow and not timing and not network and not cloud" $(QUICK)
 
 test: $(LIBTPU)  ## the whole suite, slow tests included
-	$(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder -m "not timing and not network"
+	$(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder -m "not timing and not network and not compiler"
 	$(BIN)/python -m pytest -m timing tests/trainer
 
 SEEDS ?= 0:10000
@@ -38,15 +39,35 @@ test-schedules: $(STAMP)  ## 10,000 runs of the simulation on two processes (mak
 leakbench: $(STAMP)  ## interrupted launches through ours and others; needs gcloud; SKYPILOT=PYTHON of skypilot[gcp]
 	$(BIN)/python -m tests.leakbench --launches 100 --processes 2 $(if $(SKYPILOT),--skypilot $(SKYPILOT))
 
+COUNT ?= 20
+preemptions: $(STAMP)  ## runs preempted at COUNT random steps, by each engine, against undisturbed ones; PREEMPTION_SEED=N for others
+	PREEMPTIONS=$(COUNT) $(BIN)/python -m pytest --log-cli-level=INFO tests/e2e/test_preemptions.py
+
+gpu: $(STAMP)  ## the engine jax on this machine's NVIDIA GPU: precision, MFU, and no rate above its products'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "jax[cuda12]==$$($(BIN)/python -c 'import jax; print(jax.__version__)')"
+	$(BIN)/python -m benchmarks.jax_on_device
+
 test-vm: $(STAMP)  ## the trainer with the TensorFlow, Keras and NumPy that VMs get, and whether each image's Python can get it; x86_64 Linux
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --require-hashes \
 		--target $(VM_TENSORFLOW) -r tests/vm-tensorflow.lock
 	PYTHONPATH=$(VM_TENSORFLOW) $(BIN)/python -c \
 		'import jax, tensorflow; from infra.vm.environment import JAX, TENSORFLOW; assert (jax.__version__, tensorflow.__version__) == (JAX, TENSORFLOW)'
-	PYTHONPATH=$(VM_TENSORFLOW) $(BIN)/python -m pytest -n 2 --dist loadscope -m "not timing and not slow" \
-		tests/trainer/test_training.py tests/trainer/test_resume.py tests/trainer/workloads/test_models.py
-	PYTHONPATH=$(VM_TENSORFLOW) $(BIN)/python -m pytest -m "not timing" tests/trainer/engines/test_jax.py
+	$(MAKE) --jobs 2 --output-sync=target test-vm-tensorflow test-vm-jax
 	$(BIN)/python -m pytest -n 2 -m network
+
+test-vm-tensorflow:
+	PYTHONPATH=$(VM_TENSORFLOW) $(BIN)/python -m pytest -m "not timing and not slow" \
+		tests/trainer/test_training.py tests/trainer/test_resume.py tests/trainer/workloads/test_models.py
+
+test-vm-jax:
+	PYTHONPATH=$(VM_TENSORFLOW) $(BIN)/python -m pytest -m "not timing" tests/trainer/engines/test_jax.py
+
+test-compiler: $(LIBTPU)  ## the training step of every workload compiles for every TPU, with both engines; what was said is kept
+	$(BIN)/python -m pytest -m compiler tests/infra
+
+bench: $(LIBTPU)  ## every workload at its real size, with both engines, for every TPU, through the TPU compiler: CPU hours
+	$(BIN)/python -m benchmarks.tpu_compiles --workloads all --engines tensorflow,jax --batches usual \
+		--accel v2-8,v3-8,v4-8,v5litepod-4,v6e-4 --home $(VENV)/bench  # what is done there is not done again
 
 test-pytorch: $(STAMP)  ## the PyTorch example; skipped where the package index lacks that build for this Python
 	$(BIN)/python -m venv --without-pip $(PYTORCH)

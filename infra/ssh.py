@@ -11,7 +11,8 @@ import contextlib
 import logging
 import posixpath
 import shlex
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Never
 
@@ -29,6 +30,8 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())
 _CONNECT_TIMEOUT_S = 15
 _KEEPALIVE_S = 15
 _TRANSFER_TIMEOUT_S = 120.0
+_SESSIONS = 96
+"""So many are open at once: each takes threads, and memory for its buffers."""
 
 
 class _UnknownHostKey(paramiko.SSHException):
@@ -43,17 +46,25 @@ class PinnedKeys(paramiko.RejectPolicy):
 
 
 class FabricShells:
-    """Opens SSH sessions on `port`. Each session belongs to one thread."""
+    """Opens SSH sessions on `port`, a limited number at once. Each session belongs to one thread."""
 
     def __init__(self, port: int) -> None:
         self._port = port
+        self._free = threading.BoundedSemaphore(_SESSIONS)
 
     def open(self, worker: Worker, keys: Sequence[HostKey], user: str, private_key: Path) -> RemoteShell:
         pinned = [key for key in keys if key.worker == worker.index]
         if not pinned:
             raise HostKeyRejected(f"worker {worker.index} has published no host key, so it cannot be verified")
-        with _translated(f"SSH to {worker.address}"):
-            return FabricShell(_connected(worker.address, self._port, user, private_key, pinned))
+        if not self._free.acquire(timeout=_TRANSFER_TIMEOUT_S):  # as when very many runs are stopped at once
+            raise Unavailable(f"SSH to {worker.address} waits: {_SESSIONS} sessions are open")
+        try:
+            with _translated(f"SSH to {worker.address}"):
+                connection = _connected(worker.address, self._port, user, private_key, pinned)
+        except BaseException:
+            self._free.release()
+            raise
+        return FabricShell(connection, self._free.release)
 
 
 def open_host(host: HostAddress, keys: Sequence[HostKey], key: Path | None) -> HostSession:
@@ -99,8 +110,10 @@ class _QuietlyKilled(fabric.runners.Remote):  # type: ignore[misc] # Fabric has 
 class FabricShell:
     """One open session."""
 
-    def __init__(self, connection: fabric.Connection) -> None:
+    def __init__(self, connection: fabric.Connection, closed: Callable[[], None] | None = None) -> None:
+        """`closed` is called once, when it is closed."""
         self.connection = connection
+        self._closed = closed
 
     def run(self, argv: Sequence[str], *, timeout_s: float, check: bool = True) -> CommandResult:
         command = shlex.join(argv)
@@ -127,6 +140,9 @@ class FabricShell:
         """As the port says."""
         with contextlib.suppress(Exception):  # The port's contract: closing never raises, whatever is broken.
             self.connection.close()
+        closed, self._closed = self._closed, None
+        if closed is not None:
+            closed()
 
     @contextlib.contextmanager
     def _sftp(self, what: str) -> Iterator[paramiko.SFTPClient]:

@@ -12,13 +12,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
-from orchestrator.bootstrap import SystemClock, open_project
+from orchestrator.bootstrap import Project, SystemClock, open_project
 from orchestrator.config import PROJECT_VARIABLE
 from orchestrator.errors import OrchestratorError, StillBilling, UsageError
 from orchestrator.extras import require_extra
@@ -27,7 +27,7 @@ from orchestrator.money.guard import MoneyView, money_view, stated_credit
 from orchestrator.report.export import page_text
 from orchestrator.report.origin import Origin, origin
 from orchestrator.report.report import Report, make_report
-from orchestrator.report.sources import sources_named
+from orchestrator.report.sources import sources_named, with_bounds
 from orchestrator.running.run_status import RunStatus, run_status
 from trainer.record.record import Record, load_record
 
@@ -71,6 +71,7 @@ class LaunchOptions(TypedDict, total=False):
     zone: Sequence[str]
     no_early_stop: bool
     run_by_run: bool
+    parallel: int
     ignore_checks: bool
     project: str
 
@@ -174,9 +175,10 @@ class Experiment:
 
     def compare(self, target: float | None = None) -> Comparison:
         """Compare the runs; `target`: the test accuracy to compare time and cost to. Raises UsageError."""
-        with _ledger(self.project) as ledger:
-            report = make_report(sources_named([self.id], ledger), target_accuracy=target)
-            return Comparison(report, origin(report, ledger))
+        with _opened(self.project) as project:
+            sources = with_bounds(sources_named([self.id], project.ledger), project.kept_steps)
+            report = make_report(sources, target_accuracy=target)
+            return Comparison(report, origin(report, project.ledger))
 
     def teardown(self) -> list[str]:
         """Delete the VMs of these runs and return what is proven gone. Raises CommandFailed for what is not."""
@@ -224,9 +226,13 @@ def teardown(project: str = "", *, others: bool = False) -> list[str]:
 
 @contextmanager
 def _ledger(project: str) -> Iterator[Ledger]:
-    environ = {**os.environ, PROJECT_VARIABLE: project} if project else os.environ
-    with open_project(environ, Path.cwd()) as opened:
+    with _opened(project) as opened:
         yield opened.ledger
+
+
+def _opened(project: str) -> AbstractContextManager[Project]:
+    environ = {**os.environ, PROJECT_VARIABLE: project} if project else os.environ
+    return open_project(environ, Path.cwd())
 
 
 def _argv(options: LaunchOptions) -> Iterator[str]:

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.clock import SystemClock as SystemClock
+from orchestrator.compiling.kept import KeptSteps
 from orchestrator.config import LOCAL_PROJECT, Config, find_config, load_config, project_home, project_homes, state_home
 from orchestrator.domain.prices import PriceBook
-from orchestrator.domain.runs import Run
+from orchestrator.domain.runs import Run, Stage
 from orchestrator.errors import CloudError, LedgerTrouble, UsageError
 from orchestrator.extras import require_extra
 from orchestrator.ledger.database import IN_MEMORY
@@ -56,6 +57,11 @@ class Project:
     @property
     def simulated(self) -> bool:
         return self.config.is_local
+
+    @property
+    def kept_steps(self) -> KeptSteps:
+        """What the TPU compiler said before, of all projects."""
+        return KeptSteps(self.state / "compiled")
 
     @property
     def cloud_state(self) -> Path:
@@ -128,6 +134,16 @@ def local_cloud(project: Project, *, start: bool) -> dict[str, Any] | None:
         require_extra("local", "the local cloud")
         prices, accelerators = catalog_file("prices.csv"), catalog_file("accelerators.toml")
         return client.ensure_up(project.cloud_state, prices, accelerators, project.name)
+    except client.LocalCloudError as cause:
+        raise CloudError(str(cause), f"its log is {project.cloud_state / 'cloud.log'}") from cause
+
+
+def reset_local_cloud(project: Project) -> dict[str, Any]:
+    """Empty the running local cloud of a project; its `cloud.json` from then on. Raises CloudError."""
+    from infra.localcloud import client
+
+    try:
+        return client.reset(project.cloud_state)
     except client.LocalCloudError as cause:
         raise CloudError(str(cause), f"its log is {project.cloud_state / 'cloud.log'}") from cause
 
@@ -217,7 +233,7 @@ def connect(project: Project, stop: threading.Event | None = None, runs: Sequenc
     """
     if runs and not any(run.spec.accelerator.is_rented for run in runs):
         clock = SystemClock(stop)
-        return _of_own_machines(project, _hosts(project, clock), clock)
+        return _of_own_machines(project, _hosts(project, clock), clock, runs)
     from infra.gcp.gpu import GpuInstances
     from infra.gcp.scheduler import SchedulerJobs
     from infra.gcp.storage import Buckets
@@ -231,7 +247,7 @@ def connect(project: Project, stop: threading.Event | None = None, runs: Sequenc
     vms: dict[str, VmProvider] = {"tpu": TpuNodes(clients), "gpu": GpuInstances(clients)}
     clock = SystemClock(stop, clients.clock_skew_s)
     hosts = _hosts(project, clock)
-    own = _of_own_machines(project, hosts, clock)
+    own = _of_own_machines(project, hosts, clock, runs)
     pace = Pace()
     if project.simulated:
         pace = Pace(poll_s=0.25, create_timeout_s=120, boot_timeout_s=60, delete_timeout_s=60, late_create_s=1)
@@ -255,7 +271,7 @@ def _hosts(project: Project, clock: Clock) -> Hosts:
     return Hosts(known_hosts, project.config.ssh_key, clock.now)
 
 
-def _of_own_machines(project: Project, hosts: Hosts, clock: Clock) -> Services:
+def _of_own_machines(project: Project, hosts: Hosts, clock: Clock, runs: Sequence[Run]) -> Services:
     from infra.host.hosts import Providers
     from orchestrator.running.stages.context import Pace, Services
 
@@ -264,6 +280,7 @@ def _of_own_machines(project: Project, hosts: Hosts, clock: Clock) -> Services:
         simulated=False,
         home=project.home,
         ledger=project.ledger,
+        kept_steps=project.kept_steps,
         clock=clock,
         prices=project.prices(clock.now()),
         vms=Providers({}, hosts, lambda: _machines_in_use(project)),
@@ -272,7 +289,14 @@ def _of_own_machines(project: Project, hosts: Hosts, clock: Clock) -> Services:
         switches=(),
         payload=lambda: _payload(project),
         pace=Pace(poll_s=1.0, delete_timeout_s=120, late_create_s=1),  # a machine that is off is not waited for long
+        parallel_runs=_side_by_side(project.ledger, runs),
     )
+
+
+def _side_by_side(ledger: Ledger, runs: Sequence[Run]) -> int:
+    """So many runs as they were launched with, or all whose VMs may be billed already: none of those has to wait."""
+    billed = sum(1 for one in ledger.attempts(unsettled=True) if one.billed_from)
+    return max([billed, *(run.parallel for run in runs or ledger.runs() if run.stage is not Stage.DONE)], default=1)
 
 
 def _payload(project: Project) -> Payload:
@@ -284,12 +308,14 @@ def _payload(project: Project) -> Payload:
 
 
 @contextmanager
-def step_compiler(project: Project, workload: str, own: OwnWorkload | None, engine: str) -> Iterator[StepCompiler]:
+def step_compiler(
+    project: Project, workload: str, own: OwnWorkload | None, engine: str, sizes: Mapping[str, int]
+) -> Iterator[StepCompiler]:
     """The TPU compiler for a workload; what it says is kept for all projects. Raises UsageError: not installed."""
     from infra.compiler.libtpu import Model, open_compiler
 
-    model = Model(workload, own.tree.sha256 if own else "", engine, not (own and own.opens_data))
-    with open_compiler(model, project.state / "compiled") as compiler:
+    model = Model(workload, own.tree.sha256 if own else "", engine, not (own and own.opens_data), sizes)
+    with open_compiler(model, project.kept_steps.folder) as compiler:
         yield compiler
 
 

@@ -19,6 +19,7 @@ from orchestrator.errors import UsageError
 
 FILE_NAME = "orchestrate.toml"
 PROJECT_VARIABLE = "ORCHESTRATE_PROJECT"
+HOME_VARIABLE = "ORCHESTRATE_HOME"
 _PROJECTS = "projects"
 _ROOT = 0
 LIST_PRICE_DAYS = 180
@@ -176,7 +177,7 @@ _RULES: dict[str, Callable[[Any], None]] = {
 
 def state_home(environ: Mapping[str, str]) -> Path:
     """The state folder: ORCHESTRATE_HOME, else the platform's user state folder."""
-    named = environ.get("ORCHESTRATE_HOME")
+    named = environ.get(HOME_VARIABLE)
     if named:
         return Path(named).expanduser().resolve()
     from platformdirs import user_state_path

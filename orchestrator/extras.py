@@ -12,11 +12,18 @@ DISTRIBUTION = "tpu-or-gpu"
 MODULES = {
     "report": ("matplotlib", "scipy"),
     "local": ("asyncssh", "httptools", "psutil", "starlette", "tensorflow", "trustme", "uvicorn"),
-    "trainer": ("keras", "numpy"),
+    "trainer": ("keras", "numpy", "tensorflow"),
+    "jax": ("jax", "keras", "numpy"),
     "notebook": ("pandas",),
+    "ui": ("matplotlib", "scipy", "starlette", "uvicorn"),
     "compiler": ("jax", "keras", "libtpu"),
 }
 """By extra: what is imported of it."""
+
+
+def missing_of(extra: str, *besides: str) -> list[str]:
+    """Return which modules of an extra, and of those `besides`, are not installed."""
+    return [name for name in dict.fromkeys((*MODULES[extra], *besides)) if importlib.util.find_spec(name) is None]
 
 
 def require_extra(extra: str, what: str, *besides: str) -> None:
@@ -24,6 +31,5 @@ def require_extra(extra: str, what: str, *besides: str) -> None:
 
     `besides`: what not everybody needs who needs the extra, as the framework of an engine.
     """
-    missing = [name for name in dict.fromkeys((*MODULES[extra], *besides)) if importlib.util.find_spec(name) is None]
-    if missing:
+    if missing := missing_of(extra, *besides):
         raise UsageError(f"{what} needs {', '.join(missing)}: not installed here", how_to_install(extra))

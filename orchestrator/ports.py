@@ -93,12 +93,14 @@ class Vm:
 
 @dataclass(frozen=True)
 class Billable:
-    """Something of ours that exists and may bill: a node, an instance, a disk; or a queued resource, which may yet."""
+    """Something of ours that exists and may bill: a node, an instance, a disk; or a queued resource, which may yet.
+    `runs`: a VM that is READY."""
 
     kind: str
     ref: VmRef
     state: str
     labels: Mapping[str, str]
+    runs: bool = False
 
     def __str__(self) -> str:
         return f"{self.kind} {self.ref.name} in {self.ref.zone} ({self.state})"
@@ -177,8 +179,7 @@ class ObjectStore(Protocol):
 
     def ensure_bucket(self, bucket: str, region: str, labels: Mapping[str, str], lifetime_days: int) -> None:
         """Create the private, regional bucket when it is not there: uniform access, public access prevented, no soft
-        delete, objects deleted after `lifetime_days`. Raises UsageError when it exists elsewhere or lacks our label.
-        """
+        delete, objects deleted after `lifetime_days`. Raises UsageError when it exists elsewhere or lacks our label."""
 
     def delete_bucket(self, bucket: str) -> None:
         """Delete it with its objects for good, soft delete or not. Absent is success. UsageError: it is not ours."""
@@ -189,8 +190,9 @@ class ObjectStore(Protocol):
     def url(self, bucket: str) -> str:
         """Where the trainer on a worker reads and writes what is in the bucket: a URL, or an absolute folder."""
 
-    def list(self, bucket: str, prefix: str) -> tuple[StoredObject, ...]:
-        """All objects under the prefix, in name order; empty also when the bucket does not exist."""
+    def list(self, bucket: str, prefix: str, pattern: str = "") -> tuple[StoredObject, ...]:
+        """The objects under the prefix whose name matches the pattern, if any (`names.matches`), in name order; none
+        where the bucket does not exist."""
 
     def upload(self, bucket: str, name: str, source: Path) -> None:
         """Upload once: created only if absent, checked by crc32c. The same content already there is success."""
@@ -231,8 +233,7 @@ class ShellFactory(Protocol):
 
     def open(self, worker: Worker, keys: Sequence[HostKey], user: str, private_key: Path) -> RemoteShell:
         """Connect to a worker. Raises HostKeyRejected when the key is not one of `keys` (no keys: always), Unavailable
-        when it cannot be reached.
-        """
+        when it cannot be reached."""
 
 
 @dataclass(frozen=True)
@@ -291,8 +292,7 @@ class PriceSource(Protocol):
 
 class Account(Protocol):
     """The account behind the project, to be looked at only. Each method raises errors of `orchestrator.errors`, and
-    asks for itself, so that one that cannot be answered does not hide the others.
-    """
+    asks for itself, so that one that cannot be answered does not hide the others."""
 
     def identity(self) -> str:
         """Who calls, with a working token. Raises Unauthenticated."""

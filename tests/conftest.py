@@ -12,19 +12,19 @@ from pathlib import Path
 import pytest
 
 from infra.localcloud.http.recording import FILE_VARIABLE
-from tests.fork_server import COMMAND, TRAINER, forking_python
+from tests.fork_server import COMMAND, JAX_TRAINER, TRAINER, forking_python
 from tests.google_api.judge import Judge
 
 TESTS = Path(__file__).parent
 LONGEST_FIRST = (
-    "e2e/test_crashes.py", "trainer/engines/test_tracing.py", "e2e/test_laptop_gone.py", "e2e/test_main_job.py",
-    "trainer/test_samples.py", "trainer/timing/test_warm_up.py", "e2e/test_own_model.py", "e2e/test_host.py",
-    "trainer/workloads/test_real_models.py", "trainer/test_resume_many.py", "trainer/test_training.py",
-    "e2e/test_doctor_live.py", "e2e/test_refusals.py",
-    "trainer/test_resume.py", "simulation/test_money_campaigns.py", "orchestrator/cli/test_doctor.py",
-    "trainer/workloads/test_models.py", "trainer/test_small_runs.py", "e2e/test_sweep.py",
-    "infra/localcloud/test_process.py",
-    "contract/test_kill_switch.py", "e2e/test_extend.py", "infra/localcloud/gcloud/test_commands.py",
+    "e2e/test_main_job.py", "e2e/test_crashes.py", "trainer/engines/test_jax.py", "trainer/engines/test_tracing.py",
+    "simulation/test_money_campaigns.py", "trainer/test_training.py", "trainer/test_resume_many.py",
+    "e2e/test_own_model.py", "e2e/test_laptop_gone.py", "trainer/test_small_runs.py", "e2e/test_host.py",
+    "trainer/test_samples.py", "trainer/test_resume.py", "e2e/test_notebook.py", "e2e/test_doctor_live.py",
+    "trainer/timing/test_warm_up.py", "trainer/workloads/test_models.py", "trainer/workloads/test_real_models.py",
+    "trainer/engines/test_replica_state.py", "e2e/test_refusals.py", "orchestrator/cli/test_doctor.py",
+    "trainer/test_own_workloads.py", "e2e/test_extend.py", "trainer/engines/test_jax_on_cpu.py", "e2e/test_sweep.py",
+    "infra/localcloud/test_process.py", "contract/test_kill_switch.py", "infra/localcloud/gcloud/test_commands.py",
     "contract/test_ledger_against_meter.py", "contract/test_vm_provider.py", "infra/localcloud/test_tensorflow_gs.py",
 )  # fmt: skip
 """Modules by the time they take, measured; all others follow in the order of their names."""
@@ -44,6 +44,13 @@ def forked_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     Trainers are still started as on a VM by the main job (tests/e2e) and by `kill -9` of one trainer (test_resume).
     """
     with forking_python(tmp_path_factory.mktemp("forked"), TRAINER) as python:
+        yield python
+
+
+@pytest.fixture(scope="session")
+def forked_jax_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The same for `--engine jax`, without TensorFlow."""
+    with forking_python(tmp_path_factory.mktemp("forked-jax"), JAX_TRAINER) as python:
         yield python
 
 

@@ -16,11 +16,11 @@ from pathlib import Path
 from types import FrameType
 
 READ_AT_IMPORT = (
-    *("TF_", "XLA_", "KERAS_", "JAX_", "GCS_", "OMP_", "OPENBLAS_", "MKL_", "PJRT_", "TPU_", "NPY_"),
+    *("TF_", "KERAS_", "JAX_", "GCS_", "OMP_", "OPENBLAS_", "MKL_", "PJRT_", "TPU_", "NPY_"),
     *("GRPC_", "PROTOCOL_BUFFERS_", "PYDANTIC_"),
 )
 """How the variables begin that libraries read when they are imported: the server does not inherit them, and forks for
-nobody who has others than it has set itself."""
+nobody who has others than it has set itself. XLA_FLAGS are read when something is compiled for the first time."""
 
 
 def main() -> None:

@@ -26,6 +26,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from tests.fork_client import READ_AT_IMPORT
@@ -35,7 +36,7 @@ ROOT = Path(__file__).resolve().parents[1]
 _CLIENT = Path(__file__).with_name("fork_client.py")
 _OURS = ("infra", "orchestrator", "tests", "trainer")
 _PYTHON = """#!/bin/sh
-# A python3 whose `-m {programs}`, with -P too, is forked from one that has imported what these need.
+# A python3 whose `{programs}`, with -P too, is forked from one that has imported what these need.
 case "$1 $2 $3" in
 {patterns}) set -- -I -S {client} {socket} {python} "$@" ;;
 esac
@@ -45,15 +46,20 @@ exec {python} "$@"
 
 @dataclass(frozen=True)
 class Forked:
-    """The modules that a server imports, and the programs (`python -m PROGRAM`) for which it forks."""
+    """The modules that a server imports, and the programs for which it forks: "-m MODULE", "-c" with any text, or a
+    script's path.
+    """
 
     imports: tuple[str, ...]
     programs: tuple[str, ...]
 
 
-TRAINER = Forked(
-    imports=("tensorflow", "keras", "pydantic", "simplejpeg", "cv2"), programs=("trainer", "tests.trainer.warm_python")
-)
+_CHECKED = ("pydantic", "simplejpeg", "cv2")
+"""What a VM's Python is asked for before it trains, and `make_config` imports."""
+_PROGRAMS = ("-m trainer", "-m tests.trainer.warm_python", "-c")
+TRAINER = Forked(("tensorflow", "keras", *_CHECKED), _PROGRAMS)
+JAX_TRAINER = Forked(("jax", "keras", *_CHECKED), _PROGRAMS)
+STAND_IN_JOB = Path(__file__).with_name("e2e") / "stand_in_job.py"
 COMMAND = Forked(
     imports=(
         *("orchestrator.cli.run_driver", "orchestrator.cli.views.status", "orchestrator.running.recover"),
@@ -66,8 +72,9 @@ COMMAND = Forked(
             "rich.live",
             "rich.table",
         ),
+        *_CHECKED,
     ),
-    programs=("orchestrator",),
+    programs=("-m orchestrator", "-c", str(STAND_IN_JOB)),
 )
 
 
@@ -77,10 +84,12 @@ def forking_python(folder: Path, forked: Forked) -> Iterator[Path]:
     place, python = folder / "socket", folder / "python3"
     names = {"client": _CLIENT, "socket": place, "python": sys.executable}
     quoted = {name: shlex.quote(str(path)) for name, path in names.items()}
-    patterns = " | ".join(f'"-m {program} "* | "-P -m {program}"' for program in forked.programs)
-    python.write_text(_PYTHON.format(programs=", -m ".join(forked.programs), patterns=patterns, **quoted))
+    starts = [start for program in forked.programs for start in (f"{program} ", f"-P {program}")]
+    patterns = " | ".join(f"{shlex.quote(start)}*" for start in starts)
+    programs = ", ".join(forked.programs)
+    python.write_text(_PYTHON.format(programs=programs, patterns=patterns, **quoted))
     python.chmod(0o755)
-    unwanted = ("PYTHONDONTWRITEBYTECODE", *READ_AT_IMPORT)  # libraries are to read what the server sets, and no more
+    unwanted = ("PYTHONDONTWRITEBYTECODE", "XLA_", *READ_AT_IMPORT)  # libraries read what the server sets, and no more
     environ = {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}
     environ["LC_ALL"] = "C.UTF-8"
     with (folder / "server.log").open("wb") as log:
@@ -119,7 +128,7 @@ class _Programs:
     def _accept(self) -> dict[str, Any] | None:
         connection, _ = self._listener.accept()
         asked, streams = _received(connection)
-        if asked is None or not _is_as_imported(asked["environ"]) or _wants_jax(asked["arguments"]):
+        if asked is None or not _is_as_imported(asked["environ"]) or _wants_other_engine(asked["arguments"]):
             connection.close()
             for stream in streams:
                 os.close(stream)
@@ -181,9 +190,9 @@ def _is_as_imported(environ: Mapping[str, str]) -> bool:
     return all(os.environ.get(name) == value for name, value in environ.items() if name.startswith(READ_AT_IMPORT))
 
 
-def _wants_jax(arguments: list[str]) -> bool:
-    """Whether a trainer is to run on the other engine, to which a Keras with TensorFlow behind it cannot change."""
-    return any(argument.removeprefix("--engine=") == "jax" for argument in arguments)
+def _wants_other_engine(arguments: list[str]) -> bool:
+    """Whether a trainer is to run on JAX, to which a Keras with TensorFlow behind it cannot change."""
+    return "jax" not in sys.modules and any(argument.removeprefix("--engine=") == "jax" for argument in arguments)
 
 
 def _become(asked: Mapping[str, Any], streams: list[int]) -> None:
@@ -200,21 +209,28 @@ def _become(asked: Mapping[str, Any], streams: list[int]) -> None:
 
 
 def _run(arguments: list[str], path: list[str]) -> None:
-    """What `python [-P] -m MODULE ARGUMENTS` does."""
+    """What `python [-P] PROGRAM ARGUMENTS` does, where PROGRAM is as in `Forked`."""
     is_safe = arguments[0] == "-P"
-    _, module, *arguments = arguments[is_safe:]
-    here = [] if is_safe else [str(Path.cwd())]
+    kind, *arguments = arguments[is_safe:]
+    program = arguments.pop(0) if kind in ("-m", "-c") else kind
+    here = [] if is_safe else [{"-m": str(Path.cwd()), "-c": ""}.get(kind, str(Path(program).parent))]
     own = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     sys.path[:] = [*here, *own, *path]
-    sys.argv = [module, *arguments]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    sys.argv = [program if kind == "-m" else kind, *arguments]
+    if kind == "-m":
+        runpy.run_module(program, run_name="__main__", alter_sys=True)
+    elif program == kind:
+        runpy.run_path(program, run_name="__main__")
+    else:
+        main = sys.modules["__main__"] = ModuleType("__main__")
+        exec(compile(program, "<string>", "exec"), main.__dict__)
 
 
 def _import(modules: list[str]) -> None:
     """Import them and what they need; then forget what is ours, so that each program imports its own."""
     from trainer.environment import prepare_environment
 
-    prepare_environment("default", None)
+    prepare_environment("default", None, engine="jax" if "jax" in modules else "tensorflow")
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"  # as every command has it
     for name in modules:
         importlib.import_module(name)
@@ -222,6 +238,10 @@ def _import(modules: list[str]) -> None:
         from tensorflow.python.eager import context
 
         assert not context.context()._initialized, "a TensorFlow that has opened devices cannot be forked"
+    if "jax" in modules:
+        from jax._src import xla_bridge
+
+        assert not xla_bridge.backends_are_initialized(), "a JAX that has opened devices cannot be forked"
     for name in [name for name in sys.modules if name.partition(".")[0] in _OURS]:
         del sys.modules[name]
     tempfile.tempdir = None

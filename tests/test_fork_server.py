@@ -34,9 +34,19 @@ sys.exit(7)
 
 
 @pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """What forks `-m program`."""
-    with forking_python(tmp_path_factory.mktemp("forking"), Forked(("colorsys",), ("program",))) as made:
+def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program as a file, with its helper beside it."""
+    folder = tmp_path_factory.mktemp("a script's folder")
+    (folder / "helper.py").write_text("NAME = 'beside it'")
+    (folder / "script.py").write_text(PROGRAM)
+    return folder / "script.py"
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory, script: Path) -> Iterator[Path]:
+    """What forks `-m program`, `-c` and the script."""
+    forked = Forked(("colorsys",), ("-m program", "-c", str(script)))
+    with forking_python(tmp_path_factory.mktemp("forking"), forked) as made:
         yield made
 
 
@@ -49,10 +59,15 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 
 def start(
-    python: Path, environ: dict[str, str], folder: Path, *arguments: str, options: tuple[str, ...] = ()
+    python: Path,
+    environ: dict[str, str],
+    folder: Path,
+    *arguments: str,
+    options: tuple[str, ...] = (),
+    program: tuple[str, ...] = ("-m", "program"),
 ) -> subprocess.Popen[str]:
     pipe = subprocess.PIPE
-    argv = [python, *options, "-m", "program", *arguments]
+    argv = [python, *options, *program, *arguments]
     return subprocess.Popen(argv, env=environ, cwd=folder, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
 
@@ -60,14 +75,16 @@ def has_ended(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
 
 
+@pytest.mark.parametrize("kind", ["-m", "-c", "script"])
 @pytest.mark.parametrize("options", [(), ("-P",)])
 def test_streams_arguments_environment_folder_and_exit_code_are_its_own(
-    python: Path, environ: dict[str, str], tmp_path: Path, options: tuple[str, ...]
+    python: Path, environ: dict[str, str], tmp_path: Path, options: tuple[str, ...], kind: str, script: Path
 ) -> None:
     """As with an ordinary Python, in which our own modules are nobody else's; -P leaves the folder out of sys.path."""
     found = []
+    program = {"-m": ("-m", "program"), "-c": ("-c", PROGRAM), "script": (str(script),)}[kind]
     for each in (python, Path(sys.executable)):
-        process = start(each, environ, tmp_path, "one", "two words", options=options)
+        process = start(each, environ, tmp_path, "one", "two words", options=options, program=program)
         out, err = process.communicate("read")
         said = json.loads(out)
         assert (said["pid"] == process.pid) is (each != python), "which of them was forked"
@@ -116,7 +133,7 @@ def test_libraries_do_not_read_the_environment_of_the_tests(
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
     monkeypatch.setenv("XLA_FLAGS", "--of_the_tests")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with forking_python(tmp_path, Forked(("library",), ("program",))) as python:
+    with forking_python(tmp_path, Forked(("library",), ("-m program",))) as python:
         for given, read in (({}, ["1", None]), ({"TF_ENABLE_ONEDNN_OPTS": "0"}, ["0", None])):
             process = start(python, {**environ, **given}, tmp_path)
             pid, _, found = process.communicate("")[0].strip().partition(" ")

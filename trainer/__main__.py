@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from trainer.config import Config, make_config
+from trainer.config import EXTRAS, Config, make_config
 from trainer.errors import ConfigError, Interrupted, TrainerError, how_to_install
 from trainer.flags import parser, with_underscores
 from trainer.log import answer, complain
@@ -59,11 +59,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         complain(error)
         return error.exit_code
     except ModuleNotFoundError as error:
-        name = str(error.name).partition(".")[0]
+        name, engine = str(error.name).partition(".")[0], str(flags.get("engine", "tensorflow"))
         if name not in _NEEDED:
             raise
-        problem = f"{name} is not installed here; {how_to_install('trainer')}"
-        missing = ConfigError("--engine", flags.get("engine", ""), problem)
+        problem = f"{name} is not installed here; {how_to_install(EXTRAS[engine])}"
+        missing = ConfigError("--engine", engine, problem)
         complain(missing)
         return missing.exit_code
 

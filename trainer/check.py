@@ -3,9 +3,9 @@
 `--check`: whether it builds and trains, and what an accelerator would refuse. `build` makes the model alone; `train`
 takes twenty steps and compiles them as for a TPU: by XLA, in bfloat16. What is printed is a `Checked` as JSON.
 
-`--lower`: the training step of one replica as HLO, for a compiler that runs elsewhere. Reads batches of a replica from
-stdin, one a line, until it is closed; answers each with a `Lowered` as a line of JSON. The model is built once, in
-bfloat16 unless --precision says otherwise: as on a TPU.
+`--lower`: the training step as HLO, for a compiler that runs elsewhere. Reads lines from stdin until it is closed, the
+batch of a replica and of how many replicas; answers each with a `Lowered` as a line of JSON. The model is built once,
+in bfloat16 unless --precision says otherwise: as on a TPU.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from trainer.environment import WorkerRole, prepare_environment
 from trainer.errors import first_line, reason
 from trainer.log import answer
 from trainer.plugins import OwnWorkload
-from trainer.record.checked import Checked, Lowered, Trained
+from trainer.record.checked import Checked, Lowered, LoweredModel, Trained
 from trainer.record.machine import describe_host
 from trainer.workloads.signature import Signature
 
@@ -125,20 +125,31 @@ def lower_on_request(config: Config, folder: Path) -> None:
     precision = "bfloat16" if config.precision == "auto" else config.precision
     with _signature(config) as signature:
         spec = ModelSpec(config.spec, signature, 1, config.learning_rate, config.seed, precision)
-        engine.build(spec)
+        model = LoweredModel(
+            workload=config.spec.name,
+            code_sha256=config.own.tree.sha256 if config.own else "",
+            engine=config.engine,
+            precision=precision,
+            input_shape=signature.input.shape,
+            units=signature.units,
+            parameter_bytes=engine.build(spec).parameter_bytes,
+        )
         for line in sys.stdin:
-            answer(_lowered(engine, int(line), folder, config.own).model_dump_json())
+            batch, replicas = map(int, line.split())
+            answer(_lowered(engine, model, batch, replicas, folder, config.own).model_dump_json())
 
 
-def _lowered(engine: Engine, batch: int, folder: Path, own: OwnWorkload | None) -> Lowered:
+def _lowered(
+    engine: Engine, model: LoweredModel, batch: int, replicas: int, folder: Path, own: OwnWorkload | None
+) -> Lowered:
     engine.rebatch(batch)
     try:
-        hlo = engine.step_hlo()
+        hlo = engine.step_hlo(replicas)
     except Exception as error:  # whatever it is, it is the answer
-        return Lowered(replica_batch=batch, refused=f"{_line(error, own)}{reason(error)}")
-    path = folder / f"{batch}.hlo"
+        return Lowered(replica_batch=batch, model=model, refused=f"{_line(error, own)}{reason(error)}")
+    path = folder / f"{batch}-{replicas}.hlo"
     path.write_bytes(hlo)
-    return Lowered(replica_batch=batch, path=str(path), sha256=hashlib.sha256(hlo).hexdigest())
+    return Lowered(replica_batch=batch, model=model, path=str(path), sha256=hashlib.sha256(hlo).hexdigest())
 
 
 def _line(error: Exception, own: OwnWorkload | None) -> str:
@@ -155,9 +166,11 @@ def _line(error: Exception, own: OwnWorkload | None) -> str:
 
 @contextmanager
 def _signature(config: Config) -> Iterator[Signature]:
-    """That of the published data; of the user's own file that of its own data, or of the packaged sample."""
+    """That of the published data, in the size asked for; of the user's own file that of its own data, or of the
+    packaged sample.
+    """
     if config.own is None and config.data_dir is None:
-        yield config.spec.signature
+        yield config.spec.signature.resized(config.image_size, config.sequence_length)
         return
     with tempfile.TemporaryDirectory(prefix="trainer-data-") as scratch:
         yield find_dataset(config, Path(scratch), Room(*[describe_host().ram_bytes] * 2)).signature

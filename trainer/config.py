@@ -15,6 +15,8 @@ from trainer.workloads import Workload
 
 EngineName = Literal["tensorflow", "jax"]
 ENGINES: tuple[EngineName, ...] = ("tensorflow", "jax")
+EXTRAS: dict[str, str] = {"tensorflow": "trainer", "jax": "jax"}
+"""By engine: the extra of our distribution that installs it, with what else training needs."""
 StrategyName = Literal["tpu", "mirrored", "multiworker", "one-device", "default"]
 STRATEGIES: tuple[StrategyName, ...] = ("tpu", "mirrored", "multiworker", "one-device", "default")
 # The names that TensorFlow's official models take for the same strategies.

@@ -16,10 +16,11 @@ from __future__ import annotations
 import re
 
 _AROUND_A_LAYERS = re.compile(
-    r"Exception encountered when calling .*?\n\n\x1b\[1m|Could not automatically infer .*?Error encountered:\n\n",
+    r"in user code:.*?\n *\n *[\w.]+: |Exception encountered when calling .*?\n *\n *\x1b\[1m|"
+    r"Could not automatically infer .*?Error encountered:\n\n",
     re.DOTALL,
 )
-"""What Keras (its utils/traceback_utils.py, ops/operation.py) puts before the text of an error in a layer."""
+"""What AutoGraph and Keras (utils/traceback_utils.py, ops/operation.py) put before the text of an error in a layer."""
 
 
 def how_to_install(extra: str) -> str:

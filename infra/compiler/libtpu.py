@@ -6,16 +6,20 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Lock
+from typing import Any
 
-from infra.compiler.processes import Ended, Processes, Tracer
+from infra.compiler.processes import Ended, Processes, Server
 from infra.vm.payload import package_zip
-from orchestrator.compiling.step import CompiledStep, Outcome, Program
+from orchestrator.compiling.step import Collective, CompiledStep, Outcome, Program, StepModel
 from orchestrator.domain.dataclass_json import from_json, from_values, to_json
+from orchestrator.errors import UsageError
 from orchestrator.extras import require_extra
 
 _FRAMEWORKS = {"tensorflow": ("tensorflow-cpu", "tensorflow"), "jax": ("jax",)}
@@ -42,27 +46,56 @@ class Model:
     """Whose step is compiled: a workload as --workload has it, the sha256 of a user's own files, "" for others, and the
     engine that traces it.
 
-    `is_stable`: whether nothing else decides its shapes, as data that a user's own code opens does.
+    `is_stable`: whether nothing else decides its shapes, as data that a user's own code opens does. `sizes`: of a
+    sample where not the workload's, as {"image_size": 64}.
     """
 
     workload: str
     code_sha256: str
     engine: str
     is_stable: bool = True
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+
+class Libtpu:
+    """The compiler in processes that take one step after the other, as starting one takes seconds; any thread may ask.
+
+    One that ends at a limit may have kept memory of earlier steps: such a step is tried again in a new one.
+    """
+
+    def __init__(self, processes: Processes, limits: Limits) -> None:
+        self._processes, self._argv = processes, ["infra.compiler.program", str(limits.memory_bytes)]
+        self._idle: SimpleQueue[Server] = SimpleQueue()
+
+    def compile(self, topology: str, path: str, replicas: int) -> dict[str, Any] | Ended:
+        """What it says of the HLO in that file, of so many replicas, or how its process ended."""
+        try:
+            server = self._idle.get_nowait()
+        except Empty:
+            server = Server(self._processes, self._argv)
+        is_new, question = not server.answers, json.dumps([topology, path, replicas])
+        said = server.ask(question)
+        if not is_new and isinstance(said, Ended) and said.status is not None:
+            said = server.ask(question)
+        self._idle.put(server)
+        return said
 
 
 class LibtpuCompiler:
     """A `StepCompiler`. `kept`: the folder of what is known already; `folder`: for files of the moment."""
 
-    def __init__(self, model: Model, kept: Path, folder: Path, limits: Limits) -> None:
-        self._model, self._kept, self._limits = model, kept, limits
+    def __init__(self, model: Model, kept: Path, folder: Path, libtpu: Libtpu, limits: Limits) -> None:
+        self._model, self._kept, self._libtpu, self._limits = model, kept, libtpu, limits
         self._processes = processes = Processes(folder, limits.timeout_s)
-        self._tracer = Tracer(processes, model.workload, model.engine, folder)
+        flags = {"workload": model.workload, "engine": model.engine, **model.sizes, "lower": folder}
+        self._tracer = Server(processes, ["trainer", *(f"--{name}={value}" for name, value in flags.items())])
+        self._lock = Lock()
         self._framework = _installed(model.engine)
         self._compiler = f"libtpu {version('libtpu')}, jax {version('jax')}"
         trainer = package_zip("trainer", kept).stem
         self._content = [*vars(model).values(), trainer, self._compiler, self._framework, f"keras {version('keras')}"]
-        self._content += [field.name for field in fields(Program)]  # what is kept from before may lack some
+        kinds = (Program, Collective, CompiledStep, StepModel)  # what is kept from before may lack some of their fields
+        self._content += [each.name for kind in kinds for each in fields(kind)]
 
     @property
     def jobs(self) -> int:
@@ -70,13 +103,18 @@ class LibtpuCompiler:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         return max(1, min(os.cpu_count() or 1, memory // self._limits.memory_bytes))
 
-    def compile(self, topology: str, replica_batch: int) -> CompiledStep:
+    @property
+    def is_of_all_replicas(self) -> bool:
+        """JAX's is, where XLA's partitioner makes it; TensorFlow's XLA gives the program of one."""
+        return self._model.engine == "jax"
+
+    def compile(self, topology: str, replica_batch: int, replicas: int = 1) -> CompiledStep:
         """As the port says. What is kept is from the same code, batch, topology and versions."""
-        content = json.dumps([*self._content, topology, replica_batch])
+        content = json.dumps([*self._content, topology, replica_batch, replicas])
         path = self._kept / f"{hashlib.sha256(content.encode()).hexdigest()}.json"
         if self._model.is_stable and path.exists():
             return from_json(CompiledStep, path.read_text())
-        step = self._compile(topology, replica_batch)
+        step = self._compile(topology, replica_batch, replicas)
         if step.outcome is not Outcome.UNFINISHED:
             partial = path.with_suffix(f".{os.getpid()}.partial")
             partial.write_text(to_json(step))
@@ -84,21 +122,31 @@ class LibtpuCompiler:
         return step
 
     def close(self) -> None:
-        """End its processes."""
+        """End its process."""
         self._processes.close()
 
-    def _compile(self, topology: str, replica_batch: int) -> CompiledStep:
-        lowered = self._tracer.lower(replica_batch)
+    def _compile(self, topology: str, replica_batch: int, replicas: int) -> CompiledStep:
+        lowered = self._lower(replica_batch, replicas)
         if lowered["refused"]:
-            return CompiledStep(Outcome.REFUSED, replica_batch, self._framework, 0.0, words=lowered["refused"])
-        limit = str(self._limits.memory_bytes)
-        ended = self._processes.run(["infra.compiler.program", topology, lowered["path"], limit])
-        if ended.status != 0:
-            words = self._limits.why_unfinished(ended)
-            return CompiledStep(Outcome.UNFINISHED, replica_batch, self._compiler, 0.0, lowered["sha256"], words)
-        facts = json.loads(ended.said.splitlines()[-1])
-        about = {"replica_batch": replica_batch, "compiler": self._compiler, "hlo_sha256": lowered["sha256"]}
-        return from_values(CompiledStep, {"outcome": _outcome(facts.get("words")), **about, **facts})
+            facts: dict[str, Any] = {"outcome": "refused", "compiler": self._framework, "words": lowered["refused"]}
+        else:
+            said = self._libtpu.compile(topology, lowered["path"], replicas)
+            facts = {"hlo_sha256": lowered["sha256"], "compiler": self._compiler}
+            if isinstance(said, Ended):
+                facts |= {"outcome": "unfinished", "words": self._limits.why_unfinished(said)}
+            else:
+                facts |= {"outcome": _outcome(said.get("words")), **said}
+        about = {"replica_batch": replica_batch, "topology": topology, "model": lowered["model"], "compile_s": 0.0}
+        return from_values(CompiledStep, {**about, **facts})
+
+    def _lower(self, replica_batch: int, replicas: int) -> dict[str, Any]:
+        """What the trainer says of that batch (`Lowered`). Raises UsageError with its sentence when it has ended."""
+        with self._lock:
+            lowered = self._tracer.ask(f"{replica_batch} {replicas}")
+        if isinstance(lowered, Ended):
+            why = f"not traced in {self._limits.timeout_s:g} s" if lowered.status is None else lowered.errors
+            raise UsageError(f"--workload: {why}", "`python -m trainer --check=build` shows the same")
+        return lowered
 
 
 def _outcome(words: str | None) -> str:
@@ -119,10 +167,29 @@ def _installed(engine: str) -> str:
 @contextmanager
 def open_compiler(model: Model, kept: Path, limits: Limits | None = None) -> Iterator[LibtpuCompiler]:
     """The compiler for a model; leaving ends its processes. Raises UsageError where a package is missing."""
+    limits = limits or Limits()
+    with open_libtpu(limits) as libtpu, compiler_for(model, kept, libtpu, limits) as compiler:
+        yield compiler
+
+
+@contextmanager
+def open_libtpu(limits: Limits) -> Iterator[Libtpu]:
+    """libtpu for several models; leaving ends its processes."""
+    with tempfile.TemporaryDirectory(prefix="orchestrate-libtpu-") as scratch:
+        processes = Processes(Path(scratch), limits.timeout_s)
+        try:
+            yield Libtpu(processes, limits)
+        finally:
+            processes.close()
+
+
+@contextmanager
+def compiler_for(model: Model, kept: Path, libtpu: Libtpu, limits: Limits) -> Iterator[LibtpuCompiler]:
+    """The same with a libtpu that is open; leaving ends the process that traces the model."""
     require_extra("compiler", "--compile", model.engine)
     kept.mkdir(parents=True, exist_ok=True, mode=0o700)
     with tempfile.TemporaryDirectory(prefix="orchestrate-compiler-") as scratch:
-        compiler = LibtpuCompiler(model, kept, Path(scratch), limits or Limits())
+        compiler = LibtpuCompiler(model, kept, Path(scratch), libtpu, limits)
         try:
             yield compiler
         finally:

@@ -1,4 +1,4 @@
-"""The processes behind the TPU compiler: one that traces a model, and one for each compilation."""
+"""The processes behind the TPU compiler: modules that answer lines with lines, and end with this process."""
 
 from __future__ import annotations
 
@@ -12,15 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.errors import UsageError
-
 
 @dataclass(frozen=True)
 class Ended:
     """How a process ended: `status` None when it took too long and was killed. `errors`: the last line of stderr."""
 
     status: int | None
-    said: str
     errors: str
 
 
@@ -55,15 +52,6 @@ class Processes:
             self._open.append(process)
         return process, errors
 
-    def run(self, argv: Sequence[str]) -> Ended:
-        """Run a module to its end."""
-        process, errors = self.start(argv)
-        assert process.stdout is not None
-        with self.deadline(process) as timer:
-            said, status = process.stdout.read(), process.wait()
-            was_late = timer.finished.is_set()
-        return Ended(None if was_late else status, said, last_line(errors))
-
     @contextmanager
     def deadline(self, process: subprocess.Popen[str]) -> Iterator[threading.Timer]:
         """Kill the process when the block takes too long."""
@@ -85,35 +73,32 @@ class Processes:
                 pass
 
 
-class Tracer:
-    """`python -m trainer --lower`: one process for all batches of a workload, started when the first is asked for."""
+class Server:
+    """A module that answers each line with a line of JSON; started when it is first asked, and anew after it ended.
 
-    def __init__(self, processes: Processes, workload: str, engine: str, folder: Path) -> None:
-        self._processes, self._workload, self._engine, self._folder = processes, workload, engine, folder
+    For one thread at a time. `answers`: how many it has given since it was started.
+    """
+
+    def __init__(self, processes: Processes, argv: Sequence[str]) -> None:
+        self._processes, self._argv = processes, argv
         self._started: tuple[subprocess.Popen[str], Path] | None = None
-        self._lock = threading.Lock()
+        self.answers = 0
 
-    def lower(self, replica_batch: int) -> dict[str, Any]:
-        """What the trainer says of that batch (`Lowered`). Raises UsageError with its sentence when it has ended."""
-        with self._lock:
-            if self._started is None:
-                argv = [
-                    "trainer",
-                    f"--workload={self._workload}",
-                    f"--engine={self._engine}",
-                    f"--lower={self._folder}",
-                ]
-                self._started = self._processes.start(argv)
-            process, errors = self._started
-            with self._processes.deadline(process) as timer:
-                line = _ask(process, f"{replica_batch}\n")
-                was_late = timer.finished.is_set()
-            if not line:
-                process.wait()
-                why = f"not traced in {timer.interval:g} s" if was_late else last_line(errors)
-                raise UsageError(f"--workload: {why}", "`python -m trainer --check=build` shows the same")
-            found: dict[str, Any] = json.loads(line)
-            return found
+    def ask(self, question: str) -> dict[str, Any] | Ended:
+        """What it says, or how it ended instead: killed at the deadline, by a limit, or by itself."""
+        if self._started is None:
+            self._started, self.answers = self._processes.start(self._argv), 0
+        process, errors = self._started
+        with self._processes.deadline(process) as timer:
+            line = _ask(process, question + "\n")
+            status = None if line else process.wait()
+            was_late = timer.finished.is_set()
+        if not line:
+            self._started = None
+            return Ended(None if was_late else status, last_line(errors))
+        self.answers += 1
+        found: dict[str, Any] = json.loads(line)
+        return found
 
 
 def _ask(process: subprocess.Popen[str], question: str) -> str:

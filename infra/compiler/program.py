@@ -1,8 +1,9 @@
-"""A program of its own: compiles one training step for one TPU core or chip with libtpu, and prints what it said.
+"""A program of its own: compiles training steps for TPU cores or chips with libtpu, and prints what it said.
 
-`python -m infra.compiler.program TOPOLOGY FILE.hlo LIMIT_BYTES`: the HLO of a step of one replica, serialized. The last
-line of stdout is one JSON object; a step that the compiler refuses is an answer as well. No TPU is opened. It ends when
-its stdin is closed, so that nothing is left running when whoever started it is gone.
+`python -m infra.compiler.program LIMIT_BYTES`: each line of stdin is a JSON list of a topology, a file, the HLO of a
+step, serialized, and how many replicas it is of: one, or every device of the topology; each answer is one JSON object
+in a line of stdout. A step that the compiler refuses is an answer as well. No TPU is opened. It ends when its stdin is
+closed, also in the middle of a compilation, so that nothing is left running when whoever started it is gone.
 
 Written for jax 0.10 and libtpu 0.0.42: `jax.experimental.topologies` gives compile-only devices.
 """
@@ -16,49 +17,53 @@ import sys
 import threading
 import time
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 
 def main() -> int:
-    """Compile what the command line says."""
-    topology, path, limit = sys.argv[1:]
+    """Compile what is asked for on stdin."""
+    [limit] = sys.argv[1:]
     # What it allocates, not its address space: libtpu maps far more of that than it uses.
     resource.setrlimit(resource.RLIMIT_DATA, (int(limit), int(limit)))
-    threading.Thread(target=_end_with_starter, daemon=True).start()
+    questions: SimpleQueue[str] = SimpleQueue()
+    threading.Thread(target=_listen, args=(questions,), daemon=True).start()
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["TPU_SKIP_MDS_QUERY"] = "1"  # off Google Cloud libtpu would wait for a metadata server
     os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"  # side by side, as in JAX's own tests; else a lock file in /tmp
-    sys.stdout.write(json.dumps(_compile(topology, Path(path).read_bytes())) + "\n")
-    return 0
+    while True:
+        topology, path, replicas = json.loads(questions.get())
+        sys.stdout.write(json.dumps(_compile(topology, Path(path).read_bytes(), replicas)) + "\n")
+        sys.stdout.flush()
 
 
-def _end_with_starter() -> None:
-    sys.stdin.read()
-    os._exit(1)
+def _listen(questions: SimpleQueue[str]) -> None:
+    for line in sys.stdin:
+        questions.put(line)
+    os._exit(0)
 
 
-def _compile(topology: str, hlo: bytes) -> dict[str, Any]:
+def _compile(topology: str, hlo: bytes, replicas: int) -> dict[str, Any]:
     import jax
-    import numpy as np
     from jax._src.interpreters import mlir
     from jax.experimental import topologies
     from jaxlib import _jax, xla_client
     from jaxlib.mlir import ir
 
+    from infra.compiler.collectives import collectives
+
     name, _, config = topology.partition(" ")
     about: Any = topologies.get_topology_desc(name, "tpu", **({"chip_config_name": config} if config else {}))
-    device: Any = about.devices[0]
-    options = xla_client.CompileOptions()
-    options.num_replicas = options.num_partitions = 1
-    options.device_assignment = xla_client.DeviceAssignment.create(np.array([[0]]))
+    devices: tuple[Any, ...] = tuple(about.devices)[:replicas]
     with mlir.make_ir_context():
         module = ir.Module.parse(_jax.mlir.xla_computation_to_mlir_module(xla_client.XlaComputation(hlo)))
         _remove_copies(module)
         began_s = time.perf_counter()
         try:
-            done = device.client.compile(module, xla_client.DeviceList((device,)), options)
+            done = devices[0].client.compile(module, xla_client.DeviceList(devices), _options(devices))
         except jax.errors.JaxRuntimeError as refused:
             return {"compile_s": time.perf_counter() - began_s, "words": str(refused)}
+    texts = [module.to_string() for module in done.hlo_modules()]
     memory, cost = done.get_compiled_memory_stats(), done.cost_analysis()
     program = {
         "argument_bytes": memory.argument_size_in_bytes,
@@ -68,9 +73,24 @@ def _compile(topology: str, hlo: bytes) -> dict[str, Any]:
         "program_bytes": memory.generated_code_size_in_bytes,
         "flops": cost["flops"],
         "accessed_bytes": cost["bytes accessed"],
-        "has_loop": any(" while(" in module.to_string() for module in done.hlo_modules()),
+        "has_loop": any(" while(" in text for text in texts),
+        "collectives": [found for text in texts for found in collectives(text)],
     }
     return {"compile_s": time.perf_counter() - began_s, "program": program}
+
+
+def _options(devices: tuple[Any, ...]) -> Any:
+    """One program for all devices, which XLA's partitioner splits."""
+    import numpy as np
+    from jaxlib import xla_client
+
+    options = xla_client.CompileOptions()
+    options.num_replicas, options.num_partitions = 1, len(devices)
+    options.device_assignment = xla_client.DeviceAssignment.create(np.array([[device.id for device in devices]]))
+    build = options.executable_build_options
+    build.num_partitions = len(devices)
+    build.use_spmd_partitioning = build.use_shardy_partitioner = len(devices) > 1
+    return options
 
 
 def _remove_copies(module: Any) -> None:

@@ -21,6 +21,7 @@ from google.api_core.retry import Retry, if_exception_type
 from google.auth import exceptions as auth
 from google.auth.credentials import Credentials
 from google.oauth2.credentials import Credentials as UserCredentials
+from requests.adapters import HTTPAdapter
 
 from infra.gcp.errors import LOGIN_HINT
 from orchestrator.errors import Unauthenticated, Unavailable, UsageError
@@ -46,6 +47,7 @@ CLOUD_PLATFORM = "https://www.googleapis.com/auth/cloud-platform"
 CALL_TIMEOUT_S = 30.0
 """For calls that only read, or ask for something and return."""
 CREATE_TIMEOUT_S = 90.0
+_CONNECTIONS = 64
 _CLOCK_RESOLUTION_S = 2.0
 """The `Date` header has whole seconds and the answer takes time: a smaller difference is none."""
 
@@ -259,6 +261,8 @@ class GoogleClients:
         The local cloud is on this machine: no proxy of the user's may come in between.
         """
         session.trust_env = not self.endpoints.is_local
+        for scheme in ("https://", "http://"):  # many runs share these; a further one is closed after its call
+            session.mount(scheme, HTTPAdapter(pool_maxsize=_CONNECTIONS))
         if self._recorder is not None:
             self._recorder.listen(session)
         return session

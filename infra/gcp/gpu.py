@@ -9,6 +9,7 @@ from typing import Any
 from infra.gcp import vms
 from infra.gcp.clients import CLOUD_PLATFORM, CREATE_TIMEOUT_S, GoogleClients
 from infra.gcp.errors import Doing, Problem, translate, translated
+from infra.gcp.shared_call import SharedCall
 from infra.gcp.wording import Quota
 from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.names import MANAGED
@@ -37,6 +38,7 @@ class GpuInstances:
 
     def __init__(self, clients: GoogleClients) -> None:
         self._clients = clients
+        self.list_billable = SharedCall(self._list_billable)
 
     def offers(self, item: Accelerator, zone: str) -> bool | None:
         return vms.is_offered(lambda: self._check_offered(item, zone))
@@ -107,7 +109,7 @@ class GpuInstances:
             ask=lambda: self._clients.instances.delete_unary(instance=ref.name, **self._zonal(ref)),
         )  # fmt: skip
 
-    def list_billable(self) -> Listing:
+    def _list_billable(self) -> Listing:
         found: list[Billable] = []
         unreachable: list[str] = []
         for kind, ask in (
@@ -117,7 +119,10 @@ class GpuInstances:
                 request = {"project": self._clients.project, "filter": f"labels.{MANAGED}=1"}
                 for place, items in vms.scopes(ask(request, **self._clients.repeatable), f"{kind}s", unreachable):
                     found += [  # the label is looked at again, whatever the filter did
-                        Billable(kind, VmRef(place, item.name), item.status, dict(item.labels))
+                        Billable(
+                            kind, VmRef(place, item.name), item.status, dict(item.labels),
+                            runs=kind == "instance" and _STATES.get(item.status) is VmState.READY,
+                        )
                         for item in items if item.labels.get(MANAGED) == "1"
                     ]  # fmt: skip
         return Listing(tuple(found), tuple(dict.fromkeys(unreachable)))

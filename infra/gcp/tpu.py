@@ -13,6 +13,7 @@ from infra.gcp import vms
 from infra.gcp.clients import CLOUD_PLATFORM, CREATE_TIMEOUT_S, GoogleClients
 from infra.gcp.errors import Doing, problem_of_operation, translate, translated
 from infra.gcp.queued import QueuedResources
+from infra.gcp.shared_call import SharedCall
 from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.names import MANAGED
 from orchestrator.errors import CloudError, NotFound, NotOffered, OrchestratorError, Unavailable, UsageError
@@ -37,6 +38,7 @@ class TpuNodes:
     def __init__(self, clients: GoogleClients) -> None:
         self._clients = clients
         self._queued = QueuedResources(clients)
+        self.list_billable = SharedCall(self._list_billable)
 
     def offers(self, item: Accelerator, zone: str) -> bool | None:
         return vms.is_offered(lambda: self._check_offered(item, zone))
@@ -106,14 +108,17 @@ class TpuNodes:
         )  # fmt: skip
         self._queued.delete(ref)  # with its node; none is success
 
-    def list_billable(self) -> Listing:
+    def _list_billable(self) -> Listing:
         found: list[Billable] = []
         unreachable: list[str] = []
         with translated("list nodes in all zones"):
             pager = self._clients.nodes.list_nodes(parent=self._clients.location("-"), **self._clients.repeatable)
             for page in pager.pages:
                 found += [
-                    Billable("node", vms.ref_of(node.name), node.state.name, dict(node.labels))
+                    Billable(
+                        "node", vms.ref_of(node.name), node.state.name, dict(node.labels),
+                        runs=_STATES.get(node.state.name) is VmState.READY,
+                    )
                     for node in page.nodes if node.labels.get(MANAGED) == "1"
                 ]  # fmt: skip
                 unreachable += vms.places(page.unreachable)

@@ -16,7 +16,7 @@ from infra.host.connection import HostLine
 from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.account import BucketFacts
 from orchestrator.domain.host_address import PREFIX, is_host, parse_host
-from orchestrator.domain.names import MANAGED
+from orchestrator.domain.names import MANAGED, matches
 from orchestrator.errors import AlreadyExists, BadArtifact, HostBusy, NotFound, Unavailable, UsageError
 from orchestrator.ports import (
     Billable,
@@ -67,11 +67,12 @@ class HostStore:
             self._roots[bucket] = str(self._line_to(bucket).ask("about")["store"])
         return self._roots[bucket]
 
-    def list(self, bucket: str, prefix: str) -> tuple[StoredObject, ...]:
+    def list(self, bucket: str, prefix: str, pattern: str = "") -> tuple[StoredObject, ...]:
         said = self._line_to(bucket).ask("objects", prefix)
         return tuple(
             StoredObject(str(one["name"]), int(one["size_bytes"]), str(one["crc32c"]), int(one["generation"]))
             for one in said["objects"]
+            if matches(str(one["name"]), pattern)
         )
 
     def upload(self, bucket: str, name: str, source: Path) -> None:
@@ -190,7 +191,10 @@ class HostMachine:
         except Unavailable:
             return Listing((), (self._place,))
         ours = [one for one in said["attempts"] if one["labels"].get(MANAGED) == "1"]
-        found = [Billable("attempt", VmRef(self._place, one["name"]), one["state"], one["labels"]) for one in ours]
+        found = [
+            Billable("attempt", VmRef(self._place, one["name"]), one["state"], one["labels"], one["state"] == "ready")
+            for one in ours
+        ]
         return Listing(tuple(found), ())
 
     def delete_billable(self, item: Billable) -> None:
@@ -291,8 +295,8 @@ class Stores:
     def url(self, bucket: str) -> str:
         return self._of(bucket).url(bucket)
 
-    def list(self, bucket: str, prefix: str) -> tuple[StoredObject, ...]:
-        return self._of(bucket).list(bucket, prefix)
+    def list(self, bucket: str, prefix: str, pattern: str = "") -> tuple[StoredObject, ...]:
+        return self._of(bucket).list(bucket, prefix, pattern)
 
     def upload(self, bucket: str, name: str, source: Path) -> None:
         self._of(bucket).upload(bucket, name, source)

@@ -89,6 +89,22 @@ def ensure_up(state: Path, prices: Path, accelerators: Path, project: str) -> di
     raise LocalCloudError(f"the local cloud did not start: {tail.strip() or 'no reply'}")
 
 
+def reset(state: Path) -> dict[str, Any]:
+    """Empty the local cloud that runs on this state folder: as new, at the same address. Raises LocalCloudError.
+
+    Returns its `cloud.json`, which has another access token; it takes a tenth of the time of a start.
+    """
+    old = json.loads((state / CLOUD_FILE).read_text("utf-8"))
+    control(old, "reset", {})
+    until = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < until:
+        new = find(state)
+        if new is not None and new["boot_id"] != old["boot_id"]:
+            return new
+        time.sleep(0.02)
+    raise LocalCloudError("the local cloud was reset, and does not reply since")
+
+
 def environment(cloud: dict[str, Any]) -> dict[str, str]:
     """The variables that point gcloud, gsutil, curl and TensorFlow at this cloud. In PATH its `ssh` stands first.
 

@@ -20,6 +20,7 @@ COMMANDS = (
     "launch",
     "reproduce",
     "status",
+    "ui",
     "logs",
     "attach",
     "extend",

@@ -32,7 +32,7 @@ LATER = (
 )
 
 
-def live(project: Project, known: Known, max_usd: Decimal, *, yes: bool, as_json: bool) -> int:
+def live(project: Project, known: Known, *, max_usd: Decimal, engine: str | None, yes: bool, as_json: bool) -> int:
     """The account first; where nothing FAILs the plan, the question, and the VMs. Returns the exit code.
 
     Raises OverCap when the worst case exceeds `max_usd`, and what `launch` raises before it rents.
@@ -41,14 +41,21 @@ def live(project: Project, known: Known, max_usd: Decimal, *, yes: bool, as_json
     from orchestrator.cli import run_driver
     from orchestrator.doctor.checks import CHECKS
     from orchestrator.doctor.diagnosis import examine
-    from orchestrator.doctor.live.rentals import plan_check
+    from orchestrator.doctor.live.rentals import Asked, plan_check
+    from orchestrator.domain.runs import Engine
 
     clock, account = SystemClock(), connect_account(project)
     if not known.named:
         known = replace(known, accelerators=_chosen(account, known), named=True)
     now = clock.now()
     plan = plan_check(
-        known, max_usd, ledger=project.ledger, prices=project.prices(now), home=project.home, now=now, argv=sys.argv[1:]
+        known,
+        Asked(max_usd, Engine(engine or Engine.TENSORFLOW)),
+        ledger=project.ledger,
+        prices=project.prices(now),
+        home=project.home,
+        now=now,
+        argv=sys.argv[1:],
     )
     found = examine(account, known, CHECKS, clock)
     if code := _exit_code(found):
@@ -71,7 +78,7 @@ def _show(plan: Plan) -> None:
             what = "what the others need is installed, then torn down"
         price = f"{usd(attempt.rate.usd_per_hour)}/h ({attempt.rate.words})"
         until = f"at most {spec.max_hours} h + 10 min: {usd(attempt.reserved_usd)} at worst"
-        output.say(f"{spec.accelerator} in {attempt.zone}, {what}: {price}, {until}")
+        output.say(f"{spec.accelerator}{spec.engine.suffix} in {attempt.zone}, {what}: {price}, {until}")
     free_usd, limit = plan.limit
     output.say(f"reserved for all of them, before the first: {usd(plan.worst_case_usd)} of {usd(free_usd)} ({limit})")
 

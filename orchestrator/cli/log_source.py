@@ -23,7 +23,7 @@ class LogSource:
 
     def read(self, run: Run, worker: int = 0) -> bytes:
         """The log of one worker of the run's latest attempt as far as it is known. Raises NotFound, Unavailable."""
-        found = local_log(self._project.home, run, worker)
+        found = local_log(self._project.home, run, worker=worker)
         return self._from_bucket(run, worker) if found is None else found
 
     def _from_bucket(self, run: Run, worker: int) -> bytes:

@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from orchestrator.cli import completion
+
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from orchestrator.config import Config
     from orchestrator.domain.accelerators import Provisioning
     from orchestrator.domain.runs import Engine
@@ -26,6 +30,15 @@ class _List(click.ParamType[tuple[str, ...]]):
         if not all(parts):
             self.fail(f"{value!r} has an empty entry", param, ctx)
         return parts
+
+
+class _Accelerators(_List):
+    """Names of accelerators, or of machines of one's own."""
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(each) for each in completion.accelerators(incomplete)]
 
 
 class _Ints(click.ParamType[tuple[int, ...]]):
@@ -119,6 +132,7 @@ class WholeNumber(click.IntRange):
 
 
 LIST = _List()
+ACCELERATORS = _Accelerators()
 INTS = _Ints()
 BATCHES = _Batches()
 ENGINES = _Engines()
@@ -161,7 +175,7 @@ project_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.optio
 accel_option = click.option(
     "--accel",
     "accelerators",
-    type=LIST,
+    type=ACCELERATORS,
     required=True,
     help="Types, e.g. v3-8,t4; or host:USER@ADDRESS.",
 )
@@ -169,9 +183,16 @@ workload_option = click.option(
     "--workload",
     default="mnist-cnn",
     show_default=True,
+    shell_complete=completion.workloads,
     help="What to train (`orchestrate workloads`), or your own .py or .keras file.",
 )
 epochs_option = click.option("--epochs", type=WholeNumber(1, 1_000_000), help="Default: the workload's own.")
+image_size_option = click.option(
+    "--image-size", type=WholeNumber(8, 4096), help="Side of photos and clips, in pixels. Default: the workload's."
+)
+sequence_length_option = click.option(
+    "--sequence-length", type=WholeNumber(2, 2**20), help="Tokens of a sequence of text. Default: the workload's."
+)
 max_hours_option = click.option(
     "--max-hours", type=DECIMAL, help="Delete each VM after this many hours. Default: 1 (or the configuration)."
 )

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from decimal import Decimal
@@ -34,6 +34,8 @@ HEADING = "bold"
 """The style of a row that names the rows below it."""
 
 WATCH_INTERVAL_S = 2.0
+JSON_VERSION = 1
+"""Of all that `--json` prints: one more when a field goes, or means something else; a new field changes nothing."""
 json_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object on stdout instead of text."
 )
@@ -96,9 +98,12 @@ def width_of(stream: IO[str]) -> int | None:
     return os.get_terminal_size(stream.fileno()).columns or 80 if stream.isatty() else None
 
 
-def print_json(value: Any) -> None:
-    """One JSON object on stdout. Money is a string, with six digits that count at least; times are ISO 8601 in UTC."""
-    sys.stdout.write(json.dumps(value, indent=2, default=_plain) + "\n")
+def print_json(value: Mapping[str, Any]) -> None:
+    """One JSON object on stdout, with its version.
+
+    Money is a string, with six digits that count at least; times are ISO 8601 in UTC.
+    """
+    sys.stdout.write(json.dumps({"json_version": JSON_VERSION, **value}, indent=2, default=_plain) + "\n")
     sys.stdout.flush()
 
 

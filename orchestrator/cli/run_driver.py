@@ -68,7 +68,8 @@ def drive(
 ) -> list[Run]:
     """Take the runs to their ends under a live display; through these stages instead of the usual ones, if given."""
     from orchestrator.cli.views.progress import live_display
-    from orchestrator.running.pipeline import STAGES, drive_all
+    from orchestrator.running.many_runs import drive_all
+    from orchestrator.running.pipeline import STAGES
 
     with live_display(
         runs, quiet=quiet, cap_usd=_cap_usd(services, runs), monotonic=services.clock.monotonic

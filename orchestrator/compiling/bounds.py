@@ -12,15 +12,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
-from orchestrator.compiling.step import Program
+from orchestrator.compiling.step import CompiledStep
 from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.money import SECONDS_PER_HOUR, Rate
+
+_BEYOND_PEAK = 1.1
+"""Matrix and vector unit together, in peaks of the former."""
+_ON_CHIP_BYTES = 160 * 2**20
+"""The most that a replica has: v4's 128 MiB of CMEM and twice 16 MiB of VMEM (jax/_src/pallas/mosaic/tpu_info.py)."""
 
 
 @dataclass(frozen=True)
 class StepBound:
     """Of one step on all replicas. `compute_s`: its FLOPs at the peak; `memory_s`: arguments and outputs, once each, at
     the memory's bandwidth; `accessed_s`: all bytes that the compiler counts. `has_loop`: it counts one turn of a loop.
+    `moved_bytes`: of arguments and outputs of one replica. `is_own_model`: of a user's own file.
     """
 
     global_batch: int
@@ -30,11 +36,28 @@ class StepBound:
     memory_s: float
     accessed_s: float
     has_loop: bool
+    moved_bytes: int
+    is_own_model: bool
 
     @property
     def least_s(self) -> float:
         """No step of this program is faster, but for what docs/compiling.md says of FLOPs and of embedding tables."""
         return max(self.compute_s, self.memory_s)
+
+    @property
+    def surely_s(self) -> float:
+        """What a measured step is held against: less than `least_s` by all that could make an honest one faster.
+
+        The vector unit works beside the matrix unit, at 7 % of its rate at most (v2: 1024 lanes x 2 operations beside
+        32768: T. Norrie et al., The Design Process for Google's Training Chips, IEEE Micro 41(2), 2021), and FLOPs are
+        of both. Bandwidths are published with up to 3 % more (jax/_src/pallas/mosaic/tpu_info.py). What fits into the
+        chip's own memory may stay there from step to step, neither read nor written. Of a model of the user's own
+        tables may be looked up of which a step reads rows: its memory is not counted.
+        """
+        if self.is_own_model:
+            return self.compute_s / _BEYOND_PEAK
+        beyond_chip_s = self.memory_s * (1 - min(1.0, 2 * _ON_CHIP_BYTES / max(1, self.moved_bytes)))
+        return max(self.compute_s, beyond_chip_s) / _BEYOND_PEAK
 
     @property
     def samples_per_s(self) -> float:
@@ -72,18 +95,22 @@ class StepBound:
         return rate.usd_per_hour * Decimal(seconds) / SECONDS_PER_HOUR
 
 
-def bound_of(program: Program, item: Accelerator, global_batch: int) -> StepBound | None:
-    """None for an accelerator whose chip is not in the catalog."""
-    if item.hardware is None:
+def bound_of(step: CompiledStep, item: Accelerator) -> StepBound | None:
+    """None for a step that did not compile, and for an accelerator whose chip is not in the catalog."""
+    program = step.program
+    if item.hardware is None or program is None:
         return None
     share = item.chips / item.replicas
+    moved_bytes = program.argument_bytes + program.output_bytes
     bytes_per_s = item.hardware.memory_gb_per_s * 1e9 * share
     return StepBound(
-        global_batch=global_batch,
+        global_batch=step.replica_batch * item.replicas,
         flops=program.flops,
         accessed_bytes=program.accessed_bytes,
         compute_s=program.flops / (item.peak_tflops * 1e12 * share),
-        memory_s=(program.argument_bytes + program.output_bytes) / bytes_per_s,
+        memory_s=moved_bytes / bytes_per_s,
         accessed_s=program.accessed_bytes / bytes_per_s,
         has_loop=program.has_loop,
+        moved_bytes=moved_bytes,
+        is_own_model=step.model is not None and bool(step.model.code_sha256),
     )

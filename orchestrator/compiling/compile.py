@@ -6,10 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 from orchestrator.compiling.bounds import StepBound, bound_of
 from orchestrator.compiling.search import Boundary, largest_batch
-from orchestrator.compiling.step import CompiledStep, Outcome, StepCompiler
+from orchestrator.compiling.step import CompiledStep, Outcome, StepCompiler, topology_of
 from orchestrator.domain.accelerators import Accelerator, accelerators
 from orchestrator.errors import UsageError
 
@@ -83,27 +84,24 @@ def compile_all(compiler: StepCompiler, wanted: Sequence[Wanted], done: Callable
 
 
 def _compile(compiler: StepCompiler, wanted: Wanted) -> Compiled:
-    item, topology = wanted.item, topology_of(wanted.item)
+    item, of_all = wanted.item, compiler.is_of_all_replicas
+    compile_step = partial(
+        compiler.compile, topology_of(item, all_replicas=of_all), replicas=item.replicas if of_all else 1
+    )
     boundary = None
     if wanted.global_batch is None:
         memory_bytes = item.replica_memory_bytes or 0
-        boundary = largest_batch(lambda batch: compiler.compile(topology, batch), wanted.start, memory_bytes)
+        boundary = largest_batch(compile_step, wanted.start, memory_bytes)
         step = boundary.fits or boundary.too_large
         if step is None or boundary.words:
-            step = compiler.compile(topology, boundary.tried[-1])
+            step = compile_step(boundary.tried[-1])
     else:
-        step = compiler.compile(topology, wanted.global_batch // item.replicas)
+        step = compile_step(wanted.global_batch // item.replicas)
     global_batch = step.replica_batch * item.replicas
-    bound = bound_of(step.program, item, global_batch) if step.program else None
-    return Compiled(item, global_batch, step, bound, _would_fit(step, item), boundary)
+    return Compiled(item, global_batch, step, bound_of(step, item), would_fit(step, item), boundary)
 
 
-def topology_of(item: Accelerator) -> str:
-    """What the TPU compiler calls it; "" where it cannot compile for it, nor, here, for a slice of several hosts."""
-    return item.hardware.compiler_topology if item.hardware and not item.is_slice else ""
-
-
-def _would_fit(step: CompiledStep, item: Accelerator) -> tuple[str, ...]:
+def would_fit(step: CompiledStep, item: Accelerator) -> tuple[str, ...]:
     """Other TPUs whose replicas have that much memory, by their sizes alone."""
     needed = step.needed_bytes
     if step.outcome is not Outcome.OUT_OF_MEMORY or needed is None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from math import prod
 from typing import Protocol
+
+from orchestrator.domain.accelerators import Accelerator
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _SIZE = r"\(?([\d.]+)([KMGT]?)\)?"
@@ -25,11 +28,20 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True)
+class Collective:
+    """What replicas exchange in a step: calls of one kind, as "all-reduce", and the bytes of their results on each."""
+
+    kind: str
+    calls: int
+    result_bytes: int
+
+
+@dataclass(frozen=True)
 class Program:
     """A compiled step of one replica. Bytes of HBM: arguments, outputs, those of them that take an argument's place
     (`alias_bytes`), temporaries, and the program itself; `flops` and `accessed_bytes` as the compiler counts them, the
     latter including what stays in the chip's own memory. `has_loop`: of a loop it counts one turn only, so both are
-    too small.
+    too small. `collectives`: of a program of all replicas.
     """
 
     argument_bytes: int
@@ -40,6 +52,7 @@ class Program:
     flops: float
     accessed_bytes: float
     has_loop: bool
+    collectives: tuple[Collective, ...] = ()
 
     @property
     def hbm_bytes(self) -> int:
@@ -49,10 +62,26 @@ class Program:
 
 
 @dataclass(frozen=True)
+class StepModel:
+    """Whose step it is, as a record tells models apart: `code_sha256` of the user's own files, "" for others;
+    `input_shape` of a sample; `units` of the last layer; `parameter_bytes` of all variables.
+    """
+
+    workload: str
+    code_sha256: str
+    engine: str
+    precision: str
+    input_shape: tuple[int, ...]
+    units: int
+    parameter_bytes: int
+
+
+@dataclass(frozen=True)
 class CompiledStep:
     """What became of a step on `replica_batch` samples; `words`: the compiler's own, where there is no program.
 
-    `compiler`: its name and version; `hlo_sha256`: of what it was given, "" where the framework gave nothing.
+    `compiler`: its name and version; `hlo_sha256`: of what it was given, "" where the framework gave nothing. `model`
+    on `topology`: what is looked for by who asks later.
     """
 
     outcome: Outcome
@@ -62,6 +91,8 @@ class CompiledStep:
     hlo_sha256: str = ""
     words: str = ""
     program: Program | None = None
+    topology: str = ""
+    model: StepModel | None = None
 
     @property
     def needed_bytes(self) -> int | None:
@@ -81,6 +112,26 @@ class CompiledStep:
         return None
 
 
+def topology_of(item: Accelerator, *, all_replicas: bool = False) -> str:
+    """What the TPU compiler calls it; "" where it cannot compile for it.
+
+    A host's, of which one device is compiled for, or, for a program of all replicas, the accelerator's own: the
+    smallest shape of that many chips that is as near to a square or cube as it can be, which slices have unless others
+    are asked for (docs.cloud.google.com/tpu/docs/v5e, v6e, v4, tables of configurations).
+    """
+    topology = item.hardware.compiler_topology if item.hardware else ""
+    if not topology or not all_replicas or item.replicas == 1:
+        return topology
+    generation, _, rest = topology.partition(":")
+    shape, _, config = rest.partition(" ")
+    sides = [int(side) for side in shape.split("x")]
+    while prod(sides) < item.chips:
+        sides.sort()
+        sides[0] *= 2
+        sides.sort()
+    return f"{generation}:{'x'.join(map(str, sides))}" + (f" {config}" if config else "")
+
+
 class StepCompiler(Protocol):
     """Compiles the training step of one workload for TPUs that are not there."""
 
@@ -88,8 +139,12 @@ class StepCompiler(Protocol):
     def jobs(self) -> int:
         """How many steps it compiles side by side."""
 
-    def compile(self, topology: str, replica_batch: int) -> CompiledStep:
-        """Compile the step of one replica of that topology ("v5e:2x2"), or say what is known from before.
+    @property
+    def is_of_all_replicas(self) -> bool:
+        """Whether its programs are of all replicas, with what they exchange; else of one."""
+
+    def compile(self, topology: str, replica_batch: int, replicas: int = 1) -> CompiledStep:
+        """Compile the step of one replica of that topology ("v5e:2x2"), or of all its `replicas`, or say what is known.
 
         May be called from several threads. Raises UsageError for a model that cannot be built at all.
         """

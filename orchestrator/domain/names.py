@@ -71,6 +71,14 @@ def data_prefix(fingerprint: str) -> str:
     return f"datasets/{fingerprint[:16]}"
 
 
+def matches(name: str, pattern: str) -> bool:
+    """Whether an object's whole name matches; `*` stands for anything without a slash, as in a `matchGlob` of Google's.
+
+    "" matches every name.
+    """
+    return not pattern or bool(re.fullmatch("[^/]*".join(map(re.escape, pattern.split("*"))), name))
+
+
 def checkpoints_prefix(experiment: str, run: str, attempt: int) -> str:
     """Where an attempt's trainer leaves its checkpoint: its own place, which no other attempt writes to."""
     return f"{results_prefix(experiment, run, attempt)}/checkpoints"

@@ -42,8 +42,6 @@ BUCKET_LIFETIME_DAYS = 30
 """The bucket's lifecycle rule deletes objects after this time, which bounds what storage can cost."""
 JOB_DAYS = 31
 """Scheduler jobs are reserved for a month: one is left behind when nobody comes back to settle."""
-PARALLEL_RUNS = 4
-"""So many runs of a launch are driven at the same time."""
 QUEUE_SHARE = 0.5
 """So much of --max-hours may pass in the queue for flex-start; the rest is left to train."""
 
@@ -62,11 +60,12 @@ def usage(spec: RunSpec, lived_s: float, fetched_bytes: int, job_days: int) -> U
     """What an attempt that lived `lived_s` has used besides its VM at most, by rules that need no counting.
 
     Counts would be lost with the process that counts. Class A: two uploads for each object of the data set (a resumable
-    one is two requests), two every 10 s by the runner, one for each file of the results, and 60 for buckets, lists and
-    what else is uploaded. Class B: one every 2 s by whoever waits through the bucket, 1,200 around the collection, two
-    for each file of the results, and four for each object of the data set and pass over it. Sent out:
-    what was fetched, 1 MiB of answers, and 2 KiB a second for the trainer's status over SSH. With checkpoints one more
-    of each class every 2 s: one checkpoint is about ten requests, and takes longer than that to train and write.
+    one is two requests), two every 10 s by the runner, one every 20 s where many runs wait for their results, one for
+    each file of the results, and 60 for buckets, lists and what else is uploaded. Class B: one every 2 s by whoever
+    waits through the bucket, 1,200 around the collection, two for each file of the results, and four for each object of
+    the data set and pass over it. Sent out: what was fetched, 1 MiB of answers, and 2 KiB a second for the trainer's
+    status over SSH. With checkpoints one more of each class every 2 s: one checkpoint is about ten requests, and takes
+    longer than that to train and write.
     Each worker of a slice does and is asked all of this, and reads the data set; only the first has files of the run's.
     """
     workers = spec.accelerator.workers

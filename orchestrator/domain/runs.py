@@ -184,6 +184,7 @@ class Run:
     """A run as the ledger knows it. `stage` is the next thing to do; `error` is set when it failed.
 
     `attempt` is the number of the current one; 0: no budget is reserved for it yet, so nothing can be rented.
+    `parallel` runs of its launch are driven side by side at most.
     `looks` is how often its experiment's verdict may be asked for, with a chance to stop, its end included.
     `preemptions` counts the VMs that were preempted; `stop_requested` is set by `teardown` in another process.
     """
@@ -202,6 +203,7 @@ class Run:
     preemptions: int = 0
     stop_requested: bool = False
     looks: int = 1
+    parallel: int = 4
 
     @property
     def until_verdict(self) -> bool:

@@ -41,6 +41,14 @@ class ZoneRefused(_Kind):
 
 
 @dataclass(frozen=True)
+class QuotaAwaited(_Kind):
+    """The quota is used by other runs of this ledger: once one of them has ended, all zones are tried again."""
+
+    template = "waits for quota that {in_use} other VMs of yours use"
+    in_use: int
+
+
+@dataclass(frozen=True)
 class CreateIntended(_Kind):
     """What comes next is the create call. `image`: what the VM boots from."""
 
@@ -111,6 +119,7 @@ class StageDone(_Kind):
 Happening = (
     Note
     | ZoneRefused
+    | QuotaAwaited
     | CreateIntended
     | CreateRequested
     | VmReady

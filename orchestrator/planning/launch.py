@@ -22,6 +22,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.runs import Experiment, command_text
 from orchestrator.money.guard import credit_for, money_view
 from orchestrator.planning.affordability import what_would_fit
+from orchestrator.planning.compiled_before import FindSteps, compiled_notes
 from orchestrator.planning.dataset import prepare_data, prepare_script_data
 from orchestrator.planning.estimate import NO_FLEX_START_PRICE
 from orchestrator.planning.model_bounds import bound_notes
@@ -44,13 +45,15 @@ class Callbacks:
 
     `offers` is asked of zones that are chosen here; nothing else is asked of the cloud. `check_own` gets the user's own
     workload and the prepared data set, None where the workload brings its own; it raises UsageError for what would fail
-    on a VM. `before_building` raises what would end the launch after that, half a minute later.
+    on a VM. `before_building` raises what would end the launch after that, half a minute later. `compiled_before` finds
+    what the TPU compiler said of a training step.
     """
 
     progress: Callable[[int, int], None] | None = None
     offers: Offers = not_asked
     check_own: Callable[[OwnWorkload, Path | None], Built] = lambda _own, _data: Built()
     before_building: Callable[[], None] = lambda: None
+    compiled_before: FindSteps = lambda _item, _batch, _is_model: ()
 
 
 def make_plan(
@@ -97,10 +100,20 @@ def make_plan(
         figures = trained.figures_for(manifest.signature)
         notes += bound_notes(trained, figures, specs, manifest.splits.train.samples)
     plan = priced(specs, manifest)
-    if any(attempt.rate.is_upper_bound for attempt in plan.attempts):
-        notes.append(NO_FLEX_START_PRICE)
+    notes += _priced_notes(plan, callbacks.compiled_before, simulated=ledger.simulated)
     _check_fits(plan, prices)
     return plan
+
+
+def _priced_notes(plan: Plan, compiled_before: FindSteps, *, simulated: bool) -> list[str]:
+    """What is to be said of runs and their prices. Raises UsageError for a step that was compiled and does not fit."""
+    notes = []
+    if isinstance(plan.data, DatasetManifest):
+        rates = [(one.run.spec, one.attempt.rate) for one in plan.planned]
+        notes += compiled_notes(compiled_before, rates, plan.data, simulated=simulated)
+    if any(attempt.rate.is_upper_bound for attempt in plan.attempts):
+        notes.append(NO_FLEX_START_PRICE)
+    return notes
 
 
 def _require_report(request: LaunchRequest) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,14 +12,15 @@ from typing import TYPE_CHECKING, Literal
 
 from orchestrator.domain.runs import Engine
 from orchestrator.errors import UsageError
-from orchestrator.extras import require_extra
+from orchestrator.extras import missing_of, require_extra
 from orchestrator.planning.own_workload import DOCS, Built, check_packages
+from trainer.config import EXTRAS
 from trainer.record.checked import Checked
 
 if TYPE_CHECKING:
     from trainer.plugins import OwnWorkload
 
-NOT_BUILT = "the model was not built here, as {engine} is not installed: an error in it shows on the first VM"
+NOT_BUILT = "the model was not built here, where {missing} is not installed: an error in it shows on the first VM"
 _TIMEOUT_S = 900
 _TPU_CORES = 8
 
@@ -38,8 +38,8 @@ def check_own(
     built = Built()
     for engine, packages in installed.items():
         check_packages(own, packages)
-        if importlib.util.find_spec(engine) is None:
-            built = replace(built, notes=[*built.notes, NOT_BUILT.format(engine=engine)])
+        if missing := missing_of(EXTRAS[engine]):
+            built = replace(built, notes=[*built.notes, NOT_BUILT.format(missing=", ".join(missing))])
             continue
         say(f"building the model on {engine}")
         found = run_check("build", own.name, data_dir, engine)
@@ -51,8 +51,7 @@ def check_own(
 
 def run_check(kind: Literal["build", "train"], workload: str, data_dir: Path | None, engine: str) -> Checked:
     """What `python -m trainer --check` finds. Raises UsageError with its sentence when it fails."""
-    # The extra has no JAX: that it is missing, the trainer says.
-    require_extra("trainer", "a look into a model", *(["tensorflow"] if engine == Engine.TENSORFLOW else []))
+    require_extra(EXTRAS[engine], "a look into a model")
     data = [] if data_dir is None else [f"--data_dir={data_dir}"]
     asked = [f"--check={kind}", f"--workload={workload}", f"--engine={engine}", *data]
     argv = [sys.executable, "-P", "-m", "trainer", *asked]

@@ -10,7 +10,7 @@ from decimal import ROUND_CEILING, Decimal
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.names import new_id
 from orchestrator.domain.prices import PriceBook
-from orchestrator.domain.quote import PARALLEL_RUNS, Quote, make_attempt, quote_for
+from orchestrator.domain.quote import Quote, make_attempt, quote_for
 from orchestrator.domain.runs import FIRST_LOOK, Attempt, Run, RunSpec
 from orchestrator.errors import UsageError
 from orchestrator.ledger.credit import Credit
@@ -58,7 +58,15 @@ def plan_runs(
     expected = {spec: expected_of(quote, prices, ledger) for spec, quote in quotes.items()}
     planned = []
     for spec in specs:
-        run = Run(id=fresh_id("r"), experiment=experiment.id, spec=spec, attempt=attempt, looks=looks, created_at=now)
+        run = Run(
+            id=fresh_id("r"),
+            experiment=experiment.id,
+            spec=spec,
+            attempt=attempt,
+            looks=looks,
+            parallel=request.parallel,
+            created_at=now,
+        )
         quote = quotes[spec.alike]
         planned.append(PlannedRun(run, quote, make_attempt(run, 1, quote, now, ledger.id), expected[spec.alike]))
     return planned
@@ -83,6 +91,11 @@ class Plan:
     @property
     def runs(self) -> list[Run]:
         return [one.run for one in self.planned]
+
+    @property
+    def parallel(self) -> int:
+        """So many runs are driven side by side at most."""
+        return self.runs[0].parallel
 
     @property
     def attempts(self) -> list[Attempt]:
@@ -135,7 +148,7 @@ class Plan:
         if not self.run_by_run:
             return self.worst_case_usd
         most_expensive = sorted((attempt.reserved_usd for attempt in self.attempts), reverse=True)
-        return min(sum(most_expensive[:PARALLEL_RUNS], ZERO), self.limit[0])
+        return min(sum(most_expensive[: self.parallel], ZERO), self.limit[0])
 
     @property
     def limit(self) -> tuple[Decimal, str]:
@@ -163,5 +176,5 @@ class Plan:
             turn = one.run.id if one.quote.zone.is_rented else one.quote.zone
             hours[turn] = hours.get(turn, ZERO) + one.expected.hours
             cost += one.expected.usd
-        together = max(*hours.values(), sum(hours.values(), ZERO) / PARALLEL_RUNS)
+        together = max(*hours.values(), sum(hours.values(), ZERO) / self.parallel)
         return Expected(together, cost, "runs of yours")

@@ -54,6 +54,7 @@ class LaunchRequest(RunOptions):
     max_usd: Decimal | None = None
     early_stop: bool = True
     run_by_run: bool = False
+    parallel: int = 4
 
     @property
     def may_stop(self) -> bool:

@@ -146,10 +146,19 @@ class Accuracy(Section):
 
 class Usage(Section):
     """How much of the hardware was used. flops_per_s: model FLOPs (docs/measuring.md) per second of a steady epoch;
-    mfu: their share of the peak."""
+    mfu: their share of the peak.
+
+    mean_step_s: of a steady epoch, all in it included; compiled_step_s: what the TPU compiler's program takes at least
+    (docs/compiling.md), where it was asked; compiled_share: the latter over the former; impossible_step_s: what is
+    faster than this was measured wrongly.
+    """
 
     flops_per_s: Annotated[float | None, From(lambda run: _flops_per_s(run))]
     mfu: Annotated[float | None, From(lambda run: _mfu(run))]
+    mean_step_s: Annotated[float | None, From(lambda run: _mean_step_s(run))]
+    compiled_step_s: Annotated[float | None, From(lambda run: run.source.compiled and run.source.compiled.least_s)]
+    compiled_share: Annotated[float | None, From(lambda run: _compiled_share(run))]
+    impossible_step_s: Annotated[float | None, From(lambda run: run.source.compiled and run.source.compiled.surely_s)]
     host_peak_bytes: Annotated[int, From(lambda run: run.record.memory.host_peak_bytes)]
     device_peak_bytes: Annotated[int | None, From(lambda run: run.record.memory.device_peak_bytes)]
 
@@ -313,6 +322,17 @@ def _input_wait_share(epochs: tuple[Epoch, ...]) -> float | None:
 def _flops_per_s(run: Facts) -> float | None:
     flops = run.record.compute.flops_per_sample
     return run.samples_per_s * flops if run.samples_per_s and flops else None
+
+
+def _mean_step_s(run: Facts) -> float | None:
+    """Of whole batches: an epoch leaves out what does not fill one."""
+    batch = run.record.parameters.global_batch_size
+    return batch / run.samples_per_s if batch and run.samples_per_s else None
+
+
+def _compiled_share(run: Facts) -> float | None:
+    measured_s, bound = _mean_step_s(run), run.source.compiled
+    return bound.least_s / measured_s if bound and measured_s else None
 
 
 def _mfu(run: Facts) -> float | None:

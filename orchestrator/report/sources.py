@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 
+from orchestrator.compiling.bounds import StepBound, bound_of
+from orchestrator.compiling.kept import KeptSteps
+from orchestrator.compiling.step import StepModel
+from orchestrator.domain.accelerators import accelerators
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.runs import Attempt, AttemptState, Run, RunState
 from orchestrator.errors import UsageError
@@ -23,7 +27,8 @@ class Source:
     `usd` is what the run's VMs and data cost in all, once settled, `side_usd` the share of it that was not for VMs;
     `usd_per_hour` the rate of the VM that trained. `is_bound`: they may have been less. `region` is the VM's and, as
     data sets are staged beside the VM, its bucket's. `looks`: how often the sweep that the run is of may look at the
-    verdict and stop, its end included. `target_accuracy` is what its launch stated.
+    verdict and stop, its end included. `target_accuracy` is what its launch stated. `compiled`: the bound of its step
+    where the TPU compiler was asked before, of several compilers the lowest.
     """
 
     path: str
@@ -40,6 +45,7 @@ class Source:
     is_bound: bool = False
     target_accuracy: float | None = None
     run_state: RunState | None = None
+    compiled: StepBound | None = None
 
     @property
     def status(self) -> str:
@@ -96,6 +102,27 @@ def sources_named(names: Sequence[str], ledger: Ledger) -> list[Source]:
 def sources_of_runs(runs: Iterable[Run], ledger: Ledger) -> list[Source]:
     """The records of those runs that have one. Raises UsageError for one that cannot be read."""
     return [_source(run, ledger) for run in runs if run.record]
+
+
+def with_bounds(sources: Sequence[Source], kept: KeptSteps) -> list[Source]:
+    """The same, each with the bound of its step, if it is known. Simulated devices have none."""
+    return [replace(source, compiled=_bound(source, kept)) for source in sources]
+
+
+def _bound(source: Source, kept: KeptSteps) -> StepBound | None:
+    record, item = source.record, accelerators().get(source.accelerator or "")
+    device, data, batch = record.device, record.data, record.parameters.global_batch_size
+    if record.simulated or device is None or device.simulated or item is None or data is None or batch is None:
+        return None
+    code_sha256 = record.code.sha256 if record.code else ""
+
+    def is_model(model: StepModel) -> bool:
+        return (model.workload, model.code_sha256, model.engine, model.precision, model.input_shape) == (
+            record.workload, code_sha256, record.software.engine, record.parameters.precision, data.input_shape,
+        ) and model.parameter_bytes == record.memory.parameter_bytes  # fmt: skip
+
+    bounds = [bound_of(step, item) for step in kept.find(item, batch, is_model)]
+    return min(filter(None, bounds), key=lambda bound: bound.surely_s, default=None)
 
 
 def _latest(ledger: Ledger) -> list[Run]:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 
+from orchestrator.compiling.kept import KeptSteps
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.runs import FIRST_LOOK, Run, RunSpec, RunState, Stage
 from orchestrator.errors import OrchestratorError
@@ -27,15 +28,22 @@ _AXES: tuple[Callable[[Run], str | int | None], ...] = (
 class Verdicts:
     """The verdicts of the experiments that one process drives; each is looked at once for each round of repeats."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, ledger: Ledger, kept_steps: KeptSteps) -> None:
+        self._ledger, self._kept_steps = ledger, kept_steps
         self._looks: dict[tuple[str, int], bool] = {}
 
-    def must_wait(self, run: Run, driven: Iterable[Run]) -> bool:
-        """Whether earlier repeats, which this process drives, may make the run unnecessary."""
-        return run.until_verdict and any(
-            other.experiment == run.experiment and other.spec.repeat < run.spec.repeat for other in driven
-        )
+    @staticmethod
+    def first_repeats(unfinished: Iterable[Run]) -> dict[str, int]:
+        """The lowest repeat of each experiment among these runs."""
+        first: dict[str, int] = {}
+        for run in unfinished:
+            first[run.experiment] = min(run.spec.repeat, first.get(run.experiment, run.spec.repeat))
+        return first
+
+    @staticmethod
+    def must_wait(run: Run, first_repeats: Mapping[str, int]) -> bool:
+        """Whether earlier repeats, which this process has not finished, may make the run unnecessary."""
+        return run.until_verdict and first_repeats[run.experiment] < run.spec.repeat
 
     def stood_before(self, run: Run) -> int | None:
         """After how many repeats before the run's own every verdict stood; None: it does not stand, the run is needed.
@@ -53,19 +61,19 @@ class Verdicts:
             seen = [run for run in self._ledger.runs(experiment) if run.spec.repeat <= repeats]
             if any(run.stage is not Stage.DONE for run in seen):
                 return False
-            self._looks[look] = _verdicts_stand(seen, self._ledger)
+            self._looks[look] = _verdicts_stand(seen, self._ledger, self._kept_steps)
         return self._looks[look]
 
 
-def _verdicts_stand(runs: Sequence[Run], ledger: Ledger) -> bool:
+def _verdicts_stand(runs: Sequence[Run], ledger: Ledger, kept_steps: KeptSteps) -> bool:
     """Whether the report of these runs, which knows how often it may be asked for, has a verdict on every pairing."""
     # Only a launch with repeats asks, and every command that drives or ends runs would wait for these imports.
     from orchestrator.report.comparison import compare_sources
     from orchestrator.report.matching import find_pairs
-    from orchestrator.report.sources import sources_of_runs
+    from orchestrator.report.sources import sources_of_runs, with_bounds
 
     try:
-        pairings = compare_sources(sources_of_runs(runs, ledger)).pairings
+        pairings = compare_sources(with_bounds(sources_of_runs(runs, ledger), kept_steps)).pairings
     except OrchestratorError as cause:  # a record that cannot be read decides nothing, nor does an unfair comparison
         log.warning("the verdict could not be checked: %s", cause.sentence)
         return False

@@ -11,7 +11,7 @@ from orchestrator.domain.runs import AttemptState, Run
 from orchestrator.errors import ApiDisabled, OrchestratorError
 from orchestrator.ports import Billable, Listing
 from orchestrator.running.stages.context import Services
-from orchestrator.running.stages.teardown import hiding
+from orchestrator.running.watch import hiding
 
 _HALTED = frozenset({"STOPPED", "STOPPING", "TERMINATED", "SUSPENDED", "PREEMPTED", "FAILED"})
 

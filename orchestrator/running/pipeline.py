@@ -1,37 +1,32 @@
-"""Drives runs from stage to stage, starting where the ledger says; many of them side by side."""
+"""Drives a run from stage to stage, starting where the ledger says."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.places import Place, is_within
 from orchestrator.domain.quote import make_attempt, quote_for
-from orchestrator.domain.runs import Attempt, Run, RunState, Stage
+from orchestrator.domain.runs import Attempt, AttemptState, Run, RunState, Stage
 from orchestrator.errors import (
-    HostBusy,
     NoZoneLeft,
     OrchestratorError,
-    OverCap,
     Preempted,
+    QuotaExceeded,
     StillBilling,
     Stopped,
     UnexpectedError,
     ZoneRefusal,
 )
-from orchestrator.ledger.events import StageDone, ZoneRefused
+from orchestrator.ledger.events import QuotaAwaited, StageDone, ZoneRefused
 from orchestrator.money.guard import credit_for
-from orchestrator.ports import VmRef, VmSpec
-from orchestrator.running.early_stop import Verdicts
 from orchestrator.running.run_folder import run_lock
 from orchestrator.running.stages.collect import collect
-from orchestrator.running.stages.context import Progress, RunContext, Services
+from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.prepare import prepare
 from orchestrator.running.stages.provision import provision
 from orchestrator.running.stages.teardown import end_attempts, prove_ended, prove_gone, teardown
@@ -48,94 +43,7 @@ STAGES: Stages = {
 log = logging.getLogger("orchestrate")
 
 
-def drive_all(
-    services: Services,
-    runs: Sequence[Run],
-    report: Callable[[Progress], None],
-    stop: threading.Event,
-    stages: Stages = STAGES,
-) -> list[Run]:
-    """Take every run to its end, some side by side; returns them as they are then. Raises nothing of a run's own.
-
-    A run begins when a place is free, its machine too where that is your own, the repeats before it are over if a
-    verdict on them may make it unnecessary, and its worst case fits; while others of these run, one that does not fit
-    waits for what they release.
-    """
-    verdicts = Verdicts(services.ledger)
-    waiting = list(runs)
-    driven: dict[Future[Run], Run] = {}
-    ended: dict[str, Run] = {}
-
-    def must_wait(run: Run) -> bool:
-        if len(driven) == services.parallel_runs or shares_machine(run, driven.values()):
-            return True
-        return not stop.is_set() and verdicts.must_wait(run, (*driven.values(), *waiting))
-
-    with ThreadPoolExecutor(max_workers=services.parallel_runs, thread_name_prefix="run") as pool:
-        while waiting or driven:
-            for run in list(waiting):
-                ctx = RunContext(services, run.id, report, stop)
-                if not must_wait(run) and _may_begin(ctx, verdicts, alone=not driven):
-                    waiting.remove(run)
-                    driven[pool.submit(_drive_locked, ctx, stages)] = run
-            for future in wait(driven, return_when=FIRST_COMPLETED).done:
-                ended[driven.pop(future).id] = future.result()
-    return [ended[run.id] for run in runs]
-
-
-def _host(run: Run) -> str | None:
-    """Your own machine that it trains on; None: a VM is rented for it."""
-    item = run.spec.accelerator
-    return None if item.is_rented else item.name
-
-
-def shares_machine(run: Run, others: Iterable[Run]) -> bool:
-    """Whether one of the others trains on the same machine of yours: they would disturb each other's timings."""
-    return _host(run) is not None and _host(run) in map(_host, others)
-
-
-def check_hosts(services: Services, runs: Sequence[Run]) -> None:
-    """Before anything is admitted or rented: each of your own machines answers, is the right one, and can do it.
-
-    Raises HostKeyRejected, Unauthenticated, Unavailable or UsageError. One that is busy is waited for later.
-    """
-    for run in {name: run for run in runs if (name := _host(run))}.values():
-        item = run.spec.accelerator
-        spec = VmSpec(VmRef(run.spec.zones[0], ""), item, Provisioning.ON_DEMAND, {}, "")
-        with suppress(HostBusy):
-            services.vms[item.service].validate(spec)
-
-
-def _may_begin(ctx: RunContext, verdicts: Verdicts, *, alone: bool) -> bool:
-    """Whether the run may be driven now: its worst case is reserved, or it is known how it ends without being rented.
-
-    False: its worst case does not fit, and runs are driven that may release something when they are settled.
-    """
-    try:
-        with run_lock(ctx.services.run_folder(ctx.run)) as mine:
-            run = ctx.run
-            if not mine or run.state is not RunState.PLANNED or run.stage is not Stage.PROVISION:
-                return True  # it is driven already, here or in another process
-            try:
-                stood = verdicts.stood_before(run)
-                if stood is not None:
-                    ctx.note(f"not needed: every pairing has its verdict after {stood} repeats")
-                    ctx.services.ledger.update_run(run.id, state=RunState.NOT_NEEDED, stage=Stage.TEARDOWN)
-                elif not run.attempt:
-                    _reserve_first(ctx)
-            except OverCap as cause:
-                if not alone:
-                    ctx.show("waiting for budget that other runs have reserved")
-                    return False
-                _fail(ctx, cause)
-            except OrchestratorError as cause:
-                _fail(ctx, cause)
-    except Exception:
-        log.exception("the beginning of run %s", ctx.run_id)  # `drive` meets the same error, and ends the run
-    return True
-
-
-def _reserve_first(ctx: RunContext) -> None:
+def reserve_first(ctx: RunContext) -> None:
     """Reserve the worst case of a run that was launched without. Raises Stopped, OverCap or another refusal."""
     ctx.check_stop()
     services, run, now = ctx.services, ctx.run, ctx.now()
@@ -150,7 +58,7 @@ def _reserve_first(ctx: RunContext) -> None:
     services.ledger.admit_attempt(run.id, make, credit)
 
 
-def _drive_locked(ctx: RunContext, stages: Stages) -> Run:
+def drive_locked(ctx: RunContext, stages: Stages) -> Run:
     """Drive the run, or watch while another process does, and take over should that one die."""
     while True:
         try:
@@ -162,6 +70,7 @@ def _drive_locked(ctx: RunContext, stages: Stages) -> Run:
         run = ctx.run
         if run.stage is Stage.DONE or ctx.stop.is_set():
             return run  # the other process stops it: it reads the request in the ledger
+        ctx.services.watch.has_started(ctx.run_id)  # that process starts it
         ctx.show("driven by another orchestrate process")
         ctx.services.clock.sleep(ctx.services.pace.poll_s)
 
@@ -176,13 +85,21 @@ def _drive_or_end(ctx: RunContext, stages: Stages) -> Run:
 
 def drive(ctx: RunContext, stages: Stages = STAGES) -> Run:
     """Take one run from the stage that the ledger names to its end."""
+    try:
+        return _drive(ctx, stages)
+    finally:
+        ctx.services.watch.is_over(ctx.run_id)
+
+
+def _drive(ctx: RunContext, stages: Stages) -> Run:
     ledger = ctx.services.ledger
     while (run := ctx.run).stage is not Stage.DONE:
         if run.state is RunState.PLANNED:
             ledger.update_run(run.id, state=RunState.ACTIVE)
         try:
+            _wait_to_start(ctx, run.stage)
             if run.stage is Stage.PROVISION and not run.attempt:
-                _reserve_first(ctx)  # another process was about to begin it, and did not
+                reserve_first(ctx)  # another process was about to begin it, and did not
             stages[run.stage](ctx)
         except StillBilling as cause:
             _note_failure(ctx, cause)
@@ -194,6 +111,40 @@ def drive(ctx: RunContext, stages: Stages = STAGES) -> Run:
     return ctx.run
 
 
+def _wait_to_start(ctx: RunContext, stage: Stage) -> None:
+    """Only so many runs start at once. Raises Stopped."""
+    watch = ctx.services.watch
+    if stage not in (Stage.PROVISION, Stage.PREPARE):
+        watch.has_started(ctx.run_id)
+        return
+    if ctx.run.attempt and ctx.attempt.state is AttemptState.RESERVED:
+        _wait_for_quota(ctx)
+    if not watch.may_start(ctx.run_id):
+        ctx.show("waiting until other runs have started")
+    while not watch.may_start(ctx.run_id):
+        ctx.sleep(ctx.services.pace.poll_s)
+
+
+def _wait_for_quota(ctx: RunContext) -> None:
+    """Where the cloud has refused such a VM, until another of yours is gone. Raises Stopped."""
+    watch, name = ctx.services.watch, ctx.run.spec.rented_as
+    shown = False
+    while not watch.has_quota(name, ctx.run_id, lambda: _others_in_use(ctx)):
+        watch.has_started(ctx.run_id)  # whoever waits keeps no other accelerator from starting
+        if not shown:
+            ctx.show("waiting for quota that other runs use")
+        shown = True
+        ctx.sleep(ctx.services.pace.poll_s)
+
+
+def _others_in_use(ctx: RunContext) -> set[str]:
+    """The other runs of this ledger that have, or may have, a VM of this kind."""
+    ledger, name = ctx.services.ledger, ctx.run.spec.rented_as
+    open_ones = (one for one in ledger.attempts(unsettled=True) if one.billed_from and one.run != ctx.run_id)
+    used = (one for one in open_ones if one.state is not AttemptState.REFUSED)
+    return {one.run for one in used if ledger.run(one.run).spec.rented_as == name}
+
+
 def _answer(ctx: RunContext, cause: OrchestratorError, stage: Stage) -> None:
     """Another zone where one refused the VM, another VM after a preemption, else the end of the run."""
     if isinstance(cause, ZoneRefusal) and stage is Stage.PROVISION:
@@ -203,7 +154,7 @@ def _answer(ctx: RunContext, cause: OrchestratorError, stage: Stage) -> None:
     elif stage is Stage.TEARDOWN:
         raise cause  # no stage comes after this one; `_emergency` reports what may have leaked
     else:
-        _fail(ctx, cause)
+        fail(ctx, cause)
 
 
 def _advance(ctx: RunContext, stage: Stage) -> None:
@@ -245,7 +196,7 @@ def _note_failure(ctx: RunContext, cause: OrchestratorError) -> None:
         ctx.services.ledger.update_run(ctx.run_id, error=sentence, error_code=cause.code, exit_code=code)
 
 
-def _fail(ctx: RunContext, cause: OrchestratorError) -> None:
+def fail(ctx: RunContext, cause: OrchestratorError) -> None:
     """Note the failure and save what can be saved: a run that trained has a record to collect."""
     _note_failure(ctx, cause)
     stage = Stage.COLLECT if ctx.run.stage is Stage.TRAIN else Stage.TEARDOWN
@@ -256,8 +207,12 @@ def _try_next_zone(ctx: RunContext, cause: ZoneRefusal) -> None:
     """A new attempt in the first later zone that no refusal rules out: a regional quota rules out all of its zones."""
     zone, zones = ctx.attempt.zone, ctx.run.spec.zones
     ctx.log(ZoneRefused(zone, cause.code, cause.sentence, cause.in_short, cause.place))
-    events = [event.what for event in ctx.services.ledger.events(ctx.run_id)]
-    refused = {what.zone: what for what in events if isinstance(what, ZoneRefused)}
+    refused: dict[Place, ZoneRefused] = {}
+    for event in ctx.services.ledger.events(ctx.run_id):
+        if isinstance(event.what, QuotaAwaited):
+            refused.clear()  # what they said then may have changed
+        if isinstance(event.what, ZoneRefused):
+            refused[Place(event.what.zone)] = event.what
     for following in zones[zones.index(zone) + 1 :]:
         ruled_out = [what for what in refused.values() if is_within(following, what.place)]
         if not ruled_out:
@@ -265,7 +220,12 @@ def _try_next_zone(ctx: RunContext, cause: ZoneRefusal) -> None:
             _new_attempt(ctx, following)
             return
         ctx.note(f"{following} is not tried: {ruled_out[0].reason}")
-    _fail(ctx, cause if len(refused) == 1 else _no_zone_left(ctx, refused.values()))
+    if any(what.error == QuotaExceeded.__name__ for what in refused.values()) and (in_use := _others_in_use(ctx)):
+        ctx.log(QuotaAwaited(len(in_use)))
+        ctx.services.watch.quota_is_full(ctx.run.spec.rented_as, ctx.run_id, len(in_use))
+        _new_attempt(ctx, zones[0])
+        return
+    fail(ctx, cause if len(refused) == 1 else _no_zone_left(ctx, refused.values()))
 
 
 def _no_zone_left(ctx: RunContext, refused: Iterable[ZoneRefused]) -> NoZoneLeft:
@@ -275,7 +235,7 @@ def _no_zone_left(ctx: RunContext, refused: Iterable[ZoneRefused]) -> NoZoneLeft
 def _try_again(ctx: RunContext, cause: Preempted) -> None:
     run = ctx.run
     if run.preemptions + 1 >= run.spec.max_attempts:
-        _fail(ctx, cause)
+        fail(ctx, cause)
         return
     zone = ctx.attempt.zone
     ctx.note(f"{cause.code}: {cause.sentence}; new attempt in {zone}")
@@ -296,7 +256,7 @@ def _new_attempt(ctx: RunContext, zone: Place, **changes: int) -> None:
         credit = credit_for([ctx.accelerator], services.ledger, now=ctx.now())
         services.ledger.admit_attempt(run.id, make, credit, settled, **changes)
     except OrchestratorError as cause:
-        _fail(ctx, cause)
+        fail(ctx, cause)
 
 
 def _emergency(ctx: RunContext, cause: Exception) -> Run:

@@ -11,6 +11,8 @@ from orchestrator.domain.runs import Run
 from orchestrator.running.run_folder import log_copy, run_folder
 
 LOG_NAME = "train.log"
+LATEST_BYTES = 4_000
+"""The latest epochs are in so much of a log's end."""
 _EPOCH = re.compile(r" epoch (\d+)/\d+ end loss (-?[\d.]+)(?: test_accuracy ([\d.]+))?")
 _MENTIONED = re.compile(r" epoch (\d+/\d+) ")
 
@@ -32,13 +34,20 @@ class LoggedEpochs:
     latest: str = ""
 
 
-def local_log(home: Path, run: Run, worker: int = 0) -> bytes | None:
-    """The log of the run's latest attempt, of one worker: the copy of whoever follows it, or what was collected; the
-    longer one.
+def local_log(home: Path, run: Run, last_bytes: int | None = None, worker: int = 0) -> bytes | None:
+    """The log of the run's latest attempt: the copy of whoever follows it, or what was collected; the longer one.
+
+    `worker`: of a slice, whose. `last_bytes`: no more than so much of its end. None: there is no log here.
     """
     folder = run_folder(home, run.experiment, run.id)
     copies = (log_copy(folder, run.attempt, worker), folder / of_worker(f"a{run.attempt}", worker) / LOG_NAME)
-    return max((path.read_bytes() for path in copies if path.is_file()), key=len, default=None)
+    sizes = {path: path.stat().st_size for path in copies if path.is_file()}
+    if not sizes:
+        return None
+    longest = max(sizes, key=lambda path: sizes[path])
+    with longest.open("rb") as log:
+        log.seek(max(0, sizes[longest] - last_bytes) if last_bytes else 0)
+        return log.read()
 
 
 def logged_epochs(log: bytes) -> LoggedEpochs:

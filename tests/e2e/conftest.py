@@ -21,6 +21,7 @@ from infra.localcloud import client
 from infra.localcloud.http.recording import FILE_VARIABLE
 from orchestrator.domain.runs import Run, Stage
 from orchestrator.ledger.ledger import Ledger
+from tests.fork_server import STAND_IN_JOB
 from tests.local_cloud import LocalCloud, running
 from tests.user_folder import make_user_folder
 
@@ -153,7 +154,7 @@ def wait_until(probe: Callable[[], Any], timeout_s: float = 60) -> Any:
 
 
 IMAGE_PYTHON = """#!/bin/sh
-# python3 of a VM whose trainer is the stand-in job: tests about jobs need no TensorFlow.
+# python3 of a VM whose trainer is the stand-in job, forked: tests about jobs need no TensorFlow.
 if [ "$1 $2" = "-m trainer" ]; then
     shift 2
     set -- {job} "$@"
@@ -163,11 +164,10 @@ exec {python} "$@"
 
 
 @pytest.fixture(scope="session")
-def image_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def image_python(tmp_path_factory: pytest.TempPathFactory, command_python: Path) -> Path:
     """The python3 of machines on which the stand-in job runs."""
     path = tmp_path_factory.mktemp("image") / "python3"
-    job = Path(__file__).with_name("stand_in_job.py")
-    path.write_text(IMAGE_PYTHON.format(job=shlex.quote(str(job)), python=shlex.quote(sys.executable)))
+    path.write_text(IMAGE_PYTHON.format(job=shlex.quote(str(STAND_IN_JOB)), python=shlex.quote(str(command_python))))
     path.chmod(0o755)
     return path
 

@@ -122,6 +122,9 @@ def _epochs(config: Config, recorder: Recorder, progress: ProgressReporter) -> N
         )
         recorder.epochs.append(epoch)
         log(f"{title} trained epoch_s {epoch.wall_s:.4f}", ended)
+        log(
+            f"{title} end loss {epoch.loss:.4f} test_accuracy {epoch.test_accuracy:.4f} test_loss {epoch.test_loss:.4f}"
+        )
         progress.phase("evaluating", loss=epoch.loss, accuracy=epoch.test_accuracy)
         every = config.checkpoint_every
         is_chief = read_worker_role(config.strategy).is_chief

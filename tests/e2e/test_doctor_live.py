@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.domain.accelerators import SET_UP
 from orchestrator.domain.quote import KILL_SLACK_S
-from orchestrator.domain.runs import RunState, Stage
+from orchestrator.domain.runs import Engine, RunState, Stage
 from orchestrator.ledger.ledger import Ledger
 from tests.e2e.conftest import Orchestrate
 
@@ -80,16 +80,19 @@ def test_it_costs_no_more_than_is_said(orchestrate: Orchestrate) -> None:
     done = orchestrate.run(*LIVE, "--max-usd", "0.10")
     assert (done.code, done.json["error"]["code"]) == (3, "OverCap")
     assert orchestrate.runs() == []
-    assert orchestrate.run("doctor", "--max-usd", "5").code == 2
+    assert orchestrate.run("doctor", "--engine", "jax").code == 2
 
 
 def test_ctrl_c_tears_down(orchestrate: Orchestrate) -> None:
-    """Once it is rented: torn down and proven gone, the second never rented, exit 130."""
-    process = orchestrate.start(*LIVE)
+    """Once it is rented: torn down and proven gone, the second never rented, exit 130. Here what VMs get is JAX's."""
+    process = orchestrate.start(*LIVE, "--engine", "jax")
     orchestrate.wait_for_run(lambda run: run.spec.accelerator.name == ACCEL and run.stage is Stage.PREPARE)
     process.send_signal(signal.SIGINT)
     done = orchestrate.finish(process)
     assert (done.code, done.json["billable_remaining"]) == (130, 0), done
     assert [run.state for run in orchestrate.runs()] == [RunState.SUCCEEDED, RunState.STOPPED, RunState.STOPPED]
+    assert {run.spec.engine for run in orchestrate.runs()} == {Engine.JAX}
+    tried = next(one for one in done.json["findings"] if one["check"] == SET_UP)
+    assert (tried["verdict"], "after" in tried["fact"]) == ("PASS", True)
     assert len([row for row in orchestrate.control("meter")["rows"] if row["kind"] == "node"]) == 1
     assert orchestrate.inventory("node") == []

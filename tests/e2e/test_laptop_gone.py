@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from orchestrator.domain.quote import KILL_SLACK_S, PARALLEL_RUNS
+from orchestrator.domain.quote import KILL_SLACK_S
 from orchestrator.domain.runs import Attempt
 from orchestrator.ledger.ledger import Ledger
 from tests.e2e.conftest import QUICK, Orchestrate, kill_hard, wait_until
@@ -39,6 +39,7 @@ FLEX_STEPS: Sequence[Step] = (
     ("tpu.nodes.getGuestAttributes", "before"),  # ready, the timer not proven
     ("storage.buckets.insert", "before"),  # proven: provision is over
 )
+SIDE_BY_SIDE = 4
 VM_KINDS = ("node", "queued resource", "instance", "disk")
 
 
@@ -57,8 +58,8 @@ def test_everything_is_gone_ten_minutes_after_the_deadline(
 ) -> None:
     """One run is cut off at each step; nobody comes back; the cloud's own meter says when each VM ended."""
     orchestrate.run("cloud", "up")
-    for start in range(0, len(steps), PARALLEL_RUNS):
-        _strand(orchestrate, accelerator, steps[start : start + PARALLEL_RUNS], *flags)
+    for start in range(0, len(steps), SIDE_BY_SIDE):
+        _strand(orchestrate, accelerator, steps[start : start + SIDE_BY_SIDE], *flags)
     attempts = {attempt.vm: attempt for attempt in _attempts(orchestrate)}
     assert len(attempts) == len(steps)
     orchestrate.control("broken", {"mechanism": broken, "broken": True})

@@ -20,8 +20,9 @@ class LawCompiler:
     says_numbers: bool = True
     jobs: int = 2
     asked: list[tuple[str, int]] = field(default_factory=list)
+    is_of_all_replicas: bool = False
 
-    def compile(self, topology: str, replica_batch: int) -> CompiledStep:
+    def compile(self, topology: str, replica_batch: int, replicas: int = 1) -> CompiledStep:
         self.asked.append((topology, replica_batch))
         taken = self.law(replica_batch)
         if replica_batch >= self.refuses_from:

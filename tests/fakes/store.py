@@ -10,7 +10,7 @@ from pathlib import Path
 import google_crc32c
 
 from orchestrator.domain.account import BucketFacts
-from orchestrator.domain.names import MANAGED
+from orchestrator.domain.names import MANAGED, matches
 from orchestrator.errors import BadArtifact, NotFound, UsageError
 from orchestrator.ports import StoredObject
 from tests.fakes.faults import Faults
@@ -92,13 +92,13 @@ class FakeObjectStore:
     def url(self, bucket: str) -> str:
         return f"gs://{bucket}"
 
-    def list(self, bucket: str, prefix: str) -> tuple[StoredObject, ...]:
+    def list(self, bucket: str, prefix: str, pattern: str = "") -> tuple[StoredObject, ...]:
         with self._faults.met("list"):
             objects = self._ours(bucket).objects if bucket in self._buckets else {}
             return tuple(
                 StoredObject(name, len(content), crc32c(content), generation)
                 for name, (content, generation) in sorted(objects.items())
-                if name.startswith(prefix)
+                if name.startswith(prefix) and matches(name, pattern)
             )
 
     def upload(self, bucket: str, name: str, source: Path) -> None:

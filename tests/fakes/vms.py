@@ -184,6 +184,7 @@ class FakeVmProvider:
                 Billable(
                     queued if machine.spec.provisioning is Provisioning.FLEX_START else kind,
                     ref, self._vm(machine).raw_state, dict(machine.spec.labels),
+                    runs=self._vm(machine).state is VmState.READY,
                 )
                 for ref, machine in sorted(self._machines.items(), key=lambda item: (item[0].zone, item[0].name))
                 if ref.zone not in self.unreachable

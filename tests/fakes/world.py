@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.killswitches import kill_switches
+from orchestrator.compiling.kept import KeptSteps
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.runs import Run
 from orchestrator.ledger.ledger import Ledger
@@ -19,7 +20,7 @@ from orchestrator.planning.launch import make_plan
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.request import LaunchRequest
 from orchestrator.ports import CommandResult, VmProvider
-from orchestrator.running.pipeline import drive_all
+from orchestrator.running.many_runs import drive_all
 from orchestrator.running.stages.collect import MANIFEST
 from orchestrator.running.stages.context import Pace, Payload, Progress, Services
 from tests.fakes import FakeClock, FakeObjectStore, FakeScheduler, FakeShells, FakeVmProvider
@@ -160,6 +161,7 @@ class World:
             simulated=True,
             home=self.home,
             ledger=self.ledger,
+            kept_steps=KeptSteps(self.home / "compiled"),
             clock=self.clock,
             prices=catalog_prices(),
             vms=vms,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from infra.compiler.libtpu import Limits, Model, open_compiler
-from infra.compiler.processes import Processes
+from infra.compiler.processes import Ended, Processes, Server
 from orchestrator.compiling.step import Outcome
 from orchestrator.errors import UsageError
 
@@ -36,7 +36,8 @@ def test_a_trace_and_a_compilation_that_take_too_long_are_ended(tmp_path: Path) 
     with open_compiler(MODEL, tmp_path, Limits(timeout_s=0.01)) as compiler, late:
         compiler.compile("v5e:2x2", 8)
     processes = Processes(tmp_path, 0.01)
-    ended = processes.run(["infra.compiler.program", "v5e:2x2", "/dev/zero", str(2**33)])
+    ended = Server(processes, ["infra.compiler.program", str(2**33)]).ask('["v5e:2x2", "/dev/zero", 1]')
+    assert isinstance(ended, Ended)
     assert ended.status is None
     assert Limits(timeout_s=0.01).why_unfinished(ended) == "not compiled in 0.01 s"
     processes.close()

@@ -65,6 +65,8 @@ def test_the_source_distribution_can_be_tested(built: Path) -> None:
             "early stop (or --no-early-stop) needs scipy",
         ),
         ("trainer", ("numpy",), ("workloads", "check", "model.py"), "a look into a model needs numpy"),
+        ("jax", ("keras",), ("workloads", "check", "model.py", "--engine", "jax"), "a look into a model needs keras"),
+        ("ui", ("uvicorn",), ("ui",), "the live view needs uvicorn"),
         ("compiler", ("libtpu",), ("estimate", "--accel", "v3-8", "--compile"), "--compile needs libtpu"),
     ],
 )
@@ -79,10 +81,25 @@ def test_a_missing_extra_is_named(
     assert not (run_cli.home / "local" / "cloud").exists()
 
 
-def test_the_trainer_alone_says_what_it_lacks(run_cli: Shell) -> None:
-    done = run_cli("--workload=mnist-mlp", program=("-c", WITHOUT.format(names=("numpy",), package="trainer.__main__")))
-    assert (done.exit, done.stdout) == (2, "")
-    assert "numpy is not installed here; in a checkout: pip install '.[trainer]' (docs/" in done.stderr
+def test_a_model_that_cannot_be_built_here_is_launched_with_a_note(run_cli: Shell) -> None:
+    """JAX alone, without Keras, is no reason to refuse what the VMs can train."""
+    (run_cli.folder / "model.py").write_text("import keras\ndef build_model(shape, classes): ...\n")
+    program = ("-c", WITHOUT.format(names=("keras",), package="orchestrator.cli"))
+    asked = ("launch", "--accel", "t4", "--workload", "model.py", "--engine", "jax", "--dry-run", "--json")
+    done = run_cli(*asked, program=program)
+    assert done.exit == 0, done.stderr
+    assert "the model was not built here, where keras is not installed: an error in it" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("engine", "names", "extra"), [("tensorflow", ("numpy",), "trainer"), ("jax", ("jax",), "jax")]
+)
+def test_the_trainer_alone_says_what_it_lacks(run_cli: Shell, engine: str, names: tuple[str, ...], extra: str) -> None:
+    program = ("-c", WITHOUT.format(names=names, package="trainer.__main__"))
+    done = run_cli("--workload=mnist-mlp", f"--engine={engine}", program=program)
+    assert done.exit == 2
+    assert f"in a checkout: pip install '.[{extra}]' (docs/" in done.stderr
+    assert "not installed" in done.stderr
 
 
 def test_windows_is_told_of_wsl(run_cli: Shell) -> None:

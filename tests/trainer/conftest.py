@@ -43,15 +43,17 @@ def _trainer(folder: Path, python: Path) -> Trainer:
 
 @pytest.fixture(scope="session")
 def warm_python(
-    tmp_path_factory: pytest.TempPathFactory, forked_python: Path
+    tmp_path_factory: pytest.TempPathFactory, forked_python: Path, request: pytest.FixtureRequest
 ) -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
-    """Run `python ARGUMENTS` where TensorFlow is imported already: one process for each environment."""
+    """Run `python ARGUMENTS` where the framework is imported already: one process for each environment."""
     started: dict[tuple[tuple[str, str], ...], WarmPython] = {}
 
     def run(*arguments: object, **environ: str) -> subprocess.CompletedProcess[str]:
         key = tuple(environ.items())
         if key not in started:
-            started[key] = WarmPython(tmp_path_factory.mktemp("warm"), environ, forked_python)
+            on_jax = environ.get("KERAS_BACKEND") == "jax"
+            python = request.getfixturevalue("forked_jax_python") if on_jax else forked_python
+            started[key] = WarmPython(tmp_path_factory.mktemp("warm"), environ, python)
         try:
             return started[key].run(*arguments)
         except BaseException:  # pytest-timeout's too: the answer that is to come would be taken for the next one's

@@ -16,14 +16,17 @@ Trainer = Callable[..., subprocess.CompletedProcess[str]]
 Runs = dict[str, Record]
 FEW_CALLS = "--inference_calls=5"
 """Two hundred at each of five batches are a second of CPU or more; a test of what they measure asks for more."""
+_UNOPTIMISED = "--xla_backend_optimization_level=0"
+"""XLA is given the same, and makes plain machine code of it: models here run for a second. With XLA as users have it
+tests/e2e trains."""
 
 
 def trainer_environment(**changes: str) -> dict[str, str]:
     """Return this environment without what would change a trainer, with `changes`, and with this tree's packages."""
-    dropped = ("TRAINER_STAND_IN", *READ_AT_IMPORT)
+    dropped = ("TRAINER_STAND_IN", "XLA_", *READ_AT_IMPORT)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))  # `make test-vm` has one
-    return {**kept, **changes, "PYTHONPATH": path}
+    return {**kept, "XLA_FLAGS": _UNOPTIMISED, **changes, "PYTHONPATH": path}
 
 
 def trainer_command(*flags: object, python: Path = Path(sys.executable)) -> list[str]:

@@ -118,26 +118,25 @@ def test_record_of_a_resumed_run_has_its_parts(killed: Resumed) -> None:
     assert all(epoch.checkpoint_s > 0 for epoch in record.epochs)
 
 
+@pytest.mark.slow
 def test_sigterm_writes_a_checkpoint_and_the_record_at_once(
-    tmp_path: Path, warm_trainer: Trainer, forked_python: Path
+    engine: str, tmp_path: Path, warm_trainer: Trainer, forked_python: Path
 ) -> None:
     """Within 20 s, though none is due: after the step that the signal came in, which is finished, and resumable.
 
     The record keeps the epochs that the run had.
     """
     flags = ("--workload", SLOW_STEP, "--train_epochs", "2", "--checkpoint_every", "2steps", "--model_dir", tmp_path)
-    middle_s = STEP_S / 3
-    assert (
-        stop_after("checkpoint epoch 2 step 1", signal.SIGTERM, *flags, into_step_s=middle_s, python=forked_python)
-        == 143
-    )
+    python = forked_python if engine == "tensorflow" else Path(sys.executable)
+    asked, middle_s = (*flags, "--engine", engine), STEP_S / 3
+    assert stop_after("checkpoint epoch 2 step 1", signal.SIGTERM, *asked, into_step_s=middle_s, python=python) == 143
     pointer = json.loads((tmp_path / "checkpoint.json").read_text())
     assert (pointer["epoch"], pointer["step"] in (2, 3)) == (2, True)
     record = load_record(tmp_path / "record.json")
     assert (record.status, record.error) == ("interrupted", "stopped by signal 15")
     assert [epoch.index for epoch in record.epochs] == [1]
     assert json.loads((tmp_path / "progress.json").read_text())["phase"] == "interrupted"
-    finished = warm_trainer(*flags, "--resume")
+    finished = on_engine(warm_trainer, engine)(*flags, "--resume")
     assert finished.returncode == 0, finished.stderr
     assert load_record(tmp_path / "record.json").epochs[1].start_step == pointer["step"]
 

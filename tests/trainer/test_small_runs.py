@@ -61,6 +61,17 @@ def test_the_garbage_collector_does_not_walk_over_the_framework_in_an_epoch(
     assert max(in_epochs) < 50_000
 
 
+def test_a_forked_process_gives_xla_the_flags_of_its_own_environment(engine: str, warm_python: Trainer) -> None:
+    """Nothing that was imported before the fork has read them: XLA aborts for one that it does not know."""
+    compiled = {
+        "tensorflow": "import tensorflow as tf; tf.function(lambda: tf.ones(2), jit_compile=True)()",
+        "jax": "import jax; jax.jit(lambda: 1)()",
+    }
+    own = {} if engine == "tensorflow" else {"KERAS_BACKEND": engine}
+    with pytest.raises(AssertionError, match="not_a_flag_of_xla"):
+        warm_python("-c", compiled[engine], XLA_FLAGS="--not_a_flag_of_xla", **own)
+
+
 def test_streamed_epochs_train_what_resident_ones_do(runs: Runs) -> None:
     """The same order, the same losses, and every one of 77 test samples counted once though batches are padded."""
     for resident, streamed in zip(runs["resident"].epochs, runs["streamed"].epochs, strict=True):

@@ -21,7 +21,8 @@ from orchestrator.report.report import make_report
 from orchestrator.report.sources import sources_named
 from orchestrator.report.tables import all_sheets
 from tests.trainer.plugins import stopped
-from tests.trainer.process import Trainer, trainer_command, trainer_environment
+from tests.trainer.process import Trainer, on_engine, trainer_command, trainer_environment
+from trainer.config import ENGINES
 from trainer.data.prepare import PreparedDataset
 from trainer.record.record import Progress, Record, load_record
 
@@ -46,6 +47,19 @@ def one_device(warm_python: Trainer, tmp_path_factory: pytest.TempPathFactory) -
     return Run(finished.stdout, load_record(folder / "record.json"), folder)
 
 
+@pytest.fixture(scope="module", params=ENGINES)
+def either(request: pytest.FixtureRequest, warm_python: Trainer, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The same run by each engine."""
+    if request.param == "tensorflow":
+        found: Run = request.getfixturevalue("one_device")
+        return found
+    folder = tmp_path_factory.mktemp("jax")
+    flags = ("-m", "trainer", "--engine=jax", *SAME_RUN, "--strategy", "one-device", "--model_dir", folder)
+    finished = warm_python(*flags, KERAS_BACKEND="jax")
+    assert finished.returncode == 0, finished.stderr
+    return Run(finished.stdout, load_record(folder / "record.json"), folder)
+
+
 @pytest.fixture(scope="module")
 def stand_in(warm_python: Trainer, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The same run on eight logical CPUs that stand in for a TPU."""
@@ -56,11 +70,11 @@ def stand_in(warm_python: Trainer, tmp_path_factory: pytest.TempPathFactory) -> 
     return Run(finished.stdout, load_record(folder / "record.json"), folder)
 
 
-def test_mlp_learns_the_sample(one_device: Run) -> None:
+def test_mlp_learns_the_sample(either: Run) -> None:
     """The loss falls with every epoch and nine in ten test images are recognised."""
-    losses = [epoch.loss for epoch in one_device.record.epochs]
+    losses = [epoch.loss for epoch in either.record.epochs]
     assert losses == sorted(losses, reverse=True)
-    assert one_device.record.epochs[-1].test_accuracy > 0.90
+    assert either.record.epochs[-1].test_accuracy > 0.90
 
 
 def test_record_says_what_ran_on_what(one_device: Run) -> None:
@@ -83,9 +97,9 @@ def test_every_test_sample_counts_exactly_once(one_device: Run, stand_in: Run) -
             assert epoch.test_accuracy * 2000 == pytest.approx(round(epoch.test_accuracy * 2000), abs=1e-6)
 
 
-def test_compilation_is_in_no_epoch(one_device: Run) -> None:
+def test_compilation_is_in_no_epoch(either: Run) -> None:
     """The first epoch is like the others, and the whole run is at least as long as its parts."""
-    timings = one_device.record.timings
+    timings = either.record.timings
     assert timings.compile_s is not None
     assert timings.first_epoch_s is not None
     assert timings.steady_epoch_s is not None
@@ -93,7 +107,7 @@ def test_compilation_is_in_no_epoch(one_device: Run) -> None:
     assert timings.first_epoch_s < 5 * timings.steady_epoch_s
     assert timings.steady_epochs == 2
     parts = (timings.imports_s, timings.setup_s, timings.data_load_s, timings.compile_s, timings.eval_compile_s)
-    epochs_s = sum(epoch.wall_s + epoch.eval_s for epoch in one_device.record.epochs)
+    epochs_s = sum(epoch.wall_s + epoch.eval_s for epoch in either.record.epochs)
     assert sum(part or 0.0 for part in parts) + epochs_s < timings.total_s
 
 
@@ -106,31 +120,31 @@ def test_operations_are_those_counted_by_hand(one_device: Run, stand_in: Run) ->
     assert stand_in.record.compute.flops_per_sample == by_hand
 
 
-def test_blocks_add_up_to_their_epochs(one_device: Run) -> None:
+def test_blocks_add_up_to_their_epochs(either: Run) -> None:
     """Step times and the wait for input are parts of the epoch's wall time, all steps counted."""
-    blocks = list(csv.DictReader((one_device.folder / "steps.csv").read_text().splitlines()))
-    for epoch in one_device.record.epochs:
+    blocks = list(csv.DictReader((either.folder / "steps.csv").read_text().splitlines()))
+    for epoch in either.record.epochs:
         own = [block for block in blocks if int(block["epoch"]) == epoch.index]
         assert sum(int(block["steps"]) for block in own) == epoch.steps == 50
         in_blocks_s = sum(float(block["wall_s"]) for block in own)
         assert 0.8 * epoch.wall_s < in_blocks_s + epoch.input_wait_s <= epoch.wall_s
-    assert one_device.record.steps is not None
-    assert (one_device.record.steps.block_steps, one_device.record.steps.n) == (5, 20)
-    rows = list(csv.DictReader((one_device.folder / "epochs.csv").read_text().splitlines()))
-    assert [float(row["wall_s"]) for row in rows] == [epoch.wall_s for epoch in one_device.record.epochs]
+    assert either.record.steps is not None
+    assert (either.record.steps.block_steps, either.record.steps.n) == (5, 20)
+    rows = list(csv.DictReader((either.folder / "epochs.csv").read_text().splitlines()))
+    assert [float(row["wall_s"]) for row in rows] == [epoch.wall_s for epoch in either.record.epochs]
 
 
-def test_log_agrees_with_the_record(one_device: Run) -> None:
+def test_log_agrees_with_the_record(either: Run) -> None:
     """The time between the printed lines is the recorded time of each epoch, within 5 %."""
     moments = {}
-    for line in one_device.log.splitlines():
+    for line in either.log.splitlines():
         stamp, _, message = line.partition(" ")
         moments[message.partition(" epoch_s")[0]] = datetime.fromisoformat(stamp)
-    for epoch in one_device.record.epochs:
+    for epoch in either.record.epochs:
         printed = moments[f"epoch {epoch.index}/3 trained"] - moments[f"epoch {epoch.index}/3 start"]
         assert printed.total_seconds() == pytest.approx(epoch.wall_s, rel=0.05)
         assert (epoch.ended_at - epoch.started_at).total_seconds() == pytest.approx(epoch.wall_s, rel=0.05)
-    assert len(re.findall(r"epoch \d/3 (?:evaluated|end) .*test_accuracy 0\.\d{4}", one_device.log)) == 6
+    assert len(re.findall(r"epoch \d/3 (?:evaluated|end) .*test_accuracy 0\.\d{4}", either.log)) == 6
 
 
 def test_inference_is_measured_after_training(one_device: Run, stand_in: Run) -> None:
@@ -267,9 +281,10 @@ def test_shard_damaged_in_the_middle_is_a_data_error(
     assert load_record(tmp_path / "out" / "record.json").status == "failed"
 
 
-def test_signal_never_cuts_into_tensorflow(trainer: Trainer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_signal_never_cuts_into_the_framework(trainer: Trainer, tmp_path: Path, engine: str) -> None:
     """TensorFlow's C code is not made for it (a segmentation fault, no record): the run ends when that has returned."""
-    finished = trainer("--workload", stopped.__file__, "--model_dir", tmp_path)
+    finished = on_engine(trainer, engine)("--workload", stopped.__file__, "--model_dir", tmp_path)
     assert (finished.returncode, stopped.WENT_ON in finished.stdout) == (143, True), finished.stderr
     assert load_record(tmp_path / "record.json").status == "interrupted"
 
@@ -284,7 +299,7 @@ def free_ports(count: int) -> list[int]:
 
 
 @pytest.mark.slow
-def test_two_workers_train_one_model_and_worker_0_reports(one_device: Run, tmp_path: Path) -> None:
+def test_two_workers_train_one_model_and_worker_0_reports(one_device: Run, tmp_path: Path, forked_python: Path) -> None:
     """Two processes on the loopback interface: the losses of one device, and a record from worker 0 alone."""
     cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(2)]}
     processes = []
@@ -293,7 +308,8 @@ def test_two_workers_train_one_model_and_worker_0_reports(one_device: Run, tmp_p
         devices = ("--strategy", "multiworker", "--device", "cpu")
         flags = (*SAME_RUN, "--train_epochs", "2", *devices, "--model_dir", tmp_path / f"worker-{index}")
         environ = trainer_environment(TF_CONFIG=task)
-        processes.append(subprocess.Popen(trainer_command(*flags), env=environ, stdout=subprocess.DEVNULL))
+        command = trainer_command(*flags, python=forked_python)
+        processes.append(subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL))
     assert [process.wait(timeout=90) for process in processes] == [0, 0]
     record = load_record(tmp_path / "worker-0" / "record.json")
     assert not (tmp_path / "worker-1").exists()

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 
-from trainer.config import EngineName
+from trainer.config import EXTRAS, EngineName
 from trainer.engines.base import Engine, OpenEngine
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, how_to_install
 
 __all__ = ["Engine", "load_engine"]
 
@@ -21,8 +21,8 @@ def load_engine(name: EngineName) -> OpenEngine:
     process has imported Keras on another one: Keras keeps to the first.
     """
     if find_spec(name) is None:
-        fix = "pip install jax beside keras and numpy" if name == "jax" else "pip install tensorflow"
-        raise ConfigError("--engine", name, f"its framework is not installed; {fix}, or use the other engine")
+        problem = f"its framework is not installed; use the other engine, or {how_to_install(EXTRAS[name])}"
+        raise ConfigError("--engine", name, problem)
     with _jax_hidden() if name == "tensorflow" else nullcontext():
         import keras
 

@@ -197,9 +197,10 @@ class Engine(Protocol):
     def mean_over_workers(self, value: float) -> float:
         """Return the mean of what all workers give, the same on each: what follows from it must not differ."""
 
-    def step_hlo(self) -> bytes:
+    def step_hlo(self, replicas: int = 1) -> bytes:
         """Return a training step of one replica as the compiler gets it, a serialized HLO module; nothing runs.
 
+        `replicas` more than one, with JAX only: of all of them as one program, as many times the batch split over them.
         Raises whatever the framework refuses it with.
         """
 

@@ -21,6 +21,20 @@ class Trained(BaseModel):
     refused_by_xla: str
 
 
+class LoweredModel(BaseModel):
+    """Whose step it is, as a record has it. `parameter_bytes`: of all variables; `code_sha256`: "" without own code."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    workload: str
+    code_sha256: str
+    engine: str
+    precision: str
+    input_shape: tuple[int, ...]
+    units: int
+    parameter_bytes: int
+
+
 class Lowered(BaseModel):
     """What `python -m trainer --lower` says of one batch of a replica: where the HLO of a training step is.
 
@@ -30,6 +44,7 @@ class Lowered(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     replica_batch: int
+    model: LoweredModel
     path: str = ""
     sha256: str = ""
     refused: str = ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Dtype = Literal["uint8", "int32", "float32"]
@@ -54,6 +54,18 @@ class Signature:
     def bytes(self) -> int:
         """Bytes of one sample with its target."""
         return self.input.bytes + self.target.bytes
+
+    def resized(self, image_size: int | None, sequence_length: int | None) -> Signature:
+        """Return it with images, or clips, of that side, and tokens of that length; None, and other data: as it is."""
+        shape = self.input.shape
+        if image_size and self.input.dtype == "uint8" and len(shape) > len(("height", "width")):
+            *frames, _, _, channels = shape
+            return replace(self, input=replace(self.input, shape=(*frames, image_size, image_size, channels)))
+        if not sequence_length or self.input.dtype != "int32":
+            return self
+        length = (sequence_length,)
+        target = replace(self.target, shape=length) if self.target.shape == shape else self.target
+        return replace(self, input=replace(self.input, shape=length), target=target)
 
 
 _ONE_CLASS = Tensor((), "int32")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from orchestrator.cli import options, output
+from orchestrator.cli import completion, options, output
 
 
 @click.command(short_help="Resume or watch unfinished runs.")
-@click.argument("runs", nargs=-1, metavar="[RUN..]")
+@click.argument("runs", nargs=-1, metavar="[RUN..]", shell_complete=completion.runs)
 @options.project_option
 @output.json_option
 def attach(runs: tuple[str, ...], as_json: bool) -> int:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from orchestrator.cli import options, output
+from orchestrator.cli import completion, options, output
 
 _PATH = click.Path(path_type=Path)
 
 
 @click.command(short_help="Compare runs: time, accuracy, cost.")
-@click.argument("what", nargs=-1, metavar="[RUN|EXPERIMENT|FILE]...")
+@click.argument("what", nargs=-1, metavar="[RUN|EXPERIMENT|FILE]...", shell_complete=completion.runs_and_experiments)
 @click.option("--all", "every", is_flag=True, help="Show every table of every run, and every fairness check.")
 @click.option("--html", type=_PATH, metavar="FILE", help="Write one page with plots.")
 @click.option("--csv", type=_PATH, metavar="FOLDER", help="Write all tables as CSV.")
@@ -55,11 +55,11 @@ def compare(
     from orchestrator.report.export import write_files
     from orchestrator.report.origin import origin
     from orchestrator.report.report import make_report
-    from orchestrator.report.sources import sources_named
+    from orchestrator.report.sources import sources_named, with_bounds
 
     only_files = bool(what) and all(Path(name).exists() for name in what)  # of no project: nothing is said of the cloud
     with output.opened(as_json=as_json or only_files) as project:
-        sources = sources_named(what, project.ledger)
+        sources = with_bounds(sources_named(what, project.ledger), project.kept_steps)
         newest = project.ledger.experiments()[-1:]
         report = make_report(sources, force=force, target_accuracy=target_accuracy)
         whence = origin(report, project.ledger)

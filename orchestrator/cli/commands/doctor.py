@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,16 +21,15 @@ MAX_USD = Decimal(5)
 
 
 @click.command(short_help="Check account, quotas, rights and budget.")
-@click.option("--accel", "names", type=options.LIST, default=(), help="Only these accelerators. Default: all.")
+@click.option("--accel", "names", type=options.ACCELERATORS, default=(), help="Only these accelerators. Default: all.")
 @click.option("--live", "is_live", is_flag=True, help="Verify on rented VMs what this tool depends on.")
 @click.option("--max-usd", type=options.DECIMAL, help=f"With --live: cap on its worst-case cost. Default: {MAX_USD}.")
+@click.option("--engine", type=click.Choice(("tensorflow", "jax")), help="With --live: by default tensorflow.")
 @click.option("--yes", is_flag=True, help="With --live: do not ask.")
 @click.option("--record", type=click.Path(path_type=Path), metavar="FILE", help="Keep all answers, redacted.")
 @options.project_option
 @output.json_option
-def doctor(
-    names: tuple[str, ...], is_live: bool, max_usd: Decimal | None, yes: bool, record: Path | None, as_json: bool
-) -> int:
+def doctor(names: tuple[str, ...], is_live: bool, record: Path | None, as_json: bool, **asked: Any) -> int:
     """Check everything a launch needs: APIs, permissions, quotas, billing. Creates and changes nothing.
 
     Exits with 5 when a check FAILs; a WARN does not prevent a launch. With --live it tries the set-up on a VM
@@ -48,12 +47,13 @@ def doctor(
     from orchestrator.doctor.checks import CHECKS
     from orchestrator.doctor.diagnosis import Verdict, examine
 
-    if not is_live and (yes or max_usd is not None):
-        raise click.UsageError("--max-usd and --yes require --live: without it nothing is rented")
+    if not is_live and any(value is not None and value is not False for value in asked.values()):
+        raise click.UsageError("--max-usd, --engine and --yes require --live: without it nothing is rented")
     with output.opened(as_json=as_json) as opened, recorded(opened, record) as project:
         known = _known(project, names)
         if is_live:
-            return live(project, known, MAX_USD if max_usd is None else max_usd, yes=yes, as_json=as_json)
+            limit = MAX_USD if asked["max_usd"] is None else asked["max_usd"]
+            return live(project, known, as_json=as_json, **{**asked, "max_usd": limit})
         found = examine(connect_account(project), known, CHECKS, SystemClock())
         if as_json:
             output.print_json(findings.as_json(project, found))

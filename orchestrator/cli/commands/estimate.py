@@ -32,6 +32,8 @@ from orchestrator.cli import options, output
     default=(),
     help="With --compile: global batches; auto: the largest that fits.  [default: the workload's]",
 )
+@options.image_size_option
+@options.sequence_length_option
 @options.project_option
 @output.json_option
 def estimate(data_gib: Decimal | None, sweep: Sequence[str], as_json: bool, **asked: Any) -> None:
@@ -51,8 +53,10 @@ def estimate(data_gib: Decimal | None, sweep: Sequence[str], as_json: bool, **as
     """
     asked["provisioning"] = options.take_provisioning(asked)
     compiles, batches = asked.pop("compiles"), asked.pop("batches")
-    if batches and not compiles:
-        raise click.UsageError("--batch-size needs --compile")
+    sizes = {name: asked.pop(name) for name in ("image_size", "sequence_length")}
+    sizes = {name: size for name, size in sizes.items() if size is not None}
+    if (batches or sizes) and not compiles:
+        raise click.UsageError("--batch-size, --image-size and --sequence-length need --compile")
     if compiles and (sweep or asked["test_images"]):
         raise click.UsageError("--compile cannot be used with --from and --test-images")
     if asked["engine"] and sweep:
@@ -70,6 +74,6 @@ def estimate(data_gib: Decimal | None, sweep: Sequence[str], as_json: bool, **as
     from orchestrator.cli.views.compiled import Steps
     from orchestrator.cli.views.estimate import estimate_and_show
 
-    steps = Steps(asked["engine"] or "tensorflow", batches) if compiles else None
+    steps = Steps(asked["engine"] or "tensorflow", batches, sizes) if compiles else None
     with output.opened(as_json=as_json) as project:
         estimate_and_show(project, data_gib, options.with_defaults(asked, project.config), steps, as_json=as_json)

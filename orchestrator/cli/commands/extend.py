@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli import options, output
+from orchestrator.cli import completion, options, output
 
 if TYPE_CHECKING:
     from orchestrator.planning.extend import Extension
 
 
 @click.command()
-@click.argument("run", metavar="RUN")
+@click.argument("run", metavar="RUN", shell_complete=completion.runs)
 @click.option("--hours", type=options.DECIMAL, required=True, help="Hours to add, from the present deadline.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @options.project_option

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrator.cli import options, output
+from orchestrator.cli import completion, options, output
 
 if TYPE_CHECKING:
     from orchestrator.bootstrap import Project
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Download the artifacts of runs, verified.")
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...", shell_complete=completion.runs)
 @options.project_option
 @output.json_option
 def fetch(runs: tuple[str, ...], as_json: bool) -> None:

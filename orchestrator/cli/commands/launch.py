@@ -77,16 +77,8 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="Folder of samples, an .npz or a text file: docs/data.md; of a script any folder. Default: a sample.",
 )
-@click.option(
-    "--image-size",
-    type=options.WholeNumber(8, 4096),
-    help="Side of photos and clips, in pixels. Default: the workload's.",
-)
-@click.option(
-    "--sequence-length",
-    type=options.WholeNumber(2, 2**20),
-    help="Tokens of a sequence of text. Default: the workload's.",
-)
+@options.image_size_option
+@options.sequence_length_option
 @click.option(
     "--cache",
     type=click.Choice(("auto", "device", "memory", "disk", "none")),
@@ -131,6 +123,13 @@ if TYPE_CHECKING:
     default=True,
     show_default=True,
     help="With repeats: rent no more once every pairing has a verdict.",
+)
+@click.option(
+    "--parallel",
+    type=options.WholeNumber(1, 1000),
+    default=4,
+    show_default=True,
+    help="Runs side by side, as far as credit and quota allow.",
 )
 @click.option("--run-by-run", is_flag=True, help="Reserve budget for each run when it starts, not for all at once.")
 @click.option("--ignore-checks", is_flag=True, help="Launch even if a check of the account fails: it may be wrong.")
@@ -224,6 +223,7 @@ def _plan(project: Project, request: LaunchRequest, *, asks: bool, as_json: bool
                 zone_offers(project),
                 partial(check_own, {engine: vm_packages(engine) for engine in engines}, line.update),
                 partial(check_can_ask, as_json=as_json) if asks else lambda: None,
+                project.kept_steps.find,
             ),
         )
 
@@ -263,7 +263,7 @@ def _run(project: Project, plan: Plan, *, as_json: bool) -> int:
     from orchestrator.bootstrap import connect
     from orchestrator.cli import run_driver
     from orchestrator.cli.views.conclusion import conclude
-    from orchestrator.running.pipeline import check_hosts
+    from orchestrator.running.many_runs import check_hosts
 
     with run_driver.stopping() as stop:
         services = connect(project, stop, plan.runs)
@@ -278,7 +278,7 @@ def _detach(project: Project, plan: Plan, *, as_json: bool) -> int:
     import subprocess
 
     from orchestrator.bootstrap import connect
-    from orchestrator.running.pipeline import check_hosts
+    from orchestrator.running.many_runs import check_hosts
 
     check_hosts(connect(project, runs=plan.runs), plan.runs)  # without anything to train on nothing is admitted
     project.ledger.admit(plan.experiment, plan.runs, plan.admitted, plan.credit)

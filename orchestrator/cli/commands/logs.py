@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli import options, output
+from orchestrator.cli import completion, options, output
 
 if TYPE_CHECKING:
     from orchestrator.bootstrap import Project
@@ -16,7 +16,7 @@ POLL_S = 1.0
 
 
 @click.command(short_help="Print or follow the log of a run.")
-@click.argument("run", metavar="RUN")
+@click.argument("run", metavar="RUN", shell_complete=completion.runs)
 @click.option("-f", "--follow", is_flag=True, help="Follow it until the run is done or Ctrl-C.")
 @click.option("--worker", type=click.IntRange(min=0), default=0, help="Of a slice: the log of this host; default: 0.")
 @options.project_option

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli import options, output
+from orchestrator.cli import completion, options, output
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Show experiments and runs.")
-@click.argument("runs", nargs=-1, metavar="[RUN]...")
+@click.argument("runs", nargs=-1, metavar="[RUN]...", shell_complete=completion.runs)
 @click.option("--watch", is_flag=True, help="Refresh until Ctrl-C.")
 @options.project_option
 @output.json_option

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli import options, output
+from orchestrator.cli import completion, options, output
 from orchestrator.errors import StillBilling
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Delete VMs and prove them gone.")
-@click.argument("runs", nargs=-1, metavar="[RUN..]")
+@click.argument("runs", nargs=-1, metavar="[RUN..]", shell_complete=completion.runs)
 @click.option("--all", "everything", is_flag=True, help="Everything of ours in the project, in every zone.")
 @click.option("--buckets", is_flag=True, help="With --all: delete the buckets too, with data sets and results.")
 @click.option("--yes", is_flag=True, help="Do not ask (about buckets, and VMs that others rented).")

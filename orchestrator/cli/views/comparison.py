@@ -10,6 +10,7 @@ from orchestrator.cli import output
 from orchestrator.cli.views.text import one_line
 
 if TYPE_CHECKING:
+    from orchestrator.compiling.kept import KeptSteps
     from orchestrator.domain.runs import Run
     from orchestrator.ledger.ledger import Ledger
     from orchestrator.report.report import Report
@@ -21,13 +22,13 @@ FEW_PAIRS = 2
 _STYLES = {"faster": "bold green", "inconclusive": "bold yellow", "observation": "bold", "invalid": "bold red"}
 
 
-def show_comparison(runs: Sequence[Run], ledger: Ledger) -> None:
+def show_comparison(runs: Sequence[Run], ledger: Ledger, kept_steps: KeptSteps) -> None:
     """Print the comparison of those runs that have records; without any, say so. Costs come from the ledger."""
     from orchestrator.errors import UsageError
     from orchestrator.report.report import make_report
-    from orchestrator.report.sources import sources_of_runs
+    from orchestrator.report.sources import sources_of_runs, with_bounds
 
-    sources = sources_of_runs(runs, ledger)
+    sources = with_bounds(sources_of_runs(runs, ledger), kept_steps)
     if not sources:
         output.say("no run has a record: nothing to compare")
         return

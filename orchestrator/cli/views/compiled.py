@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli import output
 from orchestrator.cli.views.text import one_line, plain_table
 from orchestrator.compiling.compile import COMPILED_NOT_RUN, Compiled, compile_all, wanted_steps
-from orchestrator.compiling.step import Outcome
+from orchestrator.compiling.step import Outcome, Program
 from orchestrator.domain.money import Rate, usd
 
 if TYPE_CHECKING:
@@ -30,10 +30,14 @@ _MILLION = 10**6
 
 @dataclass(frozen=True)
 class Steps:
-    """The training steps to compile: by which engine, on which global batches; none: the workload's."""
+    """The training steps to compile: by which engine, on which global batches; none: the workload's.
+
+    `sizes`: of a sample where not the workload's: image_size, sequence_length.
+    """
 
     engine: str
     batches: Sequence[int | None]
+    sizes: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ def compile_steps(project: Project, workload: str, steps: Steps, quotes: Sequenc
     rates = {quote.spec.accelerator: quote.rate for quote in quotes}
     wanted = wanted_steps(list(rates), steps.batches, found.default_batch_size)
     name = workload if own else found.name
-    with step_compiler(project, name, own, steps.engine) as compiler, _bar(len(wanted)) as done:
+    with step_compiler(project, name, own, steps.engine, steps.sizes) as compiler, _bar(len(wanted)) as done:
         compiled = compile_all(compiler, wanted, done)
     return [Priced(one, rates[one.item]) for one in compiled]
 
@@ -92,7 +96,7 @@ def _one_json(one: Priced, samples: int | None) -> dict[str, Any]:
         "hlo_sha256": step.hlo_sha256,
         "replica_memory_bytes": compiled.item.replica_memory_bytes,
         "hbm_bytes": step.needed_bytes,
-        "program": step.program and vars(step.program),
+        "program": step.program and asdict(step.program),
         "bound": compiled.bound and _bound_json(compiled.bound, one.rate, samples),
         "would_fit": compiled.would_fit,
         "search": boundary
@@ -162,6 +166,7 @@ def sentences(one: Priced, samples: int | None) -> Iterator[str]:
     compiled, step, bound = one.compiled, one.compiled.step, one.compiled.bound
     if bound:
         yield f"at least {bound.least_s * 1e3:.3g} ms a step and {_cost(bound, one.rate, samples)}; {_roofline(bound)}"
+        yield from _exchanged(step.program)
     elif step.outcome is Outcome.OUT_OF_MEMORY:
         others = f"; by its size it fits into {', '.join(compiled.would_fit)}" if compiled.would_fit else ""
         yield f"does NOT fit{others}; --batch-size auto finds the largest batch that does. {_quoted(step.words)}"
@@ -197,6 +202,12 @@ def _roofline(bound: StepBound) -> str:
         f"{bound.flops / 1e9:,.3g} GFLOP and {bound.accessed_bytes / 1e9:,.3g} GB accessed, "
         f"{bound.flops_per_byte:.3g} FLOP a byte: {bound.binds} binds, {bound.peak_share:.1%} of the peak at best"
     )
+
+
+def _exchanged(program: Program | None) -> Iterator[str]:
+    for found in program.collectives if program else ():
+        calls = f"{found.calls} {found.kind} call{'s' * (found.calls > 1)}"
+        yield f"the replicas exchange in a step: {calls}, {found.result_bytes / 1e6:,.3g} MB on each"
 
 
 def _quoted(words: str) -> str:

@@ -96,7 +96,7 @@ def _as_json(services: Services, ended: Sequence[Run], elsewhere: Sequence[Run],
 def _say_all(services: Services, ended: Sequence[Run], elsewhere: Sequence[Run], left: Remaining) -> None:
     if ended:
         try:
-            show_comparison(_whole(services, ended), services.ledger)
+            show_comparison(_whole(services, ended), services.ledger, services.kept_steps)
         except OrchestratorError as cause:
             output.say(f"no comparison: {cause.sentence}")  # what may still be billed is to be said in any case
     if ended or not elsewhere:

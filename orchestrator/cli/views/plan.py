@@ -11,7 +11,6 @@ from orchestrator.cli.views.findings import list_json, say_checks
 from orchestrator.cli.views.text import span
 from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.money import ZERO, usd
-from orchestrator.domain.quote import PARALLEL_RUNS
 from orchestrator.domain.runs import RunState
 from orchestrator.running.run_status import RunStatus
 from trainer.data.manifest import DatasetManifest
@@ -42,6 +41,7 @@ def plan_json(plan: Plan, checked: Preflight) -> dict[str, Any]:
         "all_vms_usd": plan.all_vms_usd,
         "held_usd": plan.reserved_at_once_usd,
         "run_by_run": plan.run_by_run,
+        "parallel": plan.parallel,
         "expected_usd": whole and whole.usd,
         "expected_hours": whole and whole.hours,
         "credit_usd": plan.credit.amount_usd,
@@ -201,7 +201,7 @@ def _order(plan: Plan) -> Iterator[str]:
     count = len(plan.runs)
     if count > 1:
         repeats = "one repeat of everything before the next, " if plan.runs[-1].spec.repeat > 1 else ""
-        yield f"order: {count} runs, {repeats}the cheapest first, at most {PARALLEL_RUNS} side by side"
+        yield f"order: {count} runs, {repeats}the cheapest first, at most {plan.parallel} side by side (--parallel)"
     spared = [run for run in plan.runs if run.until_verdict]
     if spared:
         yield (

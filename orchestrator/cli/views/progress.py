@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 from orchestrator.cli import output
 from orchestrator.cli.views.text import span
 from orchestrator.domain.money import ZERO, at_most, usd
-from orchestrator.domain.runs import Run, Stage
+from orchestrator.domain.runs import Run, RunSpec, Stage
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -25,6 +26,11 @@ GIVES_WAY = ("workload", "loss", "steps", "accuracy", "left", "epoch", "accel", 
 """What a narrow terminal does without, one after the other. `logs` and `teardown` need the run, who waits the stage."""
 BROKEN, BROKEN_TO = ("accel", "now"), 19
 """These columns may be broken into lines of so many characters; in any other a cell has one line."""
+MOST_ROWS = 12
+"""So many runs are shown one by one on any terminal."""
+WAITING = "waiting"
+_ROOM_ELSE = 8
+"""Lines of the terminal for the two headings, the total, and what was said before."""
 STAGE_NAMES = [stage.value for stage in Stage if stage is not Stage.DONE]
 
 
@@ -40,7 +46,9 @@ class LiveDisplay:
         ] = {}  # the first epoch that was seen, and the latest, with when
         self._lock = threading.Lock()
         self._latest: dict[str, Progress | None] = {run.id: None for run in runs}
-        self._names = {run.id: (name_among(run, runs), run.spec.workload) for run in runs}
+        differ = varied([run.spec for run in runs])
+        self._names = {run.id: (name_of(run.spec, differ), run.spec.workload) for run in runs}
+        self._groups_of = {run.id: run.spec.rented_as for run in runs}
         self._lines: dict[str, str] = {}
         self.live = False
 
@@ -57,9 +65,18 @@ class LiveDisplay:
                 output.say(line)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """As many columns as say something and have room; nothing in them is cut."""
+        """As many columns as say something and have room; nothing in them is cut.
+
+        Of more runs than have room: how many are where, and as many of them as have room, what begins or ends first.
+        """
         with self._lock:
-            rows = [self._row(run, progress) for run, progress in self._latest.items()]
+            latest = list(self._latest.items())
+            room = (options.height or console.size.height) - _ROOM_ELSE
+            if len(latest) > max(room, MOST_ROWS):
+                groups = self._groups(latest)
+                yield groups
+                latest = sorted(latest, key=_matters)[: max(1, room - groups.row_count)]
+            rows = [self._row(run, progress) for run, progress in latest]
         columns = {name: [row[number] for row in rows] for number, name in enumerate(COLUMNS)}
         columns = {name: cells for name, cells in columns.items() if any(cells)}
         for name in GIVES_WAY:
@@ -68,6 +85,22 @@ class LiveDisplay:
             columns.pop(name, None)
         yield _table(columns)
         yield self._total()
+
+    def _groups(self, latest: Sequence[tuple[str, Progress | None]]) -> Table:
+        """How many runs of each accelerator are in each stage, and what they have cost so far."""
+        counts: dict[str, Counter[str]] = {}
+        costs: dict[str, Decimal] = {}
+        for run, progress in latest:
+            name = self._groups_of[run]
+            counts.setdefault(name, Counter())[progress.stage.value if progress else WAITING] += 1
+            costs[name] = costs.get(name, ZERO) + (progress.usd if progress else ZERO)
+        columns = [WAITING, *(stage.value for stage in Stage)]
+        shown = [column for column in columns if any(each[column] for each in counts.values())]
+        table = output.table("", ["accel", "runs", *shown, "cost"], right=["runs", *shown, "cost"])
+        for name, each in counts.items():
+            cells = [str(each[column] or "") for column in shown]
+            table.add_row(name, str(each.total()), *cells, usd(costs[name]))
+        return table
 
     def _total(self) -> str:
         """What all runs have cost so far, and what they may cost."""
@@ -94,10 +127,10 @@ class LiveDisplay:
     def _row(self, run: str, progress: Progress | None) -> tuple[str, ...]:
         accelerator, workload = self._names[run]
         if progress is None:
-            return run, accelerator, workload, "", "", "waiting", "", "", "", "", ""
-        steps, stage = _steps(progress.stage), progress.stage.value
+            return run, accelerator, workload, "", "", WAITING, "", "", "", "", ""
         epoch, *figures = _cells(progress)
-        return run, accelerator, workload, steps, stage, progress.detail, epoch, self._left(progress), *figures
+        marks, stage = steps(progress.stage), progress.stage.value
+        return run, accelerator, workload, marks, stage, progress.detail, epoch, self._left(progress), *figures
 
 
 def _room(columns: Mapping[str, Sequence[str]]) -> int:
@@ -115,15 +148,24 @@ def _table(columns: Mapping[str, Sequence[str]]) -> Table:
     return table
 
 
-def name_among(run: Run, among: Sequence[Run]) -> str:
-    """What tells it apart: terms and engine that are not the usual ones, in a sweep batch, samples and repeat."""
-    spec, specs = run.spec, [each.spec for each in among]
+def varied(specs: Sequence[RunSpec]) -> frozenset[str]:
+    """What is not the same in all of them, of what a sweep varies."""
+    settings: dict[str, set[int | None]] = {
+        "batch": {spec.batch_size for spec in specs},
+        "samples": {spec.train_samples for spec in specs},
+        "repeat": {spec.repeat for spec in specs},
+    }
+    return frozenset(name for name, values in settings.items() if len(values) > 1)
+
+
+def name_of(spec: RunSpec, varied: frozenset[str]) -> str:
+    """What tells a run apart: terms and engine that are not the usual ones, in a sweep batch, samples and repeat."""
     parts = [spec.rented_as]
-    if len({each.batch_size for each in specs}) > 1:
+    if "batch" in varied:
         parts.append(f"b{spec.batch}")
-    if len({each.train_samples for each in specs}) > 1:
+    if "samples" in varied:
         parts.append(f"n{spec.train_samples or 'all'}")
-    if len({each.repeat for each in specs}) > 1:
+    if "repeat" in varied:
         parts.append(f"#{spec.repeat}")
     return " ".join(parts)
 
@@ -140,7 +182,14 @@ def _with_last_figures(progress: Progress, before: Progress | None) -> Progress:
     )
 
 
-def _steps(stage: Stage) -> str:
+def _matters(shown: tuple[str, Progress | None]) -> int:
+    """What is about to begin or to end comes first, then what trains, what waits, and what is over."""
+    progress = shown[1]
+    order = (Stage.TEARDOWN, Stage.COLLECT, Stage.PREPARE, Stage.PROVISION, Stage.TRAIN, None, Stage.DONE)
+    return order.index(progress.stage if progress else None)
+
+
+def steps(stage: Stage) -> str:
     """A mark for each stage: done, now, to come."""
     position = STAGE_NAMES.index(stage.value) if stage is not Stage.DONE else len(STAGE_NAMES)
     return "●" * position + ("◐" if position < len(STAGE_NAMES) else "") + "○" * (len(STAGE_NAMES) - position - 1)

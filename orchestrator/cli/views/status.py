@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from math import inf
 from typing import TYPE_CHECKING
 
 from orchestrator.cli import output
-from orchestrator.cli.views.progress import name_among
+from orchestrator.cli.views.progress import name_of, varied
 from orchestrator.cli.views.text import moment, one_line, span
-from orchestrator.domain.money import at_most, usd
+from orchestrator.domain.money import ZERO, at_most, usd
 from orchestrator.domain.runs import RunState, Stage
 
 if TYPE_CHECKING:
@@ -28,7 +29,9 @@ OPTIONAL = ("epoch", "loss", "VM age", "left", "at most")
 """Left out where no run has anything to say there."""
 GIVES_WAY = ("workload", "VM age", "zone", "loss", "left")
 """What a narrow terminal does without, one after the other."""
-_LOG_BYTES = 20_000
+MOST_ROWS = 40
+"""Of an experiment with more runs so many are shown one by one, and all of them in groups."""
+MOST_UNDRIVEN = 10
 WIDE = 140
 """From this width on the last event has a column of the table; below it would tear the rows apart."""
 
@@ -44,7 +47,7 @@ def status_view(
         return Text("no run yet: `orchestrate launch --accel v3-8 --workload mnist-cnn` starts one")
     table = _table(experiments, home, wide=width >= WIDE)
     parts = [table if width >= WIDE else output.fitted(table, output.stdout(), GIVES_WAY)]
-    for run in (run for _, its in experiments for run in its):
+    for run in (run for _, its in experiments for run in _singles(its)):
         if events:
             parts += _details(run)
         elif width < WIDE and run.last and run.unfinished:
@@ -53,23 +56,55 @@ def status_view(
 
 
 def _table(experiments: Sequence[tuple[Experiment, list[RunStatus]]], home: Path, *, wide: bool) -> Table:
+    """A row for each run, or where an experiment has very many, for those alike; what needs a look first."""
     from rich.text import Text
 
-    cells = {
-        run.run.id: dict(zip(COLUMNS, _cells(run, [each.run for each in runs], home), strict=True))
-        for _, runs in experiments
-        for run in runs
-    }
-    shown = [name for name in COLUMNS if name not in OPTIONAL or any(row[name] for row in cells.values())]
-    figures = ("epoch", "loss", "VM age", "left", "cost", "at most")
-    table = output.table("", (*shown, "last event") if wide else shown, figures)
+    rows: list[tuple[Experiment, list[tuple[list[str], str]]]] = []
     for experiment, runs in experiments:
+        differ = varied([each.run.spec for each in runs])
+        its = [(cells, "") for cells in _groups(runs)] if len(runs) > MOST_ROWS else []
+        its += [([*_cells(run, differ, home)], _last_event(run)) for run in _singles(runs)]
+        rows.append((experiment, its))
+    filled = [any(cells[place] for _, its in rows for cells, _ in its) for place in range(len(COLUMNS))]
+    shown = [place for place, name in enumerate(COLUMNS) if name not in OPTIONAL or filled[place]]
+    names = [COLUMNS[place] for place in shown]
+    figures = ("epoch", "loss", "VM age", "left", "cost", "at most")
+    table = output.table("", (*names, "last event") if wide else names, figures)
+    for experiment, its in rows:
         table.add_row(experiment.id, "", "", f"{experiment.created_at:%m-%d %H:%M} UTC", style=output.HEADING)
-        for run in runs:
-            last = [Text(_last_event(run), no_wrap=True, overflow="ellipsis")] if wide else []
-            table.add_row(*(Text(cells[run.run.id][name]) for name in shown), *last)
+        for cells, event in its:
+            last = [Text(event, no_wrap=True, overflow="ellipsis")] if wide else []
+            table.add_row(*(Text(cells[place]) for place in shown), *last)
         table.add_section()
     return table
+
+
+def _groups(runs: Sequence[RunStatus]) -> Iterator[list[str]]:
+    """A row for the runs of one accelerator in one state: how many they are, and what they cost together."""
+    groups: dict[tuple[str, str, str], list[RunStatus]] = {}
+    for each in runs:
+        groups.setdefault((each.run.spec.rented_as, each.run.spec.workload, _state(each.run)), []).append(each)
+    for (name, workload, state), its in groups.items():
+        cost = at_most(sum((each.usd for each in its), ZERO), is_bound=any(each.is_bound for each in its))
+        reserved = sum((each.reserved_usd for each in its), ZERO)
+        cells = {"run": f" {len(its)} runs", "accelerator": name, "workload": workload, "state": state, "cost": cost}
+        cells["at most"] = usd(reserved) if reserved else ""
+        yield [cells.get(column, "") for column in COLUMNS]
+
+
+def _singles(runs: Sequence[RunStatus]) -> Sequence[RunStatus]:
+    """Those that are shown one by one."""
+    return runs if len(runs) <= MOST_ROWS else sorted(runs, key=_matters)[:MOST_ROWS]
+
+
+def _matters(status: RunStatus) -> tuple[bool, bool, float]:
+    """What failed, and what its deadline ends next, comes first."""
+    left_s = min((vm.left_s for vm in status.vms), default=inf)
+    return status.run.error is None, not status.vms, left_s
+
+
+def _state(run: Run) -> str:
+    return run.state.value if run.stage is Stage.DONE else f"{run.state.value}: {run.stage.value}"
 
 
 def _last_event(status: RunStatus) -> str:
@@ -77,12 +112,12 @@ def _last_event(status: RunStatus) -> str:
     return f"{last.at:%H:%M:%S} {last.stage}: {one_line(last.message)}" if last else ""
 
 
-def _cells(status: RunStatus, among: Sequence[Run], home: Path) -> Iterator[str]:
+def _cells(status: RunStatus, differ: frozenset[str], home: Path) -> Iterator[str]:
     run, vm = status.run, status.vms[-1] if status.vms else None
     yield f" {run.id}"
-    yield name_among(run, among)
+    yield name_of(run.spec, differ)
     yield run.spec.workload
-    yield run.state.value if run.stage is Stage.DONE else f"{run.state.value}: {run.stage.value}"
+    yield _state(run)
     yield from _latest_epoch(run, home) if status.unfinished else ("", "")
     yield status.zone
     yield span(vm.age_s) if vm and vm.age_s is not None else ""
@@ -93,9 +128,9 @@ def _cells(status: RunStatus, among: Sequence[Run], home: Path) -> Iterator[str]
 
 def _latest_epoch(run: Run, home: Path) -> tuple[str, str]:
     """The epoch and the loss that the trainer's log said last, by the copy of whoever drives the run."""
-    from orchestrator.running.run_log import local_log, logged_epochs
+    from orchestrator.running.run_log import LATEST_BYTES, local_log, logged_epochs
 
-    epochs = logged_epochs((local_log(home, run) or b"")[-_LOG_BYTES:])
+    epochs = logged_epochs(local_log(home, run, LATEST_BYTES) or b"")
     return epochs.latest, f"{epochs.ended[-1].loss:.4f}" if epochs.ended else ""
 
 
@@ -129,10 +164,16 @@ def say_undriven(project: Project) -> None:
     """List the active runs that no process drives: it was killed, or its machine was."""
     from orchestrator.running.run_folder import run_folder, run_lock
 
+    undriven = []
     for run_id in dict.fromkeys(attempt.run for attempt in project.ledger.attempts(unsettled=True)):
         run = project.ledger.run(run_id)
         if run.state is RunState.ACTIVE:
             with suppress(OSError), run_lock(run_folder(project.home, run.experiment, run.id)) as free:
                 if free:
-                    how = f"`orchestrate attach {run.id}` resumes it, `orchestrate teardown {run.id}` stops it"
-                    output.say(f"{run.id}: no orchestrate process drives it; {how}")
+                    undriven.append(run.id)
+    for name in undriven[:MOST_UNDRIVEN]:
+        how = f"`orchestrate attach {name}` resumes it, `orchestrate teardown {name}` stops it"
+        output.say(f"{name}: no orchestrate process drives it; {how}")
+    if more := len(undriven[MOST_UNDRIVEN:]):
+        how = "`orchestrate attach` resumes all, `orchestrate teardown --all` stops them"
+        output.say(f"{more} more that no orchestrate process drives; {how}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -15,12 +15,21 @@ from orchestrator.domain.account import Quota
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.places import Place
 from orchestrator.domain.prices import PriceBook, region_of
-from orchestrator.domain.runs import RunSpec
+from orchestrator.domain.runs import Engine, RunSpec
 from orchestrator.errors import OverCap, UsageError
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.planning.launch import make_plan
 from orchestrator.planning.plan import Plan, plan_runs
 from orchestrator.planning.request import LaunchRequest
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was asked for: the most that all VMs together may cost, and what trains on them."""
+
+    max_usd: Decimal
+    engine: Engine = Engine.TENSORFLOW
+
 
 WORKLOAD, EPOCHS, BATCH, SAMPLES = "mnist-mlp", 1, 256, 1024
 USED, LEFT_ALONE = 1, 2
@@ -50,11 +59,12 @@ def _lowest_rate(item: Accelerator, known: Known, quota: Quota | None) -> Decima
 
 
 def plan_check(
-    known: Known, max_usd: Decimal, *, ledger: Ledger, prices: PriceBook, home: Path, now: datetime, argv: Sequence[str]
+    known: Known, asked: Asked, *, ledger: Ledger, prices: PriceBook, home: Path, now: datetime, argv: Sequence[str]
 ) -> Plan:
     """A launch of a VM without accelerator, and of two runs of each of the known ones, the second shorter.
 
-    Raises UsageError, UnknownPrice, or OverCap when the worst case of all of them exceeds `max_usd` or the free credit.
+    Raises UsageError, UnknownPrice, or OverCap when the worst case of all of them exceeds `asked.max_usd` or the free
+    credit.
     """
     for item in known.accelerators:
         if item.spot_only:
@@ -66,7 +76,8 @@ def plan_check(
     hours = _SIMULATED_HOURS if ledger.simulated else _HOURS
     request = LaunchRequest(
         accelerators=names, workload=WORKLOAD, epochs=EPOCHS, batch_sizes=(BATCH,), data_sizes=(SAMPLES,),
-        repeats=len(hours), max_hours=min(hours.values()), max_attempts=1, zones=known.zones, early_stop=False,
+        engines=(asked.engine,), repeats=len(hours), max_hours=min(hours.values()), max_attempts=1, zones=known.zones,
+        early_stop=False,
     )  # fmt: skip
     try:
         plan = make_plan(request, ledger=ledger, prices=prices, home=home, now=now, argv=argv)
@@ -75,7 +86,7 @@ def plan_check(
         specs.insert(0, _set_up(specs[0], prices))
         plan = replace(
             plan,
-            experiment=replace(plan.experiment, max_usd=max_usd),  # only now: the runs planned above were shorter
+            experiment=replace(plan.experiment, max_usd=asked.max_usd),  # only now: the runs planned above were shorter
             planned=plan_runs(request, plan.experiment, specs, prices, ledger),
         )
         free, limit = plan.limit

@@ -13,6 +13,7 @@ from orchestrator.report.fairness.machines import (
     host_memory,
     simulated_or_real,
     software_environment,
+    within_compiled_bound,
     within_peak,
 )
 from orchestrator.report.fairness.order import order
@@ -113,6 +114,7 @@ _CHECKS: dict[str, Callable[[Sides], Found]] = {
     "training samples": _check("invalid", lambda run: run.train_samples),
     DEVICE: device_used,
     "peak": within_peak,
+    "compiled bound": within_compiled_bound,
     "input": input_placement,
     "cache": cache,
     "XLA": xla,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from orchestrator.domain.accelerators import accelerators
 from orchestrator.report.fairness.check import UNKNOWN, Found, Sides, all_runs, equal, listed
-from orchestrator.report.run_metrics import RunMetrics
+from orchestrator.report.run_metrics import RunMetrics, Usage
 
 _MEMORY_ALIKE = 0.05
 """Hosts of one machine type report memory that differs by what firmware and kernel keep."""
@@ -77,6 +77,25 @@ def within_peak(sides: Sides) -> Found:
     if not shares:
         return "unknown", "neither FLOPs nor peaks are known"
     return "same", f"{max(shares.values()):.2g} of the peak at most"
+
+
+def within_compiled_bound(sides: Sides) -> Found:
+    """Whether every run's steps took longer than the TPU compiler says that they must, where it was asked."""
+    known = {run.name: run.usage for run in all_runs(sides) if run.usage.compiled_share is not None}
+    if not known:
+        return "same", "the TPU compiler was not asked about these runs"
+    said = listed({name: _against_bound(usage) for name, usage in known.items()})
+    if any((usage.mean_step_s or 0.0) < (usage.impossible_step_s or 0.0) for usage in known.values()):
+        return "invalid", f"faster than the compiled program can be: {said}; clock, batch or device are wrong"
+    if any((usage.compiled_share or 0.0) > 1 for usage in known.values()):
+        return "differs", f"{said}; what stays on the chip, and its vector unit, may explain it"
+    return "same", said
+
+
+def _against_bound(usage: Usage) -> str:
+    measured_s, least_s = usage.mean_step_s or 0.0, usage.compiled_step_s or 0.0
+    share = f"{usage.compiled_share:.0%} of the compiled bound"
+    return f"{measured_s * 1e3:.3g} ms a step, at least {least_s * 1e3:.3g} ms by the TPU compiler ({share})"
 
 
 def _percents(shares: Mapping[str, float]) -> str:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from math import inf
 from pathlib import Path
 from typing import Any
 
+from orchestrator.compiling.kept import KeptSteps
 from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.names import of_worker, results_prefix
 from orchestrator.domain.prices import PriceBook
-from orchestrator.domain.quote import PARALLEL_RUNS
 from orchestrator.domain.runs import Attempt, AttemptState, Run, RunSpec, Stage
 from orchestrator.errors import NotFound, Preempted, Stopped
 from orchestrator.ledger.events import Happening, Note
@@ -34,6 +34,7 @@ from orchestrator.ports import (
 )
 from orchestrator.running.run_folder import log_copy, run_folder
 from orchestrator.running.waiting import T, wait_for
+from orchestrator.running.watch import Watch
 
 SSH_USER = "orchestrate"
 STOPPING_PATIENCE_S = 30.0
@@ -70,6 +71,7 @@ class Services:
     simulated: bool
     home: Path
     ledger: Ledger
+    kept_steps: KeptSteps
     clock: Clock
     prices: PriceBook
     vms: Mapping[str, VmProvider]
@@ -78,7 +80,8 @@ class Services:
     switches: tuple[KillSwitch, ...]
     payload: Callable[[], Payload]
     pace: Pace
-    parallel_runs: int = PARALLEL_RUNS
+    parallel_runs: int = 1
+    watch: Watch = field(default_factory=Watch)
 
     def switches_for(self, spec: RunSpec) -> list[KillSwitch]:
         """The kill switches that exist for the VMs of such a run."""
@@ -196,21 +199,23 @@ class RunContext:
 
         Not called where stopping would lose or leak something.
         """
-        if self.stop.is_set() or self.run.stop_requested:
+        run = self.run
+        if self.stop.is_set() or run.stop_requested:
             raise Stopped(f"run {self.run_id} was stopped by the user")
-        if self._is_torn_down():
+        if self._is_torn_down(run):
             raise Stopped(
                 f"the teardown of {self.run_id} had started, in another orchestrate process or one that was killed"
             )
 
     def patience_s(self, timeout_s: float) -> float:
         """How long to wait for something: not long any more once the run is to stop."""
-        ending = self.stop.is_set() or self.run.stop_requested or self._is_torn_down()
+        run = self.run
+        ending = self.stop.is_set() or run.stop_requested or self._is_torn_down(run)
         return min(timeout_s, STOPPING_PATIENCE_S) if ending else timeout_s
 
-    def _is_torn_down(self) -> bool:
+    def _is_torn_down(self, run: Run) -> bool:
         ended = (AttemptState.DELETING, AttemptState.SETTLED)
-        return self.run.attempt > 0 and self.attempt.state in ended
+        return run.attempt > 0 and self.services.ledger.attempt(run.id, run.attempt).state in ended
 
     def sleep(self, seconds: float) -> None:
         """Wait, unless the user wants to stop."""

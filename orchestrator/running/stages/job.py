@@ -75,6 +75,11 @@ class RunnerStatus(BaseModel):
     log_size: int = 0
     log: str = ""
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more comes of it."""
+        return self.state in ("exited", "lost")
+
 
 class Environment(BaseModel):
     """What `infra/vm/environment.py` found on the machine: the engine's Python, and, on a host, its GPUs.

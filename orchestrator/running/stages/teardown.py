@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
 
 from orchestrator.domain.cost import side_lines, total_usd
 from orchestrator.domain.money import ZERO
-from orchestrator.domain.places import is_one_place
 from orchestrator.domain.quote import side_usage
 from orchestrator.domain.runs import Attempt, AttemptState, Run
 from orchestrator.errors import AccountError, NotFound, OrchestratorError, StillBilling, Stopped, Unavailable
 from orchestrator.ledger.events import Note
 from orchestrator.ledger.runs import Changes
 from orchestrator.money.guard import cost_so_far
-from orchestrator.ports import Billable, Listing, VmProvider, VmRef, VmState
+from orchestrator.ports import Billable, VmProvider, VmRef, VmState
 from orchestrator.running.stages.context import RunContext, Services
+from orchestrator.running.watch import hiding
 
 
 def teardown(ctx: RunContext) -> None:
@@ -143,15 +143,6 @@ def _charged_late(services: Services, attempt: Attempt) -> Changes:
     with suppress(OrchestratorError):
         services.ledger.log(now, run.id, attempt.number, run.stage, Note(what))
     return {"gone_at": now, "settled_usd": usd}
-
-
-def hiding(look: Listing, places: Collection[str]) -> tuple[str, ...]:
-    """What did not answer and may hide something at these places.
-
-    Another zone, or machine of yours, hides nothing there, even if it stays silent for good. What is neither (a region,
-    a list as a whole) may hide anything.
-    """
-    return tuple(one for one in look.unreachable if one in places or not is_one_place(one))
 
 
 def everything_at(provider: VmProvider, place: str) -> Sequence[Billable]:

@@ -259,4 +259,17 @@ def test_wrong_fields_are_refused(cloud: StorageCloud, bucket: storage.Bucket) -
     assert HTTP.patch(url, json={"temporaryHold": True}).status_code == 400
     assert HTTP.patch(url, content=b"no json").status_code == 400
     assert HTTP.get(url, params={"ifGenerationMatch": "x"}).status_code == 400
-    assert HTTP.get(f"{cloud.endpoint}/storage/v1/b/{bucket.name}/o?matchGlob=*").status_code == 400
+    assert HTTP.get(f"{cloud.endpoint}/storage/v1/b/{bucket.name}/o?matchGlob=[a-c]").status_code == 400
+    assert HTTP.get(f"{cloud.endpoint}/storage/v1/b/{bucket.name}/o?filter=x").status_code == 400
+
+
+def test_glob_lists_the_names_that_it_matches(bucket: storage.Bucket) -> None:
+    for name in ("r/e/r-1/a1/M", "r/e/r-1/a1/deep/M", "r/e/r-2/a1/M", "r/e/r-2/a1/N", "r/e/M"):
+        bucket.blob(name).upload_from_string("x")
+
+    def listed(glob: str) -> list[str]:
+        return [blob.name for blob in bucket.list_blobs(match_glob=glob, page_size=1)]
+
+    assert listed("r/e/*/*/M") == ["r/e/r-1/a1/M", "r/e/r-2/a1/M"]
+    assert listed("r/e/**/M") == ["r/e/r-1/a1/M", "r/e/r-1/a1/deep/M", "r/e/r-2/a1/M"]
+    assert listed("r/e/r-?/a1/N") == ["r/e/r-2/a1/N"]

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.cli.output import JSON_VERSION
 from orchestrator.ledger.ledger import Ledger
 from tests.user_folder import make_user_folder
 
@@ -32,7 +33,10 @@ class Done:
 
     @property
     def json(self) -> Any:
-        return json.loads(self.stdout)
+        """What is printed, less the version that all of it has."""
+        said = json.loads(self.stdout)
+        assert said.pop("json_version") == JSON_VERSION
+        return said
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import pytest
 
 from orchestrator.cli import COMMANDS
 from tests.orchestrator.cli.conftest import Shell
+from tests.orchestrator.cli.sample_ledger import fill
 
 HEAVY = ("google", "tensorflow", "keras", "numpy", "fabric", "paramiko", "asyncssh", "rich", "pydantic", "infra")
 PROBE = """
@@ -50,6 +51,34 @@ def test_help_lists_the_commands_and_loads_nothing_heavy(run_cli: Shell) -> None
     assert done.exit == 0
     assert [name for name in COMMANDS if f"\n  {name} " not in text] == []
     assert [name for name in HEAVY if name in loaded.split()] == []
+
+
+COMPLETE = "import sys; sys.argv = ['orchestrate']; from orchestrator.cli import main; sys.exit(main())"
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        (("la",), ["plain,launch"]),
+        (("launch", "--accel", "V6e-1"), ["plain,v6e-1"]),
+        (("doctor", "--accel", "v3-8,v6e-4"), ["plain,v3-8,v6e-4"]),
+        (("launch", "--workload", "mnist-m"), ["plain,mnist-mlp"]),
+        (("launch", "--workload", "./my"), ["file,./my"]),
+        (("logs", "r-b"), ["plain,r-bbbbbb"]),
+        (("compare", "r-bbbbbb", "e-"), ["plain,e-000002", "plain,e-000001"]),
+        (("fetch", "x"), []),
+    ],
+    ids=" ".join,
+)
+def test_the_shell_is_offered_what_fits(run_cli: Shell, typed: tuple[str, ...], offered: list[str]) -> None:
+    """Commands, of a list of accelerators the last one, workloads or files, and this project's runs, latest first."""
+    ledger = run_cli.ledger()
+    fill(ledger, run_cli.folder)
+    ledger.close()
+    words = " ".join(("orchestrate", *typed))
+    environ = {"_ORCHESTRATE_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(typed))}
+    done = run_cli(program=("-c", COMPLETE), **environ)
+    assert (done.stdout.split(), done.stderr) == (offered, "")
 
 
 def test_a_command_that_is_misspelled_is_offered(run_cli: Shell) -> None:

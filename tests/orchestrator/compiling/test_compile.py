@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
 
+from infra.compiler.collectives import collectives
 from orchestrator.cli.views.compiled import Priced, compiled_json, sentences
 from orchestrator.compiling.bounds import bound_of
 from orchestrator.compiling.compile import Compiled, compile_all, wanted_steps
-from orchestrator.compiling.step import CompiledStep, Outcome, Program
+from orchestrator.compiling.step import CompiledStep, Outcome, Program, topology_of
 from orchestrator.domain.accelerators import named_accelerators
 from orchestrator.domain.money import Rate
 from orchestrator.errors import UsageError
@@ -67,7 +69,7 @@ def test_an_error_of_the_model_is_everybodys() -> None:
     """It ends the command."""
 
     class Broken(LawCompiler):
-        def compile(self, topology: str, replica_batch: int) -> CompiledStep:
+        def compile(self, topology: str, replica_batch: int, replicas: int = 1) -> CompiledStep:
             raise UsageError("--workload: no such model")
 
     with pytest.raises(UsageError, match="no such model"):
@@ -78,7 +80,7 @@ def test_bounds_are_those_of_the_roofline() -> None:
     """v3: 123e12 FLOP/s and 900e9 bytes/s a chip, half of it a core; worked out by hand."""
     [item] = named_accelerators(["v3-8"])
     program = Program(3 * 10**9, 2 * 10**9, 10**9, 10**9, 0, flops=61.5e12 / 100, accessed_bytes=9e9, has_loop=False)
-    bound = bound_of(program, item, 1024)
+    bound = bound_of(CompiledStep(Outcome.COMPILED, 128, "libtpu", 0.0, program=program), item)
     assert bound is not None
     assert bound.compute_s == pytest.approx(0.01)
     assert bound.memory_s == pytest.approx(5e9 / 450e9)
@@ -96,9 +98,7 @@ def test_a_loop_and_a_batch_beyond_the_epoch_are_said() -> None:
     [item] = named_accelerators(["v3-8"])
     program = Program(3 * 10**9, 2 * 10**9, 10**9, 10**9, 0, flops=1e12, accessed_bytes=9e9, has_loop=True)
     step = CompiledStep(Outcome.COMPILED, 128, "libtpu", 0.0, program=program)
-    one = Priced(
-        Compiled(item, 1024, step, bound_of(program, item, 1024)), Rate(Decimal(36), Decimal(0), "list", (), None)
-    )
+    one = Priced(Compiled(item, 1024, step, bound_of(step, item)), Rate(Decimal(36), Decimal(0), "list", (), None))
     [found] = compiled_json([one], 1000)
     bound = found["bound"]
     assert (bound["binds"], bound["peak_share_at_most"], bound["flops_per_byte"]) == (None, None, None)
@@ -121,3 +121,38 @@ def test_the_compilers_words_say_how_much(words: str, needed: float | None, avai
     step = CompiledStep(Outcome.OUT_OF_MEMORY, 1, "libtpu", 0.0, words=words)
     assert step.needed_bytes == (needed and round(needed * GIB))
     assert step.available_bytes == (available and round(available * GIB))
+
+
+def test_a_program_of_all_replicas_is_compiled_for_the_accelerators_own_shape() -> None:
+    """Eight chips of v5e are 2x4, of v4 2x2x2; a single chip exchanges nothing."""
+    asked = {
+        "v3-8": "v3:2x2",
+        "v4-8": "v4:2x2x1 megacore",
+        "v5litepod-8": "v5e:2x4",
+        "v6e-4": "v6e:2x2",
+        "v6e-1": "v6e:2x2",
+    }
+    items = named_accelerators(list(asked))
+    assert {item.name: topology_of(item, all_replicas=True) for item in items} == asked
+    sixteen = [replace(item, chips=16, replicas=16) for item in items[1:3]]
+    assert [topology_of(item, all_replicas=True) for item in sixteen] == ["v4:2x2x4 megacore", "v5e:4x4"]
+    compiler = LawCompiler(lambda batch: batch, GIB, is_of_all_replicas=True)
+    compiled(compiler, "v5litepod-8", 64)
+    assert compiler.asked == [("v5e:2x4", 8)]
+
+
+ASYNCHRONOUS = """
+  %all-reduce = f32[512,512]{1,0:T(8,128)} all-reduce(%fusion), channel_id=1
+  %both = (bf16[10]{0}, f32[4,4]{1,0:T(8,128)S(1)}) all-reduce-start(%a, %b), channel_id=2
+  %done = (bf16[10]{0}, f32[4,4]{1,0}) all-reduce-done(%both)
+  %gather = (f32[8]{0}, f32[32]{0}) all-gather-start(%c), channel_id=3
+  ROOT %x = f32[] add(%all-reduce.1, %p)
+"""
+
+
+def test_the_collectives_of_a_program_are_counted_with_their_bytes() -> None:
+    """Of an asynchronous one the start, and of its pair the result."""
+    assert collectives(ASYNCHRONOUS) == [
+        {"kind": "all-gather", "calls": 1, "result_bytes": 32 * 4},
+        {"kind": "all-reduce", "calls": 2, "result_bytes": 512 * 512 * 4 + 10 * 2 + 16 * 4},
+    ]

@@ -21,7 +21,8 @@ from orchestrator.errors import OverCap, UsageError
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.planning.plan import Plan
 from orchestrator.ports import CommandResult
-from orchestrator.running.pipeline import STAGES, Stages, drive_all
+from orchestrator.running.many_runs import drive_all
+from orchestrator.running.pipeline import STAGES, Stages
 from orchestrator.running.stages.context import Progress
 from tests.fakes.world import ENVIRONMENT, World
 

@@ -20,7 +20,7 @@ from orchestrator.money.guard import must_stop
 from orchestrator.planning.estimate import Expected
 from orchestrator.planning.extend import admit_extension, plan_extension
 from orchestrator.running.inventory import Remaining, remaining
-from orchestrator.running.pipeline import shares_machine
+from orchestrator.running.many_runs import shares_machine
 from tests.fakes import FakeVmProvider
 from tests.fakes.world import World
 

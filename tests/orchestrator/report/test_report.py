@@ -241,5 +241,5 @@ def test_a_tiny_cost_is_not_shown_as_nothing() -> None:
 
 def test_cheap_epochs_keep_their_digits_in_json_too(capsys: pytest.CaptureFixture[str]) -> None:
     """They would all be 0.000001; dollars and cents are as ever."""
-    print_json([Decimal("0.000000777777777"), Decimal("1.23456789"), Decimal("0.50"), Decimal(0)])
-    assert json.loads(capsys.readouterr().out) == ["0.000000777778", "1.234568", "0.50", "0"]
+    print_json({"usd": [Decimal("0.000000777777777"), Decimal("1.23456789"), Decimal("0.50"), Decimal(0)]})
+    assert json.loads(capsys.readouterr().out)["usd"] == ["0.000000777778", "1.234568", "0.50", "0"]

@@ -18,7 +18,7 @@ from orchestrator.errors import NotFound, PermissionDenied, QuotaExceeded, Unaut
 from orchestrator.ledger.credit import Credit
 from orchestrator.money.guard import cost_so_far, credit_or_refuse, money_view
 from orchestrator.ports import CommandResult, Listing, Vm, VmRef, VmSpec
-from orchestrator.running.pipeline import drive_all
+from orchestrator.running.many_runs import drive_all
 from orchestrator.running.recover import teardown_all, teardown_runs
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.provision import provision

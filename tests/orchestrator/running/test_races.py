@@ -18,7 +18,7 @@ from orchestrator.errors import LedgerTrouble, NotFound, Stopped, Unavailable
 from orchestrator.ledger.credit import Credit
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ports import CommandResult, Listing, Vm, VmRef, VmSpec
-from orchestrator.running.pipeline import drive_all
+from orchestrator.running.many_runs import drive_all
 from orchestrator.running.recover import recover, teardown_all, teardown_runs
 from orchestrator.running.run_folder import run_lock
 from orchestrator.running.stages.context import Progress, RunContext

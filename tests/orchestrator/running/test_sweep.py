@@ -16,7 +16,7 @@ from orchestrator.errors import OverCap, UsageError
 from orchestrator.ledger.credit import Credit
 from orchestrator.planning.extend import check_extendable
 from orchestrator.running.early_stop import Verdicts, spared_usd
-from orchestrator.running.pipeline import drive_all
+from orchestrator.running.many_runs import drive_all
 from orchestrator.running.recover import recover
 from orchestrator.running.stages.context import Progress
 from tests.fakes.world import World
@@ -114,13 +114,15 @@ def test_verdict_is_looked_at_when_its_round_is_over_and_anew_by_whoever_goes_on
     third = next(run for run in runs if run.spec.repeat == 3)
     *done, last = [run for run in runs if run.spec.repeat < 3]
     world.drive(done)
-    assert Verdicts(world.ledger).must_wait(third, [last, third])
-    assert not Verdicts(world.ledger).must_wait(third, [third]), "it waits for nothing that nobody drives"
-    assert Verdicts(world.ledger).stood_before(third) is None
+    assert Verdicts.must_wait(third, Verdicts.first_repeats([last, third]))
+    assert not Verdicts.must_wait(third, Verdicts.first_repeats([third])), "it waits for nothing that nobody drives"
+    assert Verdicts(world.ledger, world.services.kept_steps).stood_before(third) is None
     world.drive([last])
-    assert Verdicts(world.ledger).stood_before(third) == 2
+    assert Verdicts(world.ledger, world.services.kept_steps).stood_before(third) == 2
     Path(world.ledger.run(last.id).record or "").write_text("{}")
-    assert Verdicts(world.ledger).stood_before(third) is None, "a damaged record decides nothing"
+    assert Verdicts(world.ledger, world.services.kept_steps).stood_before(third) is None, (
+        "a damaged record decides nothing"
+    )
 
 
 def test_crash_between_the_verdict_and_the_release_is_finished(world: World) -> None:
@@ -211,7 +213,7 @@ def test_round_of_which_no_run_left_a_record_decides_nothing(world: World) -> No
     for run in runs:
         if run.spec.repeat < 3:
             world.ledger.update_run(run.id, state=RunState.FAILED, stage=Stage.DONE)
-    assert Verdicts(world.ledger).stood_before(runs[-1]) is None
+    assert Verdicts(world.ledger, world.services.kept_steps).stood_before(runs[-1]) is None
 
 
 def test_machine_of_the_users_is_paired_with_spot_vms(world: World) -> None:
@@ -226,7 +228,7 @@ def test_machine_of_the_users_is_paired_with_spot_vms(world: World) -> None:
             made = make_record(run.id, kind=kind, count=1, epoch_s=(9.0, *[steady_s] * 3), seed=run.spec.seed)
             path = write_record(world.home / run.id / "record.json", made)
             world.ledger.update_run(run.id, state=RunState.SUCCEEDED, stage=Stage.DONE, record=str(path))
-    assert Verdicts(world.ledger).stood_before(runs[-1]) == 2
+    assert Verdicts(world.ledger, world.services.kept_steps).stood_before(runs[-1]) == 2
 
 
 def _trained(world: World, run: Run) -> None:
@@ -251,10 +253,12 @@ def test_verdicts_on_engines_are_waited_for_as_those_on_accelerators(world: Worl
     lost = [run for run in done if run.spec.rented_as == "t4 jax"]
     for run in done:
         _trained(world, run)
-    assert Verdicts(world.ledger).stood_before(runs[-1]) == 2
+    assert Verdicts(world.ledger, world.services.kept_steps).stood_before(runs[-1]) == 2
     for run in lost:
         world.ledger.update_run(run.id, state=RunState.FAILED, record=None)
-    assert Verdicts(world.ledger).stood_before(runs[-1]) is None, "pairings that have no verdict are not left out"
+    assert Verdicts(world.ledger, world.services.kept_steps).stood_before(runs[-1]) is None, (
+        "pairings that have no verdict are not left out"
+    )
 
 
 def test_stopped_sweep_rents_nothing_more(world: World) -> None:

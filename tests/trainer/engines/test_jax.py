@@ -273,14 +273,16 @@ def test_a_trace_in_a_bucket_is_refused() -> None:
 
 
 @pytest.mark.slow
-def test_two_processes_train_what_one_does(jax: Trainer, folder: Path, sample: PreparedDataset) -> None:
+def test_two_processes_train_what_one_does(
+    jax: Trainer, folder: Path, sample: PreparedDataset, forked_jax_python: Path
+) -> None:
     """Each reads and decodes its half of every batch, and gloo adds their gradients; worker 0 alone writes results.
 
     A checkpoint of theirs is continued by one process.
     """
-    finish(start_workers(sample, folder / "workers", "--engine", "jax", "--train_epochs", 2, "--checkpoint_every", 2))
-    length = {"--train_epochs": "3", "--checkpoint_every": "1"}
-    flags = [*same_training(sample), *(f"{name}={value}" for name, value in length.items()), "--device=cpu"]
+    length = ("--train_epochs", 2, "--checkpoint_every", 2)
+    finish(start_workers(sample, folder / "workers", "--engine", "jax", *length, python=forked_jax_python))
+    flags = [*same_training(sample), "--train_epochs=3", "--checkpoint_every=1", "--device=cpu"]
     for name, more in {"alone": (), "resumed": (f"--resume_from={folder / 'workers'}",)}.items():
         done = jax(*flags, f"--model_dir={folder / name}", *more)
         assert done.returncode == 0, done.stderr

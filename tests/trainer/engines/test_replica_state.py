@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
+from pathlib import Path
 
 import pytest
 
@@ -67,11 +67,11 @@ print(json.dumps({
 
 
 @pytest.fixture(scope="module")
-def trained() -> dict[str, dict[str, list]]:
+def trained(forked_python: Path) -> dict[str, dict[str, list]]:
     """What each strategy ends with, in processes of their own: TensorFlow remembers collectives by their number."""
     found = {}
     for strategy, stand_in in {"one-device": "gpu:1", "mirrored": "gpu:2", "tpu": "tpu:4"}.items():
-        program, environment = [sys.executable, "-c", TRAINED, strategy], trainer_environment(TRAINER_STAND_IN=stand_in)
+        program, environment = [forked_python, "-c", TRAINED, strategy], trainer_environment(TRAINER_STAND_IN=stand_in)
         done = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, done.stderr
         found[strategy] = json.loads(done.stdout.splitlines()[-1])

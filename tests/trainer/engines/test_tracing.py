@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -152,13 +152,13 @@ def printed(text: str) -> dict[str, Any]:
     return {name: value for line in text.splitlines() for name, value in json.loads(line).items()}
 
 
-def test_all_steps_trace_for_a_tpu() -> None:
+def test_all_steps_trace_for_a_tpu(forked_python: Path) -> None:
     """Each step, the evaluation and the block of steps go through `tpu.replicate` for eight cores.
 
     `place` makes a replica read each placed array on the device and waits for that: of images and of labels.
     """
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAMS + ON_A_TPU, *WORKLOADS],
+        [forked_python, "-c", PROGRAMS + ON_A_TPU, *WORKLOADS],
         env=trainer_environment(TF_CPP_MIN_LOG_LEVEL="3"),
         capture_output=True,
         text=True,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -172,12 +171,12 @@ def test_operations_of_recurrent_layers_are_those_of_all_time_steps(printed_by: 
     assert unknown.startswith("(None, 'not counted: the loop")
 
 
-def test_a_float16_overflow_in_one_replica_skips_the_step_in_all() -> None:
+def test_a_float16_overflow_in_one_replica_skips_the_step_in_all(forked_python: Path) -> None:
     """Two skip the steps that one skips, halve their loss scales alike, and learn what it learns within 5 %.
 
     In a process of its own: TensorFlow numbers the collectives of each strategy anew, and remembers them by number.
     """
-    program, environment = [sys.executable, "-c", SCALED], trainer_environment(TRAINER_STAND_IN="gpu:2")
+    program, environment = [forked_python, "-c", SCALED], trainer_environment(TRAINER_STAND_IN="gpu:2")
     done = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [

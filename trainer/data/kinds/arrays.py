@@ -94,7 +94,7 @@ def _read(source: Path, files: list[Path]) -> dict[str, NDArray[Any]]:
     try:
         import numpy as np
     except ImportError as error:
-        raise DataError(source, f"arrays cannot be read here ({error})", how_to_install("trainer")) from error
+        raise DataError(source, f"arrays cannot be read here ({error})", how_to_install("data")) from error
     arrays: dict[str, NDArray[Any]] = {}
     for path in files:
         try:

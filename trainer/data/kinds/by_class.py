@@ -31,7 +31,7 @@ def _plan(source: Path, kind: FolderKind, options: PrepareOptions) -> Conversion
         kind.encoder(options)  # which imports what decodes
     except ImportError as error:
         problem = f"{kind.name} cannot be converted here ({error})"
-        raise DataError(source, problem, how_to_install("trainer")) from error
+        raise DataError(source, problem, how_to_install("data")) from error
     folder = read_class_folder(source, kind, options)
     planned = plan_shards(folder, kind, options)
     fingerprint = plan_fingerprint(planned, kind.name, options)

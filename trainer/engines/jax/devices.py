@@ -22,7 +22,7 @@ from trainer.environment import StandIn, WorkerRole
 from trainer.errors import ConfigError, DeviceMissing, first_line
 from trainer.record.schema import Device
 
-_AXIS = "replica"
+AXIS = "replica"
 _NEW_PROCESS = ", or start a new process: an earlier run took CPUs only"
 
 
@@ -52,7 +52,7 @@ class Devices:
     @property
     def first_axis_split(self) -> NamedSharding:
         """An equal share of the first axis on each device."""
-        return self._sharded(_AXIS)
+        return self._sharded(AXIS)
 
     @property
     def own(self) -> tuple[Any, ...]:
@@ -66,7 +66,7 @@ class Devices:
 
     def place_order(self, order: Any) -> Any:
         """Return positions [steps, batch] with an equal share of each batch's on each device, and wait for it."""
-        return jax.block_until_ready(self._put(order, self._sharded(None, _AXIS)))
+        return jax.block_until_ready(self._put(order, self._sharded(None, AXIS)))
 
     def split(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return arrays with an equal share of their first axis copied to each device of this process, and wait for it.
@@ -109,7 +109,7 @@ class Devices:
         return jax.tree.map(parts, arrays)
 
     def _sharded(self, *axes: str | None) -> NamedSharding:
-        return NamedSharding(Mesh(np.array(self.devices), (_AXIS,)), PartitionSpec(*axes))
+        return NamedSharding(Mesh(np.array(self.devices), (AXIS,)), PartitionSpec(*axes))
 
 
 def open_devices(config: Config, stand_in: StandIn | None, role: WorkerRole) -> Devices:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import jax
+import keras
 import numpy as np
 from jax.experimental import multihost_utils
 
@@ -44,6 +45,7 @@ class JaxEngine:
         return self._devices.description
 
     def build(self, spec: base.ModelSpec) -> base.Model:
+        keras.config.disable_traceback_filtering()  # it makes errors of layers anew, which some of JAX's do not survive
         model = Model(self._devices, spec)
         self._program = Program(self._devices, model, spec)
         return model
@@ -96,8 +98,8 @@ class JaxEngine:
             return value
         return float(multihost_utils.process_allgather(np.float32(value)).mean())
 
-    def step_hlo(self) -> bytes:
-        return step_hlo(self._program)
+    def step_hlo(self, replicas: int = 1) -> bytes:
+        return step_hlo(self._program, replicas)
 
     def trace(self, training: base.Training, directory: str) -> None:
         trace_steps(training, self._program.model, jax.profiler.trace(directory))

@@ -8,10 +8,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 
 from trainer.engines.base import ModelSpec, ReplicaComparison
-from trainer.engines.jax.devices import Devices
+from trainer.engines.jax.devices import AXIS, Devices
 from trainer.engines.jax.model import Model, State
 from trainer.engines.jax.program import Compiled, Program
 from trainer.engines.probes import Batch, Weights, compared, kept_bits, operand
@@ -37,17 +38,25 @@ class Predictor:
         return sum(len(each) for each in program.devices.copies(results))
 
 
-def step_hlo(program: Program) -> bytes:
-    """Return a training step of one replica on a batch that comes from the host, a serialized HloModuleProto.
+def step_hlo(program: Program, replicas: int) -> bytes:
+    """Return a training step on a batch that comes from the host, a serialized HloModuleProto: of one replica, or of
+    several with the shardings that `Devices` has, which XLA's partitioner makes one program for each of.
 
     It is lowered as for a TPU, whatever this machine has, and overwrites the state it gets, as training does.
     """
-    batch, signature = program.spec.global_batch // program.devices.replicas, program.spec.signature
-    samples, targets = (
-        jax.ShapeDtypeStruct((batch, *tensor.shape), tensor.dtype) for tensor in (signature.input, signature.target)
+    batch, signature = program.spec.global_batch // program.devices.replicas * replicas, program.spec.signature
+    arguments = (
+        program.model.state,
+        *(jax.ShapeDtypeStruct((batch, *each.shape), each.dtype) for each in (signature.input, signature.target)),
     )
     step = jax.jit(program.model.train_on, donate_argnums=0)
-    lowered = step.trace(program.model.state, samples, targets).lower(lowering_platforms=("tpu",))
+    if replicas > 1:
+        arguments = jax.tree.map(lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype), arguments)
+        mesh = AbstractMesh((replicas,), (AXIS,))
+        everywhere, split = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in ((), (AXIS,)))
+        inputs = (everywhere, split, split)
+        step = jax.jit(program.model.train_on, in_shardings=inputs, out_shardings=everywhere, donate_argnums=0)
+    lowered = step.trace(*arguments).lower(lowering_platforms=("tpu",))
     hlo: Any = lowered.compiler_ir("hlo")
     return bytes(hlo.as_serialized_hlo_module_proto())
 

@@ -1,0 +1,259 @@
+"""What driving many runs at once costs this machine: CPU while they train, memory, calls, and how that grows.
+
+    python -m benchmarks.many_runs [--runs 100 300 1000] [--watch-s 60] [--factor 1]
+    python -m benchmarks.many_runs --local-cloud --runs 20 100
+
+Each count is driven by a process of its own. Without --local-cloud the cloud, SSH and the trainers are fakes in that
+process, so their own CPU is counted too, but no HTTP and no SSH. With it `orchestrate launch` drives VMs of the local
+cloud, over real SSH and Google's clients, which run a stand-in for the trainer; then the driver is killed with SIGKILL,
+`attach` drives on, and the cloud's inventory is asked what is left at the end. One VM takes about 40 MB and three
+processes there, so some hundred fit a laptop. CPU time is the processes' own: other load does not add to it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from infra.localcloud import client
+from orchestrator.domain.runs import RunState, Stage
+from orchestrator.ledger.ledger import Ledger
+from tests.fakes.many import ManyWorld
+
+ROOT = Path(__file__).resolve().parents[1]
+STAND_IN = ROOT / "tests/e2e/stand_in_job.py"
+IMAGE_PYTHON = """#!/bin/sh
+# The python3 of VMs whose training lasts until a file appears, and then writes its record.
+case "$1 $2 $*" in
+"-m trainer "*--probe*) shift 2; exec {python} {job} "$@" ;;
+"-m trainer "*) shift 2; while [ ! -e {end} ]; do sleep 2; done; exec {python} {job} "$@" ;;
+esac
+exec {python} "$@"
+"""
+
+
+def main() -> int:
+    """Print a row for each count; 1 where a run did not end well or something is left."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, nargs="+", default=[100, 300, 1000])
+    parser.add_argument("--watch-s", type=float, default=60.0, help="how long they are watched while all of them train")
+    parser.add_argument("--factor", type=float, default=1.0, help="how much faster than real time the fakes are")
+    parser.add_argument("--local-cloud", action="store_true")
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    told = parser.parse_args()
+    if told.one:
+        print(json.dumps(on_fakes(told.runs[0], told.watch_s, told.factor)))
+        return 0
+    rows = []
+    for count in told.runs:
+        if told.local_cloud:
+            row = on_local_cloud(count, told.watch_s)
+        else:
+            argv = ["--one", "--runs", str(count), "--watch-s", str(told.watch_s), "--factor", str(told.factor)]
+            row = json.loads(subprocess.check_output([sys.executable, "-m", "benchmarks.many_runs", *argv], cwd=ROOT))
+        print("  ".join(f"{name} {value}" for name, value in row.items()), flush=True)
+        rows.append(row)
+    return 0 if all(row["succeeded"] == row["runs"] and not row["left"] for row in rows) else 1
+
+
+def on_fakes(count: int, watch_s: float, factor: float) -> dict[str, Any]:
+    """Drive so many runs in this process; what it took while all of them trained."""
+    me = psutil.Process()
+    with tempfile.TemporaryDirectory() as folder:
+        world = ManyWorld(Path(folder), factor, count)
+        world.trainers.train_s = 10 * 24 * 3600
+        runs = world.admit_many(count, max_hours=100)
+        began = time.monotonic()
+        with ThreadPoolExecutor(1) as beside:
+            driving = beside.submit(world.drive, runs)
+            _until(lambda: all(run.stage is Stage.TRAIN for run in world.ledger.runs()), 3600)
+            started_s = time.monotonic() - began
+            time.sleep(10)
+            lists, looks = world.gpu.calls("list_billable"), world.trainers.looks
+            share = _cpu_share(me, watch_s)
+            lists, looks = world.gpu.calls("list_billable") - lists, world.trainers.looks - looks
+            row = _row(count, started_s, share, _rss_mib(me))
+            row |= {"lists_a_minute": round(lists * 60 / watch_s), "ssh_looks_a_minute": round(looks * 60 / watch_s)}
+            world.trainers.train_s = 0.0
+            with world.trainers._lock:
+                for trainer in world.trainers._of.values():
+                    trainer.train_s = 0.0
+            began = time.monotonic()
+            ended = driving.result()
+        committed, settled = world.ledger.committed_usd(), world.ledger.settled_usd()
+        return row | {
+            "ended_s": round(time.monotonic() - began),
+            "succeeded": sum(run.state is RunState.SUCCEEDED for run in ended),
+            "left": world.alive,
+            "settled_usd": str(settled),
+            "still_reserved_usd": str(committed - settled),
+        }
+
+
+def on_local_cloud(count: int, watch_s: float) -> dict[str, Any]:
+    """Launch so many runs with the real command; kill it while they train, and attach."""
+    with tempfile.TemporaryDirectory() as folder:
+        home, end = Path(folder), Path(folder) / "end"
+        image = home / "python3"
+        words = {"python": sys.executable, "job": str(STAND_IN), "end": str(end)}
+        image.write_text(IMAGE_PYTHON.format(**{name: shlex.quote(word) for name, word in words.items()}))
+        image.chmod(0o755)
+        environ = {"PATH": os.environ["PATH"], "HOME": folder, "ORCHESTRATE_HOME": folder, "PYTHONPATH": str(ROOT)}
+        with _Cloud(home / "local" / "cloud", image) as cloud:
+            return _launched(count, watch_s, home, environ, cloud, end)
+
+
+class _Cloud:
+    """A local cloud whose VMs have this python3."""
+
+    def __init__(self, state: Path, image: Path) -> None:
+        self.state, self.image = state, image
+
+    def __enter__(self) -> dict[str, Any]:
+        self.state.mkdir(parents=True, mode=0o700)
+        catalog = ROOT / "orchestrator" / "catalog"
+        options = ["--state", str(self.state), "--vm-python", str(self.image), "--create-s", "1"]
+        options += ["--prices", str(catalog / "prices.csv"), "--accelerators", str(catalog / "accelerators.toml")]
+        with (self.state / "start.log").open("wb") as log:
+            self.server = subprocess.Popen(
+                [sys.executable, "-m", "infra.localcloud", *options], cwd=ROOT, stdout=log, stderr=log
+            )
+        _until(lambda: client.find(self.state) is not None, 60)
+        cloud = client.find(self.state)
+        assert cloud is not None
+        for name in ("GPUS_ALL_REGIONS", "NVIDIA_T4_GPUS"):
+            client.control(cloud, "quotas", {"name": name, "limit": 10_000.0})
+        return cloud
+
+    def __exit__(self, *_: object) -> None:
+        cloud = client.find(self.state)
+        if cloud is not None:
+            client.control(cloud, "shutdown", {"destroy": True})
+        self.server.wait(timeout=600)
+
+
+def _launched(
+    count: int, watch_s: float, home: Path, environ: dict[str, str], cloud: dict[str, Any], end: Path
+) -> dict[str, Any]:
+    def start(*words: str) -> subprocess.Popen[bytes]:
+        with (home / f"{words[0]}.log").open("wb") as log:
+            argv = [sys.executable, "-P", "-m", "orchestrator", *words]
+            return subprocess.Popen(argv, cwd=home, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    start("budget", "set", "--credit", "1000000").wait()
+    repeats = min(count, 20)
+    batches = ",".join(str(10 + number) for number in range(count // repeats))
+    data = (
+        "--workload",
+        "mnist-mlp",
+        "--data-size",
+        "1000",
+        "--batch-size",
+        batches,
+        "--epochs",
+        "1",
+        "--no-early-stop",
+    )
+    began = time.monotonic()
+    driver = start(
+        "launch",
+        "--accel",
+        "t4",
+        *data,
+        "--repeats",
+        str(repeats),
+        "--parallel",
+        str(count),
+        "--max-hours",
+        "10",
+        "--yes",
+    )
+    ledger_path = home / "local" / "ledger.db"
+    _until(lambda: driver.poll() is not None or _all_train(ledger_path, count), 3600)
+    if driver.poll() is not None:
+        raise SystemExit((home / "launch.log").read_text()[-3000:])
+    started_s = time.monotonic() - began
+    time.sleep(10)
+    watched = psutil.Process(driver.pid)
+    row = _row(count, started_s, _cpu_share(watched, watch_s), _rss_mib(watched))
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+    alive = sum(item["kind"] == "instance" for item in client.control(cloud, "inventory")["items"])
+    began = time.monotonic()
+    driver = start("attach", "--json")
+    time.sleep(watch_s)
+    watched = psutil.Process(driver.pid)
+    row |= {"alive_after_kill": alive, "attached_cpu_percent": round(100 * _cpu_share(watched, watch_s), 1)}
+    row["attached_rss_mib"] = round(_rss_mib(watched))
+    began = time.monotonic()
+    end.touch()
+    driver.wait(timeout=3600)
+    ledger = Ledger(ledger_path)
+    try:
+        return row | {
+            "ended_s": round(time.monotonic() - began),
+            "succeeded": sum(run.state is RunState.SUCCEEDED for run in ledger.runs()),
+            "attempts": len(ledger.attempts()),
+            "left": len(client.control(cloud, "inventory")["items"]) - 1,  # the bucket
+            "still_reserved_usd": str(ledger.committed_usd() - ledger.settled_usd()),
+        }
+    finally:
+        ledger.close()
+
+
+def _all_train(path: Path, count: int) -> bool:
+    if not path.exists():
+        return False
+    ledger = Ledger(path)
+    try:
+        runs = ledger.runs()
+        return len(runs) == count and all(run.stage not in (Stage.PROVISION, Stage.PREPARE) for run in runs)
+    finally:
+        ledger.close()
+
+
+def _row(count: int, started_s: float, share: float, rss_mib: float) -> dict[str, Any]:
+    return {
+        "runs": count,
+        "started_s": round(started_s),
+        "cpu_percent_of_a_core": round(100 * share, 1),
+        "rss_mib": round(rss_mib),
+    }
+
+
+def _cpu_share(process: psutil.Process, watch_s: float) -> float:
+    """Of one core, while it is watched."""
+    before, began = process.cpu_times(), time.monotonic()
+    time.sleep(watch_s)
+    after = process.cpu_times()
+    return (after.user + after.system - before.user - before.system) / (time.monotonic() - began)
+
+
+def _rss_mib(process: psutil.Process) -> float:
+    return float(process.memory_info().rss) / 2**20
+
+
+def _until(condition: Callable[[], bool], timeout_s: float) -> None:
+    waited, ends = threading.Event(), time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > ends:
+            raise SystemExit(f"not within {timeout_s} s")
+        waited.wait(1.0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+"""The collectives of a compiled program: what its replicas exchange in a step, read from the text of its HLO."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from math import prod
+from typing import Any
+
+_KINDS = "all-reduce|reduce-scatter|all-gather|all-to-all|collective-permute|collective-broadcast|ragged-all-to-all"
+_CALL = re.compile(rf" = (?P<shape>\(.*?\)|\S+) (?P<kind>{_KINDS})(?P<start>-start)?\(")
+_ARRAY = re.compile(r"\b(?P<type>pred|[a-z]+(?P<bits>\d+)[a-z0-9]*)\[(?P<sides>[\d,]*)\]")
+
+
+def collectives(hlo: str) -> list[dict[str, Any]]:
+    """Each kind with its number of calls and the bytes that one replica has of their results; a loop's count once.
+
+    Of an asynchronous call the start counts, whose result holds operand and result (https://openxla.org/xla/async_ops),
+    the larger of which is taken; an all-reduce's holds the result alone.
+    """
+    calls: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
+    for line in hlo.splitlines():
+        found = _CALL.search(line)
+        if found is None:
+            continue
+        arrays = [_bytes(each) for each in _ARRAY.finditer(found["shape"])]
+        is_pair = found["start"] is not None and found["kind"] != "all-reduce"
+        calls[found["kind"]] += 1
+        sizes[found["kind"]] += max(arrays, default=0) if is_pair else sum(arrays)
+    return [{"kind": kind, "calls": calls[kind], "result_bytes": sizes[kind]} for kind in sorted(calls)]
+
+
+def _bytes(array: re.Match[str]) -> int:
+    bits = int(array["bits"] or 8)
+    return prod(map(int, filter(None, array["sides"].split(",")))) * max(bits, 8) // 8

@@ -1,0 +1,56 @@
+"""What the shell completes besides commands and options: accelerators, workloads, runs and experiments.
+
+Click calls these with what is typed so far (click.palletsprojects.com/en/stable/shell-completion); whatever goes wrong
+is no completion, and nothing is printed.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import click
+
+
+def accelerators(typed: str) -> list[str]:
+    """Of a list the last name: `v3-8,t` -> `v3-8,t4`."""
+    from orchestrator.domain.accelerators import accelerators
+
+    before, comma, last = typed.rpartition(",")
+    return [f"{before}{comma}{name}" for name in accelerators() if name.startswith(last.lower())]
+
+
+def workloads(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[click.shell_completion.CompletionItem]:
+    """Names, and files for a model of one's own."""
+    from click.shell_completion import CompletionItem
+
+    from trainer.workloads import list_workloads
+
+    names = [each.name for each in list_workloads() if each.name.startswith(typed)]
+    return [CompletionItem(name) for name in names] or [CompletionItem(typed, type="file")]
+
+
+def runs(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[str]:
+    """Of this folder's project, the latest first."""
+    return [name for name, _ in _known() if name.startswith(typed)]
+
+
+def runs_and_experiments(
+    _ctx: click.Context, _param: click.Parameter, typed: str
+) -> list[click.shell_completion.CompletionItem]:
+    """The same, their experiments, and files."""
+    from click.shell_completion import CompletionItem
+
+    names = dict.fromkeys(name for pair in _known() for name in reversed(pair) if name.startswith(typed))
+    return [CompletionItem(name) for name in names] or [CompletionItem(typed, type="file")]
+
+
+def _known() -> list[tuple[str, str]]:
+    """Each run with its experiment."""
+    from orchestrator.bootstrap import open_project
+    from orchestrator.errors import OrchestratorError
+
+    with suppress(OrchestratorError, OSError), open_project(os.environ, Path.cwd()) as project:
+        return [(run.id, run.experiment) for run in reversed(project.ledger.runs())]
+    return []

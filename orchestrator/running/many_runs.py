@@ -1,0 +1,131 @@
+"""Drives many runs side by side: which of them begins when."""
+
+from __future__ import annotations
+
+import logging
+import resource
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+
+from orchestrator.domain.accelerators import Provisioning
+from orchestrator.domain.runs import Run, RunState, Stage
+from orchestrator.errors import HostBusy, OrchestratorError, OverCap
+from orchestrator.ports import VmRef, VmSpec
+from orchestrator.running.early_stop import Verdicts
+from orchestrator.running.pipeline import STAGES, Stages, drive_locked, fail, reserve_first
+from orchestrator.running.run_folder import run_lock
+from orchestrator.running.stages.context import Progress, RunContext, Services
+
+_FILES = 4096
+"""So many files may be open, as far as the system allows: each run keeps its lock open."""
+log = logging.getLogger("orchestrate")
+
+
+def drive_all(
+    services: Services,
+    runs: Sequence[Run],
+    report: Callable[[Progress], None],
+    stop: threading.Event,
+    stages: Stages = STAGES,
+) -> list[Run]:
+    """Take every run to its end, some side by side; returns them as they are then. Raises nothing of a run's own.
+
+    A run begins, in the planned order, when a place is free, its machine too where that is your own, the repeats before
+    it are over if a verdict on them may make it unnecessary, and its worst case fits; while others of these run, one
+    that does not fit, and those after it, wait for what they release.
+    """
+    _allow_files(_FILES)
+    verdicts = Verdicts(services.ledger, services.kept_steps)
+    waiting = list(runs)
+    driven: dict[Future[Run], Run] = {}
+    ended: dict[str, Run] = {}
+    with ThreadPoolExecutor(max_workers=max(1, len(runs)), thread_name_prefix="run") as pool:
+        while waiting or driven:
+            full = False
+            first_repeats = verdicts.first_repeats((*driven.values(), *waiting))
+            for run in list(waiting):
+                if len(driven) >= services.parallel_runs:
+                    break
+                if shares_machine(run, driven.values()) or (full and _host(run) is None):
+                    continue
+                if not stop.is_set() and verdicts.must_wait(run, first_repeats):
+                    continue
+                ctx = RunContext(services, run.id, report, stop)
+                if not _may_begin(ctx, verdicts, alone=not driven):
+                    full = True
+                    continue
+                waiting.remove(run)
+                _line_up(ctx)
+                driven[pool.submit(drive_locked, ctx, stages)] = run
+            for future in wait(driven, return_when=FIRST_COMPLETED).done:
+                ended[driven.pop(future).id] = future.result()
+    return [ended[run.id] for run in runs]
+
+
+def _line_up(ctx: RunContext) -> None:
+    """To start in the order in which the runs begin; one whose VM may be billed already, after a crash, goes first."""
+    run = ctx.run
+    billed = run.attempt > 0 and ctx.attempt.billed_from is not None
+    ctx.services.watch.queue_to_start(run.id, at_once=billed)
+
+
+def _allow_files(count: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = count if hard == resource.RLIM_INFINITY else min(count, hard)
+    if soft != resource.RLIM_INFINITY and soft < allowed:
+        with suppress(OSError, ValueError):  # fewer will do for fewer runs
+            resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+
+
+def _host(run: Run) -> str | None:
+    """Your own machine that it trains on; None: a VM is rented for it."""
+    item = run.spec.accelerator
+    return None if item.is_rented else item.name
+
+
+def shares_machine(run: Run, others: Iterable[Run]) -> bool:
+    """Whether one of the others trains on the same machine of yours: they would disturb each other's timings."""
+    return _host(run) is not None and _host(run) in map(_host, others)
+
+
+def check_hosts(services: Services, runs: Sequence[Run]) -> None:
+    """Before anything is admitted or rented: each of your own machines answers, is the right one, and can do it.
+
+    Raises HostKeyRejected, Unauthenticated, Unavailable or UsageError. One that is busy is waited for later.
+    """
+    for run in {name: run for run in runs if (name := _host(run))}.values():
+        item = run.spec.accelerator
+        spec = VmSpec(VmRef(run.spec.zones[0], ""), item, Provisioning.ON_DEMAND, {}, "")
+        with suppress(HostBusy):
+            services.vms[item.service].validate(spec)
+
+
+def _may_begin(ctx: RunContext, verdicts: Verdicts, *, alone: bool) -> bool:
+    """Whether the run may be driven now: its worst case is reserved, or it is known how it ends without being rented.
+
+    False: its worst case does not fit, and runs are driven that may release something when they are settled.
+    """
+    try:
+        with run_lock(ctx.services.run_folder(ctx.run)) as mine:
+            run = ctx.run
+            if not mine or run.state is not RunState.PLANNED or run.stage is not Stage.PROVISION:
+                return True  # it is driven already, here or in another process
+            try:
+                stood = verdicts.stood_before(run)
+                if stood is not None:
+                    ctx.note(f"not needed: every pairing has its verdict after {stood} repeats")
+                    ctx.services.ledger.update_run(run.id, state=RunState.NOT_NEEDED, stage=Stage.TEARDOWN)
+                elif not run.attempt:
+                    reserve_first(ctx)
+            except OverCap as cause:
+                if not alone:
+                    ctx.show("waiting for budget that other runs have reserved")
+                    return False
+                fail(ctx, cause)
+            except OrchestratorError as cause:
+                fail(ctx, cause)
+    except Exception:
+        log.exception("the beginning of run %s", ctx.run_id)  # `drive` meets the same error, and ends the run
+    return True

@@ -1,0 +1,192 @@
+"""What the runs of one process share while they wait, so that a thousand cost little more than one.
+
+Each run is driven by a thread of its own, which sleeps nearly all the time. One list of the cloud's VMs and one of the
+bucket's manifests serve all of them; SSH, which is dear, is taken in turns; and only so many runs start at once.
+What is shared only observes. What money or a deletion depends on is asked for by the run itself, as ever.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterator, Set
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import inf
+from typing import Generic, TypeVar
+
+from orchestrator.domain.places import is_one_place
+from orchestrator.errors import OrchestratorError
+from orchestrator.ports import Clock, Listing, ObjectStore, VmProvider, VmRef
+
+FULL_PACE_RUNS = 8
+"""So many runs are each looked at over SSH at every poll."""
+LOOK_SPACING_S = 1.0
+"""Beyond that, one look over SSH begins in this time: a handshake takes tens of milliseconds of CPU."""
+POLL_SPACING_S = 0.01
+"""A poll takes so long for each run that trains, or longer: reading one of them off a list takes 0.3 ms of CPU."""
+LIST_POLLS = 4
+"""The bucket is listed at every so many polls, each 20 s at Google: within what one run reserves (`quote.usage`)."""
+STARTING_RUNS = 64
+"""So many runs are between their reservation and their training at once, each with an open SSH connection."""
+_Said = TypeVar("_Said")
+
+
+class Watch:
+    """One for each process that drives runs. Safe for threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._following = 0
+        self._last_turn = -inf
+        self._starting: list[str] = []
+        self._lines: dict[str, _Line] = {}
+        self._running_vms: dict[int, _Shared[tuple[Listing, Set[VmRef]]]] = {}
+        self._manifests: dict[tuple[str, str], _Shared[Set[str]]] = {}
+
+    @contextmanager
+    def following(self) -> Iterator[None]:
+        """While a run's training is followed."""
+        with self._lock:
+            self._following += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._following -= 1
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether the runs take turns."""
+        return self._following > FULL_PACE_RUNS
+
+    def poll_s(self, poll_s: float) -> float:
+        """The time between two polls of a run that trains, usually `poll_s`."""
+        return max(poll_s, self._following * POLL_SPACING_S) if self.is_crowded else poll_s
+
+    def next_turn(self, now_s: float, pause_s: float) -> float:
+        """When a run is next looked at over SSH, which was so at `now_s`; in seconds of the monotonic clock."""
+        with self._lock:
+            if self.is_crowded:
+                self._last_turn = max(self._last_turn + LOOK_SPACING_S, now_s + pause_s)
+                return self._last_turn
+            return now_s + pause_s
+
+    def seems_gone(self, provider: VmProvider, ref: VmRef, clock: Clock, poll_s: float) -> bool:
+        """Whether a list that is at most a poll old lacks the VM among those that run. Then it is asked about by name.
+
+        Where that cannot be listed now, a few runs are each asked about, and of many nothing is known.
+        """
+        with self._lock:
+            shared = self._running_vms.setdefault(id(provider), _Shared())
+        said = shared.recent(lambda: _running(provider), clock, self.poll_s(poll_s))
+        if said is None:
+            return not self.is_crowded
+        return ref not in said[1] and not hiding(said[0], {ref.zone})
+
+    def has_object(self, store: ObjectStore, place: tuple[str, str], name: str, clock: Clock, poll_s: float) -> bool:
+        """Whether the object is among those that a list showed which is at most some polls old.
+
+        `place`: its bucket, and the pattern of the list.
+        """
+        with self._lock:
+            shared = self._manifests.setdefault(place, _Shared())
+        bucket, pattern = place
+        said = shared.recent(
+            lambda: frozenset(item.name for item in store.list(bucket, pattern.partition("*")[0], pattern)),
+            clock,
+            LIST_POLLS * self.poll_s(poll_s),
+        )
+        return said is not None and name in said
+
+    def queue_to_start(self, run: str, *, at_once: bool) -> None:
+        """Line a run up to start; `at_once`: its VM exists and may be billed, so it does not stand behind others."""
+        with self._lock:
+            if run not in self._starting:
+                self._starting.insert(0 if at_once else len(self._starting), run)
+
+    def may_start(self, run: str) -> bool:
+        """Whether it is the run's turn to start, or to go on with that: first come, first served."""
+        self.queue_to_start(run, at_once=False)
+        with self._lock:
+            return run in self._starting[:STARTING_RUNS]
+
+    def has_started(self, run: str) -> None:
+        """It trains, or is over: the next one may start."""
+        with self._lock:
+            if run in self._starting:
+                self._starting.remove(run)
+
+    def quota_is_full(self, hardware: str, run: str, in_use: int) -> None:
+        """The cloud refused the run a VM of this kind while other runs used so many."""
+        with self._lock:
+            line = self._lines.setdefault(hardware, _Line())
+            line.limit = in_use
+            line.let_in.discard(run)
+
+    def has_quota(self, hardware: str, run: str, in_use: Callable[[], Set[str]]) -> bool:
+        """Whether the run may ask for a VM: the cloud gave more than other runs use now, and none of them came before.
+
+        Where it has refused none of this kind, that is always so.
+        """
+        with self._lock:
+            if (line := self._lines.get(hardware)) is None or run in line.let_in:
+                return True
+            if run not in line.waiting:
+                line.waiting.append(run)
+            if line.waiting[0] != run or len((in_use() | line.let_in) - {run}) >= line.limit:
+                return False
+            line.waiting.remove(run)
+            line.let_in.add(run)
+            return True
+
+    def is_over(self, run: str) -> None:
+        """It neither starts nor uses or awaits quota any more."""
+        self.has_started(run)
+        with self._lock:
+            for line in self._lines.values():
+                line.let_in.discard(run)
+                if run in line.waiting:
+                    line.waiting.remove(run)
+
+
+@dataclass
+class _Line:
+    """Runs that wait for quota which other runs use; those `let_in` may ask, or have asked, for a VM."""
+
+    limit: int = 0
+    waiting: list[str] = field(default_factory=list)
+    let_in: set[str] = field(default_factory=set)
+
+
+class _Shared(Generic[_Said]):
+    """The latest answer to a question that many ask; whoever finds it too old asks anew, and the others wait for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._asked_at = -inf
+        self._said: _Said | None = None
+
+    def recent(self, ask: Callable[[], _Said], clock: Clock, age_s: float) -> _Said | None:
+        """What was answered when it was asked at most `age_s` ago; None: no answer came. Raises nothing."""
+        with self._lock:
+            if (now_s := clock.monotonic()) - self._asked_at >= age_s:
+                self._asked_at = now_s
+                try:
+                    self._said = ask()
+                except OrchestratorError:
+                    self._said = None
+            return self._said
+
+
+def _running(provider: VmProvider) -> tuple[Listing, Set[VmRef]]:
+    listing = provider.list_billable()
+    return listing, frozenset(item.ref for item in listing.found if item.runs)
+
+
+def hiding(look: Listing, places: Collection[str]) -> tuple[str, ...]:
+    """What did not answer and may hide something at these places.
+
+    Another zone, or machine of yours, hides nothing there, even if it stays silent for good. What is neither (a region,
+    a list as a whole) may hide anything.
+    """
+    return tuple(one for one in look.unreachable if one in places or not is_one_place(one))

@@ -1,0 +1,124 @@
+"""`orchestrate ui`, in a real browser: a launch watched to its verdict, extended, stopped, and found after a crash."""
+
+from __future__ import annotations
+
+import json
+import signal
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.domain.runs import RunState, Stage
+from tests.browser import CHROMIUM, Browser, browser
+from tests.e2e.conftest import Orchestrate, kill_hard, wait_until
+
+pytestmark = pytest.mark.usefixtures("stand_in_job")
+LONG = (
+    "--accel=t4",
+    "--workload=mnist-mlp",
+    "--data-size=2000",
+    "--batch-size=20",
+    "--epochs=1000",
+    "--checkpoint-every=20",
+    "--max-hours=1",
+)
+needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+
+
+@pytest.fixture
+def link(orchestrate: Orchestrate) -> Iterator[str]:
+    """What `orchestrate ui` prints; Ctrl-C ends it."""
+    served = orchestrate.start("ui", "--json")
+    assert served.stdout is not None
+    lines = iter(served.stdout.readline, "")
+    yield json.loads("".join([next(lines), next(lines), next(lines)]))["url"]
+    served.send_signal(signal.SIGINT)
+    assert orchestrate.finish(served).code == 130
+
+
+@pytest.fixture
+def page(link: str, tmp_path: Path) -> Iterator[Browser]:
+    """A browser that has opened the link; it must hear of no error."""
+    with browser(tmp_path / "profile") as opened:
+        opened.open(link)
+        opened.until("document.querySelector('.money')")
+        yield opened
+        assert opened.errors == []
+
+
+@needs_browser
+def test_a_launch_is_watched_from_start_to_verdict(orchestrate: Orchestrate, page: Browser, link: str) -> None:
+    """The token leaves the address; runs, curves and log appear by themselves, and at the end the comparison."""
+    assert "token" in link
+    assert "token" not in page.js("location.href")
+    assert "No run yet" in page.js("document.body.innerText")
+    chosen = ("--accel=v3-8,t4", "--workload=mnist-mlp", "--data-size=1000", "--batch-size=200", "--epochs=100")
+    launched = orchestrate.start("launch", *chosen, "--yes", "--json")
+    page.click(".run.active summary")
+    page.until("document.querySelector('.run .log').textContent.includes('end loss')")
+    page.until("document.querySelectorAll('.run polyline').length >= 2")
+    page.until("document.querySelector('.experiment header meter').value > 0")
+    page.until("!document.getElementById('comparison').hidden", 120)
+    assert "Which accelerator was worth it?" in page.js("document.getElementById('page').srcdoc")
+    assert orchestrate.finish(launched).code == 0
+    page.until("document.querySelectorAll('.run.succeeded').length === 2")
+
+
+@needs_browser
+def test_a_run_is_extended_and_stopped(orchestrate: Orchestrate, page: Browser) -> None:
+    """Each asks first, runs the command, and shows how it ended; the VM is proven gone."""
+    launched = orchestrate.start("launch", *LONG, "--yes", "--json")
+    run = orchestrate.wait_for_run(lambda run: run.stage is Stage.TRAIN)
+    page.click(f"#{run.id} summary")
+    page.click(f"#{run.id} form button")
+    page.until("document.querySelector('.action.done')")
+    assert page.asked == [f"Reserve the budget for another 1 h of {run.id}?"]
+    assert '"attempts": 2' in orchestrate.run("status", "--json").out
+    page.click(f"#{run.id} .stop")
+    page.until("document.querySelector('.action.done pre')?.textContent.includes('is proven gone')")
+    assert orchestrate.inventory("instance") == []
+    assert orchestrate.finish(launched).code != 0
+    page.until(f"document.querySelector('#{run.id}.{RunState.STOPPED.value}')")
+
+
+@needs_browser
+def test_a_run_that_nobody_drives_is_resumed(orchestrate: Orchestrate, page: Browser) -> None:
+    """After `kill -9` of its launch."""
+    launched = orchestrate.start_unforked("launch", *LONG, "--yes", "--json")
+    run = orchestrate.wait_for_run(lambda run: run.stage is Stage.TRAIN)
+    kill_hard(launched)
+    page.click(f"#{run.experiment} [data-act=resume]")
+    log = orchestrate.home / "local" / "experiments" / run.experiment / run.id / "train-a1.log"
+    before = log.stat().st_size if log.exists() else 0
+    wait_until(lambda: log.exists() and log.stat().st_size > before)
+    page.until(f"!document.querySelector('#{run.experiment} [data-act=resume]')")
+    assert orchestrate.run("teardown", run.id, "--json").code == 0
+
+
+def test_nothing_is_served_or_done_without_the_token(link: str) -> None:
+    """Nor under another name, as after DNS rebinding; what is no run, or no number of hours, is refused."""
+    address, token = link.split("#token=")
+    ours = {"Authorization": f"Bearer {token}"}
+    stop = {"action": "stop", "runs": ["r-000000"]}
+    assert _answer(f"{address}live")[0] == 401
+    assert _answer(f"{address}live", {"Authorization": "Bearer x"})[0] == 401
+    assert _answer(f"{address}act", {"Cookie": f"token={token}", "Origin": "http://evil.example"}, stop)[0] == 401
+    assert _answer(f"{address}live", {**ours, "Host": "evil.example"})[0] == 421
+    assert _answer(f"{address}live", ours)[0] == 200
+    assert _answer(f"{address}compare?experiment=e-none", ours)[0] == 422
+    for wrong in ({"action": "stop", "runs": ["--all"]}, {"action": "extend", "run": "r-000000", "hours": "-1"}, {}):
+        assert _answer(f"{address}act", ours, wrong)[0] == 422
+    assert _answer(f"{address}act", ours, stop)[0] == 202
+    assert "r-000000" in _answer(f"{address}live", ours)[1]
+
+
+def _answer(url: str, headers: dict[str, str] | None = None, body: object = None) -> tuple[int, str]:
+    data = None if body is None else json.dumps(body).encode()
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, data, headers or {}), timeout=30) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.read().decode()

@@ -1,0 +1,178 @@
+"""A world in which many runs train at once, each driven by a thread: real time, as much faster as is wanted."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, cast
+
+from orchestrator.domain.runs import Run
+from orchestrator.ledger.credit import Credit
+from orchestrator.ports import CommandResult, HostKey, StoredObject, Worker
+from tests.fakes import FakeObjectStore, FakeScheduler, FakeShell, FakeShells, FakeVmProvider
+from tests.fakes.clock import START, FakeClock
+from tests.fakes.shells import FakeMachine
+from tests.fakes.world import RUNNER, FakeTrainer, World
+
+
+class FastClock(FakeClock):
+    """Real time, `factor` times as fast."""
+
+    def __init__(self, factor: float, stop: threading.Event) -> None:
+        super().__init__()
+        self._factor, self._stop, self._began_s = factor, stop, time.monotonic()
+
+    def now(self) -> datetime:
+        return START + timedelta(seconds=self.monotonic())
+
+    def monotonic(self) -> float:
+        return (time.monotonic() - self._began_s) * self._factor
+
+    def sleep(self, seconds: float) -> None:
+        if self._stop.is_set():
+            time.sleep(min(seconds, 1.0) / self._factor)
+        else:
+            self._stop.wait(seconds / self._factor)
+
+
+class Locked:
+    """A fake whose methods are called by one thread at a time."""
+
+    def __init__(self, fake: object) -> None:
+        self._fake, self._lock = fake, threading.RLock()
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._fake, name)
+        if not callable(found):
+            return found
+
+        def locked(*args: Any, **named: Any) -> Any:
+            with self._lock:
+                return found(*args, **named)
+
+        return locked
+
+
+class ManyTrainers:
+    """What the runners on all VMs do. A training ends by itself after `train_s`, and its results are in the bucket."""
+
+    def __init__(self, clock: FakeClock, store: FakeObjectStore, measured: Callable[[FakeTrainer], None]) -> None:
+        self.train_s = 60.0
+        self.looks = 0
+        self._clock, self._store, self._measured = clock, store, measured
+        self._of: dict[str, FakeTrainer] = {}
+        self._lock = threading.RLock()
+
+    def answer(self, job: dict[str, object], argv: Sequence[str]) -> CommandResult:
+        with self._lock:
+            key = f"{job['run']}/{job['attempt']}"
+            if key not in self._of:
+                self._of[key] = FakeTrainer(self._clock, self._store, self.train_s, job=job)
+                self._measured(self._of[key])
+            self.looks += argv[2] == "status"
+            return self._of[key].answer(argv)
+
+    def settle(self) -> None:
+        """What has ended by now has left its results."""
+        with self._lock:
+            for trainer in self._of.values():
+                ends_at = (trainer.started_at or 0.0) + trainer.train_s
+                if trainer.started_at is not None and not trainer.stopped and self._clock.monotonic() >= ends_at:
+                    trainer.upload()
+                    trainer.uploads = False  # once
+
+
+class ManyStore(FakeObjectStore):
+    """A bucket into which trainers write while nobody looks."""
+
+    trainers: ManyTrainers
+
+    def list(self, bucket: str, prefix: str, pattern: str = "") -> tuple[StoredObject, ...]:
+        self.trainers.settle()
+        return super().list(bucket, prefix, pattern)
+
+    def read(self, bucket: str, name: str) -> bytes:
+        self.trainers.settle()
+        return super().read(bucket, name)
+
+
+class ManyShells(FakeShells):
+    """Each VM has a runner of its own, which knows the job that was sent to it. `most_open`: sessions at once."""
+
+    def __init__(self, trainers: ManyTrainers) -> None:
+        super().__init__()
+        self.trainers = trainers
+        self.open_now = self.most_open = 0
+        self._counting = threading.Lock()
+
+    def open(self, worker: Worker, keys: Sequence[HostKey], user: str, private_key: Path) -> FakeShell:
+        super().open(worker, keys, user, private_key)
+        return _RunnerShell(self, self.machine(worker.address))
+
+    def count(self, change: int) -> None:
+        with self._counting:
+            self.open_now += change
+            self.most_open = max(self.most_open, self.open_now)
+
+
+class _RunnerShell(FakeShell):
+    def __init__(self, shells: ManyShells, machine: FakeMachine) -> None:
+        super().__init__(shells, machine)
+        self._many, self._job_machine = shells, machine
+        shells.count(1)
+
+    def run(self, argv: Sequence[str], *, timeout_s: float, check: bool = True) -> CommandResult:
+        if tuple(argv[:2]) != RUNNER:
+            return super().run(argv, timeout_s=timeout_s, check=check)
+        self._must_be_open()
+        [job] = [text for name, text in self._job_machine.files.items() if name.endswith("/job.json")]
+        return self._many.trainers.answer(json.loads(job), argv)
+
+    def close(self) -> None:
+        if self._open:
+            self._many.count(-1)
+        super().close()
+
+
+class ManyWorld(World):
+    """GPU VMs, so many as are asked for, in a project whose credit is large."""
+
+    def __init__(self, home: Path, factor: float, parallel: int) -> None:
+        self._factor = factor
+        self.stop = stop = threading.Event()
+        super().__init__(home)
+        self.stop, self.parallel_runs = stop, parallel
+        self.ledger.set_credit(Credit(amount_usd=Decimal(1_000_000), stated_at=START))
+
+    def _build(self) -> None:
+        super()._build()
+        self.clock = FastClock(self._factor, self.stop)
+        self.scheduler = cast(FakeScheduler, Locked(FakeScheduler(self.clock)))
+        self.tpu = cast(FakeVmProvider, Locked(FakeVmProvider(self.clock, api="tpu")))
+        self.gpu = cast(FakeVmProvider, Locked(FakeVmProvider(self.clock, api="gpu", create_s=20, delete_s=20)))
+        plain = ManyStore()
+        self.store = cast(FakeObjectStore, Locked(plain))
+        self.trainers = plain.trainers = ManyTrainers(self.clock, plain, self._measure)
+        self.trainer = FakeTrainer(self.clock, plain)
+        self.shells = ManyShells(self.trainers)
+
+    def _measure(self, trainer: FakeTrainer) -> None:
+        spec = self.ledger.run(str(trainer.job["run"])).spec
+        trainer.dataset = spec.dataset
+        trainer.measured = {
+            "kind": spec.accelerator.api, "count": spec.accelerator.replicas, "batch": spec.batch_size,
+            "seed": spec.seed,
+        }  # fmt: skip
+
+    def admit_many(self, count: int, **flags: object) -> list[Run]:
+        """Plan and reserve so many runs on t4: twenty repeats of each batch size."""
+        repeats = min(count, 20)
+        batches = tuple(range(10, 10 + -(-count // repeats)))
+        runs = self.admit("t4", repeats=repeats, batch_sizes=batches, early_stop=False, parallel=count, **flags)
+        assert len(runs) == count, "a multiple of 20"
+        return runs

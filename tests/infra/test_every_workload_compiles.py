@@ -1,0 +1,97 @@
+"""Google's TPU compiler as the judge: the training step of every workload compiles for every TPU, with both engines.
+
+Small samples, batches of two. What the compiler said is kept in the user's cache folder, by the content of the trainer
+and the versions of what compiles: `make test-compiler` takes minutes after a change there, else seconds. ResNet-50,
+which has no small form, takes as long as half of all others together, and is compiled by `make bench`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
+
+import platformdirs
+import pytest
+
+from infra.compiler.libtpu import Libtpu, Limits, Model, compiler_for, open_libtpu
+from orchestrator.compiling.step import Outcome
+from trainer.workloads import list_workloads
+
+pytestmark = [
+    pytest.mark.compiler,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(find_spec("libtpu") is None, reason="libtpu exists for x86_64 Linux only"),
+]
+TPUS = ("v2:2x2", "v3:2x2", "v4:2x2x1 megacore", "v5e:2x2", "v6e:2x2")
+ONLY_JAX = ("v5p:2x2x1", "tpu7x:2x2x1")
+SMALL = {"image_size": 32, "sequence_length": 16}
+SIZES = {"bert-base": ":layers=1,width=64,heads=2", "transformer-lm": ":layers=1,width=64,heads=2"}
+NAMES = [workload.name for workload in list_workloads() if workload.name != "resnet50"]
+LIMITS = Limits()
+OWN = '''"""A layer that no accelerator takes."""
+import keras
+import numpy as np
+
+
+class Refused(keras.layers.Layer):
+    def call(self, x):
+        {imports}
+        return {value}
+
+    def compute_output_shape(self, shape):
+        return shape
+
+
+def build_model(image_shape, classes):
+    layers = [keras.layers.Input(image_shape), keras.layers.Flatten(), Refused(), keras.layers.Dense(classes)]
+    return keras.Sequential(layers)
+'''
+KEPT = platformdirs.user_cache_path("orchestrate-tests") / "compiled"
+
+
+@pytest.fixture(scope="module")
+def libtpu() -> Iterator[Libtpu]:
+    with open_libtpu(LIMITS) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("engine", ["tensorflow", "jax"])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_step_compiles_for_every_tpu(name: str, engine: str, libtpu: Libtpu) -> None:
+    model = Model(name + SIZES.get(name, ""), "", engine, sizes=SMALL)
+    topologies = TPUS + (ONLY_JAX if engine == "jax" else ())
+    with compiler_for(model, KEPT, libtpu, LIMITS) as compiler, ThreadPoolExecutor(2) as pool:
+        steps = list(pool.map(lambda topology: compiler.compile(topology, 2), topologies))
+    refused = {step.topology: step.words for step in steps if step.outcome is not Outcome.COMPILED}
+    assert refused == {}
+    assert all(step.program and step.program.flops > 0 for step in steps)
+
+
+@pytest.mark.parametrize(
+    ("engine", "imports", "value", "words"),
+    [
+        ("tensorflow", "import tensorflow as tf", "tf.strings.to_number(tf.strings.as_string(x))", "AsString"),
+        (
+            "tensorflow",
+            "import tensorflow as tf",
+            "x[:, : tf.size(tf.range(tf.cast(x[0, 0], tf.int32)))]",
+            "constant",
+        ),
+        ("jax", "from numpy import strings", "strings.str_len(np.asarray(x).astype(str))", "traced array"),
+        ("jax", "from jax.numpy import unique", "x + keras.ops.sum(unique(x))", "concrete"),
+    ],
+    ids=["tensorflow-string", "tensorflow-shape", "jax-string", "jax-shape"],
+)
+def test_what_no_tpu_takes_is_refused_with_its_line(
+    engine: str, imports: str, value: str, words: str, libtpu: Libtpu, tmp_path: Path
+) -> None:
+    """Strings, and shapes that depend on values: in the words of what refuses it, and with the line of the model."""
+    (tmp_path / "own.py").write_text(OWN.format(imports=imports, value=value))
+    model = Model(str(tmp_path / "own.py"), "0" * 64, engine)
+    with compiler_for(model, tmp_path / "kept", libtpu, LIMITS) as compiler:
+        step = compiler.compile("v5e:2x2", 2)
+    assert (step.outcome, step.program) == (Outcome.REFUSED, None)
+    assert step.words.startswith("own.py, line 9, in call: ")
+    assert words.casefold() in step.words.casefold()

@@ -1,0 +1,182 @@
+"""Many runs at once: what they share, in which order they start, and what is left of them."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from infra.gcp.shared_call import SharedCall
+from orchestrator.domain.runs import RunState, Stage
+from orchestrator.errors import OverCap, Unavailable
+from orchestrator.ledger.events import QuotaAwaited
+from orchestrator.ports import Billable, Listing, VmRef
+from orchestrator.running.watch import FULL_PACE_RUNS, LOOK_SPACING_S, STARTING_RUNS, Watch
+from tests.fakes import FakeClock, FakeVmProvider
+from tests.fakes.many import ManyWorld
+
+COUNT = 40
+PATIENCE_S = 60
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> ManyWorld:
+    return ManyWorld(tmp_path, factor=60.0, parallel=COUNT)
+
+
+def test_many_runs_share_one_list_a_poll_and_take_turns_over_ssh(world: ManyWorld) -> None:
+    world.trainers.train_s = 120.0
+    runs = world.admit_many(COUNT)
+    began_s = world.clock.monotonic()
+    ended = world.drive(runs)
+    polls = (world.clock.monotonic() - began_s) / 5
+    assert {run.state for run in ended} == {RunState.SUCCEEDED}
+    assert all(run.record for run in ended)
+    assert world.alive == 0
+    assert world.gpu.calls("list_billable") <= polls + COUNT * 6, "one a poll, and those that prove the deletions"
+    assert world.trainers.looks <= COUNT * FULL_PACE_RUNS + polls * 5 / LOOK_SPACING_S
+    assert world.shells.open_now == 0
+    attempts = world.ledger.attempts()
+    assert all(attempt.settled_usd for attempt in attempts)
+    assert len({event.at for run in runs for event in world.ledger.events(run.id)}) > COUNT
+
+
+def test_stop_ends_many_runs_with_their_records(world: ManyWorld) -> None:
+    world.trainers.train_s = 100_000.0
+    runs = world.admit_many(COUNT)
+    with ThreadPoolExecutor(1) as beside:
+        driving = beside.submit(world.drive, runs)
+        until = threading.Event()
+        while not all(run.stage is Stage.TRAIN for run in world.ledger.runs()) and not driving.done():
+            until.wait(0.05)
+        world.stop.set()
+        ended = driving.result(timeout=PATIENCE_S)
+    assert {run.state for run in ended} == {RunState.STOPPED}
+    assert all(run.record for run in ended)
+    assert world.alive == 0
+    assert all(attempt.settled_usd is not None for attempt in world.ledger.attempts())
+
+
+def test_preempted_vm_among_many_is_seen_in_the_list_and_replaced(world: ManyWorld) -> None:
+    world.trainers.train_s = 300.0
+    runs = world.admit_many(COUNT)
+    with ThreadPoolExecutor(1) as beside:
+        driving = beside.submit(world.drive, runs)
+        until = threading.Event()
+        while not all(run.stage is Stage.TRAIN for run in world.ledger.runs()) and not driving.done():
+            until.wait(0.05)
+        lost = world.ledger.attempt(runs[7].id, 1)
+        world.gpu.preempt(VmRef(lost.zone, lost.vm))
+        ended = driving.result(timeout=PATIENCE_S)
+    assert {run.state for run in ended} == {RunState.SUCCEEDED}
+    assert [run.id for run in ended if run.preemptions] == [runs[7].id]
+
+
+def test_credit_for_exactly_all_of_them_admits_all_and_a_cent_less_none(world: ManyWorld) -> None:
+    plan = world.plan("t4", repeats=20, early_stop=False)
+    for missing, fits in ((Decimal("0.01"), False), (Decimal(0), True)):
+        credit = plan.credit.__class__(amount_usd=plan.worst_case_usd - missing, stated_at=plan.credit.stated_at)
+        world.ledger.set_credit(credit)
+        if fits:
+            world.ledger.admit(plan.experiment, plan.runs, plan.admitted, credit)
+        else:
+            with pytest.raises(OverCap):
+                world.ledger.admit(plan.experiment, plan.runs, plan.admitted, credit)
+            assert not world.ledger.runs()
+    assert world.ledger.committed_usd() == plan.worst_case_usd
+
+
+def test_runs_start_in_the_order_in_which_they_came_but_for_those_whose_vm_exists() -> None:
+    watch = Watch()
+    names = [f"r-{number}" for number in range(STARTING_RUNS + 2)]
+    for name in names:
+        watch.queue_to_start(name, at_once=False)
+    assert all(watch.may_start(name) for name in names[:STARTING_RUNS])
+    assert not watch.may_start(names[STARTING_RUNS])
+    watch.has_started(names[3])
+    assert watch.may_start(names[STARTING_RUNS])
+    assert not watch.may_start(names[STARTING_RUNS + 1])
+    watch.queue_to_start("r-billed", at_once=True)
+    assert watch.may_start("r-billed")
+
+
+def test_vm_seems_gone_by_a_recent_list_and_only_where_its_zone_answered() -> None:
+    clock, ref, other = FakeClock(), VmRef("us-central1-a", "oc-1"), VmRef("us-central1-b", "oc-2")
+    said = Listing((Billable("instance", ref, "RUNNING", {}, runs=True),), ())
+    asked: list[float] = []
+
+    class Listed(FakeVmProvider):
+        def list_billable(self) -> Listing:
+            asked.append(clock.monotonic())
+            return said
+
+    provider, watch = Listed(clock), Watch()
+    assert not watch.seems_gone(provider, ref, clock, 5.0)
+    assert watch.seems_gone(provider, other, clock, 5.0)
+    assert len(asked) == 1, "both are told by one list"
+    clock.advance(5.0)
+    said = Listing((), ("us-central1-a",))
+    assert not watch.seems_gone(provider, ref, clock, 5.0), "its zone is silent"
+    assert watch.seems_gone(provider, other, clock, 5.0)
+    assert len(asked) == 2
+
+
+def test_shared_call_answers_each_with_a_call_that_began_after_it_was_asked() -> None:
+    begun, first_runs, release = 0, threading.Event(), threading.Event()
+
+    def call() -> int:
+        nonlocal begun
+        begun += 1
+        mine = begun
+        if mine == 1:
+            first_runs.set()
+            release.wait(PATIENCE_S)
+        return mine
+
+    shared = SharedCall(call)
+    with ThreadPoolExecutor(9) as threads:
+        first = threads.submit(shared)
+        first_runs.wait(PATIENCE_S)
+        later = [threads.submit(shared) for _ in range(8)]
+        while any(not one.running() for one in later):
+            first_runs.wait(0.001)
+        release.set()
+        assert first.result(PATIENCE_S) == 1
+        assert min(one.result(PATIENCE_S) for one in later) >= 2, "none is told by the call that was under way"
+    assert begun <= 9
+
+
+def test_shared_call_raises_for_everybody_and_asks_again_afterwards() -> None:
+    answers: list[int | Unavailable] = [Unavailable("no answer"), 7]
+
+    def call() -> int:
+        said = answers.pop(0)
+        if isinstance(said, Unavailable):
+            raise said
+        return said
+
+    shared = SharedCall(call)
+    with pytest.raises(Unavailable):
+        shared()
+    assert shared() == 7
+
+
+def test_runs_that_quota_refuses_wait_until_others_have_ended(world: ManyWorld) -> None:
+    world.trainers.train_s = 120.0
+    runs = world.admit_many(COUNT // 2)
+    zones = runs[0].spec.zones
+    world.gpu.quotas.update(dict.fromkeys(zones, 0) | {zones[0]: 8})
+    ended = world.drive(runs)
+    assert {run.state for run in ended} == {RunState.SUCCEEDED}
+    asked = [event for run in runs for event in world.ledger.events(run.id) if isinstance(event.what, QuotaAwaited)]
+    assert 12 <= len(asked) <= 3 * len(runs), "each that was refused waits, and few ask in vain again"
+    assert world.alive == 0
+
+
+def test_quota_that_no_run_of_ours_uses_is_not_waited_for(world: ManyWorld) -> None:
+    runs = world.admit_many(2)
+    world.gpu.quotas.update(dict.fromkeys(runs[0].spec.zones, 0))
+    assert {run.error_code for run in world.drive(runs)} <= {"QuotaExceeded", "NoZoneLeft"}
