@@ -138,10 +138,10 @@ def _wait_for_quota(ctx: RunContext) -> None:
 
 
 def _others_in_use(ctx: RunContext) -> set[str]:
-    """The other runs of this ledger that have, or may have, a VM of this kind."""
+    """The other runs of this ledger that have a VM of this kind, or whose create was accepted."""
     ledger, name = ctx.services.ledger, ctx.run.spec.rented_as
-    open_ones = (one for one in ledger.attempts(unsettled=True) if one.billed_from and one.run != ctx.run_id)
-    used = (one for one in open_ones if one.state is not AttemptState.REFUSED)
+    open_ones = (one for one in ledger.attempts(unsettled=True) if one.operation or one.seen_at)
+    used = (one for one in open_ones if one.state is not AttemptState.REFUSED and one.run != ctx.run_id)
     return {one.run for one in used if ledger.run(one.run).spec.rented_as == name}
 
 

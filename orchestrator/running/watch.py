@@ -20,12 +20,13 @@ from orchestrator.ports import Clock, Listing, ObjectStore, VmProvider, VmRef
 
 FULL_PACE_RUNS = 8
 """So many runs are each looked at over SSH at every poll."""
-LOOK_SPACING_S = 1.0
-"""Beyond that, one look over SSH begins in this time: a handshake takes tens of milliseconds of CPU."""
-POLL_SPACING_S = 0.01
-"""A poll takes so long for each run that trains, or longer: reading one of them off a list takes 0.3 ms of CPU."""
+LOOK_SPACING_S = 2.0
+"""Beyond that, one look over SSH begins in this time: with its handshake it takes some 60 ms of CPU."""
+POLL_SPACING_S = 0.02
+"""A poll takes so long for each run that trains, or longer: reading its VM in a list takes 0.5 ms of CPU."""
 LIST_POLLS = 4
-"""The bucket is listed at every so many polls, each 20 s at Google: within what one run reserves (`quote.usage`)."""
+"""The bucket is listed after so many polls of a few runs, each 20 s at Google: what one run reserves for that
+(`quote.usage`)."""
 STARTING_RUNS = 64
 """So many runs are between their reservation and their training at once, each with an open SSH connection."""
 _Said = TypeVar("_Said")
@@ -94,7 +95,7 @@ class Watch:
         said = shared.recent(
             lambda: frozenset(item.name for item in store.list(bucket, pattern.partition("*")[0], pattern)),
             clock,
-            LIST_POLLS * self.poll_s(poll_s),
+            max(LIST_POLLS * poll_s, self.poll_s(poll_s)),
         )
         return said is not None and name in said
 

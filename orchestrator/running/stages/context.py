@@ -227,8 +227,12 @@ class RunContext:
         return self.services.ledger.update_attempt(self.run_id, self.run.attempt, expect=expect, **changes)
 
     def live_vm(self) -> Vm:
-        """The attempt's VM. Raises Preempted when it is, or will be, deleted; Unavailable when nobody knows now."""
+        """As `seen_vm`, unless the run is to stop: then it raises Stopped."""
         self.check_stop()
+        return self.seen_vm()
+
+    def seen_vm(self) -> Vm:
+        """The attempt's VM. Raises Preempted when it is, or will be, deleted; Unavailable when nobody knows now."""
         try:
             vm = self.provider.get(self.ref)
         except NotFound as cause:

@@ -44,7 +44,8 @@ def test_many_runs_share_one_list_a_poll_and_take_turns_over_ssh(world: ManyWorl
     assert len({event.at for run in runs for event in world.ledger.events(run.id)}) > COUNT
 
 
-def test_stop_ends_many_runs_with_their_records(world: ManyWorld) -> None:
+def test_stop_ends_many_runs_with_their_records(tmp_path: Path) -> None:
+    world = ManyWorld(tmp_path, factor=6.0, parallel=COUNT)  # a run that stops waits 30 s for its record: 5 s here
     world.trainers.train_s = 100_000.0
     runs = world.admit_many(COUNT)
     with ThreadPoolExecutor(1) as beside:
