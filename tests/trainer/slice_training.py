@@ -24,14 +24,15 @@ CHIPS = 2
 """So many logical CPUs stand in for the chips of a host."""
 
 
-def train_on(hosts: int, folder: Path, *flags: object, python: Path = Path(sys.executable)) -> Record:
+def train_on(hosts: int, folder: Path, engine: str, *flags: object, python: Path = Path(sys.executable)) -> Record:
     """Train on so many hosts and return worker 0's record. No other worker may write one."""
     workers = [Worker(index, address := f"127.78.{os.getpid() % 250}.{index + 1}", address) for index in range(hosts)]
     started = []
     for worker in workers:
         place = ("--strategy", "tpu", "--model_dir", folder / f"worker-{worker.index}")
-        environ = trainer_environment(TRAINER_STAND_IN=f"tpu:{CHIPS}", **peers(workers, worker))
-        command = trainer_command(*flags, *place, python=python)
+        own = {} if engine == "tensorflow" else {"KERAS_BACKEND": engine}  # a forked Python has imported Keras for it
+        environ = trainer_environment(TRAINER_STAND_IN=f"tpu:{CHIPS}", **own, **peers(workers, worker))
+        command = trainer_command("--engine", engine, *flags, *place, python=python)
         started.append(subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True))
     outputs = [process.communicate(timeout=240)[0] for process in started]
     assert [process.returncode for process in started] == [0] * hosts, "\n".join(outputs)[-4000:]
@@ -52,7 +53,7 @@ def main() -> int:
         alone = 0.0
         for hosts in (1, 2, 4):
             with tempfile.TemporaryDirectory() as folder:
-                record = train_on(hosts, Path(folder), "--engine", engine, *training)
+                record = train_on(hosts, Path(folder), engine, *training)
             accuracy, device = record.epochs[-1].test_accuracy or 0.0, record.device
             alone = accuracy if hosts == 1 else alone
             width = half_width(alone, record.parameters.test_samples or 1)
