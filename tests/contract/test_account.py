@@ -72,7 +72,7 @@ def test_the_quotas_read_are_the_quotas_enforced(account: GoogleAccount, cloud: 
     """A limit set in one zone is shown for that zone alone, and a create there is held to it."""
     everything = tuple(accelerators().values())
     for terms in (Provisioning.ON_DEMAND, Provisioning.SPOT):
-        unknown = [one.name for one in account.quotas(everything, terms) if not one.limits]
+        unknown = [one.accelerator for one in account.quotas(everything, terms) if not one.limits]
         assert unknown == ["v2-32", "v3-32"], "every other name is known"
     cloud.control("quotas", {"name": "TPUV3PerProjectPerZoneForTPUAPI", "zone": "us-central1-b", "limit": 4})
     cloud.control("quotas", {"name": "NVIDIA_T4_GPUS", "region": "us-west1", "limit": 0})
