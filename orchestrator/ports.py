@@ -194,8 +194,8 @@ class ObjectStore(Protocol):
         """The objects under the prefix whose name matches the pattern, if any (`names.matches`), in name order; none
         where the bucket does not exist."""
 
-    def upload(self, bucket: str, name: str, source: Path) -> None:
-        """Upload once: created only if absent, checked by crc32c. The same content already there is success."""
+    def upload(self, bucket: str, name: str, source: Path, crc32c: str | None = None) -> None:
+        """Upload once: only if absent, checked by crc32c (given: what it must be). The same content is success."""
 
     def read(self, bucket: str, name: str) -> bytes:
         """A small object's bytes, checksum verified. Raises NotFound."""

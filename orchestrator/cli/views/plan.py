@@ -201,7 +201,7 @@ def _order(plan: Plan) -> Iterator[str]:
     count = len(plan.runs)
     if count > 1:
         repeats = "one repeat of everything before the next, " if plan.runs[-1].spec.repeat > 1 else ""
-        yield f"order: {count} runs, {repeats}the cheapest first, at most {plan.parallel} side by side (--parallel)"
+        yield f"order: {count} runs, {repeats}the cheapest first, at most {plan.parallel} side by side"
     spared = [run for run in plan.runs if run.until_verdict]
     if spared:
         yield (

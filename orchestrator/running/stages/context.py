@@ -82,6 +82,7 @@ class Services:
     pace: Pace
     parallel_runs: int = 1
     watch: Watch = field(default_factory=Watch)
+    upload_threads: int = 1
 
     def switches_for(self, spec: RunSpec) -> list[KillSwitch]:
         """The kill switches that exist for the VMs of such a run."""

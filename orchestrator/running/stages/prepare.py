@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
+from orchestrator.domain.host_address import is_host
 from orchestrator.domain.names import MANAGED, data_prefix, of_worker
 from orchestrator.domain.quote import BUCKET_LIFETIME_DAYS
 from orchestrator.domain.runs import RunSpec
 from orchestrator.errors import BadArtifact, NotFound, RemoteCommandFailed, TrainingFailed, Unavailable
 from orchestrator.ledger.events import DevicesFound, SoftwareReady
-from orchestrator.ports import HostKey, RemoteShell, Worker
+from orchestrator.ports import HostKey, ObjectStore, RemoteShell, Worker
 from orchestrator.running.code_archive import kept_archive
 from orchestrator.running.stages.context import SSH_USER, RunContext
 from orchestrator.running.stages.job import (
@@ -28,13 +30,14 @@ from orchestrator.running.stages.job import (
 )
 from orchestrator.running.stages.script_job import install_requirements, script_argv
 from orchestrator.running.stages.workers import on_every_worker
-from trainer.data.manifest import MANIFEST_NAME, DatasetManifest, parse_manifest
+from trainer.data.manifest import MANIFEST_NAME, DatasetManifest, Shard, parse_manifest
 from trainer.errors import DataError
 from trainer.script.files import FilesManifest, parse_files_manifest
 
 T = TypeVar("T")
 
 INSTALL_TRIES = 3
+_UPLOAD_MEMORY_BYTES = 512 * 2**20
 _staging = threading.Lock()  # runs of one launch share the data set: one uploads, the others find it there
 
 
@@ -100,11 +103,37 @@ def _stage_data(ctx: RunContext) -> None:
         if manifest.fingerprint != spec.dataset:
             raise BadArtifact(f"{folder} contains another data set than when {ctx.run_id} was launched", "launch again")
         there = {item.name: item.crc32c for item in store.list(ctx.bucket, prefix + "/")}
-        missing = [shard.name for shard in manifest.shards if there.get(f"{prefix}/{shard.name}") != shard.crc32c]
+        missing = [shard for shard in manifest.shards if there.get(f"{prefix}/{shard.name}") != shard.crc32c]
         if f"{prefix}/{MANIFEST_NAME}" not in there or missing:
-            for name in [*missing, MANIFEST_NAME]:
-                store.upload(ctx.bucket, f"{prefix}/{name}", folder / name)
+            threads = 1 if is_host(ctx.bucket) else ctx.services.upload_threads
+            for shard in upload_shards(store, ctx.bucket, prefix, folder, missing, threads):
+                ctx.check_stop()
+                ctx.show(f"staging the data set: {shard.name}")
+            store.upload(ctx.bucket, f"{prefix}/{MANIFEST_NAME}", folder / MANIFEST_NAME)
             ctx.note(f"data set in {store.url(ctx.bucket)}/{prefix} ({spec.dataset_bytes} bytes)")
+
+
+def upload_shards(
+    store: ObjectStore, bucket: str, prefix: str, folder: Path, shards: Sequence[Shard], threads: int
+) -> Iterator[Shard]:
+    """Upload shards side by side; yields each that is whole in the bucket. What is left out on an error is not started.
+
+    A file is read once, while it is sent, and the crc32c that the cloud reports for it must be the manifest's: so one
+    that was changed is found whatever its time says. Each thread holds one shard at most in memory.
+    """
+    largest = max((shard.bytes for shard in shards), default=1)
+    threads = max(1, min(threads, _UPLOAD_MEMORY_BYTES // largest, len(shards)))
+    with ThreadPoolExecutor(threads, "stage") as pool:
+        try:
+            sent = {
+                pool.submit(store.upload, bucket, f"{prefix}/{one.name}", folder / one.name, one.crc32c): one
+                for one in shards
+            }
+            for future in as_completed(sent):
+                future.result()
+                yield sent[future]
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def _manifest(spec: RunSpec, folder: Path) -> DatasetManifest | FilesManifest:
