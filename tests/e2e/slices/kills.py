@@ -1,6 +1,6 @@
 """`kill -9` in every stage of a slice's run: of the driver, of all that runs on a worker, of what its SSH sessions run.
 
-`python -m tests.e2e.slice_kills` tries all 40 cases on a local cloud of its own, with the stand-in job on four hosts;
+`python -m tests.e2e.slices.kills` tries all 40 cases on a local cloud of its own, with the stand-in job on four hosts;
 `--case train:worker-2` one. Each ends well or with an error that is told, and by the cloud's own inventory and meter
 nothing bills afterwards. `test_slices.py` has some of them.
 """
@@ -113,7 +113,7 @@ def main() -> int:
     asked = flags.parse_args().case or [f"{stage.value}:{victim}" for stage in STAGES for victim in VICTIMS]
     folder = Path(tempfile.mkdtemp())
     image = folder / "python3"
-    job = Path(__file__).with_name("stand_in_job.py")
+    job = Path(__file__).parents[1] / "stand_in_job.py"
     image.write_text(IMAGE_PYTHON.format(job=shlex.quote(str(job)), python=shlex.quote(sys.executable)))
     image.chmod(0o755)
     os.environ.setdefault(FILE_VARIABLE, str(folder / "traffic.jsonl"))
