@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.domain.names import results_prefix
 from orchestrator.domain.runs import Run
-from orchestrator.errors import NotFound
+from orchestrator.errors import NotFound, UsageError
 from orchestrator.running.run_log import LOG_NAME, local_log
 
 if TYPE_CHECKING:
@@ -22,7 +22,14 @@ class LogSource:
         self._store: ObjectStore | None = None
 
     def read(self, run: Run, worker: int = 0) -> bytes:
-        """The log of one worker of the run's latest attempt as far as it is known. Raises NotFound, Unavailable."""
+        """The log of one worker of the run's latest attempt as far as it is known.
+
+        Raises UsageError for a worker that there is not, NotFound, Unavailable.
+        """
+        item = run.spec.accelerator
+        if worker >= item.workers:
+            hosts = f"workers 0 to {item.workers - 1}" if item.is_slice else "one worker, 0"
+            raise UsageError(f"--worker: {worker}: {item} has {hosts}")
         found = local_log(self._project.home, run, worker=worker)
         return self._from_bucket(run, worker) if found is None else found
 

@@ -10,7 +10,6 @@ from orchestrator.cli import completion, options, output
 
 if TYPE_CHECKING:
     from orchestrator.bootstrap import Project
-    from orchestrator.domain.runs import Run
 
 POLL_S = 1.0
 
@@ -39,7 +38,6 @@ def logs(run: str, follow: bool, worker: int, as_json: bool) -> None:
         raise click.UsageError("--follow cannot be combined with --json")
     with output.opened(as_json=as_json) as project:
         asked = project.ledger.run(run)
-        _check_worker(asked, worker)
         if follow:
             _follow(project, run, worker)
             return
@@ -48,13 +46,6 @@ def logs(run: str, follow: bool, worker: int, as_json: bool) -> None:
             output.print_json({"run": run, "attempt": asked.attempt, "worker": worker, "log": log})
         elif log:
             output.print_text(log.removesuffix("\n"))
-
-
-def _check_worker(run: Run, worker: int) -> None:
-    item = run.spec.accelerator
-    if worker >= item.workers:
-        hosts = f"workers 0 to {item.workers - 1}" if item.is_slice else "one worker, 0"
-        raise click.UsageError(f"--worker: {worker}: {item} has {hosts}")
 
 
 def _follow(project: Project, run_id: str, worker: int) -> None:
