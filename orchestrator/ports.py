@@ -154,8 +154,8 @@ class VmProvider(Protocol):
     def delete_billable(self, item: Billable) -> None:
         """Ask for deletion of anything that `list_billable` found. Absent is success."""
 
-    def host_keys(self, ref: VmRef) -> tuple[HostKey, ...]:
-        """The workers' host keys; empty until the VM has booted far enough to publish them."""
+    def host_keys(self, ref: VmRef, worker: int) -> tuple[HostKey, ...]:
+        """A worker's host keys; empty until it has booted far enough to publish them."""
 
     def guest_attribute(self, ref: VmRef, worker: int, namespace: str, key: str) -> str | None:
         """A value that a worker published about itself; None until it has."""

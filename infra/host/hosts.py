@@ -201,7 +201,7 @@ class HostMachine:
     def delete_billable(self, item: Billable) -> None:
         self.delete(item.ref)
 
-    def host_keys(self, ref: VmRef) -> tuple[HostKey, ...]:
+    def host_keys(self, ref: VmRef, worker: int) -> tuple[HostKey, ...]:
         return self._line.keys()
 
     def guest_attribute(self, ref: VmRef, worker: int, namespace: str, key: str) -> str | None:
