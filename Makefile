@@ -6,11 +6,12 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LIBTPU := $(VENV)/.libtpu
 VM_TENSORFLOW := $(VENV)/vm-tensorflow
+BEAM := $(VENV)/beam
 PYTORCH := $(CURDIR)/$(VENV)/pytorch
 DEMO := $(CURDIR)/.demo
 export PYTHONDONTWRITEBYTECODE :=  # the tests start hundreds of programs: each module is compiled once
 
-.PHONY: install demo quick test test-schedules test-vm test-vm-tensorflow test-vm-jax test-pytorch test-compiler bench \
+.PHONY: install demo quick test test-schedules test-vm test-vm-tensorflow test-vm-jax test-beam test-pytorch test-compiler bench \
 	preemptions gpu check lock lock-vm sbom leakbench clean
 
 install: $(STAMP)  ## set up only: the command is then .venv/bin/orchestrate
@@ -54,6 +55,11 @@ test-vm: $(STAMP)  ## the trainer with the TensorFlow, Keras and NumPy that VMs 
 		'import jax, tensorflow; from infra.vm.environment import JAX, TENSORFLOW; assert (jax.__version__, tensorflow.__version__) == (JAX, TENSORFLOW)'
 	$(MAKE) --jobs 2 --output-sync=target test-vm-tensorflow test-vm-jax
 	$(BIN)/python -m pytest -n 2 -m network
+
+test-beam: $(STAMP)  ## data sets by Apache Beam, which wants an older protobuf than the other packages: in a folder of its own
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --require-hashes \
+		--target $(BEAM) -r tests/beam.lock
+	PYTHONPATH=$(BEAM) $(BIN)/python -m pytest -n 2 --dist loadscope tests/trainer/data/test_pipeline.py tests/e2e/test_data.py
 
 test-vm-tensorflow:
 	PYTHONPATH=$(VM_TENSORFLOW) $(BIN)/python -m pytest -m "not timing and not slow" \
@@ -100,6 +106,12 @@ lock:  ## resolve the dependencies anew; needs uv
 		pyproject.toml --extra test -o requirements.lock
 	uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-emit-index-url --no-header \
 		--constraint requirements.lock pyproject.toml --extra compiler | sed -n '/^libtpu/,/# via/p' > tests/libtpu.lock
+	cp requirements.lock $(VENV)/beam.lock  # what is pinned there already is kept where Beam allows it, and left out below
+	uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-emit-index-url --no-header --no-annotate \
+		pyproject.toml --extra test --extra beam -o $(VENV)/beam.lock
+	$(PYTHON) -c 'import re, sys; there, new = (re.split(r"\n(?=\S)", open(p).read()) for p in sys.argv[1:]); \
+		known = {b.split(" ")[0] for b in there}; print("\n".join(b for b in new if b.split(" ")[0] not in known))' \
+		requirements.lock $(VENV)/beam.lock > tests/beam.lock
 
 VM_LOCK := uv pip compile --quiet --no-emit-index-url --no-header --no-annotate --only-binary :all: --python-version
 VM_NEEDS = $(PYTHON) -c 'from infra.vm.environment import ENGINES; r = ENGINES["$(1)"].requirements; print(*{*r["tpu"], *r["gpu"]}, sep="\n")'

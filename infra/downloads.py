@@ -1,4 +1,4 @@
-"""Downloads a file atomically, with its checksum."""
+"""Downloads a file atomically, with its checksum; and what checks one that is to be sent."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from typing import Any
 
 import google_crc32c
 
+from orchestrator.errors import BadArtifact
+
 _PIECE_BYTES = 1 << 20
 
 
@@ -22,6 +24,13 @@ def crc32c_of(path: Path) -> str:
         while piece := file.read(_PIECE_BYTES):
             checksum.update(piece)
     return base64.b64encode(checksum.digest()).decode()
+
+
+def check_unchanged(path: Path, crc32c: str) -> None:
+    """Raises BadArtifact when the file has another checksum than it should have."""
+    found = crc32c_of(path)
+    if found != crc32c:
+        raise BadArtifact(f"{path} was changed: its crc32c is {found}, not {crc32c}", "prepare the data set again")
 
 
 @contextmanager

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 LEDGER_FILE = "ledger.db"
 
+UPLOAD_THREADS = 8
+"""So many shards are uploaded side by side, as google-cloud-storage's transfer manager does unless told otherwise."""
+
 
 @dataclass(frozen=True)
 class Project:
@@ -179,6 +182,13 @@ def google_clients(project: Project) -> GoogleClients:
     )
 
 
+def use_cloud_storage(project: Project) -> None:
+    """Have the conversion of data sets read and write buckets as the project does. Raises CloudError."""
+    from trainer.buckets import google_buckets
+
+    google_buckets().use(google_clients(project).storage)
+
+
 @contextmanager
 def recorded(project: Project, path: Path | None) -> Iterator[Project]:
     """The project; with a path, one whose cloud's answers end in that file. Raises UsageError: it cannot be written."""
@@ -260,6 +270,7 @@ def connect(project: Project, stop: threading.Event | None = None, runs: Sequenc
         shells=Shells(FabricShells(clients.endpoints.ssh_port), hosts),
         switches=kill_switches(vms, scheduler, clock, own.prices.all_zones("tpu"), pace.poll_s),
         pace=pace,
+        upload_threads=UPLOAD_THREADS,
     )
 
 

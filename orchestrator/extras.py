@@ -15,6 +15,7 @@ MODULES = {
     "trainer": ("keras", "numpy", "tensorflow"),
     "jax": ("jax", "keras", "numpy"),
     "notebook": ("pandas",),
+    "beam": ("apache_beam", "cv2", "numpy", "simplejpeg"),
     "ui": ("matplotlib", "scipy", "starlette", "uvicorn"),
     "compiler": ("jax", "keras", "libtpu"),
 }

@@ -154,8 +154,8 @@ class VmProvider(Protocol):
     def delete_billable(self, item: Billable) -> None:
         """Ask for deletion of anything that `list_billable` found. Absent is success."""
 
-    def host_keys(self, ref: VmRef) -> tuple[HostKey, ...]:
-        """The workers' host keys; empty until the VM has booted far enough to publish them."""
+    def host_keys(self, ref: VmRef, worker: int) -> tuple[HostKey, ...]:
+        """A worker's host keys; empty until it has booted far enough to publish them."""
 
     def guest_attribute(self, ref: VmRef, worker: int, namespace: str, key: str) -> str | None:
         """A value that a worker published about itself; None until it has."""
@@ -194,8 +194,8 @@ class ObjectStore(Protocol):
         """The objects under the prefix whose name matches the pattern, if any (`names.matches`), in name order; none
         where the bucket does not exist."""
 
-    def upload(self, bucket: str, name: str, source: Path) -> None:
-        """Upload once: created only if absent, checked by crc32c. The same content already there is success."""
+    def upload(self, bucket: str, name: str, source: Path, crc32c: str | None = None) -> None:
+        """Upload once: only if absent, checked by crc32c (given: what it must be). The same content is success."""
 
     def read(self, bucket: str, name: str) -> bytes:
         """A small object's bytes, checksum verified. Raises NotFound."""

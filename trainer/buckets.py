@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import re
 import sys
+from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, Protocol
 
 from trainer.errors import ConfigError, first_line
@@ -35,9 +37,19 @@ class Buckets(Protocol):
         """Delete an object. Raises OSError."""
 
 
+@dataclass(frozen=True)
+class StoredFile:
+    """An object: `generation` changes with its content, `crc32c` is base64 of the big-endian checksum."""
+
+    url: str
+    size_bytes: int
+    crc32c: str
+    generation: int
+
+
 def buckets() -> Buckets:
     """Return what the engine of this process uses, which `prepare_environment` has told Keras."""
-    return _google_client() if os.environ.get("KERAS_BACKEND") == "jax" else _TensorFlow()
+    return google_buckets() if os.environ.get("KERAS_BACKEND") == "jax" else _TensorFlow()
 
 
 class _TensorFlow:
@@ -78,11 +90,15 @@ class _TensorFlow:
             raise OSError(first_line(error)) from error
 
 
-class _GoogleClient:
+class GoogleBuckets:
     """google-cloud-storage, which JAX needs as little as TensorFlow does: imported when the first bucket is opened."""
 
     def __init__(self) -> None:
         self._client: Any = None
+
+    def use(self, client: Any) -> None:
+        """Ask by this client of google-cloud-storage from now on, and not by one that the environment describes."""
+        self._client = client
 
     @property
     def imported(self) -> bool:
@@ -102,6 +118,36 @@ class _GoogleClient:
 
     def remove(self, url: str) -> None:
         self._do(url, lambda blob: blob.delete())
+
+    def read_part(self, url: str, first: int, size: int) -> bytes:
+        """Return `size` bytes of an object from byte `first` on. Raises OSError."""
+        data: bytes = self._do(url, lambda blob: blob.download_as_bytes(start=first, end=first + size - 1))
+        return data
+
+    def list(self, url: str) -> list[StoredFile]:
+        """Return the objects whose URL begins with this one, by name. Raises OSError."""
+
+        def listed(blob: Any) -> list[StoredFile]:
+            start = f"gs://{blob.bucket.name}/"
+            found = blob.client.list_blobs(blob.bucket.name, prefix=blob.name)
+            return [StoredFile(start + one.name, int(one.size), str(one.crc32c), int(one.generation)) for one in found]
+
+        done: list[StoredFile] = self._do(url, listed)
+        return done
+
+    def upload(self, url: str, source: Path, crc32c: str) -> None:
+        """Write a file of this checksum. Raises OSError, also when something else arrived."""
+
+        def send(blob: Any) -> None:
+            blob.upload_from_filename(source, checksum="crc32c")
+            if blob.crc32c != crc32c:
+                raise OSError(f"{url} arrived with another checksum")
+
+        self._do(url, send)
+
+    def download(self, url: str, target: Path) -> None:
+        """Write an object to a file, checked by its checksum. Raises OSError."""
+        self._do(url, lambda blob: blob.download_to_filename(target, checksum="crc32c"))
 
     def _do(self, url: str, action: Any) -> Any:
         """Raises OSError, without the queries of URLs: whoever knows the one of an upload can go on with it.
@@ -136,6 +182,6 @@ class _GoogleClient:
 
 
 @cache
-def _google_client() -> _GoogleClient:
+def google_buckets() -> GoogleBuckets:
     """One for all, which keeps its connections."""
-    return _GoogleClient()
+    return GoogleBuckets()

@@ -75,17 +75,20 @@ def check_stand_in(stand_in: StandIn | None, strategy: str, device: str) -> None
 
 
 def read_worker_role(strategy: str, environ: Mapping[str, str] = os.environ) -> WorkerRole:
-    """Return this process's place among the workers of TF_CONFIG. Raises ConfigError when it is needed and unusable."""
-    if strategy != "multiworker":
-        return WorkerRole()
+    """Return this process's place among the workers of TF_CONFIG. Raises ConfigError when it is needed and unusable.
+
+    `multiworker` needs it; a TPU of several hosts has it, too.
+    """
     text = environ.get("TF_CONFIG", "")
+    if strategy != "multiworker" and not (strategy == "tpu" and text):
+        return WorkerRole()
     example = '{"cluster": {"worker": ["HOST:PORT", ...]}, "task": {"type": "worker", "index": 0}}'
     try:
         config = json.loads(text)
         workers, task = config["cluster"]["worker"], config["task"]
         index, task_type = int(task["index"]), task["type"]
     except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError("TF_CONFIG", repr(text), f"--strategy multiworker needs it as JSON {example}") from error
+        raise ConfigError("TF_CONFIG", repr(text), f"--strategy {strategy} needs it as JSON {example}") from error
     if task_type != "worker" or not 0 <= index < len(workers):
         problem = f"its task must be a worker with an index from 0 to {len(workers) - 1}"
         raise ConfigError("TF_CONFIG", repr(text), problem)

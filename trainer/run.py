@@ -266,7 +266,9 @@ class _Run:
         recorder = self._recorder
         warm_up(engine, training, testing, model, recorder)
         first, evaluation = recorder.functions
-        recorder.steps_per_call = steps_per_call(self._config, training.steps, first.second_call_s)
+        recorder.steps_per_call = steps_per_call(
+            self._config, training.steps, engine.mean_over_workers(first.second_call_s)
+        )
         with self._spend("warm_up"):
             recorder.flops_per_sample, reason = training.flops_per_sample()
             recorder.mantissa_bits = engine.matmul_mantissa_bits()

@@ -139,8 +139,8 @@ class GpuInstances:
             ask=lambda: self._clients.disks.delete_unary(**disk),
         )  # fmt: skip
 
-    def host_keys(self, ref: VmRef) -> tuple[HostKey, ...]:
-        return tuple(vms.host_keys(0, self._attributes(ref, vms.HOST_KEYS + "/").items()))
+    def host_keys(self, ref: VmRef, worker: int) -> tuple[HostKey, ...]:
+        return tuple(vms.host_keys(worker, self._attributes(ref, vms.HOST_KEYS + "/").items()))
 
     def guest_attribute(self, ref: VmRef, worker: int, namespace: str, key: str) -> str | None:
         return self._attributes(ref, f"{namespace}/").get(key)

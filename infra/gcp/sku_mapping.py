@@ -101,13 +101,14 @@ def _tpu_rules(name: str) -> list[Rule] | None:
         flex_start = _FLEX_START + chip.chip_sku.removeprefix("Tpu") + _PLACE
         rule = replace(_chip_rule(chip), flex_start=flex_start)
         return [rule.times(int(size) // (2 if chip.counts == "cores" else 1))]
-    if chip and chip.node_sku and size == "8":  # v4 is sold as pods only
+    if chip and chip.node_sku and int(size) % 8 == 0:  # v4 is sold as pods only, v2 and v3 from two hosts on
         stem, _, is_pod = chip.node_sku.partition(" ")
-        pod = r"(?=.*\bPod\b)" if is_pod else r"(?!.*\bPod\b)"
+        pod = r"(?=.*\bPod\b)" if is_pod or size != "8" else r"(?!.*\bPod\b)"
         stem = rf"{stem}\b.*"
         types = ("OnDemand", "Preemptible")
         on_demand = rf"{pod}(?!.*(?:Preemptible|Spot)){stem}"
-        return [Rule(TPU, on_demand, rf"{pod}(?=.*Preemptible)(?:(?:Spot )?Preemptible )?{stem}", spot_types=types)]
+        spot = rf"{pod}(?=.*Preemptible)(?:(?:Spot )?Preemptible )?{stem}"
+        return [Rule(TPU, on_demand, spot, spot_types=types).times(int(size) // 8)]
     return None
 
 

@@ -90,18 +90,24 @@ class Buckets:
         except NotFound:
             return ()
 
-    def upload(self, bucket: str, name: str, source: Path) -> None:
+    def upload(self, bucket: str, name: str, source: Path, crc32c: str | None = None) -> None:
         self._must_be_ours(bucket)
-        crc32c = crc32c_of(source)
+        crc32c = crc32c or crc32c_of(source)
         blob = self._clients.storage.bucket(bucket).blob(name)
         with _verified(name), translated(f"upload {name}"):
             try:
-                # With its checksum given, the server refuses any other content; so a retry can do no harm.
+                # Created only if absent, so that a retry can do no harm.
                 blob.upload_from_filename(
-                    str(source), if_generation_match=0, checksum="crc32c", crc32c_checksum_value=crc32c,
+                    str(source), if_generation_match=0, checksum="crc32c",
                     retry=self._retry, timeout=_TRANSFER_TIMEOUT_S,
                 )  # fmt: skip
-                return
+                if blob.crc32c == crc32c:
+                    return
+                # Of what was sent: the file has been changed since its checksum was noted.
+                blob.delete(if_generation_match=blob.generation, **self._repeatable)
+                raise BadArtifact(
+                    f"{source} was changed: its crc32c is {blob.crc32c}, not {crc32c}", "prepare the data set again"
+                )
             except api.PreconditionFailed:
                 pass
         with translated(f"read {bucket}/{name}"):

@@ -132,11 +132,8 @@ class TpuNodes:
     def delete_billable(self, item: Billable) -> None:
         self.delete(item.ref)
 
-    def host_keys(self, ref: VmRef) -> tuple[HostKey, ...]:
-        keys: list[HostKey] = []
-        for worker in range(len(self._get(ref).network_endpoints)):
-            keys += vms.host_keys(worker, self._attributes(ref, worker, vms.HOST_KEYS + "/").items())
-        return tuple(keys)
+    def host_keys(self, ref: VmRef, worker: int) -> tuple[HostKey, ...]:
+        return tuple(vms.host_keys(worker, self._attributes(ref, worker, vms.HOST_KEYS + "/").items()))
 
     def guest_attribute(self, ref: VmRef, worker: int, namespace: str, key: str) -> str | None:
         return self._attributes(ref, worker, f"{namespace}/{key}").get(key)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from infra.downloads import complete_or_absent, crc32c_of
+from infra.downloads import check_unchanged, complete_or_absent, crc32c_of
 from infra.host.connection import HostLine
 from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.account import BucketFacts
@@ -75,8 +75,8 @@ class HostStore:
             if matches(str(one["name"]), pattern)
         )
 
-    def upload(self, bucket: str, name: str, source: Path) -> None:
-        line, crc32c = self._line_to(bucket), crc32c_of(source)
+    def upload(self, bucket: str, name: str, source: Path, crc32c: str | None = None) -> None:
+        line, crc32c = self._line_to(bucket), crc32c or crc32c_of(source)
         there = self._found(bucket, name)
         if there is not None:
             if there.crc32c != crc32c:
@@ -89,6 +89,7 @@ class HostStore:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         line.send(source, f"{self.url(bucket)}/{name}.partial")
         if not line.ask("received", name, sha256, crc32c)["whole"]:
+            check_unchanged(source, crc32c)
             raise Unavailable(f"{name} arrived on {bucket} with another checksum")
 
     def read(self, bucket: str, name: str) -> bytes:
@@ -200,7 +201,7 @@ class HostMachine:
     def delete_billable(self, item: Billable) -> None:
         self.delete(item.ref)
 
-    def host_keys(self, ref: VmRef) -> tuple[HostKey, ...]:
+    def host_keys(self, ref: VmRef, worker: int) -> tuple[HostKey, ...]:
         return self._line.keys()
 
     def guest_attribute(self, ref: VmRef, worker: int, namespace: str, key: str) -> str | None:
@@ -298,8 +299,8 @@ class Stores:
     def list(self, bucket: str, prefix: str, pattern: str = "") -> tuple[StoredObject, ...]:
         return self._of(bucket).list(bucket, prefix, pattern)
 
-    def upload(self, bucket: str, name: str, source: Path) -> None:
-        self._of(bucket).upload(bucket, name, source)
+    def upload(self, bucket: str, name: str, source: Path, crc32c: str | None = None) -> None:
+        self._of(bucket).upload(bucket, name, source, crc32c)
 
     def read(self, bucket: str, name: str) -> bytes:
         return self._of(bucket).read(bucket, name)

@@ -9,7 +9,7 @@ from typing import Literal
 
 from infra.killswitches.run_limits import PartOfVm
 from orchestrator.domain.accelerators import Accelerator, Provisioning
-from orchestrator.ports import Vm, VmProvider, VmSpec
+from orchestrator.ports import Vm, VmProvider, VmSpec, Worker
 
 _SILENT = (
     "the VM published nothing: guest attributes are switched off (organization policy "
@@ -45,16 +45,19 @@ class DeadlineTimer(PartOfVm):
         )
 
     def armed(self, vm: Vm, deadline: datetime) -> bool:
-        published = self._published(vm, self.name)
-        return bool(published) and all(value == _unix(deadline) for value in published)
+        expected = _unix(deadline)
+        return bool(vm.workers) and all(self._published(vm, worker, self.name) == expected for worker in vm.workers)
 
     def problem(self, vm: Vm) -> str:
-        """What the VM's timer says, or the usual reasons for a VM that says nothing."""
-        said = {text for text in self._published(vm, f"{self.name}-problem") if text}
-        return "the VM says: " + "; ".join(sorted(said)) if said else _SILENT
+        """What the VM's timer says, or the usual reasons for one that says nothing; of a slice, on which workers."""
+        said = {text for worker in vm.workers if (text := self._published(vm, worker, f"{self.name}-problem"))}
+        if said:
+            return "the VM says: " + "; ".join(sorted(said))
+        silent = [str(worker.index) for worker in vm.workers if self._published(vm, worker, self.name) is None]
+        return f"worker {', '.join(silent)}: {_SILENT}" if len(vm.workers) > 1 and silent else _SILENT
 
-    def _published(self, vm: Vm, key: str) -> list[str | None]:
-        return [self._provider.guest_attribute(vm.ref, worker.index, "orchestrate", key) for worker in vm.workers]
+    def _published(self, vm: Vm, worker: Worker, key: str) -> str | None:
+        return self._provider.guest_attribute(vm.ref, worker.index, "orchestrate", key)
 
 
 def _unix(deadline: datetime) -> str:

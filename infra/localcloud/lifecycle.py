@@ -5,6 +5,7 @@ A resource is a document in the store: `zone`, `resource` (as its API shows it) 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 from abc import ABC, abstractmethod
@@ -201,8 +202,7 @@ class Lifecycle(Resources, ABC):
             document["vms"] = self._create_vms(document)
             self.put(document)
         try:
-            for vm_id in document["vms"]:
-                await self._cloud.vms.boot(vm_id)
+            await asyncio.gather(*map(self._cloud.vms.boot, document["vms"]))
         except OSError as cause:  # This machine does not have the address: the operation reports it.
             await self._give_up(document, self.operations.failure(f"The VM cannot be started here: {cause}"), due)
             return None
@@ -215,8 +215,7 @@ class Lifecycle(Resources, ABC):
         await self._remove(document, due)
 
     async def _remove(self, document: Document, due: float) -> None:
-        for vm_id in document["vms"]:
-            await self._cloud.vms.destroy(vm_id)
+        await asyncio.gather(*map(self._cloud.vms.destroy, document["vms"]))
         with self._cloud.store.atomic():
             self.forget(document, due)
             self.operations.finish(document["operation"], due)

@@ -16,6 +16,7 @@ import click
 
 COMMANDS = (
     "init",
+    "data",
     "estimate",
     "launch",
     "reproduce",

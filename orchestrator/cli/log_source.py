@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.domain.names import results_prefix
 from orchestrator.domain.runs import Run
-from orchestrator.errors import NotFound
+from orchestrator.errors import NotFound, UsageError
 from orchestrator.running.run_log import LOG_NAME, local_log
 
 if TYPE_CHECKING:
@@ -21,12 +21,19 @@ class LogSource:
         self._project = project
         self._store: ObjectStore | None = None
 
-    def read(self, run: Run) -> bytes:
-        """The log of the run's latest attempt as far as it is known. Raises NotFound, Unavailable."""
-        found = local_log(self._project.home, run)
-        return self._from_bucket(run) if found is None else found
+    def read(self, run: Run, worker: int = 0) -> bytes:
+        """The log of one worker of the run's latest attempt as far as it is known.
 
-    def _from_bucket(self, run: Run) -> bytes:
+        Raises UsageError for a worker that there is not, NotFound, Unavailable.
+        """
+        item = run.spec.accelerator
+        if worker >= item.workers:
+            hosts = f"workers 0 to {item.workers - 1}" if item.is_slice else "one worker, 0"
+            raise UsageError(f"--worker: {worker}: {item} has {hosts}")
+        found = local_log(self._project.home, run, worker=worker)
+        return self._from_bucket(run, worker) if found is None else found
+
+    def _from_bucket(self, run: Run, worker: int) -> bytes:
         absent = NotFound(
             f"run {run.id} has no log yet: it is {run.state.value}, stage {run.stage.value}",
             f"`orchestrate status {run.id}` shows what happened",
@@ -38,7 +45,7 @@ class LogSource:
             from orchestrator.bootstrap import connect
 
             self._store = connect(self._project, runs=[run]).store
-        name = f"{results_prefix(run.experiment, run.id, run.attempt)}/{LOG_NAME}"
+        name = f"{results_prefix(run.experiment, run.id, run.attempt, worker)}/{LOG_NAME}"
         try:
             return self._store.read(attempt.zone.bucket(self._project.name), name)
         except NotFound as cause:

@@ -106,5 +106,9 @@ def would_fit(step: CompiledStep, item: Accelerator) -> tuple[str, ...]:
     needed = step.needed_bytes
     if step.outcome is not Outcome.OUT_OF_MEMORY or needed is None:
         return ()
-    others = (one for one in accelerators().values() if one.api == "tpu" and one.hardware != item.hardware)
+    others = (
+        one
+        for one in accelerators().values()
+        if one.api == "tpu" and one.hardware != item.hardware and not one.is_slice
+    )
     return tuple(one.name for one in others if (one.replica_memory_bytes or 0) >= needed)

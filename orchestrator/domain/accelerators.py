@@ -36,6 +36,8 @@ class Chip:
     peak_tflops: dict[str, float] = field(hash=False)
     quota: str
     preemptible_quota: str
+    slice_quota: str | None = None
+    preemptible_slice_quota: str | None = None
     images: tuple[str, ...] = ()
     devices: int = 1
     chip_sku: str = ""
@@ -136,7 +138,8 @@ class Accelerator:
 
     `api` says through which cloud service it is rented, "host" that it is not: your own machine, of which
     nothing is known before it is looked at, so that memory and peak are 0. `chips` is the number of TPU chips or GPUs,
-    `replicas` how many ways a batch is split over them, `memory_gib` the memory of one chip or GPU, `peak_tflops` its
+    `workers` how many hosts they are on, `replicas` how many ways a batch is split over them, `memory_gib` the memory
+    of one chip or GPU, `peak_tflops` its
     dense bfloat16 (TPU) or float16 (GPU) peak in 1e12 FLOP/s. `flex_start_zones`: where it is rented as flex-start.
     `images`: PROJECT/FAMILY of images or TPU software versions, the preferred one first. `hardware`: what else the
     catalog knows of the chip; None for your own machine and a VM without one. `host_memory_gib`: of the VM that the
@@ -172,6 +175,11 @@ class Accelerator:
         return self.api != "host"
 
     @property
+    def is_slice(self) -> bool:
+        """Whether it has several hosts, each a worker of its own."""
+        return self.workers > 1
+
+    @property
     def usual_terms(self) -> Provisioning:
         """On demand where that is offered."""
         return Provisioning.SPOT if self.spot_only else Provisioning.ON_DEMAND
@@ -188,8 +196,11 @@ class Accelerator:
         """
         if self.hardware is None:
             return ""
-        usual = terms is Provisioning.ON_DEMAND and not self.spot_only
-        return self.hardware.quota if usual else self.hardware.preemptible_quota
+        usual, chip = terms is Provisioning.ON_DEMAND and not self.spot_only, self.hardware
+        of_slices = chip.slice_quota if usual else chip.preemptible_slice_quota
+        if self.is_slice and of_slices is not None:
+            return of_slices
+        return chip.quota if usual else chip.preemptible_quota
 
     def __str__(self) -> str:
         return self.name
@@ -227,7 +238,7 @@ def _read(name: str, row: dict[str, Any]) -> Accelerator:
     facts = {
         "name": name,
         "api": chip.api,
-        "title": _title(chip, count),
+        "title": _title(chip, count, row["workers"]),
         "replicas": count * chip.devices,
         "memory_gib": chip.memory_gib,
         "peak_tflops": chip.peak_tflops["bfloat16" if chip.api == "tpu" else "float16"],
@@ -249,9 +260,10 @@ def set_up_vm() -> Accelerator:
     )
 
 
-def _title(chip: Chip, count: int) -> str:
+def _title(chip: Chip, count: int, workers: int) -> str:
     if chip.api == "tpu":
-        return f"{chip.title}, {count} chip{'' if count == 1 else 's'}"
+        hosts = f" on {workers} hosts" if workers > 1 else ""
+        return f"{chip.title}, {count} chip{'' if count == 1 else 's'}{hosts}"
     return chip.title if count == 1 else f"{count} {chip.title}"
 
 

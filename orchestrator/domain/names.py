@@ -84,6 +84,11 @@ def checkpoints_prefix(experiment: str, run: str, attempt: int) -> str:
     return f"{results_prefix(experiment, run, attempt)}/checkpoints"
 
 
-def results_prefix(experiment: str, run: str, attempt: int) -> str:
-    """Where an attempt's artifacts lie in the bucket."""
-    return f"results/{experiment}/{run}/a{attempt}"
+def of_worker(name: str, worker: int) -> str:
+    """The name of what each worker of a slice has of its own; the first one's is the attempt's."""
+    return f"{name}-w{worker}" if worker else name
+
+
+def results_prefix(experiment: str, run: str, attempt: int, worker: int = 0) -> str:
+    """Where an attempt's artifacts lie in the bucket, those of one worker."""
+    return of_worker(f"results/{experiment}/{run}/a{attempt}", worker)

@@ -30,6 +30,8 @@ SWITCHES_NEEDED = 2
 """So many independent kill switches are confirmed, or nothing is rented: any one of them may fail."""
 RESULTS_BYTES = 64 * 2**20
 """Room reserved in the bucket, and on the way home, for the results of one attempt; more is left where it is."""
+WORKER_RESULTS_BYTES = 2 * 2**20
+"""The same of each worker of a slice but the first, which leaves a log and an exit code; and of its log over SSH."""
 RESULT_FILES = 200
 """So many files of a run are brought home at most, besides its record, exit code, log and manifest."""
 PROFILE_FOLDER = "profile"
@@ -46,7 +48,12 @@ QUEUE_SHARE = 0.5
 
 def kept_bytes(spec: RunSpec) -> int:
     """What an attempt keeps in the bucket at most, counted from its start to the end of the bucket's lifetime."""
-    return spec.dataset_bytes + RESULTS_BYTES + (spec.checkpoint_bytes if spec.checkpoint_every else 0)
+    return spec.dataset_bytes + results_bytes(spec) + (spec.checkpoint_bytes if spec.checkpoint_every else 0)
+
+
+def results_bytes(spec: RunSpec) -> int:
+    """Room for the results of all its workers."""
+    return RESULTS_BYTES + (spec.accelerator.workers - 1) * WORKER_RESULTS_BYTES
 
 
 def usage(spec: RunSpec, lived_s: float, fetched_bytes: int, job_days: int) -> Usage:
@@ -59,15 +66,18 @@ def usage(spec: RunSpec, lived_s: float, fetched_bytes: int, job_days: int) -> U
     the data set and pass over it. Sent out: what was fetched, 1 MiB of answers, and 2 KiB a second for the trainer's
     status over SSH. With checkpoints one more of each class every 2 s: one checkpoint is about ten requests, and takes
     longer than that to train and write.
+    Each worker of a slice does and is asked all of this, and reads the data set; only the first has files of the run's.
     """
+    workers = spec.accelerator.workers
     seconds = math.ceil(max(0.0, lived_s))
     checkpoints = seconds // 2 if spec.checkpoint_every else 0
     return Usage(
         stored_bytes=kept_bytes(spec),
         stored_days=BUCKET_LIFETIME_DAYS,
-        class_a=60 + RESULT_FILES + 2 * spec.dataset_objects + seconds // 4 + checkpoints,
-        class_b=1200 + 2 * RESULT_FILES + 4 * spec.dataset_objects * (spec.epochs + 4) + seconds // 2 + checkpoints,
-        egress_bytes=fetched_bytes + 2**20 + 2048 * seconds,
+        class_a=RESULT_FILES + 2 * spec.dataset_objects + workers * (60 + seconds // 4 + checkpoints),
+        class_b=2 * RESULT_FILES
+        + workers * (1200 + 4 * spec.dataset_objects * (spec.epochs + 4) + seconds // 2 + checkpoints),
+        egress_bytes=fetched_bytes + workers * (2**20 + 2048 * seconds),
         job_days=job_days,
     )
 
@@ -110,7 +120,8 @@ def quote_for(spec: RunSpec, zone: Place, prices: PriceBook) -> Quote:
     lines: list[CostLine] = []
     if item.is_rented:
         longest_s = float(spec.max_hours) * 3600 + KILL_SLACK_S
-        used = usage(spec, longest_s, RESULTS_BYTES + LOG_BYTES, JOB_DAYS * scheduler_jobs(item))
+        logs_bytes = LOG_BYTES + (item.workers - 1) * WORKER_RESULTS_BYTES
+        used = usage(spec, longest_s, results_bytes(spec) + logs_bytes, JOB_DAYS * scheduler_jobs(item))
         lines = vm_lines(prices.parts(item, zone, Provisioning.ON_DEMAND), longest_s) + side_lines(sides, used)
     return Quote(
         spec=spec,

@@ -34,7 +34,7 @@ def prepare_data(
     if source is not None:
         source = _given_folder(request)
     check_given(source, workload)
-    out = home / "datasets" / _dataset_folder(source, kind, options)
+    out = home / "datasets" / dataset_folder(source, kind, options)
     try:
         prepared = prepare_dataset(source, kind, out, progress, options)
     except DataError as cause:
@@ -52,7 +52,7 @@ def prepare_script_data(
 ) -> tuple[FilesManifest, Path]:
     """Pack the folder of `--data` for a script, as it is. Raises UsageError."""
     source = _given_folder(request)
-    out = home / "datasets" / _dataset_folder(source, "files", PrepareOptions())
+    out = home / "datasets" / dataset_folder(source, "files", PrepareOptions())
     try:
         return prepare_files(source, out, progress or (lambda *_: None)), out
     except DataError as cause:
@@ -90,7 +90,7 @@ def _check_size(option: str, asked: int | None, there: int | None, what: str) ->
         raise UsageError(f"{option}: {asked}, {has}", f"omit {option}, or give a folder that is not converted yet")
 
 
-def _dataset_folder(source: Path | None, kind: str, options: PrepareOptions) -> str:
+def dataset_folder(source: Path | None, kind: str, options: PrepareOptions) -> str:
     """One folder for each source and way of converting it: two launches must not overwrite each other's shards."""
     if source is None:
         return f"{kind}-sample"

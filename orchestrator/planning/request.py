@@ -110,6 +110,8 @@ def check_request(
     if request.script is None:  # how a script splits its batch, and how long it trains, is its own affair
         batch_sizes = request.batch_sizes or (_default_batch(workload, chosen, notes),)
         _check_batches(batch_sizes, chosen)
+    engines = request.engines or (Engine.TENSORFLOW,)
+    _check_slices(request, batch_sizes, engines, chosen, simulated=simulated)
     if None in batch_sizes:
         notes.append(AUTO_BATCH_NOTE)
     epochs = request.epochs or workload.default_epochs
@@ -133,9 +135,40 @@ def check_request(
         option, _, reason = str(cause).partition(":")
         hint = "`orchestrate launch --help` has its range"
         raise UsageError(f"--{option.replace('_', '-')}:{reason}", hint) from cause
-    engines = request.engines or (Engine.TENSORFLOW,)
     axes = Axes(chosen, batch_sizes, request.data_sizes or (None,), engines, request.repeats)
     return template, axes, [*notes, *warnings]
+
+
+def _check_slices(
+    request: LaunchRequest,
+    batch_sizes: Sequence[int | None],
+    engines: Sequence[Engine],
+    chosen: Sequence[Accelerator],
+    *,
+    simulated: bool,
+) -> None:
+    """Raises UsageError for what slices of several hosts cannot do.
+
+    TensorFlow opens a slice through servers of its own version on all hosts: those of a `-pod` runtime
+    (cloud.google.com/tpu/docs/runtimes). The last that was found is tpu-vm-tf-2.19.0-pod-pjrt, with which a v6e-16
+    was seen to fail; there is none of 2.20, the first version that the trainer is tested with.
+    """
+    slices = [item.name for item in chosen if item.is_slice]
+    if not slices:
+        return
+    named = ", ".join(slices)
+    if request.script is not None:
+        raise UsageError(f"--script: {named} has several hosts, and a script runs on one", "take a TPU of one host")
+    if None in batch_sizes:
+        raise UsageError(
+            f"--batch-size: auto is searched on one host, and {named} has several", "give --batch-size a number"
+        )
+    if Engine.TENSORFLOW in engines and not simulated:
+        raise UsageError(
+            f"--engine: tensorflow cannot train on {named}: Google's runtimes for slices end with TensorFlow 2.19, and "
+            "the trainer needs 2.20",
+            "add --engine jax, or take a TPU of one host",
+        )
 
 
 def _warnings(

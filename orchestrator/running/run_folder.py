@@ -8,15 +8,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from orchestrator.domain.names import of_worker
+
 
 def run_folder(home: Path, experiment: str, run_id: str) -> Path:
     """Where this machine keeps a run's files."""
     return home / "experiments" / experiment / run_id
 
 
-def log_copy(folder: Path, attempt: int) -> Path:
-    """The copy of the trainer's log in a run's folder; it grows while the run is followed."""
-    return folder / f"train-a{attempt}.log"
+def log_copy(folder: Path, attempt: int, worker: int = 0) -> Path:
+    """The copy of the trainer's log in a run's folder; it grows while the run is followed. Each worker has its own."""
+    return folder / f"{of_worker(f'train-a{attempt}', worker)}.log"
 
 
 @contextmanager

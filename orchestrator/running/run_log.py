@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.domain.names import of_worker
 from orchestrator.domain.runs import Run
 from orchestrator.running.run_folder import log_copy, run_folder
 
@@ -33,13 +34,13 @@ class LoggedEpochs:
     latest: str = ""
 
 
-def local_log(home: Path, run: Run, last_bytes: int | None = None) -> bytes | None:
+def local_log(home: Path, run: Run, last_bytes: int | None = None, worker: int = 0) -> bytes | None:
     """The log of the run's latest attempt: the copy of whoever follows it, or what was collected; the longer one.
 
-    `last_bytes`: no more than so much of its end. None: there is no log here.
+    `worker`: of a slice, whose. `last_bytes`: no more than so much of its end. None: there is no log here.
     """
     folder = run_folder(home, run.experiment, run.id)
-    copies = (log_copy(folder, run.attempt), folder / f"a{run.attempt}" / LOG_NAME)
+    copies = (log_copy(folder, run.attempt, worker), folder / of_worker(f"a{run.attempt}", worker) / LOG_NAME)
     sizes = {path: path.stat().st_size for path in copies if path.is_file()}
     if not sizes:
         return None

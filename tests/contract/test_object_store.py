@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +13,7 @@ import google_crc32c
 import pytest
 from google.cloud.storage import Client
 
+from infra.downloads import crc32c_of
 from infra.gcp.storage import Buckets
 from orchestrator.domain.names import MANAGED
 from orchestrator.errors import BadArtifact, NotFound, Unavailable, UsageError
@@ -183,6 +185,21 @@ def test_the_same_content_may_be_uploaded_again_but_never_other_content(
     with pytest.raises(BadArtifact):
         rig.store.upload(bucket, "a", _file(tmp_path, b"two"))
     assert _only(rig, bucket) == first
+
+
+@pytest.mark.parametrize("size_bytes", [5, 9 * 2**20], ids=["at once", "resumable"])
+def test_a_file_that_was_changed_since_its_checksum_was_noted_is_not_stored(
+    rig: StoreRig, bucket: str, tmp_path: Path, size_bytes: int
+) -> None:
+    """Size and time are the same as before: only the content tells."""
+    source = _file(tmp_path, b"a" * size_bytes)
+    noted, time_ns = crc32c_of(source), source.stat().st_mtime_ns
+    rig.store.upload(bucket, "unchanged", source, noted)
+    source.write_bytes(b"b" + b"a" * (size_bytes - 1))
+    os.utime(source, ns=(time_ns, time_ns))
+    with pytest.raises(BadArtifact):
+        rig.store.upload(bucket, "changed", source, noted)
+    assert [item.name for item in rig.store.list(bucket, "")] == ["unchanged"]
 
 
 def test_an_upload_whose_answer_is_lost_can_be_repeated(rig: StoreRig, bucket: str, tmp_path: Path) -> None:

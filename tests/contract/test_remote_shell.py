@@ -50,7 +50,7 @@ def cloud_door(local_cloud: LocalCloud, tmp_path_factory: pytest.TempPathFactory
     rig = CloudRig("tpu", local_cloud, retry_s=5)
     spec = rig.spec().with_metadata(ssh_keys=f"{USER}:{public}")
     vm = rig.ready(spec)
-    keys = rig.wait(lambda: rig.provider.host_keys(spec.ref))
+    keys = rig.wait(lambda: rig.provider.host_keys(spec.ref, 0))
     yield Door(FabricShells(local_cloud.endpoints.ssh_port), vm.workers[0], keys, private)
     rig.provider.delete(spec.ref)
 

@@ -34,7 +34,7 @@ def vm(local_cloud: LocalCloud, tmp_path: Path) -> Iterator[tuple[CloudRig, VmRe
     deadline = rig.now() + timedelta(hours=1)
     spec = DeadlineTimer(rig.provider, "gpu").arm(spec, deadline, rig.now())
     ready = rig.ready(spec)
-    keys = rig.wait(lambda: rig.provider.host_keys(spec.ref))
+    keys = rig.wait(lambda: rig.provider.host_keys(spec.ref, 0))
     shell = FabricShells(local_cloud.endpoints.ssh_port).open(ready.workers[0], keys, USER, private)
     yield rig, spec.ref, shell
     shell.close()

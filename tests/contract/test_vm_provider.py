@@ -244,7 +244,7 @@ def test_host_keys_come_with_the_boot(rig: Rig) -> None:
     """One key or more for each worker, in base64."""
     spec = rig.spec()
     vm = rig.ready(spec)
-    keys = rig.wait(lambda: rig.provider.host_keys(spec.ref))
+    keys = rig.wait(lambda: rig.provider.host_keys(spec.ref, 0))
     assert {key.worker for key in keys} == {worker.index for worker in vm.workers}
     assert all(key.base64.isascii() and " " not in key.base64 for key in keys)
     assert keys[0].algorithm == "ssh-ed25519"

@@ -21,7 +21,7 @@ from transfer import copy, place_of
 from tests.records import make_epoch
 from trainer.config import Config, make_config
 from trainer.data.manifest import MANIFEST_NAME, parse_manifest
-from trainer.environment import StandIn, check_stand_in, read_stand_in
+from trainer.environment import StandIn, check_stand_in, read_stand_in, read_worker_role
 from trainer.errors import Interrupted, TrainerError
 from trainer.flags import parser, with_underscores
 from trainer.log import answer, complain, log, now
@@ -64,7 +64,8 @@ def _device(stand_in: StandIn | None) -> Device:
 
 def _run(config: Config, device: Device) -> None:
     """Train, and write the record in every case."""
-    recorder = Recorder(config, OutputDir(config.model_dir), simulated=device.simulated)
+    output = OutputDir(config.model_dir, silent=not read_worker_role(config.strategy).is_chief)
+    recorder = Recorder(config, output, simulated=device.simulated)
     progress = ProgressReporter(recorder.output, config.train_epochs)
     recorder.device = device
     log(f"run {config.run_id} start")
@@ -126,7 +127,8 @@ def _epochs(config: Config, recorder: Recorder, progress: ProgressReporter) -> N
         )
         progress.phase("evaluating", loss=epoch.loss, accuracy=epoch.test_accuracy)
         every = config.checkpoint_every
-        if config.checkpoint_dir is not None and every is not None and number % every.count == 0:
+        is_chief = read_worker_role(config.strategy).is_chief
+        if is_chief and config.checkpoint_dir is not None and every is not None and number % every.count == 0:
             _write_checkpoint(config.checkpoint_dir, recorder)
             log(f"checkpoint epoch {number + 1} step 0")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import google_crc32c
 
+from infra.downloads import check_unchanged
 from orchestrator.domain.account import BucketFacts
 from orchestrator.domain.names import MANAGED, matches
 from orchestrator.errors import BadArtifact, NotFound, UsageError
@@ -101,10 +102,12 @@ class FakeObjectStore:
                 if name.startswith(prefix) and matches(name, pattern)
             )
 
-    def upload(self, bucket: str, name: str, source: Path) -> None:
+    def upload(self, bucket: str, name: str, source: Path, crc32c: str | None = None) -> None:
         with self._faults.met("upload"):
             there = self._ours(bucket).objects.get(name)
             content = source.read_bytes()
+            if crc32c is not None:
+                check_unchanged(source, crc32c)
             if there is None:
                 self.put(bucket, name, content)
             elif there[0] != content:

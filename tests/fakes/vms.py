@@ -197,10 +197,11 @@ class FakeVmProvider:
     def delete_billable(self, item: Billable) -> None:
         self.delete(item.ref)
 
-    def host_keys(self, ref: VmRef) -> tuple[HostKey, ...]:
+    def host_keys(self, ref: VmRef, worker: int) -> tuple[HostKey, ...]:
         self._reach(ref.zone)
         with self._faults.met("host_keys"):
-            return tuple(HostKey(w.index, "ssh-ed25519", HOST_KEY) for w in self._vm(self._machine(ref)).workers)
+            found = self._vm(self._machine(ref)).workers
+            return tuple(HostKey(w.index, "ssh-ed25519", HOST_KEY) for w in found if w.index == worker)
 
     def guest_attribute(self, ref: VmRef, worker: int, namespace: str, key: str) -> str | None:
         self._reach(ref.zone)

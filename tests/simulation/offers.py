@@ -12,4 +12,5 @@ from orchestrator.domain.prices import catalog_prices
 def offers(terms: Provisioning) -> list[tuple[Accelerator, list[str]]]:
     """What can be rented on these terms, and where."""
     found = [(item, catalog_prices().zones(item, terms)) for item in accelerators().values()]
-    return [(item, zones) for item, zones in found if zones and (terms is Provisioning.SPOT or not item.spot_only)]
+    offered = [(item, zones) for item, zones in found if zones and not item.is_slice]  # VMs of the fakes are one host
+    return [(item, zones) for item, zones in offered if terms is Provisioning.SPOT or not item.spot_only]

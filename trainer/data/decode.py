@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer.data.folder import BadFile
+from trainer.data.conversion import BadFile
 from trainer.data.manifest import DatasetManifest, Encoding
 from trainer.errors import DataError
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
+from trainer.data.conversion import Item
+from trainer.data.listing import Tree
 from trainer.data.manifest import Encoding
 from trainer.errors import DataError
 from trainer.workloads.base import PrepareOptions
@@ -19,20 +19,6 @@ _TEST_FOLDERS = ("val", "validation", "test")
 _LAYOUT = "give DIR/CLASS/*{0}, or DIR/train/CLASS/*{0} and DIR/val/CLASS/*{0}"
 # UCF101 cuts several clips from one film, v_Archery_g07_c03.avi: those of one film must not be in both splits.
 _GROUP = re.compile(r"_g(\d+)_c\d+\.\w+$")
-
-
-class BadFile(Exception):
-    """A file that cannot be used; the text says why, and the caller knows which."""
-
-
-class Item(NamedTuple):
-    """One file, and the number of its class."""
-
-    path: str
-    name: str  # the path below the data set's folder
-    label: int
-    bytes: int
-    modified_ns: int
 
 
 Encode = Callable[[Item], "bytes | Sequence[bytes]"]
@@ -75,22 +61,23 @@ class _Found:
     left_out: int
 
 
-def read_class_folder(source: Path, kind: FolderKind, options: PrepareOptions) -> ClassFolder:
+def read_class_folder(source: Tree, kind: FolderKind, options: PrepareOptions) -> ClassFolder:
     """Find and split the files of `source`. Raises DataError when a class is empty or there are fewer than two."""
     layout = _LAYOUT.format(kind.suffixes[0])
-    test_folder = test_folder_of(source)
+    there = source.folders("")
+    test_folder = next((name for name in _TEST_FOLDERS if name in there), None) if "train" in there else None
     if test_folder is not None:
-        found = _find_files(source, source / "train", kind, layout)
+        found = _find_files(source, "train", kind, layout)
         found_test = _find_files(source, test_folder, kind, layout)
         if list(found.files) != list(found_test.files):
             differing = sorted(set(found.files) ^ set(found_test.files))
-            where = f"{', '.join(differing[:5])} in only one of train and {test_folder.name}"
-            raise DataError(source, f"has the classes {where}", "give both the same class folders")
-        rule, left_out = f"the folders train and {test_folder.name}", found.left_out + found_test.left_out
+            where = f"{', '.join(differing[:5])} in only one of train and {test_folder}"
+            raise DataError(source.at(""), f"has the classes {where}", "give both the same class folders")
+        rule, left_out = f"the folders train and {test_folder}", found.left_out + found_test.left_out
         by_class, test_by_class = list(found.files.values()), list(found_test.files.values())
     else:
-        found = _find_files(source, source, kind, layout)
-        split = [_split_class(source / name, items, options) for name, items in found.files.items()]
+        found = _find_files(source, "", kind, layout)
+        split = [_split_class(source.at(name), items, options) for name, items in found.files.items()]
         by_class, test_by_class = [train for train, _ in split], [test for _, test in split]
         rule, left_out = (
             f"{options.test_share:.0%} of each class at random (seed {options.seed}){kind.split_note}",
@@ -111,39 +98,35 @@ def test_folder_of(source: Path) -> Path | None:
     return found if (source / "train").is_dir() else None
 
 
-def _find_files(source: Path, folder: Path, kind: FolderKind, layout: str) -> _Found:
-    names = sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+def _find_files(source: Tree, folder: str, kind: FolderKind, layout: str) -> _Found:
+    names = source.folders(folder)
     if not names:
-        raise DataError(folder, "has no class folders", layout)
+        raise DataError(source.at(folder), "has no class folders", layout)
     files, left_out = {}, 0
     for label, name in enumerate(names):
-        below = str((folder / name).relative_to(source))
-        files[name], others = _class_items(folder / name, below, label, kind.suffixes)
+        below = f"{folder}/{name}" if folder else name
+        files[name], others = _class_items(source, below, label, kind.suffixes)
         left_out += others
         if not files[name]:
             problem = f"has no {kind.name} ({', '.join(kind.suffixes)})"
-            raise DataError(folder / name, problem, f"fill or remove it: {layout}")
+            raise DataError(source.at(below), problem, f"fill or remove it: {layout}")
     if len(names) < 2:
-        raise DataError(folder, f"has only one class, {names[0]}; a classifier needs two", layout)
+        raise DataError(source.at(folder), f"has only one class, {names[0]}; a classifier needs two", layout)
     return _Found(files, left_out)
 
 
-def _class_items(folder: Path, below: str, label: int, suffixes: tuple[str, ...]) -> tuple[list[Item], int]:
-    """Return the wanted files of a folder by name, and how many others there are; one look at each file."""
-    items, others = [], 0
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith(".") or not entry.is_file():
-                continue
-            if not entry.name.lower().endswith(suffixes):
-                others += 1
-                continue
-            status = entry.stat()
-            items.append(Item(entry.path, f"{below}/{entry.name}", label, status.st_size, status.st_mtime_ns))
-    return sorted(items), others
+def _class_items(source: Tree, below: str, label: int, suffixes: tuple[str, ...]) -> tuple[list[Item], int]:
+    """Return the wanted files of a folder by name, and how many others there are."""
+    found = source.files(below)
+    items = [
+        Item(path, f"{below}/{name}", label, size_bytes, modified_ns)
+        for path, name, size_bytes, modified_ns in found
+        if name.lower().endswith(suffixes)
+    ]
+    return sorted(items), len(found) - len(items)
 
 
-def _split_class(folder: Path, items: Sequence[Item], options: PrepareOptions) -> tuple[list[Item], list[Item]]:
+def _split_class(folder: str, items: Sequence[Item], options: PrepareOptions) -> tuple[list[Item], list[Item]]:
     groups: dict[str, list[Item]] = {}
     for item in items:
         match = _GROUP.search(item.name)
@@ -151,7 +134,8 @@ def _split_class(folder: Path, items: Sequence[Item], options: PrepareOptions) -
     if len(groups) < 2:
         raise DataError(folder, "has too few files to keep one for testing", "add files of this class")
     order = sorted(groups)
-    random.Random(f"{options.seed} split {folder.name}").shuffle(order)  # noqa: S311 - a repeatable split, no secret
+    name = folder.rpartition("/")[2]
+    random.Random(f"{options.seed} split {name}").shuffle(order)  # noqa: S311 - a repeatable split, no secret
     kept_for_test = min(max(1, round(len(order) * options.test_share)), len(order) - 1)
     test = [item for group in order[:kept_for_test] for item in groups[group]]
     train = [item for group in order[kept_for_test:] for item in groups[group]]

@@ -15,7 +15,7 @@ import numpy as np
 import simplejpeg
 from numpy.typing import NDArray
 
-from trainer.data.folder import BadFile
+from trainer.data.conversion import BadFile
 
 Pixels = NDArray[np.uint8]
 _JPEG_START, _JPEG_END = b"\xff\xd8", b"\xff\xd9"

@@ -45,6 +45,13 @@ class Split(_Frozen):
     class_counts: tuple[int, ...] = ()  # samples of each class; () = not counted
 
 
+class LeftOut(_Frozen):
+    """A damaged file that is not in the data set: its path below the folder, and what is wrong with it."""
+
+    name: str
+    problem: str
+
+
 class Splits(_Frozen):
     """The two parts of a data set."""
 
@@ -77,6 +84,7 @@ class DatasetManifest(_Frozen):
     task: Task = "classification"
     classes: int | None = Field(ge=2)  # or tokens of the vocabulary; None for a regression
     class_names: tuple[str, ...] = ()  # in the order of their labels; () = not named
+    left_out: tuple[LeftOut, ...] = ()  # damaged files, where they were to be skipped
 
     @property
     def shards(self) -> tuple[Shard, ...]:

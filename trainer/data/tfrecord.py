@@ -18,6 +18,8 @@ import google_crc32c
 
 from trainer.data.manifest import Shard
 
+Examples = Iterable["tuple[bytes | Sequence[bytes], int]"]  # (image or frames, label)
+
 _LENGTH_DELIMITED = 2
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
@@ -87,11 +89,8 @@ def frame(payload: Sequence[bytes]) -> list[bytes]:
     return [length, _CRC.pack(masked(google_crc32c.value(length))), *payload, _CRC.pack(masked(crc))]
 
 
-Examples = Iterable[tuple[bytes | Sequence[bytes], int]]  # (image or frames, label)
-
-
-def write_shard(path: Path, examples: Examples, turn: AbstractContextManager[object] = _NO_TURNS) -> Shard:
-    """Write `examples` to `path` and return what was written, with its checksums.
+def write_shard(path: Path, examples: Examples, turn: AbstractContextManager[object] = _NO_TURNS) -> Shard | None:
+    """Write `examples` to `path` and return what was written, with its checksums; None, and no file, without any.
 
     `turn` is held while examples are made, and let go while they are hashed and written. The file appears under its
     name only when it is whole. Raises OSError.
@@ -109,6 +108,8 @@ def write_shard(path: Path, examples: Examples, turn: AbstractContextManager[obj
                     rest = rest[file.write(rest) :]
                 written_bytes += len(block)
                 samples += block_samples
+        if not samples:
+            return None
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)

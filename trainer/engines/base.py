@@ -194,6 +194,9 @@ class Engine(Protocol):
     def predictor(self) -> Predictor:
         """Return the prediction of the model that was built."""
 
+    def mean_over_workers(self, value: float) -> float:
+        """Return the mean of what all workers give, the same on each: what follows from it must not differ."""
+
     def step_hlo(self, replicas: int = 1) -> bytes:
         """Return a training step of one replica as the compiler gets it, a serialized HLO module; nothing runs.
 

@@ -85,6 +85,7 @@ class PrepareOptions:
     test_share: float = 0.2  # of each class, where the folder has no test or val folder
     workers: int | None = None  # threads; None = one for each core. Never changes what is written
     shard_mb: int = 32  # aimed at, in 10^6 bytes
+    skip_bad_files: bool = False  # True: a damaged file is left out and named in the manifest; False: it is an error
 
     def __post_init__(self) -> None:
         for name, value, least, most in (

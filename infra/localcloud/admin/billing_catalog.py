@@ -125,8 +125,8 @@ def _all_skus(prices: PriceList) -> Iterator[_Sku]:
     for region, rows in by_region.items():
         made = [*_tpus(prices.hardware, rows), *_machines(prices.hardware, rows), *_rest(region, rows)]
         yield from made
-        for sku in made:
-            yield from _mistakable(sku)
+        real = {sku.description for sku in made}
+        yield from (other for sku in made for other in _mistakable(sku) if other.description not in real)
 
 
 def _on_both_terms(
@@ -147,7 +147,7 @@ def _tpus(hardware: Hardware, rows: _Rows) -> Iterator[_Sku]:
         offered = [row for (kind, name), row in rows.items() if kind == "tpu" and name.startswith(f"{generation}-")]
         if not offered:
             continue
-        row = min(offered, key=lambda one: one.name)
+        row = min(offered, key=lambda one: int(one.name.rpartition("-")[2]))
         place = f"running in {row.region}"
         if "chip_sku" in chip:
             stem, shape = chip["chip_sku"], hardware.tpu(row.name)
@@ -159,12 +159,21 @@ def _tpus(hardware: Hardware, rows: _Rows) -> Iterator[_Sku]:
                 text = f"DWS Defined Duration {stem.removeprefix('Tpu')} {place}"
                 yield _Sku(_COMPUTE, text, "TPU", "OnDemand", row.region, "h", (flex_start_usd / shape.chips,))
         elif "node_sku" in chip:
-            stem, space, pod = chip["node_sku"].partition(" ")
-            texts = (
-                f"{stem}{space}{pod} accelerator {place}",
-                f"{stem} Preemptible{space}{pod} accelerator in {row.region}",
-            )
-            yield from _on_both_terms(row, _TPU, "TPU", texts, usage="OnDemand")
+            yield from _cores(hardware, chip["node_sku"], offered, place)
+
+
+def _cores(hardware: Hardware, node_sku: str, offered: list[Price], place: str) -> Iterator[_Sku]:
+    """Eight cores of a device, and of a pod, whose price is another; v4 is sold as pods only."""
+    stem, _, only_pods = node_sku.partition(" ")
+    by_size = sorted((shape.size, row) for row in offered if (shape := hardware.tpu(row.name)))
+    devices = [] if only_pods else [one for one in by_size if one[0] == 8][:1]
+    pods = [one for one in by_size if only_pods or one[0] > 8][:1]
+    for space, pod, (size, row) in [*(("", "", one) for one in devices), *((" ", "Pod", one) for one in pods)]:
+        texts = (
+            f"{stem}{space}{pod} accelerator {place}",
+            f"{stem} Preemptible{space}{pod} accelerator in {row.region}",
+        )
+        yield from _on_both_terms(row, _TPU, "TPU", texts, size // 8, usage="OnDemand")
 
 
 def _machines(hardware: Hardware, rows: _Rows) -> Iterator[_Sku]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from typing import Any
 
@@ -115,8 +116,7 @@ class Nodes(Lifecycle):
             self.operations.finish(ready["operation"], due, self.operations.response(ready["resource"]))
 
     async def _finish_stop(self, node: Document, due: float) -> None:
-        for vm_id in node["vms"]:
-            await self._cloud.vms.halt(vm_id)
+        await asyncio.gather(*map(self._cloud.vms.halt, node["vms"]))
         node = self.get(self.key(node)) or node
         if self.state(node) != "STOPPING":
             return  # A delete began meanwhile, and takes over.
@@ -134,8 +134,7 @@ class Nodes(Lifecycle):
         with self._cloud.store.atomic():
             self.put({**node, "next_at": None})
             self._cloud.meter.stop(self._meter_key(node), due)
-        for vm_id in node["vms"]:
-            await self._cloud.vms.halt(vm_id)
+        await asyncio.gather(*map(self._cloud.vms.halt, node["vms"]))
 
     def _shape(self, node: Document) -> TpuShape:
         shape = self._cloud.prices.hardware.tpu(node["hardware"])

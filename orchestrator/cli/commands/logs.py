@@ -17,9 +17,10 @@ POLL_S = 1.0
 @click.command(short_help="Print or follow the log of a run.")
 @click.argument("run", metavar="RUN", shell_complete=completion.runs)
 @click.option("-f", "--follow", is_flag=True, help="Follow it until the run is done or Ctrl-C.")
+@click.option("--worker", type=click.IntRange(min=0), default=0, help="Of a slice: the log of this host; default: 0.")
 @options.project_option
 @output.json_option
-def logs(run: str, follow: bool, as_json: bool) -> None:
+def logs(run: str, follow: bool, worker: int, as_json: bool) -> None:
     """Print the trainer's log of a run's latest attempt, without control characters.
 
     It is read from this machine, or else from the bucket.
@@ -28,6 +29,7 @@ def logs(run: str, follow: bool, as_json: bool) -> None:
     Examples:
       orchestrate logs r-7k2m9x
       orchestrate logs -f r-7k2m9x
+      orchestrate logs r-7k2m9x --worker 3
     """
     from orchestrator.cli.log_source import LogSource
     from orchestrator.cli.output import plain
@@ -35,18 +37,18 @@ def logs(run: str, follow: bool, as_json: bool) -> None:
     if follow and as_json:
         raise click.UsageError("--follow cannot be combined with --json")
     with output.opened(as_json=as_json) as project:
-        if follow:
-            _follow(project, run)
-            return
         asked = project.ledger.run(run)
-        log = plain(LogSource(project).read(asked).decode("utf-8", "replace"))
+        if follow:
+            _follow(project, run, worker)
+            return
+        log = plain(LogSource(project).read(asked, worker).decode("utf-8", "replace"))
         if as_json:
-            output.print_json({"run": run, "attempt": asked.attempt, "log": log})
+            output.print_json({"run": run, "attempt": asked.attempt, "worker": worker, "log": log})
         elif log:
             output.print_text(log.removesuffix("\n"))
 
 
-def _follow(project: Project, run_id: str) -> None:
+def _follow(project: Project, run_id: str, worker: int) -> None:
     """Print whole lines as they come; a new attempt begins a new log."""
     from orchestrator.bootstrap import SystemClock
     from orchestrator.cli.log_source import LogSource
@@ -62,7 +64,7 @@ def _follow(project: Project, run_id: str) -> None:
             output.say(f"log of {run_id}, attempt {attempt}")
         done = run.stage is Stage.DONE
         try:
-            text = source.read(run)
+            text = source.read(run, worker)
         except (NotFound, Unavailable) as cause:
             if done:
                 raise

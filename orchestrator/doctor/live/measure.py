@@ -127,8 +127,8 @@ class _Used:
                 said = float(shell.run(["date", "+%s.%N"], timeout_s=60).stdout)
                 timed.answer_s = (ctx.now() - asked_at).total_seconds()
                 timed.vm_ahead_s = said - asked_at.timestamp() - timed.answer_s / 2
-        keys = ctx.provider.host_keys(ctx.ref)
-        timed.host_keys = [f"{key.algorithm} {_fingerprint(key.base64)}" for key in keys if key.worker == worker.index]
+        keys = ctx.provider.host_keys(ctx.ref, worker.index)
+        timed.host_keys = [f"{key.algorithm} {_fingerprint(key.base64)}" for key in keys]
         prepare(ctx)
 
     def end(self, ctx: RunContext) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -11,7 +12,7 @@ from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from orchestrator.domain.quote import RESULT_FILES, RESULTS_BYTES
+from orchestrator.domain.quote import RESULT_FILES, results_bytes
 from orchestrator.domain.runs import AttemptState
 from orchestrator.errors import BadArtifact, LedgerTrouble, NotFound, Unavailable
 from orchestrator.ports import StoredObject
@@ -25,6 +26,8 @@ MANIFEST = "MANIFEST.json"
 _PART = r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}"  # a file system takes 255 bytes; a download adds to its file's name
 _SAFE_NAME = re.compile(f"{_PART}(/{_PART}){{0,4}}")
 MAX_FILE_BYTES = 2 * 2**30
+OTHERS_TIMEOUT_S = 60.0
+"""So long the other workers of a slice are waited for, once the first one's results are here."""
 FIRST = (RECORD_NAME, "rc.json", "train.log")
 """What the runner uploads besides the run's own files (`infra/vm/uploads.py`)."""
 MOST_FILES = RESULT_FILES + len(FIRST)
@@ -61,8 +64,35 @@ def collect(ctx: RunContext) -> None:
     ctx.show("waiting for the results")
     manifest = _in_time(ctx, lambda: read_manifest(ctx), f"the results of {ctx.run_id} in the bucket")
     (record,) = _in_time(ctx, lambda: (_pull_and_note(ctx, manifest),), f"the download of the results of {ctx.run_id}")
+    _collect_from_others(ctx)
     if record is None and ctx.run.error is None:
         raise BadArtifact(f"the training of {ctx.run_id} succeeded, but there is no record among its results")
+
+
+def _collect_from_others(ctx: RunContext) -> None:
+    """What the other workers of a slice have left: their logs and exit codes. Without them the run is as good."""
+    missing, damaged = set(range(1, ctx.accelerator.workers)), list[str]()
+
+    def all_came() -> bool | None:
+        for worker in sorted(missing):
+            try:
+                manifest = read_manifest(ctx, worker)
+                if manifest is None:
+                    continue
+                pull(ctx, manifest, worker)
+            except BadArtifact as cause:
+                damaged.append(cause.sentence)
+            except LedgerTrouble as cause:
+                raise Unavailable(cause.sentence, cause.hint) from cause
+            missing.discard(worker)
+        return not missing or None
+
+    try:
+        _in_time(ctx, all_came, "the results of the other workers", OTHERS_TIMEOUT_S)
+    except Unavailable:
+        ctx.note(f"no results came from worker {', '.join(map(str, sorted(missing)))}")
+    for sentence in damaged:
+        ctx.note(sentence)
 
 
 def _pull_and_note(ctx: RunContext, manifest: Manifest) -> Path | None:
@@ -81,11 +111,12 @@ def _pull_and_note(ctx: RunContext, manifest: Manifest) -> Path | None:
     return record
 
 
-def pull(ctx: RunContext, manifest: Manifest) -> Path | None:
+def pull(ctx: RunContext, manifest: Manifest, worker: int = 0) -> Path | None:
     """Download and verify every file of the manifest; returns the path of the record, None when there is none."""
-    folder = ctx.folder / f"a{manifest.attempt}"
+    prefix = ctx.results_of(worker)
+    folder = ctx.folder / prefix.rpartition("/")[2]
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    objects = {item.name: item for item in ctx.services.store.list(ctx.bucket, ctx.results + "/")}
+    objects = {item.name: item for item in ctx.services.store.list(ctx.bucket, prefix + "/")}
     entries = sorted(manifest.files, key=lambda entry: (entry.name not in FIRST, entry.size_bytes))
     if len(entries) > MOST_FILES:
         ctx.note(f"{len(entries) - MOST_FILES} of {len(entries)} files stay in the bucket: {MOST_FILES} were reserved")
@@ -94,9 +125,9 @@ def pull(ctx: RunContext, manifest: Manifest) -> Path | None:
         if _is(target, entry):
             continue
         if _may_fetch(ctx, entry):
-            _fetch(ctx, entry, objects.get(f"{ctx.results}/{entry.name}"), target)
+            _fetch(ctx, entry, objects.get(f"{prefix}/{entry.name}"), target)
         else:
-            place = f"{ctx.services.store.url(ctx.bucket)}/{ctx.results}"
+            place = f"{ctx.services.store.url(ctx.bucket)}/{prefix}"
             ctx.note(f"{entry.name} stays in {place}: its download was not reserved")
     if not any(entry.name == RECORD_NAME for entry in manifest.files):
         return None
@@ -116,7 +147,7 @@ def _may_fetch(ctx: RunContext, entry: ManifestFile) -> bool:
     """Whether its bytes fit into what was reserved for egress; they are written down before they are sent."""
     attempt = ctx.attempt
     fetched = attempt.fetched_bytes + entry.size_bytes
-    if fetched > RESULTS_BYTES:
+    if fetched > results_bytes(ctx.run.spec):
         return False
     if attempt.state is not AttemptState.SETTLED:  # a later `fetch` cannot change what was settled
         ctx.update_attempt(fetched_bytes=fetched)
@@ -139,13 +170,13 @@ def _checked_record(ctx: RunContext, path: Path) -> Path:
     return path
 
 
-def read_manifest(ctx: RunContext) -> Manifest | None:
-    """The manifest of the current attempt; None when there is none yet.
+def read_manifest(ctx: RunContext, worker: int = 0) -> Manifest | None:
+    """The manifest of the current attempt, of one worker of a slice; None when there is none yet.
 
     Raises BadArtifact when it is not its own, or lists what cannot be the files of a folder.
     """
     try:
-        text = ctx.services.store.read(ctx.bucket, f"{ctx.results}/{MANIFEST}")
+        text = ctx.services.store.read(ctx.bucket, f"{ctx.results_of(worker)}/{MANIFEST}")
     except NotFound:
         return None
     try:
@@ -160,10 +191,10 @@ def read_manifest(ctx: RunContext) -> Manifest | None:
     return manifest
 
 
-def _in_time(ctx: RunContext, probe: Callable[[], T | None], what: str) -> T:
+def _in_time(ctx: RunContext, probe: Callable[[], T | None], what: str, most_s: float = math.inf) -> T:
     """The VM uploads until it dies, so its results are waited for until the deadline, ten minutes at most."""
     left_s = (ctx.attempt.deadline + timedelta(seconds=30) - ctx.now()).total_seconds()
-    timeout_s = ctx.patience_s(min(ctx.services.pace.upload_timeout_s, max(left_s, 0.0)))
+    timeout_s = ctx.patience_s(min(ctx.services.pace.upload_timeout_s, max(left_s, 0.0), most_s))
     return ctx.services.wait_for(probe, what, timeout_s, most_poll_s=1.0)
 
 

@@ -14,14 +14,24 @@ from typing import Any
 
 from orchestrator.compiling.kept import KeptSteps
 from orchestrator.domain.accelerators import Accelerator
-from orchestrator.domain.names import results_prefix
+from orchestrator.domain.names import of_worker, results_prefix
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Attempt, AttemptState, Run, RunSpec, Stage
 from orchestrator.errors import NotFound, Preempted, Stopped
 from orchestrator.ledger.events import Happening, Note
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.money.guard import cost_so_far
-from orchestrator.ports import Clock, KillSwitch, ObjectStore, ShellFactory, Vm, VmProvider, VmRef, VmState
+from orchestrator.ports import (
+    Clock,
+    KillSwitch,
+    ObjectStore,
+    RemoteShell,
+    ShellFactory,
+    Vm,
+    VmProvider,
+    VmRef,
+    VmState,
+)
 from orchestrator.running.run_folder import log_copy, run_folder
 from orchestrator.running.waiting import T, wait_for
 from orchestrator.running.watch import Watch
@@ -72,6 +82,7 @@ class Services:
     pace: Pace
     parallel_runs: int = 1
     watch: Watch = field(default_factory=Watch)
+    upload_threads: int = 1
 
     def switches_for(self, spec: RunSpec) -> list[KillSwitch]:
         """The kill switches that exist for the VMs of such a run."""
@@ -88,9 +99,9 @@ class Services:
         """Where this machine keeps a run's files."""
         return run_folder(self.home, run.experiment, run.id)
 
-    def log_path(self, run: Run, attempt: int) -> Path:
-        """The copy of the trainer's log on this machine."""
-        return log_copy(self.run_folder(run), attempt)
+    def log_path(self, run: Run, attempt: int, worker: int = 0) -> Path:
+        """The copy of the trainer's log on this machine, of one worker of a slice."""
+        return log_copy(self.run_folder(run), attempt, worker)
 
 
 @dataclass(frozen=True)
@@ -118,6 +129,8 @@ class RunContext:
     run_id: str
     report: Callable[[Progress], None]
     stop: threading.Event
+    opened: Callable[[RemoteShell], None] = lambda _shell: None
+    """Told of each SSH session, so that another thread can end what waits in it."""
 
     @property
     def run(self) -> Run:
@@ -145,10 +158,9 @@ class RunContext:
         """Where this machine keeps the run's files."""
         return self.services.run_folder(self.run)
 
-    @property
-    def log_path(self) -> Path:
-        """The copy of the trainer's log on this machine."""
-        return self.services.log_path(self.run, self.run.attempt)
+    def log_path(self, worker: int) -> Path:
+        """The copy of a worker's log on this machine."""
+        return self.services.log_path(self.run, self.run.attempt, worker)
 
     @property
     def key_path(self) -> Path:
@@ -175,6 +187,10 @@ class RunContext:
         """The prefix of the current attempt's artifacts in the bucket."""
         run = self.run
         return results_prefix(run.experiment, run.id, run.attempt)
+
+    def results_of(self, worker: int) -> str:
+        """The same of one worker."""
+        return of_worker(self.results, worker)
 
     def now(self) -> datetime:
         return self.services.clock.now()

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from ipaddress import ip_address
+
 from pydantic import BaseModel, ConfigDict
 
 from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.names import checkpoints_prefix, data_prefix
-from orchestrator.domain.quote import PROFILE_FOLDER, RESULTS_BYTES
+from orchestrator.domain.quote import PROFILE_FOLDER, RESULTS_BYTES, WORKER_RESULTS_BYTES
 from orchestrator.ledger.events import CreateIntended
 from orchestrator.money.guard import stop_at
+from orchestrator.ports import Worker
 from orchestrator.running.stages.context import RunContext
 from trainer.record.machine import ENVIRONMENT_VARIABLE, IMAGE_VARIABLE
 from trainer.record.record import CHECKPOINT_NAME
@@ -36,6 +41,13 @@ class Job(BaseModel):
     results_bytes: int
     stop_at: float
 
+    def of_worker(self, ctx: RunContext, workers: Sequence[Worker], worker: Worker) -> Job:
+        """The job of one worker of a slice: told of its peers, with results of its own. Of one host it is the job."""
+        if worker.index == 0:
+            return self.model_copy(update={"env": {**self.env, **peers(workers, worker)}})
+        own = {"prefix": ctx.results_of(worker.index), "results_bytes": WORKER_RESULTS_BYTES}
+        return self.model_copy(update={**own, "env": {**self.env, **peers(workers, worker)}})
+
 
 class TrainerProgress(BaseModel):
     """The part of the trainer's progress.json that is shown; what else it says is ignored."""
@@ -56,10 +68,17 @@ class RunnerStatus(BaseModel):
 
     state: str
     rc: int | None = None
+    ended_at: float | None = None
+    worker: int = 0
     uploaded: bool = False
     progress: TrainerProgress | None = None
     log_size: int = 0
     log: str = ""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more comes of it."""
+        return self.state in ("exited", "lost")
 
 
 class Environment(BaseModel):
@@ -73,6 +92,21 @@ class Environment(BaseModel):
     python: str
     environment: str = ""
     gpus: int | None = None
+
+
+def peers(workers: Sequence[Worker], worker: Worker) -> dict[str, str]:
+    """Which of the workers this one is and where all are, as TensorFlow and the trainer read it; {} for one host.
+
+    A worker's port follows from its address: on the local cloud they share one machine, and so its ports. It is below
+    those that Linux gives to outgoing connections.
+    """
+    if len(workers) == 1:
+        return {}
+    addresses = [one.internal_address for one in workers]
+    ports = [10_000 + int.from_bytes(ip_address(address).packed[-2:], "big") % 20_000 for address in addresses]
+    cluster = {"worker": [f"{address}:{port}" for address, port in zip(addresses, ports, strict=True)]}
+    config = {"cluster": cluster, "task": {"type": "worker", "index": worker.index}}
+    return {"TF_CONFIG": json.dumps(config), "no_grpc_proxy": ",".join(addresses)}  # a proxy does not know them
 
 
 def python_path(work: str) -> str:
@@ -113,7 +147,6 @@ def trainer_argv(ctx: RunContext, found: Environment, work: str) -> list[str]:
         f"--cache={spec.cache}",
         f"--precision={spec.precision}",
         f"--run_id={ctx.run_id}",
-        *tpu_flags(ctx.accelerator, ctx.attempt.vm),
         *peak_flags(ctx.accelerator),
         *checkpoint_flags(ctx, "--checkpoint_dir"),
     ]
@@ -138,18 +171,6 @@ def strategy_flags(item: Accelerator, found: Environment) -> list[str]:
     if found.gpus is None or found.gpus == 0:
         return [f"--strategy={item.strategy}"]
     return ["--strategy=mirrored"] if found.gpus > 1 else [f"--strategy={item.strategy}", "--device=gpu"]
-
-
-def tpu_flags(item: Accelerator, vm: str) -> list[str]:
-    """Which TPU the trainer opens.
-
-    On a TPU VM of one host it is the one in the machine, and libtpu asks the metadata server for its type: nothing else
-    is to be set. A slice of several hosts is opened from its first worker by the node's name, whose zone and project
-    TensorFlow takes from the metadata server too; the catalog has no such slice yet.
-    """
-    if item.api != "tpu":
-        return []
-    return [f"--tpu={'local' if item.workers == 1 else vm}"]
 
 
 def peak_flags(item: Accelerator) -> list[str]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing
 from pathlib import Path
+from typing import TypeVar
 
-from orchestrator.domain.names import MANAGED, data_prefix
+from orchestrator.domain.host_address import is_host
+from orchestrator.domain.names import MANAGED, data_prefix, of_worker
 from orchestrator.domain.quote import BUCKET_LIFETIME_DAYS
 from orchestrator.domain.runs import RunSpec
 from orchestrator.errors import BadArtifact, NotFound, RemoteCommandFailed, TrainingFailed, Unavailable
 from orchestrator.ledger.events import DevicesFound, SoftwareReady
-from orchestrator.ports import HostKey, RemoteShell, Worker
+from orchestrator.ports import HostKey, ObjectStore, RemoteShell, Worker
 from orchestrator.running.code_archive import kept_archive
 from orchestrator.running.stages.context import SSH_USER, RunContext
 from orchestrator.running.stages.job import (
@@ -21,15 +24,20 @@ from orchestrator.running.stages.job import (
     code_path,
     job_file,
     marked,
+    peers,
     python_path,
     trainer_argv,
 )
 from orchestrator.running.stages.script_job import install_requirements, script_argv
-from trainer.data.manifest import MANIFEST_NAME, DatasetManifest, parse_manifest
+from orchestrator.running.stages.workers import on_every_worker
+from trainer.data.manifest import MANIFEST_NAME, DatasetManifest, Shard, parse_manifest
 from trainer.errors import DataError
 from trainer.script.files import FilesManifest, parse_files_manifest
 
+T = TypeVar("T")
+
 INSTALL_TRIES = 3
+_UPLOAD_MEMORY_BYTES = 512 * 2**20
 _staging = threading.Lock()  # runs of one launch share the data set: one uploads, the others find it there
 
 
@@ -41,9 +49,16 @@ def prepare(ctx: RunContext) -> None:
     ctx.check_stop()
     _stage_data(ctx)
     ctx.check_stop()
-    for worker in ctx.live_vm().workers:
-        _install_with_patience(ctx, worker)
-        ctx.check_stop()
+    workers = workers_of(ctx)
+
+    def install(own: RunContext, worker: Worker) -> tuple[int, list[str]]:
+        again = f"installing again on worker {worker.index}"
+        return worker.index, _with_patience(own, again, lambda: _install(own, workers, worker))
+
+    probes = dict(on_every_worker(ctx, workers, install))
+    ctx.check_stop()
+    _check_devices(ctx, workers, probes)
+    ctx.check_stop()
 
 
 def open_shell(ctx: RunContext, worker: Worker, timeout_s: float | None = None) -> RemoteShell:
@@ -52,22 +67,27 @@ def open_shell(ctx: RunContext, worker: Worker, timeout_s: float | None = None) 
     `timeout_s` 0 tries once. Raises Unavailable when it takes longer, Preempted when the VM is gone.
     """
     services = ctx.services
+    waits = timeout_s != 0.0  # one try is also for a run that is to stop
     patience_s = ctx.patience_s(services.pace.boot_timeout_s if timeout_s is None else timeout_s)
 
-    def published() -> Sequence[HostKey] | None:
+    def published() -> tuple[HostKey, ...] | None:
         try:
-            keys = [key for key in ctx.provider.host_keys(ctx.ref) if key.worker == worker.index]
+            if waits:
+                ctx.check_stop()
+            return ctx.provider.host_keys(ctx.ref, worker.index) or None
         except NotFound:
             ctx.live_vm()
             raise
-        return keys or None
 
-    keys = services.wait_for(published, "the host keys of the VM", patience_s)
-    return services.wait_for(
-        lambda: services.shells.open(worker, keys, SSH_USER, ctx.key_path),
-        f"an SSH connection to worker {worker.index}",
-        patience_s,
-    )
+    def connected() -> RemoteShell:
+        if waits:
+            ctx.check_stop()
+        return services.shells.open(worker, keys, SSH_USER, ctx.key_path)
+
+    keys = services.wait_for(published, f"publishing the host keys of worker {worker.index}", patience_s)
+    shell = services.wait_for(connected, f"an SSH connection to worker {worker.index}", patience_s)
+    ctx.opened(shell)
+    return shell
 
 
 def _stage_data(ctx: RunContext) -> None:
@@ -83,11 +103,37 @@ def _stage_data(ctx: RunContext) -> None:
         if manifest.fingerprint != spec.dataset:
             raise BadArtifact(f"{folder} contains another data set than when {ctx.run_id} was launched", "launch again")
         there = {item.name: item.crc32c for item in store.list(ctx.bucket, prefix + "/")}
-        missing = [shard.name for shard in manifest.shards if there.get(f"{prefix}/{shard.name}") != shard.crc32c]
+        missing = [shard for shard in manifest.shards if there.get(f"{prefix}/{shard.name}") != shard.crc32c]
         if f"{prefix}/{MANIFEST_NAME}" not in there or missing:
-            for name in [*missing, MANIFEST_NAME]:
-                store.upload(ctx.bucket, f"{prefix}/{name}", folder / name)
+            threads = 1 if is_host(ctx.bucket) else ctx.services.upload_threads
+            for shard in upload_shards(store, ctx.bucket, prefix, folder, missing, threads):
+                ctx.check_stop()
+                ctx.show(f"staging the data set: {shard.name}")
+            store.upload(ctx.bucket, f"{prefix}/{MANIFEST_NAME}", folder / MANIFEST_NAME)
             ctx.note(f"data set in {store.url(ctx.bucket)}/{prefix} ({spec.dataset_bytes} bytes)")
+
+
+def upload_shards(
+    store: ObjectStore, bucket: str, prefix: str, folder: Path, shards: Sequence[Shard], threads: int
+) -> Iterator[Shard]:
+    """Upload shards side by side; yields each that is whole in the bucket. What is left out on an error is not started.
+
+    A file is read once, while it is sent, and the crc32c that the cloud reports for it must be the manifest's: so one
+    that was changed is found whatever its time says. Each thread holds one shard at most in memory.
+    """
+    largest = max((shard.bytes for shard in shards), default=1)
+    threads = max(1, min(threads, _UPLOAD_MEMORY_BYTES // largest, len(shards)))
+    with ThreadPoolExecutor(threads, "stage") as pool:
+        try:
+            sent = {
+                pool.submit(store.upload, bucket, f"{prefix}/{one.name}", folder / one.name, one.crc32c): one
+                for one in shards
+            }
+            for future in as_completed(sent):
+                future.result()
+                yield sent[future]
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def _manifest(spec: RunSpec, folder: Path) -> DatasetManifest | FilesManifest:
@@ -99,35 +145,49 @@ def _manifest(spec: RunSpec, folder: Path) -> DatasetManifest | FilesManifest:
         raise BadArtifact(f"the prepared data set cannot be read: {cause}", "launch again") from cause
 
 
-def _install_with_patience(ctx: RunContext, worker: Worker) -> None:
-    """A connection may break at any time, and every step of the installation may be repeated."""
+def workers_of(ctx: RunContext) -> tuple[Worker, ...]:
+    """The hosts of the attempt's VM, as the cloud lists them. Raises TrainingFailed for another number than planned.
+
+    Prices, peaks and the room in the bucket were reckoned with the catalog's number.
+    """
+    workers, item = ctx.live_vm().workers, ctx.accelerator
+    if len(workers) != item.workers:
+        raise TrainingFailed(f"{ctx.attempt.vm} has {len(workers)} workers, and {item} should have {item.workers}")
+    return workers
+
+
+def _with_patience(ctx: RunContext, again: str, do: Callable[[], T]) -> T:
+    """A connection may break at any time, and every step of the preparation may be repeated."""
     for tries_left in reversed(range(INSTALL_TRIES)):
         try:
-            with closing(open_shell(ctx, worker)) as shell:
-                _install(ctx, shell, worker)
-            return
+            return do()
         except Unavailable as cause:
             ctx.live_vm()
             if not tries_left:
                 raise
-            ctx.note(f"installing again on worker {worker.index}: {cause.sentence}")
+            ctx.note(f"{again}: {cause.sentence}")
+    raise AssertionError("the last try returns or raises")
 
 
-def _install(ctx: RunContext, shell: RemoteShell, worker: Worker) -> None:
-    folder = ctx.work_dir
-    ctx.show(f"installing the trainer on worker {worker.index}")
-    send_programs(ctx, shell)
-    shell.put(ctx.services.payload().trainer_zip, f"{folder}/trainer.zip")
-    shell.run(["python3", "-m", "zipfile", "-e", f"{folder}/trainer.zip", f"{folder}/package"], timeout_s=120)
-    _install_code(ctx, shell)
-    ctx.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    job = ctx.folder / f"job-a{ctx.attempt.number}.json"
-    work = f"{shell.run(['pwd'], timeout_s=60).stdout.strip()}/{folder}"
-    found = find_environment(ctx, shell, ctx.accelerator.api)
-    found, argv = _command(ctx, shell, found, work)
-    job.write_text(job_file(ctx, argv, work, found).model_dump_json(indent=2), "utf-8")
-    shell.put(job, f"{folder}/job.json")
-    _check_devices(ctx, shell, argv, work)
+def _install(ctx: RunContext, workers: Sequence[Worker], worker: Worker) -> list[str]:
+    """Install everything on one worker and give it its job. Returns the command of its devices check."""
+    with closing(open_shell(ctx, worker)) as shell:
+        folder = ctx.work_dir
+        ctx.show(f"installing the trainer on worker {worker.index}")
+        send_programs(ctx, shell)
+        shell.put(ctx.services.payload().trainer_zip, f"{folder}/trainer.zip")
+        shell.run(["python3", "-m", "zipfile", "-e", f"{folder}/trainer.zip", f"{folder}/package"], timeout_s=120)
+        _install_code(ctx, shell)
+        ctx.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path = ctx.folder / f"{of_worker(f'job-a{ctx.attempt.number}', worker.index)}.json"
+        work = f"{shell.run(['pwd'], timeout_s=60).stdout.strip()}/{folder}"
+        found = find_environment(ctx, shell, ctx.accelerator.api)
+        found, argv = _command(ctx, shell, found, work)
+        job = job_file(ctx, argv, work, found).of_worker(ctx, workers, worker)
+        path.write_text(job.model_dump_json(indent=2), "utf-8")
+        shell.put(path, f"{folder}/job.json")
+        settings = [f"{name}={value}" for name, value in peers(workers, worker).items()]
+        return ["env", marked(work), f"PYTHONPATH={python_path(work)}", *settings, *argv, "--probe"]
 
 
 def _command(ctx: RunContext, shell: RemoteShell, found: Environment, work: str) -> tuple[Environment, list[str]]:
@@ -176,12 +236,23 @@ def find_environment(ctx: RunContext, shell: RemoteShell, kind: str, home: str |
     return found
 
 
-def _check_devices(ctx: RunContext, shell: RemoteShell, argv: list[str], work: str) -> None:
+def _check_devices(ctx: RunContext, workers: Sequence[Worker], probes: Mapping[int, list[str]]) -> None:
+    """Open the devices on all workers at once: those of a slice open only together."""
     ctx.show("checking the devices")
-    probe = ["env", marked(work), f"PYTHONPATH={python_path(work)}", *argv, "--probe"]
+
+    def check(own: RunContext, worker: Worker) -> str:
+        with closing(open_shell(own, worker)) as shell:
+            return _probe(own, shell, probes[worker.index])
+
+    again = "checking the devices again"
+    first, *_ = _with_patience(ctx, again, lambda: on_every_worker(ctx, workers, check))
+    ctx.log(DevicesFound(first))
+
+
+def _probe(ctx: RunContext, shell: RemoteShell, probe: Sequence[str]) -> str:
     try:
         found = shell.run(probe, timeout_s=ctx.services.pace.setup_timeout_s)
     except RemoteCommandFailed as cause:
-        asked = next(word for word in argv if word.startswith(("--strategy", "--accelerator")))
+        asked = next(word for word in probe if word.startswith(("--strategy", "--accelerator")))
         raise TrainingFailed(f"cannot train there with {asked}: {cause.last_line or cause.sentence}") from cause
-    ctx.log(DevicesFound(found.stdout.strip().splitlines()[-1]))
+    return found.stdout.strip().splitlines()[-1]

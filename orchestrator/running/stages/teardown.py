@@ -213,8 +213,8 @@ def _looks_gone(provider: VmProvider, ref: VmRef) -> bool:
 def _settled(services: Services, attempt: Attempt, vm_usd: Decimal) -> Changes:
     """What the VM cost, and what was used besides, at the prices that were reserved."""
     now, run = services.clock.now(), services.ledger.run(attempt.run)
-    log = services.log_path(run, attempt.number)
-    used = side_usage(run, attempt, now, log.stat().st_size if log.exists() else 0)
+    logs = [services.log_path(run, attempt.number, worker) for worker in range(run.spec.accelerator.workers)]
+    used = side_usage(run, attempt, now, sum(log.stat().st_size for log in logs if log.exists()))
     return {
         "state": AttemptState.SETTLED,
         "gone_at": now,

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from orchestrator.domain.quote import LOG_BYTES
 from orchestrator.errors import (
     CloudError,
     DeadlineReached,
     Preempted,
-    RemoteCommandFailed,
     Stopped,
     TrainingFailed,
     Unavailable,
 )
 from orchestrator.ledger.events import TrainerStarted
 from orchestrator.money.guard import must_stop
-from orchestrator.ports import RemoteShell
 from orchestrator.running.stages.collect import MANIFEST
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.job import RunnerStatus, TrainerProgress
-from orchestrator.running.stages.prepare import open_shell
+from orchestrator.running.stages.link import Link
+from orchestrator.running.stages.prepare import workers_of
+from orchestrator.running.stages.workers import on_every_worker, side_by_side
 
 _COMMAND_TIMEOUT_S = 60.0
 _ENDED_BY_A_SIGNAL = (143, -15, -9)
@@ -52,15 +49,20 @@ def train(ctx: RunContext) -> None:
     except (DeadlineReached, Stopped):
         follower.stop()
         raise
+    except (TrainingFailed, CloudError):
+        if ctx.accelerator.is_slice:  # the other hosts would train on while results are waited for
+            follower.stop()
+        raise
     finally:
         follower.close()
     if status.state == "lost" or status.rc in _ENDED_BY_A_SIGNAL:
         _raise_if_not_to_blame(ctx)
+    where = f" of worker {status.worker}" if ctx.accelerator.is_slice else ""
     if status.state == "lost":
-        raise TrainingFailed("the trainer's supervisor on the VM vanished without an exit code", "see its log")
+        raise TrainingFailed(f"the supervisor{where} of the trainer vanished without an exit code", "see its log")
     if status.rc != 0:
         raise TrainingFailed(
-            f"the trainer ended with status {status.rc}: {_last_lines(ctx.log_path)}",
+            f"the trainer{where} ended with status {status.rc}: {_last_lines(ctx.log_path(status.worker))}",
             f"the whole log: orchestrate logs {ctx.run_id}",
         )
     ctx.note("training ended")
@@ -92,34 +94,34 @@ def _must_not_be_late(ctx: RunContext) -> None:
 
 
 class _Follower:
-    """Follows one trainer through connections that come and go."""
+    """Follows the trainers of all workers through connections that come and go."""
 
     def __init__(self, ctx: RunContext) -> None:
         self._ctx = ctx
-        self._shell: RemoteShell | None = None
-        self._log = ctx.log_path
+        self._links = [Link(ctx, worker) for worker in range(ctx.accelerator.workers)]
         self._looked_at = -BUCKET_POLL_S
         self._turn_at = 0.0
-        self._silent = 0
 
     def follow(self) -> RunnerStatus:
-        """Start the trainer if it is not running yet, and return its status when it has ended."""
+        """Start the trainers that do not run yet, and return how they ended: the first that failed stops the others."""
         ended = self._begin()
         while ended is None:
             ended = self._look() if self._is_turn() else self._wait_for_turn()
+        if ended.rc != 0 and self._ctx.accelerator.is_slice:
+            self.stop()
         return ended
 
     def _begin(self) -> RunnerStatus | None:
-        """Start the trainer; returns its end where it ended while nobody followed, and its VM is deleted."""
+        """Start the trainers; returns their end where they ended while nobody followed, and the VM is deleted."""
         ctx = self._ctx
         started = {event.attempt for event in ctx.services.ledger.events(ctx.run_id) if event.what == TrainerStarted()}
         if ctx.attempt.number in started and ctx.services.watch.is_crowded:  # another process has followed it before
             self._turn_at = ctx.services.watch.next_turn(ctx.services.clock.monotonic(), 0.0)
             return None
         try:
-            self._start()
+            on_every_worker(ctx, workers_of(ctx), lambda own, worker: self._links[worker.index].start(own, worker))
         except Preempted:
-            ended = self._ended_in_bucket()
+            ended = self._links[0].ended_in_bucket()
             if ended is None:
                 _must_not_be_late(ctx)
                 raise
@@ -139,7 +141,7 @@ class _Follower:
         listed = (ctx.bucket, f"results/{ctx.run.experiment}/*/*/{MANIFEST}")
         name = f"{ctx.results}/{MANIFEST}"
         if services.watch.has_object(services.store, listed, name, services.clock, services.pace.poll_s):
-            ended = self._ended_in_bucket()
+            ended = self._links[0].ended_in_bucket()
             if ended is not None:
                 return ended
         self._must_continue()
@@ -147,19 +149,22 @@ class _Follower:
         return None
 
     def _look(self) -> RunnerStatus | None:
-        """One look at the trainer: its end; None, after the time until the next look. Raises what ends the run."""
-        ctx, status = self._ctx, self._status()
-        self._silent = 0 if status or self._shell is None else self._silent + 1
-        if status is not None:
-            self._keep(status)
-            if status.state in ("exited", "lost"):
-                return status
-        elif self._may_look() and (ended := self._ended_in_bucket()) is not None:
+        """One look at all trainers: their end; None, after the time until the next look. Raises what ends the run."""
+        ctx = self._ctx
+        found = side_by_side(Link.look, self._links)
+        if None in found and self._may_look():
+            found = side_by_side(Link.look_in_bucket, self._links)
+        if (ended := _end_of(found)) is not None:
             return ended
-        else:
-            ctx.show(f"no answer from the VM; retrying until {ctx.attempt.deadline:%H:%M} UTC")
+        unseen = [str(link.worker) for link, status in zip(self._links, found, strict=True) if status is None]
+        if unseen:
+            who = "the VM" if len(self._links) == 1 else f"worker {', '.join(unseen)}"
+            ctx.show(f"no answer from {who}; retrying until {ctx.attempt.deadline:%H:%M} UTC")
+        elif (first := found[0]) is not None:
+            now = first.progress or TrainerProgress()
+            ctx.show(now.phase or "starting", epoch=now.epoch, loss=now.loss, accuracy=now.accuracy)
         self._must_continue()
-        if status is None or status.log_size <= self._log_size() or self._log_size() >= LOG_BYTES:
+        if not any(link.has_more for link in self._links):
             self._pause()
         return None
 
@@ -173,77 +178,29 @@ class _Follower:
         ctx.sleep(watch.poll_s(ctx.watch_s))
 
     def stop(self) -> None:
-        """Ask the trainer to stop; it writes its record before it does."""
-        try:
-            self._connected().run(self._runner("stop"), timeout_s=_COMMAND_TIMEOUT_S)
-            self._ctx.services.wait_for(self._has_stopped, "the end of the trainer", 30, most_poll_s=1.0)
-        except (CloudError, Preempted, Stopped) as cause:
-            self._ctx.note(f"the trainer could not be stopped cleanly: {cause.sentence}")
-
-    def _has_stopped(self) -> bool | None:
-        status = self._status()
-        return status is None or status.state != "running" or None
+        """Ask the trainers to stop; the first one writes its record before it does."""
+        side_by_side(Link.stop, self._links)
 
     def close(self) -> None:
-        if self._shell is not None:
-            self._shell.close()
-            self._shell = None
-
-    def _connected(self, timeout_s: float = 0.0) -> RemoteShell:
-        if self._shell is None:
-            workers = self._ctx.seen_vm().workers  # also to stop the trainer: see `stop`
-            if not workers:
-                raise Unavailable("the VM has no worker to connect to yet")
-            self._shell = open_shell(self._ctx, workers[0], timeout_s)
-        return self._shell
-
-    def _start(self) -> None:
-        """Safe to repeat: the runner starts a job once."""
-        shell = self._connected(self._ctx.services.pace.boot_timeout_s)
-        try:
-            shell.run(self._runner("start"), timeout_s=_COMMAND_TIMEOUT_S)
-        except Unavailable:
-            self.close()
-            self._ctx.live_vm()
-            shell = self._connected(self._ctx.services.pace.boot_timeout_s)
-            shell.run(self._runner("start"), timeout_s=_COMMAND_TIMEOUT_S)
-
-    def _runner(self, verb: str) -> list[str]:
-        folder = self._ctx.work_dir
-        return ["python3", f"{folder}/runner.py", verb, f"{folder}/job.json"]
-
-    def _status(self) -> RunnerStatus | None:
-        """What the runner says; None when it cannot be asked now or does not answer as it should.
-
-        One try, not a wait: deadline, user and bucket are looked at between two tries.
-        """
-        # Past its end there is nothing to send: of a log that fills disks, the rest comes with the results.
-        offset = self._log_size() if self._log_size() < LOG_BYTES else 2**62
-        command = [*self._runner("status"), "--offset", str(offset)]
-        try:
-            done = self._connected().run(command, timeout_s=_COMMAND_TIMEOUT_S)
-            return RunnerStatus.model_validate_json(done.stdout.strip().splitlines()[-1])
-        except (RemoteCommandFailed, ValidationError, IndexError):
-            return None
-        except (CloudError, Preempted, Stopped):
-            self.close()
-            return None
+        for link in self._links:
+            link.close()
 
     def _must_continue(self) -> None:
         """Raises what ends the run: a request to stop, its deadline, a deleted VM, a runner that never answers."""
-        ctx = self._ctx
+        ctx, services = self._ctx, self._ctx.services
         ctx.check_stop()
         _must_not_be_late(self._ctx)
-        if self._silent >= SILENT_LOOKS:
-            raise TrainingFailed("the runner on the VM does not answer", f"orchestrate logs {ctx.run_id}")
-        services = ctx.services
+        silent = [link for link in self._links if link.silent >= SILENT_LOOKS]
+        if silent:
+            where = "the VM" if len(self._links) == 1 else f"worker {silent[0].worker}"
+            raise TrainingFailed(f"the runner on {where} does not answer", f"orchestrate logs {ctx.run_id}")
         try:
             if services.watch.seems_gone(ctx.provider, ctx.ref, services.clock, services.pace.poll_s):
                 ctx.live_vm()
         except Unavailable:
             return  # could not look: unknown, not absent
         except Preempted:
-            if self._ended_in_bucket() is None:
+            if self._links[0].ended_in_bucket() is None:
                 raise
 
     def _may_look(self) -> bool:
@@ -254,27 +211,13 @@ class _Follower:
         self._looked_at = now
         return True
 
-    def _log_size(self) -> int:
-        return self._log.stat().st_size if self._log.exists() else 0
 
-    def _keep(self, status: RunnerStatus) -> None:
-        if status.log:
-            self._log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with self._log.open("ab") as file:
-                file.write(status.log.encode("utf-8", "surrogateescape"))
-        now = status.progress or TrainerProgress()
-        self._ctx.show(now.phase or "starting", epoch=now.epoch, loss=now.loss, accuracy=now.accuracy)
-
-    def _ended_in_bucket(self) -> RunnerStatus | None:
-        """The end of the training as its results say it; None while they are not whole, or cannot be seen now."""
-        ctx = self._ctx
-        try:
-            content = ctx.services.store.read(ctx.bucket, f"{ctx.results}/{MANIFEST}")
-            return RunnerStatus(state="exited", rc=int(json.loads(content)["rc"]))
-        except CloudError:
-            return None
-        except (ValueError, KeyError, TypeError):
-            return RunnerStatus(state="lost")  # `collect` says what is wrong with it
+def _end_of(found: Sequence[RunnerStatus | None]) -> RunnerStatus | None:
+    """How the trainers ended: as the one that failed first, or as the first worker's, once all have ended well."""
+    failed = [one for one in found if one and (one.state == "lost" or (one.state == "exited" and one.rc != 0))]
+    if failed:
+        return min(failed, key=lambda one: one.ended_at or 0.0)
+    return found[0] if all(one is not None and one.state == "exited" for one in found) else None
 
 
 def _last_lines(path: Path, count: int = 5) -> str:

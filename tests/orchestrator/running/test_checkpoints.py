@@ -12,7 +12,7 @@ from orchestrator.domain.quote import kept_bytes
 from orchestrator.domain.runs import CHECKPOINT_BYTES, RunState
 from orchestrator.errors import UsageError
 from orchestrator.ports import CommandResult
-from orchestrator.running.stages.job import peak_flags, tpu_flags
+from orchestrator.running.stages.job import peak_flags
 from tests.fakes.world import World
 from tests.orchestrator.running.test_pipeline import _assert_clean
 from tests.trainer.data.pictures import write_photos
@@ -97,14 +97,6 @@ def test_interval_that_is_none_is_refused(world: World) -> None:
     """A usage error that says what can be asked for."""
     with pytest.raises(UsageError, match="--checkpoint-every: 'often'"):
         world.plan(checkpoint_every="often")
-
-
-def test_a_slice_is_opened_by_its_name_and_one_host_as_it_is() -> None:
-    """A GPU VM has no TPU to open."""
-    one_host, gpu = accelerator("v3-8"), accelerator("t4")
-    assert tpu_flags(one_host, "node-1") == ["--tpu=local"]
-    assert tpu_flags(replace(one_host, workers=4), "node-1") == ["--tpu=node-1"]
-    assert tpu_flags(gpu, "vm-1") == []
 
 
 def test_the_trainer_is_told_the_peak_of_all_chips() -> None:

@@ -17,8 +17,10 @@ from tests.trainer.process import trainer_environment
 from trainer.data.folder import read_class_folder
 from trainer.data.images import encoded_frames
 from trainer.data.kinds.photos import PHOTOS
+from trainer.data.listing import open_tree
 from trainer.data.manifest import JOURNAL_NAME, MANIFEST_NAME, DatasetManifest, parse_manifest
-from trainer.data.prepare import prepare_dataset, verify_dataset
+from trainer.data.prepare import prepare_dataset
+from trainer.data.prepared import verify_dataset
 from trainer.data.read import open_split, read_samples
 from trainer.errors import ConfigError, DataError
 from trainer.workloads.base import PrepareOptions
@@ -149,7 +151,7 @@ def test_interrupted_conversion_goes_on_from_its_whole_shards(tmp_path: Path) ->
 
 def undisturbed_last(source: Path) -> str:
     """Return the name of the photo of class_1 that is written last for training."""
-    items = read_class_folder(source, PHOTOS, SMALL).train
+    items = read_class_folder(open_tree(source), PHOTOS, SMALL).train
     return next(Path(item.path).name for item in reversed(items) if item.label == 1)
 
 
@@ -342,3 +344,21 @@ def test_full_disk_is_a_sentence_and_leaves_nothing_that_looks_whole(photos: Pat
     done = subprocess.run(program, env=trainer_environment(), check=True, timeout=60, capture_output=True, text=True)
     assert "cannot be read or written (File too large); check it and retry" in done.stdout
     assert [path.name for path in (tmp_path / "out").iterdir()] == [JOURNAL_NAME]
+
+
+def test_damaged_photos_are_left_out_and_named_where_that_is_asked(photos: Path, tmp_path: Path) -> None:
+    """The others are the same; a class that loses all of its photos ends the conversion."""
+    source = tmp_path / "source"
+    shutil.copytree(photos, source)
+    bad = source / "class_1" / "004.jpg"
+    bad.write_bytes(bad.read_bytes()[:60])
+    skipping = PrepareOptions(image_size=24, skip_bad_files=True)
+    manifest = prepare_dataset(source, "photos", tmp_path / "out", options=skipping).manifest
+    assert [one.name for one in manifest.left_out] == ["class_1/004.jpg"]
+    assert manifest.splits.train.samples + manifest.splits.test.samples == 89
+    counts = manifest.splits.train.class_counts[1] + manifest.splits.test.class_counts[1]
+    assert (counts, parse_manifest(manifest.to_json(), "here")) == (29, manifest)
+    for path in (source / "class_1").iterdir():
+        path.write_bytes(b"no photo")
+    with pytest.raises(DataError, match="no file of class 1 can be used"):
+        prepare_dataset(source, "photos", tmp_path / "out", options=skipping)

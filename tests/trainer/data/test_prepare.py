@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from trainer.data.manifest import MANIFEST_NAME, fingerprint_of, parse_manifest
-from trainer.data.prepare import PreparedDataset, prepare_dataset, verify_dataset
+from trainer.data.prepare import PreparedDataset, prepare_dataset
+from trainer.data.prepared import verify_dataset
 from trainer.errors import DataError
 
 NAMES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
@@ -107,7 +108,7 @@ def test_progress_counts_to_the_end(tmp_path: Path) -> None:
     """The caller sees samples done out of all samples."""
     seen: list[tuple[int, int]] = []
     prepare_dataset(write_idx(tmp_path / "idx"), "mnist", tmp_path / "out", lambda *state: seen.append(state))
-    assert seen == [(30, 50), (50, 50)]
+    assert seen in ([(30, 50), (50, 50)], [(20, 50), (50, 50)])  # whichever of the two shards is finished first
 
 
 def test_missing_folder_and_missing_file_are_named(tmp_path: Path) -> None:

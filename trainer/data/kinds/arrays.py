@@ -12,11 +12,14 @@ import random
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainer.data.kinds.base import Conversion, DataKind, Example, Numbers, Progress, begin, write_numbers
-from trainer.data.manifest import DatasetManifest, Shard, Split, SplitName, Splits, fingerprint_of
+from trainer.data.conversion import Conversion, Encoder
+from trainer.data.kinds.base import DataKind, Numbers, Plan, bounded, encoded_numbers, plan_numbers
+from trainer.data.listing import Source, local_copy
+from trainer.data.manifest import DatasetManifest, SplitName
 from trainer.errors import DataError, how_to_install
 from trainer.workloads.base import PrepareOptions
 from trainer.workloads.signature import Dtype, Signature, Tensor
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
 _SPLIT_NAMES, _WHOLE_NAMES = ("x_train", "y_train", "x_test", "y_test"), ("x", "y")
 _HINT = "give an .npz file, or a folder of .npy files, with x_train, y_train, x_test and y_test, or with x and y"
+_BLOCK_SAMPLES = 4096
 _MOST_INTEGER = 2**24  # beyond it float32, as which samples lie in the memory of GPUs and TPUs, skips integers
 
 
@@ -38,31 +42,28 @@ class _Part:
     order: list[int]
 
 
-def plan(source: Path | None, options: PrepareOptions) -> Conversion:
+def plan(source: Source | None, options: PrepareOptions) -> Plan:
     """Find the files; the arrays are read when they are converted."""
     assert source is not None, "asked for only where there is a sample"
-    files = _files(source)
+    copy = local_copy(source)
+    files = _files(copy)
     digest = hashlib.sha256(json.dumps(["arrays", options.deciding()], sort_keys=True).encode())
     for path in files:
         status = path.stat()
         digest.update(f"\n{path.name} {status.st_size} {status.st_mtime_ns}".encode())
     fingerprint = digest.hexdigest()
 
-    def run(out_dir: Path, progress: Progress) -> DatasetManifest:
-        parts, rule = _parts(source, _read(source, files), options)
-        signature = _signature(source, parts)
-        begin(out_dir)
+    def opened() -> tuple[Conversion, Encoder]:
+        parts, rule = _parts(copy, _read(copy, files), options)
+        signature = _signature(copy, parts)
         splits = {name: _numbers(part, signature) for name, part in parts.items()}
-        written = write_numbers(splits, out_dir, lambda split: options.shard_mb * 10**6 // split.bytes + 1, progress)
-        train, test = (_described(parts[name], written[name], signature) for name in ("train", "test"))
-        return DatasetManifest(
-            name=source.resolve().name,
+        describe = partial(
+            DatasetManifest,
+            name=copy.resolve().name,
             kind="arrays",
             source="folder",
             source_note=f"arrays of {', '.join(path.name for path in files)}",
             source_fingerprint=fingerprint,
-            fingerprint=fingerprint_of("arrays", written["train"] + written["test"]),
-            splits=Splits(train=train, test=test),
             split_rule=rule,
             input_shape=signature.input.shape,
             input_dtype=signature.input.dtype,
@@ -70,8 +71,17 @@ def plan(source: Path | None, options: PrepareOptions) -> Conversion:
             task=signature.task,
             classes=signature.classes,
         )
+        shards = plan_numbers(splits, bounded(options))
+        counts = {name: _counts(part, signature) for name, part in parts.items()}
+        conversion = Conversion(str(source), "arrays", options, fingerprint, shards, counts, describe)
+        return conversion, encoded_numbers(splits)
 
-    return Conversion(fingerprint, run)
+    return Plan(fingerprint, opened)
+
+
+def encoder(source: Source | None, options: PrepareOptions) -> Encoder:
+    """Read the arrays on the machine that writes a part of their samples."""
+    return plan(source, options).open()[1]
 
 
 def _files(source: Path) -> list[Path]:
@@ -99,10 +109,10 @@ def _read(source: Path, files: list[Path]) -> dict[str, NDArray[Any]]:
     for path in files:
         try:
             with path.open("rb") as file:
-                loaded = np.load(file, allow_pickle=False)
+                loaded = np.load(path if path.suffix == ".npy" else file, mmap_mode="r", allow_pickle=False)
                 named = {path.stem: loaded} if isinstance(loaded, np.ndarray) else {**loaded}
         except (ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
-            if "pickle" in str(error):
+            if "pickle" in str(error) or "Python objects" in str(error):
                 problem = "has Python objects (a pickle), which could run code and are not read"
                 raise DataError(path, problem, "save arrays of numbers") from error
             raise DataError(
@@ -170,13 +180,16 @@ def _typed(source: Path, name: str, array: NDArray[Any]) -> NDArray[Any]:
     if array.dtype.kind in "biu":
         if array.min() < -_MOST_INTEGER or array.max() > _MOST_INTEGER:
             raise DataError(source, f"{name} has integers beyond {_MOST_INTEGER:,}", "save floats, or smaller integers")
-        return array.astype(np.int32)
+        return array.astype(np.int32, copy=False)
     if array.dtype.kind != "f":
         raise DataError(source, f"{name} is of type {array.dtype}", "save integers or floats")
-    floats = array.astype(np.float32)
-    if not np.isfinite(floats).all():
-        first = int(np.argmin(np.isfinite(floats).reshape(len(floats), -1).all(axis=1)))
-        raise DataError(source, f"sample {first} of {name} has a number that is not finite", "correct or remove it")
+    floats = array.astype(np.float32, copy=False)
+    for start in range(0, len(floats), _BLOCK_SAMPLES):  # an array on disk is never in memory as a whole
+        block = np.isfinite(floats[start : start + _BLOCK_SAMPLES])
+        if not block.all():
+            first = start + int(np.argmin(block.reshape(len(block), -1).all(axis=1)))
+            problem = f"sample {first} of {name} has a number that is not finite"
+            raise DataError(source, problem, "correct or remove it")
     return floats
 
 
@@ -202,9 +215,9 @@ def _signature(source: Path, parts: Mapping[SplitName, _Part]) -> Signature:
 
 
 def _numbers(part: _Part, signature: Signature) -> Numbers:
-    x, y = part.x.astype(part.x.dtype.newbyteorder("<")), part.y.astype(part.y.dtype.newbyteorder("<"))
+    x, y = (each.astype(each.dtype.newbyteorder("<"), copy=False) for each in (part.x, part.y))
 
-    def sample(index: int) -> Example:
+    def sample(index: int) -> tuple[bytes, int]:
         number = part.order[index]
         if signature.task == "classification":
             return x[number].tobytes(), int(y[number])
@@ -213,13 +226,12 @@ def _numbers(part: _Part, signature: Signature) -> Numbers:
     return Numbers(len(part.order), signature.bytes, sample)
 
 
-def _described(part: _Part, shards: tuple[Shard, ...], signature: Signature) -> Split:
-    counts: tuple[int, ...] = ()
-    if signature.task == "classification":
-        import numpy as np
+def _counts(part: _Part, signature: Signature) -> tuple[int, ...]:
+    if signature.task != "classification":
+        return ()
+    import numpy as np
 
-        counts = tuple(np.bincount(part.y[part.order], minlength=signature.units).tolist())
-    return Split(samples=len(part.order), shards=shards, class_counts=counts)
+    return tuple(np.bincount(part.y[part.order], minlength=signature.units).tolist())
 
 
-KIND = DataKind(name="arrays", hint=_HINT, plan=plan, suffixes=(".npz",))
+KIND = DataKind(name="arrays", hint=_HINT, plan=plan, encoder=encoder, suffixes=(".npz",))

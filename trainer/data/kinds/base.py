@@ -2,70 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-from trainer.data.manifest import MANIFEST_NAME, DatasetManifest, Shard, SplitName
-from trainer.data.tfrecord import write_shard
+from trainer.data.conversion import Attempt, Conversion, Encoder, PlannedShard, shard_name
+from trainer.data.listing import Source
+from trainer.data.manifest import SplitName
 from trainer.workloads.base import PrepareOptions
-
-Progress = Callable[[int, int], None]  # (samples done, samples in all)
 
 
 @dataclass(frozen=True)
-class Conversion:
-    """What is to be written, and how: `run` writes the shards and returns their manifest."""
+class Plan:
+    """A source that was looked at: `open` reads what the shards follow from, and raises DataError, OSError."""
 
     source_fingerprint: str
-    run: Callable[[Path, Progress], DatasetManifest]
+    open: Callable[[], tuple[Conversion, Encoder]]
 
 
 @dataclass(frozen=True)
 class DataKind:
     """`plan` looks at a source, None for the packaged sample, and raises DataError when it is damaged or not such data.
 
+    `encoder` opens the same source, on whichever machine writes shards of it, and gives what makes their records.
     `hint` says what to give as a source: a folder, or one file of these `suffixes`.
     """
 
     name: str
     hint: str
-    plan: Callable[[Path | None, PrepareOptions], Conversion]
+    plan: Callable[[Source | None, PrepareOptions], Plan]
+    encoder: Callable[[Source | None, PrepareOptions], Encoder]
     has_sample: bool = False
     suffixes: tuple[str, ...] = ()
 
 
-Example = tuple[bytes, int]  # (the numbers of a sample, label)
-
-
 @dataclass(frozen=True)
 class Numbers:
-    """A split whose samples are at hand: `sample` gives each by its place, `bytes` is how large one is."""
+    """A split whose samples are at hand: `sample` gives each by its place, `size_bytes` is how large one is."""
 
     count: int
-    bytes: int
-    sample: Callable[[int], Example]
+    size_bytes: int
+    sample: Callable[[int], tuple[bytes, int]]
 
 
-def write_numbers(
-    splits: Mapping[SplitName, Numbers], out_dir: Path, per_shard: Callable[[Numbers], int], progress: Progress
-) -> dict[SplitName, tuple[Shard, ...]]:
-    """Write the samples of each split in their order, so many to a shard. Raises OSError."""
-    total, done = sum(split.count for split in splits.values()), 0
-    written: dict[SplitName, tuple[Shard, ...]] = {}
+def plan_numbers(splits: Mapping[SplitName, Numbers], per_shard: Callable[[Numbers], int]) -> tuple[PlannedShard, ...]:
+    """Cut the samples of each split in their order, so many to a shard."""
+    planned: list[PlannedShard] = []
     for name, split in splits.items():
         starts = range(0, split.count, per_shard(split))
         for number, start in enumerate(starts):
-            stop = min(start + per_shard(split), split.count)
-            path = out_dir / f"{name}-{number:05d}-of-{len(starts):05d}.tfrecord"
-            shard = write_shard(path, (split.sample(index) for index in range(start, stop)))
-            written[name] = (*written.get(name, ()), shard)
-            done += stop - start
-            progress(done, total)
-    return written
+            items = range(start, min(start + per_shard(split), split.count))
+            planned.append(PlannedShard(shard_name(name, number, len(starts)), name, items))
+    return tuple(planned)
 
 
-def begin(out_dir: Path) -> None:
-    """From here until the manifest is written the folder is unfinished, and says so."""
-    out_dir.mkdir(parents=True, exist_ok=True)
-    (out_dir / MANIFEST_NAME).unlink(missing_ok=True)
+def encoded_numbers(splits: Mapping[SplitName, Numbers]) -> Encoder:
+    """One record for each sample."""
+
+    def examples(shard: PlannedShard) -> Iterator[Attempt]:
+        sample = splits[shard.split].sample
+        for number in shard.items:
+            assert isinstance(number, int), "a shard of numbers"
+            yield sample(number)
+
+    return examples
+
+
+def bounded(options: PrepareOptions) -> Callable[[Numbers], int]:
+    """How many samples make a shard of the size that is aimed at."""
+    return lambda split: options.shard_mb * 10**6 // split.size_bytes + 1

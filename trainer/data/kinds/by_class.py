@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
+from functools import partial
 
-from trainer.data.convert import plan_fingerprint, plan_shards, write_shards
-from trainer.data.folder import ClassFolder, FolderKind, Item, read_class_folder
-from trainer.data.kinds.base import Conversion, DataKind, Progress, begin
-from trainer.data.manifest import DatasetManifest, Shard, Split, Splits, fingerprint_of
+from trainer.data.conversion import Conversion, Encoder, Item, PlannedShard, encoded_items, shard_name
+from trainer.data.folder import ClassFolder, FolderKind, read_class_folder
+from trainer.data.kinds.base import DataKind, Plan
+from trainer.data.listing import Source, open_tree
+from trainer.data.manifest import SPLITS, DatasetManifest
 from trainer.errors import DataError, how_to_install
 from trainer.workloads.base import PrepareOptions
+
+_LEAST_SHARDS = 8  # so that several readers and writers have something to do, where there are enough samples
+_LEAST_SAMPLES_PER_SHARD = 32
 
 
 def by_class(kind: FolderKind) -> DataKind:
@@ -19,54 +25,92 @@ def by_class(kind: FolderKind) -> DataKind:
     suffix = kind.suffixes[0]
     layout = f"FOLDER/CLASS/*{suffix} or FOLDER/train/CLASS/*{suffix} with FOLDER/val/CLASS/*{suffix}"
 
-    def plan(source: Path | None, options: PrepareOptions) -> Conversion:
+    def plan(source: Source | None, options: PrepareOptions) -> Plan:
         assert source is not None, "asked for only where there is a sample"
-        return _plan(source, kind, options)
+        conversion = _plan(source, kind, options)
+        return Plan(conversion.source_fingerprint, lambda: (conversion, encoder(source, options)))
 
-    return DataKind(kind.name, f"give a folder of {kind.name}, {layout}", plan)
+    def encoder(_: Source | None, options: PrepareOptions) -> Encoder:
+        return encoded_items(kind.encoder(options), options)
+
+    return DataKind(kind.name, f"give a folder of {kind.name}, {layout}", plan, encoder)
 
 
-def _plan(source: Path, kind: FolderKind, options: PrepareOptions) -> Conversion:
+def _plan(source: Source, kind: FolderKind, options: PrepareOptions) -> Conversion:
     try:
         kind.encoder(options)  # which imports what decodes
     except ImportError as error:
         problem = f"{kind.name} cannot be converted here ({error})"
         raise DataError(source, problem, how_to_install("data")) from error
-    folder = read_class_folder(source, kind, options)
+    tree = open_tree(source)
+    folder = read_class_folder(tree, kind, options)
     planned = plan_shards(folder, kind, options)
     fingerprint = plan_fingerprint(planned, kind.name, options)
-    note = f"{kind.name} of the folder {source.resolve().name}"
+    note = f"{kind.name} of the folder {tree.name}"
     encoding = kind.encoding(options)
-
-    total = len(folder.train) + len(folder.test)
-
-    def run(out_dir: Path, progress: Progress) -> DatasetManifest:
-        begin(out_dir)
-        written = write_shards(planned, kind, options, out_dir, fingerprint, lambda done: progress(done, total))
-        train = tuple(written[shard.name] for shard in planned if shard.split == "train")
-        test = tuple(written[shard.name] for shard in planned if shard.split == "test")
-        return DatasetManifest(
-            name=source.resolve().name,
-            kind=kind.name,
-            source="folder",
-            source_note=f"{note}, {folder.left_out} other files left out" if folder.left_out else note,
-            source_fingerprint=fingerprint,
-            fingerprint=fingerprint_of(kind.name, train + test),
-            splits=Splits(train=_counted(folder, folder.train, train), test=_counted(folder, folder.test, test)),
-            split_rule=folder.split_rule,
-            encoding=encoding,
-            jpeg_quality=options.quality if encoding == "jpeg" else None,
-            input_shape=kind.input_shape(options),
-            input_dtype=kind.input_dtype,
-            classes=len(folder.class_names),
-            class_names=folder.class_names,
-        )
-
-    return Conversion(fingerprint, run)
-
-
-def _counted(folder: ClassFolder, items: Sequence[Item], shards: tuple[Shard, ...]) -> Split:
-    counts = Counter(item.label for item in items)
-    return Split(
-        samples=len(items), shards=shards, class_counts=tuple(counts[label] for label in range(len(folder.class_names)))
+    describe = partial(
+        DatasetManifest,
+        name=tree.name,
+        kind=kind.name,
+        source="folder",
+        source_note=f"{note}, {folder.left_out} other files left out" if folder.left_out else note,
+        source_fingerprint=fingerprint,
+        split_rule=folder.split_rule,
+        encoding=encoding,
+        jpeg_quality=options.quality if encoding == "jpeg" else None,
+        input_shape=kind.input_shape(options),
+        input_dtype=kind.input_dtype,
+        classes=len(folder.class_names),
+        class_names=folder.class_names,
     )
+    return Conversion(
+        source=str(source),
+        kind=kind.name,
+        options=options,
+        source_fingerprint=fingerprint,
+        shards=planned,
+        counts={"train": _counts(folder, folder.train), "test": _counts(folder, folder.test)},
+        describe=describe,
+    )
+
+
+def _counts(folder: ClassFolder, items: Sequence[Item]) -> tuple[int, ...]:
+    counts = Counter(item.label for item in items)
+    return tuple(counts[label] for label in range(len(folder.class_names)))
+
+
+def plan_shards(folder: ClassFolder, kind: FolderKind, options: PrepareOptions) -> tuple[PlannedShard, ...]:
+    """Cut each split into shards of about the same number of bytes."""
+    planned: list[PlannedShard] = []
+    for split in SPLITS:
+        items = folder.train if split == "train" else folder.test
+        sizes = [kind.expected_bytes(item, options) for item in items]
+        by_size = -(-sum(sizes) // (options.shard_mb * 10**6))
+        count = min(len(items), max(by_size, min(_LEAST_SHARDS, len(items) // _LEAST_SAMPLES_PER_SHARD), 1))
+        for number, cut in enumerate(_balanced(items, sizes, count)):
+            planned.append(PlannedShard(shard_name(split, number, count), split, cut))
+    return tuple(planned)
+
+
+def plan_fingerprint(planned: Sequence[PlannedShard], kind: str, options: PrepareOptions) -> str:
+    """Return a sha256 that changes when a file (its name, size or time), the kind or an option changes."""
+    digest = hashlib.sha256(json.dumps([kind, options.deciding()], sort_keys=True).encode())
+    for shard in planned:
+        items = (item for item in shard.items if isinstance(item, Item))
+        lines = [f"\n{item.name} {item.label} {item.bytes} {item.modified_ns}" for item in items]
+        digest.update("".join([shard.name, *lines]).encode())
+    return digest.hexdigest()
+
+
+def _balanced(items: Sequence[Item], sizes: Sequence[int], count: int) -> list[Sequence[Item]]:
+    """Cut `items` into `count` pieces, none empty, each as near to its share of the bytes as whole samples allow."""
+    total, done, first = sum(sizes), 0, 0
+    pieces: list[Sequence[Item]] = []
+    for index, size in enumerate(sizes):
+        done += size
+        left_pieces, left_items = count - len(pieces) - 1, len(items) - index - 1
+        if left_pieces and (done * count >= total * (len(pieces) + 1) - size * count / 2 or left_items == left_pieces):
+            pieces.append(items[first : index + 1])
+            first = index + 1
+    pieces.append(items[first:])
+    return pieces

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
+from trainer.buckets import google_buckets
+from trainer.data.conversion import Item
 from trainer.data.folder import Encode, FolderKind
 from trainer.data.kinds.by_class import by_class
 from trainer.data.kinds.photos import JPEG_BYTES_PER_PIXEL
+from trainer.files import is_remote
 from trainer.workloads.base import PrepareOptions
 
 
@@ -14,7 +18,18 @@ def encoder(options: PrepareOptions) -> Encode:
     """Return what turns a clip into the JPEGs of its frames."""
     from trainer.data.images import encoded_frames
 
-    return lambda item: encoded_frames(Path(item.path), options.frames, options.image_size, options.quality)
+    def frames(path: Path) -> list[bytes]:
+        return encoded_frames(path, options.frames, options.image_size, options.quality)
+
+    def encode(item: Item) -> list[bytes]:
+        if not is_remote(item.path):
+            return frames(Path(item.path))
+        with tempfile.TemporaryDirectory(prefix="clip-") as folder:  # FFmpeg seeks in files
+            copy = Path(folder) / f"clip{Path(item.name).suffix}"
+            google_buckets().download(item.path, copy)
+            return frames(copy)
+
+    return encode
 
 
 KIND = by_class(

@@ -10,11 +10,14 @@ import urllib.request
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
-from trainer.data.kinds.base import Conversion, DataKind, Numbers, Progress, begin, write_numbers
-from trainer.data.manifest import DatasetManifest, Shard, Split, SplitName, Splits, fingerprint_of
+from trainer.data.conversion import Conversion, Encoder
+from trainer.data.kinds.base import DataKind, Numbers, Plan, encoded_numbers, plan_numbers
+from trainer.data.listing import Source, local_copy
+from trainer.data.manifest import DatasetManifest, SplitName
 from trainer.errors import DataError
 from trainer.workloads.base import PrepareOptions
 
@@ -137,37 +140,38 @@ def _unzipped(file: RawFile) -> bytes:
         raise DataError(file.path, f"is not a whole gzip file ({error})", _FIX) from error
 
 
-def plan(source: Path | None, options: PrepareOptions) -> Conversion:
+def plan(source: Source | None, options: PrepareOptions) -> Plan:
     """MNIST has nothing to choose."""
-    del options
-    raw = packaged_sample() if source is None else find_idx_files(source)
+    copy = None if source is None else local_copy(source)
+    raw = packaged_sample() if copy is None else find_idx_files(copy)
     digests = (f"{name} {hashlib.sha256(file.content).hexdigest()}" for name, file in sorted(raw.items()))
     fingerprint = hashlib.sha256("\n".join(["mnist", *digests]).encode()).hexdigest()
 
-    def run(out_dir: Path, progress: Progress) -> DatasetManifest:
-        train, test = read_split(raw, "train"), read_split(raw, "test")
-        begin(out_dir)
-        splits: dict[SplitName, Numbers] = {"train": _numbers(train), "test": _numbers(test)}
-        shards = write_numbers(splits, out_dir, lambda _: SAMPLES_PER_SHARD, progress)
-        return DatasetManifest(
-            name="sample" if source is None else "mnist",
+    def opened() -> tuple[Conversion, Encoder]:
+        both: dict[SplitName, IdxSplit] = {"train": read_split(raw, "train"), "test": read_split(raw, "test")}
+        splits = {name: _numbers(split) for name, split in both.items()}
+        describe = partial(
+            DatasetManifest,
+            name="sample" if copy is None else "mnist",
             kind="mnist",
-            source="sample" if source is None else "idx",
-            source_note=_SAMPLE_NOTE if source is None else f"MNIST idx files of the folder {source.resolve().name}",
+            source="sample" if copy is None else "idx",
+            source_note=_SAMPLE_NOTE if copy is None else f"MNIST idx files of the folder {copy.resolve().name}",
             source_fingerprint=fingerprint,
-            fingerprint=fingerprint_of("mnist", shards["train"] + shards["test"]),
-            splits=Splits(train=_digits(train, shards["train"]), test=_digits(test, shards["test"])),
             input_shape=(28, 28, 1),
             classes=10,
             class_names=tuple("0123456789"),
         )
+        shards = plan_numbers(splits, lambda _: SAMPLES_PER_SHARD)
+        counts = {name: tuple(split.labels.count(digit) for digit in range(10)) for name, split in both.items()}
+        where = None if source is None else str(source)
+        return Conversion(where, "mnist", options, fingerprint, shards, counts, describe), encoded_numbers(splits)
 
-    return Conversion(fingerprint, run)
+    return Plan(fingerprint, opened)
 
 
-def _digits(split: IdxSplit, shards: tuple[Shard, ...]) -> Split:
-    counts = tuple(split.labels.count(digit) for digit in range(10))
-    return Split(samples=split.samples, shards=shards, class_counts=counts)
+def encoder(source: Source | None, options: PrepareOptions) -> Encoder:
+    """Read the images on the machine that writes a part of them."""
+    return plan(source, options).open()[1]
 
 
 def _numbers(split: IdxSplit) -> Numbers:
@@ -178,6 +182,7 @@ KIND = DataKind(
     name="mnist",
     hint="give a folder with MNIST's four idx files or with TFRecord shards, or none for the packaged sample",
     plan=plan,
+    encoder=encoder,
     has_sample=True,
 )
 

@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import mmap
 import random
+import tempfile
+from array import array
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from trainer.data.folder import BadFile, test_folder_of
-from trainer.data.kinds.base import Conversion, DataKind, Example, Numbers, Progress, begin, write_numbers
-from trainer.data.manifest import DatasetManifest, Split, SplitName, Splits, fingerprint_of
+from trainer.data.conversion import BadFile, Conversion, Encoder
+from trainer.data.folder import test_folder_of
+from trainer.data.kinds.base import DataKind, Numbers, Plan, bounded, encoded_numbers, plan_numbers
+from trainer.data.listing import Source, local_copy
+from trainer.data.manifest import DatasetManifest, SplitName
 from trainer.errors import DataError
 from trainer.workloads.base import PrepareOptions
 
@@ -56,43 +62,40 @@ class _Files:
             raise DataError(source, "has no text files", _HINT)
         return cls(tuple(sorted(found)))
 
-    def read(self) -> bytes:
-        """Return all of their bytes. Raises DataError that names the file that is no text, OSError."""
-        texts = []
-        for path in self.paths:
-            text = path.read_bytes()
-            try:
-                check_text(text)
-            except BadFile as error:
-                raise DataError(path, str(error), "replace or remove this file") from error
-            texts += [text, _END_OF_FILE]
-        return b"".join(texts)
+    def read(self) -> mmap.mmap:
+        """Return all of their bytes, joined on disk. Raises DataError that names the file that is no text, OSError."""
+        with tempfile.TemporaryFile() as joined:
+            for path in self.paths:
+                text = path.read_bytes()
+                try:
+                    check_text(text)
+                except BadFile as error:
+                    raise DataError(path, str(error), "replace or remove this file") from error
+                joined.write(text + _END_OF_FILE)
+            joined.flush()
+            return mmap.mmap(joined.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def plan(source: Path | None, options: PrepareOptions) -> Conversion:
+def plan(source: Source | None, options: PrepareOptions) -> Plan:
     """Find the files; they are read when they are converted."""
     assert source is not None, "asked for only where there is a sample"
-    test_folder = test_folder_of(source)
-    parts = [_Files.below(folder) for folder in ((source / "train", test_folder) if test_folder else (source,))]
+    copy = local_copy(source)
+    parts = _parts(copy)
     digest = hashlib.sha256(json.dumps(["text", options.deciding()], sort_keys=True).encode())
     for path in (path for part in parts for path in part.paths):
         status = path.stat()
-        digest.update(f"\n{path.relative_to(source.parent)} {status.st_size} {status.st_mtime_ns}".encode())
-    fingerprint, files = digest.hexdigest(), sum(len(part.paths) for part in parts)
+        digest.update(f"\n{path.relative_to(copy.parent)} {status.st_size} {status.st_mtime_ns}".encode())
+    fingerprint, files, name = digest.hexdigest(), sum(len(part.paths) for part in parts), copy.resolve().name
 
-    def run(out_dir: Path, progress: Progress) -> DatasetManifest:
-        splits, rule = _split(source, parts, options)
-        begin(out_dir)
-        written = write_numbers(splits, out_dir, lambda split: options.shard_mb * 10**6 // split.bytes + 1, progress)
-        shards = {name: Split(samples=splits[name].count, shards=written[name]) for name in splits}
-        return DatasetManifest(
-            name=source.resolve().name,
+    def opened() -> tuple[Conversion, Encoder]:
+        splits, rule = _split(copy, parts, options)
+        describe = partial(
+            DatasetManifest,
+            name=name,
             kind="text",
             source="folder",
-            source_note=f"{files} text files of {source.resolve().name}, a byte a token",
+            source_note=f"{files} text files of {name}, a byte a token",
             source_fingerprint=fingerprint,
-            fingerprint=fingerprint_of("text", written["train"] + written["test"]),
-            splits=Splits(train=shards["train"], test=shards["test"]),
             split_rule=rule,
             encoding="byte-tokens",
             input_shape=(options.sequence_length,),
@@ -101,15 +104,31 @@ def plan(source: Path | None, options: PrepareOptions) -> Conversion:
             task="next-token",
             classes=VOCABULARY,
         )
+        shards = plan_numbers(splits, bounded(options))
+        counts: dict[SplitName, tuple[int, ...]] = {"train": (), "test": ()}
+        conversion = Conversion(str(source), "text", options, fingerprint, shards, counts, describe)
+        return conversion, encoded_numbers(splits)
 
-    return Conversion(fingerprint, run)
+    return Plan(fingerprint, opened)
+
+
+def encoder(source: Source | None, options: PrepareOptions) -> Encoder:
+    """Read the text on the machine that writes a part of its sequences."""
+    assert source is not None, "asked for only where there is a sample"
+    copy = local_copy(source)
+    return encoded_numbers(_split(copy, _parts(copy), options)[0])
+
+
+def _parts(source: Path) -> list[_Files]:
+    test_folder = test_folder_of(source)
+    return [_Files.below(folder) for folder in ((source / "train", test_folder) if test_folder else (source,))]
 
 
 def _split(source: Path, parts: list[_Files], options: PrepareOptions) -> tuple[dict[SplitName, Numbers], str]:
     """Return the sequences of both splits, mixed by the seed, and by what rule they were split."""
     length = options.sequence_length
     texts = [part.read() for part in parts]
-    orders = [list(range((len(text) - 1) // length)) for text in texts]
+    orders = [array("Q", range((len(text) - 1) // length)) for text in texts]  # 8 bytes each
     for order in orders:
         random.Random(f"{options.seed} sequences").shuffle(order)  # noqa: S311 - a repeatable order, no secret
     if any(len(order) < (1 if len(texts) > 1 else 2) for order in orders):
@@ -126,12 +145,12 @@ def _split(source: Path, parts: list[_Files], options: PrepareOptions) -> tuple[
     return {"train": train, "test": test}, rule
 
 
-def _numbers(text: bytes, order: list[int], length: int) -> Numbers:
-    def sample(index: int) -> Example:
+def _numbers(text: mmap.mmap, order: array[int], length: int) -> Numbers:
+    def sample(index: int) -> tuple[bytes, int]:
         start = order[index] * length
         return text[start : start + length] + text[start + 1 : start + length + 1], 0
 
     return Numbers(len(order), 2 * length, sample)
 
 
-KIND = DataKind(name="text", hint=_HINT, plan=plan, suffixes=SUFFIXES)
+KIND = DataKind(name="text", hint=_HINT, plan=plan, encoder=encoder, suffixes=SUFFIXES)

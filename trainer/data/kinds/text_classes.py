@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainer.data.folder import Encode, FolderKind, Item
+from trainer.buckets import google_buckets
+from trainer.data.conversion import Item
+from trainer.data.folder import Encode, FolderKind
 from trainer.data.kinds.by_class import by_class
 from trainer.data.kinds.text import SUFFIXES, check_text
+from trainer.files import is_remote
 from trainer.workloads.base import PrepareOptions
 
 PADDING = b"\0"  # which no text has
@@ -17,12 +20,18 @@ def encoder(options: PrepareOptions) -> Encode:
     length = options.sequence_length
 
     def encode(item: Item) -> bytes:
-        with Path(item.path).open("rb") as file:
-            text = file.read(length)
+        text = _beginning(item.path, length)
         check_text(text)
         return text.ljust(length, PADDING)
 
     return encode
+
+
+def _beginning(path: str, length: int) -> bytes:
+    if is_remote(path):
+        return google_buckets().read(path)[:length]
+    with Path(path).open("rb") as file:
+        return file.read(length)
 
 
 KIND = by_class(

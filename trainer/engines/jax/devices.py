@@ -118,16 +118,16 @@ def open_devices(config: Config, stand_in: StandIn | None, role: WorkerRole) -> 
     Raises DeviceMissing, which says what was found, when the requested device is not here.
     """
     jax.config.update("jax_enable_compilation_cache", False)  # of another process: compilation would not be timed
-    if stand_in is not None:
-        return _stand_in(config, stand_in)
     if role.count > 1:
-        _join(role)
+        _join(role, on_tpu=config.strategy == "tpu" and stand_in is None)
+    if stand_in is not None:
+        return _stand_in(config, stand_in, role)
     if config.device == "cpu":
         return _described(config, _cpus(1, role.count), "cpu", role)
     or_new_process = _NEW_PROCESS if _took_cpus_only() else ""
     _choose_platforms(with_tpu=config.strategy == "tpu")
     if config.strategy == "tpu":
-        return _tpus(or_new_process)
+        return _tpus(role, or_new_process)
     gpus = _of_kind("gpu")
     named = config.strategy in ("mirrored", "multiworker")
     asked_by = f"--strategy {config.strategy}" if named else "--device gpu"
@@ -139,12 +139,18 @@ def open_devices(config: Config, stand_in: StandIn | None, role: WorkerRole) -> 
     return _described(config, gpus, "gpu", role) if gpus else _described(config, _of_kind("cpu"), "cpu", role)
 
 
-def _join(role: WorkerRole) -> None:
-    """Meet the other workers at the first one's address; CPUs add their gradients with gloo, GPUs with NCCL."""
+def _join(role: WorkerRole, on_tpu: bool) -> None:
+    """Meet the other workers at the first one's address; CPUs add their gradients with gloo, GPUs with NCCL.
+
+    The hosts of a TPU find each other by its metadata, as JAX does it there (cloud.google.com/tpu/docs/jax-pods).
+    """
     if jax.distributed.is_initialized():  # by an earlier run of this process
         return
-    jax.config.update("jax_cpu_collectives_implementation", "gloo")
     try:
+        if on_tpu:
+            jax.distributed.initialize()
+            return
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
         jax.distributed.initialize(role.chief, num_processes=role.count, process_id=role.index)
     except RuntimeError as error:
         needs = f"worker {role.index} of {role.count} needs worker 0 at {role.chief}"
@@ -177,8 +183,8 @@ def _cpus(each: int, processes: int = 1) -> tuple[Any, ...]:
     return found[:count]
 
 
-def _stand_in(config: Config, stand_in: StandIn) -> Devices:
-    return _described(config, _cpus(stand_in.devices), stand_in.kind, simulated=True)
+def _stand_in(config: Config, stand_in: StandIn, role: WorkerRole) -> Devices:
+    return _described(config, _cpus(stand_in.devices, role.count), stand_in.kind, role, simulated=True)
 
 
 def _took_cpus_only() -> bool:
@@ -203,17 +209,20 @@ def _choose_platforms(with_tpu: bool) -> None:
         jax.config.update("jax_platforms", "cpu")
 
 
-def _tpus(or_new_process: str) -> Devices:
+def _tpus(role: WorkerRole, or_new_process: str) -> Devices:
     try:
         devices = tuple(jax.devices("tpu"))
     except RuntimeError as error:
         fix = "run on a TPU VM with jax[tpu], or choose another --strategy"
         found = f"{found_devices()} ({first_line(error)})"
         raise DeviceMissing("--strategy tpu needs a TPU", found, fix + or_new_process) from error
-    if jax.process_count() > 1:
-        problem = "slices are not trained on yet; take a TPU of one host"
-        raise ConfigError("--strategy", "tpu", f"this TPU has {jax.process_count()} hosts, and {problem}")
-    return _as_devices(devices, "tpu", WorkerRole(), simulated=False)
+    if (jax.process_index(), jax.process_count()) != (role.index, role.count):
+        found = f"host {jax.process_index()} of {jax.process_count()}"
+        problem = (
+            f"this is {found} of its TPU, and TF_CONFIG says worker {role.index} of {role.count}; start it on each"
+        )
+        raise ConfigError("--strategy", "tpu", problem)
+    return _as_devices(devices, "tpu", role, simulated=False)
 
 
 def _described(

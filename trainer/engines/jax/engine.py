@@ -8,6 +8,8 @@ from dataclasses import replace
 
 import jax
 import keras
+import numpy as np
+from jax.experimental import multihost_utils
 
 from trainer.config import Config
 from trainer.data.source import Dataset, is_resident
@@ -90,6 +92,11 @@ class JaxEngine:
 
     def predictor(self) -> base.Predictor:
         return Predictor(self._program)
+
+    def mean_over_workers(self, value: float) -> float:
+        if self._devices.role.count == 1:
+            return value
+        return float(multihost_utils.process_allgather(np.float32(value)).mean())
 
     def step_hlo(self, replicas: int = 1) -> bytes:
         return step_hlo(self._program, replicas)

@@ -86,6 +86,13 @@ class TensorFlowEngine:
         program.model.global_batch = global_batch
         self.forget_peak()
 
+    def mean_over_workers(self, value: float) -> float:
+        if self._role.count == 1:
+            return value
+        strategy = self._devices.strategy
+        given = tf.function(lambda: strategy.run(lambda: tf.constant(value)))()
+        return float(strategy.reduce(tf.distribute.ReduceOp.MEAN, given, axis=None))
+
     def memory_bytes(self) -> int | None:
         return gpu_memory_bytes() if self.device.kind == "gpu" else None
 

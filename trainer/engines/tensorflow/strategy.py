@@ -161,7 +161,7 @@ def _open_local(
     simulated: bool = False,
 ) -> Devices:
     """Open a strategy of this host over `devices`; only mirrored uses more than the first of them."""
-    if config.strategy == "multiworker":
+    if role.count > 1 or config.strategy == "multiworker":
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
         used = devices if kind == "gpu" else devices[:1]
     elif config.strategy in ("mirrored", "tpu"):
@@ -186,7 +186,10 @@ def _mirrored(devices: tuple[str, ...]) -> Any:
 
 
 def _open_stand_in(config: Config, stand_in: StandIn, role: WorkerRole) -> Devices:
+    """Logical CPUs; one on each host of a slice, over which MultiWorkerMirroredStrategy takes no more of them."""
     tf.config.set_visible_devices([], "GPU")
+    if role.count > 1:
+        return _open_local(config, role, stand_in.kind, ("CPU:0",), ("CPU:0",), simulated=True)
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * stand_in.devices)
     names = tuple(f"CPU:{number}" for number in range(stand_in.devices))

@@ -1,0 +1,60 @@
+"""What `orchestrate data prepare` has prepared or planned."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrator.cli import output
+from orchestrator.planning.dataflow import total_usd
+
+if TYPE_CHECKING:
+    from orchestrator.planning.data_preparation import PlannedJob, Preparation
+    from trainer.data.prepare import PreparedDataset
+
+_NAMED = 20
+"""So many damaged files are listed; the manifest has all."""
+
+
+def show_prepared(prepared: PreparedDataset, *, as_json: bool) -> None:
+    """The data set on stdout, damaged files beside it."""
+    manifest = prepared.manifest
+    if as_json:
+        named = [{"name": bad.name, "problem": bad.problem} for bad in manifest.left_out]
+        output.print_json({
+            "where": prepared.where, "fingerprint": manifest.fingerprint, "reused": prepared.reused,
+            "shards": len(manifest.shards), "bytes": manifest.total_bytes,
+            "samples": {"train": manifest.splits.train.samples, "test": manifest.splits.test.samples},
+            "left_out": named,
+        })  # fmt: skip
+        return
+    for bad in manifest.left_out[:_NAMED]:
+        output.say(f"left out: {bad.name} {bad.problem}")
+    if len(manifest.left_out) > _NAMED:
+        output.say(f"left out: {len(manifest.left_out) - _NAMED:,} more, see {prepared.where}/manifest.json")
+    train, test = manifest.splits.train, manifest.splits.test
+    output.say(
+        f"{'unchanged: ' if prepared.reused else ''}{train.samples:,} samples for training and {test.samples:,} for "
+        f"testing in {len(manifest.shards):,} shards, {len(manifest.left_out):,} damaged files left out"
+    )
+    output.say(f"fingerprint {manifest.fingerprint}")
+    output.print_text(prepared.where)
+
+
+def show_job(asked: Preparation, job: PlannedJob, *, as_json: bool) -> None:
+    """What the job costs at worst, part by part."""
+    worst = total_usd(job.parts)
+    if as_json:
+        parts = [{"what": part.what, "amount": part.amount, "usd": part.usd, "source": part.price.source,
+                  "as_of": str(part.price.as_of)} for part in job.parts]  # fmt: skip
+        output.print_json({"worst_case_usd": worst, "parts": parts, "job_file": str(job.file), "submitted": False,
+                           "samples": job.samples, "shards": job.shards})  # fmt: skip
+        return
+    table = output.table(f"Dataflow job for {asked.to}", ["part", "amount", "USD", "price of"], ["amount", "USD"])
+    for part in job.parts:
+        table.add_row(part.what, f"{part.amount:,.3f}", f"{part.usd:,.4f}", f"{part.price.as_of}, {part.price.source}")
+    output.print_table(table, gives_way=["price of"])
+    output.print_sentence(f"{job.samples:,} samples in {job.shards:,} shards cost at most ${worst}")
+    output.say(
+        f"not submitted: the budget cannot reserve a Dataflow job yet. Its description is in {job.file}; "
+        "docs/data.md says what it holds"
+    )

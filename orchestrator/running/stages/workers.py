@@ -1,0 +1,62 @@
+"""What a stage does on every worker of a VM, side by side; when one fails, the others are stopped."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
+from dataclasses import replace
+from typing import TypeVar
+
+from orchestrator.errors import OrchestratorError, Stopped
+from orchestrator.ports import RemoteShell, Worker
+from orchestrator.running.stages.context import RunContext
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class _StopOfTheRest(threading.Event):
+    """Set when the run is to stop, or when another worker has failed."""
+
+    def __init__(self, of_run: threading.Event) -> None:
+        super().__init__()
+        self._of_run = of_run
+
+    def is_set(self) -> bool:
+        return super().is_set() or self._of_run.is_set()
+
+
+def on_every_worker(ctx: RunContext, workers: Sequence[Worker], do: Callable[[RunContext, Worker], T]) -> list[T]:
+    """`do` for each worker, in a thread of its own; returns what they returned, in the order of `workers`.
+
+    The first failure stops the others, whose sessions are closed and whose next `check_stop` raises; it is raised once
+    all have ended. With its `ctx` each works as if it were alone.
+    """
+    if len(workers) == 1:
+        return [do(ctx, workers[0])]
+    stop, sessions = _StopOfTheRest(ctx.stop), list[RemoteShell]()
+    own = replace(ctx, stop=stop, opened=sessions.append)
+    with ThreadPoolExecutor(len(workers), thread_name_prefix=f"{ctx.run_id}-worker") as pool:
+        futures = {pool.submit(do, own, worker): worker for worker in workers}
+        for future in as_completed(futures):
+            cause = future.exception()
+            if cause is None:
+                continue
+            stop.set()
+            for session in list(sessions):
+                session.close()
+            if isinstance(cause, OrchestratorError) and not isinstance(cause, Stopped):
+                with suppress(Exception):
+                    ctx.note(f"worker {futures[future].index} failed: {cause.sentence}")
+            raise cause
+        return [future.result() for future in futures]
+
+
+def side_by_side(do: Callable[[T], U], items: Sequence[T]) -> list[U]:
+    """`do` for all of them at once; returns their results in order, or raises the first error when all have ended."""
+    if len(items) == 1:
+        return [do(items[0])]
+    with ThreadPoolExecutor(len(items)) as pool:
+        return list(pool.map(do, items))

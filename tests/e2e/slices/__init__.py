@@ -1,0 +1,1 @@
+"""Slices of several hosts, end to end."""

@@ -1,0 +1,147 @@
+"""The files of a source: a folder of this machine, or a gs:// prefix, which is listed once."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from functools import cache, cached_property
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from trainer.buckets import StoredFile, google_buckets
+from trainer.errors import DataError
+from trainer.files import is_remote
+
+Source = Path | str
+"""A folder or file of this machine, or a gs:// URL as text."""
+
+
+class FoundFile(NamedTuple):
+    """A file of a folder; `modified_ns` of an object in a bucket is its generation."""
+
+    path: str
+    name: str
+    bytes: int
+    modified_ns: int
+
+
+class Tree(Protocol):
+    """Folders in a source, each given by its path below it; "" is the source. Hidden ones are left out."""
+
+    @property
+    def name(self) -> str:
+        """The name of the source."""
+
+    def at(self, below: str) -> str:
+        """The full path of a folder."""
+
+    def folders(self, below: str) -> list[str]:
+        """The names of the folders in a folder, sorted."""
+
+    def files(self, below: str) -> list[FoundFile]:
+        """The files in a folder, in any order."""
+
+
+def open_tree(source: Source) -> Tree:
+    """The folders of a source. Raises DataError, OSError."""
+    return BucketTree(str(source).rstrip("/")) if is_remote(str(source)) else FolderTree(Path(source))
+
+
+def source_name(source: Source) -> str:
+    """The last part of its path."""
+    return str(source).rstrip("/").rpartition("/")[2] if is_remote(str(source)) else Path(source).resolve().name
+
+
+class FolderTree:
+    """A folder of this machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @property
+    def name(self) -> str:
+        return self._folder.resolve().name
+
+    def at(self, below: str) -> str:
+        return str(self._folder / below)
+
+    def folders(self, below: str) -> list[str]:
+        there = (self._folder / below).iterdir()
+        return sorted(path.name for path in there if path.is_dir() and not path.name.startswith("."))
+
+    def files(self, below: str) -> list[FoundFile]:
+        found = []
+        with os.scandir(self._folder / below) as entries:  # one look at each file
+            for entry in entries:
+                if not entry.name.startswith(".") and entry.is_file():
+                    status = entry.stat()
+                    found.append(FoundFile(entry.path, entry.name, status.st_size, status.st_mtime_ns))
+        return found
+
+
+class BucketTree:
+    """A prefix of a bucket; a folder is what stands before a slash."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    @property
+    def name(self) -> str:
+        return source_name(self._url)
+
+    def at(self, below: str) -> str:
+        return f"{self._url}/{below}".rstrip("/")
+
+    def folders(self, below: str) -> list[str]:
+        inside = f"{below}/" if below else ""
+        names = (folder[len(inside) :] for folder in self._files if folder.startswith(inside))
+        return sorted({name.partition("/")[0] for name in names if name and not name.startswith(".")})
+
+    def files(self, below: str) -> list[FoundFile]:
+        return self._files.get(below, [])
+
+    @cached_property
+    def _files(self) -> dict[str, list[FoundFile]]:
+        """All of them by folder, from one listing."""
+        found: dict[str, list[FoundFile]] = {}
+        for one in _objects(self._url):
+            folder, _, name = one.url[len(self._url) + 1 :].rpartition("/")
+            if name and not name.startswith("."):
+                found.setdefault(folder, []).append(FoundFile(one.url, name, one.size_bytes, one.generation))
+        return found
+
+
+def _objects(url: str) -> list[StoredFile]:
+    objects = google_buckets().list(f"{url}/")
+    if not objects:
+        raise DataError(url, "there is nothing at this prefix", "give a gs:// prefix with files")
+    return objects
+
+
+def local_copy(source: Source) -> Path:
+    """The source on this machine; of a gs:// prefix (or object) a copy that lasts as long as this process.
+
+    Raises DataError, OSError.
+    """
+    if not is_remote(str(source)):
+        return Path(source)
+    url = str(source).rstrip("/")
+    exact = [one for one in google_buckets().list(url) if one.url == url]
+    objects = exact or _objects(url)
+    above = url.rpartition("/")[0] if exact else url
+    folder = Path(tempfile.mkdtemp(dir=_temporary().name)) / source_name(above)
+    for one in objects:
+        target = folder / one.url[len(above) + 1 :]
+        if ".." in target.parts or one.url.endswith("/"):  # a name that leaves the folder; a folder's placeholder
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        google_buckets().download(one.url, target)
+        # Its generation tells one content from another, as a file's time does, on whichever machine this is.
+        os.utime(target, ns=(one.generation * 1000, one.generation * 1000))
+    return folder / source_name(url) if exact else folder
+
+
+@cache
+def _temporary() -> tempfile.TemporaryDirectory[str]:
+    """Removed when the process ends."""
+    return tempfile.TemporaryDirectory(prefix="data-set-")
