@@ -133,11 +133,15 @@ def test_vms_that_no_run_knows_are_deleted_together(world: World, cloud: Asked, 
     _assert_gone_together(world, cloud, report)
 
 
-def test_attempts_of_runs_that_are_over_are_ended_together(world: World, cloud: Asked) -> None:
+@pytest.mark.parametrize("command", ["teardown --all", "recover"])
+def test_attempts_of_runs_that_are_over_are_ended_together(world: World, cloud: Asked, command: str) -> None:
     for run in _rent(world):
         world.ledger.update_run(run.id, stage=Stage.DONE, state=RunState.FAILED)
     began_s = world.clock.monotonic()
-    _, report = recover(world.services, lambda _: None, world.stop)
+    if command == "recover":
+        _, report = recover(world.services, lambda _: None, world.stop)
+    else:
+        report = teardown_all(world.services, buckets=False)
     assert world.clock.monotonic() - began_s <= 4 * DELETE_S
     assert (report.unproven, world.alive) == ([], 0)
     assert cloud.first_asked == dict.fromkeys(cloud.first_asked, COUNT)
