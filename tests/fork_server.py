@@ -192,7 +192,7 @@ def _is_as_imported(environ: Mapping[str, str]) -> bool:
 
 def _wants_other_engine(arguments: list[str]) -> bool:
     """Whether a trainer is to run on JAX, to which a Keras with TensorFlow behind it cannot change."""
-    return "jax" not in sys.modules and any(argument.removeprefix("--engine=") == "jax" for argument in arguments)
+    return "tensorflow" in sys.modules and any(argument.removeprefix("--engine=") == "jax" for argument in arguments)
 
 
 def _become(asked: Mapping[str, Any], streams: list[int]) -> None:

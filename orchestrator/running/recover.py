@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from orchestrator.domain.quote import KILL_SLACK_S
-from orchestrator.domain.runs import AttemptState, Run, Stage
+from orchestrator.domain.runs import Attempt, AttemptState, Run, Stage
 from orchestrator.errors import AccountError, LedgerTrouble, OrchestratorError, StillBilling, Unavailable
 from orchestrator.ports import Billable, KillSwitch, StandingSwitch, VmProvider
 from orchestrator.running.inventory import is_of_ledger, list_service, silent_places, unlisted, unseen
@@ -17,9 +17,10 @@ from orchestrator.running.many_runs import drive_all
 from orchestrator.running.pipeline import already_stopped
 from orchestrator.running.run_folder import run_lock
 from orchestrator.running.stages.context import Progress, Services
-from orchestrator.running.stages.teardown import end_attempt, everything_at, is_gone
+from orchestrator.running.stages.teardown import ask_to_go, end_attempt, everything_at, is_gone
 
 DRIVER_PATIENCE_S = 90.0
+"""For all runs together: a process that hangs hangs with all that it drives."""
 
 
 @dataclass
@@ -48,9 +49,8 @@ def recover(
     drive_all(services, with_vm, report, stop)
     cleanup = _Cleanup(services)
     cleanup.delete_leaked()
-    for attempt in services.ledger.attempts(unsettled=True):
-        if services.ledger.run(attempt.run).stage is Stage.DONE:
-            cleanup.end(attempt.run, attempt.number)
+    unsettled = services.ledger.attempts(unsettled=True)
+    cleanup.end_all([one for one in unsettled if services.ledger.run(one.run).stage is Stage.DONE])
     cleanup.remove_switches(everybodys=False)
     return [services.ledger.run(run.id) for run in runs], cleanup.report
 
@@ -78,8 +78,7 @@ def teardown_all(services: Services, *, buckets: bool) -> TeardownReport:
     Results and data sets stay in their buckets unless `buckets` asks for their deletion too.
     """
     cleanup = _torn_down(services, unfinished(services))
-    for attempt in services.ledger.attempts(unsettled=True):
-        cleanup.end(attempt.run, attempt.number)
+    cleanup.end_all(services.ledger.attempts(unsettled=True))
     cleanup.delete_all()
     cleanup.remove_switches(everybodys=True)
     cleanup.list_buckets(delete=buckets)
@@ -92,15 +91,17 @@ def _torn_down(services: Services, runs: Sequence[Run]) -> _Cleanup:
     open_runs = [run for run in runs if run.stage is not Stage.DONE]
     unasked = [run for run in open_runs if _ask_to_stop(services, run) is not None]
     drive_all(services, open_runs, _ignore, already_stopped())
+    _await_drivers(services, open_runs)
     for run in runs:
-        _await_driver(services, run)
+        for attempt in services.ledger.attempts(run.id):
+            ask_to_go(services, attempt)  # none waits for the proof of another
+    for run in runs:
         for attempt in services.ledger.attempts(run.id):
             if attempt.state is not AttemptState.SETTLED:
                 cleanup.end(attempt.run, attempt.number)  # driven by another process, or it failed above
             elif (attempt.run, attempt.number) in before:
                 cleanup.report.ended.append(f"{attempt.vm} in {attempt.zone}")
-    for run in unasked:
-        cleanup.stop_again(run)
+    cleanup.stop_again(unasked)
     return cleanup
 
 
@@ -113,15 +114,24 @@ def _ask_to_stop(services: Services, run: Run) -> LedgerTrouble | None:
     return None
 
 
-def _await_driver(services: Services, run: Run) -> None:
-    """Another process that drives the run is given the time to download its record; then it is not waited for."""
+def _await_drivers(services: Services, runs: Sequence[Run]) -> None:
+    """Other processes that drive the runs are given the time to download records; then they are not waited for."""
+    driven = list(runs)
 
     def ended() -> bool | None:
-        with run_lock(services.run_folder(run)) as free:
-            return free or services.ledger.run(run.id).stage is Stage.DONE or None
+        driven[:] = [run for run in driven if _is_driven(services, run)]
+        return not driven or None
 
-    with suppress(Unavailable, OSError):  # a full disk has no place for the lock
-        services.wait_for(ended, "its driver", DRIVER_PATIENCE_S)
+    with suppress(Unavailable):
+        services.wait_for(ended, "the end of their drivers", DRIVER_PATIENCE_S)
+
+
+def _is_driven(services: Services, run: Run) -> bool:
+    try:
+        with run_lock(services.run_folder(run)) as free:
+            return not free and services.ledger.run(run.id).stage is not Stage.DONE
+    except OSError:  # a full disk has no place for the lock
+        return False
 
 
 def _ignore(_progress: Progress) -> None:
@@ -134,6 +144,13 @@ class _Cleanup:
     def __init__(self, services: Services) -> None:
         self._services = services
         self.report = TeardownReport()
+
+    def end_all(self, attempts: Sequence[Attempt]) -> None:
+        """All are asked to go before the first is waited for."""
+        for attempt in attempts:
+            ask_to_go(self._services, attempt)
+        for attempt in attempts:
+            self.end(attempt.run, attempt.number)
 
     def end(self, run_id: str, number: int) -> None:
         """One attempt, unless it is settled."""
@@ -149,30 +166,31 @@ class _Cleanup:
         else:
             self.report.ended.append(f"{attempt.vm} in {attempt.zone}")
 
-    def stop_again(self, run: Run) -> None:
-        """A run whose stop could not be requested at first: whoever drives it may have rented another VM since."""
-        cause = _ask_to_stop(self._services, run)
-        for attempt in self._services.ledger.attempts(run.id):
-            self.end(attempt.run, attempt.number)
-        if cause is not None:
-            self._not_proven([f"run {run.id} may go on in another process: {cause.sentence}"])
+    def stop_again(self, runs: Sequence[Run]) -> None:
+        """Runs whose stop could not be requested at first: whoever drives one may have rented another VM since."""
+        causes = [(run, _ask_to_stop(self._services, run)) for run in runs]
+        self.end_all([attempt for run in runs for attempt in self._services.ledger.attempts(run.id)])
+        for run, cause in causes:
+            if cause is not None:
+                self._not_proven([f"run {run.id} may go on in another process: {cause.sentence}"])
 
     def delete_leaked(self) -> None:
         """What is of this ledger and of no run that is unfinished."""
+        leaked: list[tuple[VmProvider, Billable]] = []
         for api, provider in self._services.vms.items():
             found = self._look(api)
             active = {run.id for run in unfinished(self._services)}  # read after the look: what was seen is in it
             for item in found:
                 mine = is_of_ledger(self._services, item.ref.name, item.labels.get("oc-nonce"))
                 if mine and item.labels.get("oc-run") not in active:
-                    self._delete(provider, item)
+                    leaked.append((provider, item))
+        self._delete(leaked)
 
     def delete_all(self) -> None:
         """Everything of ours in every zone; then, as the proof, another look at everything."""
-        for api, provider in self._services.vms.items():
-            for item in self._look(api):
-                self._delete(provider, item)
-        for api in self._services.vms:
+        vms = self._services.vms
+        self._delete([(provider, item) for api, provider in vms.items() for item in self._look(api)])
+        for api in vms:
             self._not_proven(map(str, self._look(api)))
 
     def _look(self, api: str) -> Sequence[Billable]:
@@ -188,7 +206,15 @@ class _Cleanup:
         """Each is reported once."""
         self.report.unproven.extend(name for name in names if name not in self.report.unproven)
 
-    def _delete(self, provider: VmProvider, item: Billable) -> None:
+    def _delete(self, found: Sequence[tuple[VmProvider, Billable]]) -> None:
+        """All are asked to go before the first is waited for."""
+        for provider, item in found:
+            with suppress(OrchestratorError):  # the proof asks again, and reports what is wrong
+                provider.delete_billable(item)
+        for provider, item in found:
+            self._prove_deleted(provider, item)
+
+    def _prove_deleted(self, provider: VmProvider, item: Billable) -> None:
         def gone() -> bool | None:
             provider.delete_billable(item)
             left = everything_at(provider, item.ref.zone)

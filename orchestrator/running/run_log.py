@@ -13,7 +13,7 @@ from orchestrator.running.run_folder import log_copy, run_folder
 LOG_NAME = "train.log"
 LATEST_BYTES = 4_000
 """The latest epochs are in so much of a log's end."""
-_EPOCH = re.compile(r" epoch (\d+)/\d+ end loss (-?[\d.]+)(?: test_accuracy ([\d.]+))?")
+_EPOCH = re.compile(r" epoch (\d+)/\d+ end loss (-?\d+\.\d+)(?: test_accuracy (\d+\.\d+))?")
 _MENTIONED = re.compile(r" epoch (\d+/\d+) ")
 
 

@@ -32,12 +32,18 @@ def test_the_wheel_has_the_three_packages_and_the_licence(built: Path) -> None:
         about = f"{path.name.rpartition('-py3')[0]}.dist-info"
         metadata = message_from_bytes(wheel.read(f"{about}/METADATA"))
         assert "Apache License" in wheel.read(f"{about}/licenses/LICENSE").decode()
-        assert wheel.read(f"{about}/entry_points.txt").decode().split() == (
-            ["[console_scripts]", "orchestrate", "=", "orchestrator.cli:main"]
-        )
+        assert wheel.read(f"{about}/entry_points.txt").decode().split() == [
+            *("[console_scripts]", "orchestrate", "=", "orchestrator.cli:main"),
+            *("[pytest11]", "localcloud", "=", "orchestrator.pytest_plugin"),
+        ]
     assert {name.partition("/")[0] for name in names} == {"orchestrator", "infra", "trainer", about}
     assert [name for name in names if "__pycache__" in name or name.endswith(".pyc")] == []
-    for needed in ("orchestrator/catalog/prices.csv", "orchestrator/py.typed", "infra/vm/constraints.txt"):
+    for needed in (
+        "orchestrator/catalog/prices.csv",
+        "orchestrator/cli/ui/static/live.js",
+        "orchestrator/py.typed",
+        "infra/vm/constraints.txt",
+    ):
         assert needed in names
     assert metadata["Name"] == DISTRIBUTION
     assert metadata["License-Expression"] == "Apache-2.0"

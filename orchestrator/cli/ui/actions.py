@@ -87,7 +87,7 @@ class Actions:
 
     def start(self, asked: Stop | Resume | Extend, at: datetime) -> None:
         """Start it; it goes on when the view ends."""
-        said = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the command lasts
+        said = tempfile.TemporaryFile("a+b")  # noqa: SIM115 - as long as the command, which writes at its end
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "orchestrator", *asked.argv, f"--project={self._project}"],
             stdin=subprocess.DEVNULL,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -186,8 +187,9 @@ def _is_undriven(project: Project, status: RunStatus, now: datetime) -> bool:
         signs.append(datetime.fromtimestamp(log.stat().st_mtime, now.tzinfo))
     if any(now - sign < _SILENT for sign in signs):
         return False
-    with run_lock(folder) as free:
+    with suppress(OSError), run_lock(folder) as free:
         return free
+    return False
 
 
 def _details(project: Project, status: RunStatus) -> RunDetails:

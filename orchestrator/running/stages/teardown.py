@@ -45,6 +45,19 @@ def end_attempt(services: Services, attempt: Attempt) -> Attempt:
     return services.ledger.update_attempt(attempt.run, attempt.number, **settled) if settled else attempt
 
 
+def ask_to_go(services: Services, attempt: Attempt) -> None:
+    """The tombstone and one DELETE, without waiting: where many are ended, none bills while others are proven gone.
+
+    Proves nothing and raises nothing: `end_attempt` asks again. Nothing is sent for an attempt that has asked for no
+    VM, or is settled.
+    """
+    if attempt.state in (AttemptState.RESERVED, AttemptState.SETTLED):
+        return
+    _write_tombstone(services, attempt)
+    with suppress(OrchestratorError):
+        services.vms[attempt.api].delete(VmRef(attempt.zone, attempt.vm))
+
+
 def prove_ended(services: Services, attempt: Attempt) -> Changes:
     """Delete the attempt's VM, prove it gone, disarm its switches; returns the fields that settle it in the ledger.
 
@@ -74,9 +87,7 @@ def prove_ended(services: Services, attempt: Attempt) -> Changes:
             _disarm(services, attempt, ref)  # again: who ended it may have been faster than our arming
             return {}
         came_late = found is True
-    if attempt.state is not AttemptState.REFUSED:
-        with suppress(OrchestratorError):  # a delete waits for no ledger; the tombstone only tells other processes
-            services.ledger.update_attempt(attempt.run, attempt.number, state=AttemptState.DELETING)
+    _write_tombstone(services, attempt)
     try:
         _wait_until_gone(services, provider, attempt, ref)
     except OrchestratorError as cause:
@@ -87,6 +98,13 @@ def prove_ended(services: Services, attempt: Attempt) -> Changes:
     if ended.state is AttemptState.SETTLED:
         return _charged_late(services, ended) if came_late else {}
     return _settled(services, ended, cost_so_far(ended, services.clock.now()))
+
+
+def _write_tombstone(services: Services, attempt: Attempt) -> None:
+    """A delete waits for no ledger; the tombstone only tells other processes."""
+    if attempt.state is not AttemptState.REFUSED:
+        with suppress(OrchestratorError):
+            services.ledger.update_attempt(attempt.run, attempt.number, state=AttemptState.DELETING)
 
 
 def _disarm(services: Services, attempt: Attempt, ref: VmRef) -> None:

@@ -8,6 +8,7 @@ nothing bills afterwards. `test_slices.py` has some of them.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shlex
 import sys
@@ -63,6 +64,19 @@ def processes_of(vm_id: str, *, of_ssh: bool) -> list[psutil.Process]:
     return found
 
 
+def trainer_of(run: Run, worker: int) -> psutil.Process | None:
+    """The process that trains the run on one worker."""
+    for process in psutil.process_iter():
+        try:
+            words, config = process.cmdline(), process.environ().get("TF_CONFIG")
+        except psutil.Error:
+            continue
+        mine = config is not None and f"--run_id={run.id}" in words and "--probe" not in words
+        if mine and json.loads(config or "")["task"]["index"] == worker:
+            return process
+    return None
+
+
 def vm_ids(orchestrate: Orchestrate) -> dict[int, str]:
     """The ids of the VMs of the slice that there is, by worker; what the cloud itself keeps of them."""
     with closing(Store(orchestrate.home / "local" / "cloud" / "cloud.db")) as store:
@@ -81,7 +95,8 @@ def strike(orchestrate: Orchestrate, victim: str) -> None:
 def run_case(orchestrate: Orchestrate, stage: Stage, victim: str) -> Outcome:
     """Launch, kill once the run is in the stage, go on as documented, and ask the cloud what is left."""
     began = time.monotonic()
-    launched = orchestrate.start_unforked(*LAUNCH, "--epochs", "20", "--yes", "--json")
+    epochs = "200" if stage is Stage.TRAIN else "20"  # ten seconds, so that it is hit while it trains
+    launched = orchestrate.start_unforked(*LAUNCH, "--epochs", epochs, "--yes", "--json")
     known = {run.id for run in orchestrate.runs()}
 
     def reached() -> Run | None:
@@ -90,6 +105,9 @@ def run_case(orchestrate: Orchestrate, stage: Stage, victim: str) -> Outcome:
         return next((run for run in new if order.index(run.stage) >= order.index(stage)), None)
 
     run = wait_until(reached, 120)
+    if stage is Stage.TRAIN:
+        for worker in range(4):
+            wait_until(lambda: trainer_of(run, worker), 60)  # noqa: B023 - called before the next turn
     parts = victim.split("+")
     for part in parts:
         if part != "driver":

@@ -6,28 +6,15 @@ import json
 from decimal import Decimal
 from pathlib import Path
 
-import psutil
 import pytest
 
-from orchestrator.domain.runs import Run, RunState, Stage
+from orchestrator.domain.runs import RunState, Stage
 from tests.e2e.conftest import Orchestrate, kill_hard, wait_until
+from tests.e2e.slices.kills import trainer_of
 from trainer.record.record import load_record
 
 SLICE = ("launch", "--accel", "v5litepod-16", "--workload", "mnist-mlp", "--data-size", "1000", "--batch-size", "208")
 LONG = ("--epochs", "2000", "--yes", "--json")
-
-
-def trainer_of(run: Run, worker: int) -> psutil.Process | None:
-    """The process that trains the run on one worker."""
-    for process in psutil.process_iter():
-        try:
-            words, config = process.cmdline(), process.environ().get("TF_CONFIG")
-        except psutil.Error:
-            continue
-        mine = config is not None and f"--run_id={run.id}" in words and "--probe" not in words
-        if mine and json.loads(config or "")["task"]["index"] == worker:
-            return process
-    return None
 
 
 def assert_nothing_bills(orchestrate: Orchestrate) -> None:

@@ -52,7 +52,7 @@ class Shell:
     ) -> Done:
         """Run `orchestrate ARGS` and return how it ended."""
         done = subprocess.run(
-            [self.python, "-P", *program, *args],
+            [self.python if program[0] == "-m" else sys.executable, "-P", *program, *args],
             cwd=self.folder,
             env={
                 "PATH": os.defpath,

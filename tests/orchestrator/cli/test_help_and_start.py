@@ -62,7 +62,7 @@ COMPLETE = "import sys; sys.argv = ['orchestrate']; from orchestrator.cli import
     ("typed", "offered"),
     [
         (("la",), ["plain,launch"]),
-        (("launch", "--accel", "V6e-1"), ["plain,v6e-1"]),
+        (("launch", "--accel", "V6e-4"), ["plain,v6e-4"]),
         (("doctor", "--accel", "v3-8,v6e-4"), ["plain,v3-8,v6e-4"]),
         (("launch", "--workload", "mnist-m"), ["plain,mnist-mlp"]),
         (("launch", "--workload", "./my"), ["file,./my"]),
