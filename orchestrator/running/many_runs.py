@@ -20,6 +20,8 @@ from orchestrator.running.stages.context import Progress, RunContext, Services
 
 _FILES = 4096
 """So many files may be open, as far as the system allows: each run keeps its lock open."""
+_OTHER_FILES = 300
+"""What is open besides: SSH sessions (`STARTING_RUNS` and some), the ledger, connections to Google, copies of logs."""
 log = logging.getLogger("orchestrate")
 
 
@@ -30,13 +32,16 @@ def drive_all(
     stop: threading.Event,
     stages: Stages = STAGES,
 ) -> list[Run]:
-    """Take every run to its end, some side by side; returns them as they are then. Raises nothing of a run's own.
+    """Take every run to its end, some side by side; returns them as they are then.
+
+    Raises nothing of a run's own; what kept one from being driven at all (its ledger) is raised when the others ended.
 
     A run begins, in the planned order, when a place is free, its machine too where that is your own, the repeats before
     it are over if a verdict on them may make it unnecessary, and its worst case fits; while others of these run, one
     that does not fit, and those after it, wait for what they release.
     """
-    _allow_files(_FILES)
+    places = _places(services, runs, report, stop)
+    failures: list[Exception] = []
     verdicts = Verdicts(services.ledger, services.kept_steps)
     waiting = list(runs)
     driven: dict[Future[Run], Run] = {}
@@ -46,7 +51,7 @@ def drive_all(
             full = False
             first_repeats = verdicts.first_repeats((*driven.values(), *waiting))
             for run in list(waiting):
-                if len(driven) >= services.parallel_runs:
+                if len(driven) >= places:
                     break
                 if shares_machine(run, driven.values()) or (full and _host(run) is None):
                     continue
@@ -57,11 +62,32 @@ def drive_all(
                     full = True
                     continue
                 waiting.remove(run)
-                _line_up(ctx)
                 driven[pool.submit(drive_locked, ctx, stages)] = run
             for future in wait(driven, return_when=FIRST_COMPLETED).done:
-                ended[driven.pop(future).id] = future.result()
+                _take_end(driven.pop(future), future, ended, failures)
+    for failure in failures:
+        raise failure
     return [ended[run.id] for run in runs]
+
+
+def _places(services: Services, runs: Sequence[Run], report: Callable[[Progress], None], stop: threading.Event) -> int:
+    """How many runs may be in progress at once; says so where the system's limit of open files allows fewer."""
+    places = min(services.parallel_runs, max(1, _allow_files(_FILES) - _OTHER_FILES))
+    if places < min(services.parallel_runs, len(runs)):
+        few = f"the limit of open files (ulimit -Hn) lets {places} runs be in progress at once"
+        log.warning(few)
+        for run in runs[places:]:
+            RunContext(services, run.id, report, stop).show(f"waiting: {few}")
+    return places
+
+
+def _take_end(run: Run, future: Future[Run], ended: dict[str, Run], failures: list[Exception]) -> None:
+    """How the run ended, or why it could not be driven: the others are driven on all the same."""
+    try:
+        ended[run.id] = future.result()
+    except Exception as cause:
+        log.exception("run %s", run.id)
+        failures.append(cause)
 
 
 def _line_up(ctx: RunContext) -> None:
@@ -71,12 +97,15 @@ def _line_up(ctx: RunContext) -> None:
     ctx.services.watch.queue_to_start(run.id, at_once=billed)
 
 
-def _allow_files(count: int) -> None:
+def _allow_files(count: int) -> int:
+    """Let so many files be open, or as many as the system allows; returns how many may be."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = count if hard == resource.RLIM_INFINITY else min(count, hard)
     if soft != resource.RLIM_INFINITY and soft < allowed:
         with suppress(OSError, ValueError):  # fewer will do for fewer runs
             resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return count if soft == resource.RLIM_INFINITY else soft
 
 
 def _host(run: Run) -> str | None:
@@ -108,24 +137,31 @@ def _may_begin(ctx: RunContext, verdicts: Verdicts, *, alone: bool) -> bool:
     False: its worst case does not fit, and runs are driven that may release something when they are settled.
     """
     try:
-        with run_lock(ctx.services.run_folder(ctx.run)) as mine:
-            run = ctx.run
-            if not mine or run.state is not RunState.PLANNED or run.stage is not Stage.PROVISION:
-                return True  # it is driven already, here or in another process
-            try:
-                stood = verdicts.stood_before(run)
-                if stood is not None:
-                    ctx.note(f"not needed: every pairing has its verdict after {stood} repeats")
-                    ctx.services.ledger.update_run(run.id, state=RunState.NOT_NEEDED, stage=Stage.TEARDOWN)
-                elif not run.attempt:
-                    reserve_first(ctx)
-            except OverCap as cause:
-                if not alone:
-                    ctx.show("waiting for budget that other runs have reserved")
-                    return False
-                fail(ctx, cause)
-            except OrchestratorError as cause:
-                fail(ctx, cause)
+        if not _has_worst_case(ctx, verdicts, alone=alone):
+            return False
+        _line_up(ctx)
     except Exception:
         log.exception("the beginning of run %s", ctx.run_id)  # `drive` meets the same error, and ends the run
+    return True
+
+
+def _has_worst_case(ctx: RunContext, verdicts: Verdicts, *, alone: bool) -> bool:
+    with run_lock(ctx.services.run_folder(ctx.run)) as mine:
+        run = ctx.run
+        if not mine or run.state is not RunState.PLANNED or run.stage is not Stage.PROVISION:
+            return True  # it is driven already, here or in another process
+        try:
+            stood = verdicts.stood_before(run)
+            if stood is not None:
+                ctx.note(f"not needed: every pairing has its verdict after {stood} repeats")
+                ctx.services.ledger.update_run(run.id, state=RunState.NOT_NEEDED, stage=Stage.TEARDOWN)
+            elif not run.attempt:
+                reserve_first(ctx)
+        except OverCap as cause:
+            if not alone:
+                ctx.show("waiting for budget that other runs have reserved")
+                return False
+            fail(ctx, cause)
+        except OrchestratorError as cause:
+            fail(ctx, cause)
     return True

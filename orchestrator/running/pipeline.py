@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from orchestrator.domain.places import Place, is_within
 from orchestrator.domain.quote import make_attempt, quote_for
-from orchestrator.domain.runs import Attempt, AttemptState, Run, RunState, Stage
+from orchestrator.domain.runs import KILL_SLACK_S, Attempt, AttemptState, Run, RunState, Stage
 from orchestrator.errors import (
     NoZoneLeft,
     OrchestratorError,
@@ -60,19 +61,23 @@ def reserve_first(ctx: RunContext) -> None:
 
 def drive_locked(ctx: RunContext, stages: Stages) -> Run:
     """Drive the run, or watch while another process does, and take over should that one die."""
-    while True:
-        try:
-            with run_lock(ctx.services.run_folder(ctx.run)) as mine:
-                if mine:
-                    return _drive_or_end(ctx, stages)
-        except OSError as cause:  # a full disk has no place for the lock: what is rented ends without
-            return _emergency(ctx, cause)
-        run = ctx.run
-        if run.stage is Stage.DONE or ctx.stop.is_set():
-            return run  # the other process stops it: it reads the request in the ledger
-        ctx.services.watch.has_started(ctx.run_id)  # that process starts it
-        ctx.show("driven by another orchestrate process")
-        ctx.services.clock.sleep(ctx.services.pace.poll_s)
+    watch = ctx.services.watch
+    try:
+        while True:
+            try:
+                with run_lock(ctx.services.run_folder(ctx.run)) as mine:
+                    if mine:
+                        return _drive_or_end(ctx, stages)
+            except OSError as cause:  # a full disk has no place for the lock: what is rented ends without
+                return _emergency(ctx, cause)
+            run = ctx.run
+            if run.stage is Stage.DONE or ctx.stop.is_set():
+                return run  # the other process stops it: it reads the request in the ledger
+            watch.has_started(ctx.run_id)  # that process starts it
+            ctx.show("driven by another orchestrate process")
+            ctx.services.clock.sleep(ctx.services.pace.poll_s)
+    finally:
+        watch.is_over(ctx.run_id)
 
 
 def _drive_or_end(ctx: RunContext, stages: Stages) -> Run:
@@ -85,13 +90,6 @@ def _drive_or_end(ctx: RunContext, stages: Stages) -> Run:
 
 def drive(ctx: RunContext, stages: Stages = STAGES) -> Run:
     """Take one run from the stage that the ledger names to its end."""
-    try:
-        return _drive(ctx, stages)
-    finally:
-        ctx.services.watch.is_over(ctx.run_id)
-
-
-def _drive(ctx: RunContext, stages: Stages) -> Run:
     ledger = ctx.services.ledger
     while (run := ctx.run).stage is not Stage.DONE:
         if run.state is RunState.PLANNED:
@@ -119,6 +117,7 @@ def _wait_to_start(ctx: RunContext, stage: Stage) -> None:
         return
     if ctx.run.attempt and ctx.attempt.state is AttemptState.RESERVED:
         _wait_for_quota(ctx)
+    watch.queue_to_start(ctx.run_id, at_once=stage is Stage.PREPARE)  # its VM is billed: it may have left the line
     if not watch.may_start(ctx.run_id):
         ctx.show("waiting until other runs have started")
     while not watch.may_start(ctx.run_id):
@@ -126,10 +125,18 @@ def _wait_to_start(ctx: RunContext, stage: Stage) -> None:
 
 
 def _wait_for_quota(ctx: RunContext) -> None:
-    """Where the cloud has refused such a VM, until another of yours is gone. Raises Stopped."""
+    """Where the cloud has refused such a VM, until another of yours is gone. Raises Stopped or NoZoneLeft.
+
+    The latter where none of the kind was let in for longer than those before it can last.
+    """
     watch, name = ctx.services.watch, ctx.run.spec.rented_as
-    shown = False
+    shown, turns, until = False, -1, ctx.now()
     while not watch.has_quota(name, ctx.run_id, lambda: _others_in_use(ctx)):
+        if (now_turns := watch.quota_turns(name)) != turns:
+            turns, until = now_turns, _latest_end(ctx)
+        if ctx.now() > until:
+            why = ZoneRefused(ctx.attempt.zone, QuotaExceeded.__name__, "", "other VMs of yours use the quota", "")
+            raise _no_zone_left(ctx, _latest_refusals(ctx) or {ctx.attempt.zone: why})
         watch.has_started(ctx.run_id)  # whoever waits keeps no other accelerator from starting
         if not shown:
             ctx.show("waiting for quota that other runs use")
@@ -137,12 +144,32 @@ def _wait_for_quota(ctx: RunContext) -> None:
         ctx.sleep(ctx.services.pace.poll_s)
 
 
+def _others(ctx: RunContext, since: datetime | None = None) -> list[Attempt]:
+    """The other runs' attempts of this kind that may have a VM now, or get one; or had one that went `since` then.
+
+    Not those of runs that this process has ended, nor what no kill switch can have left (a launch that was killed).
+    """
+    ledger, name = ctx.services.ledger, ctx.run.spec.rented_as
+    ended, earliest = ctx.services.watch.ended() | {ctx.run_id}, ctx.now() - timedelta(seconds=KILL_SLACK_S)
+    asked = (AttemptState.INTENDED, AttemptState.CREATED, AttemptState.DELETING)
+    there = [one for one in ledger.attempts(unsettled=True) if one.state in asked and one.deadline > earliest]
+    found = [one for one in there if one.run not in ended]
+    if since is not None:
+        gone = (one for one in ledger.attempts() if one.seen_at and one.gone_at and one.gone_at >= since)
+        found += [one for one in gone if one.run != ctx.run_id]
+    return [one for one in found if ledger.run(one.run).spec.rented_as == name]
+
+
 def _others_in_use(ctx: RunContext) -> set[str]:
     """The other runs of this ledger that have a VM of this kind, or whose create was accepted."""
-    ledger, name = ctx.services.ledger, ctx.run.spec.rented_as
-    open_ones = (one for one in ledger.attempts(unsettled=True) if one.operation or one.seen_at)
-    used = (one for one in open_ones if one.state is not AttemptState.REFUSED and one.run != ctx.run_id)
-    return {one.run for one in used if ledger.run(one.run).spec.rented_as == name}
+    return {one.run for one in _others(ctx) if one.operation or one.seen_at}
+
+
+def _latest_end(ctx: RunContext) -> datetime:
+    """Until when the others of this kind may use their VMs, and one as this that is about to be created."""
+    slack = timedelta(seconds=2 * KILL_SLACK_S)
+    own = ctx.now() + timedelta(hours=float(ctx.run.spec.max_hours))
+    return max([own, *(one.deadline for one in _others(ctx))]) + slack
 
 
 def _answer(ctx: RunContext, cause: OrchestratorError, stage: Stage) -> None:
@@ -207,12 +234,7 @@ def _try_next_zone(ctx: RunContext, cause: ZoneRefusal) -> None:
     """A new attempt in the first later zone that no refusal rules out: a regional quota rules out all of its zones."""
     zone, zones = ctx.attempt.zone, ctx.run.spec.zones
     ctx.log(ZoneRefused(zone, cause.code, cause.sentence, cause.in_short, cause.place))
-    refused: dict[Place, ZoneRefused] = {}
-    for event in ctx.services.ledger.events(ctx.run_id):
-        if isinstance(event.what, QuotaAwaited):
-            refused.clear()  # what they said then may have changed
-        if isinstance(event.what, ZoneRefused):
-            refused[Place(event.what.zone)] = event.what
+    refused = _latest_refusals(ctx)
     for following in zones[zones.index(zone) + 1 :]:
         ruled_out = [what for what in refused.values() if is_within(following, what.place)]
         if not ruled_out:
@@ -220,16 +242,32 @@ def _try_next_zone(ctx: RunContext, cause: ZoneRefusal) -> None:
             _new_attempt(ctx, following)
             return
         ctx.note(f"{following} is not tried: {ruled_out[0].reason}")
-    if any(what.error == QuotaExceeded.__name__ for what in refused.values()) and (in_use := _others_in_use(ctx)):
-        ctx.log(QuotaAwaited(len(in_use)))
-        ctx.services.watch.quota_is_full(ctx.run.spec.rented_as, ctx.run_id, len(in_use))
+    since = min(one.billed_from or ctx.now() for one in ctx.services.ledger.attempts(ctx.run_id)[-len(refused) :])
+    if any(what.error == QuotaExceeded.__name__ for what in refused.values()) and (others := _others(ctx, since)):
+        ctx.log(QuotaAwaited(len(others)))
+        ctx.services.watch.quota_is_full(ctx.run.spec.rented_as, ctx.run_id, _others_in_use(ctx))
         _new_attempt(ctx, zones[0])
         return
-    fail(ctx, cause if len(refused) == 1 else _no_zone_left(ctx, refused.values()))
+    fail(ctx, cause if len(refused) == 1 else _no_zone_left(ctx, refused))
 
 
-def _no_zone_left(ctx: RunContext, refused: Iterable[ZoneRefused]) -> NoZoneLeft:
-    return NoZoneLeft(ctx.accelerator.name, [(what.zone, what.error, what.reason) for what in refused])
+def _latest_refusals(ctx: RunContext) -> dict[Place, ZoneRefused]:
+    """What each zone said when it was last asked; before a wait for quota it may have said something else."""
+    refused: dict[Place, ZoneRefused] = {}
+    was_awaited = False
+    for event in ctx.services.ledger.events(ctx.run_id):
+        if isinstance(event.what, QuotaAwaited):
+            was_awaited = True
+        if isinstance(event.what, ZoneRefused):
+            if was_awaited:
+                refused.clear()
+            was_awaited = False
+            refused[Place(event.what.zone)] = event.what
+    return refused
+
+
+def _no_zone_left(ctx: RunContext, refused: Mapping[Place, ZoneRefused]) -> NoZoneLeft:
+    return NoZoneLeft(ctx.accelerator.name, [(what.zone, what.error, what.reason) for what in refused.values()])
 
 
 def _try_again(ctx: RunContext, cause: Preempted) -> None:

@@ -7,6 +7,7 @@ What is shared only observes. What money or a deletion depends on is asked for b
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Collection, Iterator, Set
 from contextlib import contextmanager
@@ -29,17 +30,23 @@ LIST_POLLS = 4
 (`quote.usage`)."""
 STARTING_RUNS = 64
 """So many runs are between their reservation and their training at once, each with an open SSH connection."""
+STALE_AGES = 4
+"""While a list is under way, the one before it serves until it is so many times too old."""
 _Said = TypeVar("_Said")
+log = logging.getLogger("orchestrate")
 
 
 class Watch:
     """One for each process that drives runs. Safe for threads."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # who is asked what is in use asks who has ended
         self._following = 0
         self._last_turn = -inf
         self._starting: list[str] = []
+        self._billed: list[str] = []
+        self._admitted: set[str] = set()
+        self._over: set[str] = set()
         self._lines: dict[str, _Line] = {}
         self._running_vms: dict[int, _Shared[tuple[Listing, Set[VmRef]]]] = {}
         self._manifests: dict[tuple[str, str], _Shared[Set[str]]] = {}
@@ -75,14 +82,14 @@ class Watch:
     def seems_gone(self, provider: VmProvider, ref: VmRef, clock: Clock, poll_s: float) -> bool:
         """Whether a list that is at most a poll old lacks the VM among those that run. Then it is asked about by name.
 
-        Where that cannot be listed now, a few runs are each asked about, and of many nothing is known.
+        Where that cannot be listed now, a few runs are each asked about, and of many nothing is known: SSH tells.
         """
         with self._lock:
             shared = self._running_vms.setdefault(id(provider), _Shared())
         said = shared.recent(lambda: _running(provider), clock, self.poll_s(poll_s))
-        if said is None:
+        if said is None or (ref not in said[1] and hiding(said[0], {ref.zone})):
             return not self.is_crowded
-        return ref not in said[1] and not hiding(said[0], {ref.zone})
+        return ref not in said[1]
 
     def has_object(self, store: ObjectStore, place: tuple[str, str], name: str, clock: Clock, poll_s: float) -> bool:
         """Whether the object is among those that a list showed which is at most some polls old.
@@ -102,48 +109,78 @@ class Watch:
     def queue_to_start(self, run: str, *, at_once: bool) -> None:
         """Line a run up to start; `at_once`: its VM exists and may be billed, so it does not stand behind others."""
         with self._lock:
-            if run not in self._starting:
-                self._starting.insert(0 if at_once else len(self._starting), run)
+            self._over.discard(run)
+            if run not in self._billed and run not in self._starting:
+                (self._billed if at_once else self._starting).append(run)
 
     def may_start(self, run: str) -> bool:
-        """Whether it is the run's turn to start, or to go on with that: first come, first served."""
+        """Whether it is the run's turn to start: first come, first served. Who was let in stays so until it has."""
         self.queue_to_start(run, at_once=False)
         with self._lock:
-            return run in self._starting[:STARTING_RUNS]
+            if run in (self._billed + self._starting)[:STARTING_RUNS]:
+                self._admitted.add(run)
+            return run in self._admitted
 
     def has_started(self, run: str) -> None:
-        """It trains, or is over: the next one may start."""
+        """It trains, is over, or waits for others: the next one may start."""
         with self._lock:
-            if run in self._starting:
-                self._starting.remove(run)
+            self._admitted.discard(run)
+            for line in (self._billed, self._starting):
+                if run in line:
+                    line.remove(run)
 
-    def quota_is_full(self, hardware: str, run: str, in_use: int) -> None:
-        """The cloud refused the run a VM of this kind while other runs used so many."""
+    def quota_is_full(self, hardware: str, run: str, in_use: Set[str]) -> None:
+        """The cloud refused the run a VM of this kind while these other runs had one.
+
+        More than are known to have one may be given: of those that began together, some still wait for their answer.
+        """
         with self._lock:
             line = self._lines.setdefault(hardware, _Line())
-            line.limit = in_use
+            knew_all = run in line.let_in
             line.let_in.discard(run)
+            line.used -= {run}  # it has not ended
+            used = len(in_use | line.let_in)
+            line.limit = used if knew_all else max(line.limit, used)
 
     def has_quota(self, hardware: str, run: str, in_use: Callable[[], Set[str]]) -> bool:
         """Whether the run may ask for a VM: the cloud gave more than other runs use now, and none of them came before.
 
-        Where it has refused none of this kind, that is always so.
+        Where it has refused none of this kind, that is always so. Each time that others have ended, one more is let in
+        than had fitted: the limit is only what was seen, and may have been raised.
         """
         with self._lock:
             if (line := self._lines.get(hardware)) is None or run in line.let_in:
                 return True
             if run not in line.waiting:
                 line.waiting.append(run)
-            if line.waiting[0] != run or len((in_use() | line.let_in) - {run}) >= line.limit:
+            if line.waiting[0] != run:
+                return False
+            line.limit = max(line.limit, len(had := in_use()))
+            used = (had | line.let_in) - {run}
+            line.limit += bool(line.used - used - {run})
+            line.used = used
+            if used and len(used) >= line.limit:
                 return False
             line.waiting.remove(run)
             line.let_in.add(run)
+            line.turns += 1
             return True
+
+    def quota_turns(self, hardware: str) -> int:
+        """How many runs that waited for quota of this kind have been let in: while it grows, the line moves."""
+        with self._lock:
+            return self._lines[hardware].turns if hardware in self._lines else 0
+
+    def ended(self) -> Set[str]:
+        """The runs that this process drives no more, however they ended."""
+        with self._lock:
+            return frozenset(self._over)
 
     def is_over(self, run: str) -> None:
         """It neither starts nor uses or awaits quota any more."""
         self.has_started(run)
         with self._lock:
+            self._over.add(run)
             for line in self._lines.values():
                 line.let_in.discard(run)
                 if run in line.waiting:
@@ -155,28 +192,44 @@ class _Line:
     """Runs that wait for quota which other runs use; those `let_in` may ask, or have asked, for a VM."""
 
     limit: int = 0
+    turns: int = 0
+    used: Set[str] = frozenset()
     waiting: list[str] = field(default_factory=list)
     let_in: set[str] = field(default_factory=set)
 
 
 class _Shared(Generic[_Said]):
-    """The latest answer to a question that many ask; whoever finds it too old asks anew, and the others wait for it."""
+    """The latest answer to a question that many ask; whoever finds it too old asks anew, and nobody waits for that."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._asked_at = -inf
+        self._is_asked = False
+        self._answered_at = -inf
         self._said: _Said | None = None
 
     def recent(self, ask: Callable[[], _Said], clock: Clock, age_s: float) -> _Said | None:
-        """What was answered when it was asked at most `age_s` ago; None: no answer came. Raises nothing."""
+        """What was answered at most `age_s` ago, or a little more while another thread asks. Raises nothing.
+
+        None: no answer came, or none has come yet: a thread that waited for one might miss its deadline.
+        """
         with self._lock:
-            if (now_s := clock.monotonic()) - self._asked_at >= age_s:
-                self._asked_at = now_s
-                try:
-                    self._said = ask()
-                except OrchestratorError:
-                    self._said = None
-            return self._said
+            old_s = clock.monotonic() - self._answered_at
+            if old_s < age_s:
+                return self._said
+            if self._is_asked:
+                return self._said if old_s < STALE_AGES * age_s else None
+            self._is_asked = True
+        said: _Said | None = None
+        try:
+            said = ask()
+        except OrchestratorError:
+            pass  # it is asked again after as long
+        except Exception:
+            log.exception("a list that the runs share")  # a bug in ours ends no run that could train on
+        finally:
+            with self._lock:
+                self._said, self._answered_at, self._is_asked = said, clock.monotonic(), False
+        return said
 
 
 def _running(provider: VmProvider) -> tuple[Listing, Set[VmRef]]:

@@ -24,6 +24,7 @@ class Link:
         self._ctx, self.worker = ctx, worker
         self._shell: RemoteShell | None = None
         self.silent = 0
+        self.preempted: Preempted | None = None
         self._last: RunnerStatus | None = None
         self._log = ctx.log_path(worker)
         self._log_bytes = WORKER_RESULTS_BYTES if worker else LOG_BYTES
@@ -98,6 +99,7 @@ class Link:
         """
         # Past its end there is nothing to send: of a log that fills disks, the rest comes with the results.
         offset = self._log_size() if self._log_size() < self._log_bytes else 2**62
+        self.preempted = None
         command = [*self._runner("status"), "--offset", str(offset)]
         try:
             done = self._connected(self._ctx).run(command, timeout_s=_COMMAND_TIMEOUT_S)
@@ -105,7 +107,11 @@ class Link:
             return said.model_copy(update={"worker": self.worker})
         except (RemoteCommandFailed, ValidationError, IndexError):
             return None
-        except (CloudError, Preempted, Stopped):
+        except Preempted as cause:  # whoever follows it ends the run by that, unless its results are there
+            self.preempted = cause
+            self.close()
+            return None
+        except (CloudError, Stopped):
             self.close()
             return None
 

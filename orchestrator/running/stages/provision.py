@@ -123,6 +123,7 @@ def _validate(ctx: RunContext) -> None:
             ctx.provider.validate(_spec(ctx))
         except HostBusy as cause:
             ctx.show(cause.sentence)
+            ctx.services.watch.has_started(ctx.run_id)  # whoever waits keeps no other from starting
             ctx.sleep(ctx.watch_s)
         else:
             return
@@ -229,6 +230,7 @@ def _wait_until_ready(ctx: RunContext) -> Vm:
             if patience is None or vm.state is VmState.CREATING:
                 ctx.show("creating")
                 return None
+            ctx.services.watch.has_started(ctx.run_id)
             ctx.show(f"queued for capacity until {patience:%H:%M} UTC: {vm.raw_state}")
             if asked_at >= patience:
                 raise NoCapacity(ctx.accelerator.name, [ctx.ref.zone], f"still {vm.raw_state} after the wait")

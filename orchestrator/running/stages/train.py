@@ -195,6 +195,8 @@ class _Follower:
             where = "the VM" if len(self._links) == 1 else f"worker {silent[0].worker}"
             raise TrainingFailed(f"the runner on {where} does not answer", f"orchestrate logs {ctx.run_id}")
         try:
+            for cause in [link.preempted for link in self._links if link.preempted]:
+                raise cause
             if services.watch.seems_gone(ctx.provider, ctx.ref, services.clock, services.pace.poll_s):
                 ctx.live_vm()
         except Unavailable:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
 from infra.gcp.shared_call import SharedCall
-from orchestrator.domain.runs import RunState, Stage
-from orchestrator.errors import OverCap, Unavailable
-from orchestrator.ledger.events import QuotaAwaited
+from orchestrator.domain.runs import AttemptState, Run, RunState, Stage
+from orchestrator.errors import OverCap, Unavailable, UsageError
+from orchestrator.ledger.events import Event, QuotaAwaited
 from orchestrator.ports import Billable, Listing, VmRef
 from orchestrator.running.watch import FULL_PACE_RUNS, LOOK_SPACING_S, STARTING_RUNS, Watch
 from tests.fakes import FakeClock, FakeVmProvider
@@ -61,6 +66,30 @@ def test_stop_ends_many_runs_with_their_records(tmp_path: Path) -> None:
     assert all(attempt.settled_usd is not None for attempt in world.ledger.attempts())
 
 
+@pytest.mark.parametrize("count", [2, COUNT // 2])
+def test_preemption_is_seen_while_the_list_lacks_a_region(world: ManyWorld, count: int) -> None:
+    world.trainers.train_s = 300.0
+    runs = world.admit_many(COUNT // 2)[:count]
+    with ThreadPoolExecutor(1) as beside:
+        driving = beside.submit(world.drive, runs)
+        until = threading.Event()
+        while not all(world.ledger.run(run.id).stage is Stage.TRAIN for run in runs) and not driving.done():
+            until.wait(0.05)
+        world.gpu.unreachable.add("us-far9")  # a region: what it hides nobody knows
+        lost = world.ledger.attempt(runs[1].id, 1)
+        world.gpu.preempt(VmRef(lost.zone, lost.vm))
+        while not driving.done() and not any("new attempt" in str(one.message) for one in _events(world, runs[1])):
+            until.wait(0.05)
+        world.gpu.unreachable.clear()  # nothing can be proven gone before
+        ended = driving.result(timeout=PATIENCE_S)
+    assert [run.id for run in ended if run.preemptions] == [runs[1].id]
+    assert {run.state for run in ended} == {RunState.SUCCEEDED}
+
+
+def _events(world: ManyWorld, run: Run) -> list[Event]:
+    return world.ledger.events(run.id)
+
+
 def test_preempted_vm_among_many_is_seen_in_the_list_and_replaced(world: ManyWorld) -> None:
     world.trainers.train_s = 300.0
     runs = world.admit_many(COUNT)
@@ -102,6 +131,7 @@ def test_runs_start_in_the_order_in_which_they_came_but_for_those_whose_vm_exist
     assert not watch.may_start(names[STARTING_RUNS + 1])
     watch.queue_to_start("r-billed", at_once=True)
     assert watch.may_start("r-billed")
+    assert all(watch.may_start(name) for name in names[:3]), "who was let in stays so"
 
 
 def test_vm_seems_gone_by_a_recent_list_and_only_where_its_zone_answered() -> None:
@@ -120,9 +150,87 @@ def test_vm_seems_gone_by_a_recent_list_and_only_where_its_zone_answered() -> No
     assert len(asked) == 1, "both are told by one list"
     clock.advance(5.0)
     said = Listing((), ("us-central1-a",))
-    assert not watch.seems_gone(provider, ref, clock, 5.0), "its zone is silent"
-    assert watch.seems_gone(provider, other, clock, 5.0)
+    assert watch.seems_gone(provider, ref, clock, 5.0), "its zone is silent: a few are asked about by name"
+    with ExitStack() as many:
+        for _ in range(FULL_PACE_RUNS + 1):
+            many.enter_context(watch.following())
+        assert not watch.seems_gone(provider, ref, clock, 5.0), "of many nothing is known"
+        assert watch.seems_gone(provider, other, clock, 5.0)
     assert len(asked) == 2
+
+
+def test_only_one_thread_waits_for_a_list_that_takes_longer_than_a_poll() -> None:
+    clock, ref, begun, release = FakeClock(), VmRef("us-central1-a", "oc-1"), threading.Event(), threading.Event()
+    asked: list[float] = []
+
+    class Slow(FakeVmProvider):
+        def list_billable(self) -> Listing:
+            asked.append(clock.monotonic())
+            if len(asked) == 2:
+                begun.set()
+                assert release.wait(PATIENCE_S)
+            return Listing((Billable("instance", ref, "RUNNING", {}, runs=True),), ())
+
+    provider, watch = Slow(clock), Watch()
+    assert not watch.seems_gone(provider, ref, clock, 5.0)
+    clock.advance(5.0)
+    with ThreadPoolExecutor(9) as threads:
+        asker = threads.submit(watch.seems_gone, provider, ref, clock, 5.0)
+        assert begun.wait(PATIENCE_S)
+        clock.advance(1.0)
+        others = [threads.submit(watch.seems_gone, provider, ref, clock, 5.0) for _ in range(8)]
+        try:
+            assert not any(one.result(PATIENCE_S / 6) for one in others), "the last answer serves"
+            clock.advance(60.0)
+            stale = threads.submit(watch.seems_gone, provider, ref, clock, 5.0)
+            assert stale.result(PATIENCE_S / 6), "not for ever: a few are asked about by name"
+        finally:
+            release.set()
+        assert not asker.result(PATIENCE_S)
+    assert not watch.seems_gone(provider, ref, clock, 5.0)
+    assert len(asked) == 2, "the answer's age counts from its end"
+
+
+def test_list_that_a_bug_breaks_leaves_no_old_answer() -> None:
+    clock, ref = FakeClock(), VmRef("us-central1-a", "oc-1")
+
+    class Broken(FakeVmProvider):
+        def list_billable(self) -> Listing:
+            if clock.monotonic():
+                raise KeyError("a field that is not there")
+            return Listing((Billable("instance", ref, "RUNNING", {}, runs=True),), ())
+
+    provider, watch = Broken(clock), Watch()
+    assert not watch.seems_gone(provider, ref, clock, 5.0)
+    clock.advance(5.0)
+    assert watch.seems_gone(provider, ref, clock, 5.0), "asked about by name"
+    assert watch.seems_gone(provider, ref, clock, 5.0), "the old answer is not taken for a new one"
+
+
+def test_hard_limit_of_open_files_bounds_the_runs_in_progress(tmp_path: Path) -> None:
+    code = """
+import resource, sys
+from pathlib import Path
+resource.setrlimit(resource.RLIMIT_NOFILE, (302, 302))
+from tests.fakes.many import ManyWorld
+world = ManyWorld(Path(sys.argv[1]), factor=600.0, parallel=20)
+ended = world.drive(world.admit_many(20))
+print(world.shells.most_open, *sorted({run.state.value for run in ended}))
+print(*{item.detail for item in world.progress if "open files" in item.detail})
+"""
+    done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, timeout=PATIENCE_S)
+    most, *rest = done.stdout.split("\n")
+    assert most == "2 succeeded", done.stderr
+    assert rest[0] == "waiting: the limit of open files (ulimit -Hn) lets 2 runs be in progress at once"
+
+
+def test_run_that_cannot_begin_leaves_no_other_undriven(tmp_path: Path) -> None:
+    world = ManyWorld(tmp_path, factor=600.0, parallel=1)
+    runs = world.admit_many(20)[:3]
+    gone = replace(runs[0], id="r-not-in-the-ledger")
+    with pytest.raises(UsageError, match="r-not-in-the-ledger"):
+        world.drive([runs[0], gone, *runs[1:]])
+    assert {world.ledger.run(run.id).state for run in runs} == {RunState.SUCCEEDED}
 
 
 def test_shared_call_answers_each_with_a_call_that_began_after_it_was_asked() -> None:
@@ -175,6 +283,35 @@ def test_runs_that_quota_refuses_wait_until_others_have_ended(world: ManyWorld) 
     asked = [event for run in runs for event in world.ledger.events(run.id) if isinstance(event.what, QuotaAwaited)]
     assert 12 <= len(asked) <= 3 * len(runs), "each that was refused waits, and few ask in vain again"
     assert world.alive == 0
+
+
+def test_quota_that_a_killed_launch_seems_to_use_is_not_waited_for(world: ManyWorld) -> None:
+    old, new = world.admit_many(20)[:2]
+    now = world.clock.now()
+    world.ledger.update_run(old.id, state=RunState.ACTIVE, stage=Stage.TRAIN)
+    long_ago = {"billed_from": now - timedelta(days=6), "seen_at": now, "deadline": now - timedelta(days=5)}
+    world.ledger.update_attempt(old.id, 1, state=AttemptState.CREATED, operation="op", **long_ago)
+    world.gpu.quotas.update(dict.fromkeys(new.spec.zones, 0))
+    with ThreadPoolExecutor(1) as beside:
+        driving = beside.submit(world.drive, [new])
+        try:
+            [ended] = driving.result(PATIENCE_S / 3)
+        finally:
+            world.stop.set()
+    assert ended.error_code == "QuotaExceeded"
+
+
+def test_limit_of_quota_rises_with_what_is_seen_in_use_and_after_each_end() -> None:
+    watch = Watch()
+    watch.quota_is_full("t4", "r-1", {"r-a"})
+    watch.quota_is_full("t4", "r-2", {"r-a", "r-b", "r-c"})
+    watch.quota_is_full("t4", "r-3", {"r-a"})  # told late what it was refused early
+    assert not watch.has_quota("t4", "r-1", lambda: {"r-a", "r-b", "r-c"})
+    assert watch.has_quota("t4", "r-1", lambda: {"r-b", "r-c"})
+    assert watch.has_quota("t4", "r-2", lambda: {"r-b", "r-c"}), "one more than fitted: it may have been raised"
+    assert not watch.has_quota("t4", "r-3", lambda: {"r-b", "r-c", "r-1"})
+    watch.quota_is_full("t4", "r-2", {"r-b", "r-c", "r-1"})
+    assert not watch.has_quota("t4", "r-3", lambda: {"r-b", "r-c", "r-1"})
 
 
 def test_quota_that_no_run_of_ours_uses_is_not_waited_for(world: ManyWorld) -> None:
