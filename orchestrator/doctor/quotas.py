@@ -27,7 +27,7 @@ def quotas(found: Sequence[Quota], known: Known) -> list[Finding]:
     for kind in ("tpu", "gpu"):
         lacking = [one for one in short if items[one.accelerator].api == kind]
         findings += _too_little(lacking, items, known, fails=known.named or kind not in kinds_left)
-    return findings + _unknown(unknown)
+    return findings + _unknown([one for one in unknown if known.named or one.name])  # else nobody asked about it
 
 
 def _enough(found: Sequence[Quota], items: dict[str, Accelerator], known: Known) -> list[Finding]:

@@ -33,8 +33,10 @@ def link(orchestrate: Orchestrate) -> Iterator[str]:
     """What `orchestrate ui` prints; Ctrl-C ends it."""
     served = orchestrate.start("ui", "--json")
     assert served.stdout is not None
-    lines = iter(served.stdout.readline, "")
-    yield json.loads("".join([next(lines), next(lines), next(lines)]))["url"]
+    said = served.stdout.readline()
+    while not said.endswith("}\n"):
+        said += served.stdout.readline()
+    yield json.loads(said)["url"]
     served.send_signal(signal.SIGINT)
     assert orchestrate.finish(served).code == 130
 

@@ -54,7 +54,8 @@ def test_one_worker_that_dies_ends_the_run_and_is_named(orchestrate: Orchestrate
     launched = orchestrate.start(*SLICE, *LONG)
     run = orchestrate.wait_for_run(lambda run: run.stage is Stage.TRAIN)
     victim = wait_until(lambda: trainer_of(run, 2))
-    wait_until(lambda: trainer_of(run, 0))
+    log = orchestrate.home / "local" / "experiments" / run.experiment / run.id / "train-a1.log"
+    wait_until(lambda: log.exists() and "epoch 2/" in log.read_text())  # before it trains it has no record to save
     victim.kill()
     done = orchestrate.finish(launched)
     assert done.code == 1, done.err

@@ -200,7 +200,7 @@ CLEAN = "epoch 1\nloss\t0.5\n50%\n100%\n31mC1 \ufffd\nlast line"
 def test_logs_prints_the_local_copy_without_control_characters(filled: Shell) -> None:
     """Titles, colours and cursor movements are gone; tabs and lines stay."""
     assert filled("logs", "r-aaaaaa") == Done(0, CLEAN + "\n", LOCAL)
-    assert filled("logs", "r-aaaaaa", "--json").json == {"run": "r-aaaaaa", "attempt": 1, "log": CLEAN}
+    assert filled("logs", "r-aaaaaa", "--json").json == {"run": "r-aaaaaa", "attempt": 1, "worker": 0, "log": CLEAN}
 
 
 @pytest.mark.usefixtures("log")

@@ -11,7 +11,7 @@ import pytest
 from orchestrator.doctor.diagnosis import Finding, Known, Verdict
 from orchestrator.doctor.live.findings import findings, set_up_findings
 from orchestrator.doctor.live.measure import Checked, Timed, rent, stages_of
-from orchestrator.doctor.live.rentals import LEFT_ALONE, USED, cheapest, plan_check
+from orchestrator.doctor.live.rentals import LEFT_ALONE, USED, Asked, cheapest, plan_check
 from orchestrator.domain.accelerators import accelerator, accelerators, set_up_vm
 from orchestrator.domain.account import Quota
 from orchestrator.domain.prices import catalog_prices
@@ -32,7 +32,7 @@ def _plan(world: World, *names: str, max_usd: str = "5", simulated: bool = False
     known = Known("p", tuple(map(accelerator, names)), True, (), catalog_prices(), None, now.date())
     ledger = Ledger(world.ledger.path, simulated=simulated)
     return plan_check(
-        known, Decimal(max_usd), ledger=ledger, prices=known.prices, home=world.home, now=now, argv=["doctor"]
+        known, Asked(Decimal(max_usd)), ledger=ledger, prices=known.prices, home=world.home, now=now, argv=["doctor"]
     )
 
 
