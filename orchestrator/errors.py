@@ -281,6 +281,10 @@ class Unavailable(CloudError):
     """The cloud could not answer; the effect is unknown and the call may be tried again."""
 
 
+class OperationFailed(CloudError):
+    """What the cloud had accepted ended without success, and its reason does not say what of it was done."""
+
+
 class HostBusy(Unavailable):
     """One of your own machines is used by another attempt: two at a time would distort each other's timings."""
 

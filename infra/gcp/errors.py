@@ -32,6 +32,7 @@ from orchestrator.errors import (
     NoCapacity,
     NotFound,
     NotOffered,
+    OperationFailed,
     OrchestratorError,
     PermissionDenied,
     PolicyDenied,
@@ -86,7 +87,7 @@ _STATUSES: Mapping[str, tuple[type[OrchestratorError], str]] = {
     "ALREADY_EXISTS": (AlreadyExists, ""),
     "FAILED_PRECONDITION": (CloudError, ""),
 }
-"""Whatever is not here passes: Unavailable."""
+"""Whatever is not here passes: Unavailable. What an accepted operation ended with passes no more: OperationFailed."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +200,7 @@ def translate(problem: Problem, doing: Doing) -> OrchestratorError:
 
 def _by_resource(problem: Problem, doing: Doing) -> OrchestratorError | None:
     if problem.reasons & _RATE:
-        return Unavailable(doing.sentence(problem))
+        return _passing(problem, doing)
     if problem.quota:
         return QuotaExceeded(problem.message, problem.quota.name, problem.quota.limit, problem.quota.place)
     if problem.reasons & _QUOTA:
@@ -209,7 +210,7 @@ def _by_resource(problem: Problem, doing: Doing) -> OrchestratorError | None:
 
 def _by_account(problem: Problem, doing: Doing) -> OrchestratorError | None:
     if problem.reasons & _TRY_AGAIN:
-        return Unavailable(doing.sentence(problem))
+        return _passing(problem, doing)
     if problem.reasons & _DISABLED and wording.lacks_quota_project(problem.message, problem.consumer):
         return Unauthenticated(doing.sentence(problem), QUOTA_PROJECT_HINT)
     for reason in problem.reasons & _ACCOUNT.keys():
@@ -226,8 +227,13 @@ def _by_status(problem: Problem, doing: Doing) -> OrchestratorError:
         return Unavailable(f"{doing.what}: something that is not Google Cloud answered", "check proxy and network")
     if problem.status == "RESOURCE_EXHAUSTED" and problem.ended:
         return _no_capacity(problem, doing)
-    kind, hint = _STATUSES.get(problem.status, (Unavailable, ""))
+    kind, hint = _STATUSES.get(problem.status, (OperationFailed if problem.ended else Unavailable, ""))
     return kind(doing.sentence(problem), hint)
+
+
+def _passing(problem: Problem, doing: Doing) -> OrchestratorError:
+    """A call may be tried again; asking once more how an operation ended tells the same for ever."""
+    return (OperationFailed if problem.ended else Unavailable)(doing.sentence(problem))
 
 
 def _told_apart_by_text(problem: Problem, doing: Doing) -> OrchestratorError | None:

@@ -15,6 +15,7 @@ from orchestrator.errors import (
     NoCapacity,
     NotFound,
     NotOffered,
+    OrchestratorError,
     QuotaExceeded,
     Unavailable,
     UsageError,
@@ -178,7 +179,7 @@ def test_a_delete_whose_answer_is_lost_may_be_repeated(rig: Rig) -> None:
 def test_a_vm_that_is_being_created_can_be_deleted(rig: Rig) -> None:
     """A run that is stopped early must not wait for its VM to become ready."""
     spec = rig.spec()
-    rig.provider.create(spec)
+    operation = rig.provider.create(spec)
 
     def ended() -> bool:
         try:
@@ -188,6 +189,16 @@ def test_a_vm_that_is_being_created_can_be_deleted(rig: Rig) -> None:
         return rig.is_gone(spec.ref)
 
     rig.wait(ended)
+
+    def has_ended() -> bool:
+        try:
+            return rig.provider.operation_done(spec.ref, operation)
+        except Unavailable:
+            return False
+        except OrchestratorError:
+            return True  # badly, which is an answer
+
+    assert has_ended()
 
 
 def test_what_lacks_our_label_is_neither_listed_nor_deleted(rig: Rig) -> None:

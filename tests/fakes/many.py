@@ -77,6 +77,12 @@ class ManyTrainers:
             self.looks += argv[2] == "status"
             return self._of[key].answer(argv)
 
+    @property
+    def started(self) -> int:
+        """How many train, or have trained."""
+        with self._lock:
+            return sum(trainer.started_at is not None for trainer in self._of.values())
+
     def settle(self) -> None:
         """What has ended by now has left its results."""
         with self._lock:

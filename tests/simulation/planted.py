@@ -102,7 +102,7 @@ BUGS = (
     _bug("preempted-is-gone", 1059,
          (teardown._looks_gone, "    return False", "    return state is VmState.PREEMPTED")),
     _bug("not-waited-for", 0, (teardown.prove_gone, "services.wait_for(gone, ", "(lambda *_, **__: None)(gone, ")),
-    _bug("tombstone-skipped", 0, (teardown.prove_ended, TOMBSTONE, "pass")),
+    _bug("tombstone-skipped", 0, (teardown._write_tombstone, TOMBSTONE, "pass")),
     _bug("leak-is-active", 10,
          (recover._Cleanup.delete_leaked, 'mine and item.labels.get("oc-run") not in active', "mine")),
     _bug("second-vm", 82, (pipeline._new_attempt, "prove_ended(services, ctx.attempt)", "None")),

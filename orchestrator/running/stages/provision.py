@@ -21,6 +21,7 @@ from orchestrator.errors import (
     KillSwitchNotArmed,
     NoCapacity,
     NotFound,
+    OperationFailed,
     OrchestratorError,
     Preempted,
     Unavailable,
@@ -246,7 +247,8 @@ def _wait_until_ready(ctx: RunContext) -> Vm:
 def _raise_if_failed(ctx: RunContext) -> None:
     """Raise what the create operation ended with, if it failed.
 
-    An account's error may be about our asking: then nobody knows how the create ended, and the VM may be created.
+    An account's error may be about our asking: then nobody knows how the create ended, and the VM may be created. It
+    may be, too, where the cloud says no more than that its operation failed.
     """
     attempt = ctx.attempt
     if attempt.operation:
@@ -257,7 +259,7 @@ def _raise_if_failed(ctx: RunContext) -> None:
         except Unavailable:
             raise
         except OrchestratorError as cause:
-            if isinstance(cause, ZoneRefusal) or not isinstance(cause, AccountError):
+            if isinstance(cause, ZoneRefusal) or not isinstance(cause, AccountError | OperationFailed):
                 ctx.update_attempt(state=AttemptState.REFUSED)  # a VM whose creation failed never ran and costs nothing
             ctx.note(f"the create failed: {cause.sentence}")
             raise

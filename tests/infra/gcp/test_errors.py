@@ -24,6 +24,7 @@ from orchestrator.errors import (
     NoCapacity,
     NotFound,
     NotOffered,
+    OperationFailed,
     OrchestratorError,
     PermissionDenied,
     PolicyDenied,
@@ -249,9 +250,9 @@ def _status(code: int, message: str, *details: Any) -> Status:
         (_status(7, "no", error_details_pb2.ErrorInfo(reason="LOCATION_POLICY_VIOLATED")), NotOffered),
         (_status(3, LACKS_TYPE_TEXT), NotOffered),
         (_status(9, "Insufficient reserved capacity. Contact customer support [EID: 0x1]"), NoCapacity),
-        (_status(10, "deleted while it was being created"), Unavailable),
-        (_status(13, "internal"), Unavailable),
-        (_status(999, "a code of the future"), Unavailable),
+        (_status(10, "deleted while it was being created"), OperationFailed),
+        (_status(13, "internal"), OperationFailed),
+        (_status(999, "a code of the future"), OperationFailed),
     ],
 )
 def test_a_tpu_operation_that_ended_badly(status: Status, kind: type[OrchestratorError]) -> None:
@@ -276,9 +277,9 @@ QUOTA_INFO = compute_v1.QuotaExceededInfo(metric_name="compute.googleapis.com/gp
         (_operation("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", 503), NoCapacity),
         (_operation("GPU_STOCKOUT", 503), NoCapacity),
         (_operation("QUOTA_EXCEEDED", 403, compute_v1.ErrorDetails(quota_info=QUOTA_INFO)), QuotaExceeded),
-        (_operation("RESOURCE_NOT_READY", 400), Unavailable),
+        (_operation("RESOURCE_NOT_READY", 400), OperationFailed),
         (_operation("INVALID_FIELD_VALUE", 400), UsageError),
-        (_operation("INTERNAL_ERROR", 500), Unavailable),
+        (_operation("INTERNAL_ERROR", 500), OperationFailed),
     ],
 )
 def test_an_instance_operation_that_ended_badly(operation: compute_v1.Operation, kind: type[OrchestratorError]) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -17,9 +18,10 @@ import pytest
 from infra.gcp.shared_call import SharedCall
 from orchestrator.domain.runs import AttemptState, Run, RunState, Stage
 from orchestrator.errors import OverCap, Unavailable, UsageError
-from orchestrator.ledger.events import Event, QuotaAwaited
+from orchestrator.ledger.events import QuotaAwaited
 from orchestrator.ports import Billable, Listing, VmRef
 from orchestrator.running.watch import FULL_PACE_RUNS, LOOK_SPACING_S, STARTING_RUNS, Watch
+from tests.e2e.conftest import wait_until
 from tests.fakes import FakeClock, FakeVmProvider
 from tests.fakes.many import ManyWorld
 
@@ -49,15 +51,19 @@ def test_many_runs_share_one_list_a_poll_and_take_turns_over_ssh(world: ManyWorl
     assert len({event.at for run in runs for event in world.ledger.events(run.id)}) > COUNT
 
 
+@contextmanager
+def training(world: ManyWorld, runs: Sequence[Run]) -> Iterator[Future[list[Run]]]:
+    """The block begins once all of them train; `drive` goes on beside it."""
+    with ThreadPoolExecutor(1) as beside:
+        driving = beside.submit(world.drive, runs)
+        wait_until(lambda: driving.done() or world.trainers.started == len(runs))
+        yield driving
+
+
 def test_stop_ends_many_runs_with_their_records(tmp_path: Path) -> None:
     world = ManyWorld(tmp_path, factor=3.0, parallel=COUNT)  # a run that stops waits 30 s for its record: 10 s here
     world.trainers.train_s = 100_000.0
-    runs = world.admit_many(COUNT)
-    with ThreadPoolExecutor(1) as beside:
-        driving = beside.submit(world.drive, runs)
-        until = threading.Event()
-        while not all(run.stage is Stage.TRAIN for run in world.ledger.runs()) and not driving.done():
-            until.wait(0.05)
+    with training(world, world.admit_many(COUNT)) as driving:
         world.stop.set()
         ended = driving.result(timeout=PATIENCE_S)
     assert {run.state for run in ended} == {RunState.STOPPED}
@@ -70,34 +76,23 @@ def test_stop_ends_many_runs_with_their_records(tmp_path: Path) -> None:
 def test_preemption_is_seen_while_the_list_lacks_a_region(world: ManyWorld, count: int) -> None:
     world.trainers.train_s = 300.0
     runs = world.admit_many(COUNT // 2)[:count]
-    with ThreadPoolExecutor(1) as beside:
-        driving = beside.submit(world.drive, runs)
-        until = threading.Event()
-        while not all(world.ledger.run(run.id).stage is Stage.TRAIN for run in runs) and not driving.done():
-            until.wait(0.05)
+    with training(world, runs) as driving:
         world.gpu.unreachable.add("us-far9")  # a region: what it hides nobody knows
         lost = world.ledger.attempt(runs[1].id, 1)
         world.gpu.preempt(VmRef(lost.zone, lost.vm))
-        while not driving.done() and not any("new attempt" in str(one.message) for one in _events(world, runs[1])):
-            until.wait(0.05)
+        wait_until(
+            lambda: driving.done() or any("new attempt" in str(one.message) for one in world.ledger.events(runs[1].id))
+        )
         world.gpu.unreachable.clear()  # nothing can be proven gone before
         ended = driving.result(timeout=PATIENCE_S)
     assert [run.id for run in ended if run.preemptions] == [runs[1].id]
     assert {run.state for run in ended} == {RunState.SUCCEEDED}
 
 
-def _events(world: ManyWorld, run: Run) -> list[Event]:
-    return world.ledger.events(run.id)
-
-
 def test_preempted_vm_among_many_is_seen_in_the_list_and_replaced(world: ManyWorld) -> None:
     world.trainers.train_s = 300.0
     runs = world.admit_many(COUNT)
-    with ThreadPoolExecutor(1) as beside:
-        driving = beside.submit(world.drive, runs)
-        until = threading.Event()
-        while not all(run.stage is Stage.TRAIN for run in world.ledger.runs()) and not driving.done():
-            until.wait(0.05)
+    with training(world, runs) as driving:
         lost = world.ledger.attempt(runs[7].id, 1)
         world.gpu.preempt(VmRef(lost.zone, lost.vm))
         ended = driving.result(timeout=PATIENCE_S)
