@@ -46,7 +46,7 @@ def test_what_is_queued_for_waits_until_there_is_capacity(flex: FakeRig | CloudR
 def test_on_other_terms_it_is_queued_for_too(request: pytest.FixtureRequest, kind: str, terms: Provisioning) -> None:
     """One VM with its queued resource: what deletes it deletes both, by the URL that its kill switches have."""
     rig = FakeRig("tpu") if kind == "fake" else CloudRig("tpu", request.getfixturevalue("local_cloud"), 0.4)
-    zone = "us-central1-b"
+    zone = rig.zone
     rig.no_capacity(zone)
     spec = replace(rig.spec(zone, provisioning=terms), queued_until=rig.now() + timedelta(hours=1))
     late = replace(rig.spec(zone, provisioning=terms), queued_until=rig.now() + timedelta(seconds=2))
