@@ -164,6 +164,7 @@ def launch(
       orchestrate launch examples/W3.toml --repeats 5
     """
     from orchestrator.cli import run_driver
+    from orchestrator.cli.views.findings import notifications
     from orchestrator.cli.views.plan import plan_json, show_plan
     from orchestrator.planning.request import LaunchRequest
 
@@ -186,6 +187,8 @@ def launch(
                 output.print_json(plan_json(plan, checked))
             return 0
         plan.check_long_enough()
+        if problem := notifications(project).problem:
+            output.say(f"warning: notifications: {problem.sentence}; {problem.hint}")
         if not yes and not run_driver.confirmed("Launch?", as_json=as_json):
             return 2
         return _detach(project, plan, as_json=as_json) if detach else _run(project, plan, as_json=as_json)
