@@ -271,7 +271,7 @@ def test_a_guest_attribute_that_was_not_published_is_none(rig: Rig) -> None:
 def test_the_self_delete_url_names_the_vm(rig: Rig) -> None:
     """It is known before the create, as the kill switch is armed before."""
     spec = rig.spec()
-    url = urlsplit(rig.provider.self_delete_url(spec.ref, spec.provisioning))
+    url = urlsplit(rig.provider.self_delete_url(spec.ref, queued=False))
     assert url.scheme == "https"
     assert url.path.endswith(f"/{spec.ref.name}")
 
@@ -297,7 +297,7 @@ def test_what_is_queued_for_waits_until_there_is_capacity(flex: FakeRig | CloudR
     flex.wait(lambda: flex.is_gone(other.ref))
     flex.no_capacity("us-east5-b", available=True)
     vm = flex.wait(lambda: vm if (vm := flex.provider.get(spec.ref)).state is VmState.READY else None)
-    assert vm.provisioning is Provisioning.FLEX_START
+    assert vm.queued
     assert flex.provider.operation_done(spec.ref, operation)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from infra.killswitches import kill_switches
 from orchestrator.compiling.kept import KeptSteps
+from orchestrator.domain.names import MANIFEST
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.runs import Run
 from orchestrator.ledger.ledger import Ledger
@@ -21,7 +22,6 @@ from orchestrator.planning.plan import Plan
 from orchestrator.planning.request import LaunchRequest
 from orchestrator.ports import CommandResult, VmProvider
 from orchestrator.running.many_runs import drive_all
-from orchestrator.running.stages.collect import MANIFEST
 from orchestrator.running.stages.context import Pace, Payload, Progress, Services
 from tests.fakes import FakeClock, FakeObjectStore, FakeScheduler, FakeShells, FakeVmProvider
 from tests.fakes.store import crc32c

@@ -117,6 +117,13 @@ if TYPE_CHECKING:
 )
 @options.spot_option
 @options.flex_start_option
+@click.option(
+    "--queue",
+    "queue_hours",
+    type=options.DECIMAL,
+    metavar="HOURS",
+    help="If no zone has the TPU, wait in a queue for up to so many of --max-hours.",
+)
 @options.zones_option
 @click.option(
     "--early-stop/--no-early-stop",

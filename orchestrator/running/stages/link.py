@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 
 from pydantic import ValidationError
 
+from orchestrator.domain.names import MANIFEST
 from orchestrator.domain.quote import LOG_BYTES, WORKER_RESULTS_BYTES
 from orchestrator.errors import CloudError, Preempted, RemoteCommandFailed, Stopped, Unavailable
 from orchestrator.ports import RemoteShell, Worker
-from orchestrator.running.stages.collect import MANIFEST
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.job import RunnerStatus
 from orchestrator.running.stages.prepare import open_shell
@@ -58,6 +59,21 @@ class Link:
         """Whether there is more of its log to follow at once."""
         said, size = self._last, self._log_size()
         return said is not None and not said.has_ended and size < min(said.log_size, self._log_bytes)
+
+    def may_upload(self) -> bool | None:
+        """Whether results that are not in the bucket may still come there; None when nobody can be asked now.
+
+        They cannot where the trainer was never started, its runner was killed before it ended, or the VM is gone. A
+        runner that was killed later is started again: it only uploads.
+        """
+        said = self._status()
+        if said is None:
+            return False if self.preempted else None
+        self._keep(said)
+        if said.state == "exited" and not said.uploaded:
+            with suppress(CloudError):
+                self._connected(self._ctx).run(self._runner("start"), timeout_s=_COMMAND_TIMEOUT_S)
+        return said.state in ("running", "exited")
 
     def stop(self) -> None:
         """Ask the trainer to stop, and wait for it."""

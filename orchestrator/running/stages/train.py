@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from orchestrator.domain.names import MANIFEST
 from orchestrator.errors import (
     CloudError,
     DeadlineReached,
@@ -16,7 +17,6 @@ from orchestrator.errors import (
 )
 from orchestrator.ledger.events import TrainerStarted
 from orchestrator.money.guard import must_stop
-from orchestrator.running.stages.collect import MANIFEST
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.job import RunnerStatus, TrainerProgress
 from orchestrator.running.stages.link import Link
