@@ -171,7 +171,6 @@ def launch(
       orchestrate launch examples/W3.toml --repeats 5
     """
     from orchestrator.cli import run_driver
-    from orchestrator.cli.views.findings import notifications
     from orchestrator.cli.views.plan import plan_json, show_plan
     from orchestrator.planning.request import LaunchRequest
 
@@ -194,8 +193,6 @@ def launch(
                 output.print_json(plan_json(plan, checked))
             return 0
         plan.check_long_enough()
-        if problem := notifications(project).problem:
-            output.say(f"warning: notifications: {problem.sentence}; {problem.hint}")
         if not yes and not run_driver.confirmed("Launch?", as_json=as_json):
             return 2
         return _detach(project, plan, as_json=as_json) if detach else _run(project, plan, as_json=as_json)
@@ -239,12 +236,15 @@ def _plan(project: Project, request: LaunchRequest, *, asks: bool, as_json: bool
 
 
 def _check(project: Project, plan: Plan, *, dry_run: bool) -> Preflight:
-    """What the account says before anything is rented. Nothing is asked for machines of one's own, and no local cloud
-    is started for a dry run.
+    """What the account says before anything is rented, and whether people can be told. Nothing is asked for machines of
+    one's own, and no local cloud is started for a dry run.
     """
     from orchestrator.bootstrap import SystemClock, connect_account, local_cloud
+    from orchestrator.cli.views.findings import notifications
     from orchestrator.doctor.preflight import Preflight, preflight
 
+    if problem := notifications(project).problem:
+        output.say(f"warning: notifications: {problem.sentence}; {problem.hint}")
     is_off = dry_run and project.simulated and local_cloud(project, start=False) is None
     if is_off or not any(run.spec.accelerator.is_rented for run in plan.runs):
         return Preflight(())
