@@ -16,10 +16,12 @@ from orchestrator.domain.dataclass_json import field_value
 from orchestrator.domain.places import is_zone
 from orchestrator.domain.prices import PriceAge
 from orchestrator.errors import UsageError
+from orchestrator.ledger.notices import NoticeKind
 
 FILE_NAME = "orchestrate.toml"
 PROJECT_VARIABLE = "ORCHESTRATE_PROJECT"
 HOME_VARIABLE = "ORCHESTRATE_HOME"
+NOTIFY_VARIABLE = "ORCHESTRATE_NOTIFY"
 _PROJECTS = "projects"
 _ROOT = 0
 LIST_PRICE_DAYS = 180
@@ -40,6 +42,7 @@ class Config:
     by them. `gpu_image_families`: FAMILY of deeplearning-platform-release or PROJECT/FAMILY, the preferred one first;
     empty: the catalog's.
     `ssh_key` is the private key for `--accel host:..` (None: the SSH agent and ~/.ssh, as `ssh` finds them).
+    `notify_file` lists where messages go, one URL a line; `notify_on`: what they are sent about, by default all.
     """
 
     project: str | None = None
@@ -51,6 +54,8 @@ class Config:
     spot_price_max_age_days: int | None = None
     ssh_key: Path | None = None
     gpu_image_families: tuple[str, ...] = ()
+    notify_file: Path | None = None
+    notify_on: tuple[NoticeKind, ...] = tuple(NoticeKind)
 
     @property
     def is_local(self) -> bool:
@@ -64,6 +69,35 @@ class Config:
         list_days = self.price_max_age_days or (forever if self.is_local else LIST_PRICE_DAYS)
         spot_days = self.spot_price_max_age_days or (forever if self.is_local else min(SPOT_PRICE_DAYS, list_days))
         return PriceAge(today, list_days, spot_days)
+
+    def told_of(self, environ: Mapping[str, str]) -> tuple[NoticeKind, ...]:
+        """What messages are sent about; nothing where it is not said where they go."""
+        return self.notify_on if environ.get(NOTIFY_VARIABLE) or self.notify_file else ()
+
+    def notification_urls(self, environ: Mapping[str, str]) -> list[str]:
+        """Where messages go: of ORCHESTRATE_NOTIFY, separated by blanks, else the lines of `notify_file`.
+
+        None where neither is set. They are secrets: in no command line, and in a file that is its owner's alone. Raises
+        UsageError.
+        """
+        if named := environ.get(NOTIFY_VARIABLE):
+            return named.split()
+        if (path := self.notify_file) is None:
+            return []
+        try:
+            found = path.stat()
+            lines = path.read_text("utf-8").splitlines()
+        except (OSError, ValueError) as cause:
+            why = cause.strerror if isinstance(cause, OSError) else "it is no text"
+            raise UsageError(
+                f"notify_file = {path}: {why}", "put a URL a line into it: docs/guide/notifications.md"
+            ) from cause
+        if found.st_mode & 0o077 or found.st_uid != os.getuid():
+            raise UsageError(f"notify_file = {path}: others can read it", f"`chmod 600 {path}`: its URLs are passwords")
+        urls = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+        if not urls:
+            raise UsageError(f"notify_file = {path}: there is no URL in it", "put a URL a line into it")
+        return urls
 
 
 def find_config(folder: Path) -> Path | None:

@@ -236,12 +236,15 @@ def _plan(project: Project, request: LaunchRequest, *, asks: bool, as_json: bool
 
 
 def _check(project: Project, plan: Plan, *, dry_run: bool) -> Preflight:
-    """What the account says before anything is rented. Nothing is asked for machines of one's own, and no local cloud
-    is started for a dry run.
+    """What the account says before anything is rented, and whether people can be told. Nothing is asked for machines of
+    one's own, and no local cloud is started for a dry run.
     """
     from orchestrator.bootstrap import SystemClock, connect_account, local_cloud
+    from orchestrator.cli.views.findings import notifications
     from orchestrator.doctor.preflight import Preflight, preflight
 
+    if problem := notifications(project).problem:
+        output.say(f"warning: notifications: {problem.sentence}; {problem.hint}")
     is_off = dry_run and project.simulated and local_cloud(project, start=False) is None
     if is_off or not any(run.spec.accelerator.is_rented for run in plan.runs):
         return Preflight(())
