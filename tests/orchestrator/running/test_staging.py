@@ -56,7 +56,7 @@ def test_run_that_waits_for_its_turn_to_stage_can_be_stopped(tmp_path: Path) -> 
         assert release.wait(PATIENCE_S)
         real(*args)  # type: ignore[arg-type]
 
-    first.store.upload = slow  # type: ignore[method-assign]
+    first.store.upload = slow  # type: ignore[method-assign, assignment]
     with ThreadPoolExecutor(2) as beside:
         staging = beside.submit(prepare, contexts[0])
         try:
