@@ -37,6 +37,8 @@ def test_without_capacity_anywhere_one_zone_is_waited_for_as_long_as_asked(world
     assert (run.error_code, run.exit_code) == ("NoCapacity", 4)
     assert [one.queued for one in refused] == [False] * len(ZONES)
     assert (waited.queued, waited.zone) == (True, ZONES[1])
+    said = [event.message for event in world.ledger.events(run.id)]
+    assert [line for line in said if line.startswith(f"in the queue of {ZONES[1]} until 2026-11-21 11:0")]
     [at_once] = [one for one in refused if one.zone == waited.zone]
     assert waited.reserved_usd == at_once.reserved_usd
     assert timedelta(hours=3) <= world.clock.now() - before <= timedelta(hours=3, minutes=5)
