@@ -33,6 +33,7 @@ COMMANDS = (
     "accelerators",
     "workloads",
     "doctor",
+    "notify",
     "cloud",
 )
 

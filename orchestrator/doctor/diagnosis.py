@@ -43,6 +43,18 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Notifications:
+    """The services that people are told by, and what about; `problem`: why no message can be sent."""
+
+    services: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+    problem: OrchestratorError | None = None
+
+
+NO_NOTIFICATIONS = Notifications()
+
+
+@dataclass(frozen=True)
 class Known:
     """What this machine knows by itself. `named`: the user chose the accelerators; else all of the catalog.
 
@@ -56,6 +68,7 @@ class Known:
     prices: PriceBook
     credit: Credit | None
     today: date
+    notifications: Notifications = NO_NOTIFICATIONS
     terms: Provisioning | None = None
 
     @property

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from orchestrator.bootstrap import Project
+from orchestrator.bootstrap import Project, messenger
 from orchestrator.cli import output
-from orchestrator.doctor.diagnosis import Finding, Verdict
+from orchestrator.doctor.diagnosis import Finding, Notifications, Verdict
+from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
     from orchestrator.doctor.preflight import Preflight
@@ -51,6 +52,15 @@ def show(found: Sequence[Finding]) -> None:
             output.print_text(f"{one.verdict}  {one.check}: {one.fact}" + (f"\n      {step}" if step else ""))
     if console.is_terminal:
         console.print(table)
+
+
+def notifications(project: Project) -> Notifications:
+    """How people who are away are told of the project's runs, or why they are not."""
+    try:
+        found = messenger(project)
+    except UsageError as cause:
+        return Notifications(problem=cause)
+    return Notifications(tuple(found.names) if found else (), tuple(kind.value for kind in project.config.notify_on))
 
 
 def say_checks(preflight: Preflight) -> None:
