@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import signal
 import sys
 import tempfile
 from collections import Counter
@@ -37,6 +38,7 @@ def main() -> int:
     first, _, end = told.cases.partition(":")
     kinds = tuple(told.kinds.split(",")) if told.kinds else KINDS
     outcomes: list[Outcome] = []
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what is in the background without
     with tempfile.TemporaryDirectory(prefix="struck-") as folder, bench(Path(folder)) as made:
         known = made.known(*COMMANDS)
         for number in range(int(first), int(end or int(first) + 1)):
