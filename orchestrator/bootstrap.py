@@ -266,7 +266,7 @@ def connect(project: Project, stop: threading.Event | None = None, runs: Sequenc
         simulated=project.simulated,
         vms=Providers(vms, hosts, lambda: _machines_in_use(project)),
         store=Stores(Buckets(clients), hosts.store),
-        shells=Shells(FabricShells(clients.endpoints.ssh_port), hosts),
+        shells=Shells(FabricShells(clients.endpoints.ssh_port, ssh_sessions(project.ledger, runs)), hosts),
         switches=kill_switches(vms, scheduler, clock, own.prices.all_zones("tpu"), pace.poll_s),
         pace=pace,
         upload_threads=UPLOAD_THREADS,
@@ -316,6 +316,14 @@ def _side_by_side(ledger: Ledger, runs: Sequence[Run]) -> int:
     """So many runs as they were launched with, or all whose VMs may be billed already: none of those has to wait."""
     billed = sum(1 for one in ledger.attempts(unsettled=True) if one.billed_from)
     return max([billed, *(run.parallel for run in runs or ledger.runs() if run.stage is not Stage.DONE)], default=1)
+
+
+def ssh_sessions(ledger: Ledger, runs: Sequence[Run]) -> int:
+    """SSH sessions that may be open at once: the workers of slices open theirs together, and wait for each other."""
+    from infra.ssh import SESSIONS
+
+    slices = [run.spec.accelerator.workers for run in runs or ledger.runs() if run.spec.accelerator.is_slice]
+    return SESSIONS + sum(sorted(slices, reverse=True)[: _side_by_side(ledger, runs)])
 
 
 def _payload(project: Project) -> Payload:
