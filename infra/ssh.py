@@ -30,8 +30,8 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())
 _CONNECT_TIMEOUT_S = 15
 _KEEPALIVE_S = 15
 _TRANSFER_TIMEOUT_S = 120.0
-SESSIONS = 96
-"""So many are open at once, where each run has one: each takes threads, and memory for its buffers."""
+_SESSIONS = 96
+"""So many are open at once, besides those of slices: each takes threads, and memory for its buffers."""
 
 
 class _UnknownHostKey(paramiko.SSHException):
@@ -48,9 +48,10 @@ class PinnedKeys(paramiko.RejectPolicy):
 class FabricShells:
     """Opens SSH sessions on `port`, a limited number at once. Each session belongs to one thread."""
 
-    def __init__(self, port: int, sessions: int = SESSIONS) -> None:
+    def __init__(self, port: int, slice_hosts: int = 0) -> None:
+        """`slice_hosts`: hosts of slices, which are connected to together and then wait for each other."""
         self._port = port
-        self._sessions = sessions
+        self._sessions = sessions = _SESSIONS + slice_hosts
         self._free = threading.BoundedSemaphore(sessions)
 
     def open(self, worker: Worker, keys: Sequence[HostKey], user: str, private_key: Path) -> RemoteShell:

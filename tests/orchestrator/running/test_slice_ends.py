@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.bootstrap import ssh_sessions
-from orchestrator.domain.runs import Run, RunState
+from orchestrator.domain.runs import Run, RunState, slice_hosts
 from orchestrator.errors import CloudError
 from orchestrator.ports import StoredObject, VmRef
 from orchestrator.running.stages.collect import OTHERS_TIMEOUT_S
@@ -98,6 +97,7 @@ def test_a_log_of_another_worker_that_cannot_be_read_fails_no_run(world: ManyWor
 
 
 def test_all_hosts_of_the_slices_of_a_launch_can_be_connected_to_at_once(world: ManyWorld) -> None:
-    """Four at a time: each host's check waits for those of all others."""
+    """As many as run side by side: each host's check waits for those of all others."""
     runs = world.admit("v6e-256", batch_sizes=(512,), repeats=4, early_stop=False, parallel=4, workload="mnist-mlp")
-    assert ssh_sessions(world.ledger, runs) >= 4 * 64
+    assert slice_hosts([*runs, *world.admit_many(20)], side_by_side=3) == 3 * 64
+    assert slice_hosts(world.admit_many(20), side_by_side=20) == 0
