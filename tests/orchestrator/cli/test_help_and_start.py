@@ -77,10 +77,20 @@ def test_the_shell_is_offered_what_fits(run_cli: Shell, typed: tuple[str, ...], 
     ledger = run_cli.ledger()
     fill(ledger, run_cli.folder)
     ledger.close()
+    assert _offered(run_cli, *typed) == offered
+
+
+def _offered(run_cli: Shell, *typed: str) -> list[str]:
     words = " ".join(("orchestrate", *typed))
     environ = {"_ORCHESTRATE_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(typed))}
     done = run_cli(program=("-c", COMPLETE), **environ)
-    assert (done.stdout.split(), done.stderr) == (offered, "")
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+def test_tab_makes_nothing_where_nothing_was_launched(run_cli: Shell) -> None:
+    assert _offered(run_cli, "attach", "r-") == []
+    assert not list(run_cli.home.rglob("*.db"))
 
 
 def test_a_command_that_is_misspelled_is_offered(run_cli: Shell) -> None:
