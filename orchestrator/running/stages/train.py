@@ -25,7 +25,6 @@ from orchestrator.running.stages.prepare import workers_of
 from orchestrator.running.stages.workers import on_every_worker, side_by_side
 from orchestrator.running.watch import LIST_POLLS
 
-_COMMAND_TIMEOUT_S = 60.0
 _ENDED_BY_A_SIGNAL = (143, -15, -9)
 """SIGTERM that the trainer answered, and signals that it could not."""
 _HELD_OPEN_S = 15.0
