@@ -21,8 +21,10 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
+from orchestrator.domain.accelerators import accelerator
+from orchestrator.domain.places import Place
 from orchestrator.domain.prices import catalog_prices
-from orchestrator.domain.quote import make_attempt
+from orchestrator.domain.quote import make_attempt, quote_for
 from orchestrator.domain.runs import Attempt, AttemptState, Run, RunSpec, RunState, Stage
 from orchestrator.ledger.credit import Credit
 from orchestrator.ledger.ledger import Ledger
@@ -30,6 +32,7 @@ from orchestrator.ledger.runs import Experiment
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS_EACH = 10
+ZONE = Place("us-central1-a")
 DAY = datetime(2026, 11, 1, tzinfo=UTC)
 COMMANDS = (
     ("--help",),
@@ -49,7 +52,7 @@ def fill(path: Path, runs: int) -> None:
     for first in range(0, runs, RUNS_EACH):
         experiment = f"e-{first:06d}"
         made = [_run(f"r-{first + place:06d}", experiment) for place in range(min(RUNS_EACH, runs - first))]
-        attempts = [make_attempt(run, 1, "us-central1-a", DAY, prices, ledger.id) for run in made]
+        attempts = [make_attempt(run, 1, quote_for(run.spec, ZONE, prices), DAY, ledger.id) for run in made]
         if first:
             attempts = [_settled(attempt) for attempt in attempts]
         ledger.admit(Experiment(id=experiment, created_at=DAY, max_usd=None, command="[]"), made, attempts, credit)
@@ -58,8 +61,8 @@ def fill(path: Path, runs: int) -> None:
 
 def _run(run_id: str, experiment: str) -> Run:
     spec = RunSpec(
-        accelerator="v3-8", workload="mnist-cnn", epochs=4, batch_size=256, max_hours=Decimal(1),
-        zones=("us-central1-a",), dataset="f" * 64, dataset_bytes=10_000_000, dataset_dir="/data",
+        accelerator=accelerator("v3-8"), workload="mnist-cnn", epochs=4, batch_size=256, max_hours=Decimal(1),
+        zones=(ZONE,), dataset="f" * 64, dataset_bytes=10_000_000, dataset_dir="/data",
     )  # fmt: skip
     return Run(
         id=run_id, experiment=experiment, spec=spec, state=RunState.SUCCEEDED, stage=Stage.DONE, attempt=1,

@@ -24,8 +24,10 @@ import numpy as np
 from benchmarks.rounds import alternate, median_interval, ratios
 from trainer.config import make_config
 from trainer.environment import WorkerRole, prepare_environment
+from trainer.workloads.signature import Signature, Tensor
 
 CLASSES, SHAPE = 10, (28, 28, 1)
+SIGNATURE = Signature(Tensor(SHAPE, "uint8"), Tensor((), "int32"), "classification", CLASSES)
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,9 @@ class _Rig:
         engine, random = load_engine("tensorflow")(config, None, WorkerRole()), np.random.default_rng(0)
         images = random.integers(0, 256, (count, *SHAPE)).astype(np.uint8)
         samples = Samples(images, random.integers(0, CLASSES, count).astype(np.int32), 0)
-        model = engine.build(ModelSpec(config.spec, SHAPE, CLASSES, config.global_batch, learning_rate=1e-4))
+        model = engine.build(ModelSpec(config.spec, SIGNATURE, config.global_batch, learning_rate=1e-4))
         data = Data(name="noise", source="plugin", note="", location="memory", bytes_read=0, fingerprint="")
-        self.training, testing = engine.place(Dataset(samples, samples.first(1000), SHAPE, CLASSES, data))
+        self.training, testing = engine.place(Dataset(samples, samples.first(1000), SIGNATURE, data))
         output = OutputDir(folder)
         recorder = Recorder(config, output, simulated=False)
         self.progress = ProgressReporter(output, config.train_epochs)

@@ -36,7 +36,7 @@ import numpy as np
 
 from benchmarks.photo_folder import Measure, copy_photos
 from benchmarks.rounds import Goal, alternate, print_probes, print_ratios, print_table, ratios
-from trainer.data.decode import decoder
+from trainer.data.decode import decoder, labels_of
 from trainer.data.prepare import PreparedDataset, prepare_dataset
 from trainer.data.read import Stream, open_split
 from trainer.data.source import BatchPlan
@@ -93,14 +93,15 @@ def _decoding_alone(data: PreparedDataset) -> Measure:
     for shard in data.manifest.split("train").shards:
         path = str(data.directory / shard.name)
         buffer = open_bytes(path, shard.bytes)
-        index = index_shard(buffer, shard, path, 1, data.manifest.classes)
+        index = index_shard(buffer, shard, path, 1, labels_of(data.manifest))
         samples += [index.sample(buffer, record)[0][0] for record in range(shard.samples)]
-    decode, threads = decoder(data.manifest.encoding), os.cpu_count() or 1
+    decode, threads = decoder(data.manifest), os.cpu_count() or 1
 
     def share(own: Sequence[memoryview]) -> None:
         out = np.empty((BATCH, *data.manifest.input_shape), np.uint8)
+        label = np.empty((), np.int32)
         for number, sample in enumerate(own):
-            decode([sample], out[number % BATCH])
+            decode([sample], 0, out[number % BATCH], label)
 
     def measure() -> float:
         with ThreadPoolExecutor(threads) as pool:

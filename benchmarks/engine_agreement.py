@@ -119,7 +119,7 @@ def main() -> int:
     all_well = True
     for workload in names:
         folder = getattr(asked, str(SETTINGS[workload]["data"]))
-        found = {engine: _outcomes(workload, engine, asked.seeds, folder) for engine in ENGINES}
+        found = {str(engine): _outcomes(workload, engine, asked.seeds, folder) for engine in ENGINES}
         for line, is_well in _lines(workload, found):
             print(line if is_well else f"{line}  NOT AS IT SHOULD BE", flush=True)
             all_well = all_well and is_well

@@ -26,8 +26,8 @@ STALL_S = 0.020
 
 def stalls_s(epochs: Sequence[Epoch]) -> list[float]:
     """Return how long each epoch ended late, or was idle longer than usual although a CPU was free."""
-    idle_s = _beyond_usual([epoch.idle_cpu_s for epoch in epochs])
-    taken_s = _beyond_usual([epoch.cpu_taken_s for epoch in epochs])
+    idle_s = _beyond_usual([epoch.idle_cpu_s or 0.0 for epoch in epochs])
+    taken_s = _beyond_usual([epoch.cpu_taken_s or 0.0 for epoch in epochs])
     return [epoch.teardown_s + idle - taken for epoch, idle, taken in zip(epochs, idle_s, taken_s, strict=True)]
 
 

@@ -135,8 +135,9 @@ def _train(workload: str, device: str, setting: Setting, data: Path | None, fold
 def _row(workload: str, setting: Setting, record: Record, ceiling: Ceiling) -> tuple[str, bool]:
     """What is printed of a run, and whether it is as it should be."""
     batch, kept, counted = record.parameters.global_batch_size, record.parameters.mantissa_bits, record.compute
-    fastest = min((each for each in record.epochs if each.steady), key=lambda each: each.wall_s / each.steps)
-    rate = (counted.flops_per_sample or 0) * batch * fastest.steps / fastest.wall_s
+    assert batch is not None
+    step_s = min(each.wall_s / each.steps for each in record.epochs if each.steady and each.steps)
+    rate = (counted.flops_per_sample or 0) * batch / step_s
     expected = setting.bits if setting.name != "TF32" or ceiling.has_tf32 else 23
     problems = [
         *([] if kept == expected else [f"{kept} bits kept, not {expected}"]),
@@ -144,7 +145,7 @@ def _row(workload: str, setting: Setting, record: Record, ceiling: Ceiling) -> t
         *([] if counted.flops_per_sample else ["operations not counted"]),
     ]
     mfu = "unknown" if counted.mfu is None else f"{counted.mfu:.3f}"
-    cells = f"{1e3 * fastest.wall_s / fastest.steps:.1f} | {rate / 1e12:.3f} | {ceiling.flops_per_s / 1e12:.3f}"
+    cells = f"{1e3 * step_s:.1f} | {rate / 1e12:.3f} | {ceiling.flops_per_s / 1e12:.3f}"
     row = f"| {workload} | {setting.name} | {kept} | {cells} | {rate / ceiling.flops_per_s:.3f} | {mfu} |"
     return "  ".join([row, *problems]), not problems
 

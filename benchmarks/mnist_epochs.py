@@ -113,8 +113,8 @@ def main() -> int:
             try:
                 python = flags.python.get(name, sys.executable)
                 rival = Rival(RIVALS.get(name, name.replace("-", "_")), python, task, ENVIRON.get(name, {}))
-            except NotInstalled as why:
-                missing[name] = str(why)
+            except NotInstalled as cause:
+                missing[name] = str(cause)
                 continue
             stack.callback(rival.close)
             racers[name] = rival

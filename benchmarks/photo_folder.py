@@ -8,6 +8,7 @@ from pathlib import Path
 
 from trainer.data.folder import read_class_folder
 from trainer.data.kinds.photos import PHOTOS
+from trainer.data.listing import FolderTree
 from trainer.workloads.base import PrepareOptions
 
 Measure = Callable[[], float]  # returns samples per second
@@ -15,7 +16,7 @@ Measure = Callable[[], float]  # returns samples per second
 
 def copy_photos(source: Path, target: Path, samples: int) -> int:
     """Copy the photos of `source` over and over into target/CLASS until there are `samples`; return how many."""
-    folder = read_class_folder(source, PHOTOS, PrepareOptions())
+    folder = read_class_folder(FolderTree(source), PHOTOS, PrepareOptions())
     items = [*folder.train, *folder.test]
     for number in range(samples):
         item = items[number % len(items)]

@@ -68,6 +68,7 @@ class LaunchOptions(TypedDict, total=False):
     checkpoint_every: int | str
     spot: bool
     flex_start: bool
+    queue: float | Decimal
     zone: Sequence[str]
     no_early_stop: bool
     run_by_run: bool

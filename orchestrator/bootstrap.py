@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from orchestrator.clock import SystemClock as SystemClock
 from orchestrator.compiling.kept import KeptSteps
 from orchestrator.config import LOCAL_PROJECT, Config, find_config, load_config, project_home, project_homes, state_home
 from orchestrator.domain.prices import PriceBook
-from orchestrator.domain.runs import Run, Stage
+from orchestrator.domain.runs import Run, Stage, slice_hosts
 from orchestrator.errors import CloudError, LedgerTrouble, UsageError
 from orchestrator.extras import require_extra
 from orchestrator.ledger.database import IN_MEMORY
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from infra.gcp.clients import GoogleClients
     from infra.gcp.recording import Recorder
     from infra.host.hosts import Hosts
+    from infra.messages import AppriseMessenger
     from orchestrator.compiling.step import StepCompiler
     from orchestrator.domain.accelerators import Accelerator
     from orchestrator.domain.sweep import Offers
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
     from trainer.plugins import OwnWorkload
 
 LEDGER_FILE = "ledger.db"
-
 UPLOAD_THREADS = 8
 """So many shards are uploaded side by side, as google-cloud-storage's transfer manager does unless told otherwise."""
 
@@ -172,12 +173,11 @@ def google_clients(project: Project) -> GoogleClients:
         endpoints = Endpoints.of_local_cloud(project.cloud_state / "cloud.json")
     else:
         endpoints = Endpoints()
-    config = project.config
     return GoogleClients(
         project.name,
         endpoints,
-        service_account=config.worker_service_account,
-        image_families=config.gpu_image_families,
+        service_account=project.config.worker_service_account,
+        image_families=project.config.gpu_image_families,
         recorder=project.recorder,
     )
 
@@ -229,7 +229,7 @@ def price_source(project: Project) -> PriceSource:
 
 
 def connect_account(project: Project) -> Account:
-    """The account behind the project, to be looked at. Raises CloudError when the local cloud cannot be started."""
+    """The account behind the project, to be looked at. Raises CloudError: the local cloud cannot be started."""
     from infra.gcp.account import GoogleAccount
 
     return GoogleAccount(google_clients(project), project.config.scheduler_service_account)
@@ -238,8 +238,7 @@ def connect_account(project: Project) -> Account:
 def connect(project: Project, stop: threading.Event | None = None, runs: Sequence[Run] = ()) -> Services:
     """Pick the adapters and build the services for these runs; for whatever there may be without any.
 
-    Where all of them are on your own machines no cloud is asked. Else this starts the local cloud when the project is
-    local. Raises CloudError.
+    Where all of them are on your own machines no cloud is asked. Else a local project's is started. Raises CloudError.
     """
     if runs and not any(run.spec.accelerator.is_rented for run in runs):
         clock = SystemClock(stop)
@@ -258,16 +257,16 @@ def connect(project: Project, stop: threading.Event | None = None, runs: Sequenc
     clock = SystemClock(stop, clients.clock_skew_s)
     hosts = _hosts(project, clock)
     own = _of_own_machines(project, hosts, clock, runs)
-    pace = Pace()
-    if project.simulated:
-        pace = Pace(poll_s=0.25, create_timeout_s=120, boot_timeout_s=60, delete_timeout_s=60, late_create_s=1)
+    at_once = slice_hosts(runs or project.ledger.runs(), own.parallel_runs)
+    local = Pace(poll_s=0.25, create_timeout_s=120, boot_timeout_s=60, delete_timeout_s=60, late_create_s=1)
+    pace = local if project.simulated else Pace()
     scheduler = SchedulerJobs(clients, config.scheduler_service_account or config.worker_service_account)
     return replace(
         own,
         simulated=project.simulated,
         vms=Providers(vms, hosts, lambda: _machines_in_use(project)),
         store=Stores(Buckets(clients), hosts.store),
-        shells=Shells(FabricShells(clients.endpoints.ssh_port), hosts),
+        shells=Shells(FabricShells(clients.endpoints.ssh_port, at_once), hosts),
         switches=kill_switches(vms, scheduler, clock, own.prices.all_zones("tpu"), pace.poll_s),
         pace=pace,
         upload_threads=UPLOAD_THREADS,
@@ -278,12 +277,20 @@ def _hosts(project: Project, clock: Clock) -> Hosts:
     from infra.host.connection import SYSTEM_WIDE
     from infra.host.hosts import Hosts
 
-    known_hosts = (Path.home() / ".ssh" / "known_hosts", SYSTEM_WIDE)
-    return Hosts(known_hosts, project.config.ssh_key, clock.now)
+    return Hosts((Path.home() / ".ssh" / "known_hosts", SYSTEM_WIDE), project.config.ssh_key, clock.now)
+
+
+def messenger(project: Project) -> AppriseMessenger | None:
+    """Where messages to people go; None where none are wanted. Raises UsageError."""
+    from infra.messages import AppriseMessenger
+
+    urls = project.config.notification_urls(os.environ)
+    return AppriseMessenger(urls) if urls else None
 
 
 def _of_own_machines(project: Project, hosts: Hosts, clock: Clock, runs: Sequence[Run]) -> Services:
     from infra.host.hosts import Providers
+    from orchestrator.notify.notifier import Notifier
     from orchestrator.running.stages.context import Pace, Services
 
     return Services(
@@ -298,6 +305,7 @@ def _of_own_machines(project: Project, hosts: Hosts, clock: Clock, runs: Sequenc
         store=hosts.store,
         shells=hosts,
         switches=(),
+        notifier=Notifier(project.ledger, partial(messenger, project), clock, project.config.told_of(os.environ)),
         payload=lambda: _payload(project),
         pace=Pace(poll_s=1.0, delete_timeout_s=120, late_create_s=1),  # a machine that is off is not waited for long
         parallel_runs=_side_by_side(project.ledger, runs),

@@ -134,7 +134,8 @@ class NoCapacity(ZoneRefusal):
         tried = ", ".join(zones)
         super().__init__(
             f"no {accelerator} available now in {tried}" + (f": {detail}" if detail else ""),
-            "try another zone (--zone), another accelerator (`orchestrate accelerators`), --spot, or later",
+            "try another zone (--zone), another accelerator (`orchestrate accelerators`), --spot, or later; --queue "
+            "waits for a TPU",
         )
         self.accelerator = accelerator
         self.zones = tuple(zones)
@@ -208,7 +209,7 @@ class NoZoneLeft(OrchestratorError):
 
 
 _PASSING: dict[type[ZoneRefusal], str] = {
-    NoCapacity: "out of stock: try later, other zones (--zone), --spot or another accelerator",
+    NoCapacity: "out of stock: try later, other zones (--zone), --spot or another accelerator; --queue waits for a TPU",
     QuotaExceeded: "quota: request more of the quotas named here (console: IAM & Admin > Quotas; a free trial cannot)",
     NotOffered: "not offered: `orchestrate accelerators` lists other zones",
 }

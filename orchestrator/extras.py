@@ -16,6 +16,7 @@ MODULES = {
     "jax": ("jax", "keras", "numpy"),
     "notebook": ("pandas",),
     "beam": ("apache_beam", "cv2", "numpy", "simplejpeg"),
+    "notify": ("apprise",),
     "ui": ("matplotlib", "scipy", "starlette", "uvicorn"),
     "compiler": ("jax", "keras", "libtpu"),
 }

@@ -54,7 +54,7 @@ class HostKey:
 
 @dataclass(frozen=True)
 class VmSpec:
-    """What to create; as flex-start it waits for capacity until `queued_until`. `metadata` values are strings.
+    """What to create; with `queued_until` it waits for capacity until then. `metadata` values are strings.
 
     `run_limit_s` is the server-side maximum run time, `run_ends_at` the server-side end, if any. `image` is what it
     boots from, as `VmProvider.image` found it; "" to find it at the create.
@@ -79,7 +79,7 @@ class VmSpec:
 
 @dataclass(frozen=True)
 class Vm:
-    """A VM as the cloud shows it. `terminates_at` is the deletion time that the cloud has committed to, if any."""
+    """A VM as the cloud shows it. `terminates_at`: the deletion it has committed to. `queued`: by a queue."""
 
     ref: VmRef
     state: VmState
@@ -88,7 +88,7 @@ class Vm:
     workers: tuple[Worker, ...]
     created_at: datetime | None
     terminates_at: datetime | None
-    provisioning: Provisioning = Provisioning.ON_DEMAND
+    queued: bool = False
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ class VmProvider(Protocol):
     def guest_attribute(self, ref: VmRef, worker: int, namespace: str, key: str) -> str | None:
         """A value that a worker published about itself; None until it has."""
 
-    def self_delete_url(self, ref: VmRef, provisioning: Provisioning) -> str:
+    def self_delete_url(self, ref: VmRef, *, queued: bool) -> str:
         """The REST URL to which the VM itself sends DELETE to end itself, and all that was made for it."""
 
 

@@ -19,7 +19,7 @@ from orchestrator.domain.accelerators import Provisioning, accelerators
 from trainer.flags import parser
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted({ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "orchestrator").rglob("README.md")})
+PAGES = sorted({ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "orchestrator").rglob("README.md")})
 FOLDERS = ("orchestrator", "infra", "trainer", "tests", "docs", "benchmarks", "examples")
 FILE_NAMES = {path.name for folder in FOLDERS for path in (ROOT / folder).rglob("*.*")} | {
     path.name for path in ROOT.glob("*.*")

@@ -150,7 +150,7 @@ class Rival:
     def _answer(self) -> Any:
         line = self._stream(self._process.stdout).readline()
         if not line:
-            raise RuntimeError(f"{self._process.args} ended with {self._process.wait()}")
+            raise RuntimeError(f"{self._process.args!r} ended with {self._process.wait()}")
         return json.loads(line)
 
     @staticmethod

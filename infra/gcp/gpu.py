@@ -145,7 +145,7 @@ class GpuInstances:
     def guest_attribute(self, ref: VmRef, worker: int, namespace: str, key: str) -> str | None:
         return self._attributes(ref, f"{namespace}/").get(key)
 
-    def self_delete_url(self, ref: VmRef, provisioning: Provisioning) -> str:
+    def self_delete_url(self, ref: VmRef, *, queued: bool) -> str:
         path = f"projects/{self._clients.project}/zones/{ref.zone}/instances/{ref.name}"
         return f"https://compute.googleapis.com/compute/v1/{path}"
 

@@ -1,13 +1,15 @@
-"""Queued resources: TPU VMs that wait for capacity and have a limited run duration; each has its node's name.
+"""Queued resources: TPU VMs that wait for capacity, on demand, as spot or as flex-start; each has its node's name.
 
-Google's client (google-cloud-tpu 1.28.0) lacks `provisioningModel` and `runDuration`, so the create, and the look at
-what Google has committed to, are plain REST of v2alpha1; everything else goes through the client.
+Google's client (google-cloud-tpu 1.28.0) lacks `provisioningModel` and `runDuration`, which flex-start needs, so the
+create, and the look at what Google has committed to, are plain REST; everything else goes through the client.
+On demand is the request without a tier, spot the tier `spot`, as gcloud sends them (v2; cloud.google.com/tpu/docs/
+queued-resources); both have no run duration (400 of v2alpha1's reference: FLEX_START only).
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from google.protobuf import json_format
 
@@ -45,19 +47,26 @@ class QueuedResources:
         return f"{self._clients.location(ref.zone)}/queuedResources/{ref.name}"
 
     def create(self, spec: VmSpec, node: tpu_v2.Node) -> str:
-        """Ask for the node as flex-start and return the operation's name. Raises what Google's clients raise."""
+        """Ask for the node and return the operation's name. Raises what Google's clients raise.
+
+        `spec.queued_until` ends the wait at Google: nothing is granted after it, whether anybody still waits or not.
+        """
         parent = self._clients.location(spec.ref.zone)
         asked_for = json_format.MessageToDict(type(node).pb(node))
-        body = {
-            "tpu": {"nodeSpec": [{"parent": parent, "nodeId": spec.ref.name, "node": asked_for}]},
-            "provisioningModel": "FLEX_START",
-        }
+        asked_for.pop("schedulingConfig", None)  # the tier says so
+        body: dict[str, Any] = {"tpu": {"nodeSpec": [{"parent": parent, "nodeId": spec.ref.name, "node": asked_for}]}}
+        version = "v2"
+        if spec.provisioning is Provisioning.FLEX_START:
+            version = "v2alpha1"
+            body["provisioningModel"] = "FLEX_START"
+        elif spec.provisioning is Provisioning.SPOT:
+            body["spot"] = {}
         if spec.queued_until is not None:
             body["queueingPolicy"] = {"validUntilTime": _rfc3339(spec.queued_until)}
         if spec.run_ends_at is not None:
             body["runDuration"] = {"terminationTime": _rfc3339(spec.run_ends_at)}
         query = f"queuedResourceId={spec.ref.name}&requestId={spec.request_id}"
-        return str(self._clients.call(_HOST, f"/v2alpha1/{parent}/queuedResources?{query}", body)["name"])
+        return str(self._clients.call(_HOST, f"/{version}/{parent}/queuedResources?{query}", body)["name"])
 
     def left(self, ref: VmRef) -> bool:
         """Whether the queue has been left, by a node or for good; so has one that is not there.
@@ -89,7 +98,7 @@ class QueuedResources:
             workers=(),
             created_at=vms.moment(found, "create_time"),
             terminates_at=None,
-            provisioning=Provisioning.FLEX_START,
+            queued=True,
         )
 
     def holds(self, ref: VmRef) -> bool:

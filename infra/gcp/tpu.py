@@ -1,4 +1,4 @@
-"""TPU VMs: `VmProvider` over the Cloud TPU API: v2 nodes, and for flex-start those of queued resources."""
+"""TPU VMs: `VmProvider` over the Cloud TPU API: v2 nodes, and where capacity is queued for, queued resources."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class TpuNodes:
     def create(self, spec: VmSpec) -> str:
         try:
             with translated(f"create {spec.ref.name}", zone=spec.ref.zone, accelerator=spec.accelerator.name):
-                if spec.provisioning is Provisioning.FLEX_START:
+                if spec.queued_until is not None:
                     return self._queued.create(spec, self._node(spec))
                 started = self._clients.nodes.create_node(
                     parent=self._clients.location(spec.ref.zone), node_id=spec.ref.name, node=self._node(spec),
@@ -93,7 +93,7 @@ class TpuNodes:
         vm = _vm(ref, node)
         if not node.queued_resource:
             return vm
-        return replace(vm, provisioning=Provisioning.FLEX_START, terminates_at=self._queued.run_ends_at(ref))
+        return replace(vm, queued=True, terminates_at=self._queued.run_ends_at(ref))
 
     def delete(self, ref: VmRef) -> None:
         vms.delete(
@@ -138,8 +138,7 @@ class TpuNodes:
     def guest_attribute(self, ref: VmRef, worker: int, namespace: str, key: str) -> str | None:
         return self._attributes(ref, worker, f"{namespace}/{key}").get(key)
 
-    def self_delete_url(self, ref: VmRef, provisioning: Provisioning) -> str:
-        queued = provisioning is Provisioning.FLEX_START
+    def self_delete_url(self, ref: VmRef, *, queued: bool) -> str:
         path = f"{self._queued.name(ref)}?force=true" if queued else self._name(ref)
         return f"https://tpu.googleapis.com/v2/{path}"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from infra.downloads import check_unchanged, complete_or_absent, crc32c_of
 from infra.host.connection import HostLine
-from orchestrator.domain.accelerators import Accelerator, Provisioning
+from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.account import BucketFacts
 from orchestrator.domain.host_address import PREFIX, is_host, parse_host
 from orchestrator.domain.names import MANAGED, matches
@@ -207,7 +207,7 @@ class HostMachine:
     def guest_attribute(self, ref: VmRef, worker: int, namespace: str, key: str) -> str | None:
         return None  # nobody publishes anything there
 
-    def self_delete_url(self, ref: VmRef, provisioning: Provisioning) -> str:
+    def self_delete_url(self, ref: VmRef, *, queued: bool) -> str:
         raise UsageError(f"{self._place} is not rented: it has no URL that deletes it")
 
 

@@ -41,7 +41,7 @@ class DeadlineTimer(PartOfVm):
         return spec.with_metadata(
             startup_script=(files("infra.vm") / "startup.py").read_text("utf-8"),
             oc_deadline=_unix(deadline),
-            oc_delete_url=self._provider.self_delete_url(spec.ref, spec.provisioning),
+            oc_delete_url=self._provider.self_delete_url(spec.ref, queued=spec.queued_until is not None),
         )
 
     def armed(self, vm: Vm, deadline: datetime) -> bool:

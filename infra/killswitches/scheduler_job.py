@@ -102,7 +102,7 @@ class SchedulerJob(Silent):
         latest = deadline + timedelta(seconds=_FIRST_REQUEST_S)
         return (
             standing.enabled
-            and standing.job.url == self._provider.self_delete_url(vm.ref, vm.provisioning)
+            and standing.job.url == self._provider.self_delete_url(vm.ref, queued=vm.queued)
             and standing.job.schedule == schedule_from(deadline)
             and standing.next_at is not None
             and standing.next_at <= max(latest, self._clock.now() + timedelta(seconds=_FIRST_REQUEST_S))
@@ -131,7 +131,7 @@ class SchedulerJob(Silent):
         return DeleteJob(
             location=location_of(spec.ref.zone),
             name=spec.ref.name,
-            url=self._provider.self_delete_url(spec.ref, spec.provisioning),
+            url=self._provider.self_delete_url(spec.ref, queued=spec.queued_until is not None),
             schedule=schedule_from(deadline),
             account=account,
             description=json.dumps(mark),

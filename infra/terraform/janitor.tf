@@ -1,6 +1,6 @@
 # An independent clean-up by Google, without code of ours: a workflow that deletes VMs with our label that are past their
 # deadline by more than any kill switch needs. It does not replace them, and it was never deployed (docs/limits.md).
-# A TPU node of a queued resource can only be deleted with it: by its run duration and its job, not by this workflow.
+# A TPU node of a queued resource can only be deleted with it: by its job and its timer, not by this workflow.
 
 resource "google_service_account" "janitor" {
   count = var.janitor ? 1 : 0

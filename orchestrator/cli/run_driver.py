@@ -71,10 +71,22 @@ def drive(
     from orchestrator.running.many_runs import drive_all
     from orchestrator.running.pipeline import STAGES
 
-    with live_display(
-        runs, quiet=quiet, cap_usd=_cap_usd(services, runs), monotonic=services.clock.monotonic
-    ) as display:
+    cap_usd, monotonic = _cap_usd(services, runs), services.clock.monotonic
+    with (
+        notifying(services, runs),
+        live_display(runs, quiet=quiet or output.is_quiet(), cap_usd=cap_usd, monotonic=monotonic) as display,
+    ):
         return drive_all(services, runs, display.report, stop, stages or STAGES)
+
+
+@contextmanager
+def notifying(services: Services, runs: Sequence[Run]) -> Iterator[None]:
+    """Tell people who are away what happens to the runs meanwhile, where they are to be told."""
+    if (notifier := services.notifier) is None:
+        yield
+        return
+    with notifier.watching(dict.fromkeys(run.experiment for run in runs)):
+        yield
 
 
 def _cap_usd(services: Services, runs: Sequence[Run]) -> Decimal | None:

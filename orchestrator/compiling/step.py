@@ -63,8 +63,9 @@ class Program:
 
 @dataclass(frozen=True)
 class StepModel:
-    """Whose step it is, as a record tells models apart: `code_sha256` of the user's own files, "" for others;
-    `input_shape` of a sample; `units` of the last layer; `parameter_bytes` of all variables.
+    """Whose step it is, as a record tells models apart: the trainer's `LoweredModel`, repeated because reading that one
+    takes a library which slows every command's start. `code_sha256` of the user's own files, ""
+    for others; `input_shape` of a sample; `units` of the last layer; `parameter_bytes` of all variables.
     """
 
     workload: str

@@ -267,6 +267,17 @@ def prices(_: None, known: Known) -> list[Finding]:
     return [Finding("prices", PASS, fact)]
 
 
+def notifications(_: None, known: Known) -> list[Finding]:
+    """Whether people who are away can be told. Nothing is sent for this."""
+    check, there = "notifications", known.notifications
+    if there.problem is not None:
+        return [Finding(check, WARN, there.problem.sentence, there.problem.hint)]
+    if not there.services:
+        return [Finding(check, PASS, "none are configured, none are sent")]
+    kinds = f"{', '.join(there.kinds)} by {', '.join(there.services)}"
+    return [Finding(check, PASS, f"{kinds}; `orchestrate notify --test` sends one")]
+
+
 def _ask_scheduler(account: Account, known: Known) -> SchedulerAccount | None:
     return account.scheduler() if "tpu" in known.kinds else None
 
@@ -288,5 +299,6 @@ CHECKS: tuple[Check[Any], ...] = (
     Check("idle costs", lambda account, _: account.idle(), idle_costs),
     Check("clock", lambda account, _: account.clock_skew_s(), clock),
     Check("prices", lambda *_: None, prices),
+    Check("notifications", lambda *_: None, notifications),
 )
 """Every check, in the order in which it is shown."""

@@ -43,7 +43,7 @@ BUCKET_LIFETIME_DAYS = 30
 JOB_DAYS = 31
 """Scheduler jobs are reserved for a month: one is left behind when nobody comes back to settle."""
 QUEUE_SHARE = 0.5
-"""So much of --max-hours may pass in the queue for flex-start; the rest is left to train."""
+"""So much of --max-hours may pass in the queue for flex-start unless --queue says; the rest is left to train."""
 
 
 def kept_bytes(spec: RunSpec) -> int:
@@ -134,14 +134,22 @@ def quote_for(spec: RunSpec, zone: Place, prices: PriceBook) -> Quote:
 
 
 def queued_until(run: Run, attempt: Attempt) -> datetime | None:
-    """Until when an attempt waits in the queue for capacity, which costs nothing; None without a queue."""
-    if run.spec.provisioning is not Provisioning.FLEX_START:
+    """Until when an attempt waits in the queue for capacity, which costs nothing; None without a queue.
+
+    The deadline counts from the request, so the wait is taken from the VM's life, and its worst case holds whenever
+    the VM is granted. An extension that has other hours waits for the same share of them.
+    """
+    spec = run.spec
+    if not (attempt.queued or spec.provisioning is Provisioning.FLEX_START):
         return None
-    hours = float(attempt.max_hours or run.spec.max_hours)
-    return attempt.deadline - timedelta(hours=hours * (1 - QUEUE_SHARE))
+    hours = float(attempt.max_hours or spec.max_hours)
+    share = QUEUE_SHARE if spec.queue_hours is None else float(spec.queue_hours / spec.max_hours)
+    return attempt.deadline - timedelta(hours=hours * (1 - share))
 
 
-def make_attempt(run: Run, number: int, quote: Quote, now: datetime, ledger_id: str) -> Attempt:
+def make_attempt(
+    run: Run, number: int, quote: Quote, now: datetime, ledger_id: str, *, queued: bool = False
+) -> Attempt:
     """An attempt at that quote, nothing of it reserved yet."""
     name = names.vm_name(run.experiment, run.id, number, quote.zone)
     hours = quote.spec.max_hours
@@ -159,6 +167,7 @@ def make_attempt(run: Run, number: int, quote: Quote, now: datetime, ledger_id: 
         reserved_usd=quote.worst_usd,
         deadline=now + timedelta(hours=float(hours)),
         max_hours=hours,
+        queued=queued,
         operation=None,
         billed_from=None,
         seen_at=None,

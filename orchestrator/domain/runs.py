@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -96,10 +97,11 @@ class Script:
 class RunOptions:
     """What a user may choose for all runs of a launch alike.
 
-    `max_hours` bounds each attempt from its create to its deadline. `checkpoint_every` is the trainer's flag: 1epochs,
-    200steps; of a script AS_WRITTEN; None for none. `learning_rate`: None = the workload's. `cache`: where the trainer
-    keeps decoded samples, "none" streams them from the bucket. `cache_note`: why, where the launch decided on it.
-    `precision`: "auto" lets the trainer take what each device computes fastest.
+    `max_hours` bounds each attempt from its create to its deadline. `queue_hours`: so much of it may pass in a queue
+    for TPU capacity; None: none on demand and as spot, QUEUE_SHARE of it as flex-start. `checkpoint_every` is the
+    trainer's flag: 1epochs, 200steps; of a script AS_WRITTEN; None for none. `learning_rate`: None = the workload's.
+    `cache`: where the trainer keeps decoded samples, "none" streams them from the bucket. `cache_note`: why, where the
+    launch decided on it. `precision`: "auto" lets the trainer take what each device computes fastest.
     `profile`: whether a trace of a few steps comes back with the results. `target_accuracy`: the test accuracy whose
     time and cost the launch is about, stated before any run; no run stops there.
     """
@@ -108,6 +110,7 @@ class RunOptions:
     seed: int = 0
     provisioning: Provisioning = Provisioning.ON_DEMAND
     max_hours: Decimal = Decimal(1)
+    queue_hours: Decimal | None = None
     max_attempts: int = 2
     checkpoint_every: str | None = None
     learning_rate: float | None = None
@@ -172,6 +175,12 @@ class RunSpec(RunOptions):
     def asks_for_checkpoints(self) -> str:
         """What in a launch has checkpoints kept in the bucket."""
         return "{checkpoint} in --command" if self.script else "--checkpoint-every 1"
+
+    @property
+    def may_queue(self) -> bool:
+        """Whether a VM on demand or as spot is queued for once no zone has capacity; flex-start always is."""
+        on_other_terms = self.provisioning is not Provisioning.FLEX_START
+        return self.queue_hours is not None and self.accelerator.service == "tpu" and on_other_terms
 
     @property
     def rented_as(self) -> str:
@@ -258,7 +267,8 @@ class Attempt:
     `billed_from` is the latest moment at which billing can not have begun yet (None: nothing was asked for), so a cost
     is never too small; `seen_at` is when the VM was first seen in the cloud (None: it may never have existed);
     `armed_from` is from when on its kill switches may stand; `proven_at` is when all of them were read back.
-    `max_hours` bounds its life (None in old ledgers: as its run says). `fetched_bytes` were downloaded or about to be.
+    `max_hours` bounds its life (None in old ledgers: as its run says). `queued`: its VM, on demand or as
+    spot, is asked for in a queue; flex-start always is. `fetched_bytes` were downloaded or about to be.
     When it is settled, `settled_usd` is what the VM cost and `storage_usd` everything besides: storage, operations,
     egress and scheduler jobs.
     """
@@ -276,6 +286,7 @@ class Attempt:
     reserved_usd: Decimal
     deadline: datetime
     max_hours: Decimal | None = None
+    queued: bool = False
     operation: str | None
     billed_from: datetime | None
     seen_at: datetime | None
@@ -285,3 +296,9 @@ class Attempt:
     fetched_bytes: int = 0
     settled_usd: Decimal | None
     storage_usd: Decimal
+
+
+def slice_hosts(runs: Iterable[Run], side_by_side: int) -> int:
+    """How many hosts of slices are in use at once at most, where so many of the runs are driven side by side."""
+    hosts = sorted((run.spec.accelerator.workers for run in runs if run.spec.accelerator.is_slice), reverse=True)
+    return sum(hosts[:side_by_side])

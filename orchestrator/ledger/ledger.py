@@ -15,14 +15,15 @@ from orchestrator.domain.runs import Attempt, AttemptState, Run, RunState, Stage
 from orchestrator.errors import CreatesFrozen, LedgerTrouble, OverCap
 from orchestrator.ledger.credit import Credit, CreditTable
 from orchestrator.ledger.events import EventTable
+from orchestrator.ledger.notices import NoticeTable
 from orchestrator.ledger.runs import Changes, Experiment, RunTable
 
 MakeAttempt = Callable[[int], Attempt]
 """Makes an attempt of the number that is the next one at the moment when its worst case is reserved."""
 
 
-class Ledger(CreditTable, RunTable, EventTable):
-    """The ledger of one project (or of the local cloud): runs and attempts, credit, events; and admission.
+class Ledger(CreditTable, RunTable, EventTable, NoticeTable):
+    """The ledger of one project (or of the local cloud): runs and attempts, credit, events, notices; and admission.
 
     What reserves money raises OverCap, CreatesFrozen or LedgerTrouble, and writes nothing then.
     """

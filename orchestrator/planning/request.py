@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from orchestrator.domain.accelerators import Accelerator, Provisioning, accelerators
+from orchestrator.domain.money import ZERO
 from orchestrator.domain.places import Place
 from orchestrator.domain.quote import PROFILE_FOLDER, QUEUE_SHARE, RESULTS_BYTES
 from orchestrator.domain.runs import FIRST_LOOK, Engine, RunOptions, RunSpec
@@ -28,6 +29,8 @@ SET_UP_HOURS_MIN = Decimal("0.03")
 """108 s: TensorFlow was installed in 99 s for TPUs and in 107 s for GPUs (docs/limits.md)."""
 QUEUE_HOURS_MIN = Decimal("0.1")
 """As flex-start less is refused: the share counts from before kill switches are armed, which may take 90 s."""
+QUEUE_MIN = QUEUE_HOURS_MIN * Decimal(str(QUEUE_SHARE))
+"""The same of the wait itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,9 +177,8 @@ def _check_slices(
 def _warnings(
     options: RunOptions, epochs: int | None, chosen: Sequence[Accelerator], *, simulated: bool
 ) -> Iterator[str]:
-    """Notes on terms and comparability. Raises UsageError for flex-start without time to queue."""
-    if options.provisioning is Provisioning.FLEX_START and any(item.is_rented for item in chosen):
-        yield flex_start_note(options.max_hours, simulated=simulated)
+    """Notes on terms and comparability. Raises UsageError for a queue without time to wait or to train."""
+    yield from _queue_notes(options, chosen, simulated=simulated)
     if epochs == 1 and len(chosen) > 1:
         yield "one epoch has no steady state, so nothing can be compared; use --epochs 3 or more"
     yield from _precision_notes(options.precision, chosen)
@@ -269,6 +271,37 @@ def _check_set_up_fits(max_hours: Decimal, chosen: Sequence[Accelerator], *, sim
             f"--max-hours: {max_hours} is over before a VM is set up: to install TensorFlow alone takes up to 107 s",
             f"give {SET_UP_HOURS_MIN} at least, better 0.25: boot, data and training come on top",
         )
+
+
+def _queue_notes(options: RunOptions, chosen: Sequence[Accelerator], *, simulated: bool) -> Iterator[str]:
+    """A note on the time in the queue, and on what is not queued for. Raises UsageError."""
+    wait, is_flex = options.queue_hours, options.provisioning is Provisioning.FLEX_START
+    if wait is None:
+        if is_flex and any(item.is_rented for item in chosen):
+            yield flex_start_note(options.max_hours, simulated=simulated)
+        return
+    tpus = [item.name for item in chosen if item.service == "tpu"]
+    others = [item.name for item in chosen if item.name not in tpus]
+    if not tpus:
+        raise UsageError(f"--queue: only TPUs are queued for, not {', '.join(others)}", "leave --queue out")
+    shortest, least = (ZERO, ZERO) if simulated else (QUEUE_MIN, SET_UP_HOURS_MIN)
+    if wait <= ZERO or wait < shortest:
+        raise UsageError(
+            f"--queue: {wait} h is too short: arming the kill switches takes up to 90 s of it",
+            f"give {max(shortest, Decimal('0.01'))} at least, better hours",
+        )
+    if options.max_hours - wait <= least:
+        raise UsageError(
+            f"--queue: {wait} h of the {options.max_hours} h of --max-hours leave too little to train",
+            f"--max-hours counts from the request, so that its worst case holds: give {wait} plus the hours to train",
+        )
+    yield (
+        f"queue: {'' if is_flex else 'if no zone has capacity, '}up to {wait} of the {options.max_hours} h may pass in "
+        f"the queue{'' if is_flex else ' of one zone'} for {', '.join(tpus)}, where nothing is billed; a VM is deleted "
+        f"{options.max_hours} h after it was asked for, whenever it is granted"
+    )
+    if others:
+        yield f"queue: {', '.join(others)} is not queued for: only TPUs are"
 
 
 def flex_start_note(max_hours: Decimal, *, simulated: bool) -> str:

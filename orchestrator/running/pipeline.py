@@ -14,6 +14,7 @@ from orchestrator.domain.places import Place, is_within
 from orchestrator.domain.quote import make_attempt, quote_for
 from orchestrator.domain.runs import KILL_SLACK_S, Attempt, AttemptState, Run, RunState, Stage
 from orchestrator.errors import (
+    NoCapacity,
     NoZoneLeft,
     OrchestratorError,
     Preempted,
@@ -231,11 +232,15 @@ def fail(ctx: RunContext, cause: OrchestratorError) -> None:
 
 
 def _try_next_zone(ctx: RunContext, cause: ZoneRefusal) -> None:
-    """A new attempt in the first later zone that no refusal rules out: a regional quota rules out all of its zones."""
+    """A new attempt in the first later zone that no refusal rules out: a regional quota rules out all of its zones.
+
+    When none is left, and a wait was asked for, in the queue of the first that had no capacity.
+    """
     zone, zones = ctx.attempt.zone, ctx.run.spec.zones
-    ctx.log(ZoneRefused(zone, cause.code, cause.sentence, cause.in_short, cause.place))
+    reason = f"{cause.in_short}, also in its queue" if ctx.attempt.queued else cause.in_short
+    ctx.log(ZoneRefused(zone, cause.code, cause.sentence, reason, cause.place))
     refused = _latest_refusals(ctx)
-    for following in zones[zones.index(zone) + 1 :]:
+    for following in () if ctx.attempt.queued else zones[zones.index(zone) + 1 :]:
         ruled_out = [what for what in refused.values() if is_within(following, what.place)]
         if not ruled_out:
             ctx.note(f"new attempt in {following}")
@@ -247,6 +252,11 @@ def _try_next_zone(ctx: RunContext, cause: ZoneRefusal) -> None:
         ctx.log(QuotaAwaited(len(others)))
         ctx.services.watch.quota_is_full(ctx.run.spec.rented_as, ctx.run_id, _others_in_use(ctx))
         _new_attempt(ctx, zones[0])
+        return
+    out_of_stock = [place for place in zones if place in refused and refused[place].error == NoCapacity.__name__]
+    if ctx.run.spec.may_queue and not ctx.attempt.queued and out_of_stock:
+        ctx.note(f"no zone has capacity: new attempt in the queue of {out_of_stock[0]}")
+        _new_attempt(ctx, out_of_stock[0], queued=True)
         return
     fail(ctx, cause if len(refused) == 1 else _no_zone_left(ctx, refused))
 
@@ -280,13 +290,14 @@ def _try_again(ctx: RunContext, cause: Preempted) -> None:
     _new_attempt(ctx, zone, preemptions=run.preemptions + 1)
 
 
-def _new_attempt(ctx: RunContext, zone: Place, **changes: int) -> None:
+def _new_attempt(ctx: RunContext, zone: Place, *, queued: bool = False, **changes: int) -> None:
     """End the old attempt; its money is reserved for a new one with the next number. Failures end the run."""
     services, run = ctx.services, ctx.run
     spec = replace(run.spec, max_hours=ctx.attempt.max_hours or run.spec.max_hours)
 
     def make(number: int) -> Attempt:
-        return make_attempt(run, number, quote_for(spec, zone, services.prices), ctx.now(), services.ledger.id)
+        quote = quote_for(spec, zone, services.prices)
+        return make_attempt(run, number, quote, ctx.now(), services.ledger.id, queued=queued)
 
     try:
         ctx.check_stop()

@@ -172,7 +172,7 @@ def test_a_vm_is_ended_by_its_own_timer_with_its_own_token(local_cloud: LocalClo
     rig = CloudRig("tpu", local_cloud, retry_s=5)
     ref = rig.spec().ref
     path = f"projects/{local_cloud.project}/locations/{ref.zone}/nodes/{ref.name}"
-    assert rig.provider.self_delete_url(ref, Provisioning.ON_DEMAND) == f"https://tpu.googleapis.com/v2/{path}"
+    assert rig.provider.self_delete_url(ref, queued=False) == f"https://tpu.googleapis.com/v2/{path}"
 
 
 def test_a_stopped_instance_still_exists(local_cloud: LocalCloud) -> None:

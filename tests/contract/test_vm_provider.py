@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
 from urllib.parse import urlsplit
 
 import pytest
@@ -271,60 +270,9 @@ def test_a_guest_attribute_that_was_not_published_is_none(rig: Rig) -> None:
 def test_the_self_delete_url_names_the_vm(rig: Rig) -> None:
     """It is known before the create, as the kill switch is armed before."""
     spec = rig.spec()
-    url = urlsplit(rig.provider.self_delete_url(spec.ref, spec.provisioning))
+    url = urlsplit(rig.provider.self_delete_url(spec.ref, queued=False))
     assert url.scheme == "https"
     assert url.path.endswith(f"/{spec.ref.name}")
-
-
-@pytest.fixture(params=["fake", "cloud"])
-def flex(request: pytest.FixtureRequest) -> Iterator[FakeRig | CloudRig]:
-    """A provider asked for flex-start alone."""
-    made = FakeRig("flex") if request.param == "fake" else CloudRig("flex", request.getfixturevalue("local_cloud"), 0.4)
-    yield made
-    made.clear()
-
-
-def test_what_is_queued_for_waits_until_there_is_capacity(flex: FakeRig | CloudRig) -> None:
-    """It is nothing but a place in the queue until then, and can be given up at any time."""
-    flex.no_capacity("us-east5-b")
-    spec, other = flex.spec("us-east5-b"), flex.spec("us-east5-b")
-    operation = flex.provider.create(spec)
-    flex.provider.create(other)
-    flex.wait(lambda: flex.provider.get(spec.ref).raw_state in ("WAITING_FOR_RESOURCES", "QUEUED"))
-    assert flex.provider.get(spec.ref).state is VmState.QUEUED
-    assert not flex.provider.operation_done(spec.ref, operation)
-    flex.provider.delete(other.ref)
-    flex.wait(lambda: flex.is_gone(other.ref))
-    flex.no_capacity("us-east5-b", available=True)
-    vm = flex.wait(lambda: vm if (vm := flex.provider.get(spec.ref)).state is VmState.READY else None)
-    assert vm.provisioning is Provisioning.FLEX_START
-    assert flex.provider.operation_done(spec.ref, operation)
-
-
-def test_when_its_run_is_over_only_the_place_in_the_queue_is_left(flex: FakeRig | CloudRig) -> None:
-    """The VM is gone for good; what holds the quota is seen, and goes by a delete."""
-    spec = replace(flex.spec(), run_ends_at=flex.now() + timedelta(hours=1))
-    foreign = replace(flex.spec(labels={"owner": "somebody"}), run_ends_at=spec.run_ends_at)
-    for one in (spec, foreign):
-        flex.ready(one)
-    flex.advance(3610)
-    flex.wait(lambda: {flex.provider.get(one.ref).raw_state for one in (spec, foreign)} == {"SUSPENDED"})
-    assert flex.provider.get(spec.ref).state is VmState.PREEMPTED
-    listing = flex.provider.list_billable()
-    shown = [(item.kind, item.state) for item in listing.found if item.ref == spec.ref]
-    assert shown == [("queued resource", "SUSPENDED")]
-    assert [item.ref for item in listing.foreign] == [foreign.ref]
-    flex.provider.delete(spec.ref)
-    flex.wait(lambda: flex.is_gone(spec.ref))
-    with pytest.raises(UsageError):
-        flex.provider.delete(foreign.ref)
-
-
-def test_flex_start_is_refused_where_it_is_not_sold(local_cloud: LocalCloud) -> None:
-    """Whatever quota and capacity there are."""
-    rig = CloudRig("flex", local_cloud, 0.4)
-    with pytest.raises(UsageError, match="FLEX_START provisioning model is not supported"):
-        rig.provider.create(rig.spec("us-central1-b"))
 
 
 def test_a_node_goes_also_when_queued_resources_cannot_be_asked_for(local_cloud: LocalCloud) -> None:

@@ -39,6 +39,11 @@ FLEX_STEPS: Sequence[Step] = (
     ("tpu.nodes.getGuestAttributes", "before"),  # ready, the timer not proven
     ("storage.buckets.insert", "before"),  # proven: provision is over
 )
+QUEUE_STEPS: Sequence[Step] = (
+    ("tpu.queuedResources.create", "before"),  # intended
+    ("tpu.queuedResources.create", "after"),  # queued, the answer lost
+)
+QUEUED = ("--queue", "0.5", "--zone", "us-central1-a")
 SIDE_BY_SIDE = 4
 VM_KINDS = ("node", "queued resource", "instance", "disk")
 
@@ -60,8 +65,14 @@ def test_everything_is_gone_ten_minutes_after_the_deadline(
     orchestrate.run("cloud", "up")
     for start in range(0, len(steps), SIDE_BY_SIDE):
         _strand(orchestrate, accelerator, steps[start : start + SIDE_BY_SIDE], *flags)
-    attempts = {attempt.vm: attempt for attempt in _attempts(orchestrate)}
+    attempts = _attempts(orchestrate)
     assert len(attempts) == len(steps)
+    _pass_the_deadlines(orchestrate, attempts, broken)
+
+
+def _pass_the_deadlines(orchestrate: Orchestrate, open_attempts: Sequence[Attempt], broken: str) -> None:
+    """One kind of switch is broken; at the deadlines the others delete everything, in time and within the budget."""
+    attempts = {attempt.vm: attempt for attempt in open_attempts}
     orchestrate.control("broken", {"mechanism": broken, "broken": True})
     last = max(attempt.deadline for attempt in attempts.values())
     now = datetime.fromisoformat(orchestrate.control("status")["clock"])
@@ -77,6 +88,20 @@ def test_everything_is_gone_ten_minutes_after_the_deadline(
     torn_down = orchestrate.run("teardown", "--all", "--yes", "--json")
     assert (torn_down.code, torn_down.json["billable_remaining"]) == (0, 0), torn_down.err
     assert orchestrate.inventory("job") == []
+
+
+@pytest.mark.parametrize("broken", ["metadata", "scheduler"])
+def test_what_is_granted_when_nobody_waits_any_more_is_deleted(orchestrate: Orchestrate, broken: str) -> None:
+    """On demand, without a run duration: either switch deletes node and queued resource, at the deadline of before."""
+    orchestrate.run("cloud", "up")
+    stock = {"zone": QUEUED[-1], "accelerator": "*"}
+    orchestrate.control("capacity", {**stock, "available": False})
+    _strand(orchestrate, "v3-8", QUEUE_STEPS, *QUEUED)
+    orchestrate.control("capacity", {**stock, "available": True})
+    wait_until(lambda: [one for one in orchestrate.inventory("queued resource") if one["state"] == "ACTIVE"], 60)
+    queued = [attempt for attempt in _attempts(orchestrate) if attempt.queued]
+    assert len(queued) == len(QUEUE_STEPS)
+    _pass_the_deadlines(orchestrate, queued, broken)
 
 
 def test_the_run_duration_alone_ends_what_is_rented_as_flex_start(orchestrate: Orchestrate) -> None:

@@ -182,7 +182,7 @@ class FakeVmProvider:
             queued = "queued resource"
             there = [
                 Billable(
-                    queued if machine.spec.provisioning is Provisioning.FLEX_START else kind,
+                    queued if machine.spec.queued_until is not None else kind,
                     ref, self._vm(machine).raw_state, dict(machine.spec.labels),
                     runs=self._vm(machine).state is VmState.READY,
                 )
@@ -213,8 +213,8 @@ class FakeVmProvider:
                 return self.timer_says or None
             return machine.published.get(f"{worker}/{namespace}/{key}")
 
-    def self_delete_url(self, ref: VmRef, provisioning: Provisioning) -> str:
-        return f"https://fake.googleapis.com/{ref.zone}/{provisioning.suffix.strip()}/{ref.name}"
+    def self_delete_url(self, ref: VmRef, *, queued: bool) -> str:
+        return f"https://fake.googleapis.com/{ref.zone}/{'queued' if queued else ''}/{ref.name}"
 
     # What happens by itself
 
@@ -235,7 +235,7 @@ class FakeVmProvider:
         ready_at = now + timedelta(seconds=self.create_s)
         operation = f"operation-{len(self._operations) + 1}"
         failure = None
-        if spec.provisioning is Provisioning.FLEX_START:
+        if spec.queued_until is not None:
             queued = not self.capacity.get(spec.ref.zone, True)
             ready_at = NEVER if queued else ready_at + timedelta(seconds=self.create_s)
             self._machines[spec.ref] = _Machine(spec, f"10.1.0.{len(self._operations) % 250 + 1}", now, ready_at)
@@ -298,7 +298,7 @@ class FakeVmProvider:
         if self.timers and deadline and not (machine.preempted or machine.ended or machine.ready_at == NEVER):
             ends.append(max(machine.ready_at, datetime.fromtimestamp(int(deadline), machine.ready_at.tzinfo)))
         if self._scheduler is not None:
-            url = self.self_delete_url(machine.spec.ref, machine.spec.provisioning)
+            url = self.self_delete_url(machine.spec.ref, queued=machine.spec.queued_until is not None)
             fired = self._scheduler.first_firing(url, machine.created_at)
             ends += [fired] if fired else []
         return min(ends, default=None)
@@ -333,12 +333,14 @@ class FakeVmProvider:
         if machine.deleting:
             state = VmState.DELETING
         count = machine.spec.accelerator.workers if ready else 0
-        workers = tuple(Worker(i, machine.address, machine.address) for i in range(count))
+        first, second, rest = machine.address.split(".", 2)
+        addresses = [f"{first}.{int(second) + 2 * i}.{rest}" for i in range(count)]
+        workers = tuple(Worker(i, address, address) for i, address in enumerate(addresses))
         limit = self._terminates_at(machine) if ready else None
         spec = replace(machine.spec)
         raw = machine.ended or state.name
-        terms = spec.provisioning
-        return Vm(spec.ref, state, raw, dict(spec.labels), workers, machine.created_at, limit, terms)
+        is_queued = spec.queued_until is not None
+        return Vm(spec.ref, state, raw, dict(spec.labels), workers, machine.created_at, limit, is_queued)
 
     def _reach(self, zone: str) -> None:
         if zone in self.unreachable:

@@ -22,7 +22,7 @@ from orchestrator.config import check_project, load_config
 from orchestrator.domain.accelerators import Provisioning, accelerators
 from orchestrator.domain.billing_export import read_export
 from orchestrator.domain.host_address import parse_host
-from orchestrator.domain.names import run_of_vm
+from orchestrator.domain.names import MANIFEST, run_of_vm
 from orchestrator.domain.places import Place, is_within
 from orchestrator.domain.prices import PriceBook
 from orchestrator.errors import OrchestratorError
@@ -33,7 +33,7 @@ from orchestrator.money.live_prices import FILE_NAME, read_live
 from orchestrator.report.page import render_page
 from orchestrator.report.report import make_report
 from orchestrator.report.sources import Source
-from orchestrator.running.stages.collect import MANIFEST, pull, read_manifest
+from orchestrator.running.stages.collect import pull, read_manifest
 from orchestrator.running.stages.context import RunContext
 from tests.fakes.store import crc32c
 from tests.fakes.world import World

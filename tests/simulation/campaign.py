@@ -15,7 +15,7 @@ from pathlib import Path
 
 from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.money import ZERO
-from orchestrator.domain.names import new_id, results_prefix
+from orchestrator.domain.names import MANIFEST, new_id, results_prefix
 from orchestrator.domain.places import Place
 from orchestrator.domain.prices import catalog_prices, region_of
 from orchestrator.domain.quote import KILL_SLACK_S, kept_bytes, make_attempt, quote_for
@@ -28,7 +28,6 @@ from orchestrator.money.guard import stop_at
 from orchestrator.planning.extend import admit_extension, plan_extension
 from orchestrator.running.pipeline import already_stopped
 from orchestrator.running.recover import recover, teardown_all
-from orchestrator.running.stages.collect import MANIFEST
 from tests.simulation.events import Death, Endless
 from tests.simulation.judge import Judge, Rule, Violation
 from tests.simulation.offers import offers

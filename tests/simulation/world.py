@@ -8,9 +8,9 @@ from dataclasses import replace
 from datetime import timedelta
 
 from infra.killswitches import kill_switches
+from orchestrator.domain.names import MANIFEST
 from orchestrator.money.guard import stop_at
 from orchestrator.ports import CommandResult
-from orchestrator.running.stages.collect import MANIFEST
 from orchestrator.running.stages.context import Pace, Services
 from tests.fakes import FakeObjectStore, FakeShells
 from tests.fakes.faults import Faults

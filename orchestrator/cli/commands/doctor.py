@@ -64,6 +64,7 @@ def doctor(names: tuple[str, ...], is_live: bool, record: Path | None, as_json: 
 
 def _known(project: Project, names: Sequence[str]) -> Known:
     from orchestrator.bootstrap import SystemClock
+    from orchestrator.cli.views.findings import notifications
     from orchestrator.doctor.diagnosis import Known
     from orchestrator.domain.accelerators import accelerator, accelerators
     from orchestrator.domain.prices import catalog_prices
@@ -76,4 +77,4 @@ def _known(project: Project, names: Sequence[str]) -> Known:
     if own := [item.name for item in items if not item.is_rented]:
         raise click.UsageError(f"--accel: {', '.join(own)} is not rented, so no account needs to allow it")
     zones = project.config.zones
-    return Known(project.name, items, bool(names), zones, catalog_prices(), credit, now.date())
+    return Known(project.name, items, bool(names), zones, catalog_prices(), credit, now.date(), notifications(project))

@@ -117,6 +117,13 @@ if TYPE_CHECKING:
 )
 @options.spot_option
 @options.flex_start_option
+@click.option(
+    "--queue",
+    "queue_hours",
+    type=options.DECIMAL,
+    metavar="HOURS",
+    help="If no zone has the TPU, wait in a queue for up to so many of --max-hours.",
+)
 @options.zones_option
 @click.option(
     "--early-stop/--no-early-stop",
@@ -229,12 +236,15 @@ def _plan(project: Project, request: LaunchRequest, *, asks: bool, as_json: bool
 
 
 def _check(project: Project, plan: Plan, *, dry_run: bool) -> Preflight:
-    """What the account says before anything is rented. Nothing is asked for machines of one's own, and no local cloud
-    is started for a dry run.
+    """What the account says before anything is rented, and whether people can be told. Nothing is asked for machines of
+    one's own, and no local cloud is started for a dry run.
     """
     from orchestrator.bootstrap import SystemClock, connect_account, local_cloud
+    from orchestrator.cli.views.findings import notifications
     from orchestrator.doctor.preflight import Preflight, preflight
 
+    if problem := notifications(project).problem:
+        output.say(f"warning: notifications: {problem.sentence}; {problem.hint}")
     is_off = dry_run and project.simulated and local_cloud(project, start=False) is None
     if is_off or not any(run.spec.accelerator.is_rented for run in plan.runs):
         return Preflight(())

@@ -39,6 +39,7 @@ def teardown(runs: tuple[str, ...], everything: bool, buckets: bool, yes: bool, 
       orchestrate teardown --all --project my-project
     """
     from orchestrator.cli.run_driver import connect_to_end
+    from orchestrator.cli.views.conclusion import tell_unproven
 
     _check_flags(runs, everything=everything, buckets=buckets)
     if buckets and not yes:
@@ -49,6 +50,7 @@ def teardown(runs: tuple[str, ...], everything: bool, buckets: bool, yes: bool, 
         if everything and not yes:
             _ask_about_others(services, as_json=as_json)
         done = _end_all(project, services, buckets=buckets) if everything else _end_runs(services, chosen)
+        tell_unproven(services, done.unproven)
         if as_json:
             output.print_json(done.to_json())
         else:

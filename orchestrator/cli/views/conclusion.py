@@ -48,6 +48,7 @@ def conclude(
     ended = [run for run in runs if run not in elsewhere]
     left = remaining(services, ended)
     left = Remaining(left.count, tuple(sorted({*left.names, *unproven})))
+    tell_unproven(services, left.names)
     if as_json:
         found = {} if others is None else {"other_ledgers": to_json(others)}
         output.print_json({"experiment": experiment, **_as_json(services, ended, elsewhere, left), **found})
@@ -57,6 +58,15 @@ def conclude(
     if others:
         return StillBilling.exit_code
     return exit_code(ended, left, unsuccessful) or (130 if elsewhere else 0)
+
+
+def tell_unproven(services: Services, names: Sequence[str]) -> None:
+    """Tell people who are away what may still be billed; here, whether they could be told."""
+    if (notifier := services.notifier) is not None:
+        notifier.tell_unproven(names)
+        if notifier.problem:
+            hint = "`orchestrate notify` lists what was not sent; the next command that drives runs tries again"
+            output.say(f"warning: notifications: {notifier.problem}; {hint}")
 
 
 def exit_code(runs: Sequence[Run], left: Remaining, unsuccessful: Sequence[RunState] = UNSUCCESSFUL) -> int:

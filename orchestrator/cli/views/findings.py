@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from orchestrator.bootstrap import Project
+from orchestrator.bootstrap import Project, messenger
 from orchestrator.cli import output
-from orchestrator.doctor.diagnosis import Finding, Verdict
+from orchestrator.doctor.diagnosis import NOT_ASKED, Finding, Notifications, Verdict
+from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
     from orchestrator.doctor.preflight import Preflight
@@ -41,7 +43,7 @@ def show(found: Sequence[Finding]) -> None:
     console = output.stdout()
     table = output.table("", ("", "check", "what was found, and what to do"))
     said: set[str] = {""}
-    for one in found:
+    for one in _by_cause(found):
         step = "" if one.next_step in said else f"next: {one.next_step}"
         said.add(one.next_step)
         if console.is_terminal:
@@ -51,6 +53,28 @@ def show(found: Sequence[Finding]) -> None:
             output.print_text(f"{one.verdict}  {one.check}: {one.fact}" + (f"\n      {step}" if step else ""))
     if console.is_terminal:
         console.print(table)
+
+
+def _by_cause(found: Sequence[Finding]) -> list[Finding]:
+    """Checks that could not be asked for the same reason as one finding, where the first of them stands."""
+    merged: dict[tuple[str, str], Finding] = {}
+    for one in found:
+        cause = "" if one.answered else one.fact.partition(NOT_ASKED)[2]
+        key = (one.verdict, cause) if cause else (one.check, one.fact)
+        if (first := merged.get(key)) is None:
+            merged[key] = one
+        elif one.check not in first.check.split(", "):
+            merged[key] = replace(first, check=f"{first.check}, {one.check}", fact=NOT_ASKED + cause)
+    return list(merged.values())
+
+
+def notifications(project: Project) -> Notifications:
+    """How people who are away are told of the project's runs, or why they are not."""
+    try:
+        found = messenger(project)
+    except UsageError as cause:
+        return Notifications(problem=cause)
+    return Notifications(tuple(found.names) if found else (), tuple(kind.value for kind in project.config.notify_on))
 
 
 def say_checks(preflight: Preflight) -> None:

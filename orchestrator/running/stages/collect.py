@@ -5,27 +5,36 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path, PurePosixPath
 from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from orchestrator.domain.names import MANIFEST
 from orchestrator.domain.quote import RESULT_FILES, results_bytes
 from orchestrator.domain.runs import AttemptState
-from orchestrator.errors import BadArtifact, LedgerTrouble, NotFound, Unavailable
+from orchestrator.errors import BadArtifact, LedgerTrouble, NotFound, OrchestratorError, Unavailable
 from orchestrator.ports import StoredObject
 from orchestrator.running.stages.context import RunContext
+from orchestrator.running.stages.link import Link
+from orchestrator.running.stages.workers import side_by_side
 from trainer.errors import RecordError
 from trainer.record.record import RECORD_NAME, load_record
 
 T = TypeVar("T")
 
-MANIFEST = "MANIFEST.json"
 _PART = r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}"  # a file system takes 255 bytes; a download adds to its file's name
 _SAFE_NAME = re.compile(f"{_PART}(/{_PART}){{0,4}}")
 MAX_FILE_BYTES = 2 * 2**30
+ASK_AFTER_S = 5.0
+"""Results that are not there by then may never come: the VM is asked .."""
+ASK_AGAIN_S = 15.0
+""".. and again after as long."""
+TELLING_TIMEOUT_S = 150.0
+"""So long many runs are asked to stop, over the SSH sessions that may be open at once."""
 OTHERS_TIMEOUT_S = 60.0
 """So long the other workers of a slice are waited for, once the first one's results are here."""
 FIRST = (RECORD_NAME, "rc.json", "train.log")
@@ -59,37 +68,111 @@ class Manifest(BaseModel):
 def collect(ctx: RunContext) -> None:
     """Pull the attempt's artifacts into the run's folder and note where the record is.
 
-    Raises Unavailable when no manifest appears in time, BadArtifact when a file is not what the manifest says.
+    Raises Unavailable when no manifest appears in time, or none can come any more; BadArtifact when a file is not what
+    the manifest says.
     """
+    with ctx.services.watch.following():
+        if ctx.stop.is_set():
+            _wait_until_all_are_told(ctx)
+        _collect(ctx)
+
+
+def _wait_until_all_are_told(ctx: RunContext) -> None:
+    """Where many runs are stopped together, all are asked to stop before any waits with the little patience of then."""
+    watch = ctx.services.watch
+    with suppress(Unavailable):
+        ctx.services.wait_for(
+            lambda: watch.all_told(ctx.stop) or None,
+            "the stop of the other runs",
+            min(TELLING_TIMEOUT_S, _left_s(ctx)),
+            most_poll_s=1.0,
+        )
+
+
+def objects_of_runs(ctx: RunContext, age_s: float) -> Mapping[str, int]:
+    """Heartbeats and manifests of the experiment's runs, by one list for all that is at most so old."""
+    services = ctx.services
+    place = (ctx.bucket, f"results/{ctx.run.experiment}/*/*/*.json")
+    return services.watch.objects(services.store, place, services.clock, age_s)
+
+
+def _collect(ctx: RunContext) -> None:
     ctx.show("waiting for the results")
-    manifest = _in_time(ctx, lambda: read_manifest(ctx), f"the results of {ctx.run_id} in the bucket")
+    manifest = _awaited_manifest(ctx)
     (record,) = _in_time(ctx, lambda: (_pull_and_note(ctx, manifest),), f"the download of the results of {ctx.run_id}")
     _collect_from_others(ctx)
     if record is None and ctx.run.error is None:
         raise BadArtifact(f"the training of {ctx.run_id} succeeded, but there is no record among its results")
 
 
+def _awaited_manifest(ctx: RunContext) -> Manifest:
+    uploads = _Uploads(ctx)
+
+    def come() -> tuple[Manifest | None] | None:
+        over = uploads.never_come({0})
+        listed = objects_of_runs(ctx, ctx.services.pace.poll_s) if ctx.services.watch.is_crowded and not over else {}
+        if listed and f"{ctx.results}/{MANIFEST}" not in listed:
+            return None
+        manifest = read_manifest(ctx)  # after that was asked, so that none comes in between
+        return (manifest,) if manifest is not None or over else None
+
+    (manifest,) = _in_time(ctx, come, f"the results of {ctx.run_id} in the bucket")
+    if manifest is None:
+        raise Unavailable(f"no results of {ctx.run_id} can come: the VM, or what ran its trainer there, is gone")
+    return manifest
+
+
+class _Uploads:
+    """Who still uploads: not the bucket, but the VMs know."""
+
+    def __init__(self, ctx: RunContext) -> None:
+        self._ctx = ctx
+        self._ask_at = ctx.services.clock.monotonic() + ASK_AFTER_S
+        self._over = set[int]()
+
+    def never_come(self, missing: Collection[int]) -> Set[int]:
+        """The workers from which nothing can come any more, as far as is known; these are asked when it is time."""
+        clock = self._ctx.services.clock
+        asked = sorted(set(missing) - self._over)
+        if clock.monotonic() < self._ask_at or not asked:
+            return self._over
+        links = [Link(self._ctx, worker) for worker in asked]
+        try:
+            answers = side_by_side(Link.may_upload, links)
+        finally:
+            for link in links:
+                link.close()
+        self._ask_at = clock.monotonic() + ASK_AGAIN_S
+        self._over |= {link.worker for link, may in zip(links, answers, strict=True) if may is False}
+        return self._over
+
+
 def _collect_from_others(ctx: RunContext) -> None:
     """What the other workers of a slice have left: their logs and exit codes. Without them the run is as good."""
     missing, damaged = set(range(1, ctx.accelerator.workers)), list[str]()
+    uploads = _Uploads(ctx)
 
     def all_came() -> bool | None:
+        over = uploads.never_come(missing)
         for worker in sorted(missing):
             try:
                 manifest = read_manifest(ctx, worker)
                 if manifest is None:
                     continue
                 pull(ctx, manifest, worker)
-            except BadArtifact as cause:
-                damaged.append(cause.sentence)
+            except Unavailable:
+                raise
             except LedgerTrouble as cause:
                 raise Unavailable(cause.sentence, cause.hint) from cause
+            except OrchestratorError as cause:
+                damaged.append(f"worker {worker}: {cause.sentence}")
             missing.discard(worker)
-        return not missing or None
+        return missing <= over or None
 
-    try:
-        _in_time(ctx, all_came, "the results of the other workers", OTHERS_TIMEOUT_S)
-    except Unavailable:
+    if missing:
+        with suppress(Unavailable):
+            _in_time(ctx, all_came, "the results of the other workers", OTHERS_TIMEOUT_S)
+    if missing:
         ctx.note(f"no results came from worker {', '.join(map(str, sorted(missing)))}")
     for sentence in damaged:
         ctx.note(sentence)
@@ -193,9 +276,13 @@ def read_manifest(ctx: RunContext, worker: int = 0) -> Manifest | None:
 
 def _in_time(ctx: RunContext, probe: Callable[[], T | None], what: str, most_s: float = math.inf) -> T:
     """The VM uploads until it dies, so its results are waited for until the deadline, ten minutes at most."""
-    left_s = (ctx.attempt.deadline + timedelta(seconds=30) - ctx.now()).total_seconds()
-    timeout_s = ctx.patience_s(min(ctx.services.pace.upload_timeout_s, max(left_s, 0.0), most_s))
+    timeout_s = ctx.patience_s(min(ctx.services.pace.upload_timeout_s, _left_s(ctx), most_s))
     return ctx.services.wait_for(probe, what, timeout_s, most_poll_s=1.0)
+
+
+def _left_s(ctx: RunContext) -> float:
+    """How long its VM may still upload."""
+    return max(0.0, (ctx.attempt.deadline + timedelta(seconds=30) - ctx.now()).total_seconds())
 
 
 def _check_names(names: Sequence[str]) -> None:

@@ -21,6 +21,7 @@ from orchestrator.errors import NotFound, Preempted, Stopped
 from orchestrator.ledger.events import Happening, Note
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.money.guard import cost_so_far
+from orchestrator.notify.notifier import Notifier
 from orchestrator.ports import (
     Clock,
     KillSwitch,
@@ -83,6 +84,8 @@ class Services:
     parallel_runs: int = 1
     watch: Watch = field(default_factory=Watch)
     upload_threads: int = 1
+    notifier: Notifier | None = None
+    """Tells people who are away; None: nobody asked for that."""
 
     def switches_for(self, spec: RunSpec) -> list[KillSwitch]:
         """The kill switches that exist for the VMs of such a run."""

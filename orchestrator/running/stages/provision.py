@@ -209,6 +209,8 @@ def _wait_until_ready(ctx: RunContext) -> Vm:
     Raises NoCapacity when the queue, where there is one, has not been left in time.
     """
     patience = queued_until(ctx.run, ctx.attempt)
+    if patience is not None:
+        ctx.note(f"in the queue of {ctx.ref.zone} until {patience:%Y-%m-%d %H:%M} UTC, where nothing is billed")
 
     def look() -> Vm | None:
         ctx.check_stop()
@@ -232,7 +234,7 @@ def _wait_until_ready(ctx: RunContext) -> Vm:
                 ctx.show("creating")
                 return None
             ctx.services.watch.has_started(ctx.run_id)
-            ctx.show(f"queued for capacity until {patience:%H:%M} UTC: {vm.raw_state}")
+            ctx.show(f"queued for capacity until {patience:%Y-%m-%d %H:%M} UTC: {vm.raw_state}")
             if asked_at >= patience:
                 raise NoCapacity(ctx.accelerator.name, [ctx.ref.zone], f"still {vm.raw_state} after the wait")
             return None

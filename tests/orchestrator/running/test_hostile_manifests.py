@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
+from orchestrator.domain.names import MANIFEST
 from orchestrator.errors import BadArtifact
-from orchestrator.running.stages.collect import MANIFEST, pull, read_manifest
+from orchestrator.running.stages.collect import pull, read_manifest
 from orchestrator.running.stages.context import RunContext
 from tests.fakes.store import crc32c
 from tests.fakes.world import World

@@ -1,0 +1,97 @@
+"""Which notifications are due, and which were sent: written before they are sent and after it.
+
+So each is sent at least once, whenever a process is killed; twice only where that happens between the service's answer
+and the note of it here. Of two processes that look at the same time, one sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from orchestrator.ledger.database import Database
+
+_WATCH = "watch"
+"""A row that says: look at this experiment until it has ended, whoever looks."""
+
+
+class NoticeKind(StrEnum):
+    """What people can be told of."""
+
+    VERDICT = "verdict"
+    FAILURE = "failure"
+    PREEMPTION = "preemption"
+    CAP = "cap"
+    UNPROVEN = "unproven"
+
+
+@dataclass(frozen=True)
+class Notice:
+    """Something to tell once. `key` is the same for the same event, whoever finds it; `text` holds no secret."""
+
+    key: str
+    kind: NoticeKind
+    text: str
+
+
+class NoticeTable(Database):
+    """What people were told, and are to be told."""
+
+    def watch(self, at: datetime, experiments: Iterable[str]) -> None:
+        """Have these experiments looked at until `unwatch`, by later processes too."""
+        with self.transaction() as db:
+            db.executemany(
+                "INSERT OR REPLACE INTO notices VALUES (?,?,?,'',NULL,NULL)",
+                [(f"{_WATCH}:{name}", at.isoformat(), _WATCH) for name in experiments],
+            )
+
+    def unwatch(self, experiment: str) -> None:
+        """It has ended, and what there is to tell of it is written down."""
+        with self.transaction() as db:
+            db.execute("DELETE FROM notices WHERE key=?", (f"{_WATCH}:{experiment}",))
+
+    def watched(self) -> list[str]:
+        """The experiments to look at, oldest first."""
+        rows = self.select("SELECT key FROM notices WHERE kind=? ORDER BY at, key", (_WATCH,))
+        return [str(key).removeprefix(f"{_WATCH}:") for (key,) in rows]
+
+    def add_notices(self, at: datetime, notices: Sequence[Notice]) -> None:
+        """Write down what is to be told; what is known already stays as it is."""
+        if notices:
+            with self.transaction() as db:
+                db.executemany(
+                    "INSERT OR IGNORE INTO notices VALUES (?,?,?,?,NULL,NULL)",
+                    [(one.key, at.isoformat(), one.kind.value, one.text) for one in notices],
+                )
+
+    def take_notices(self, now: datetime, until: datetime) -> list[Notice]:
+        """What is not sent, for the caller to send: nobody else gets it before `until`."""
+        waiting = "kind != ? AND sent_at IS NULL AND (taken_until IS NULL OR taken_until < ?)"
+        found = (_WATCH, now.isoformat())
+        if not self.select(f"SELECT 1 FROM notices WHERE {waiting} LIMIT 1", found):  # noqa: S608 - constants
+            return []
+        with self.transaction() as db:
+            rows = self.select(f"SELECT key, kind, text FROM notices WHERE {waiting} ORDER BY at, rowid", found)  # noqa: S608
+            db.execute(f"UPDATE notices SET taken_until=? WHERE {waiting}", (until.isoformat(), *found))  # noqa: S608
+        return [Notice(key, NoticeKind(kind), text) for key, kind, text in rows]
+
+    def sent_notices(self, at: datetime, notices: Sequence[Notice]) -> None:
+        """A service has taken them."""
+        with self.transaction() as db:
+            db.executemany("UPDATE notices SET sent_at=? WHERE key=?", [(at.isoformat(), one.key) for one in notices])
+
+    def notices(self) -> list[tuple[Notice, datetime, datetime | None]]:
+        """All, oldest first: each with the time at which it was found, and when it was sent."""
+        rows = self.select(
+            "SELECT key, kind, text, at, sent_at FROM notices WHERE kind != ? ORDER BY at, rowid", (_WATCH,)
+        )
+        return [
+            (
+                Notice(key, NoticeKind(kind), text),
+                datetime.fromisoformat(at),
+                datetime.fromisoformat(sent) if sent else None,
+            )
+            for key, kind, text, at, sent in rows
+        ]

@@ -1,0 +1,115 @@
+"""What there is to tell of an experiment, read from the ledger alone: a process that is killed forgets none of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from decimal import Decimal
+
+from orchestrator.domain.money import ZERO, usd
+from orchestrator.domain.runs import Run, RunState, Stage
+from orchestrator.errors import OrchestratorError
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.notices import Notice, NoticeKind
+from orchestrator.money.guard import cost_so_far, money_view, stated_credit
+
+LEVELS = (Decimal("0.9"), Decimal("0.5"))
+"""The parts of a cap at which people are told; of two that are passed at once only the first here."""
+FEW_RUNS = 20
+"""So many runs are listed one by one."""
+
+
+def of_experiment(ledger: Ledger, experiment: str, now: datetime) -> list[Notice]:
+    """Everything that has happened to it so far, also what was told before."""
+    runs = ledger.runs(experiment)
+    spent_usd = _cost(ledger, runs, now)
+    found = [*_preemptions(runs), *_failures(runs)]
+    cap_usd = ledger.experiment(experiment).max_usd
+    if cap_usd:
+        found += _cap(experiment, f"{experiment} has cost", spent_usd, cap_usd, "its --max-usd")
+    if has_ended(runs) and any(run.state is not RunState.STOPPED for run in runs):
+        key = f"ended:{experiment}:{sum(run.attempt for run in runs)}"  # anew after `extend`
+        found.append(Notice(key, NoticeKind.VERDICT, _ended(ledger, experiment, runs, spent_usd)))
+    return found
+
+
+def of_credit(ledger: Ledger, now: datetime) -> list[Notice]:
+    """Whether half of the credit, or nine tenths, are used. A credit that is stated anew is another one."""
+    try:
+        credit = stated_credit(ledger, now=now)
+    except OrchestratorError:
+        return []
+    view = money_view(ledger, credit, now)
+    key = f"credit:{credit.amount_usd}:{credit.expires}"
+    used_usd = view.spent_usd + view.accruing_usd
+    return list(_cap(key, "spent and accruing", used_usd, credit.amount_usd, "the credit"))
+
+
+def of_unproven(names: Sequence[str]) -> list[Notice]:
+    """What a teardown could not prove gone: each thing once, whatever the cloud says of it later."""
+    return [
+        Notice(f"unproven:{name.partition(': ')[0]}", NoticeKind.UNPROVEN, f"may still be billed: {name}")
+        for name in names
+    ]
+
+
+def has_ended(runs: Sequence[Run]) -> bool:
+    """Whether every run is over, with its VMs proven gone."""
+    return all(run.stage is Stage.DONE for run in runs)
+
+
+def _cost(ledger: Ledger, runs: Sequence[Run], now: datetime) -> Decimal:
+    attempts = (attempt for run in runs for attempt in ledger.attempts(run.id))
+    return sum((cost_so_far(attempt, now) for attempt in attempts), ZERO)
+
+
+def _preemptions(runs: Sequence[Run]) -> Iterator[Notice]:
+    for run in runs:
+        for number in range(1, run.preemptions + 1):
+            text = (
+                f"{_name(run)} was preempted ({number} of at most {run.spec.max_attempts}); another VM is rented for it"
+            )
+            yield Notice(f"preempted:{run.id}:{number}", NoticeKind.PREEMPTION, text)
+
+
+def _failures(runs: Sequence[Run]) -> Iterator[Notice]:
+    for run in runs:
+        if run.state is RunState.FAILED:
+            text = f"{_name(run)} failed: {run.error_code}: {run.error}"
+            yield Notice(f"failed:{run.id}:{run.attempt}", NoticeKind.FAILURE, text)
+
+
+def _cap(key: str, what: str, used_usd: Decimal, cap_usd: Decimal, cap: str) -> Iterator[Notice]:
+    if cap_usd > 0 and (passed := next((level for level in LEVELS if used_usd >= level * cap_usd), None)):
+        text = f"{what} {usd(used_usd)}: {passed:.0%} of {cap}, {usd(cap_usd)}, or more"
+        yield Notice(f"cap:{key}:{passed:.0%}", NoticeKind.CAP, text)
+
+
+def _ended(ledger: Ledger, experiment: str, runs: Sequence[Run], spent_usd: Decimal) -> str:
+    """The verdict on each pairing where there is one, how the runs ended, what they cost, and that nothing is left."""
+    lines = [f"{experiment} has ended; its VMs are proven gone; cost {usd(spent_usd)}", *_verdicts(ledger, runs)]
+    if len(runs) <= FEW_RUNS:
+        lines += [f"{_name(run)}: {run.state.value}" for run in runs]
+    else:
+        states = [run.state.value for run in runs]
+        lines.append(", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)))
+    return "\n".join(lines)
+
+
+def _verdicts(ledger: Ledger, runs: Sequence[Run]) -> list[str]:
+    """Without the libraries for statistics, or with nothing to compare, why there is none."""
+    from orchestrator.report.headline import headlines  # much to load, for something that is done once
+    from orchestrator.report.report import make_report
+    from orchestrator.report.sources import sources_of_runs
+
+    sources = sources_of_runs(runs, ledger)
+    if len({run.spec.accelerator for run in runs}) < 2 or not sources:
+        return []
+    try:
+        return [head.text for head in headlines(make_report(sources, force=True).pairings)]
+    except OrchestratorError as cause:
+        return [f"not compared: {cause.sentence}"]
+
+
+def _name(run: Run) -> str:
+    return f"{run.id} {run.spec.accelerator}"

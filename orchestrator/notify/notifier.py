@@ -1,0 +1,126 @@
+"""Looks at the ledger while runs are driven, and sends what is due, in a thread of its own.
+
+What is sent late or never stops nothing: runs, teardown and their proof do not know of this thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import Protocol
+
+from orchestrator.errors import OrchestratorError
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.notices import Notice, NoticeKind
+from orchestrator.notify.due import has_ended, of_credit, of_experiment, of_unproven
+from orchestrator.ports import Clock
+
+LOOK_S = 10.0
+RETRY_S = 120.0
+"""What no service took is tried again after this time, and by the next command that drives runs."""
+LAST_SEND_S = 30.0
+"""So long a command waits at its end, with everything torn down, for what is being sent."""
+log = logging.getLogger("orchestrate")
+
+
+class Messenger(Protocol):
+    """Where messages go: Slack, e-mail, a webhook; one or several."""
+
+    def send(self, title: str, body: str, *, is_bad: bool) -> Sequence[str]:
+        """Send to all; returns the names of those that did not take it. Raises CloudError where none did.
+
+        No address is in either: most of them are secrets.
+        """
+        ...
+
+
+class Notifier:
+    """Tells people once, across all processes, what is due of the experiments that are watched. Safe for threads.
+
+    `kinds`: what about; none of them: nobody is to be told. `open_messenger` raises UsageError where nothing can be
+    sent; it is asked when the first message is due.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        open_messenger: Callable[[], Messenger | None],
+        clock: Clock,
+        kinds: Sequence[NoticeKind],
+    ) -> None:
+        self._ledger = ledger
+        self._open_messenger = open_messenger
+        self._clock = clock
+        self._kinds = frozenset(kinds)
+        self._messenger: Messenger | None = None
+        self._looking = threading.Lock()
+        self.problem = ""
+        """Why the latest message could not be sent; "" when it was."""
+
+    @contextmanager
+    def watching(self, experiments: Iterable[str]) -> Iterator[None]:
+        """While these are driven, look and send; once more at the end. Raises nothing."""
+        if not self._kinds:
+            yield
+            return
+        over = threading.Event()
+
+        def look_on() -> None:
+            while not over.wait(LOOK_S):
+                self.look()
+            self.look()
+
+        with suppress(OrchestratorError):  # a full disk: runs are driven to their end all the same
+            self._ledger.watch(self._clock.now(), experiments)
+        thread = threading.Thread(target=look_on, name="notify", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join(LAST_SEND_S)
+
+    def tell_unproven(self, names: Sequence[str]) -> None:
+        """What may still be billed after a teardown, and what was not sent before. Raises nothing."""
+        if self._kinds:
+            with suppress(OrchestratorError):
+                self._add(of_unproven(names))
+            self.look()
+
+    def look(self) -> None:
+        """Write down what is due, and send what nobody has sent. Raises nothing."""
+        try:
+            with self._looking:
+                self._look()
+        except Exception as cause:  # the border of a thread that nothing depends on
+            self.problem = cause.sentence if isinstance(cause, OrchestratorError) else type(cause).__name__
+            log.warning("notifications: %s", self.problem)
+
+    def _look(self) -> None:
+        ledger, now = self._ledger, self._clock.now()
+        self._add(of_credit(ledger, now))
+        for experiment in ledger.watched():
+            ended = has_ended(ledger.runs(experiment))  # before what is told of it: nothing comes after it
+            self._add(of_experiment(ledger, experiment, now))
+            if ended:
+                ledger.unwatch(experiment)
+        due = ledger.take_notices(now, now + timedelta(seconds=RETRY_S))
+        if due:
+            self._messenger = self._messenger or self._open_messenger()
+            refused = self._messenger and _send(self._messenger, due, simulated=ledger.simulated)
+            ledger.sent_notices(self._clock.now(), due)
+            self.problem = f"not taken by {', '.join(refused)}" if refused else ""
+
+    def _add(self, notices: Sequence[Notice]) -> None:
+        self._ledger.add_notices(self._clock.now(), [one for one in notices if one.kind in self._kinds])
+
+
+def _send(messenger: Messenger, due: Sequence[Notice], *, simulated: bool) -> Sequence[str]:
+    """What was found at one look, as one message."""
+    kinds = " and ".join(dict.fromkeys(one.kind.value for one in due))
+    title = f"orchestrate: {kinds}" + (" (simulated)" if simulated else "")
+    bad = (NoticeKind.FAILURE, NoticeKind.UNPROVEN)
+    return messenger.send(title, "\n\n".join(one.text for one in due), is_bad=any(one.kind in bad for one in due))

@@ -1,0 +1,49 @@
+"""Messages of real launches to a real HTTP server: once across a kill, and no launch waits for a server that is ill."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from orchestrator.config import NOTIFY_VARIABLE
+from orchestrator.domain.runs import Stage
+from tests.e2e.conftest import QUICK, Orchestrate, kill_hard
+from tests.webhook import SECRET, Webhook, webhook
+
+pytestmark = [pytest.mark.usefixtures("stand_in_job"), pytest.mark.cloud]
+
+
+@pytest.fixture
+def hook(orchestrate: Orchestrate) -> Iterator[Webhook]:
+    """Where `orchestrate` sends messages."""
+    with webhook() as made:
+        orchestrate.environment[NOTIFY_VARIABLE] = made.url
+        yield made
+
+
+def test_the_end_is_told_once_although_the_launch_was_killed(orchestrate: Orchestrate, hook: Webhook) -> None:
+    """`recover` finishes the run and tells it; another one tells nothing. The address is in no file of ours."""
+    launched = orchestrate.start_unforked("launch", "--accel", "v3-8", *QUICK)
+    run = orchestrate.wait_for_run(lambda run: run.stage is Stage.TRAIN, 120)
+    kill_hard(launched)
+    assert hook.taken == []
+    recovered = orchestrate.run("recover")
+    assert recovered.code == 0, recovered.err
+    [message] = hook.taken
+    assert message["title"] == "orchestrate: verdict (simulated)"
+    assert f"{run.experiment} has ended; its VMs are proven gone" in message["message"]
+    assert orchestrate.run("recover").code == 0
+    assert len(hook.taken) == 1
+    mine = (path for path in (orchestrate.home / "local").rglob("*") if path.is_file() and "cloud" not in path.parts)
+    assert [path for path in mine if SECRET.encode() in path.read_bytes()] == []
+
+
+def test_a_service_that_is_ill_neither_stops_nor_fails_a_launch(orchestrate: Orchestrate, hook: Webhook) -> None:
+    """The launch ends as ever and says so; the message waits for the next command that looks."""
+    hook.status = 503
+    done = orchestrate.run("launch", "--accel", "v3-8", *QUICK)
+    assert (done.code, done.json["billable_remaining"]) == (0, 0), done.err
+    assert "warning: notifications: not taken by JSON" in done.err
+    [waiting] = orchestrate.run("notify", "--json").json["messages"]
+    assert (waiting["kind"], waiting["sent_at"]) == ("verdict", None)

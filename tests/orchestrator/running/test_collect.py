@@ -1,0 +1,118 @@
+"""Results that are waited for, and those that cannot come: what ran the trainer is gone, or it was never started."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from orchestrator.domain.runs import Run, RunState, Stage
+from orchestrator.errors import Unavailable
+from orchestrator.ports import CommandResult
+from tests.fakes.world import World
+from trainer.record.record import load_record
+
+Answer = Callable[[Sequence[str]], CommandResult]
+SOON_S = 100
+"""Ten polls for a preemption that would explain the end, the deletion of the VM, and some seconds."""
+
+
+def answering(world: World, answer: Callable[[Answer, str], CommandResult | None]) -> None:
+    """Let the runner answer this, given how it would and the verb; None: as it would."""
+    usual = world.trainer.answer
+    world.trainer.answer = lambda argv: answer(usual, argv[2]) or usual(argv)  # type: ignore[method-assign]
+
+
+def billed_s_after(world: World, run: Run, since: datetime) -> float:
+    [attempt] = world.ledger.attempts(run.id)
+    assert attempt.gone_at is not None
+    return (attempt.gone_at - since).total_seconds()
+
+
+@pytest.mark.parametrize("accelerator", ["v3-8", "t4"])
+def test_results_of_a_runner_that_was_killed_are_not_waited_for(world: World, accelerator: str) -> None:
+    seen: list[datetime] = []
+
+    def lost(_usual: Answer, verb: str) -> CommandResult | None:
+        if verb != "status" or world.trainer.started_at is None:
+            return None
+        seen.append(world.clock.now())
+        return CommandResult(0, json.dumps({"state": "lost"}) + "\n", "")
+
+    answering(world, lost)
+    run = world.launch(accelerator)
+    assert (run.state, run.error_code, run.stage) == (RunState.FAILED, "TrainingFailed", Stage.DONE)
+    assert "vanished without an exit code" in (run.error or "")
+    assert billed_s_after(world, run, seen[0]) < SOON_S
+
+
+def test_a_run_stopped_before_its_trainer_was_started_waits_for_no_results(world: World) -> None:
+    """Ctrl-C while the connection that is to start it breaks."""
+    stopped: list[datetime] = []
+
+    def broken(_usual: Answer, verb: str) -> None:
+        if verb == "start":
+            stopped.append(world.clock.now())
+            world.stop.set()
+            raise Unavailable("the connection broke")
+
+    answering(world, broken)
+    after = world.launch()
+    assert (after.error_code, world.trainer.started_at) == ("Stopped", None)
+    assert billed_s_after(world, after, stopped[0]) < 40, "20 of them its deletion"
+
+
+def test_a_runner_that_was_killed_before_its_upload_is_started_again(world: World) -> None:
+    world.trainer.uploads = False
+
+    def killed(_usual: Answer, verb: str) -> None:
+        trainer = world.trainer
+        if verb == "start" and trainer.started_at is not None:
+            trainer.uploads = True
+            trainer.upload()
+
+    answering(world, killed)
+    run = world.launch()
+    assert run.state is RunState.SUCCEEDED
+    assert load_record(Path(run.record or "")).status == "succeeded"
+
+
+def test_results_of_a_vm_that_is_gone_are_not_waited_for(world: World) -> None:
+    """Preempted after the training, before its upload."""
+    world.trainer.uploads = False
+    ended: list[datetime] = []
+
+    def preempted(usual: Answer, verb: str) -> CommandResult | None:
+        said = usual(["", "", verb])
+        if "exited" in said.stdout and not ended:
+            ended.append(world.clock.now())
+            [ref] = world.gpu.alive()
+            world.gpu.preempt(ref)
+        return said
+
+    answering(world, preempted)
+    run = world.launch("t4")
+    assert (run.state, run.error_code) == (RunState.FAILED, "Unavailable")
+    assert "can come" in (run.error or "")
+    assert billed_s_after(world, run, ended[0]) < SOON_S
+
+
+def test_what_the_vm_still_uploads_is_waited_for(world: World) -> None:
+    """A large upload: five minutes."""
+    world.trainer.uploads = False
+    ended: list[float] = []
+
+    def slow(usual: Answer, verb: str) -> CommandResult | None:
+        said = usual(["", "", verb])
+        if "exited" in said.stdout:
+            ended.append(world.clock.monotonic())
+            if world.clock.monotonic() - ended[0] > 300:
+                world.trainer.uploads = True
+        return said
+
+    answering(world, slow)
+    run = world.launch()
+    assert run.state is RunState.SUCCEEDED, run.error

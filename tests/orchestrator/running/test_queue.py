@@ -1,0 +1,102 @@
+"""`--queue` on demand and as spot: when it is used, for how long, and at which worst case."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from orchestrator.domain.accelerators import Provisioning, accelerator
+from orchestrator.domain.prices import catalog_prices
+from orchestrator.domain.runs import RunState
+from orchestrator.errors import UsageError
+from orchestrator.ledger.events import SwitchProven
+from tests.fakes.world import World
+
+ZONES = catalog_prices().zones(accelerator("v3-8"), Provisioning.ON_DEMAND)
+QUEUE = {"max_hours": Decimal(4), "queue_hours": Decimal(3)}
+
+
+def test_with_capacity_somewhere_nothing_is_queued_for(world: World) -> None:
+    """The queue comes after every zone, not before the second one."""
+    world.tpu.capacity[ZONES[0]] = False
+    run = world.launch("v3-8", **QUEUE)
+    assert [(one.zone, one.queued) for one in world.ledger.attempts(run.id)] == [(ZONES[0], False), (ZONES[1], False)]
+    assert run.state is RunState.SUCCEEDED
+
+
+def test_without_capacity_anywhere_one_zone_is_waited_for_as_long_as_asked(world: World) -> None:
+    """The first that was out of stock; the worst case of the wait is that of any attempt. Nothing is left after it."""
+    for zone in ZONES:
+        world.tpu.capacity[zone] = False
+    world.tpu.lacking.add(ZONES[0])
+    before = world.clock.now()
+    run = world.launch("v3-8", **QUEUE)
+    *refused, waited = world.ledger.attempts(run.id)
+    assert (run.error_code, run.exit_code) == ("NoCapacity", 4)
+    assert [one.queued for one in refused] == [False] * len(ZONES)
+    assert (waited.queued, waited.zone) == (True, ZONES[1])
+    said = [event.message for event in world.ledger.events(run.id)]
+    assert [line for line in said if line.startswith(f"in the queue of {ZONES[1]} until 2026-11-21 11:0")]
+    [at_once] = [one for one in refused if one.zone == waited.zone]
+    assert waited.reserved_usd == at_once.reserved_usd
+    assert timedelta(hours=3) <= world.clock.now() - before <= timedelta(hours=3, minutes=5)
+    assert (world.tpu.list_billable().found, world.scheduler.names) == ((), [])
+    assert run.error is not None
+    assert f"{ZONES[1]}: out of stock, also in its queue" in run.error
+
+
+def test_what_leaves_the_queue_has_both_kill_switches(world: World) -> None:
+    """The scheduler's job and the VM's timer delete the queued resource: their URL is the queue's."""
+    [zone] = ZONES[:1]
+    world.tpu.capacity[zone] = False
+
+    class Restocked(list):  # type: ignore[type-arg]
+        def append(self, progress: object) -> None:
+            super().append(progress)
+            world.tpu.capacity[zone] = "queued for capacity" in str(progress) or world.tpu.capacity[zone]
+
+    world.progress = Restocked()
+    run = world.launch("v3-8", zones=(zone,), **QUEUE)
+    happened = [event.what for event in world.ledger.events(run.id)]
+    assert run.state is RunState.SUCCEEDED
+    assert [what.switch for what in happened if isinstance(what, SwitchProven)] == ["scheduler-job", "deadline-timer"]
+    assert (world.tpu.list_billable().found, world.scheduler.names) == ((), [])
+
+
+def test_flex_start_waits_for_as_long_as_is_said(world: World) -> None:
+    """In each of its zones, in place of half of --max-hours."""
+    first, *_ = catalog_prices().zones(accelerator("v6e-1"), Provisioning.FLEX_START)
+    world.tpu.capacity[first] = False
+    run = world.launch("v6e-1", provisioning=Provisioning.FLEX_START, **QUEUE)
+    waited, _ = world.ledger.attempts(run.id)
+    assert waited.gone_at is not None
+    begun = waited.deadline - timedelta(hours=4)
+    assert timedelta(hours=3) <= waited.gone_at - begun <= timedelta(hours=3, minutes=2)
+
+
+def test_the_plan_says_what_is_waited_for(world: World) -> None:
+    """And what is not; the worst case is the same with and without."""
+    plain, queue = world.plan("v3-8,t4", max_hours=Decimal(4)), world.plan("v3-8,t4", **QUEUE)
+    assert queue.worst_case_usd == plain.worst_case_usd
+    said = " ".join(queue.notes)
+    assert "if no zone has capacity, up to 3 of the 4 h may pass in the queue of one zone for v3-8" in said
+    assert "t4 is not queued for" in said
+
+
+@pytest.mark.parametrize(
+    ("accelerators", "hours", "text"),
+    [
+        ("t4", "1", "only TPUs are queued for, not t4"),
+        ("host:me@localhost", "1", "only TPUs are queued for"),
+        ("v3-8", "0", "--queue: 0 h is too short"),
+        ("v3-8", "4", "leave too little to train"),
+        ("v3-8", "9", "leave too little to train"),
+    ],
+)
+def test_a_wait_that_makes_no_sense_is_refused(world: World, accelerators: str, hours: str, text: str) -> None:
+    """Before anything is asked for."""
+    with pytest.raises(UsageError) as refused:
+        world.plan(accelerators, max_hours=Decimal(4), queue_hours=Decimal(hours))
+    assert text in refused.value.sentence
