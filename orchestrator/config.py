@@ -57,7 +57,7 @@ class Config:
     ssh_key: Path | None = None
     """The private key for `--accel host:..`. Without it the SSH agent and ~/.ssh, as `ssh` finds them."""
     gpu_image_families: tuple[str, ...] = ()
-    """FAMILY of deeplearning-platform-release or PROJECT/FAMILY, the preferred one first. Without them the catalog's."""
+    """FAMILY of deeplearning-platform-release or PROJECT/FAMILY, the preferred first. Without them the catalog's."""
     notify_file: Path | None = None
     """A file with mode 0600 that lists where messages go, one URL a line."""
     notify_on: tuple[NoticeKind, ...] = tuple(NoticeKind)

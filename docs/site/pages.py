@@ -110,7 +110,7 @@ def _configuration() -> str:
     variables = [f"| `{getattr(config, name)}` | {text} |" for name, text in said.items() if name.endswith("_VARIABLE")]
     return "\n".join(
         [
-            "# Configuration\n\n`orchestrate.toml`, in the folder in which a command is typed or the nearest one above it.",
+            "# Configuration\n\n`orchestrate.toml`, in the folder where a command is typed or the nearest above it.",
             "\n| key | type | default | |\n|---|---|---|---|", *keys,
             "\n## Environment\n\n| variable | |\n|---|---|", *variables,
         ]
@@ -159,5 +159,5 @@ def _exit_codes() -> str:
             if kind.exit_code == code and kind is not OrchestratorError
         ]
     rows.append("| 130 | | interrupted by Ctrl-C, SIGTERM or a closed terminal |")
-    head = "# Exit codes\n\nWith `--json` the name of the error is in `error.code`.\n\n| code | error | meaning |\n|---|---|---|"
-    return "\n".join([head, *rows])
+    head = "# Exit codes\n\nWith `--json` the name of the error is in `error.code`.\n"
+    return "\n".join([head, "| code | error | meaning |\n|---|---|---|", *rows])

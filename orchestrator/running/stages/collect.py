@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from orchestrator.domain.names import MANIFEST
 from orchestrator.domain.quote import RESULT_FILES, results_bytes
 from orchestrator.domain.runs import AttemptState
-from orchestrator.errors import BadArtifact, LedgerTrouble, NotFound, Unavailable
+from orchestrator.errors import BadArtifact, LedgerTrouble, NotFound, OrchestratorError, Unavailable
 from orchestrator.ports import StoredObject
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.link import Link
@@ -160,10 +160,12 @@ def _collect_from_others(ctx: RunContext) -> None:
                 if manifest is None:
                     continue
                 pull(ctx, manifest, worker)
-            except BadArtifact as cause:
-                damaged.append(cause.sentence)
+            except Unavailable:
+                raise
             except LedgerTrouble as cause:
                 raise Unavailable(cause.sentence, cause.hint) from cause
+            except OrchestratorError as cause:
+                damaged.append(f"worker {worker}: {cause.sentence}")
             missing.discard(worker)
         return missing <= over or None
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from orchestrator.domain.names import MANIFEST
 from orchestrator.domain.quote import LOG_BYTES, WORKER_RESULTS_BYTES
-from orchestrator.errors import CloudError, Preempted, RemoteCommandFailed, Stopped, Unavailable
+from orchestrator.errors import CloudError, OrchestratorError, Preempted, RemoteCommandFailed, Stopped, Unavailable
 from orchestrator.ports import RemoteShell, Worker
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.job import RunnerStatus
@@ -82,7 +82,10 @@ class Link:
         They cannot where the trainer was never started, its runner was killed before it ended, or the VM is gone. A
         runner that was killed later is started again: it only uploads.
         """
-        said = self._status()
+        try:
+            said = self._status()
+        except OrchestratorError:
+            return None
         if said is None:
             return False if self.preempted else None
         self._keep(said)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 
 from orchestrator.domain.names import HEARTBEAT, MANIFEST
@@ -17,7 +17,7 @@ from orchestrator.errors import (
 )
 from orchestrator.ledger.events import TrainerStarted
 from orchestrator.money.guard import must_stop
-from orchestrator.running.stages.collect import objects_of_runs
+from orchestrator.running.stages.collect import OTHERS_TIMEOUT_S, objects_of_runs
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.job import RunnerStatus, TrainerProgress
 from orchestrator.running.stages.link import Link
@@ -107,6 +107,7 @@ class _Follower:
         self._links = [Link(ctx, worker) for worker in range(ctx.accelerator.workers)]
         self._looked_at = -BUCKET_POLL_S
         self._turn_at = 0.0
+        self._first_ended_at: float | None = None
 
     def follow(self) -> RunnerStatus:
         """Start the trainers that do not run yet, and return how they ended: the first that failed stops the others."""
@@ -151,7 +152,7 @@ class _Follower:
                 link.look_in_bucket()
             elif link.has_lost_heartbeat(listed.get(f"{results}/{HEARTBEAT}")):
                 self._turn_at = min(self._turn_at, watch.early_turn(ctx.services.clock.monotonic()))
-        if (ended := _end_of([link.said for link in self._links])) is not None:
+        if (ended := self._end()) is not None:
             return ended
         self._must_continue()
         ctx.sleep(watch.poll_s(ctx.watch_s))
@@ -165,7 +166,7 @@ class _Follower:
         if silent and self._may_look():
             side_by_side(Link.look_in_bucket, silent)
             found = [link.said for link in self._links]
-        if (ended := _end_of(found)) is not None:
+        if (ended := self._end()) is not None:
             return ended
         unseen = [str(link.worker) for link, status in zip(self._links, found, strict=True) if status is None]
         if unseen:
@@ -213,8 +214,25 @@ class _Follower:
         except Unavailable:
             return  # could not look: unknown, not absent
         except Preempted:
-            if self._links[0].ended_in_bucket() is None:
+            if not (said := self._links[0].look_in_bucket()) or not said.has_ended:
                 raise
+            self._first_ended_at = -inf  # nothing of the others is to be waited for
+
+    def _end(self) -> RunnerStatus | None:
+        """How the trainers ended: as the one that failed first; or as the first worker's, once all have ended well.
+
+        A worker that says nothing more is not waited for long: the record is the first one's.
+        """
+        found = [link.said for link in self._links]
+        failed = [one for one in found if one and (one.state == "lost" or (one.state == "exited" and one.rc != 0))]
+        if failed:
+            return min(failed, key=lambda one: one.ended_at or 0.0)
+        if (first := found[0]) is None or not first.has_ended:
+            return None
+        now_s = self._ctx.services.clock.monotonic()
+        self._first_ended_at = now_s if self._first_ended_at is None else self._first_ended_at
+        is_late = now_s - self._first_ended_at >= OTHERS_TIMEOUT_S
+        return first if is_late or all(one is not None and one.has_ended for one in found) else None
 
     def _may_look(self) -> bool:
         """Whether it is time for another look into the bucket."""
@@ -223,14 +241,6 @@ class _Follower:
             return False
         self._looked_at = now
         return True
-
-
-def _end_of(found: Sequence[RunnerStatus | None]) -> RunnerStatus | None:
-    """How the trainers ended: as the one that failed first, or as the first worker's, once all have ended well."""
-    failed = [one for one in found if one and (one.state == "lost" or (one.state == "exited" and one.rc != 0))]
-    if failed:
-        return min(failed, key=lambda one: one.ended_at or 0.0)
-    return found[0] if all(one is not None and one.state == "exited" for one in found) else None
 
 
 def _last_lines(path: Path, count: int = 5) -> str:

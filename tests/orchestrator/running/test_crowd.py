@@ -50,10 +50,14 @@ def among_others(world: ManyWorld) -> Iterator[Services]:
         yield services
 
 
-def launched(world: ManyWorld, accelerator: str) -> Run:
-    several = accelerator == SLICE
-    options = {"engines": (Engine.JAX,), "batch_sizes": (208,)} if several else {}
+def admitted(world: ManyWorld, accelerator: str) -> Run:
+    options = {"engines": (Engine.JAX,), "batch_sizes": (208,)} if accelerator == SLICE else {}
     [run] = world.admit(accelerator, max_hours=Decimal(2), **options)
+    return run
+
+
+def launched(world: ManyWorld, accelerator: str) -> Run:
+    run = admitted(world, accelerator)
     with among_others(world) as services:
         [after] = drive_all(services, [run], world.progress.append, world.stop)
     return after
