@@ -12,7 +12,7 @@ DEMO := $(CURDIR)/.demo
 export PYTHONDONTWRITEBYTECODE :=  # the tests start hundreds of programs: each module is compiled once
 
 .PHONY: install demo quick test test-schedules test-vm test-vm-tensorflow test-vm-jax test-beam test-pytorch test-compiler bench \
-	preemptions gpu check lock lock-vm sbom leakbench clean
+	preemptions gpu docs check lock lock-vm sbom leakbench clean
 
 install: $(STAMP)  ## set up only: the command is then .venv/bin/orchestrate
 
@@ -84,6 +84,9 @@ test-pytorch: $(STAMP)  ## the PyTorch example; skipped where the package index 
 		*"No matching distribution found for torch"*) echo "skipped: the package index has no torch==2.13.0+cpu";; \
 		*) echo "$$said"; exit 1;; esac; fi
 
+docs: $(STAMP)  ## the documentation as a site in .site, which loads nothing from elsewhere; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
 check: $(STAMP)  ## lint, format, types, import rules
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -128,4 +131,4 @@ sbom:  ## sbom.json: every package of the lock with its hashes (CycloneDX); need
 	uv tool run --from cyclonedx-bom==7.5.0 cyclonedx-py requirements requirements.lock --of JSON -o sbom.json
 
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) $(DEMO) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(DEMO) .site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

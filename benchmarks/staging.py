@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from statistics import median
 from uuid import uuid4
@@ -44,7 +45,7 @@ def _ours(cloud: LocalCloud, folder: Path, shards: list[Shard], bucket: str) -> 
     start_s = time.perf_counter()
     there = {item.name: item.crc32c for item in store.list(bucket, "ours/")}
     missing = [shard for shard in shards if there.get(f"ours/{shard.name}") != shard.crc32c]
-    for _ in upload_shards(store, bucket, "ours", folder, missing, UPLOAD_THREADS):
+    for _ in upload_shards(partial(store.upload, bucket), "ours", folder, missing, UPLOAD_THREADS):
         pass
     return time.perf_counter() - start_s
 

@@ -31,7 +31,7 @@ _CONNECT_TIMEOUT_S = 15
 _KEEPALIVE_S = 15
 _TRANSFER_TIMEOUT_S = 120.0
 _SESSIONS = 96
-"""So many are open at once: each takes threads, and memory for its buffers."""
+"""So many are open at once, besides those of slices: each takes threads, and memory for its buffers."""
 
 
 class _UnknownHostKey(paramiko.SSHException):
@@ -48,16 +48,18 @@ class PinnedKeys(paramiko.RejectPolicy):
 class FabricShells:
     """Opens SSH sessions on `port`, a limited number at once. Each session belongs to one thread."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, slice_hosts: int = 0) -> None:
+        """`slice_hosts`: hosts of slices, which are connected to together and then wait for each other."""
         self._port = port
-        self._free = threading.BoundedSemaphore(_SESSIONS)
+        self._sessions = sessions = _SESSIONS + slice_hosts
+        self._free = threading.BoundedSemaphore(sessions)
 
     def open(self, worker: Worker, keys: Sequence[HostKey], user: str, private_key: Path) -> RemoteShell:
         pinned = [key for key in keys if key.worker == worker.index]
         if not pinned:
             raise HostKeyRejected(f"worker {worker.index} has published no host key, so it cannot be verified")
         if not self._free.acquire(timeout=_TRANSFER_TIMEOUT_S):  # as when very many runs are stopped at once
-            raise Unavailable(f"SSH to {worker.address} waits: {_SESSIONS} sessions are open")
+            raise Unavailable(f"SSH to {worker.address} waits: {self._sessions} sessions are open")
         try:
             with _translated(f"SSH to {worker.address}"):
                 connection = _connected(worker.address, self._port, user, private_key, pinned)

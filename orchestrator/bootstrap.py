@@ -16,7 +16,7 @@ from orchestrator.clock import SystemClock as SystemClock
 from orchestrator.compiling.kept import KeptSteps
 from orchestrator.config import LOCAL_PROJECT, Config, find_config, load_config, project_home, project_homes, state_home
 from orchestrator.domain.prices import PriceBook
-from orchestrator.domain.runs import Run, Stage
+from orchestrator.domain.runs import Run, Stage, slice_hosts
 from orchestrator.errors import CloudError, LedgerTrouble, UsageError
 from orchestrator.extras import require_extra
 from orchestrator.ledger.database import IN_MEMORY
@@ -257,16 +257,16 @@ def connect(project: Project, stop: threading.Event | None = None, runs: Sequenc
     clock = SystemClock(stop, clients.clock_skew_s)
     hosts = _hosts(project, clock)
     own = _of_own_machines(project, hosts, clock, runs)
-    pace = Pace()
-    if project.simulated:
-        pace = Pace(poll_s=0.25, create_timeout_s=120, boot_timeout_s=60, delete_timeout_s=60, late_create_s=1)
+    at_once = slice_hosts(runs or project.ledger.runs(), own.parallel_runs)
+    local = Pace(poll_s=0.25, create_timeout_s=120, boot_timeout_s=60, delete_timeout_s=60, late_create_s=1)
+    pace = local if project.simulated else Pace()
     scheduler = SchedulerJobs(clients, config.scheduler_service_account or config.worker_service_account)
     return replace(
         own,
         simulated=project.simulated,
         vms=Providers(vms, hosts, lambda: _machines_in_use(project)),
         store=Stores(Buckets(clients), hosts.store),
-        shells=Shells(FabricShells(clients.endpoints.ssh_port), hosts),
+        shells=Shells(FabricShells(clients.endpoints.ssh_port, at_once), hosts),
         switches=kill_switches(vms, scheduler, clock, own.prices.all_zones("tpu"), pace.poll_s),
         pace=pace,
         upload_threads=UPLOAD_THREADS,

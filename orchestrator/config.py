@@ -20,8 +20,13 @@ from orchestrator.ledger.notices import NoticeKind
 
 FILE_NAME = "orchestrate.toml"
 PROJECT_VARIABLE = "ORCHESTRATE_PROJECT"
+"""A Google Cloud project, or `local` for the local cloud; goes before orchestrate.toml, and `--project` before it."""
 HOME_VARIABLE = "ORCHESTRATE_HOME"
+"""The state folder: ledgers, records, logs. Without it the platform's user state folder."""
 NOTIFY_VARIABLE = "ORCHESTRATE_NOTIFY"
+"""Where messages go, as URLs separated by blanks; goes before `notify_file`."""
+DEBUG_VARIABLE = "ORCHESTRATE_DEBUG"
+"""Whatever is set: logs with tracebacks on stderr."""
 _PROJECTS = "projects"
 _ROOT = 0
 LIST_PRICE_DAYS = 180
@@ -33,29 +38,30 @@ LOCAL = "local"
 
 @dataclass(frozen=True)
 class Config:
-    """The configuration. `project` None means the embedded local cloud, which costs nothing.
-
-    `zones` is the order of preference when --zone is not given; `worker_service_account` is what the VMs run as
-    (None: the project's default compute account). `scheduler_service_account` is in whose name Cloud Scheduler deletes
-    TPU nodes at their deadline (None: the same account). How many days old a price may be: list prices hardly ever
-    move, spot prices every few weeks. None: 180 and 30 days for Google Cloud, any age for the local cloud, which bills
-    by them. `gpu_image_families`: FAMILY of deeplearning-platform-release or PROJECT/FAMILY, the preferred one first;
-    empty: the catalog's.
-    `ssh_key` is the private key for `--accel host:..` (None: the SSH agent and ~/.ssh, as `ssh` finds them).
-    `notify_file` lists where messages go, one URL a line; `notify_on`: what they are sent about, by default all.
-    """
+    """The configuration, with its defaults. docs/site/pages.py makes the reference of it."""
 
     project: str | None = None
+    """The Google Cloud project. Without it the embedded local cloud, which costs nothing."""
     zones: tuple[str, ...] = ()
+    """Zones in order of preference, for when `--zone` is not given. Without them all that offer the accelerator."""
     max_hours: Decimal = Decimal(1)
+    """After how many hours a VM is deleted, for when `--max-hours` is not given."""
     worker_service_account: str | None = None
+    """What the VMs run as. Without it the project's default compute account."""
     scheduler_service_account: str | None = None
+    """In whose name Cloud Scheduler deletes TPU nodes at their deadline. Without it the same account."""
     price_max_age_days: int | None = None
+    """How many days old a list price may be. Without it 180 on Google Cloud, and any age on the local cloud."""
     spot_price_max_age_days: int | None = None
+    """The same of spot prices, which move every few weeks. Without it 30 on Google Cloud."""
     ssh_key: Path | None = None
+    """The private key for `--accel host:..`. Without it the SSH agent and ~/.ssh, as `ssh` finds them."""
     gpu_image_families: tuple[str, ...] = ()
+    """FAMILY of deeplearning-platform-release or PROJECT/FAMILY, the preferred first. Without them the catalog's."""
     notify_file: Path | None = None
+    """A file with mode 0600 that lists where messages go, one URL a line."""
     notify_on: tuple[NoticeKind, ...] = tuple(NoticeKind)
+    """What messages are sent about."""
 
     @property
     def is_local(self) -> bool:

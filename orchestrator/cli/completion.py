@@ -47,10 +47,15 @@ def runs_and_experiments(
 
 
 def _known() -> list[tuple[str, str]]:
-    """Each run with its experiment."""
-    from orchestrator.bootstrap import open_project
+    """Each run with its experiment. Opening a project makes its ledger; TAB is to make nothing."""
+    from orchestrator.bootstrap import LEDGER_FILE, open_project
+    from orchestrator.config import find_config, load_config, project_home, state_home
     from orchestrator.errors import OrchestratorError
 
-    with suppress(OrchestratorError, OSError), open_project(os.environ, Path.cwd()) as project:
-        return [(run.id, run.experiment) for run in reversed(project.ledger.runs())]
+    environ, folder = os.environ, Path.cwd()
+    with suppress(OrchestratorError, OSError):
+        home = project_home(state_home(environ), load_config(find_config(folder), environ))
+        if (home / LEDGER_FILE).exists():
+            with open_project(environ, folder) as project:
+                return [(run.id, run.experiment) for run in reversed(project.ledger.runs())]
     return []

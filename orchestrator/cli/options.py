@@ -152,6 +152,24 @@ def choose_project(_ctx: click.Context, _param: click.Parameter, name: str | Non
     return name
 
 
+def ask_for(ctx: click.Context, name: str, *, needed: bool = True) -> Any:
+    """What a person at a terminal answers for an option that was not given; None for Enter where it is not `needed`.
+
+    Raises click.MissingParameter where nobody can be asked.
+    """
+    import sys
+
+    param = next(one for one in ctx.command.params if one.name == name)
+    if not sys.stdin.isatty() or ctx.params.get("as_json"):
+        raise click.MissingParameter(ctx=ctx, param=param)
+    question = str(getattr(param, "help", name)).rstrip(".") + ("" if needed else " (Enter: none)")
+
+    def read(text: str) -> Any:
+        return param.type_cast_value(ctx, text) if text else None
+
+    return click.prompt(question, err=True, default=None if needed else "", show_default=False, value_proc=read)
+
+
 def chosen_project() -> str:
     """What a command that is suggested needs to mean the same project: `--project ID`, or nothing."""
     import os

@@ -58,7 +58,7 @@ def opened(*, as_json: bool, without_ledger: bool = False) -> Iterator[Project]:
     with open_project(os.environ, folder, without_ledger=without_ledger) as project:
         if project.ledger.is_in_memory:
             say("warning: the ledger cannot be used; resources of ours are found by their labels alone")
-        if not as_json:
+        if not as_json and not is_quiet():
             say(
                 "cloud: local (simulated, costs nothing; set `project` in orchestrate.toml for Google Cloud)"
                 if project.simulated
@@ -67,6 +67,12 @@ def opened(*, as_json: bool, without_ledger: bool = False) -> Iterator[Project]:
             if project.config_file and project.config_file.parent != folder:
                 say(f"configuration: {project.config_file}")
         yield project
+
+
+def is_quiet() -> bool:
+    """Whether the user wants no progress and no word of which cloud it is: `orchestrate -q`."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get("quiet"))
 
 
 def say(text: str) -> None:

@@ -72,7 +72,10 @@ def drive(
     from orchestrator.running.pipeline import STAGES
 
     cap_usd, monotonic = _cap_usd(services, runs), services.clock.monotonic
-    with notifying(services, runs), live_display(runs, quiet=quiet, cap_usd=cap_usd, monotonic=monotonic) as display:
+    with (
+        notifying(services, runs),
+        live_display(runs, quiet=quiet or output.is_quiet(), cap_usd=cap_usd, monotonic=monotonic) as display,
+    ):
         return drive_all(services, runs, display.report, stop, stages or STAGES)
 
 

@@ -20,6 +20,10 @@ ANSWER_WITHIN_S = 25.0
 """All questions are asked at once; a call that fails for a moment is tried again for 15 s."""
 
 
+NOT_ASKED = "could not be asked: "
+"""How the fact of a finding begins that nobody answered; why follows."""
+
+
 class Verdict(StrEnum):
     """PASS: fine. WARN: launch works, or nobody knows. FAIL: launch would be refused or fail."""
 
@@ -116,7 +120,7 @@ class Check(Generic[T]):
         """The finding where nobody answered."""
         if isinstance(error, self.failing):
             return Finding(self.name, Verdict.FAIL, error.sentence, error.hint)
-        return unanswered(self.name, f"could not be asked: {error.sentence}", error.hint)
+        return unanswered(self.name, f"{NOT_ASKED}{error.sentence}", error.hint)
 
 
 def unanswered(check: str, fact: str, next_step: str) -> Finding:

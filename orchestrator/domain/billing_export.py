@@ -149,9 +149,16 @@ class _Line:
         return record.get(inner) if inner and isinstance(record, dict) else None
 
     def text(self, path: str) -> str:
-        """A text that may be missing."""
+        """A text that may be missing. Raises UsageError for half a character, which JSON can escape."""
         found = self.find(path)
-        return "" if found is None else str(found)
+        text = "" if found is None else str(found)
+        try:
+            text.encode()
+        except UnicodeEncodeError as cause:
+            raise UsageError(
+                f"{self.where}: {path}: {text[:60]!r} is not text: {cause.reason}", "export it again"
+            ) from cause
+        return text
 
     def must(self, path: str, read: Callable[[Any], _Value], fix: str) -> _Value:
         """A value that must be there and be read. Raises UsageError."""

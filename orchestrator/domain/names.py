@@ -10,6 +10,8 @@ from datetime import datetime
 MANAGED = "oc-managed"
 MANIFEST = "MANIFEST.json"
 """The list of an attempt's artifacts, beside them in the bucket: uploaded last."""
+HEARTBEAT = "status.json"
+"""What the runner on a VM uploads every 10 s while it trains (`infra/vm/runner.py`)."""
 _LABEL = re.compile(r"^[a-z0-9_-]{0,63}$")
 _VM = re.compile(r"^oc-[0-9a-z]+-([0-9a-z]+)-a([0-9]+)-[0-9a-f]{4}$")
 _NAMESPACE = uuid.UUID("6f0f6d5a-6d1f-4b3a-9a5f-0c4f1f5d2b11")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -295,3 +296,9 @@ class Attempt:
     fetched_bytes: int = 0
     settled_usd: Decimal | None
     storage_usd: Decimal
+
+
+def slice_hosts(runs: Iterable[Run], side_by_side: int) -> int:
+    """How many hosts of slices are in use at once at most, where so many of the runs are driven side by side."""
+    hosts = sorted((run.spec.accelerator.workers for run in runs if run.spec.accelerator.is_slice), reverse=True)
+    return sum(hosts[:side_by_side])

@@ -123,9 +123,15 @@ class Database:
 
     def read(self, kind: type[_Kept], body: str) -> _Kept:
         """A dataclass from its JSON. Raises LedgerTrouble where the text is none."""
-        try:
+        with self.understood():
             return from_json(kind, body)
-        except ValueError as cause:
+
+    @contextmanager
+    def understood(self) -> Iterator[None]:
+        """Values of ours are read from the ledger. Raises LedgerTrouble where they are none."""
+        try:
+            yield
+        except (ValueError, TypeError) as cause:
             raise LedgerTrouble(f"the ledger {self.path} is damaged: {cause}", _OTHER_VERSION) from cause
 
     @contextmanager

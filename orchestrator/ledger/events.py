@@ -157,14 +157,15 @@ class EventTable(Database):
             )
 
     def events(self, run_id: str) -> list[Event]:
-        """What happened to a run, oldest first."""
+        """What happened to a run, oldest first. Raises LedgerTrouble where a row is none that we wrote."""
         rows = self.select(
             "SELECT at, attempt, stage, message, kind, fields FROM events WHERE run=? ORDER BY seq", (run_id,)
         )
-        return [
-            Event(datetime.fromisoformat(at), run_id, attempt, Stage(stage), self._what(message, *typed), message)
-            for at, attempt, stage, message, *typed in rows
-        ]
+        with self.understood():
+            return [
+                Event(datetime.fromisoformat(at), run_id, attempt, Stage(stage), self._what(message, *typed), message)
+                for at, attempt, stage, message, *typed in rows
+            ]
 
     def _what(self, message: str, kind: str | None, fields: str) -> Happening:
         """A note where the kind is not known: an older version wrote it, or a newer one."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 
-from orchestrator.domain.money import ZERO
+from orchestrator.domain.money import ZERO, usd
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.quote import Quote, make_attempt, quote_for
 from orchestrator.domain.runs import Attempt, Run, RunState, Stage
@@ -34,6 +34,19 @@ class Extension:
     def begins_after(self) -> datetime | None:
         """The deadline that has to pass first; None when the run has ended already."""
         return None if self.run.stage is Stage.DONE else self.begins
+
+    @property
+    def sentence(self) -> str:
+        """When the run resumes, where, and what that costs at most."""
+        when = f"at its deadline, {self.begins_after:%Y-%m-%d %H:%M} UTC" if self.begins_after else "at once"
+        quote, credit = self.quote, self.credit.amount_usd
+        item = quote.spec.accelerator
+        where, cost = f"another {item} in {quote.zone}", f"at most {usd(quote.worst_usd)}"
+        if not item.is_rented:
+            where, cost = item.name, "not rented"
+        elif credit:
+            cost += f" = {quote.worst_usd / credit:.1%} of the {usd(credit)} credit"
+        return f"{self.run.id} resumes {when}, for at most {quote.spec.max_hours} h, on {where}: {cost}"
 
 
 def plan_extension(run_id: str, hours: Decimal, *, ledger: Ledger, prices: PriceBook, now: datetime) -> Extension:

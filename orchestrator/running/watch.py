@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterator, Set
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
@@ -25,6 +26,8 @@ LOOK_SPACING_S = 2.0
 """Beyond that, one look over SSH begins in this time: with its handshake it takes some 60 ms of CPU."""
 POLL_SPACING_S = 0.02
 """A poll takes so long for each run that trains, or longer: reading its VM in a list takes 0.5 ms of CPU."""
+HEARTBEAT_LOST_S = 90.0
+"""A runner that has uploaded nothing for so long is looked at before its turn: it uploads every 10 s."""
 LIST_POLLS = 4
 """The bucket is listed after so many polls of a few runs, each 20 s at Google: what one run reserves for that
 (`quote.usage`)."""
@@ -42,18 +45,19 @@ class Watch:
     def __init__(self) -> None:
         self._lock = threading.RLock()  # who is asked what is in use asks who has ended
         self._following = 0
-        self._last_turn = -inf
+        self._untold: Counter[int] = Counter()
+        self._last_turn = self._last_early_turn = -inf
         self._starting: list[str] = []
         self._billed: list[str] = []
         self._admitted: set[str] = set()
         self._over: set[str] = set()
         self._lines: dict[str, _Line] = {}
         self._running_vms: dict[int, _Shared[tuple[Listing, Set[VmRef]]]] = {}
-        self._manifests: dict[tuple[str, str], _Shared[Set[str]]] = {}
+        self._objects: dict[tuple[str, str], _Shared[Mapping[str, int]]] = {}
 
     @contextmanager
     def following(self) -> Iterator[None]:
-        """While a run's training is followed."""
+        """While a run's training is followed, or its results are waited for."""
         with self._lock:
             self._following += 1
         try:
@@ -61,6 +65,22 @@ class Watch:
         finally:
             with self._lock:
                 self._following -= 1
+
+    @contextmanager
+    def training(self, stop: threading.Event) -> Iterator[None]:
+        """While a run trains that this event is to stop, and has not been told to."""
+        with self._lock:
+            self._untold[id(stop)] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._untold[id(stop)] -= 1
+
+    def all_told(self, stop: threading.Event) -> bool:
+        """Whether no run that this event stops is still to be told."""
+        with self._lock:
+            return not self._untold[id(stop)]
 
     @property
     def is_crowded(self) -> bool:
@@ -79,6 +99,12 @@ class Watch:
                 return self._last_turn
             return now_s + pause_s
 
+    def early_turn(self, now_s: float) -> float:
+        """When a run is looked at of which something seems wrong: beside the others' turns, and no faster than they."""
+        with self._lock:
+            self._last_early_turn = max(self._last_early_turn + LOOK_SPACING_S, now_s)
+            return self._last_early_turn
+
     def seems_gone(self, provider: VmProvider, ref: VmRef, clock: Clock, poll_s: float) -> bool:
         """Whether a list that is at most a poll old lacks the VM among those that run. Then it is asked about by name.
 
@@ -91,20 +117,20 @@ class Watch:
             return not self.is_crowded
         return ref not in said[1]
 
-    def has_object(self, store: ObjectStore, place: tuple[str, str], name: str, clock: Clock, poll_s: float) -> bool:
-        """Whether the object is among those that a list showed which is at most some polls old.
+    def objects(self, store: ObjectStore, place: tuple[str, str], clock: Clock, age_s: float) -> Mapping[str, int]:
+        """Name and generation of the objects that a list showed which is at most so old; none where nothing is known.
 
-        `place`: its bucket, and the pattern of the list.
+        `place`: their bucket, and the pattern of the list.
         """
         with self._lock:
-            shared = self._manifests.setdefault(place, _Shared())
+            shared = self._objects.setdefault(place, _Shared())
         bucket, pattern = place
         said = shared.recent(
-            lambda: frozenset(item.name for item in store.list(bucket, pattern.partition("*")[0], pattern)),
+            lambda: {one.name: one.generation for one in store.list(bucket, pattern.partition("*")[0], pattern)},
             clock,
-            max(LIST_POLLS * poll_s, self.poll_s(poll_s)),
+            age_s,
         )
-        return said is not None and name in said
+        return said or {}
 
     def queue_to_start(self, run: str, *, at_once: bool) -> None:
         """Line a run up to start; `at_once`: its VM exists and may be billed, so it does not stand behind others."""

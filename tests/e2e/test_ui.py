@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import urllib.error
 import urllib.request
@@ -77,7 +78,10 @@ def test_a_run_is_extended_and_stopped(orchestrate: Orchestrate, page: Browser) 
     page.click(f"#{run.id} summary")
     page.click(f"#{run.id} form button")
     page.until("document.querySelector('.action.done')")
-    assert page.asked == [f"Reserve the budget for another 1 h of {run.id}?"]
+    [asked] = page.asked
+    assert re.match(
+        rf"{run.id} resumes at its deadline, .*, for at most 1 h, on another t4 in .*: at most \$0\.\d\d = 0", asked
+    )
     assert '"attempts": 2' in orchestrate.run("status", "--json").out
     page.click(f"#{run.id} .stop")
     page.until("document.querySelector('.action.done pre')?.textContent.includes('is proven gone')")
@@ -111,6 +115,8 @@ def test_nothing_is_served_or_done_without_the_token(link: str) -> None:
     assert _answer(f"{address}live", {**ours, "Host": "evil.example"})[0] == 421
     assert _answer(f"{address}live", ours)[0] == 200
     assert _answer(f"{address}compare?experiment=e-none", ours)[0] == 422
+    for wrong_hours in ("", "-1", "1&all="):
+        assert _answer(f"{address}extension?run=r-000000&hours={wrong_hours}", ours)[0] == 422
     for wrong in ({"action": "stop", "runs": ["--all"]}, {"action": "extend", "run": "r-000000", "hours": "-1"}, {}):
         assert _answer(f"{address}act", ours, wrong)[0] == 422
     assert _answer(f"{address}act", ours, stop)[0] == 202

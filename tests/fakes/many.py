@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -11,7 +12,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
 
+from orchestrator.domain.names import HEARTBEAT
 from orchestrator.domain.runs import Run
+from orchestrator.errors import Unavailable
 from orchestrator.ledger.credit import Credit
 from orchestrator.ports import CommandResult, HostKey, StoredObject, Worker
 from tests.fakes import FakeObjectStore, FakeScheduler, FakeShell, FakeShells, FakeVmProvider
@@ -64,16 +67,23 @@ class ManyTrainers:
     def __init__(self, clock: FakeClock, store: FakeObjectStore, measured: Callable[[FakeTrainer], None]) -> None:
         self.train_s = 60.0
         self.looks = 0
+        self.stops: list[float] = []
+        self.special: Callable[[FakeTrainer], None] = lambda _trainer: None
+        """What a test makes of a trainer before it starts, by its job."""
         self._clock, self._store, self._measured = clock, store, measured
         self._of: dict[str, FakeTrainer] = {}
+        self._beats: dict[str, float] = {}
         self._lock = threading.RLock()
 
     def answer(self, job: dict[str, object], argv: Sequence[str]) -> CommandResult:
         with self._lock:
-            key = f"{job['run']}/{job['attempt']}"
+            key = str(job["prefix"])
             if key not in self._of:
                 self._of[key] = FakeTrainer(self._clock, self._store, self.train_s, job=job)
                 self._measured(self._of[key])
+                self.special(self._of[key])
+            if argv[2] == "stop":
+                self.stops.append(time.monotonic())
             self.looks += argv[2] == "status"
             return self._of[key].answer(argv)
 
@@ -84,13 +94,18 @@ class ManyTrainers:
             return sum(trainer.started_at is not None for trainer in self._of.values())
 
     def settle(self) -> None:
-        """What has ended by now has left its results."""
+        """What has ended by now has left its results, and what trains its heartbeat."""
         with self._lock:
-            for trainer in self._of.values():
-                ends_at = (trainer.started_at or 0.0) + trainer.train_s
-                if trainer.started_at is not None and not trainer.stopped and self._clock.monotonic() >= ends_at:
+            now = self._clock.monotonic()
+            for prefix, trainer in self._of.items():
+                if trainer.started_at is None or trainer.is_lost:
+                    continue
+                if trainer.has_ended:
                     trainer.upload()
                     trainer.uploads = False  # once
+                elif now - self._beats.get(prefix, -math.inf) >= 10:
+                    self._beats[prefix] = now
+                    self._store.put(str(trainer.job["bucket"]), f"{prefix}/{HEARTBEAT}", b"{}")
 
 
 class ManyStore(FakeObjectStore):
@@ -108,15 +123,22 @@ class ManyStore(FakeObjectStore):
 
 
 class ManyShells(FakeShells):
-    """Each VM has a runner of its own, which knows the job that was sent to it. `most_open`: sessions at once."""
+    """Each VM has a runner of its own, which knows the job that was sent to it. `most_open`: sessions at once.
 
-    def __init__(self, trainers: ManyTrainers) -> None:
+    Of `sessions` at once the next is waited for as in `infra.ssh`, for two minutes of the clock.
+    """
+
+    def __init__(self, trainers: ManyTrainers, factor: float) -> None:
         super().__init__()
         self.trainers = trainers
         self.open_now = self.most_open = 0
         self._counting = threading.Lock()
+        self.sessions = threading.Semaphore(1000)
+        self._patience_s = 120 / factor
 
     def open(self, worker: Worker, keys: Sequence[HostKey], user: str, private_key: Path) -> FakeShell:
+        if not self.sessions.acquire(timeout=self._patience_s):
+            raise Unavailable(f"SSH to {worker.address} waits: all sessions are open")
         super().open(worker, keys, user, private_key)
         return _RunnerShell(self, self.machine(worker.address))
 
@@ -129,7 +151,7 @@ class ManyShells(FakeShells):
 class _RunnerShell(FakeShell):
     def __init__(self, shells: ManyShells, machine: FakeMachine) -> None:
         super().__init__(shells, machine)
-        self._many, self._job_machine = shells, machine
+        self._many, self._job_machine, self._closed = shells, machine, False
         shells.count(1)
 
     def run(self, argv: Sequence[str], *, timeout_s: float, check: bool = True) -> CommandResult:
@@ -140,13 +162,15 @@ class _RunnerShell(FakeShell):
         return self._many.trainers.answer(json.loads(job), argv)
 
     def close(self) -> None:
-        if self._open:
+        if not self._closed:
             self._many.count(-1)
+            self._many.sessions.release()
+        self._closed = True
         super().close()
 
 
 class ManyWorld(World):
-    """GPU VMs, so many as are asked for, in a project whose credit is large."""
+    """So many VMs as are asked for, in a project whose credit is large. `factor` 0: time that only sleeps advance."""
 
     def __init__(self, home: Path, factor: float, parallel: int) -> None:
         self._factor = factor
@@ -157,7 +181,7 @@ class ManyWorld(World):
 
     def _build(self) -> None:
         super()._build()
-        self.clock = FastClock(self._factor, self.stop)
+        self.clock = FastClock(self._factor, self.stop) if self._factor else FakeClock()
         self.scheduler = cast(FakeScheduler, Locked(FakeScheduler(self.clock)))
         self.tpu = cast(FakeVmProvider, Locked(FakeVmProvider(self.clock, api="tpu")))
         self.gpu = cast(FakeVmProvider, Locked(FakeVmProvider(self.clock, api="gpu", create_s=20, delete_s=20)))
@@ -165,7 +189,7 @@ class ManyWorld(World):
         self.store = cast(FakeObjectStore, Locked(plain))
         self.trainers = plain.trainers = ManyTrainers(self.clock, plain, self._measure)
         self.trainer = FakeTrainer(self.clock, plain)
-        self.shells = ManyShells(self.trainers)
+        self.shells = ManyShells(self.trainers, self._factor or 1.0)
 
     def _measure(self, trainer: FakeTrainer) -> None:
         spec = self.ledger.run(str(trainer.job["run"])).spec

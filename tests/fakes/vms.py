@@ -333,7 +333,9 @@ class FakeVmProvider:
         if machine.deleting:
             state = VmState.DELETING
         count = machine.spec.accelerator.workers if ready else 0
-        workers = tuple(Worker(i, machine.address, machine.address) for i in range(count))
+        first, second, rest = machine.address.split(".", 2)
+        addresses = [f"{first}.{int(second) + 2 * i}.{rest}" for i in range(count)]
+        workers = tuple(Worker(i, address, address) for i, address in enumerate(addresses))
         limit = self._terminates_at(machine) if ready else None
         spec = replace(machine.spec)
         raw = machine.ended or state.name

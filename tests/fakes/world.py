@@ -52,6 +52,11 @@ class FakeTrainer:
     stopped_job: dict[str, object] | None = None
     epoch_s: Callable[[str], Sequence[float]] | None = None
     measured: dict[str, Any] = field(default_factory=dict)
+    stop_s: float = 0.0
+    """So long it takes from the SIGTERM to its end."""
+    lost_s: float | None = None
+    """So long after its start its runner is killed."""
+    stopped_at: float = 0.0
     code_sha256: str | None = None  # what the record says of the user's code, if anything else than what was launched
 
     def answer(self, argv: Sequence[str]) -> CommandResult:
@@ -61,6 +66,8 @@ class FakeTrainer:
         if verb == "stop":
             if self.stopped_job is None and self.started_at is not None:
                 self.train_s -= self.clock.monotonic() - self.started_at
+            if not self.stopped:
+                self.stopped_at = self.clock.monotonic()
             self.stopped, self.stopped_job = True, self.job
         if verb == "status":
             return CommandResult(0, json.dumps(self._status()) + "\n", "")
@@ -69,10 +76,24 @@ class FakeTrainer:
     def _status(self) -> dict[str, object]:
         if self.started_at is None:
             return {"state": "absent"}
-        if not self.stopped and self.clock.monotonic() < self.started_at + self.train_s:
+        if self.is_lost:
+            return {"state": "lost"}
+        if not self.has_ended:
             return {"state": "running", "progress": {"phase": "training", "epoch": 1, "epochs": 3, "loss": 0.5}}
         self.upload()
         return {"state": "exited", "rc": 143 if self.stopped else self.rc}
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its runner was killed while it trained."""
+        now = self.clock.monotonic()
+        return None not in (self.started_at, self.lost_s) and now >= (self.started_at or 0) + (self.lost_s or 0)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has trained to its end, or stopped as it was asked to."""
+        ends_at = self.stopped_at + self.stop_s if self.stopped else (self.started_at or 0) + self.train_s
+        return self.clock.monotonic() >= ends_at
 
     def upload(self) -> None:
         """Put a record and, last, its manifest into the bucket."""

@@ -10,7 +10,7 @@ import click
 from orchestrator.cli import completion, options, output
 
 if TYPE_CHECKING:
-    from orchestrator.planning.extend import Extension
+    pass
 
 
 @click.command()
@@ -42,7 +42,7 @@ def extend(run: str, hours: Decimal, yes: bool, as_json: bool) -> int:
         prices, ledger = project.prices(now), project.ledger
         planned = plan_extension(run, hours, ledger=ledger, prices=prices, now=now)
         if not as_json:
-            _show(planned)
+            output.say(planned.sentence)
         if not yes and not run_driver.confirmed("Extend?", as_json=as_json):
             return 2
         services = connect(project, stop, [planned.run])  # without a cloud to rent from nothing is admitted
@@ -57,17 +57,3 @@ def extend(run: str, hours: Decimal, yes: bool, as_json: bool) -> int:
         else:
             output.say(f"granted; the orchestrate process that drives {run}, or `attach`, resumes it")
         return 0
-
-
-def _show(planned: Extension) -> None:
-    from orchestrator.domain.money import usd
-
-    when = "at once" if planned.begins_after is None else f"at its deadline, {planned.begins_after:%Y-%m-%d %H:%M} UTC"
-    quote, credit = planned.quote, planned.credit.amount_usd
-    item = quote.spec.accelerator
-    where, cost = f"another {item} in {quote.zone}", f"at most {usd(quote.worst_usd)}"
-    if not item.is_rented:
-        where, cost = item.name, "not rented"
-    elif credit:
-        cost += f" = {quote.worst_usd / credit:.1%} of the {usd(credit)} credit"
-    output.say(f"{planned.run.id} resumes {when}, for at most {quote.spec.max_hours} h, on {where}: {cost}")

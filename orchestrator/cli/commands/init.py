@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,17 @@ from orchestrator.cli import options, output
 
 
 @click.command(short_help="Write orchestrate.toml, state the credit.")
-@click.option("--project", required=True, callback=options.choose_project, help="The Google Cloud project's id.")
+@click.option("--project", callback=options.choose_project, help="The Google Cloud project's id.")
 @click.option("--zone", "zones", type=options.LIST, default=(), help="Zones in order of preference. Default: any.")
-@click.option("--credit", type=options.DECIMAL, required=True, help="The whole credit in USD, e.g. 300.")
+@click.option("--credit", type=options.DECIMAL, help="The whole credit in USD, e.g. 300.")
 @click.option("--expires", type=click.DateTime(["%Y-%m-%d"]), metavar="DATE", help="Its last day, e.g. 2027-01-31.")
 @click.option("--spent", type=options.DECIMAL, help="USD of it spent already.")
 @output.json_option
-def init(project: str, zones: tuple[str, ...], credit: Decimal, as_json: bool, **told: Any) -> None:
+@click.pass_context
+def init(ctx: click.Context, /, zones: tuple[str, ...], as_json: bool, **told: Any) -> None:
     """Write orchestrate.toml here and state the credit. An existing file is left alone.
+
+    Asks for the project and the credit where they are not given.
 
     \b
     Example:
@@ -33,7 +35,13 @@ def init(project: str, zones: tuple[str, ...], credit: Decimal, as_json: bool, *
 
     for zone in zones:
         check_zone("--zone", zone)
+    if (project := told["project"]) is None:
+        project = options.ask_for(ctx, "project")
+        options.choose_project(ctx, ctx.command.params[0], project)
     expires: datetime | None = told["expires"]
+    if (credit := told["credit"]) is None:
+        credit = options.ask_for(ctx, "credit")
+        expires = expires or options.ask_for(ctx, "expires", needed=False)
     stated = stated_anew(credit, expires and expires.date(), told["spent"], None, SystemClock().now())
     path = _written(Path.cwd(), project, zones)
     with output.opened(as_json=as_json) as opened:

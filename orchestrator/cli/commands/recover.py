@@ -32,7 +32,7 @@ def recover(as_json: bool) -> int:
     with output.opened(as_json=as_json) as project, run_driver.stopping() as stop:
         services = run_driver.connect_to_end(project, project.ledger.runs(), stop)
         unfinished = reconcile.unfinished(services)
-        quiet = as_json or not unfinished
+        quiet = as_json or output.is_quiet() or not unfinished
         with run_driver.notifying(services, unfinished), live_display(unfinished, quiet=quiet) as display:
             driven, ended = reconcile.recover(services, display.report, stop)
         if not as_json:

@@ -19,10 +19,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.bootstrap import Project
-from orchestrator.cli.ui.actions import Actions, Asked
+from orchestrator.cli.ui.actions import Actions, Asked, Extend
 from orchestrator.cli.ui.view import Chosen, live_html
 from orchestrator.config import LOCAL
 from orchestrator.errors import OrchestratorError
+from orchestrator.planning.extend import plan_extension
 from orchestrator.report.export import page_text
 from orchestrator.report.origin import origin
 from orchestrator.report.report import make_report
@@ -79,21 +80,32 @@ def application(project: Project, token: str, now: Callable[[], datetime]) -> AS
         report = make_report(with_bounds(sources, project.kept_steps))
         return HTMLResponse(page_text(report, origin(report, project.ledger)))
 
+    def extension(request: Request) -> Response:
+        asked = Extend.model_validate({"action": "extend", **request.query_params})
+        prices = project.prices(now())
+        planned = plan_extension(asked.run, asked.hours, ledger=project.ledger, prices=prices, now=now())
+        return PlainTextResponse(planned.sentence)
+
     async def act(request: Request) -> Response:
-        body = await request.body()
-        try:
-            actions.start(asked_for.validate_json(body), now())
-        except ValidationError as cause:
-            problems = (f"{'.'.join(map(str, each['loc'][1:]))}: {each['msg']}" for each in cause.errors())
-            return PlainTextResponse("; ".join(problems), 422)
+        actions.start(asked_for.validate_json(await request.body()), now())
         return Response(status_code=202)
 
-    routes = [Route("/live", live), Route("/compare", compare), Route("/act", act, methods=["POST"])]
-    return _Guarded(Starlette(routes=routes, exception_handlers={OrchestratorError: _refused}), token)
+    routes = [
+        Route("/live", live), Route("/compare", compare), Route("/extension", extension),
+        Route("/act", act, methods=["POST"]),
+    ]  # fmt: skip
+    handlers = {OrchestratorError: _refused, ValidationError: _not_understood}
+    return _Guarded(Starlette(routes=routes, exception_handlers=handlers), token)
 
 
 def _refused(_: Request, cause: Exception) -> Response:
     return PlainTextResponse(str(cause), 422)
+
+
+def _not_understood(_: Request, cause: Exception) -> Response:
+    assert isinstance(cause, ValidationError)
+    problems = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in cause.errors())
+    return PlainTextResponse("; ".join(problems), 422)
 
 
 class _Guarded:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
 from orchestrator.bootstrap import Project, messenger
 from orchestrator.cli import output
-from orchestrator.doctor.diagnosis import Finding, Notifications, Verdict
+from orchestrator.doctor.diagnosis import NOT_ASKED, Finding, Notifications, Verdict
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def show(found: Sequence[Finding]) -> None:
     console = output.stdout()
     table = output.table("", ("", "check", "what was found, and what to do"))
     said: set[str] = {""}
-    for one in found:
+    for one in _by_cause(found):
         step = "" if one.next_step in said else f"next: {one.next_step}"
         said.add(one.next_step)
         if console.is_terminal:
@@ -52,6 +53,19 @@ def show(found: Sequence[Finding]) -> None:
             output.print_text(f"{one.verdict}  {one.check}: {one.fact}" + (f"\n      {step}" if step else ""))
     if console.is_terminal:
         console.print(table)
+
+
+def _by_cause(found: Sequence[Finding]) -> list[Finding]:
+    """Checks that could not be asked for the same reason as one finding, where the first of them stands."""
+    merged: dict[tuple[str, str], Finding] = {}
+    for one in found:
+        cause = "" if one.answered else one.fact.partition(NOT_ASKED)[2]
+        key = (one.verdict, cause) if cause else (one.check, one.fact)
+        if (first := merged.get(key)) is None:
+            merged[key] = one
+        elif one.check not in first.check.split(", "):
+            merged[key] = replace(first, check=f"{first.check}, {one.check}", fact=NOT_ASKED + cause)
+    return list(merged.values())
 
 
 def notifications(project: Project) -> Notifications:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Callable, Collection, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path, PurePosixPath
@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from orchestrator.domain.names import MANIFEST
 from orchestrator.domain.quote import RESULT_FILES, results_bytes
 from orchestrator.domain.runs import AttemptState
-from orchestrator.errors import BadArtifact, LedgerTrouble, NotFound, Unavailable
+from orchestrator.errors import BadArtifact, LedgerTrouble, NotFound, OrchestratorError, Unavailable
 from orchestrator.ports import StoredObject
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.link import Link
@@ -33,6 +33,8 @@ ASK_AFTER_S = 5.0
 """Results that are not there by then may never come: the VM is asked .."""
 ASK_AGAIN_S = 15.0
 """.. and again after as long."""
+TELLING_TIMEOUT_S = 150.0
+"""So long many runs are asked to stop, over the SSH sessions that may be open at once."""
 OTHERS_TIMEOUT_S = 60.0
 """So long the other workers of a slice are waited for, once the first one's results are here."""
 FIRST = (RECORD_NAME, "rc.json", "train.log")
@@ -69,6 +71,32 @@ def collect(ctx: RunContext) -> None:
     Raises Unavailable when no manifest appears in time, or none can come any more; BadArtifact when a file is not what
     the manifest says.
     """
+    with ctx.services.watch.following():
+        if ctx.stop.is_set():
+            _wait_until_all_are_told(ctx)
+        _collect(ctx)
+
+
+def _wait_until_all_are_told(ctx: RunContext) -> None:
+    """Where many runs are stopped together, all are asked to stop before any waits with the little patience of then."""
+    watch = ctx.services.watch
+    with suppress(Unavailable):
+        ctx.services.wait_for(
+            lambda: watch.all_told(ctx.stop) or None,
+            "the stop of the other runs",
+            min(TELLING_TIMEOUT_S, _left_s(ctx)),
+            most_poll_s=1.0,
+        )
+
+
+def objects_of_runs(ctx: RunContext, age_s: float) -> Mapping[str, int]:
+    """Heartbeats and manifests of the experiment's runs, by one list for all that is at most so old."""
+    services = ctx.services
+    place = (ctx.bucket, f"results/{ctx.run.experiment}/*/*/*.json")
+    return services.watch.objects(services.store, place, services.clock, age_s)
+
+
+def _collect(ctx: RunContext) -> None:
     ctx.show("waiting for the results")
     manifest = _awaited_manifest(ctx)
     (record,) = _in_time(ctx, lambda: (_pull_and_note(ctx, manifest),), f"the download of the results of {ctx.run_id}")
@@ -82,6 +110,9 @@ def _awaited_manifest(ctx: RunContext) -> Manifest:
 
     def come() -> tuple[Manifest | None] | None:
         over = uploads.never_come({0})
+        listed = objects_of_runs(ctx, ctx.services.pace.poll_s) if ctx.services.watch.is_crowded and not over else {}
+        if listed and f"{ctx.results}/{MANIFEST}" not in listed:
+            return None
         manifest = read_manifest(ctx)  # after that was asked, so that none comes in between
         return (manifest,) if manifest is not None or over else None
 
@@ -129,10 +160,12 @@ def _collect_from_others(ctx: RunContext) -> None:
                 if manifest is None:
                     continue
                 pull(ctx, manifest, worker)
-            except BadArtifact as cause:
-                damaged.append(cause.sentence)
+            except Unavailable:
+                raise
             except LedgerTrouble as cause:
                 raise Unavailable(cause.sentence, cause.hint) from cause
+            except OrchestratorError as cause:
+                damaged.append(f"worker {worker}: {cause.sentence}")
             missing.discard(worker)
         return missing <= over or None
 
@@ -243,9 +276,13 @@ def read_manifest(ctx: RunContext, worker: int = 0) -> Manifest | None:
 
 def _in_time(ctx: RunContext, probe: Callable[[], T | None], what: str, most_s: float = math.inf) -> T:
     """The VM uploads until it dies, so its results are waited for until the deadline, ten minutes at most."""
-    left_s = (ctx.attempt.deadline + timedelta(seconds=30) - ctx.now()).total_seconds()
-    timeout_s = ctx.patience_s(min(ctx.services.pace.upload_timeout_s, max(left_s, 0.0), most_s))
+    timeout_s = ctx.patience_s(min(ctx.services.pace.upload_timeout_s, _left_s(ctx), most_s))
     return ctx.services.wait_for(probe, what, timeout_s, most_poll_s=1.0)
+
+
+def _left_s(ctx: RunContext) -> float:
+    """How long its VM may still upload."""
+    return max(0.0, (ctx.attempt.deadline + timedelta(seconds=30) - ctx.now()).total_seconds())
 
 
 def _check_names(names: Sequence[str]) -> None:

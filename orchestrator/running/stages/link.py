@@ -9,11 +9,12 @@ from pydantic import ValidationError
 
 from orchestrator.domain.names import MANIFEST
 from orchestrator.domain.quote import LOG_BYTES, WORKER_RESULTS_BYTES
-from orchestrator.errors import CloudError, Preempted, RemoteCommandFailed, Stopped, Unavailable
+from orchestrator.errors import CloudError, OrchestratorError, Preempted, RemoteCommandFailed, Stopped, Unavailable
 from orchestrator.ports import RemoteShell, Worker
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.job import RunnerStatus
 from orchestrator.running.stages.prepare import open_shell
+from orchestrator.running.watch import HEARTBEAT_LOST_S
 
 _COMMAND_TIMEOUT_S = 60.0
 
@@ -27,6 +28,7 @@ class Link:
         self.silent = 0
         self.preempted: Preempted | None = None
         self._last: RunnerStatus | None = None
+        self._beat: tuple[int | None, float] = (None, ctx.services.clock.monotonic())
         self._log = ctx.log_path(worker)
         self._log_bytes = WORKER_RESULTS_BYTES if worker else LOG_BYTES
 
@@ -48,11 +50,25 @@ class Link:
             self._keep(self._last)
         return self._last
 
-    def look_in_bucket(self) -> RunnerStatus | None:
-        """The same of one that did not answer by its results: its end, or None."""
-        if self._last is None:
-            self._last = self.ended_in_bucket()
+    @property
+    def said(self) -> RunnerStatus | None:
+        """What the last look saw."""
         return self._last
+
+    def look_in_bucket(self) -> RunnerStatus | None:
+        """The same by its results: its end, or what was seen before."""
+        if self._last is None or not self._last.has_ended:
+            self._last = self.ended_in_bucket() or self._last
+        return self._last
+
+    def has_lost_heartbeat(self, generation: int | None) -> bool:
+        """Whether its heartbeat in the bucket, now of this generation, has not changed for too long: said once."""
+        now_s = self._ctx.services.clock.monotonic()
+        before, since_s = self._beat
+        is_lost = generation == before and now_s - since_s >= HEARTBEAT_LOST_S
+        if is_lost or generation != before:
+            self._beat = (generation, now_s)
+        return is_lost
 
     @property
     def has_more(self) -> bool:
@@ -66,7 +82,10 @@ class Link:
         They cannot where the trainer was never started, its runner was killed before it ended, or the VM is gone. A
         runner that was killed later is started again: it only uploads.
         """
-        said = self._status()
+        try:
+            said = self._status()
+        except OrchestratorError:
+            return None
         if said is None:
             return False if self.preempted else None
         self._keep(said)
@@ -76,14 +95,24 @@ class Link:
         return said.state in ("running", "exited")
 
     def stop(self) -> None:
-        """Ask the trainer to stop, and wait for it."""
+        """Ask the trainer to stop, and wait for it; among many runs nobody keeps a session from the others for that."""
         if self._last is not None and self._last.has_ended:
             return
         try:
-            self._connected(self._ctx).run(self._runner("stop"), timeout_s=_COMMAND_TIMEOUT_S)
-            self._ctx.services.wait_for(self._has_stopped, "the end of the trainer", 30, most_poll_s=1.0)
+            try:
+                self._ask_to_stop()
+            except Unavailable:  # the session broke, or was closed because another worker failed
+                self.close()
+                self._ask_to_stop()
+            if self._ctx.services.watch.is_crowded:
+                self.close()
+            else:
+                self._ctx.services.wait_for(self._has_stopped, "the end of the trainer", 30, most_poll_s=1.0)
         except (CloudError, Preempted, Stopped) as cause:
             self._ctx.note(f"the trainer could not be stopped cleanly: {cause.sentence}")
+
+    def _ask_to_stop(self) -> None:
+        self._connected(self._ctx).run(self._runner("stop"), timeout_s=_COMMAND_TIMEOUT_S)
 
     def _has_stopped(self) -> bool | None:
         status = self._status()

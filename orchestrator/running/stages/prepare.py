@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import closing
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,7 +16,7 @@ from orchestrator.domain.quote import BUCKET_LIFETIME_DAYS
 from orchestrator.domain.runs import RunSpec
 from orchestrator.errors import BadArtifact, NotFound, RemoteCommandFailed, TrainingFailed, Unavailable
 from orchestrator.ledger.events import DevicesFound, SoftwareReady
-from orchestrator.ports import HostKey, ObjectStore, RemoteShell, Worker
+from orchestrator.ports import HostKey, RemoteShell, Worker
 from orchestrator.running.code_archive import kept_archive
 from orchestrator.running.stages.context import SSH_USER, RunContext
 from orchestrator.running.stages.job import (
@@ -38,6 +39,7 @@ T = TypeVar("T")
 
 INSTALL_TRIES = 3
 _UPLOAD_MEMORY_BYTES = 512 * 2**20
+STOP_LOOK_S = 1.0
 _staging = threading.Lock()  # runs of one launch share the data set: one uploads, the others find it there
 
 
@@ -94,7 +96,7 @@ def _stage_data(ctx: RunContext) -> None:
     """The manifest goes last: a data set whose manifest is in the bucket was whole when it came."""
     spec, store = ctx.run.spec, ctx.services.store
     prefix, folder = data_prefix(spec.dataset), Path(spec.dataset_dir)
-    with _staging:
+    with _turn_to_stage(ctx):
         store.ensure_bucket(ctx.bucket, ctx.attempt.zone.region, {MANAGED: "1"}, BUCKET_LIFETIME_DAYS)
         if not spec.dataset:  # the user's own workload or script has its own
             return
@@ -106,34 +108,52 @@ def _stage_data(ctx: RunContext) -> None:
         missing = [shard for shard in manifest.shards if there.get(f"{prefix}/{shard.name}") != shard.crc32c]
         if f"{prefix}/{MANIFEST_NAME}" not in there or missing:
             threads = 1 if is_host(ctx.bucket) else ctx.services.upload_threads
-            for shard in upload_shards(store, ctx.bucket, prefix, folder, missing, threads):
+            upload = partial(store.upload, ctx.bucket)
+            for shard in upload_shards(upload, prefix, folder, missing, threads):
                 ctx.check_stop()
-                ctx.show(f"staging the data set: {shard.name}")
+                if shard is not None:
+                    ctx.show(f"staging the data set: {shard.name}")
             store.upload(ctx.bucket, f"{prefix}/{MANIFEST_NAME}", folder / MANIFEST_NAME)
             ctx.note(f"data set in {store.url(ctx.bucket)}/{prefix} ({spec.dataset_bytes} bytes)")
 
 
+@contextmanager
+def _turn_to_stage(ctx: RunContext) -> Iterator[None]:
+    """One run of this process at a time. Whoever waits can be stopped."""
+    while not _staging.acquire(timeout=STOP_LOOK_S):
+        ctx.check_stop()
+    try:
+        yield
+    finally:
+        _staging.release()
+
+
 def upload_shards(
-    store: ObjectStore, bucket: str, prefix: str, folder: Path, shards: Sequence[Shard], threads: int
-) -> Iterator[Shard]:
-    """Upload shards side by side; yields each that is whole in the bucket. What is left out on an error is not started.
+    upload: Callable[[str, Path, str], object], prefix: str, folder: Path, shards: Sequence[Shard], threads: int
+) -> Iterator[Shard | None]:
+    """Upload shards side by side; yields each that is whole in the bucket, and None each second in which none is.
 
     A file is read once, while it is sent, and the crc32c that the cloud reports for it must be the manifest's: so one
     that was changed is found whatever its time says. Each thread holds one shard at most in memory.
+
+    Whoever leaves early, as at an error or Ctrl-C, waits for nothing, as a VM bills meanwhile: shards whose upload has
+    begun go on, the others are not started.
     """
     largest = max((shard.bytes for shard in shards), default=1)
     threads = max(1, min(threads, _UPLOAD_MEMORY_BYTES // largest, len(shards)))
-    with ThreadPoolExecutor(threads, "stage") as pool:
-        try:
-            sent = {
-                pool.submit(store.upload, bucket, f"{prefix}/{one.name}", folder / one.name, one.crc32c): one
-                for one in shards
-            }
-            for future in as_completed(sent):
+    pool = ThreadPoolExecutor(threads, "stage")
+    try:
+        sent = {pool.submit(upload, f"{prefix}/{one.name}", folder / one.name, one.crc32c): one for one in shards}
+        open_ = set(sent)
+        while open_:
+            done, open_ = wait(open_, STOP_LOOK_S, FIRST_COMPLETED)
+            for future in done:
                 future.result()
                 yield sent[future]
-        finally:
-            pool.shutdown(cancel_futures=True)
+            if not done:
+                yield None
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _manifest(spec: RunSpec, folder: Path) -> DatasetManifest | FilesManifest:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 
-from orchestrator.domain.names import MANIFEST
+from orchestrator.domain.names import HEARTBEAT, MANIFEST
 from orchestrator.errors import (
     CloudError,
     DeadlineReached,
@@ -17,13 +17,14 @@ from orchestrator.errors import (
 )
 from orchestrator.ledger.events import TrainerStarted
 from orchestrator.money.guard import must_stop
+from orchestrator.running.stages.collect import OTHERS_TIMEOUT_S, objects_of_runs
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.job import RunnerStatus, TrainerProgress
 from orchestrator.running.stages.link import Link
 from orchestrator.running.stages.prepare import workers_of
 from orchestrator.running.stages.workers import on_every_worker, side_by_side
+from orchestrator.running.watch import LIST_POLLS
 
-_COMMAND_TIMEOUT_S = 60.0
 _ENDED_BY_A_SIGNAL = (143, -15, -9)
 """SIGTERM that the trainer answered, and signals that it could not."""
 _HELD_OPEN_S = 15.0
@@ -41,20 +42,8 @@ def train(ctx: RunContext) -> None:
     Raises TrainingFailed (with the end of the log), DeadlineReached, Preempted or Stopped; the record of what was
     done is collected in every case.
     """
-    follower = _Follower(ctx)
-    try:
-        ctx.check_stop()
-        with ctx.services.watch.following():
-            status = follower.follow()
-    except (DeadlineReached, Stopped):
-        follower.stop()
-        raise
-    except (TrainingFailed, CloudError):
-        if ctx.accelerator.is_slice:  # the other hosts would train on while results are waited for
-            follower.stop()
-        raise
-    finally:
-        follower.close()
+    with ctx.services.watch.following(), ctx.services.watch.training(ctx.stop):
+        status = _followed(ctx)
     if status.state == "lost" or status.rc in _ENDED_BY_A_SIGNAL:
         _raise_if_not_to_blame(ctx)
     where = f" of worker {status.worker}" if ctx.accelerator.is_slice else ""
@@ -66,6 +55,23 @@ def train(ctx: RunContext) -> None:
             f"the whole log: orchestrate logs {ctx.run_id}",
         )
     ctx.note("training ended")
+
+
+def _followed(ctx: RunContext) -> RunnerStatus:
+    """Start and follow the trainers to their end; whatever else ends the run, they are asked to stop."""
+    follower = _Follower(ctx)
+    try:
+        ctx.check_stop()
+        return follower.follow()
+    except (DeadlineReached, Stopped):
+        follower.stop()
+        raise
+    except (TrainingFailed, CloudError):
+        if ctx.accelerator.is_slice:  # the other hosts would train on while results are waited for
+            follower.stop()
+        raise
+    finally:
+        follower.close()
 
 
 def _raise_if_not_to_blame(ctx: RunContext) -> None:
@@ -101,6 +107,7 @@ class _Follower:
         self._links = [Link(ctx, worker) for worker in range(ctx.accelerator.workers)]
         self._looked_at = -BUCKET_POLL_S
         self._turn_at = 0.0
+        self._first_ended_at: float | None = None
 
     def follow(self) -> RunnerStatus:
         """Start the trainers that do not run yet, and return how they ended: the first that failed stops the others."""
@@ -136,25 +143,30 @@ class _Follower:
         return not services.watch.is_crowded or services.clock.monotonic() >= self._turn_at
 
     def _wait_for_turn(self) -> RunnerStatus | None:
-        """Until the next poll, what one list tells of all runs: the trainer's end. Raises what ends the run."""
-        ctx, services = self._ctx, self._ctx.services
-        listed = (ctx.bucket, f"results/{ctx.run.experiment}/*/*/{MANIFEST}")
-        name = f"{ctx.results}/{MANIFEST}"
-        if services.watch.has_object(services.store, listed, name, services.clock, services.pace.poll_s):
-            ended = self._links[0].ended_in_bucket()
-            if ended is not None:
-                return ended
+        """Until the next poll, what one list tells of all runs: the trainers' end. Raises what ends the run."""
+        ctx, watch = self._ctx, self._ctx.services.watch
+        listed = objects_of_runs(ctx, LIST_POLLS * ctx.services.pace.poll_s)
+        for link in self._links if listed else ():
+            results = ctx.results_of(link.worker)
+            if f"{results}/{MANIFEST}" in listed:
+                link.look_in_bucket()
+            elif link.has_lost_heartbeat(listed.get(f"{results}/{HEARTBEAT}")):
+                self._turn_at = min(self._turn_at, watch.early_turn(ctx.services.clock.monotonic()))
+        if (ended := self._end()) is not None:
+            return ended
         self._must_continue()
-        ctx.sleep(services.watch.poll_s(ctx.watch_s))
+        ctx.sleep(watch.poll_s(ctx.watch_s))
         return None
 
     def _look(self) -> RunnerStatus | None:
         """One look at all trainers: their end; None, after the time until the next look. Raises what ends the run."""
         ctx = self._ctx
         found = side_by_side(Link.look, self._links)
-        if None in found and self._may_look():
-            found = side_by_side(Link.look_in_bucket, self._links)
-        if (ended := _end_of(found)) is not None:
+        silent = [link for link, said in zip(self._links, found, strict=True) if said is None]
+        if silent and self._may_look():
+            side_by_side(Link.look_in_bucket, silent)
+            found = [link.said for link in self._links]
+        if (ended := self._end()) is not None:
             return ended
         unseen = [str(link.worker) for link, status in zip(self._links, found, strict=True) if status is None]
         if unseen:
@@ -202,8 +214,25 @@ class _Follower:
         except Unavailable:
             return  # could not look: unknown, not absent
         except Preempted:
-            if self._links[0].ended_in_bucket() is None:
+            if not (said := self._links[0].look_in_bucket()) or not said.has_ended:
                 raise
+            self._first_ended_at = -inf  # nothing of the others is to be waited for
+
+    def _end(self) -> RunnerStatus | None:
+        """How the trainers ended: as the one that failed first; or as the first worker's, once all have ended well.
+
+        A worker that says nothing more is not waited for long: the record is the first one's.
+        """
+        found = [link.said for link in self._links]
+        failed = [one for one in found if one and (one.state == "lost" or (one.state == "exited" and one.rc != 0))]
+        if failed:
+            return min(failed, key=lambda one: one.ended_at or 0.0)
+        if (first := found[0]) is None or not first.has_ended:
+            return None
+        now_s = self._ctx.services.clock.monotonic()
+        self._first_ended_at = now_s if self._first_ended_at is None else self._first_ended_at
+        is_late = now_s - self._first_ended_at >= OTHERS_TIMEOUT_S
+        return first if is_late or all(one is not None and one.has_ended for one in found) else None
 
     def _may_look(self) -> bool:
         """Whether it is time for another look into the bucket."""
@@ -212,14 +241,6 @@ class _Follower:
             return False
         self._looked_at = now
         return True
-
-
-def _end_of(found: Sequence[RunnerStatus | None]) -> RunnerStatus | None:
-    """How the trainers ended: as the one that failed first, or as the first worker's, once all have ended well."""
-    failed = [one for one in found if one and (one.state == "lost" or (one.state == "exited" and one.rc != 0))]
-    if failed:
-        return min(failed, key=lambda one: one.ended_at or 0.0)
-    return found[0] if all(one is not None and one.state == "exited" for one in found) else None
 
 
 def _last_lines(path: Path, count: int = 5) -> str:

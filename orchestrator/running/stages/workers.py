@@ -37,7 +37,13 @@ def on_every_worker(ctx: RunContext, workers: Sequence[Worker], do: Callable[[Ru
     if len(workers) == 1:
         return [do(ctx, workers[0])]
     stop, sessions = _StopOfTheRest(ctx.stop), list[RemoteShell]()
-    own = replace(ctx, stop=stop, opened=sessions.append)
+
+    def opened(session: RemoteShell) -> None:
+        sessions.append(session)
+        if stop.is_set():  # another failed while this connected: nothing long begins in it
+            session.close()
+
+    own = replace(ctx, stop=stop, opened=opened)
     with ThreadPoolExecutor(len(workers), thread_name_prefix=f"{ctx.run_id}-worker") as pool:
         futures = {pool.submit(do, own, worker): worker for worker in workers}
         for future in as_completed(futures):

@@ -74,10 +74,14 @@ class Shell:
         return Ledger(self.home / "local" / "ledger.db")
 
 
-def on_terminal(shell: Shell, *args: str, columns: int = 80, term: str = "dumb") -> list[str]:
-    """The lines that `orchestrate ARGS` writes to a terminal so wide; one that is longer the terminal itself breaks."""
+def on_terminal(shell: Shell, *args: str, columns: int = 80, term: str = "dumb", typed: str = "") -> list[str]:
+    """The lines that `orchestrate ARGS` writes to a terminal so wide; one that is longer the terminal itself breaks.
+
+    `typed`: what somebody has typed there already.
+    """
     ours, its = pty.openpty()
     termios.tcsetwinsize(its, (40, columns))
+    os.write(ours, typed.encode())
     environ = {"PATH": os.defpath, "HOME": str(shell.folder), "PYTHONPATH": str(ROOT), "LC_ALL": "C.UTF-8"}
     command = subprocess.Popen(
         [sys.executable, "-P", "-m", "orchestrator", *args],

@@ -54,6 +54,15 @@ def test_an_account_in_order_passes(cloud: Shell) -> None:
     assert (again.exit, "--record: answers.jsonl is there already" in again.stderr, again.stdout) == (2, True, "")
 
 
+def test_one_cause_is_one_warning(run_cli: Shell) -> None:
+    """A project of Google's on a machine without credentials: one FAIL, and one line for all that nobody could ask."""
+    done = run_cli("doctor", "--project", "my-project-1", "--accel", "v3-8", timeout_s=120)
+    assert done.exit == 5
+    warnings = [line for line in done.stdout.splitlines() if "no Google Cloud credentials" in line]
+    assert [line[:19] for line in warnings] == ["FAIL  credentials: ", "WARN  project, bill"], done.stdout
+    assert "zones, kill-switch rights" in warnings[1]
+
+
 def test_a_live_check_takes_the_cheapest_tpu_and_gpu_and_none_where_something_fails(cloud: Shell) -> None:
     """The plan names a VM for the set-up and two of each; a closed account is told so, and nothing is rented."""
     planned = cloud("doctor", "--live")

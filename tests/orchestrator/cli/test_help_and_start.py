@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.cli import COMMANDS
-from tests.orchestrator.cli.conftest import Shell
+from tests.orchestrator.cli.conftest import LOCAL, Shell
 from tests.orchestrator.cli.sample_ledger import fill
 
 HEAVY = ("google", "tensorflow", "keras", "numpy", "fabric", "paramiko", "asyncssh", "rich", "pydantic", "infra")
@@ -77,10 +77,20 @@ def test_the_shell_is_offered_what_fits(run_cli: Shell, typed: tuple[str, ...], 
     ledger = run_cli.ledger()
     fill(ledger, run_cli.folder)
     ledger.close()
+    assert _offered(run_cli, *typed) == offered
+
+
+def _offered(run_cli: Shell, *typed: str) -> list[str]:
     words = " ".join(("orchestrate", *typed))
     environ = {"_ORCHESTRATE_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(typed))}
     done = run_cli(program=("-c", COMPLETE), **environ)
-    assert (done.stdout.split(), done.stderr) == (offered, "")
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+def test_tab_makes_nothing_where_nothing_was_launched(run_cli: Shell) -> None:
+    assert _offered(run_cli, "attach", "r-") == []
+    assert not list(run_cli.home.rglob("*.db"))
 
 
 def test_a_command_that_is_misspelled_is_offered(run_cli: Shell) -> None:
@@ -89,6 +99,16 @@ def test_a_command_that_is_misspelled_is_offered(run_cli: Shell) -> None:
     assert (near.exit, far.exit) == (2, 2)
     assert "error: No such command 'lanch'. Did you mean launch?\n" in near.stderr
     assert "Did you mean" not in far.stderr
+
+
+def test_quiet_says_less_and_verbose_more(run_cli: Shell) -> None:
+    """What was asked for is printed all the same, and so are errors."""
+    usual, quiet = run_cli("budget"), run_cli("-q", "budget")
+    assert (usual.stderr, quiet.stderr, quiet.stdout) == (LOCAL, "", usual.stdout)
+    failed = run_cli("-q", "status", "r-nosuch")
+    assert (failed.exit, "there is no run 'r-nosuch'" in failed.stderr) == (2, True)
+    level = "import logging, sys; from orchestrator import cli; cli.main(); sys.exit(logging.root.level)"
+    assert [run_cli(*flags, program=("-c", level)).exit for flags in (("workloads",), ("-v", "workloads"))] == [50, 20]
 
 
 @pytest.mark.parametrize("words", [(), ("budget",), ("cloud",)], ids=" ".join)

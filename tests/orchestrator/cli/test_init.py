@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tests.orchestrator.cli.conftest import Shell
+from tests.orchestrator.cli.conftest import Shell, on_terminal
 
 
 def test_init_writes_the_configuration_and_states_the_credit(run_cli: Shell) -> None:
@@ -35,3 +35,15 @@ def test_init_leaves_no_file_that_cannot_be_read(run_cli: Shell) -> None:
     done = run_cli("init", "--project", 'x"\nzones = 5', "--credit", "300")
     assert done.exit == 2
     assert not (run_cli.folder / "orchestrate.toml").exists()
+
+
+def test_init_asks_at_a_terminal_and_requires_elsewhere(run_cli: Shell) -> None:
+    """A wrong answer is asked again; Enter leaves the expiry date open."""
+    nobody = run_cli("init", "--credit", "300")
+    assert (nobody.exit, "Missing option '--project'" in nobody.stderr) == (2, True)
+    said = "\n".join(on_terminal(run_cli, "init", typed="my-project-1\na lot\n300\n\n", columns=120))
+    assert said.count("The whole credit in USD, e.g. 300: ") == 2
+    assert "2027-01-31 (Enter: none): " in said
+    assert (run_cli.folder / "orchestrate.toml").read_text() == 'project = "my-project-1"\n'
+    money = run_cli("budget", "--json").json
+    assert (money["credit_usd"], money["expires"]) == ("300", None)

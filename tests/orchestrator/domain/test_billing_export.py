@@ -98,6 +98,7 @@ def test_labels_or_the_name_say_whose_a_row_is(changed: dict[str, Any], whose: t
         ("labels", "oc-run", "labels is not JSON"),
         ("labels", {"oc-run": "r-a"}, "labels: "),
         ("credits", [{"name": "Free Trial"}], "credits.amount: it is missing"),
+        ("sku", {"description": "\ud800"}, "sku.description: '\\ud800' is not text"),
     ],
 )
 def test_bad_line_is_named_with_its_field(field: str, value: object, says: str) -> None:

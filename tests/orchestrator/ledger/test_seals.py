@@ -181,3 +181,13 @@ def test_a_ledger_of_an_older_version_is_sealed_as_it_is(world: World) -> None:
     assert ledger.damage() == []
     assert ledger.select("SELECT COUNT(*) FROM seals") > [(10,)]
     ledger.close()
+
+
+@pytest.mark.parametrize("column", ["stage", "at"])
+def test_an_event_that_is_none_is_an_error_in_words(world: World, column: str) -> None:
+    """Whoever reads before anything is restored: not a traceback."""
+    [run] = world.admit("t4")
+    world.ledger.log(world.clock.now(), run.id, 1, Stage.PROVISION, Note("asked"))
+    _by_hand(world.ledger.path, f"UPDATE events SET {column} = -1 WHERE seq = (SELECT MAX(seq) FROM events)")
+    with pytest.raises(LedgerTrouble, match="is damaged"):
+        world.ledger.events(run.id)

@@ -98,12 +98,14 @@ live.addEventListener("click", (event) => {
   if (action && (!question || confirm(question))) act({ action, runs: runs.split(" ") });
 });
 
-live.addEventListener("submit", (event) => {
+live.addEventListener("submit", async (event) => {
   event.preventDefault();
   const run = event.target.dataset.extend;
   const hours = event.target.elements.hours;
   hours.blur();
-  if (confirm(`Reserve the budget for another ${hours.value} h of ${run}?`)) act({ action: "extend", run, hours: hours.value });
+  const asked = { run, hours: hours.value };
+  const planned = await answerTo(`/extension?${new URLSearchParams(asked)}`);
+  if (planned !== null && confirm(`${planned}\n\nReserve the budget for it?`)) act({ action: "extend", ...asked });
 });
 
 element("close").addEventListener("click", () => {

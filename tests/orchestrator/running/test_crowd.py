@@ -1,0 +1,174 @@
+"""One run among very many: what is told of it before its turn over SSH, and how all of them are stopped."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from orchestrator.domain.names import MANIFEST
+from orchestrator.domain.runs import Engine, Run, RunState, Stage
+from orchestrator.errors import TrainingFailed, Unavailable
+from orchestrator.ports import Worker
+from orchestrator.running.many_runs import drive_all
+from orchestrator.running.stages.context import RunContext, Services
+from orchestrator.running.stages.workers import on_every_worker
+from orchestrator.running.watch import HEARTBEAT_LOST_S, LIST_POLLS, LOOK_SPACING_S
+from tests.e2e.conftest import wait_until
+from tests.fakes.many import ManyWorld
+from tests.fakes.shells import FakeMachine, FakeShell, FakeShells
+from tests.fakes.world import FakeTrainer
+from trainer.record.record import load_record
+
+COUNT = 40
+PATIENCE_S = 60
+OTHERS = 1000
+TURN_S = OTHERS * LOOK_SPACING_S
+FAILS_S = 100.0
+SLICE = "v5litepod-16"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> ManyWorld:
+    return ManyWorld(tmp_path, factor=0, parallel=1)
+
+
+@contextmanager
+def among_others(world: ManyWorld) -> Iterator[Services]:
+    """Services whose runs are looked at over SSH in half an hour only."""
+    services = world.services
+    with ExitStack() as many:
+        for _ in range(OTHERS):
+            many.enter_context(services.watch.following())
+            services.watch.next_turn(0.0, 0.0)
+        yield services
+
+
+def admitted(world: ManyWorld, accelerator: str) -> Run:
+    options = {"engines": (Engine.JAX,), "batch_sizes": (208,)} if accelerator == SLICE else {}
+    [run] = world.admit(accelerator, max_hours=Decimal(2), **options)
+    return run
+
+
+def launched(world: ManyWorld, accelerator: str) -> Run:
+    run = admitted(world, accelerator)
+    with among_others(world) as services:
+        [after] = drive_all(services, [run], world.progress.append, world.stop)
+    return after
+
+
+def at(world: ManyWorld, run: Run, done: Stage) -> datetime:
+    return next(event.at for event in world.ledger.events(run.id) if event.message == f"{done.value} done")
+
+
+def trained_s(world: ManyWorld, run: Run) -> float:
+    """From the end of its preparation to its first failure."""
+    begun = at(world, run, Stage.PREPARE)
+    failed = next(one.at for one in world.ledger.events(run.id) if "TrainingFailed" in one.message)
+    return (failed - begun).total_seconds()
+
+
+@pytest.mark.parametrize(("accelerator", "worker"), [("t4", 0), (SLICE, 0), (SLICE, 1), (SLICE, 3)])
+def test_a_trainer_that_fails_on_any_worker_is_seen_in_the_bucket(
+    world: ManyWorld, accelerator: str, worker: int
+) -> None:
+    def fails(trainer: FakeTrainer) -> None:
+        trainer.train_s = 10 * TURN_S
+        if str(trainer.job["prefix"]).endswith(f"/a1-w{worker}" if worker else "/a1"):
+            trainer.train_s, trainer.rc = FAILS_S, 1
+
+    world.trainers.special = fails
+    run = launched(world, accelerator)
+    assert (run.state, run.error_code) == (RunState.FAILED, "TrainingFailed")
+    assert f"trainer{f' of worker {worker}' if accelerator == SLICE else ''} ended with status 1" in (run.error or "")
+    assert trained_s(world, run) <= FAILS_S + LIST_POLLS * 5 * 2
+    assert load_record(Path(run.record or "")).status == ("interrupted" if worker else "failed")
+    assert world.alive == world.shells.open_now == 0
+
+
+@pytest.mark.parametrize(("accelerator", "worker"), [("t4", 0), (SLICE, 2)])
+def test_a_runner_that_is_lost_is_looked_at_soon(world: ManyWorld, accelerator: str, worker: int) -> None:
+    """Its heartbeat stops; where it was in line, it is looked at before its turn."""
+
+    def is_lost(trainer: FakeTrainer) -> None:
+        trainer.train_s = 10 * TURN_S
+        if str(trainer.job["prefix"]).endswith(f"/a1-w{worker}" if worker else "/a1"):
+            trainer.lost_s = FAILS_S
+
+    world.trainers.special = is_lost
+    run = launched(world, accelerator)
+    assert "vanished without an exit code" in (run.error or "")
+    preemption_s = 10 * 5
+    assert trained_s(world, run) <= FAILS_S + HEARTBEAT_LOST_S + LIST_POLLS * 5 * 2 + preemption_s < TURN_S / 4
+    assert world.alive == world.shells.open_now == 0
+
+
+def test_a_training_that_goes_well_is_not_looked_at_out_of_turn(world: ManyWorld) -> None:
+    world.trainers.train_s = TURN_S / 2
+    run = launched(world, "t4")
+    assert run.state is RunState.SUCCEEDED, run.error
+    assert world.trainers.looks == 1
+
+
+def test_all_are_asked_to_stop_before_any_waits_for_its_record(tmp_path: Path) -> None:
+    """Over few SSH sessions; each trainer takes 20 s to end, so that waiting in turns would outlast the patience."""
+    world = ManyWorld(tmp_path, factor=10.0, parallel=COUNT)
+
+    def slow(trainer: FakeTrainer) -> None:
+        trainer.train_s, trainer.stop_s = 100_000.0, 20.0
+
+    world.trainers.special = slow
+    runs, read, first_reads = world.admit_many(COUNT), world.store.read, list[int]()
+
+    def reading(bucket: str, name: str) -> bytes:
+        if world.stop.is_set() and name.endswith(MANIFEST):
+            first_reads.append(len(world.trainers.stops))
+        return read(bucket, name)
+
+    world.store.read = reading  # type: ignore[method-assign]
+    with ThreadPoolExecutor(1) as beside:
+        driving = beside.submit(world.drive, runs)
+        wait_until(lambda: driving.done() or world.trainers.started == len(runs))
+        wait_until(lambda: {world.ledger.run(run.id).stage for run in runs} == {Stage.TRAIN})
+        world.shells.sessions = threading.Semaphore(2)  # and those that are open now
+        world.stop.set()
+        ended = driving.result(timeout=PATIENCE_S)
+    assert {run.state for run in ended} == {RunState.STOPPED}
+    assert len(world.trainers.stops) == COUNT
+    assert first_reads[0] == COUNT, "nobody waits for a record while another is still to be asked"
+    assert all(run.record and load_record(Path(run.record)).status == "interrupted" for run in ended)
+    messages = [event.message for run in runs for event in world.ledger.events(run.id)]
+    assert not [message for message in messages if "cleanly" in message]
+    assert world.alive == world.shells.open_now == 0
+
+
+def test_a_worker_that_connects_as_another_fails_begins_nothing(world: ManyWorld) -> None:
+    """Its session is closed though it was opened after those of the others were."""
+    [run] = world.admit("t4")
+    ctx = RunContext(world.services, run.id, lambda _progress: None, threading.Event())
+    workers = [Worker(index, f"127.77.0.{index}", f"127.77.0.{index}") for index in range(2)]
+    stopped, late = threading.Event(), FakeShell(FakeShells(), FakeMachine())
+
+    def do(own: RunContext, worker: Worker) -> None:
+        if worker.index == 0:
+            own.opened(closing)
+            raise TrainingFailed("no TPU here")
+        assert stopped.wait(PATIENCE_S)
+        own.opened(late)
+        late.run(["sleep", "1800"], timeout_s=3600)
+
+    class Closing(FakeShell):
+        def close(self) -> None:
+            stopped.set()
+
+    closing = Closing(FakeShells(), FakeMachine())
+    with pytest.raises(TrainingFailed):
+        on_every_worker(ctx, workers, do)
+    with pytest.raises(Unavailable):
+        late.run(["true"], timeout_s=1)

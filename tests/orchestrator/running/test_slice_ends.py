@@ -1,0 +1,103 @@
+"""How a slice ends whose first worker has its record while the others say nothing more, or cannot be read."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from orchestrator.domain.runs import Run, RunState, slice_hosts
+from orchestrator.errors import CloudError
+from orchestrator.ports import StoredObject, VmRef
+from orchestrator.running.stages.collect import OTHERS_TIMEOUT_S
+from tests.fakes.many import ManyWorld
+from tests.fakes.world import FakeTrainer
+from tests.orchestrator.running.test_crowd import SLICE, admitted, launched
+
+TRAIN_S = 60.0
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> ManyWorld:
+    world = ManyWorld(tmp_path, factor=0, parallel=1)
+    world.trainers.train_s = TRAIN_S
+    return world
+
+
+def lived(world: ManyWorld, run: Run) -> timedelta:
+    [attempt] = world.ledger.attempts(run.id)
+    assert attempt.gone_at is not None
+    assert attempt.seen_at is not None
+    return attempt.gone_at - attempt.seen_at
+
+
+def silence(world: ManyWorld, trainer: FakeTrainer) -> None:
+    """Its host trains on, answers nobody, and leaves nothing."""
+    trainer.train_s = 1e9
+    [machine] = [
+        one for one in world.shells.machines.values() if f'"{trainer.job["prefix"]}"'.encode() in _job(one.files)
+    ]
+    machine.reachable = False
+
+
+def _job(files: dict[str, bytes]) -> bytes:
+    return next((text for name, text in files.items() if name.endswith("/job.json")), b"")
+
+
+@pytest.mark.parametrize("is_crowded", [False, True])
+def test_a_host_that_says_nothing_more_does_not_undo_a_training_that_ended_well(
+    world: ManyWorld, is_crowded: bool
+) -> None:
+    def silent(trainer: FakeTrainer) -> None:
+        if str(trainer.job["prefix"]).endswith("-w2"):
+            silence(world, trainer)
+
+    world.trainers.special = silent
+    run = launched(world, SLICE) if is_crowded else world.drive([admitted(world, SLICE)])[0]
+    assert (run.state, run.record is not None) == (RunState.SUCCEEDED, True), run.error
+    assert lived(world, run) < timedelta(seconds=TRAIN_S + 2 * OTHERS_TIMEOUT_S + 90)
+    assert "no results came from worker 2" in [event.message for event in world.ledger.events(run.id)]
+    assert world.alive == world.shells.open_now == 0
+
+
+def test_a_slice_that_is_preempted_once_the_first_worker_has_its_record_is_done(world: ManyWorld) -> None:
+    def preempted(trainer: FakeTrainer) -> None:
+        if "-w" in str(trainer.job["prefix"]).rpartition("/")[2]:
+            silence(world, trainer)
+            return
+        upload = trainer.upload
+
+        def uploaded() -> None:
+            upload()
+            for ref in world.tpu.alive():
+                world.tpu.preempt(VmRef(ref.zone, ref.name))
+
+        trainer.upload = uploaded  # type: ignore[method-assign]
+
+    world.trainers.special = preempted
+    [run] = world.drive([admitted(world, SLICE)])
+    assert (run.state, run.preemptions) == (RunState.SUCCEEDED, 0), run.error
+    assert lived(world, run) < timedelta(seconds=TRAIN_S + OTHERS_TIMEOUT_S)
+
+
+def test_a_log_of_another_worker_that_cannot_be_read_fails_no_run(world: ManyWorld) -> None:
+    """Without it the run is as good."""
+    listed = world.store.list
+
+    def refused(bucket: str, prefix: str, pattern: str = "") -> tuple[StoredObject, ...]:
+        if "a1-w1/" in prefix:
+            raise CloudError("list: FAILED_PRECONDITION")
+        return listed(bucket, prefix, pattern)
+
+    world.store.list = refused  # type: ignore[method-assign]
+    [run] = world.drive([admitted(world, SLICE)])
+    assert run.state is RunState.SUCCEEDED, run.error
+    assert "worker 1: list: FAILED_PRECONDITION" in [event.message for event in world.ledger.events(run.id)]
+
+
+def test_all_hosts_of_the_slices_of_a_launch_can_be_connected_to_at_once(world: ManyWorld) -> None:
+    """As many as run side by side: each host's check waits for those of all others."""
+    runs = world.admit("v6e-256", batch_sizes=(512,), repeats=4, early_stop=False, parallel=4, workload="mnist-mlp")
+    assert slice_hosts([*runs, *world.admit_many(20)], side_by_side=3) == 3 * 64
+    assert slice_hosts(world.admit_many(20), side_by_side=20) == 0
