@@ -135,6 +135,11 @@ class GoogleBuckets:
         done: list[StoredFile] = self._do(url, listed)
         return done
 
+    def location(self, url: str) -> str:
+        """Return where the bucket of an object is: a region, or a larger area such as `us`. Raises OSError."""
+        found: str = self._do(url, lambda blob: blob.client.get_bucket(blob.bucket.name).location.lower())
+        return found
+
     def upload(self, url: str, source: Path, crc32c: str) -> None:
         """Write a file of this checksum. Raises OSError, also when something else arrived."""
 

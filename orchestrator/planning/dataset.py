@@ -36,15 +36,12 @@ def prepare_data(
     check_given(source, workload)
     out = home / "datasets" / dataset_folder(source, kind, options)
     try:
-        prepared = prepare_dataset(source, kind, out, progress, options)
+        prepared = prepare_dataset(source, kind, out, progress, options, replace=True)
     except DataError as cause:
         flag = "" if source is None else "--data: "
         raise UsageError(f"{flag}{cause.path}: {cause.problem}", cause.fix) from cause
-    manifest = prepared.manifest
-    _check_size("--image-size", request.image_size, manifest.image_size, f"{manifest.name} has images of {{}} pixels")
-    length = manifest.sequence_length
-    _check_size("--sequence-length", request.sequence_length, length, f"{manifest.name} has sequences of {{}} tokens")
-    return manifest, prepared.directory
+    check_sizes(prepared.manifest, request.image_size, request.sequence_length)
+    return prepared.manifest, prepared.directory
 
 
 def prepare_script_data(
@@ -81,6 +78,13 @@ def check_given(source: Path | None, workload: Workload) -> None:
     if source is None and not kinds[kind].has_sample:
         needed = f"{workload.name} trains on {kind}, and no sample of {kind} is packaged"
         raise UsageError(f"--data: {needed}", kinds[kind].hint)
+
+
+def check_sizes(manifest: DatasetManifest, image_size: int | None, sequence_length: int | None) -> None:
+    """Raises UsageError for a data set that was converted to other sizes than those asked for."""
+    _check_size("--image-size", image_size, manifest.image_size, f"{manifest.name} has images of {{}} pixels")
+    length = manifest.sequence_length
+    _check_size("--sequence-length", sequence_length, length, f"{manifest.name} has sequences of {{}} tokens")
 
 
 def _check_size(option: str, asked: int | None, there: int | None, what: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from infra.gcp.clients import Endpoints, GoogleClients
-from tests.e2e.conftest import Orchestrate
+from tests.e2e.conftest import Finished, Orchestrate
 from tests.trainer.data.pictures import write_photos
 
 pytestmark = [pytest.mark.slow, pytest.mark.cloud]
@@ -40,6 +40,19 @@ def test_a_launch_reuses_what_was_prepared_and_damaged_files_are_named(
     assert plan.code == 0, plan.err
     assert made.json["where"] in {str(path.parent) for path in orchestrate.home.rglob("manifest.json")}
     assert orchestrate.run(*command).json["reused"]
+    again = orchestrate.run(*command, "--to", str(tmp_path / "to"))
+    assert again.json["reused"] is False
+    sizes = ["--workload", "flowers", "--json"]
+    other = ["data", "prepare", str(source), *sizes, "--image-size", "24", "--to", str(tmp_path / "to")]
+    refused = orchestrate.run(*other)
+    assert (refused.code, "has another data set" in refused.json["error"]["message"]) == (2, True)
+    assert orchestrate.run(*other, "--replace").json["fingerprint"] != again.json["fingerprint"]
+    prepared = ["data", "prepare", str(tmp_path / "to"), *sizes]
+    assert orchestrate.run(*prepared).json["reused"]
+    for flag, value in (("--to", str(tmp_path / "elsewhere")), ("--image-size", "64")):
+        ignored = orchestrate.run(*prepared, flag, value)
+        assert (ignored.code, ignored.json["error"]["message"].startswith(f"{flag}: ")) == (2, True), ignored.out
+    assert not (tmp_path / "elsewhere").exists()
 
 
 @pytest.fixture
@@ -84,6 +97,39 @@ def test_buckets_by_beam_and_as_a_job_for_dataflow(with_beam: Orchestrate, tmp_p
     shown = orchestrate.run(*command, "--runner", "dataflow", "--job-file", str(file))
     assert (shown.code, "cost at most $" in shown.out, "not submitted" in shown.err) == (0, True, True)
     command.append("--json")
-    elsewhere = orchestrate.run(*command, "--runner", "dataflow", "--region", "europe-west4", "--job-file", str(file))
-    assert elsewhere.code == 3, elsewhere.err
-    assert "europe-west4" in elsewhere.json["error"]["message"]
+    job_of = [*command, "--runner", "dataflow", "--job-file"]
+    unwritable = orchestrate.run(*job_of, str(tmp_path / "missing" / "job.json"))
+    assert (unwritable.code, unwritable.json["error"]["code"]) == (2, "UsageError")
+    assert unwritable.json["error"]["message"].startswith("--job-file: ")
+    elsewhere = orchestrate.run(*job_of, str(file), "--region", "europe-west4")
+    assert elsewhere.code == 2, elsewhere.err
+    assert "SOURCE: gs://photos-of-mine/photos is in us-central1" in elsewhere.json["error"]["message"]
+
+
+@needs_beam
+def test_a_job_of_files_that_each_worker_copies_is_priced_so_and_without_a_price_nothing_is_written(
+    with_beam: Orchestrate, tmp_path: Path
+) -> None:
+    """Three texts, 4 workers of 4 vCPUs; there are prices of us-central1 only."""
+    orchestrate = with_beam
+    assert orchestrate.run("cloud", "up").code == 0
+    said = json.loads(next(orchestrate.home.rglob("cloud.json")).read_text())
+    clients = GoogleClients(said["project"], Endpoints.of_local_cloud(next(orchestrate.home.rglob("cloud.json"))))
+    for name, region in (("texts-of-mine", "us-central1"), ("texts-elsewhere", "europe-west4")):
+        bucket = clients.storage.create_bucket(name, location=region)
+        for number in range(3):
+            bucket.blob(f"in/{number}.txt").upload_from_string(f"text {number} " * 1000)
+    arguments = ["--kind", "text", "--sequence-length", "64", "--max-workers", "4", "--runner", "dataflow", "--json"]
+    file = tmp_path / "job.json"
+
+    def job(bucket: str, *more: str) -> Finished:
+        places = [f"gs://{bucket}/in", "--to", f"gs://{bucket}/out", "--job-file", str(file)]
+        return orchestrate.run("data", "prepare", *places, *arguments, *more)
+
+    unpriced = job("texts-elsewhere", "--region", "europe-west4")
+    assert (unpriced.code, file.exists()) == (3, False), unpriced.err
+    priced = job("texts-of-mine")
+    assert priced.code == 0, priced.err
+    reads = next(part for part in priced.json["parts"] if part["what"] == "thousand reads")
+    assert Decimal(reads["amount"]) * 1000 == 3 * 4 * 4 + priced.json["shards"] + 100
+    assert any("Nearline" in what for what in priced.json["not_counted"])

@@ -74,13 +74,13 @@ def _locate(config: Config, scratch: Path) -> tuple[DatasetManifest, str, Litera
     if config.download:
         directory = _downloaded(config, scratch)
     if directory is None:
-        prepared = prepare_dataset(None, kind, scratch / "data", None, options)
+        prepared = prepare_dataset(None, kind, scratch / "data", None, options, replace=True)
         return prepared.manifest, str(prepared.directory), "package"
     if is_remote(directory):
         return read_manifest(directory), directory, "gs"
     if (Path(directory) / MANIFEST_NAME).is_file():
         return read_manifest(directory), directory, "disk"
-    prepared = prepare_dataset(Path(directory), kind, scratch / "data", None, options)
+    prepared = prepare_dataset(Path(directory), kind, scratch / "data", None, options, replace=True)
     return prepared.manifest, str(prepared.directory), "disk"
 
 

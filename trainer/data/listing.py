@@ -131,9 +131,13 @@ def local_copy(source: Source) -> Path:
     above = url.rpartition("/")[0] if exact else url
     folder = Path(tempfile.mkdtemp(dir=_temporary().name)) / source_name(above)
     for one in objects:
-        target = folder / one.url[len(above) + 1 :]
-        if ".." in target.parts or one.url.endswith("/"):  # a name that leaves the folder; a folder's placeholder
+        if one.url.endswith("/"):  # a folder's placeholder
             continue
+        target = folder / one.url[len(above) + 1 :]  # a name may begin with a slash, or have parts such as ..
+        if not target.resolve().is_relative_to(folder.resolve()):
+            raise DataError(
+                one.url, "its name is no path below the prefix", "rename this object, or give another prefix"
+            )
         target.parent.mkdir(parents=True, exist_ok=True)
         google_buckets().download(one.url, target)
         # Its generation tells one content from another, as a file's time does, on whichever machine this is.

@@ -9,6 +9,7 @@ import json
 import re
 import tempfile
 from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Protocol
 
@@ -19,7 +20,7 @@ from trainer.data.conversion import Written
 from trainer.data.manifest import JOURNAL_NAME, MANIFEST_NAME, DatasetManifest, Shard, parse_manifest
 from trainer.data.prepared import verify_dataset
 from trainer.errors import DataError
-from trainer.files import file_sha256, is_remote
+from trainer.files import file_sha256, folder_lock, is_remote
 
 _OUR_SHARDS = re.compile(r"^(train|test)-\d{5,}-of-\d{5,}\.tfrecord(\.partial)?$")
 
@@ -27,11 +28,17 @@ _OUR_SHARDS = re.compile(r"^(train|test)-\d{5,}-of-\d{5,}\.tfrecord(\.partial)?$
 class Place(Protocol):
     """A destination for the shards of one plan. Raises OSError."""
 
+    def lock(self) -> AbstractContextManager[None]:
+        """For the whole of a conversion: wait until no other process converts into this place."""
+
     def manifest(self) -> DatasetManifest | None:
         """Return the manifest that is there, None without one. Raises DataError."""
 
     def finished(self) -> DatasetManifest | None:
         """Return the data set of this plan that is there and whole; else None."""
+
+    def has_another(self) -> bool:
+        """Return whether a data set or shards of another plan are there; `begin` removes them. Raises DataError."""
 
     def begin(self, names: Collection[str]) -> dict[str, Written]:
         """From now on it is unfinished. Return the shards of this very plan that are whole, remove those of others."""
@@ -55,6 +62,9 @@ class FolderPlace:
         self._folder, self._journal = folder, folder / JOURNAL_NAME
         self._plan, self._head = plan, json.dumps({"plan": plan})
 
+    def lock(self) -> AbstractContextManager[None]:
+        return folder_lock(self._folder)
+
     def manifest(self) -> DatasetManifest | None:
         path = self._folder / MANIFEST_NAME
         return parse_manifest(path.read_bytes(), path) if path.is_file() else None
@@ -67,6 +77,13 @@ class FolderPlace:
         except DataError:
             return None  # unfinished or damaged: it is written again
         return manifest if manifest.source_fingerprint == self._plan else None
+
+    def has_another(self) -> bool:
+        manifest = self.manifest()
+        if manifest is not None:
+            return manifest.source_fingerprint != self._plan
+        ours = self._journal.is_file() and self._journal.read_text("utf-8", "replace").startswith(f"{self._head}\n")
+        return not ours and any(_OUR_SHARDS.match(path.name) for path in self._folder.iterdir())
 
     def begin(self, names: Collection[str]) -> dict[str, Written]:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -115,12 +132,15 @@ def _is_whole(path: Path, shard: Shard) -> bool:
 class BucketPlace:
     """A prefix of a bucket, with an object below `conversion/` for each finished shard.
 
-    Nothing is read twice: that an object is whole is known by the crc32c that Cloud Storage reports.
+    Nothing is read twice: that an object is whole is known by the crc32c that Cloud Storage reports. There is no lock.
     """
 
     def __init__(self, url: str, plan: str) -> None:
         self._url, self._plan = url, plan
         self._notes = f"{url}/conversion/{plan}"
+
+    def lock(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def manifest(self) -> DatasetManifest | None:
         url = f"{self._url}/{MANIFEST_NAME}"
@@ -139,6 +159,12 @@ class BucketPlace:
             return None
         whole = all(there.get(shard.name) == (shard.bytes, shard.crc32c) for shard in manifest.shards)
         return manifest if whole and manifest.source_fingerprint == self._plan else None
+
+    def has_another(self) -> bool:
+        manifest = self.manifest()
+        if manifest is not None:
+            return manifest.source_fingerprint != self._plan
+        return any(map(_OUR_SHARDS.match, self._there())) and not google_buckets().list(self._notes + "/")
 
     def begin(self, names: Collection[str]) -> dict[str, Written]:
         there, found = self._there(), dict[str, Written]()

@@ -50,6 +50,8 @@ def prepare_dataset(
     progress: Progress | None = None,
     options: PrepareOptions | None = None,
     run: Runner | None = None,
+    *,
+    replace: bool = False,
 ) -> PreparedDataset:
     """Make `source` a data set of TFRecord shards.
 
@@ -64,22 +66,29 @@ def prepare_dataset(
         progress: called with (samples done, samples in all) after each shard.
         options: how photos and clips are converted; None = PrepareOptions().
         run: what has the shards written, as `trainer.data.pipeline` has; None = threads of this machine.
+        replace: whether a data set of another source or other options that lies at `out` may be removed.
+
+    A folder `out` is locked: a second conversion into it waits for the first.
 
     Raises:
-        DataError: the folder is missing, a file is missing, damaged or truncated, a class is empty, or counts do not
-            agree; it names the file and what to do.
+        DataError: `out` has another data set, the folder is missing, a file is missing, damaged or truncated, a class
+            is empty, or counts do not agree; it names the file and what to do.
     """
     try:
         if isinstance(source, Path) and (source / MANIFEST_NAME).is_file():
             return PreparedDataset(_verified(source, kind), str(source), reused=True)
         plan = _plan(source, kind, options or PrepareOptions())
         place = open_place(str(out), plan.source_fingerprint)
-        finished = place.finished()
-        if finished is not None:
-            return PreparedDataset(finished, str(out), reused=True)
-        conversion, encode = plan.open()
-        manifest = (run or write_shards)(conversion, encode, place, progress or (lambda *_: None))
-        return PreparedDataset(manifest, str(out), reused=False)
+        with place.lock():
+            finished = place.finished()
+            if finished is not None:
+                return PreparedDataset(finished, str(out), reused=True)
+            if not replace and place.has_another():
+                fix = "give an empty folder or prefix, or remove what is there: `orchestrate data prepare --replace`"
+                raise DataError(out, "has another data set, or shards of another conversion", fix)
+            conversion, encode = plan.open()
+            manifest = (run or write_shards)(conversion, encode, place, progress or (lambda *_: None))
+            return PreparedDataset(manifest, str(out), reused=False)
     except OSError as error:
         problem = f"cannot be read or written ({error.strerror or error})"
         raise DataError(error.filename or out, problem, "check it and retry") from error

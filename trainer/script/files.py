@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from trainer.data.manifest import MANIFEST_NAME, Shard, fingerprint_of
 from trainer.data.prepared import verify_shard
 from trainer.errors import DataError
+from trainer.files import folder_lock
 from trainer.script.archive import FileSeen, files_in, pack, unpack
 
 SHARD_BYTES = 128 * 2**20
@@ -62,7 +63,9 @@ def prepare_files(source: Path, out_dir: Path, progress: Callable[[int, int], No
         if not files:
             raise DataError(source, "there is no file in it", "give the folder with the files that the script reads")
         fingerprint = _seen_as(files)
-        return _packed_before(out_dir, fingerprint) or _pack_all(source, files, fingerprint, out_dir, progress)
+        out_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with folder_lock(out_dir):
+            return _packed_before(out_dir, fingerprint) or _pack_all(source, files, fingerprint, out_dir, progress)
     except OSError as error:
         problem = f"cannot be read or written ({error.strerror or error})"
         raise DataError(error.filename or source, problem, "check it and retry") from error
@@ -92,8 +95,8 @@ def _pack_all(
     out_dir: Path,
     progress: Callable[[int, int], None],
 ) -> FilesManifest:
-    shutil.rmtree(out_dir, ignore_errors=True)
-    out_dir.mkdir(parents=True, mode=0o700)
+    for path in out_dir.iterdir():  # the folder itself stays: it is locked
+        path.unlink()
     cuts, shards = list(_cut(files)), list[Shard]()
     done = 0
     for number, cut in enumerate(cuts):

@@ -27,6 +27,7 @@ def data() -> None:
     "--kind", help="What the files are, without a workload: photos, clips, arrays, text, text-classes, mnist."
 )
 @click.option("--to", metavar="FOLDER|gs://..", help="Default: where a launch with --data SOURCE looks for it.")
+@click.option("--replace", is_flag=True, help="Remove another data set that lies in --to.")
 @click.option(
     "--runner", type=click.Choice(["local", "direct", "dataflow"]), default="local", show_default=True,
     help="local: threads. direct: Apache Beam, here. dataflow: plan and price a job, which is not submitted.",
@@ -59,7 +60,7 @@ def prepare(source: str, to: str | None, runner: str, as_json: bool, **given: An
     with output.opened(as_json=as_json, without_ledger=True) as project:
         sizes = (given["image_size"], given["sequence_length"])
         what = planning.what_of(given["workload"], given["kind"], sizes, skip_bad_files=given["bad_files"] == "skip")
-        asked = planning.checked(source, to, *what, project.home)
+        asked = planning.checked(source, to, *what, project.home, replace=given["replace"])
         if asked.uses_buckets:
             from orchestrator.bootstrap import use_cloud_storage
 
@@ -70,7 +71,8 @@ def prepare(source: str, to: str | None, runner: str, as_json: bool, **given: An
             job = planning.job_for(asked, project.name, given["region"], given["max_workers"], given["max_hours"])
             show_job(asked, planning.plan_job(asked, job, Path(given["job_file"])), as_json=as_json)
         else:
-            show_prepared(planning.prepare_here(asked, runner, None if as_json else _progress), as_json=as_json)
+            progress = None if as_json else _progress
+            show_prepared(planning.prepare_here(asked, runner, sizes, progress), as_json=as_json)
 
 
 def _progress(done: int, total: int) -> None:

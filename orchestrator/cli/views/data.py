@@ -46,14 +46,17 @@ def show_job(asked: Preparation, job: PlannedJob, *, as_json: bool) -> None:
     if as_json:
         parts = [{"what": part.what, "amount": part.amount, "usd": part.usd, "source": part.price.source,
                   "as_of": str(part.price.as_of)} for part in job.parts]  # fmt: skip
-        output.print_json({"worst_case_usd": worst, "parts": parts, "job_file": str(job.file), "submitted": False,
+        output.print_json({"worst_case_usd": worst, "parts": parts, "not_counted": job.not_counted,
+                           "job_file": str(job.file), "submitted": False,
                            "samples": job.samples, "shards": job.shards})  # fmt: skip
         return
     table = output.table(f"Dataflow job for {asked.to}", ["part", "amount", "USD", "price of"], ["amount", "USD"])
     for part in job.parts:
         table.add_row(part.what, f"{part.amount:,.3f}", f"{part.usd:,.4f}", f"{part.price.as_of}, {part.price.source}")
     output.print_table(table, gives_way=["price of"])
-    output.print_sentence(f"{job.samples:,} samples in {job.shards:,} shards cost at most ${worst}")
+    output.print_sentence(f"{job.samples:,} samples in {job.shards:,} shards cost at most ${worst}, not counting:")
+    for what in job.not_counted:
+        output.print_sentence(f"- {what}")
     output.say(
         f"not submitted: the budget cannot reserve a Dataflow job yet. Its description is in {job.file}; "
         "docs/data.md says what it holds"

@@ -231,7 +231,7 @@ class _Follower:
             return None
         now_s = self._ctx.services.clock.monotonic()
         self._first_ended_at = now_s if self._first_ended_at is None else self._first_ended_at
-        is_late = now_s - self._first_ended_at >= OTHERS_TIMEOUT_S
+        is_late = now_s - self._first_ended_at >= OTHERS_TIMEOUT_S or must_stop(self._ctx.attempt, self._ctx.now())
         return first if is_late or all(one is not None and one.has_ended for one in found) else None
 
     def _may_look(self) -> bool:

@@ -50,9 +50,9 @@ def among_others(world: ManyWorld) -> Iterator[Services]:
         yield services
 
 
-def admitted(world: ManyWorld, accelerator: str) -> Run:
+def admitted(world: ManyWorld, accelerator: str, max_hours: str = "2") -> Run:
     options = {"engines": (Engine.JAX,), "batch_sizes": (208,)} if accelerator == SLICE else {}
-    [run] = world.admit(accelerator, max_hours=Decimal(2), **options)
+    [run] = world.admit(accelerator, max_hours=Decimal(max_hours), **options)
     return run
 
 

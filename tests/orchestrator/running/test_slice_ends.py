@@ -61,6 +61,19 @@ def test_a_host_that_says_nothing_more_does_not_undo_a_training_that_ended_well(
     assert world.alive == world.shells.open_now == 0
 
 
+def test_a_training_that_ended_well_just_before_the_deadline_did_not_miss_it(world: ManyWorld) -> None:
+    """However long the other hosts would be waited for."""
+
+    def silent(trainer: FakeTrainer) -> None:
+        trainer.train_s = float(str(trainer.job["stop_at"])) - world.clock.now().timestamp() - OTHERS_TIMEOUT_S / 2
+        if str(trainer.job["prefix"]).endswith("-w2"):
+            silence(world, trainer)
+
+    world.trainers.special = silent
+    [run] = world.drive([admitted(world, SLICE, max_hours="0.2")])
+    assert (run.state, run.record is not None) == (RunState.SUCCEEDED, True), run.error
+
+
 def test_a_slice_that_is_preempted_once_the_first_worker_has_its_record_is_done(world: ManyWorld) -> None:
     def preempted(trainer: FakeTrainer) -> None:
         if "-w" in str(trainer.job["prefix"]).rpartition("/")[2]:

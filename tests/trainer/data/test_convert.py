@@ -5,8 +5,12 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +18,8 @@ import simplejpeg
 
 from tests.trainer.data.pictures import write_clip, write_clips, write_photos
 from tests.trainer.process import trainer_environment
+from trainer.data.conversion import Conversion
+from trainer.data.convert import write_shards
 from trainer.data.folder import read_class_folder
 from trainer.data.images import encoded_frames
 from trainer.data.kinds.photos import PHOTOS
@@ -186,12 +192,46 @@ def test_finished_data_set_is_reused_until_files_or_options_change(tmp_path: Pat
     assert prepare_dataset(source, "photos", out, options=SMALL).reused
     assert prepare_dataset(out, "photos", tmp_path / "elsewhere").directory == out
     shutil.rmtree(source / "class_2")
-    changed = prepare_dataset(source, "photos", out, options=SMALL)
+    changed = prepare_dataset(source, "photos", out, options=SMALL, replace=True)
     assert (changed.reused, changed.manifest.classes) == (False, 2)
     assert len(changed.manifest.shards) < len(first.manifest.shards)
     assert {path.name for path in out.iterdir()} == {path.name for path in changed.files}
     with pytest.raises(DataError, match="is a data set of photos; clips are needed"):
         prepare_dataset(out, "clips", tmp_path / "elsewhere")
+
+
+def test_another_data_set_is_removed_only_where_that_is_asked(photos: Path, tmp_path: Path) -> None:
+    """Finished, or only begun: its shards may be hours of conversion."""
+    out, larger = tmp_path / "out", replace(SMALL, image_size=32)
+    prepare_dataset(photos, "photos", out, options=SMALL)
+    for missing in (None, MANIFEST_NAME):
+        if missing:
+            (out / missing).unlink()
+        before = {path.name: path.read_bytes() for path in out.iterdir()}
+        with pytest.raises(DataError, match=r"out: has another data set.*--replace"):
+            prepare_dataset(photos, "photos", out, options=larger)
+        assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    assert prepare_dataset(photos, "photos", out, options=larger, replace=True).manifest.image_size == 32
+
+
+def test_the_second_of_two_conversions_into_a_folder_waits_and_reuses(photos: Path, tmp_path: Path) -> None:
+    """As two launches of one folder begun together: neither removes what the other is writing."""
+    first_is_in, second_is_in = threading.Event(), threading.Event()
+
+    def first(conversion: Conversion, *others: Any) -> DatasetManifest:
+        first_is_in.set()
+        assert not second_is_in.wait(1)
+        return write_shards(conversion, *others)
+
+    def second(conversion: Conversion, *others: Any) -> DatasetManifest:
+        second_is_in.set()
+        return write_shards(conversion, *others)
+
+    with ThreadPoolExecutor(2) as pool:
+        one = pool.submit(prepare_dataset, photos, "photos", tmp_path / "out", options=SMALL, run=first)
+        assert first_is_in.wait(60)
+        two = pool.submit(prepare_dataset, photos, "photos", tmp_path / "out", options=SMALL, run=second)
+        assert (one.result().reused, two.result().reused) == (False, True)
 
 
 def _empty_class(folder: Path) -> None:
@@ -361,4 +401,4 @@ def test_damaged_photos_are_left_out_and_named_where_that_is_asked(photos: Path,
     for path in (source / "class_1").iterdir():
         path.write_bytes(b"no photo")
     with pytest.raises(DataError, match="no file of class 1 can be used"):
-        prepare_dataset(source, "photos", tmp_path / "out", options=skipping)
+        prepare_dataset(source, "photos", tmp_path / "none", options=skipping)

@@ -92,7 +92,7 @@ def test_finished_data_set_of_the_same_source_is_reused(tmp_path: Path) -> None:
     (out / first.manifest.shards[0].name).write_bytes(b"damaged")
     assert not prepare_dataset(source, "mnist", out).reused
     write_idx(source, train=31)
-    changed = prepare_dataset(source, "mnist", out)
+    changed = prepare_dataset(source, "mnist", out, replace=True)
     assert (changed.reused, changed.manifest.splits.train.samples) == (False, 31)
 
 

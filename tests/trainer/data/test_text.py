@@ -77,7 +77,7 @@ def test_the_same_text_makes_the_same_data_set_and_a_file_or_two_folders_will_do
     first = prepare_dataset(tmp_path / "one", "text", tmp_path / "a", options=OPTIONS).manifest
     assert prepare_dataset(tmp_path / "one", "text", tmp_path / "b", options=OPTIONS).manifest == first
     longer = PrepareOptions(sequence_length=LENGTH + 1)
-    assert prepare_dataset(tmp_path / "one", "text", tmp_path / "b", options=longer).manifest != first
+    assert prepare_dataset(tmp_path / "one", "text", tmp_path / "longer", options=longer).manifest != first
     alone = prepare_dataset(tmp_path / "one" / "0.txt", "text", tmp_path / "c", options=OPTIONS).manifest
     assert 0 < alone.splits.test.samples < alone.splits.train.samples < first.splits.train.samples
     write_text(tmp_path / "two" / "train")

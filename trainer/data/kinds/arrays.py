@@ -234,4 +234,4 @@ def _counts(part: _Part, signature: Signature) -> tuple[int, ...]:
     return tuple(np.bincount(part.y[part.order], minlength=signature.units).tolist())
 
 
-KIND = DataKind(name="arrays", hint=_HINT, plan=plan, encoder=encoder, suffixes=(".npz",))
+KIND = DataKind(name="arrays", hint=_HINT, plan=plan, encoder=encoder, copies_source=True, suffixes=(".npz",))

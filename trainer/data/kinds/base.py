@@ -24,6 +24,7 @@ class DataKind:
     """`plan` looks at a source, None for the packaged sample, and raises DataError when it is damaged or not such data.
 
     `encoder` opens the same source, on whichever machine writes shards of it, and gives what makes their records.
+    `copies_source`: whether it copies the whole of a source in a bucket first.
     `hint` says what to give as a source: a folder, or one file of these `suffixes`.
     """
 
@@ -32,6 +33,7 @@ class DataKind:
     plan: Callable[[Source | None, PrepareOptions], Plan]
     encoder: Callable[[Source | None, PrepareOptions], Encoder]
     has_sample: bool = False
+    copies_source: bool = False
     suffixes: tuple[str, ...] = ()
 
 

@@ -184,6 +184,7 @@ KIND = DataKind(
     plan=plan,
     encoder=encoder,
     has_sample=True,
+    copies_source=True,
 )
 
 

@@ -153,4 +153,4 @@ def _numbers(text: mmap.mmap, order: array[int], length: int) -> Numbers:
     return Numbers(len(order), 2 * length, sample)
 
 
-KIND = DataKind(name="text", hint=_HINT, plan=plan, encoder=encoder, suffixes=SUFFIXES)
+KIND = DataKind(name="text", hint=_HINT, plan=plan, encoder=encoder, copies_source=True, suffixes=SUFFIXES)

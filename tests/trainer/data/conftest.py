@@ -1,0 +1,26 @@
+"""A bucket of the local cloud for conversions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.local_cloud import LocalCloud, running
+from trainer.buckets import google_buckets
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud]:
+    with running(tmp_path_factory.mktemp("cloud")) as started:
+        yield started
+
+
+@pytest.fixture
+def bucket(cloud: LocalCloud) -> Iterator[str]:
+    """A bucket of the user's own, for the client that conversions use."""
+    client = cloud.clients().storage
+    google_buckets().use(client)
+    yield f"gs://{client.create_bucket('photos-of-mine', location='us-central1').name}"
+    google_buckets.cache_clear()
+    cloud.reset()
