@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -28,7 +27,7 @@ from orchestrator.ledger.events import QuotaAwaited, StageDone, ZoneRefused
 from orchestrator.money.guard import credit_for
 from orchestrator.running.run_folder import run_lock
 from orchestrator.running.stages.collect import collect
-from orchestrator.running.stages.context import RunContext
+from orchestrator.running.stages.context import RunContext, already_stopped
 from orchestrator.running.stages.prepare import prepare
 from orchestrator.running.stages.provision import provision
 from orchestrator.running.stages.teardown import end_attempts, prove_ended, prove_gone, teardown
@@ -166,6 +165,12 @@ def _others_in_use(ctx: RunContext) -> set[str]:
     return {one.run for one in _others(ctx) if one.operation or one.seen_at}
 
 
+def _may_fill(other: Attempt, full: list[str]) -> bool:
+    """Whether it may use quota that is full in these places: what got no VM from a queue uses none elsewhere."""
+    is_without_vm = other.queued and other.proven_at is None
+    return bool(full) and (not is_without_vm or any(is_within(other.zone, place) for place in full))
+
+
 def _latest_end(ctx: RunContext) -> datetime:
     """Until when the others of this kind may use their VMs, and one as this that is about to be created."""
     slack = timedelta(seconds=2 * KILL_SLACK_S)
@@ -234,7 +239,8 @@ def fail(ctx: RunContext, cause: OrchestratorError) -> None:
 def _try_next_zone(ctx: RunContext, cause: ZoneRefusal) -> None:
     """A new attempt in the first later zone that no refusal rules out: a regional quota rules out all of its zones.
 
-    When none is left, and a wait was asked for, in the queue of the first that had no capacity.
+    When none is left, and a wait was asked for, in the queue of the first that had no capacity; only then is quota
+    waited for that other runs use.
     """
     zone, zones = ctx.attempt.zone, ctx.run.spec.zones
     reason = f"{cause.in_short}, also in its queue" if ctx.attempt.queued else cause.in_short
@@ -247,16 +253,17 @@ def _try_next_zone(ctx: RunContext, cause: ZoneRefusal) -> None:
             _new_attempt(ctx, following)
             return
         ctx.note(f"{following} is not tried: {ruled_out[0].reason}")
-    since = min(one.billed_from or ctx.now() for one in ctx.services.ledger.attempts(ctx.run_id)[-len(refused) :])
-    if any(what.error == QuotaExceeded.__name__ for what in refused.values()) and (others := _others(ctx, since)):
-        ctx.log(QuotaAwaited(len(others)))
-        ctx.services.watch.quota_is_full(ctx.run.spec.rented_as, ctx.run_id, _others_in_use(ctx))
-        _new_attempt(ctx, zones[0])
-        return
     out_of_stock = [place for place in zones if place in refused and refused[place].error == NoCapacity.__name__]
     if ctx.run.spec.may_queue and not ctx.attempt.queued and out_of_stock:
         ctx.note(f"no zone has capacity: new attempt in the queue of {out_of_stock[0]}")
         _new_attempt(ctx, out_of_stock[0], queued=True)
+        return
+    full = [what.place for what in refused.values() if what.error == QuotaExceeded.__name__]
+    since = min(one.billed_from or ctx.now() for one in ctx.services.ledger.attempts(ctx.run_id)[-len(refused) :])
+    if others := [one for one in _others(ctx, since) if _may_fill(one, full)]:
+        ctx.log(QuotaAwaited(len(others)))
+        ctx.services.watch.quota_is_full(ctx.run.spec.rented_as, ctx.run_id, _others_in_use(ctx))
+        _new_attempt(ctx, zones[0])
         return
     fail(ctx, cause if len(refused) == 1 else _no_zone_left(ctx, refused))
 
@@ -341,10 +348,3 @@ def _emergency(ctx: RunContext, cause: Exception) -> Run:
     except Exception:
         log.exception("the ledger of run %s", run.id)
         return replace(run, stage=stage, **failed)
-
-
-def already_stopped() -> threading.Event:
-    """A stop that was requested already: waits are short then."""
-    stop = threading.Event()
-    stop.set()
-    return stop

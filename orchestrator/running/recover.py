@@ -14,9 +14,8 @@ from orchestrator.errors import AccountError, LedgerTrouble, OrchestratorError, 
 from orchestrator.ports import Billable, KillSwitch, StandingSwitch, VmProvider
 from orchestrator.running.inventory import is_of_ledger, list_service, silent_places, unlisted, unseen
 from orchestrator.running.many_runs import drive_all
-from orchestrator.running.pipeline import already_stopped
 from orchestrator.running.run_folder import run_lock
-from orchestrator.running.stages.context import Progress, Services
+from orchestrator.running.stages.context import Progress, Services, already_stopped
 from orchestrator.running.stages.teardown import ask_to_go, end_attempt, everything_at, is_gone
 
 DRIVER_PATIENCE_S = 90.0

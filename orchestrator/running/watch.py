@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
 from typing import Generic, TypeVar
+from weakref import WeakSet
 
 from orchestrator.domain.places import is_one_place
 from orchestrator.errors import OrchestratorError
@@ -46,6 +47,7 @@ class Watch:
         self._lock = threading.RLock()  # who is asked what is in use asks who has ended
         self._following = 0
         self._untold: Counter[int] = Counter()
+        self._stops_of_many = WeakSet[threading.Event]()
         self._last_turn = self._last_early_turn = -inf
         self._starting: list[str] = []
         self._billed: list[str] = []
@@ -78,9 +80,14 @@ class Watch:
                 self._untold[id(stop)] -= 1
 
     def all_told(self, stop: threading.Event) -> bool:
-        """Whether no run that this event stops is still to be told."""
+        """Whether no run that this event stops is still to be told; few runs do not wait for one another.
+
+        Once they were many, the last of them still are.
+        """
         with self._lock:
-            return not self._untold[id(stop)]
+            if self.is_crowded:
+                self._stops_of_many.add(stop)
+            return stop not in self._stops_of_many or not self._untold[id(stop)]
 
     @property
     def is_crowded(self) -> bool:

@@ -26,8 +26,8 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.runs import Experiment
 from orchestrator.money.guard import stop_at
 from orchestrator.planning.extend import admit_extension, plan_extension
-from orchestrator.running.pipeline import already_stopped
 from orchestrator.running.recover import recover, teardown_all
+from orchestrator.running.stages.context import already_stopped
 from tests.simulation.events import Death, Endless
 from tests.simulation.judge import Judge, Rule, Violation
 from tests.simulation.offers import offers

@@ -116,7 +116,12 @@ def _awaited_manifest(ctx: RunContext) -> Manifest:
         manifest = read_manifest(ctx)  # after that was asked, so that none comes in between
         return (manifest,) if manifest is not None or over else None
 
-    (manifest,) = _in_time(ctx, come, f"the results of {ctx.run_id} in the bucket")
+    try:
+        (manifest,) = _in_time(ctx, come, f"the results of {ctx.run_id} in the bucket")
+    except Unavailable:
+        if (late := read_manifest(ctx)) is None:  # they may have come since the list
+            raise
+        return late
     if manifest is None:
         raise Unavailable(f"no results of {ctx.run_id} can come: the VM, or what ran its trainer there, is gone")
     return manifest
@@ -128,21 +133,30 @@ class _Uploads:
     def __init__(self, ctx: RunContext) -> None:
         self._ctx = ctx
         self._ask_at = ctx.services.clock.monotonic() + ASK_AFTER_S
+        self._has_turn = False
         self._over = set[int]()
 
     def never_come(self, missing: Collection[int]) -> Set[int]:
-        """The workers from which nothing can come any more, as far as is known; these are asked when it is time."""
-        clock = self._ctx.services.clock
+        """The workers from which nothing can come any more, as far as is known; these are asked when it is time.
+
+        A run that is to stop asks once, and not at all among many: a session may be waited for longer than the
+        patience of then. Many others ask in turns.
+        """
+        clock, watch = self._ctx.services.clock, self._ctx.services.watch
         asked = sorted(set(missing) - self._over)
-        if clock.monotonic() < self._ask_at or not asked:
+        if clock.monotonic() < self._ask_at or not asked or (watch.is_crowded and self._ctx.is_to_stop):
             return self._over
+        if watch.is_crowded and not self._has_turn:
+            self._ask_at, self._has_turn = watch.early_turn(clock.monotonic()), True
+            return self.never_come(missing)
         links = [Link(self._ctx, worker) for worker in asked]
         try:
             answers = side_by_side(Link.may_upload, links)
         finally:
             for link in links:
                 link.close()
-        self._ask_at = clock.monotonic() + ASK_AGAIN_S
+        self._ask_at = math.inf if self._ctx.is_to_stop else clock.monotonic() + ASK_AGAIN_S
+        self._has_turn = False
         self._over |= {link.worker for link, may in zip(links, answers, strict=True) if may is False}
         return self._over
 

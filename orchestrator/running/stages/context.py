@@ -213,9 +213,13 @@ class RunContext:
 
     def patience_s(self, timeout_s: float) -> float:
         """How long to wait for something: not long any more once the run is to stop."""
+        return min(timeout_s, STOPPING_PATIENCE_S) if self.is_to_stop else timeout_s
+
+    @property
+    def is_to_stop(self) -> bool:
+        """Whether `check_stop` raises."""
         run = self.run
-        ending = self.stop.is_set() or run.stop_requested or self._is_torn_down(run)
-        return min(timeout_s, STOPPING_PATIENCE_S) if ending else timeout_s
+        return self.stop.is_set() or run.stop_requested or self._is_torn_down(run)
 
     def _is_torn_down(self, run: Run) -> bool:
         ended = (AttemptState.DELETING, AttemptState.SETTLED)
@@ -278,3 +282,10 @@ class RunContext:
         """What the run's VMs have cost up to now."""
         attempts = self.services.ledger.attempts(self.run_id)
         return sum((cost_so_far(attempt, self.now()) for attempt in attempts), Decimal(0))
+
+
+def already_stopped() -> threading.Event:
+    """A stop that was requested already: waits are short then."""
+    stop = threading.Event()
+    stop.set()
+    return stop

@@ -17,6 +17,8 @@ from orchestrator.running.stages.prepare import open_shell
 from orchestrator.running.watch import HEARTBEAT_LOST_S
 
 _COMMAND_TIMEOUT_S = 60.0
+_HURRIED_TIMEOUT_S = 10.0
+"""The same once the run is to stop: with the connection, less than the patience of then."""
 
 
 class Link:
@@ -82,8 +84,9 @@ class Link:
         They cannot where the trainer was never started, its runner was killed before it ended, or the VM is gone. A
         runner that was killed later is started again: it only uploads.
         """
+        timeout_s = _HURRIED_TIMEOUT_S if self._ctx.is_to_stop else _COMMAND_TIMEOUT_S
         try:
-            said = self._status()
+            said = self._status(timeout_s)
         except OrchestratorError:
             return None
         if said is None:
@@ -91,7 +94,7 @@ class Link:
         self._keep(said)
         if said.state == "exited" and not said.uploaded:
             with suppress(CloudError):
-                self._connected(self._ctx).run(self._runner("start"), timeout_s=_COMMAND_TIMEOUT_S)
+                self._connected(self._ctx).run(self._runner("start"), timeout_s=timeout_s)
         return said.state in ("running", "exited")
 
     def stop(self) -> None:
@@ -137,7 +140,7 @@ class Link:
         folder = self._ctx.work_dir
         return ["python3", f"{folder}/runner.py", verb, f"{folder}/job.json"]
 
-    def _status(self) -> RunnerStatus | None:
+    def _status(self, timeout_s: float = _COMMAND_TIMEOUT_S) -> RunnerStatus | None:
         """What the runner says; None when it cannot be asked now or does not answer as it should.
 
         One try, not a wait: deadline, user and bucket are looked at between two tries.
@@ -147,7 +150,7 @@ class Link:
         self.preempted = None
         command = [*self._runner("status"), "--offset", str(offset)]
         try:
-            done = self._connected(self._ctx).run(command, timeout_s=_COMMAND_TIMEOUT_S)
+            done = self._connected(self._ctx).run(command, timeout_s=timeout_s)
             said = RunnerStatus.model_validate_json(done.stdout.strip().splitlines()[-1])
             return said.model_copy(update={"worker": self.worker})
         except (RemoteCommandFailed, ValidationError, IndexError):

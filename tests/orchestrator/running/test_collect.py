@@ -6,12 +6,16 @@ import json
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from orchestrator.domain.runs import Run, RunState, Stage
 from orchestrator.errors import Unavailable
-from orchestrator.ports import CommandResult
+from orchestrator.ports import CommandResult, Worker
+from orchestrator.running.many_runs import drive_all
+from orchestrator.running.stages.context import STOPPING_PATIENCE_S
+from tests.fakes.shells import FakeShell
 from tests.fakes.world import World
 from trainer.record.record import load_record
 
@@ -116,3 +120,48 @@ def test_what_the_vm_still_uploads_is_waited_for(world: World) -> None:
     answering(world, slow)
     run = world.launch()
     assert run.state is RunState.SUCCEEDED, run.error
+
+
+def stopped_at_first_look(world: World) -> None:
+    def look(_usual: Answer, verb: str) -> None:
+        if verb == "status":
+            world.stop.set()
+
+    answering(world, look)
+
+
+def test_two_runs_that_are_stopped_do_not_wait_for_one_another(world: World) -> None:
+    """The SSH to the other one hangs."""
+    stopped_at_first_look(world)
+    [run], services = world.admit(), world.services
+    with services.watch.following(), services.watch.training(world.stop):
+        [after] = drive_all(services, [run], world.progress.append, world.stop)
+    assert (after.error_code, bool(after.record)) == ("Stopped", True)
+    assert billed_s_after(world, after, at_failure(world, after)) < 40, "20 of them its deletion"
+
+
+def at_failure(world: World, run: Run) -> datetime:
+    return next(event.at for event in world.ledger.events(run.id) if event.message.startswith("Stopped"))
+
+
+def test_a_vm_that_hangs_is_not_waited_for_once_its_run_is_stopped(world: World) -> None:
+    """It answers `stop`, and nothing afterwards."""
+    stopped_at_first_look(world)
+    world.trainer.uploads = False
+    [run], usual_open = world.admit("t4"), world.shells.open
+
+    class Hanging(FakeShell):
+        def run(self, argv: Sequence[str], *, timeout_s: float, check: bool = True) -> CommandResult:
+            if world.ledger.run(run.id).stage is not Stage.COLLECT:
+                return super().run(argv, timeout_s=timeout_s, check=check)
+            world.clock.advance(timeout_s)
+            raise Unavailable("no answer")
+
+    def opened(worker: Worker, *more: Any) -> FakeShell:
+        usual_open(worker, *more)
+        return Hanging(world.shells, world.shells.machine(worker.address))
+
+    world.shells.open = opened  # type: ignore[method-assign]
+    [after] = world.drive([run])
+    assert after.error_code == "Stopped"
+    assert billed_s_after(world, after, at_failure(world, after)) <= STOPPING_PATIENCE_S + 25, "20 its deletion"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
@@ -15,7 +16,7 @@ import pytest
 from orchestrator.domain.names import MANIFEST
 from orchestrator.domain.runs import Engine, Run, RunState, Stage
 from orchestrator.errors import TrainingFailed, Unavailable
-from orchestrator.ports import Worker
+from orchestrator.ports import CommandResult, StoredObject, Worker
 from orchestrator.running.many_runs import drive_all
 from orchestrator.running.stages.context import RunContext, Services
 from orchestrator.running.stages.workers import on_every_worker
@@ -114,6 +115,62 @@ def test_a_training_that_goes_well_is_not_looked_at_out_of_turn(world: ManyWorld
     run = launched(world, "t4")
     assert run.state is RunState.SUCCEEDED, run.error
     assert world.trainers.looks == 1
+
+
+def stopped_at_start(world: ManyWorld, stop_s: float) -> None:
+    """Let Ctrl-C come as soon as the trainer was started, which takes so long to end."""
+
+    def begins(trainer: FakeTrainer) -> None:
+        trainer.train_s, trainer.stop_s = TURN_S, stop_s
+        world.stop.set()
+
+    world.trainers.special = begins
+
+
+def test_a_stopped_run_among_many_asks_for_no_session(world: ManyWorld) -> None:
+    """One may be waited for longer than the patience with its results."""
+    stopped_at_start(world, TURN_S)
+    run = launched(world, "t4")
+    assert (run.error_code, len(world.trainers.stops)) == ("Stopped", 1)
+    assert world.trainers.looks == 1, "as it began to train"
+
+
+def test_a_run_whose_results_do_not_come_asks_in_its_turn(world: ManyWorld) -> None:
+    """Behind the others that something seems wrong with."""
+    asked_at, usual, before = list[float](), world.trainers.answer, 200
+
+    def answer(job: dict[str, object], argv: Sequence[str]) -> CommandResult:
+        if argv[2] != "status":
+            return usual(job, argv)
+        asked_at.append(world.clock.monotonic())
+        return CommandResult(0, json.dumps({"state": "lost"}) + "\n", "")
+
+    world.trainers.answer, world.trainers.train_s = answer, TURN_S  # type: ignore[method-assign]
+    run = admitted(world, "t4")
+    with among_others(world) as services:
+        for _ in range(before):
+            services.watch.early_turn(0.0)
+        [after] = drive_all(services, [run], world.progress.append, world.stop)
+    assert "vanished without an exit code" in (after.error or "")
+    assert len(asked_at) == 2, "by its first look, and as its results did not come"
+    assert asked_at[1] >= (before - 1) * LOOK_SPACING_S
+
+
+def test_results_that_came_after_the_last_list_are_collected(world: ManyWorld) -> None:
+    """A list serves many, and until the next one has come."""
+    stopped_at_start(world, 20.0)
+    usual = world.store.list
+
+    def late(bucket: str, prefix: str, pattern: str = "") -> tuple[StoredObject, ...]:
+        found = usual(bucket, prefix, pattern)
+        if not pattern:
+            return found
+        return (*(one for one in found if not one.name.endswith(MANIFEST)), StoredObject("other", 0, "", 1))
+
+    world.store.list = late  # type: ignore[method-assign]
+    run = launched(world, "t4")
+    assert run.error_code == "Stopped"
+    assert load_record(Path(run.record or "")).status == "interrupted"
 
 
 def test_all_are_asked_to_stop_before_any_waits_for_its_record(tmp_path: Path) -> None:

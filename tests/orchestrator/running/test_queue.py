@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.domain.accelerators import Provisioning, accelerator
 from orchestrator.domain.prices import catalog_prices
-from orchestrator.domain.runs import RunState
+from orchestrator.domain.runs import AttemptState, RunState
 from orchestrator.errors import UsageError
 from orchestrator.ledger.events import SwitchProven
 from tests.fakes.world import World
@@ -100,3 +100,23 @@ def test_a_wait_that_makes_no_sense_is_refused(world: World, accelerators: str, 
     with pytest.raises(UsageError) as refused:
         world.plan(accelerators, max_hours=Decimal(4), queue_hours=Decimal(hours))
     assert text in refused.value.sentence
+
+
+@pytest.mark.parametrize("has_vm", [False, True])
+def test_another_run_of_the_kind_keeps_no_run_from_the_queue(world: World, has_vm: bool) -> None:
+    """Where one zone has no TPU and another no quota: whether the other run is still queued, or its VM was proven."""
+    out_of_stock, without_quota = ZONES[:2]
+    world.tpu.capacity[out_of_stock] = False
+    world.tpu.quotas[without_quota] = 0
+    other, run = world.admit("v3-8", zones=(out_of_stock, without_quota), repeats=2, early_stop=False, **QUEUE)
+    now = world.clock.now()
+    in_queue = {"state": AttemptState.CREATED, "operation": "queued", "queued": True, "seen_at": now}
+    proven = {"proven_at": now} if has_vm else {}
+    deadline = now + timedelta(hours=1 if has_vm else 10)
+    world.ledger.update_attempt(other.id, 1, deadline=deadline, **in_queue, **proven)
+    [after] = world.drive([run])
+    asked = [(one.zone, one.queued) for one in world.ledger.attempts(run.id)]
+    assert asked == [(out_of_stock, False), (without_quota, False), (out_of_stock, True)]
+    assert timedelta(hours=3) <= world.clock.now() - now <= timedelta(hours=3, minutes=5)
+    assert after.error_code == "NoCapacity"
+    assert world.alive == 0
