@@ -35,7 +35,7 @@ def test_what_is_left_in_a_queue_holds_quota(world: World) -> None:
     ends_at = world.clock.now() + timedelta(hours=1)
     for name, labels in (("oc-mine", {MANAGED: "1"}), ("theirs", {})):
         spec = VmSpec(VmRef("us-west4-a", name), accelerator("v5litepod-4"), Provisioning.FLEX_START, labels, "id")
-        world.tpu.create(replace(spec, run_ends_at=ends_at))
+        world.tpu.create(replace(spec, run_ends_at=ends_at, queued_until=ends_at))
     world.clock.advance(300)
     assert idle_costs(world.services) == []
     world.clock.advance(4000)
