@@ -58,9 +58,12 @@ def _made(url: str) -> Any:
     import apprise
 
     try:
-        return apprise.Apprise.instantiate(url)
+        made = apprise.Apprise.instantiate(url)
     except Exception:  # whatever a plugin does with a text that it does not expect: the text stays here
         return None
+    if isinstance(made, apprise.NotifyBase) and made.overflow_mode is apprise.OverflowMode.UPSTREAM:
+        made.overflow_mode = apprise.OverflowMode.SPLIT  # what is too long for a service would never be taken
+    return made
 
 
 def _sent(service: Any, **message: Any) -> bool:

@@ -78,7 +78,7 @@ class Config:
 
     def told_of(self, environ: Mapping[str, str]) -> tuple[NoticeKind, ...]:
         """What messages are sent about; nothing where it is not said where they go."""
-        return self.notify_on if environ.get(NOTIFY_VARIABLE) or self.notify_file else ()
+        return self.notify_on if environ.get(NOTIFY_VARIABLE, "").strip() or self.notify_file else ()
 
     def notification_urls(self, environ: Mapping[str, str]) -> list[str]:
         """Where messages go: of ORCHESTRATE_NOTIFY, separated by blanks, else the lines of `notify_file`.
@@ -86,8 +86,8 @@ class Config:
         None where neither is set. They are secrets: in no command line, and in a file that is its owner's alone. Raises
         UsageError.
         """
-        if named := environ.get(NOTIFY_VARIABLE):
-            return named.split()
+        if named := environ.get(NOTIFY_VARIABLE, "").split():
+            return named
         if (path := self.notify_file) is None:
             return []
         try:

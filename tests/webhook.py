@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,11 +15,12 @@ SECRET = "t0ken-that-nobody-may-see"
 
 @dataclass
 class Webhook:
-    """Where it is, what it was sent, and what it answers with."""
+    """Where it is, what it was sent, what it answers with, and what is called before it answers."""
 
     url: str = ""
     status: int = 200
     taken: list[dict[str, Any]] = field(default_factory=list)
+    on_post: Callable[[], object] = lambda: None
 
 
 @contextmanager
@@ -30,6 +31,7 @@ def webhook() -> Iterator[Webhook]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             hook.taken.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            hook.on_post()
             self.send_response(hook.status)
             self.end_headers()
 

@@ -95,8 +95,9 @@ class Database:
         return self.path == IN_MEMORY
 
     def close(self) -> None:
-        """Close the file."""
-        self._db.close()
+        """Close the file, once no thread is in it: SQLite takes the process down with it otherwise."""
+        with self._lock:
+            self._db.close()
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:

@@ -66,6 +66,10 @@ class NoticeTable(Database):
                     [(one.key, at.isoformat(), one.kind.value, one.text) for one in notices],
                 )
 
+    def has_notice(self, key: str) -> bool:
+        """Whether it is written down, sent or not."""
+        return bool(self.select("SELECT 1 FROM notices WHERE key=?", (key,)))
+
     def take_notices(self, now: datetime, until: datetime) -> list[Notice]:
         """What is not sent, for the caller to send: nobody else gets it before `until`."""
         waiting = "kind != ? AND sent_at IS NULL AND (taken_until IS NULL OR taken_until < ?)"

@@ -22,12 +22,13 @@ FEW_RUNS = 20
 def of_experiment(ledger: Ledger, experiment: str, now: datetime) -> list[Notice]:
     """Everything that has happened to it so far, also what was told before."""
     runs = ledger.runs(experiment)
-    spent_usd = _cost(ledger, runs, now)
     found = [*_preemptions(runs), *_failures(runs)]
     cap_usd = ledger.experiment(experiment).max_usd
+    is_verdict_due = has_ended(runs) and any(run.state is not RunState.STOPPED for run in runs)
+    spent_usd = _cost(ledger, runs, now) if cap_usd or is_verdict_due else ZERO  # every attempt is read for it
     if cap_usd:
-        found += _cap(experiment, f"{experiment} has cost", spent_usd, cap_usd, "its --max-usd")
-    if has_ended(runs) and any(run.state is not RunState.STOPPED for run in runs):
+        found += _cap(ledger, experiment, f"{experiment} has cost", spent_usd, cap_usd, "its --max-usd")
+    if is_verdict_due:
         key = f"ended:{experiment}:{sum(run.attempt for run in runs)}"  # anew after `extend`
         found.append(Notice(key, NoticeKind.VERDICT, _ended(ledger, experiment, runs, spent_usd)))
     return found
@@ -35,14 +36,15 @@ def of_experiment(ledger: Ledger, experiment: str, now: datetime) -> list[Notice
 
 def of_credit(ledger: Ledger, now: datetime) -> list[Notice]:
     """Whether half of the credit, or nine tenths, are used. A credit that is stated anew is another one."""
+    stated = ledger.credit()
     try:
-        credit = stated_credit(ledger, now=now)
+        credit = stated or stated_credit(ledger, now=now)
     except OrchestratorError:
         return []
     view = money_view(ledger, credit, now)
-    key = f"credit:{credit.amount_usd}:{credit.expires}"
+    key = f"credit:{stated.stated_at.isoformat() if stated else 'not stated'}"
     used_usd = view.spent_usd + view.accruing_usd
-    return list(_cap(key, "spent and accruing", used_usd, credit.amount_usd, "the credit"))
+    return list(_cap(ledger, key, "spent and accruing", used_usd, credit.amount_usd, "the credit"))
 
 
 def of_unproven(names: Sequence[str]) -> list[Notice]:
@@ -79,10 +81,16 @@ def _failures(runs: Sequence[Run]) -> Iterator[Notice]:
             yield Notice(f"failed:{run.id}:{run.attempt}", NoticeKind.FAILURE, text)
 
 
-def _cap(key: str, what: str, used_usd: Decimal, cap_usd: Decimal, cap: str) -> Iterator[Notice]:
-    if cap_usd > 0 and (passed := next((level for level in LEVELS if used_usd >= level * cap_usd), None)):
-        text = f"{what} {usd(used_usd)}: {passed:.0%} of {cap}, {usd(cap_usd)}, or more"
-        yield Notice(f"cap:{key}:{passed:.0%}", NoticeKind.CAP, text)
+def _cap(ledger: Ledger, key: str, what: str, used_usd: Decimal, cap_usd: Decimal, cap: str) -> Iterator[Notice]:
+    """The highest level that is passed, unless a higher one was told before: what accrues may be settled for less."""
+    for level in LEVELS if cap_usd > 0 else ():
+        of_level = f"cap:{key}:{level:.0%}"
+        if used_usd >= level * cap_usd:
+            text = f"{what} {usd(used_usd)}: {level:.0%} of {cap}, {usd(cap_usd)}, or more"
+            yield Notice(of_level, NoticeKind.CAP, text)
+            return
+        if ledger.has_notice(of_level):
+            return
 
 
 def _ended(ledger: Ledger, experiment: str, runs: Sequence[Run], spent_usd: Decimal) -> str:
@@ -97,15 +105,16 @@ def _ended(ledger: Ledger, experiment: str, runs: Sequence[Run], spent_usd: Deci
 
 
 def _verdicts(ledger: Ledger, runs: Sequence[Run]) -> list[str]:
-    """Without the libraries for statistics, or with nothing to compare, why there is none."""
+    """Without the libraries for statistics, with nothing to compare or an unreadable record, why there is none."""
     from orchestrator.report.headline import headlines  # much to load, for something that is done once
     from orchestrator.report.report import make_report
     from orchestrator.report.sources import sources_of_runs
 
-    sources = sources_of_runs(runs, ledger)
-    if len({run.spec.accelerator for run in runs}) < 2 or not sources:
+    if len({run.spec.accelerator for run in runs}) < 2:
         return []
     try:
+        if not (sources := sources_of_runs(runs, ledger)):
+            return []
         return [head.text for head in headlines(make_report(sources, force=True).pairings)]
     except OrchestratorError as cause:
         return [f"not compared: {cause.sentence}"]

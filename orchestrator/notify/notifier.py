@@ -9,7 +9,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from orchestrator.errors import OrchestratorError
@@ -22,7 +22,8 @@ LOOK_S = 10.0
 RETRY_S = 120.0
 """What no service took is tried again after this time, and by the next command that drives runs."""
 LAST_SEND_S = 30.0
-"""So long a command waits at its end, with everything torn down, for what is being sent."""
+"""So long a command waits at its end, with everything torn down, for what is being sent; and once more after its
+result is printed."""
 log = logging.getLogger("orchestrate")
 
 
@@ -41,7 +42,7 @@ class Notifier:
     """Tells people once, across all processes, what is due of the experiments that are watched. Safe for threads.
 
     `kinds`: what about; none of them: nobody is to be told. `open_messenger` raises UsageError where nothing can be
-    sent; it is asked when the first message is due.
+    sent; it is asked when the first message is due. `last_send_s`: how long a command waits for what is being sent.
     """
 
     def __init__(
@@ -50,15 +51,18 @@ class Notifier:
         open_messenger: Callable[[], Messenger | None],
         clock: Clock,
         kinds: Sequence[NoticeKind],
+        last_send_s: float = LAST_SEND_S,
     ) -> None:
         self._ledger = ledger
         self._open_messenger = open_messenger
         self._clock = clock
         self._kinds = frozenset(kinds)
+        self._last_send_s = last_send_s
         self._messenger: Messenger | None = None
         self._looking = threading.Lock()
+        self._unsent = ""
         self.problem = ""
-        """Why the latest message could not be sent; "" when it was."""
+        """What could not be looked at, or why the latest message could not be sent; "" when all was well."""
 
     @contextmanager
     def watching(self, experiments: Iterable[str]) -> Iterator[None]:
@@ -81,45 +85,72 @@ class Notifier:
             yield
         finally:
             over.set()
-            thread.join(LAST_SEND_S)
+            self._wait(thread)
 
     def tell_unproven(self, names: Sequence[str]) -> None:
         """What may still be billed after a teardown, and what was not sent before. Raises nothing."""
         if self._kinds:
             with suppress(OrchestratorError):
                 self._add(of_unproven(names))
-            self.look()
+            thread = threading.Thread(target=self.look, name="notify", daemon=True)
+            thread.start()
+            self._wait(thread)
 
     def look(self) -> None:
-        """Write down what is due, and send what nobody has sent. Raises nothing."""
-        try:
-            with self._looking:
-                self._look()
-        except Exception as cause:  # the border of a thread that nothing depends on
-            self.problem = cause.sentence if isinstance(cause, OrchestratorError) else type(cause).__name__
-            log.warning("notifications: %s", self.problem)
+        """Write down what is due, and send what nobody has sent. What fails keeps nothing else back; raises nothing."""
+        ledger, found, failed = self._ledger, list[str](), list[str]()
+        with self._looking:
+            now = self._clock.now()
+            with _noted(found):
+                self._add(of_credit(ledger, now))
+            with _noted(found):
+                for experiment in ledger.watched():
+                    with _noted(found):
+                        self._look_at(experiment, now)
+            with _noted(failed):
+                self._send_due(now)
+            self._unsent = "".join(failed) or self._unsent
+            problem = "; ".join(filter(None, [*found, self._unsent]))
+            if problem and problem != self.problem:
+                log.warning("notifications: %s", problem)
+            self.problem = problem
 
-    def _look(self) -> None:
-        ledger, now = self._ledger, self._clock.now()
-        self._add(of_credit(ledger, now))
-        for experiment in ledger.watched():
-            ended = has_ended(ledger.runs(experiment))  # before what is told of it: nothing comes after it
-            self._add(of_experiment(ledger, experiment, now))
-            if ended:
-                ledger.unwatch(experiment)
-        due = ledger.take_notices(now, now + timedelta(seconds=RETRY_S))
-        if due:
+    def _look_at(self, experiment: str, now: datetime) -> None:
+        ended = has_ended(self._ledger.runs(experiment))  # before what is told of it: nothing comes after it
+        self._add(of_experiment(self._ledger, experiment, now))
+        if ended:
+            self._ledger.unwatch(experiment)
+
+    def _send_due(self, now: datetime) -> None:
+        if due := self._ledger.take_notices(now, now + timedelta(seconds=RETRY_S)):
             self._messenger = self._messenger or self._open_messenger()
-            refused = self._messenger and _send(self._messenger, due, simulated=ledger.simulated)
-            ledger.sent_notices(self._clock.now(), due)
-            self.problem = f"not taken by {', '.join(refused)}" if refused else ""
+            if self._messenger is None:  # nobody got them: they stay unsent
+                return
+            refused = _send(self._messenger, due, simulated=self._ledger.simulated)
+            self._ledger.sent_notices(self._clock.now(), due)
+            self._unsent = f"not taken by {', '.join(refused)}" if refused else ""
+
+    def _wait(self, thread: threading.Thread) -> None:
+        thread.join(self._last_send_s)
+        if thread.is_alive():
+            self.problem = f"messages were still being sent after {self._last_send_s:g} s"
 
     def _add(self, notices: Sequence[Notice]) -> None:
         self._ledger.add_notices(self._clock.now(), [one for one in notices if one.kind in self._kinds])
 
 
+@contextmanager
+def _noted(problems: list[str]) -> Iterator[None]:
+    """What fails in the block ends the block alone, and is named in `problems`: nothing depends on messages."""
+    try:
+        yield
+    except Exception as cause:  # the border of a thread that nothing depends on
+        problems.append(cause.sentence if isinstance(cause, OrchestratorError) else type(cause).__name__)
+
+
 def _send(messenger: Messenger, due: Sequence[Notice], *, simulated: bool) -> Sequence[str]:
-    """What was found at one look, as one message."""
+    """What was found at one look, as one message; first what may still be billed."""
+    due = sorted(due, key=lambda one: one.kind is not NoticeKind.UNPROVEN)
     kinds = " and ".join(dict.fromkeys(one.kind.value for one in due))
     title = f"orchestrate: {kinds}" + (" (simulated)" if simulated else "")
     bad = (NoticeKind.FAILURE, NoticeKind.UNPROVEN)

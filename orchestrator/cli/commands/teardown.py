@@ -50,11 +50,13 @@ def teardown(runs: tuple[str, ...], everything: bool, buckets: bool, yes: bool, 
         if everything and not yes:
             _ask_about_others(services, as_json=as_json)
         done = _end_all(project, services, buckets=buckets) if everything else _end_runs(services, chosen)
-        tell_unproven(services, done.unproven)
-        if as_json:
-            output.print_json(done.to_json())
-        else:
-            _say(done, services, chosen)
+        try:
+            if as_json:
+                output.print_json(done.to_json())
+            else:
+                _say(done, services, chosen)
+        finally:  # also where nobody reads what is printed
+            tell_unproven(services, done.unproven)
         return StillBilling.exit_code if done.unproven or done.others else 0
 
 

@@ -48,13 +48,15 @@ def conclude(
     ended = [run for run in runs if run not in elsewhere]
     left = remaining(services, ended)
     left = Remaining(left.count, tuple(sorted({*left.names, *unproven})))
-    tell_unproven(services, left.names)
-    if as_json:
-        found = {} if others is None else {"other_ledgers": to_json(others)}
-        output.print_json({"experiment": experiment, **_as_json(services, ended, elsewhere, left), **found})
-    else:
-        _say_all(services, ended, elsewhere, left)
-        say_not_proven(others or ())
+    try:
+        if as_json:
+            found = {} if others is None else {"other_ledgers": to_json(others)}
+            output.print_json({"experiment": experiment, **_as_json(services, ended, elsewhere, left), **found})
+        else:
+            _say_all(services, ended, elsewhere, left)
+            say_not_proven(others or ())
+    finally:  # also where nobody reads what is printed; afterwards, as a message service may keep one waiting
+        tell_unproven(services, left.names)
     if others:
         return StillBilling.exit_code
     return exit_code(ended, left, unsuccessful) or (130 if elsewhere else 0)

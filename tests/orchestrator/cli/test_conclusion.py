@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 
 from orchestrator.cli import output
 from orchestrator.cli.views.conclusion import conclude
+from orchestrator.ledger.notices import NoticeKind
+from orchestrator.notify.notifier import Notifier
 from tests.fakes.world import World
 
 
@@ -38,3 +41,18 @@ def test_the_proof_is_of_the_runs_named_and_others_are_named_too(
     said = capsys.readouterr().err
     assert f"no VM or disk of {other.id}, {ended.id} is billed now\n" in said
     assert "unfinished" not in said
+
+
+def test_the_result_is_printed_before_anybody_is_told(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """A message service that takes its time keeps back no word of what may still be billed."""
+    printed: list[str] = []
+
+    class Service:
+        def send(self, title: str, body: str, *, is_bad: bool) -> Sequence[str]:
+            printed.append(capsys.readouterr().out)
+            return ()
+
+    notifier = Notifier(world.ledger, Service, world.clock, tuple(NoticeKind))
+    services = replace(world.services, notifier=notifier)
+    assert conclude(services, [], as_json=True, unproven=["vm-1 in us-central1-a: 503"]) == 6
+    assert ["vm-1 in us-central1-a: 503" in text for text in printed] == [True]

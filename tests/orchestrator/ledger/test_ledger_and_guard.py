@@ -217,3 +217,27 @@ def test_a_new_ledger_may_be_opened_by_many_at_once(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         for number in range(40):
             assert len(set(pool.map(opened, [number] * 8))) == 1
+
+
+def test_a_ledger_is_closed_only_when_no_thread_is_in_it(tmp_path: Path) -> None:
+    """A message that is still on its way when a command ends: its thread's change is whole, the process lives."""
+    ledger, inside, go_on = Ledger(tmp_path / "ledger.db"), threading.Event(), threading.Event()
+
+    def change() -> None:
+        with ledger.transaction() as db:
+            inside.set()
+            go_on.wait(20)
+            db.execute("INSERT INTO meta VALUES ('changed', 'yes')")
+
+    with ThreadPoolExecutor(2) as pool:
+        changed = pool.submit(change)
+        assert inside.wait(20)
+        closer = threading.Thread(target=ledger.close)
+        closer.start()
+        closer.join(0.2)
+        go_on.set()
+        changed.result()
+    closer.join()
+    with pytest.raises(OrchestratorError):
+        ledger.meta("changed")
+    assert Ledger(tmp_path / "ledger.db").meta("changed") == "yes"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from decimal import Decimal
@@ -10,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from infra.messages import AppriseMessenger
+from orchestrator.config import NOTIFY_VARIABLE, Config
 from orchestrator.domain.runs import RunState, Stage
 from orchestrator.errors import UsageError
 from orchestrator.ledger.credit import Credit
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.notices import NoticeKind
+from orchestrator.ledger.notices import Notice, NoticeKind
 from orchestrator.notify.due import of_experiment
 from orchestrator.notify.notifier import RETRY_S, Notifier
 from tests.fakes.clock import FakeClock
@@ -104,6 +106,79 @@ def test_a_service_that_does_not_answer_is_asked_again_later(ledger: Ledger, hoo
     clock.advance(RETRY_S + 1)
     teller.look()
     assert (len(hook.taken), teller.problem) == (tried + 1, "")
+
+
+def test_an_unreadable_record_keeps_no_message_back(ledger: Ledger, hook: Webhook, tmp_path: Path) -> None:
+    """The end is told without a verdict, and what may still be billed with it."""
+    (tmp_path / "records" / "r-aaaaaa" / "record.json").unlink()
+    ledger.watch(DAY, [FIRST])
+    notifier(ledger, hook, FakeClock(DAY)).tell_unproven(["vm-1 in us-central1-a: 503"])
+    [message] = hook.taken
+    assert message["message"].startswith("may still be billed: vm-1")
+    assert "not compared: " in message["message"]
+    assert f"{FIRST} has ended" in message["message"]
+    assert ledger.watched() == []
+
+
+def test_an_experiment_that_cannot_be_looked_at_keeps_no_other_back(ledger: Ledger, hook: Webhook) -> None:
+    """It is named as the problem, for as long as it is one; the others are told of."""
+    ledger.watch(DAY, ["e-000009"])  # of which the ledger knows nothing
+    ledger.watch(DAY + timedelta(seconds=1), [FIRST])
+    teller = notifier(ledger, hook, FakeClock(DAY))
+    teller.tell_unproven(["vm-1 in us-central1-a: 503"])
+    assert len(hook.taken) == 1
+    assert "may still be billed: vm-1" in hook.taken[0]["message"]
+    assert f"{FIRST} has ended" in hook.taken[0]["message"]
+    assert "e-000009" in teller.problem
+    assert ledger.watched() == ["e-000009"]
+
+
+def test_what_is_too_long_for_a_service_is_sent_in_parts(ledger: Ledger, hook: Webhook) -> None:
+    """Apprise posts at most 32768 characters as JSON; what may still be billed is in the first part."""
+    ledger.add_notices(DAY, [Notice("failed:r", NoticeKind.FAILURE, "failed: " + "x" * 70_000)])
+    notifier(ledger, hook, FakeClock(DAY)).tell_unproven(["vm-1 in us-central1-a: 503"])
+    texts = [message["message"] for message in hook.taken]
+    assert len(texts) > 2
+    assert max(map(len, texts)) <= 32_768
+    assert texts[0].startswith("may still be billed: vm-1")
+    assert "".join(texts).count("x") == 70_000
+
+
+def test_a_service_that_does_not_end_its_answer_is_not_waited_for(ledger: Ledger) -> None:
+    """The command goes on after its time, and says that the message was still on its way."""
+    over = threading.Event()
+
+    class Endless:
+        def send(self, title: str, body: str, *, is_bad: bool) -> Sequence[str]:
+            over.wait(20)
+            return ()
+
+    teller = Notifier(ledger, Endless, FakeClock(DAY), tuple(NoticeKind), last_send_s=0.1)
+    teller.tell_unproven(["vm-1 in us-central1-a: 503"])
+    assert teller.problem == "messages were still being sent after 0.1 s"
+    assert [sent for _, _, sent in ledger.notices()] == [None]
+    over.set()
+
+
+def test_nothing_is_marked_as_sent_where_there_is_nowhere_to_send_it(ledger: Ledger) -> None:
+    """Also where the variable is there, but blank."""
+    Notifier(ledger, lambda: None, FakeClock(DAY), tuple(NoticeKind)).tell_unproven(["vm-1 in us-central1-a: 503"])
+    assert [sent for _, _, sent in ledger.notices()] == [None]
+    assert Config().told_of({NOTIFY_VARIABLE: " "}) == ()
+    assert Config(notify_file=Path("/nowhere")).told_of({NOTIFY_VARIABLE: " "}) == tuple(NoticeKind)
+    assert Config().notification_urls({NOTIFY_VARIABLE: " "}) == []
+
+
+def test_a_lower_level_is_not_told_after_a_higher_one_until_the_credit_is_stated_anew(
+    ledger: Ledger, hook: Webhook
+) -> None:
+    """What accrues may be settled for less; a credit that is stated anew is another one."""
+    teller, said = notifier(ledger, hook, FakeClock(DAY)), []
+    for spent_usd, stated_at in ((271, DAY), (200, DAY), (200, DAY + timedelta(hours=1))):
+        ledger.set_credit(Credit(amount_usd=Decimal(300), spent_before_usd=Decimal(spent_usd), stated_at=stated_at))
+        teller.look()
+        said.append([message["message"].partition(" of the credit")[0].split()[-1] for message in hook.taken])
+    assert said == [["90%"], ["90%"], ["90%", "50%"]]
 
 
 @pytest.mark.parametrize(("spent", "said"), [("149", None), ("150", "50%"), ("271", "90%")])
