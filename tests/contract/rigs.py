@@ -57,7 +57,7 @@ class Rig(ABC):
         wanted = accelerator("v6e-1" if self.flex else "v3-8" if self.api == "tpu" else "t4")
         marked = {MANAGED: "1", "oc-run": "r-contract"} if labels is None else labels
         terms = Provisioning.FLEX_START if self.flex else provisioning
-        until = self.now() + timedelta(seconds=QUEUE_S) if self.flex else None
+        until = self.now() + timedelta(seconds=QUEUE_S) if terms is Provisioning.FLEX_START else None
         return VmSpec(VmRef(zone or self.zone, name), wanted, terms, marked, request_id(name), queued_until=until)
 
     def ready(self, spec: VmSpec) -> Vm:

@@ -141,6 +141,11 @@ def upload_shards(
     """
     largest = max((shard.bytes for shard in shards), default=1)
     threads = max(1, min(threads, _UPLOAD_MEMORY_BYTES // largest, len(shards)))
+    if threads == 1:
+        for one in shards:
+            upload(f"{prefix}/{one.name}", folder / one.name, one.crc32c)
+            yield one
+        return
     pool = ThreadPoolExecutor(threads, "stage")
     try:
         sent = {pool.submit(upload, f"{prefix}/{one.name}", folder / one.name, one.crc32c): one for one in shards}
