@@ -137,7 +137,7 @@ def upload_shards(
     that was changed is found whatever its time says. Each thread holds one shard at most in memory.
 
     Whoever leaves early, as at an error or Ctrl-C, waits for nothing, as a VM bills meanwhile: shards whose upload has
-    begun go on, the others are not started.
+    begun go on, the others are not started. One at a time is sent in the caller's own thread, and waited for.
     """
     largest = max((shard.bytes for shard in shards), default=1)
     threads = max(1, min(threads, _UPLOAD_MEMORY_BYTES // largest, len(shards)))
