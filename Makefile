@@ -8,13 +8,16 @@ LIBTPU := $(VENV)/.libtpu
 VM_TENSORFLOW := $(VENV)/vm-tensorflow
 BEAM := $(VENV)/beam
 PYTORCH := $(CURDIR)/$(VENV)/pytorch
+SECURITY := $(VENV)/security
+MUTATION := $(VENV)/mutation
 DEMO := $(CURDIR)/.demo
 export PYTHONDONTWRITEBYTECODE :=  # the tests start hundreds of programs: each module is compiled once
 
 .PHONY: install demo quick test test-schedules test-vm test-vm-tensorflow test-vm-jax test-beam test-pytorch test-compiler bench \
-	preemptions gpu docs check lock lock-vm sbom leakbench clean
+	preemptions gpu docs check security mutation lock lock-vm sbom leakbench clean
 
 install: $(STAMP)  ## set up only: the command is then .venv/bin/orchestrate
+	@echo "installed. Next: . $(BIN)/activate; orchestrate --help"
 
 demo: $(STAMP)  ## rent a TPU VM and a GPU VM on the embedded local cloud, train on both, compare, tear down
 	ORCHESTRATE_HOME=$(DEMO) $(BIN)/orchestrate launch --accel v3-8,t4 --workload mnist-cnn --epochs 3 --batch-size 256 --data-size 5120 --max-hours 0.5 --yes
@@ -93,8 +96,28 @@ check: $(STAMP)  ## lint, format, types, import rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache  # its cache can miss a file that git has just changed
 
+RULES := tests/semgrep/rules
+SEMGREP := PATH=$(CURDIR)/$(SECURITY)/bin:$$PATH SEMGREP_SEND_METRICS=off SEMGREP_ENABLE_VERSION_CHECK=0 $(SECURITY)/bin/semgrep
+security: $(SECURITY)/.installed  ## our own rules of Semgrep: their examples, then our code; asks nothing of the network
+	@$(SEMGREP) --test --config $(RULES) $(RULES) 2>/dev/null
+	@$(SEMGREP) scan --quiet --error --config $(RULES) orchestrator infra trainer
+
+$(SECURITY)/.installed: tests/semgrep/requirements.lock $(STAMP)  # 0.4 GB
+	$(BIN)/python -m venv --clear --without-pip $(SECURITY)
+	$(BIN)/python -m pip --python $(SECURITY)/bin/python install --quiet --disable-pip-version-check --no-deps \
+		--require-hashes -r tests/semgrep/requirements.lock
+	@touch $@
+
+SAMPLE ?= 150
+mutation: $(STAMP)  ## SAMPLE random changes of guard, ledger, teardown, recovery, kill switches: how many the tests notice; an hour
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --require-hashes \
+		--target $(MUTATION) -r tests/mutation/requirements.lock
+	PYTHONPATH=$(MUTATION) $(BIN)/python -m tests.mutation --record
+	PYTHONPATH=$(MUTATION) $(BIN)/python -m tests.mutation --sample $(SAMPLE)
+
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("orchestrate needs Python 3.11 to 3.13, not " + sys.version.split()[0] + ": make PYTHON=python3.11 ...") if not (3, 11) <= sys.version_info < (3, 14) else None'
+	@echo "setting up $(VENV): about 2.7 GB, half of it TensorFlow; silent for several minutes"
 	$(PYTHON) -m venv --clear $(VENV)  # an interrupted installation must not spoil the next
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .

@@ -6,8 +6,9 @@
 Each count is driven by a process of its own. Without --local-cloud the cloud, SSH and the trainers are fakes in that
 process, so their own CPU is counted too, but no HTTP and no SSH. With it `orchestrate launch` drives VMs of the local
 cloud, over real SSH and Google's clients, which run a stand-in for the trainer; then the driver is killed with SIGKILL,
-`attach` drives on, and the cloud's inventory is asked what is left at the end. One VM takes about 40 MB and three
-processes there, so some hundred fit a laptop. CPU time is the processes' own: other load does not add to it.
+`attach` drives on, and the cloud's inventory and meter are asked what is left at the end, and what it cost. What the
+cloud and its VMs take is told too: a VM's programs are processes of their own. With more than 64 runs the driver
+polls as seldom as on Google. CPU time is the processes' own: other load does not add to it.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +36,14 @@ from infra.localcloud import client
 from orchestrator.domain.runs import RunState, Stage
 from orchestrator.ledger.ledger import Ledger
 from tests.fakes.many import ManyWorld
+from tests.fork_server import COMMAND, STAND_IN_JOB, forking_python
 
 ROOT = Path(__file__).resolve().parents[1]
-STAND_IN = ROOT / "tests/e2e/stand_in_job.py"
 IMAGE_PYTHON = """#!/bin/sh
-# The python3 of VMs whose training lasts until a file appears, and then writes its record.
+# The python3 of VMs whose training lasts until somebody opens a FIFO for writing, and then writes its record.
 case "$1 $2 $*" in
 "-m trainer "*--probe*) shift 2; exec {python} {job} "$@" ;;
-"-m trainer "*) shift 2; while [ ! -e {end} ]; do sleep 2; done; exec {python} {job} "$@" ;;
+"-m trainer "*) shift 2; : < {end}; exec {python} {job} "$@" ;;
 esac
 exec {python} "$@"
 """
@@ -65,9 +68,13 @@ def main() -> int:
         else:
             argv = ["--one", "--runs", str(count), "--watch-s", str(told.watch_s), "--factor", str(told.factor)]
             row = json.loads(subprocess.check_output([sys.executable, "-m", "benchmarks.many_runs", *argv], cwd=ROOT))
-        print("  ".join(f"{name} {value}" for name, value in row.items()), flush=True)
+        print(_shown(row), flush=True)
         rows.append(row)
     return 0 if all(row["succeeded"] == row["runs"] and not row["left"] for row in rows) else 1
+
+
+def _shown(row: dict[str, Any]) -> str:
+    return "  ".join(f"{name} {value}" for name, value in row.items())
 
 
 def on_fakes(count: int, watch_s: float, factor: float) -> dict[str, Any]:
@@ -80,7 +87,7 @@ def on_fakes(count: int, watch_s: float, factor: float) -> dict[str, Any]:
         began = time.monotonic()
         with ThreadPoolExecutor(1) as beside:
             driving = beside.submit(world.drive, runs)
-            _until(lambda: all(run.stage is Stage.TRAIN for run in world.ledger.runs()), 3600)
+            until(lambda: all(run.stage is Stage.TRAIN for run in world.ledger.runs()), 3600)
             started_s = time.monotonic() - began
             time.sleep(10)
             lists, looks = world.gpu.calls("list_billable"), world.trainers.looks
@@ -106,18 +113,51 @@ def on_fakes(count: int, watch_s: float, factor: float) -> dict[str, Any]:
 
 def on_local_cloud(count: int, watch_s: float) -> dict[str, Any]:
     """Launch so many runs with the real command; kill it while they train, and attach."""
-    with tempfile.TemporaryDirectory() as folder:
+    with waiting_cloud() as bench:
+        return _launched(count, watch_s, bench)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A state folder, the environment of commands that use it, its local cloud, and what ends the trainings."""
+
+    home: Path
+    environ: dict[str, str]
+    cloud: dict[str, Any]
+    end: Path
+
+    @property
+    def ledger(self) -> Path:
+        return self.home / "local" / "ledger.db"
+
+    def start(self, *words: str) -> subprocess.Popen[bytes]:
+        """A command in the background; what it says is in a file of its name."""
+        with self.log(words[0]).open("wb") as log:
+            argv = [sys.executable, "-P", "-m", "orchestrator", *words]
+            return subprocess.Popen(
+                argv, cwd=self.home, env=self.environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    def log(self, command: str) -> Path:
+        return self.home / f"{command}.log"
+
+
+@contextmanager
+def waiting_cloud() -> Iterator[Bench]:
+    """A local cloud whose VMs train until `end` is opened for writing."""
+    with tempfile.TemporaryDirectory() as folder, forking_python(Path(folder), COMMAND) as python:
         home, end = Path(folder), Path(folder) / "end"
-        image = home / "python3"
-        words = {"python": sys.executable, "job": str(STAND_IN), "end": str(end)}
+        os.mkfifo(end)
+        image = home / "image"
+        words = {"python": str(python), "job": str(STAND_IN_JOB), "end": str(end)}
         image.write_text(IMAGE_PYTHON.format(**{name: shlex.quote(word) for name, word in words.items()}))
         image.chmod(0o755)
         environ = {"PATH": os.environ["PATH"], "HOME": folder, "ORCHESTRATE_HOME": folder, "PYTHONPATH": str(ROOT)}
-        with _Cloud(home / "local" / "cloud", image) as cloud:
-            return _launched(count, watch_s, home, environ, cloud, end)
+        with LocalCloud(home / "local" / "cloud", image) as cloud:
+            yield Bench(home, environ, cloud, end)
 
 
-class _Cloud:
+class LocalCloud:
     """A local cloud whose VMs have this python3."""
 
     def __init__(self, state: Path, image: Path) -> None:
@@ -132,7 +172,7 @@ class _Cloud:
             self.server = subprocess.Popen(
                 [sys.executable, "-m", "infra.localcloud", *options], cwd=ROOT, stdout=log, stderr=log
             )
-        _until(lambda: client.find(self.state) is not None, 60)
+        until(lambda: client.find(self.state) is not None, 60)
         cloud = client.find(self.state)
         assert cloud is not None
         for name in ("GPUS_ALL_REGIONS", "NVIDIA_T4_GPUS"):
@@ -146,73 +186,92 @@ class _Cloud:
         self.server.wait(timeout=600)
 
 
-def _launched(
-    count: int, watch_s: float, home: Path, environ: dict[str, str], cloud: dict[str, Any], end: Path
-) -> dict[str, Any]:
-    def start(*words: str) -> subprocess.Popen[bytes]:
-        with (home / f"{words[0]}.log").open("wb") as log:
-            argv = [sys.executable, "-P", "-m", "orchestrator", *words]
-            return subprocess.Popen(argv, cwd=home, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-
-    start("budget", "set", "--credit", "1000000").wait()
+def _launched(count: int, watch_s: float, bench: Bench) -> dict[str, Any]:
+    cloud = bench.cloud
+    bench.start("budget", "set", "--credit", "1000000").wait()
     repeats = min(count, 20)
     batches = ",".join(str(10 + number) for number in range(count // repeats))
-    data = (
-        "--workload",
-        "mnist-mlp",
-        "--data-size",
-        "1000",
-        "--batch-size",
-        batches,
-        "--epochs",
-        "1",
-        "--no-early-stop",
-    )
+    data = ("--workload", "mnist-mlp", "--data-size", "1000", "--batch-size", batches, "--epochs", "1")
+    many = ("--no-early-stop", "--repeats", str(repeats), "--parallel", str(count), "--max-hours", "10", "--yes")
     began = time.monotonic()
-    driver = start(
-        "launch",
-        "--accel",
-        "t4",
-        *data,
-        "--repeats",
-        str(repeats),
-        "--parallel",
-        str(count),
-        "--max-hours",
-        "10",
-        "--yes",
-    )
-    ledger_path = home / "local" / "ledger.db"
-    _until(lambda: driver.poll() is not None or _all_train(ledger_path, count), 3600)
+    driver = bench.start("launch", "--accel", "t4", *data, *many)
+    until(lambda: driver.poll() is not None or _all_train(bench.ledger, count), 3600)
     if driver.poll() is not None:
-        raise SystemExit((home / "launch.log").read_text()[-3000:])
+        raise SystemExit(bench.log("launch").read_text()[-3000:])
     started_s = time.monotonic() - began
     time.sleep(10)
-    watched = psutil.Process(driver.pid)
-    row = _row(count, started_s, _cpu_share(watched, watch_s), _rss_mib(watched))
+    watched, server = psutil.Process(driver.pid), psutil.Process(cloud["pid"])
+    lists, used_s, vms_used_s = _lists(cloud), cpu_s(server), vms_cpu_s()
+    share = _cpu_share(watched, watch_s)
+    row = _row(count, started_s, share, _rss_mib(watched))
+    row |= {
+        "lists_a_minute": round((_lists(cloud) - lists) * 60 / watch_s),
+        "cloud_cpu_percent": round((cpu_s(server) - used_s) * 100 / watch_s),
+        "cloud_rss_mib": round(_rss_mib(server)),
+        "vms_cpu_percent": round((vms_cpu_s() - vms_used_s) * 100 / watch_s, 1),
+        "vm_pss_mib": round(sum(one.memory_full_info().pss for one in _of_vms()) / count / 2**20, 1),
+        "vm_processes": round(len(_of_vms()) / count, 1),
+    }
+    print(_shown(row), flush=True)  # the end of hundreds of runs takes minutes, and may be broken off
     driver.send_signal(signal.SIGKILL)
     driver.wait()
     alive = sum(item["kind"] == "instance" for item in client.control(cloud, "inventory")["items"])
-    began = time.monotonic()
-    driver = start("attach", "--json")
+    driver = bench.start("attach", "--json")
     time.sleep(watch_s)
     watched = psutil.Process(driver.pid)
     row |= {"alive_after_kill": alive, "attached_cpu_percent": round(100 * _cpu_share(watched, watch_s), 1)}
     row["attached_rss_mib"] = round(_rss_mib(watched))
     began = time.monotonic()
-    end.touch()
+    opened = os.open(bench.end, os.O_RDWR)
     driver.wait(timeout=3600)
-    ledger = Ledger(ledger_path)
+    os.close(opened)
+    return row | {"ended_s": round(time.monotonic() - began), **_left(bench.ledger, cloud)}
+
+
+def _left(path: Path, cloud: dict[str, Any]) -> dict[str, Any]:
+    """How the runs ended, what is left, and what ledger and meter say that it cost."""
+    ledger = Ledger(path)
     try:
-        return row | {
-            "ended_s": round(time.monotonic() - began),
+        return {
             "succeeded": sum(run.state is RunState.SUCCEEDED for run in ledger.runs()),
             "attempts": len(ledger.attempts()),
             "left": len(client.control(cloud, "inventory")["items"]) - 1,  # the bucket
+            "settled_usd": str(ledger.settled_usd()),
+            "metered_usd": client.control(cloud, "meter")["total_usd"],
             "still_reserved_usd": str(ledger.committed_usd() - ledger.settled_usd()),
         }
     finally:
         ledger.close()
+
+
+def _lists(cloud: dict[str, Any]) -> int:
+    """How many lists of instances the cloud has been asked for."""
+    methods = client.control(cloud, "methods")["methods"]
+    return max(int(one.get("calls", 0)) for one in methods if one["name"] == "compute.instances.aggregatedList")
+
+
+def _of_vms() -> list[psutil.Process]:
+    """The programs of all VMs that last."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if "LOCALCLOUD_VM" in process.environ():
+                process.memory_info()
+                found.append(process)
+    return found
+
+
+def cpu_s(process: psutil.Process) -> float:
+    """Seconds of CPU that it has used; none where it has ended."""
+    with suppress(psutil.Error):
+        times = process.cpu_times()
+        return float(times.user + times.system)
+    return 0.0
+
+
+def vms_cpu_s() -> float:
+    """Of all programs that run on VMs now."""
+    return sum(map(cpu_s, _of_vms()))
 
 
 def _all_train(path: Path, count: int) -> bool:
@@ -237,22 +296,22 @@ def _row(count: int, started_s: float, share: float, rss_mib: float) -> dict[str
 
 def _cpu_share(process: psutil.Process, watch_s: float) -> float:
     """Of one core, while it is watched."""
-    before, began = process.cpu_times(), time.monotonic()
+    before_s, began = cpu_s(process), time.monotonic()
     time.sleep(watch_s)
-    after = process.cpu_times()
-    return (after.user + after.system - before.user - before.system) / (time.monotonic() - began)
+    return (cpu_s(process) - before_s) / (time.monotonic() - began)
 
 
 def _rss_mib(process: psutil.Process) -> float:
     return float(process.memory_info().rss) / 2**20
 
 
-def _until(condition: Callable[[], bool], timeout_s: float) -> None:
+def until(condition: Callable[[], bool], timeout_s: float, poll_s: float = 1.0) -> None:
+    """Wait for what happens in another process. Raises SystemExit when it takes too long."""
     waited, ends = threading.Event(), time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > ends:
             raise SystemExit(f"not within {timeout_s} s")
-        waited.wait(1.0)
+        waited.wait(poll_s)
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ def _made(url: str) -> Any:
     try:
         made = apprise.Apprise.instantiate(url)
     except Exception:  # whatever a plugin does with a text that it does not expect: the text stays here
-        return None
+        return None  # nosemgrep: swallowed-error
     if isinstance(made, apprise.NotifyBase) and made.overflow_mode is apprise.OverflowMode.UPSTREAM:
         made.overflow_mode = apprise.OverflowMode.SPLIT  # what is too long for a service would never be taken
     return made
@@ -70,4 +70,4 @@ def _sent(service: Any, **message: Any) -> bool:
     try:
         return bool(service.notify(**message))
     except Exception:  # what it says may quote the address
-        return False
+        return False  # nosemgrep: swallowed-error

@@ -258,8 +258,7 @@ def connect(project: Project, stop: threading.Event | None = None, runs: Sequenc
     hosts = _hosts(project, clock)
     own = _of_own_machines(project, hosts, clock, runs)
     at_once = slice_hosts(runs or project.ledger.runs(), own.parallel_runs)
-    local = Pace(poll_s=0.25, create_timeout_s=120, boot_timeout_s=60, delete_timeout_s=60, late_create_s=1)
-    pace = local if project.simulated else Pace()
+    pace = Pace.of_simulation(min(own.parallel_runs, len(runs))) if project.simulated else Pace()
     scheduler = SchedulerJobs(clients, config.scheduler_service_account or config.worker_service_account)
     return replace(
         own,
@@ -319,11 +318,10 @@ def _side_by_side(ledger: Ledger, runs: Sequence[Run]) -> int:
 
 
 def _payload(project: Project) -> Payload:
-    from infra.vm import payload
+    from infra.vm.payload import packed
     from orchestrator.running.stages.context import Payload
 
-    folder = project.home / "payload"
-    return Payload(payload.package_zip("trainer", folder), payload.files(folder))
+    return Payload(*packed(project.home / "payload"))
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from datetime import date
@@ -240,6 +240,26 @@ def project_home(home: Path, config: Config) -> Path:
             "set ORCHESTRATE_HOME to a folder you may write",
         ) from cause
     return part
+
+
+def writable_by_others(paths: Iterable[Path | None]) -> list[Path]:
+    """Which of them somebody else may change; what is not there nobody can.
+
+    A group of one's own name is one's own, as Debian and Ubuntu make it, where new files are writable by the group.
+    """
+    found = []
+    for path in paths:
+        with suppress(OSError):
+            if path is not None and path.stat().st_mode & (0o002 if _has_own_group(path) else 0o022):
+                found.append(path)
+    return found
+
+
+def _has_own_group(path: Path) -> bool:
+    try:
+        return path.group() == path.owner()
+    except KeyError:  # an account without an entry
+        return False
 
 
 def project_homes(home: Path) -> list[tuple[str, Path]]:

@@ -7,7 +7,7 @@ OrchestratorError
 ├── AccountError (5)      QuotaExceeded, PolicyDenied, PermissionDenied, ApiDisabled, BillingDisabled, Unauthenticated
 ├── NoZoneLeft            NoCapacity, QuotaExceeded and NotOffered are ZoneRefusals: another zone may do
 ├── StillBilling (6)
-├── RunFailed (1)         TrainingFailed, Preempted, DeadlineReached, KillSwitchNotArmed, Stopped
+├── RunFailed (1)         TrainingFailed, Preempted > VmDeleted, DeadlineReached, KillSwitchNotArmed, Stopped
 ├── UnexpectedError (1)
 ├── LedgerTrouble (1)
 └── CloudError (1)        NotFound, AlreadyExists, Unavailable > HostBusy, HostKeyRejected, RemoteCommandFailed,
@@ -239,6 +239,21 @@ class TrainingFailed(RunFailed):
 
 class Preempted(RunFailed):
     """The cloud preempted the VM before the training was done."""
+
+    may_follow = True
+    """Whether another VM may be rented for the run."""
+
+
+class VmDeleted(Preempted):
+    """A VM that the cloud does not preempt was deleted before the training was done: somebody wanted it gone."""
+
+    may_follow = False
+
+    def __init__(self, vm: str) -> None:
+        super().__init__(
+            f"{vm} was deleted by somebody else, or by its kill switch, before its run was done: not rented again",
+            "`orchestrate launch` starts another run, should it have been a mistake",
+        )
 
 
 class DeadlineReached(RunFailed):

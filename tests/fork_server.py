@@ -79,8 +79,11 @@ COMMAND = Forked(
 
 
 @contextmanager
-def forking_python(folder: Path, forked: Forked) -> Iterator[Path]:
-    """The path of a `python3` that forks where it can; the server ends with its programs."""
+def forking_python(folder: Path, forked: Forked, preload: Path | None = None) -> Iterator[Path]:
+    """The path of a `python3` that forks where it can; the server ends with its programs.
+
+    `preload`: a library that is loaded into the server, so into each program, before all others.
+    """
     place, python = folder / "socket", folder / "python3"
     names = {"client": _CLIENT, "socket": place, "python": sys.executable}
     quoted = {name: shlex.quote(str(path)) for name, path in names.items()}
@@ -92,6 +95,8 @@ def forking_python(folder: Path, forked: Forked) -> Iterator[Path]:
     unwanted = ("PYTHONDONTWRITEBYTECODE", "XLA_", *READ_AT_IMPORT)  # libraries read what the server sets, and no more
     environ = {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}
     environ["LC_ALL"] = "C.UTF-8"
+    if preload is not None:
+        environ["LD_PRELOAD"] = str(preload)
     with (folder / "server.log").open("wb") as log:
         argv = [sys.executable, "-m", __name__, str(place), *forked.imports]
         server = subprocess.Popen(argv, cwd=ROOT, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -135,6 +140,8 @@ class _Programs:
             return None
         child = os.fork()
         if not child:
+            for own in (self._selector, self._listener, connection, *self._children.values()):
+                own.close()  # now: freed later, it would close whatever has its number then
             _become(asked, streams)
             return asked
         for stream in streams:

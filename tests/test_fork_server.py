@@ -71,6 +71,21 @@ def start(
     return subprocess.Popen(argv, env=environ, cwd=folder, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
 
+OPEN_AT_THE_END = """
+import atexit, gc, os, sys
+opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(8)]
+atexit.register(lambda: [os.fstat(fd) for fd in opened])
+gc.collect()
+sys.exit(0)
+"""
+
+
+def test_the_files_of_a_program_stay_open_to_its_end(python: Path, environ: dict[str, str], tmp_path: Path) -> None:
+    """Nothing that the server had open, by numbers that are the program's by now, is closed again."""
+    process = start(python, environ, tmp_path, OPEN_AT_THE_END, program=("-c",))
+    assert process.communicate(timeout=60) == ("", "")
+
+
 def has_ended(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
 

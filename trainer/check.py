@@ -27,7 +27,7 @@ from trainer.data.source import Dataset, count_of
 from trainer.engines import Engine, load_engine
 from trainer.engines.base import ModelSpec, Training
 from trainer.environment import WorkerRole, prepare_environment
-from trainer.errors import first_line, reason
+from trainer.errors import CodeError, TrainerError, first_line, reason
 from trainer.log import answer
 from trainer.plugins import OwnWorkload
 from trainer.record.checked import Checked, Lowered, LoweredModel, Trained
@@ -39,6 +39,18 @@ STEPS = 20
 
 def check(config: Config, kind: CheckKind) -> Checked:
     """Build, and train if asked to, on this machine's CPU. Raises ConfigError, CodeError, DataError, TrainingFailed."""
+    try:
+        return _check(config, kind)
+    except (TrainerError, ModuleNotFoundError):
+        raise
+    except Exception as error:  # whatever the framework says of the user's model when it is traced
+        if (own := config.own) is None:
+            raise
+        where = _line(error, own) or _layer(error)
+        raise CodeError(own.name, f"{where}{type(error).__name__}: {first_line(error)}", "correct the file") from error
+
+
+def _check(config: Config, kind: CheckKind) -> Checked:
     here = {"strategy": "one-device", "device": "cpu", "precision": "float32", "batch_size": config.batch_size or 1}
     config = config.model_copy(update=here)
     prepare_environment(config.strategy, None, engine=config.engine)
@@ -57,6 +69,7 @@ def check(config: Config, kind: CheckKind) -> Checked:
             epochs=config.train_epochs,
             parameter_bytes=model.parameter_bytes,
             optimizer_bytes=model.optimizer_bytes,
+            engine=config.engine,
         )
         if kind == "build":
             return checked
@@ -162,6 +175,12 @@ def _line(error: Exception, own: OwnWorkload | None) -> str:
     files = own.tree.files if own else ()
     of_user = [(name, line, place) for path, line, place in frames for name in files if path.endswith(f"/{name}")]
     return "{}, line {}, in {}: ".format(*of_user[-1]) if of_user else ""
+
+
+def _layer(error: Exception) -> str:
+    """`in Sequential.call(): `: where Keras says that it was, of an error that no line of the user's led to."""
+    called = re.findall(r"Exception encountered when calling ([\w.]+\(\))", str(error))
+    return f"in {called[-1]}: " if called else ""
 
 
 @contextmanager

@@ -37,7 +37,7 @@ class StandIn:
 
 @dataclass(frozen=True)
 class WorkerRole:
-    """Which of the processes that train together this one is; worker 0, the chief, alone writes results.
+    """Which of the processes that train together this one is; worker 0, the chief, alone writes checkpoints.
 
     `chief`: HOST:PORT at which that one can be reached.
     """
@@ -48,7 +48,7 @@ class WorkerRole:
 
     @property
     def is_chief(self) -> bool:
-        """True for the process that writes the record."""
+        """True for the process whose record is the run's, and that writes checkpoints."""
         return self.index == 0
 
 

@@ -22,6 +22,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from pydantic import ValidationError
+
 from trainer.errors import CodeError, ConfigError, TrainerError, first_line
 from trainer.keras_file import SUFFIX, Architecture, read_architecture, reduced, refused_by
 from trainer.user_code import CodeTree, imported_tree
@@ -193,8 +195,19 @@ def _in_their_words(path: Path, root: Path) -> Iterator[None]:
     except TrainerError:
         raise
     except Exception as error:
-        problem = f"{_where(error, path, root)}{type(error).__name__}: {first_line(error)}"
+        said = _fields(error) if isinstance(error, ValidationError) else f"{type(error).__name__}: {first_line(error)}"
+        problem = f"{_where(error, path, root)}{said}"
         raise CodeError(path, problem, "correct the file") from error
+
+
+def _fields(error: ValidationError) -> str:
+    """`Data: note is required, source must be 'sample' or 'plugin'`: every field that is wrong, and what it takes."""
+    said = {"missing": "is required", "extra_forbidden": "is not one of its fields"}
+    wrong = (
+        (".".join(map(str, each["loc"])) or "it", said.get(each["type"]) or each["msg"].replace("Input should", "must"))
+        for each in error.errors()
+    )
+    return f"{error.title}: {', '.join(f'{field} {problem}' for field, problem in wrong)}"
 
 
 def _where(error: BaseException, path: Path, root: Path) -> str:

@@ -30,7 +30,7 @@ from trainer.log import log
 from trainer.output import OutputDir
 from trainer.record.machine import host_peak_bytes
 from trainer.record.progress import Autosave, ProgressReporter
-from trainer.record.record import Record, Status
+from trainer.record.record import Record, Status, worker_dir
 from trainer.timing.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ def train(config: Config) -> Record:
     """
     stand_in, role = read_stand_in(), read_worker_role(config.strategy)
     prepare_environment(config.strategy, stand_in, engine=config.engine)
-    output = OutputDir(config.model_dir, silent=not role.is_chief)
-    recorder = Recorder(config, output, simulated=stand_in is not None)
+    output = OutputDir(worker_dir(config.model_dir, role.index))
+    recorder = Recorder(config, output, simulated=stand_in is not None, worker=role.index)
     progress = ProgressReporter(output, config.train_epochs)
     autosave = Autosave("the record", partial(recorder.write, "running"), config.flush_s)
     log(f"run {config.run_id} start")
@@ -89,10 +89,10 @@ class _Run:
     ) -> None:
         self._config, self._stand_in, self._role = config, stand_in, role
         self._recorder, self._progress, self._autosave = recorder, progress, autosave
-        self._checkpoint_output = recorder.output
-        if config.checkpoint_dir is not None:
-            silent = not role.is_chief
-            self._checkpoint_output = OutputDir(config.checkpoint_dir, silent=silent, flag="--checkpoint_dir")
+        place, flag = config.checkpoint_dir, "--checkpoint_dir"
+        if place is None:
+            place, flag = config.model_dir, "--model_dir"
+        self._checkpoint_output = OutputDir(place, silent=not role.is_chief, flag=flag)
         self._spend = recorder.accounts.spend
 
     def run(self) -> None:
@@ -289,7 +289,8 @@ class _Run:
         with self._spend("inference"):
             batch = config.global_batch // engine.device.replicas
             calls = config.inference_calls or (SIMULATED_CALLS if engine.device.simulated else CALLS)
-            recorder.inference, functions = measure_inference(engine, dataset.test, batch, calls)
+            report = partial(self._progress.phase, "inference")
+            recorder.inference, functions = measure_inference(engine, dataset.test, batch, calls, report)
         recorder.functions += functions
         recorder.device_peak_bytes, recorder.why_missing["memory.device_peak_bytes"] = engine.peak_bytes()
         if recorder.data is not None:

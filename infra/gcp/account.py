@@ -112,11 +112,11 @@ class GoogleAccount:
             "tpu": self._tpu_limits(names) if "tpu" in apis else {},
             "gpu": self._gpu_limits(names) if "gpu" in apis else {},
         }
-        everywhere = {"gpu": self._gpus_everywhere() if "gpu" in apis else None}
+        everywhere = self._gpus_everywhere() if any(item.device == "gpu" for item in items) else None
         return tuple(
             Quota(
                 item.name, item.quota(terms), _quota_needed(item), _limits(item, item.quota(terms), limits[item.api]),
-                everywhere.get(item.api),
+                everywhere if item.device == "gpu" else None,
             )
             for item in items
         )  # fmt: skip
@@ -202,21 +202,22 @@ class GoogleAccount:
         return next((one.limit for one in self._compute_project().quotas if one.metric == _GPUS_EVERYWHERE), None)
 
     def _gpu_limits(self, names: Set[str]) -> dict[str, dict[str, float]]:
-        """{quota: {region: limit}}. Compute Engine does not show those that have a value for each family of GPUs."""
+        """{quota: {region: limit}}. Compute Engine does not show those that have a value for each family of GPUs or
+        TPUs, nor those of TPUs; one that Cloud Quotas does not know either is left out."""
         limits: dict[str, dict[str, float]] = {}
         with translated("list the quotas of all regions"):
             for region in self._clients.regions.list(project=self._clients.project, **self._clients.repeatable):
                 for one in region.quotas:
                     limits.setdefault(one.metric, {})[region.name] = one.limit
-        for quota in sorted(name for name in names if ":" in name):
+        for quota in sorted(name for name in names if ":" in name or "TPU" in name):
             name, _, family = quota.partition(":")
             quota_id = f"{name.replace('_', '-')}-per-project-region"
-            with translated(f"read the quota {quota}"):
+            with suppress(NotFound), translated(f"read the quota {quota}"):
                 found = self._clients.quotas.get_quota_info(
                     name=f"{self._quota_parent('compute.googleapis.com')}/quotaInfos/{quota_id}",
                     **self._clients.repeatable,
                 )
-            limits[quota] = _by_place(found, family)
+                limits[quota] = _by_place(found, family)
         return limits
 
     def _tpu_limits(self, names: Set[str]) -> dict[str, dict[str, float]]:
@@ -313,26 +314,27 @@ def _limits(item: Accelerator, quota: str, limits: Mapping[str, Mapping[str, flo
     (cloud.google.com/compute/docs/instances/spot, "Quotas").
     """
     own = limits.get(quota, {})
-    if item.hardware is None or item.api != "gpu" or quota == item.hardware.quota:
+    if item.hardware is None or item.device != "gpu" or quota == item.hardware.quota:
         return own
     usual = limits.get(item.hardware.quota, {})
     return {place: own.get(place) or usual.get(place, 0.0) for place in {**usual, **own}}
 
 
 def _quota_needed(item: Accelerator) -> float:
-    """How much of it one VM takes: GPUs, or the number in a TPU's name (cores, or chips for v5e and v6e)."""
+    """How much of it one VM takes: GPUs or chips of an instance, or the number in the TPU API's name of a TPU (cores,
+    or chips for v5e and v6e)."""
     return float(item.chips if item.api == "gpu" else item.name.rpartition("-")[2])
 
 
 def _by_place(info: cloudquotas_v1.QuotaInfo, family: str = "") -> dict[str, float]:
-    """{zone or region: limit} of a family of GPUs: an entry for one place or family wins over one for many.
+    """{zone or region: limit} of a family of GPUs or TPUs: an entry for one place or family wins over one for many.
 
     docs.cloud.google.com/docs/quotas/configure-dimensions#dimension_precedence
     """
     limits: dict[str, float] = {}
     for entry in sorted(info.dimensions_infos, key=lambda entry: len(entry.dimensions)):
         of = dict(entry.dimensions)
-        if of.pop("gpu_family", family) != family:
+        if of.pop("gpu_family", of.pop("tpu_family", family)) != family:
             continue
         for place in of.values() or entry.applicable_locations:
             value = int(entry.details.value)

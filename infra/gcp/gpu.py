@@ -1,4 +1,4 @@
-"""GPU VMs: `VmProvider` over the Compute Engine API (instances and their boot disks)."""
+"""GPU VMs, and TPU VMs by machine type: `VmProvider` over the Compute Engine API (instances, their boot disks)."""
 
 from __future__ import annotations
 
@@ -30,8 +30,14 @@ _STATES = {
 }  # fmt: skip
 
 
+_WITHOUT_CHARGE = {"provisioned_iops": 3000, "provisioned_throughput": 140}
+"""What a Hyperdisk Balanced includes (cloud.google.com/compute/docs/disks/hd-types/hyperdisk-balanced, "Baseline
+performance"). Unasked it gets default values by its size, and whatever exceeds this is billed, and was not reserved.
+"""
+
+
 class GpuInstances:
-    """Compute Engine instances with GPUs.
+    """Compute Engine instances with GPUs or TPUs.
 
     Only `insert_unary` and `delete_unary` are used: the other forms poll operations at Google's own address.
     """
@@ -45,7 +51,8 @@ class GpuInstances:
 
     def image(self, item: Accelerator, zone: str) -> str:
         """PROJECT/IMAGE: the newest of the first family that has one; families retire."""
-        families = (self._clients.image_families if item.chips else ()) or item.images
+        own = self._clients.image_families if item.chips and item.device == "gpu" else ()
+        families = own or item.images
         for family in families:
             project, _, name = family.rpartition("/")
             with suppress(NotFound), translated(f"find an image of the family {family}"):
@@ -53,6 +60,10 @@ class GpuInstances:
                     project=project or _GPU_IMAGES, family=name, **self._clients.repeatable
                 )
                 return f"{project or _GPU_IMAGES}/{found.name}"
+        if item.device == "tpu":
+            raise UsageError(
+                f"there is no image family {' or '.join(families)}", "`orchestrate accelerators` lists other TPUs"
+            )
         raise UsageError(
             f"there is no image family {' or '.join(families)}",
             'set gpu_image_families = ["NAME"] in orchestrate.toml to one that '
@@ -180,7 +191,8 @@ def _instance(spec: VmSpec, clients: GoogleClients, image: str) -> dict[str, Any
     }
     disk = {
         "source_image": image, "disk_size_gb": wanted.boot_disk_gib, "labels": dict(spec.labels),
-        "disk_type": f"zones/{zone}/diskTypes/pd-balanced",
+        "disk_type": f"zones/{zone}/diskTypes/{wanted.boot_disk}",
+        **(_WITHOUT_CHARGE if wanted.boot_disk == "hyperdisk-balanced" else {}),
     }  # fmt: skip
     return {
         "name": spec.ref.name,
@@ -202,7 +214,7 @@ def _instance(spec: VmSpec, clients: GoogleClients, image: str) -> dict[str, Any
 def _scheduling(spec: VmSpec) -> dict[str, Any]:
     spot = spec.provisioning is Provisioning.SPOT
     scheduling: dict[str, Any] = {
-        "on_host_maintenance": "TERMINATE",  # GPUs cannot migrate.
+        "on_host_maintenance": "TERMINATE",  # GPUs and TPUs cannot migrate.
         "automatic_restart": False,
         "provisioning_model": "SPOT" if spot else "STANDARD",
     }

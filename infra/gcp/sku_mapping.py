@@ -88,6 +88,7 @@ def rules_for(kind: str, name: str) -> list[Rule] | None:
 
 
 _OTHER_ITEMS = {
+    ("disk", "hyperdisk-balanced"): [Rule(COMPUTE, r"Hyperdisk Balanced Capacity(?: in .+)?", _NONE, "GiBy.mo")],
     ("disk", "pd-balanced"): [Rule(COMPUTE, r"Balanced PD Capacity(?: in .+)?", _NONE, "GiBy.mo")],
     ("storage", "standard"): [Rule(STORAGE, r"Standard Storage (?!.*(?:Multi|Dual)).+", _NONE, "GiBy.mo")],
     ("ipv4", "in-use"): [Rule(COMPUTE, r"External IP Charge on a Standard VM(?: in .+)?", _NONE)],

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import fcntl
 import gc
 import logging
 import os
+import resource
 import signal
 import sys
 from pathlib import Path
@@ -34,6 +36,7 @@ def main() -> int:
         return 0
     # Started under nohup, it would hand "ignore hang-ups" down to the VMs' processes; a handler is not handed down.
     signal.signal(signal.SIGHUP, lambda *_: None)
+    _allow_files()
     # Google's message types take a second to import: only the one that runs needs them. They stay: no garbage there.
     gc.disable()
     from infra.localcloud.server import Cloud, Options, empty
@@ -61,6 +64,13 @@ def main() -> int:
         sys.stderr.write(f"local cloud: {error}\n")
         return 1
     return 0
+
+
+def _allow_files() -> None:
+    """As many open files as the system lets us: each VM has two sockets and some connections."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # where there is a limit that cannot be told
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -43,6 +43,9 @@ class Operator(Protocol):
     routes: Sequence[Route]
     """All routes of all services."""
 
+    calls: Counter[str]
+    """How often each method has been called since the start."""
+
     def inventory(self) -> list[Document]: ...
     def preempt(self, name: str, notice_s: float) -> bool: ...
     def stop(self, ending: Ending) -> None: ...
@@ -100,9 +103,10 @@ class ControlService(Service):
         return {"items": self._operator.inventory()}
 
     async def _list_methods(self, _: Document) -> Document:
-        """What is served: `name` is what faults are planned by."""
+        """What is served, and how often it was called since the start: `name` is what faults are planned by."""
+        calls = self._operator.calls
         found = [
-            {"name": route.name, "verb": verb, "path": route.path}
+            {"name": route.name, "verb": verb, "path": route.path, "calls": calls[str(route.name)]}
             for route in self._operator.routes
             for verb in sorted((route.methods or set()) - {"HEAD"})
         ]

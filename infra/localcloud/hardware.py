@@ -13,6 +13,7 @@ GPUS_EVERYWHERE = "GPUS_ALL_REGIONS"
 """The quota metric of all GPUs together, which is of no region."""
 
 _IMAGE_GIB = 50
+_TPU_IMAGE_GIB = 10
 _PUBLIC_IMAGES = {
     ("ubuntu-os-cloud", "ubuntu-2204-lts"): ("ubuntu-2204-jammy-v20260915", 10),
     ("ubuntu-os-cloud", "ubuntu-2404-lts-amd64"): ("ubuntu-2404-noble-amd64-v20260915", 10),
@@ -26,6 +27,8 @@ _QUOTAS = {
 
 From others' public records of 2025 and 2026; v2 and v3 by the pattern of the others.
 """
+_TPU_FAMILIES = {"v6e": "CT6E"}
+"""Compute Engine's names of TPU families."""
 _RUNTIME_VERSIONS = (
     "v2-alpha", "v2-alpha-tpuv5", "v2-alpha-tpuv5-lite", "v2-alpha-tpuv6e",
     "tpu-vm-tf-2.16.1-pjrt", "tpu-vm-tf-2.16.1-pod-pjrt", "tpu-vm-tf-2.17.1-pjrt", "tpu-vm-tf-2.17.1-pod-pjrt",
@@ -97,7 +100,11 @@ class TpuShape:
 
 @dataclass(frozen=True)
 class MachineShape:
-    """A Compute Engine machine type; `gpu` is the accelerator that is part of it, if any, `sku` what its cores are."""
+    """A Compute Engine machine type; `gpu` is the accelerator that is part of it, if any, `sku` what its cores are.
+
+    `tpu_type`: the TPU API's name of as many chips, by which a machine with TPUs is priced; its `gpu` is then the chip.
+    `disks`: the types of disk that it takes; none: any.
+    """
 
     cpus: int
     memory_mb: int
@@ -105,22 +112,27 @@ class MachineShape:
     gpu_count: int = 0
     ssd_gib: int = 0
     sku: str = ""
+    tpu_type: str = ""
+    devices: int = 0
+    disks: tuple[str, ...] = ()
 
 
 class Hardware:
     """The catalog's tables of chips and machine families, looked up as the APIs need them."""
 
     def __init__(self, chips: Mapping[str, Any], machines: Mapping[str, Any], families: Iterable[str]) -> None:
-        self.tpus = {name: row for name, row in chips.items() if row["api"] == "tpu"}
-        self.gpus = {name: row for name, row in chips.items() if row["api"] == "gpu"}
+        self.tpus = {name: row for name, row in chips.items() if row["device"] == "tpu"}
+        self.gpus = {name: row for name, row in chips.items() if row["device"] == "gpu"}
         self._machines = machines
-        versions = {version for row in self.tpus.values() for version in row["images"]}
+        versions = {version for row in self.tpus.values() for version in row.get("images", ())}
+        of_tpus = [family for row in self.tpus.values() for family in row.get("instance_images", ())]
         self.runtime_versions = tuple(sorted(versions.union(_RUNTIME_VERSIONS)))
         """TPU software versions, the same in every zone."""
         self.images = {
             **{
-                (project, name): (f"{name}-v20260909", _IMAGE_GIB)
-                for project, _, name in (family.partition("/") for family in families)
+                (project, name): (f"{name}-v20260909", size_gib)
+                for of_kind, size_gib in ((families, _IMAGE_GIB), (of_tpus, _TPU_IMAGE_GIB))
+                for project, _, name in (family.partition("/") for family in of_kind)
             },
             **_PUBLIC_IMAGES,
         }
@@ -143,10 +155,12 @@ class Hardware:
 
     def machine(self, machine_type: str) -> MachineShape | None:
         """None when the name follows no family that is known here."""
-        family, _, number = machine_type.removesuffix("g").rpartition("-")
+        family, _, number = machine_type.rstrip("gt").rpartition("-")
         if family not in self._machines or not number.isdecimal():
             return None
         facts, size = self._machines[family], int(number)
+        if "tpu" in facts:
+            return self._with_tpus(facts, size) if number in facts["cpus_of"] else None
         gpu = facts.get("gpu", "")
         gpus = (facts["gpus"].get(number, 1) if "gpus" in facts else size) if gpu else 0
         return MachineShape(
@@ -154,9 +168,33 @@ class Hardware:
             facts["sku"],
         )  # fmt: skip
 
-    def gpu_quota(self, gpu: str, spot: bool) -> str:
-        """The regional quota metric of a GPU, as in `regions.get`."""
-        return str(self.gpus[gpu]["preemptible_quota" if spot else "quota"])
+    def _with_tpus(self, facts: Mapping[str, Any], chips: int) -> MachineShape:
+        name, chip = facts["tpu"], self.tpus[facts["tpu"]]
+        number = chips * 2 if chip["counts"] == "cores" else chips
+        return MachineShape(
+            facts["cpus_of"][str(chips)], facts["memory_gb_of"][str(chips)] * 1024, name, chips,
+            tpu_type=f"{name}-{number}", devices=chips * int(chip.get("devices", 1)),
+            disks=(chip.get("instance_disk", "pd-balanced"), "hyperdisk-ml"),
+        )  # fmt: skip
+
+    @property
+    def tpu_machines(self) -> dict[str, MachineShape]:
+        """Every machine type with TPUs, by name."""
+        sizes = [(family, size) for family, row in self._machines.items() for size in row.get("cpus_of", ())]
+        found = {name: self.machine(name) for name in (f"{family}-{size}t" for family, size in sizes)}
+        return {name: shape for name, shape in found.items() if shape}
+
+    def instance_quota(self, chip: str, spot: bool) -> str:
+        """The regional quota metric of a GPU, as in `regions.get`, or of a TPU, as in Cloud Quotas alone; "" for none.
+
+        On demand v6e counts for its family of TPUs, v5p by itself; as spot each by itself (others' public records of
+        August 2026).
+        """
+        if chip in self.gpus:
+            return str(self.gpus[chip]["preemptible_quota" if spot else "quota"])
+        if spot:
+            return f"PREEMPTIBLE_TPU_{chip.upper()}"
+        return f"TPUS_PER_TPU_FAMILY:{_TPU_FAMILIES[chip]}" if chip in _TPU_FAMILIES else f"TPU_{chip.upper()}"
 
     def n1_cpus_max(self, gpu: str) -> dict[int, int]:
         """How many of this GPU can be attached to an N1 machine -> the most vCPUs it may have then; {} for none."""

@@ -49,6 +49,10 @@ class Resources:
         """Those whose key starts with `prefix`, in order of their keys."""
         return [document for _, document in self._cloud.store.list(self.collection, prefix)]
 
+    def look(self) -> list[Document]:
+        """As `all`, for who changes none of them: of a thousand that takes a hundredth of the time."""
+        return list(self._cloud.store.look(self.collection).values())
+
     def get(self, key: str) -> Document | None:
         """The document, or None."""
         return self._cloud.store.get(self.collection, key)
@@ -148,17 +152,20 @@ class Lifecycle(Resources, ABC):
         return str(document["resource"][self.state_field])
 
     async def tick(self) -> None:
-        """Make every transition that is due, several for one resource when the clock was advanced far."""
-        for found in self.all():
-            document: Document | None = found
-            while document is not None and document["next_at"] and document["next_at"] <= self._cloud.clock.now():
-                try:
-                    await self._step(document, document["next_at"])
-                except Exception:  # It must not stop the others' deadlines; it is tried again in a second.
-                    log.exception("%s %s", self.kind, document["name"])
-                    current = self.get(self.key(document)) or document
-                    self.put({**current, "next_at": self._cloud.clock.now() + 1.0})
-                document = self.get(self.key(document))
+        """Make every transition that is due, several for one resource when the clock was advanced far.
+
+        Resources do not wait for one another: to end the processes of a VM takes up to two seconds.
+        """
+        await asyncio.gather(*(self._move(self.key(one)) for one in self.look() if self._is_due(one)))
+
+    async def _move(self, key: str) -> None:
+        while (document := self.get(key)) is not None and self._is_due(document):
+            try:
+                await self._step(document, document["next_at"])
+            except Exception:  # It must not stop the others' deadlines; it is tried again in a second.
+                log.exception("%s %s", self.kind, document["name"])
+                current = self.get(key) or document
+                self.put({**current, "next_at": self._cloud.clock.now() + 1.0})
 
     def preempt(self, name: str, notice_s: float) -> bool:
         """Preempt a running one by its short name, after a notice in its metadata. False when none runs."""
@@ -167,6 +174,9 @@ class Lifecycle(Resources, ABC):
                 self.put({**document, "preempted": True, "next_at": self._cloud.clock.now() + notice_s})
                 return True
         return False
+
+    def _is_due(self, document: Document) -> bool:
+        return bool(document["next_at"]) and document["next_at"] <= self._cloud.clock.now()
 
     @abstractmethod
     async def _step(self, document: Document, due: float) -> None:
@@ -183,7 +193,7 @@ class Lifecycle(Resources, ABC):
     def _has_capacity(self, document: Document) -> bool:
         """Whether one more of its hardware, an accelerator or machine type, is available in its zone."""
         zone, hardware = document["zone"], document["hardware"]
-        others = [other for other in self.all() if (other["zone"], other["hardware"]) == (zone, hardware)]
+        others = [other for other in self.look() if (other["zone"], other["hardware"]) == (zone, hardware)]
         in_use = [other for other in others if self._allocated(other) and self.key(other) != self.key(document)]
         return self._cloud.outages.has_capacity(zone, hardware, len(in_use))
 

@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,6 +96,7 @@ class Cloud:
         self._ticking = asyncio.Lock()
         self._last_request = time.monotonic()
         self._measured = 0.0
+        self.calls: Counter[str] = Counter()
 
     async def run(self) -> bool:
         """Serve until SIGTERM, a shutdown call, or idleness. True: start again, empty."""
@@ -212,8 +214,7 @@ class Cloud:
         for server in servers:
             await server.stop()
         if self._ending is not Ending.VMS_KEEP_RUNNING:
-            for _, vm in self._store.list("vms"):
-                await self._cloud.vms.destroy(vm["id"])
+            await asyncio.gather(*map(self._cloud.vms.destroy, self._store.look("vms")))
             for resources in (self._queued, self._nodes, self._instances, self._disks, self._jobs):
                 resources.clear()
         await self._cloud.vms.close()
@@ -269,6 +270,7 @@ class Cloud:
         return await request_inside(self._app, part)
 
     def _before(self, request: Request, method: str) -> Callable[[], None] | None:
+        self.calls[method] += 1
         self._cloud.tokens.authenticate(request, method)
         if "x-cloudscheduler" not in request.headers:  # A forgotten job must not keep the cloud from its idle exit.
             self._last_request = time.monotonic()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 Document = dict[str, Any]
+_LAST = chr(0x10FFFF)
+"""Behind every character that a name has."""
 
 
 class Store:
@@ -21,6 +23,7 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.RLock()
+        self._seen: dict[str, dict[str, Document]] = {}
         self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=NORMAL")
@@ -40,12 +43,18 @@ class Store:
     def put(self, collection: str, name: str, body: Document) -> None:
         """Create or replace."""
         with self._lock:
-            self._db.execute("INSERT OR REPLACE INTO documents VALUES (?,?,?)", (collection, name, json.dumps(body)))
+            text = json.dumps(body)
+            self._db.execute("INSERT OR REPLACE INTO documents VALUES (?,?,?)", (collection, name, text))
+            if (seen := self._seen.get(collection)) is not None:
+                changed = {**seen, name: json.loads(text)}
+                self._seen[collection] = changed if name in seen else dict(sorted(changed.items()))
 
     def delete(self, collection: str, name: str) -> None:
         """Remove, if it is there."""
         with self._lock:
             self._db.execute("DELETE FROM documents WHERE collection=? AND name=?", (collection, name))
+            if name in (seen := self._seen.get(collection, {})):
+                self._seen[collection] = {key: value for key, value in seen.items() if key != name}
 
     def mark(self, collection: str, name: str, marked: bool) -> None:
         """Have a document without content of that name, or none."""
@@ -55,12 +64,26 @@ class Store:
         """Whether there is a document of that name."""
         return self.get(collection, name) is not None
 
+    def look(self, collection: str) -> Mapping[str, Document]:
+        """All documents by name, in name order, for who changes none of them: kept in memory, so looking is cheap.
+
+        What is written later is not in it: it can be gone through while documents are written.
+        """
+        with self._lock:
+            if collection not in self._seen:
+                self._seen[collection] = dict(self.list(collection))
+            return self._seen[collection]
+
+    def count(self, collection: str) -> int:
+        """How many there are."""
+        return len(self.look(collection))
+
     def list(self, collection: str, prefix: str = "") -> list[tuple[str, Document]]:
         """All (name, document) whose name starts with `prefix`, in name order (bytes, as Cloud Storage sorts)."""
         with self._lock:
             rows = self._db.execute(
-                "SELECT name, body FROM documents WHERE collection=? AND substr(name,1,?)=? ORDER BY name",
-                (collection, len(prefix), prefix),
+                "SELECT name, body FROM documents WHERE collection=? AND name>=? AND name<? ORDER BY name",
+                (collection, prefix, prefix + _LAST),
             ).fetchall()
         return [(name, json.loads(body)) for name, body in rows]
 
@@ -76,6 +99,7 @@ class Store:
                 yield
             except BaseException:
                 self._db.execute("ROLLBACK")
+                self._seen.clear()
                 raise
             self._db.execute("COMMIT")
 

@@ -2,8 +2,9 @@
 """Finds the Python on this VM that has what the trainer's engine needs, or makes a virtual environment that has it.
 
 Usage: environment.py tensorflow|jax tpu|gpu|host. Prints one JSON line last: {"python": PATH, "installed": bool,
-"environment": TEXT}, the text for the record; on a host also its NVIDIA GPUs as "gpus": N. Python >= 3.8, standard
-library only. Writes below the home folder only.
+"environment": TEXT}, the text for the record; on a host also its NVIDIA GPUs as "gpus": N. Where it has to make one and
+pip.zip is not beside it, that line is {"lacks": "pip.zip"}. Python >= 3.8, standard library only. Writes below the home
+folder only.
 What is installed is one version of the framework everywhere, or a comparison is unfair. Of TensorFlow 2.20.0 is the
 newest that exists for TPUs. A machine that has 2.21 keeps it; records say which, and `compare` when two differ.
 `tensorflow-tpu` 2.20.0 accepts libtpu versions with which `import tensorflow` aborts, and TPU VMs have Python 3.10, for
@@ -132,6 +133,8 @@ class Maker:
         ready = {"python": python, "installed": False, "environment": f"{source}, packages of constraints {pins}"}
         if suits(python, self._engine, self._plugin):
             return ready
+        if not os.path.exists(PIP):
+            return {"lacks": os.path.basename(PIP)}
         self._make(os.path.join(self._folder, venv), python)
         return {**ready, "installed": True}
 

@@ -1,4 +1,4 @@
-"""What is sent to a VM: the trainer and pip as zip files, and the scripts that run there."""
+"""What is sent to a VM: one zip file with the trainer and the scripts that run there, and pip where it is needed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import hashlib
 import importlib.util
 import os
 import tempfile
+import threading
 import zipfile
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 from infra.vm.environment import ENGINES
@@ -27,12 +30,20 @@ SCRIPTS = {name: _HERE / name for name in _ON_WORKERS}
 """The scripts that are copied onto every worker, and what they read, by name."""
 HOST_SCRIPTS = {name: _HERE / name for name in ("uploads.py", "json_files.py", "host.py")}
 """The scripts that manage attempts on your own machine, by name; host.py is copied last."""
+_SAMPLE = "data/mnist_sample/"
+_packing = threading.Lock()
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same bytes for the same files
 
 
-def files(folder: Path) -> dict[str, Path]:
-    """The scripts, and pip, which images lack, packed into `folder`: what is copied onto every worker, by name."""
-    return {**SCRIPTS, "pip.zip": package_zip("pip", folder)}
+def packed(folder: Path) -> tuple[Path, Path]:
+    """What is copied onto workers, made in `folder` once in the life of this process: `programs_zip`, and pip's."""
+    with _packing:  # runs of one launch, and hosts of one slice, ask at the same time
+        return _packed_once(folder)
+
+
+@cache
+def _packed_once(folder: Path) -> tuple[Path, Path]:
+    return programs_zip(folder), package_zip("pip", folder)
 
 
 def packages(engine: str) -> dict[str, str]:
@@ -42,24 +53,43 @@ def packages(engine: str) -> dict[str, str]:
     return {name.strip().lower().replace("_", "-"): version.strip() for name, version in pins}
 
 
+def programs_zip(folder: Path) -> Path:
+    """The scripts, and the trainer as package/trainer, in one file: over SSH each file more takes five round trips.
+
+    The trainer's sample is left out: a VM has its data from the bucket.
+    """
+    trainer = {f"package/trainer/{name}": path for name, path in _files_of("trainer") if not name.startswith(_SAMPLE)}
+    return _packed("programs", {**SCRIPTS, **trainer}, folder)
+
+
 def package_zip(package: str, folder: Path) -> Path:
-    """Pack an installed package into `folder`, under a name made from its content; an existing file is kept."""
+    """An installed package as a zip file from which Python imports it, made in `folder`."""
+    return _packed(package, {f"{package}/{name}": path for name, path in _files_of(package)}, folder)
+
+
+def _files_of(package: str) -> list[tuple[str, Path]]:
+    """The files of an installed package, by their names in it. Raises RuntimeError when it is not installed."""
     found = importlib.util.find_spec(package)
     if found is None or not found.submodule_search_locations:
         raise RuntimeError(f"the package {package} is not installed")
     root = Path(next(iter(found.submodule_search_locations)))
     paths = sorted(path for path in root.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return [(path.relative_to(root).as_posix(), path) for path in paths]
+
+
+def _packed(title: str, entries: Mapping[str, Path], folder: Path) -> Path:
+    """Pack files, by their names in the archive, under a name made from the content; an existing archive is kept."""
     digest = hashlib.sha256()
-    for path in paths:
-        digest.update(f"{path.relative_to(root)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
-    target = folder / f"{package}-{digest.hexdigest()[:16]}.zip"
+    for name, path in entries.items():
+        digest.update(f"{name}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+    target = folder / f"{title}-{digest.hexdigest()[:16]}.zip"
     if not target.exists():
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         # Runs of one launch pack at the same time: each its own file, and the last to be done replaces the others'.
         descriptor, partial = tempfile.mkstemp(dir=folder, suffix=".partial")
         with os.fdopen(descriptor, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-            for path in paths:
-                entry = zipfile.ZipInfo(f"{package}/{path.relative_to(root).as_posix()}", _EPOCH)
-                archive.writestr(entry, path.read_bytes())
+            for name, path in entries.items():
+                entry = zipfile.ZipInfo(name, _EPOCH)
+                archive.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)
         os.replace(partial, target)
     return target

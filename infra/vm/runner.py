@@ -7,7 +7,8 @@
 
 JOB.json: {argv, env, artifacts_dir, bucket, prefix, run, attempt, upload_interval_s}; paths are relative to its folder.
 `bucket` is an absolute folder on a machine that is not rented: what it leaves is copied there.
-`results_bytes` (optional) is what was reserved in the bucket: files that do not fit stay on the VM.
+`results_bytes` and `result_files` (optional) are what was reserved in the bucket, the latter besides record, exit code
+and log: files that do not fit stay on the VM.
 `stop_at` (unix seconds, optional) comes a while before the VM's deadline: the trainer is stopped then as by `stop`, so
 that its record is written and uploaded while the VM still lives, also with the laptop off.
 Python >= 3.8, standard library only. Completion, log and results are all visible in the bucket: SSH is a convenience.
@@ -39,12 +40,14 @@ SCHEMA_VERSION = 1
 GRACE_S = 20
 LOG_PIECE_BYTES = 64 * 1024
 STARTING_S = 15
+MOST_FILES = 200
+"""Of a job that does not say how many: `orchestrator.domain.quote.RESULT_FILES`."""
 NAMED = 20
 """So many of the files that are not brought home are named in the log."""
 
 
 class Job:
-    """JOB.json, and where the files of the job lie: beside its artifacts folder."""
+    """JOB.json, and where the runner's own files lie: beside it."""
 
     def __init__(self, path: str) -> None:
         self.path = os.path.abspath(path)
@@ -54,20 +57,20 @@ class Job:
         self.argv = [str(word) for word in said["argv"]]
         self.env = {str(key): str(value) for key, value in said.get("env", {}).items()}
         self.artifacts = os.path.join(self.folder, os.path.expanduser(said["artifacts_dir"]))
-        self.base = os.path.dirname(os.path.normpath(self.artifacts))
         self.bucket = said.get("bucket") or ""
         self.prefix = said.get("prefix", "").strip("/")
         self.run = said["run"]
         self.attempt = said["attempt"]
         self.interval_s = float(said.get("upload_interval_s", 10))
         self.results_bytes = said.get("results_bytes")
+        self.result_files = said.get("result_files", MOST_FILES)
         stop_at = said.get("stop_at")
         self.stop_at = None if stop_at is None else float(stop_at)
         self.storage_url = said.get("storage_url", "https://storage.googleapis.com")
 
     def at(self, name: str) -> str:
         """The path of one of the runner's own files."""
-        return os.path.join(self.base, name)
+        return os.path.join(self.folder, name)
 
 
 def size_of(path: str) -> int:
@@ -172,14 +175,17 @@ def stop(job: Job) -> dict[str, Any]:
 
 def heartbeat(job: Job, bucket: Destination, over: threading.Event) -> None:
     """Until `over` is set: status.json and train.log to the bucket at each interval. Failures are of no account."""
+    sent = -1
     while not over.wait(job.interval_s):
         try:
             brief = {key: value for key, value in status(job, 0).items() if not key.startswith("log")}
             brief.update(run=job.run, attempt=job.attempt, log_size=size_of(job.at("train.log")), at=time.time())
             write_json(job.at("status.json"), brief)
             bucket.put("status.json", job.at("status.json"))
-            if job.results_bytes is None or size_of(job.at("train.log")) <= job.results_bytes // 4:
+            size = size_of(job.at("train.log"))
+            if size != sent and (job.results_bytes is None or size <= job.results_bytes // 4):
                 bucket.put("train.log", job.at("train.log"))
+                sent = size
         except Exception as error:  # The heartbeat must not end, whatever a half-written file or the network does.
             print(f"heartbeat: {error!r}", flush=True)
 
@@ -245,7 +251,8 @@ def results(job: Job) -> list[tuple[str, str]]:
     open(job.at("train.log"), "ab").close()
     there, left_out = artifacts_in(job.artifacts)
     found: list[tuple[str, str]]
-    found, too_many = chosen(there + [(name, job.at(name)) for name in ("train.log", "rc.json")], job.results_bytes)
+    all_files = there + [(name, job.at(name)) for name in ("train.log", "rc.json")]
+    found, too_many = chosen(all_files, job.results_bytes, job.result_files)
     if left_out or too_many:
         names = [*left_out, *too_many]
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""

@@ -18,19 +18,15 @@ import time
 import urllib.error
 import urllib.request
 from email.utils import parsedate_to_datetime
-from http.client import HTTPException
+from http.client import HTTPConnection, HTTPException
 
 POLL_S = 5
 TIMEOUT_S = 8
 NOBODY = "-x"
 """No VM of ours has a name that ends like this."""
 HOST = os.environ.get("GCE_METADATA_HOST", "metadata.google.internal")
-METADATA = f"http://{HOST}/computeMetadata/v1/instance/"
 FOLDER = os.path.join(os.path.expanduser("~"), ".orchestrate")
 LOG_BYTES_MAX = 1_000_000
-
-# The metadata server is on this machine's own link: never through a proxy. The APIs: as the environment says.
-_direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def log(text: str) -> None:
@@ -67,6 +63,43 @@ class ServerClock:
         return self._server_s + (time.monotonic() - self._heard_at_s)
 
 
+class MetadataServer:
+    """The VM's metadata server, over one connection that is kept while both sides like it.
+
+    It is on this machine's own link: never through a proxy. The APIs: as the environment says.
+    """
+
+    def __init__(self) -> None:
+        self._place, _, first = HOST.partition("/")
+        self._root = (f"/{first}" if first else "") + "/computeMetadata/v1/instance/"
+        self._kept: HTTPConnection | None = None
+
+    def ask(self, path: str, data: bytes | None) -> tuple[int, str, bytes]:
+        """(status, `Date`, body) of a GET, or of a PUT when there is data. Raises OSError."""
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            try:
+                return self._exchanged(kept, path, data)
+            except (OSError, HTTPException):  # It was closed meanwhile; each request may be repeated.
+                kept.close()
+        try:
+            return self._exchanged(HTTPConnection(self._place, timeout=TIMEOUT_S), path, data)
+        except HTTPException as error:
+            raise OSError(f"{error!r}") from None
+
+    def _exchanged(self, connection: HTTPConnection, path: str, data: bytes | None) -> tuple[int, str, bytes]:
+        headers = {"Metadata-Flavor": "Google", "Content-Type": "text/plain"}
+        try:
+            connection.request("GET" if data is None else "PUT", self._root + path, data, headers)
+            answer = connection.getresponse()
+            body = answer.read()
+        except BaseException:
+            connection.close()
+            raise
+        self._kept = connection
+        return answer.status, answer.getheader("Date", ""), body
+
+
 def says_404(body: bytes) -> bool:
     """Whether Google's API answered 404, in its JSON: a proxy may answer 404 to everything, which proves nothing."""
     try:
@@ -85,6 +118,7 @@ class Timer:
 
     def __init__(self) -> None:
         self.clock = ServerClock()
+        self.server = MetadataServer()
         self.deadline: int | None = None
         self.delete_url = ""
         self.published: int | None = None
@@ -93,16 +127,11 @@ class Timer:
 
     def metadata(self, path: str, data: bytes | None = None) -> str:
         """GET, or PUT when there is data. Raises OSError."""
-        headers = {"Metadata-Flavor": "Google", "Content-Type": "text/plain"}
-        method = "GET" if data is None else "PUT"
-        request = urllib.request.Request(METADATA + path, data=data, headers=headers, method=method)
-        try:
-            with _direct.open(request, timeout=TIMEOUT_S) as answer:
-                self.clock.heard(answer.headers.get("Date", ""))
-                return str(answer.read().decode())
-        except urllib.error.HTTPError as error:
-            self.clock.heard(error.headers.get("Date", ""))  # A refusal tells the time too.
-            raise
+        status, date, body = self.server.ask(path, data)
+        self.clock.heard(date)  # A refusal tells the time too.
+        if not 200 <= status < 300:
+            raise OSError(f"HTTP {status}")
+        return body.decode()
 
     def look(self) -> None:
         """Read the deadline again, so that a change counts, and publish it, which shows that this timer is armed."""

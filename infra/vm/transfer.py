@@ -17,6 +17,7 @@ import time
 
 from uploads import Bucket, Destination, Folder  # type: ignore[import-not-found]  # lies beside this file
 
+STORAGE_URL = "https://storage.googleapis.com"
 PAUSES_S = (1.0, 2.0, 4.0, 8.0)
 
 
@@ -39,22 +40,30 @@ def copy(verb: str, destination: Destination, name: str, path: str) -> None:
         destination.remove(name)
 
 
+def copy_patiently(verb: str, url: str, path: str, storage_url: str = STORAGE_URL) -> None:
+    """The same, tried again after each of PAUSES_S. Raises as `copy`."""
+    destination, name = place_of(url, storage_url)
+    for pause_s in (*PAUSES_S, None):
+        try:
+            copy(verb, destination, name, path)
+            return
+        except (OSError, ValueError, KeyError, http.client.HTTPException):
+            if pause_s is None:
+                raise
+            time.sleep(pause_s)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("verb", choices=("get", "put", "remove"))
     parser.add_argument("url")
     parser.add_argument("file", nargs="?", default="")
-    parser.add_argument("--storage-url", default="https://storage.googleapis.com")
+    parser.add_argument("--storage-url", default=STORAGE_URL)
     given = parser.parse_args()
-    destination, name = place_of(given.url, given.storage_url)
-    for pause_s in (*PAUSES_S, None):
-        try:
-            copy(given.verb, destination, name, given.file)
-            return
-        except (OSError, ValueError, KeyError, http.client.HTTPException) as error:
-            if pause_s is None:
-                raise SystemExit(f"{given.url}: {error}") from None
-            time.sleep(pause_s)
+    try:
+        copy_patiently(given.verb, given.url, given.file, given.storage_url)
+    except (OSError, ValueError, KeyError, http.client.HTTPException) as error:
+        raise SystemExit(f"{given.url}: {error}") from None
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import json
 import os
 import re
 import shutil
+import ssl
 import time
 import urllib.error
 import urllib.parse
@@ -25,8 +26,6 @@ NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*){
 OWN_NAMES = ("train.log", "rc.json", "status.json", "MANIFEST.json")
 FIRST = ("record.json", "rc.json", "train.log")
 """What is never left out for other files."""
-MOST_FILES = 200
-"""So many besides, each of which is an operation to write and one to read: `orchestrator.domain.quote.RESULT_FILES`."""
 METADATA_HOST = os.environ.get("GCE_METADATA_HOST", "metadata.google.internal")
 
 
@@ -84,10 +83,12 @@ def artifacts_in(root: str) -> tuple[list[tuple[str, str]], list[str]]:
     return found, left_out
 
 
-def chosen(found: list[tuple[str, str]], most_bytes: int | None) -> tuple[list[tuple[str, str]], list[str]]:
+def chosen(
+    found: list[tuple[str, str]], most_bytes: int | None, most_files: int
+) -> tuple[list[tuple[str, str]], list[str]]:
     """(what is uploaded, in this order; the names of what is not): `FIRST`, then the smallest of the others.
 
-    So many bytes are reserved, None: any number, and operations for `MOST_FILES` besides those that go first.
+    So many bytes are reserved, None: any number, and operations for `most_files` besides those that go first.
     """
     first = [file for name in FIRST for file in found if file[0] == name]
     others = sorted((file for file in found if file[0] not in FIRST), key=lambda file: os.path.getsize(file[1]))
@@ -96,7 +97,7 @@ def chosen(found: list[tuple[str, str]], most_bytes: int | None) -> tuple[list[t
     used_bytes = 0
     for name, path in first + others:
         size = os.path.getsize(path)
-        if len(kept) < len(first) + MOST_FILES and (most_bytes is None or used_bytes + size <= most_bytes):
+        if len(kept) < len(first) + most_files and (most_bytes is None or used_bytes + size <= most_bytes):
             used_bytes += size
             kept.append((name, path))
         else:
@@ -170,6 +171,9 @@ class Bucket(Destination):
         self._token = ("", 0.0)
         # The metadata server is never behind a proxy.
         self._direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        # One for all requests: to read the authorities' certificates takes as long as ten uploads.
+        context = ssl.create_default_context()
+        self._verified = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context))
 
     def _authorization(self) -> str:
         token, good_until = self._token
@@ -234,7 +238,7 @@ class Bucket(Destination):
         known = {"Authorization": self._authorization(), **(headers or {})}
         request = urllib.request.Request(self._storage_url + where, data=body, headers=known, method=method)
         try:
-            return urllib.request.urlopen(request, timeout=60)
+            return self._verified.open(request, timeout=60)
         except urllib.error.HTTPError as error:
             if error.code == 401:
                 self._token = ("", 0.0)

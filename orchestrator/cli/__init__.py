@@ -9,6 +9,7 @@ import errno
 import gc
 import logging
 import os
+import signal
 import sys
 from importlib import import_module
 
@@ -122,6 +123,7 @@ def _set_up() -> None:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for some takes as long as half of --help
     gc.set_threshold(100_000)  # what is imported stays: looking through it again and again is a tenth of a command
     os.umask(0o077)  # everything that is kept is its owner's alone
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     logging.basicConfig(level=logging.INFO if os.environ.get("ORCHESTRATE_DEBUG") else logging.CRITICAL)
 
 

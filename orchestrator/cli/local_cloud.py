@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from orchestrator.bootstrap import SystemClock, ask_local_cloud, local_cloud, local_cloud_environment
 from orchestrator.cli import output
 from orchestrator.domain.money import usd
-from orchestrator.errors import CloudError, UsageError
+from orchestrator.errors import CloudError, OrchestratorError, UsageError
 from orchestrator.running.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ VM_KINDS = ("node", "instance")
 
 @contextmanager
 def local_project(*, as_json: bool) -> Iterator[Project]:
-    """The project, which must be the local one. Raises UsageError."""
-    with output.opened(as_json=as_json) as project:
+    """The project, which must be the local one; what the cloud does takes no ledger. Raises UsageError."""
+    with output.opened(as_json=as_json, without_ledger=True) as project:
         if not project.simulated:
             raise UsageError(
                 f"this folder's project is {project.name} on Google Cloud, not the local cloud",
@@ -60,6 +60,33 @@ def stop(project: Project, *, destroy: bool) -> bool:
     return True
 
 
+@contextmanager
+def announced(project: Project, *, as_json: bool) -> Iterator[None]:
+    """Say afterwards that the local cloud stays running, where it was started meanwhile."""
+    was_off = _is_off(project)
+    try:
+        yield
+    finally:
+        if was_off and not (as_json or output.is_quiet() or _is_off(project)):
+            output.say("the local cloud stays running, for the next command: `orchestrate cloud down` stops it")
+
+
+@contextmanager
+def stopped_again(project: Project) -> Iterator[None]:
+    """Leave the local cloud as it was: one that was started meanwhile stops, unless VMs that it has still run."""
+    was_off = _is_off(project)
+    try:
+        yield
+    finally:
+        if was_off:
+            with suppress(OrchestratorError):
+                stop(project, destroy=False)
+
+
+def _is_off(project: Project) -> bool:
+    return project.simulated and local_cloud(project, start=False) is None
+
+
 def show(project: Project, *, as_json: bool) -> None:
     """Print whether it is running, what exists in it, what it has metered."""
     said = local_cloud(project, start=False)
@@ -77,6 +104,7 @@ def show(project: Project, *, as_json: bool) -> None:
         return
     output.print_text(
         f"running at {said['http_url']} (process {said['pid']}), metered so far: {usd(Decimal(total))} (simulated)"
+        "; `orchestrate budget` shows somewhat more, as the ledger counts upper bounds"
     )
     if items:
         table = output.table("", ("kind", "name", "zone", "state", "since (UTC)"))

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from orchestrator.cli import output
 from orchestrator.domain.names import results_prefix
-from orchestrator.domain.runs import Run
+from orchestrator.domain.runs import Run, RunState
 from orchestrator.errors import NotFound, UsageError
 from orchestrator.running.run_log import LOG_NAME, local_log
 
 if TYPE_CHECKING:
     from orchestrator.bootstrap import Project
     from orchestrator.ports import ObjectStore
+
+
+def newest(project: Project, *, as_json: bool) -> Run:
+    """The newest active run, else the newest that has begun, and say which. Raises UsageError without any."""
+    begun = [run for run in project.ledger.runs() if run.state not in (RunState.PLANNED, RunState.NOT_NEEDED)]
+    if not begun:
+        raise UsageError("RUN: no run has begun yet", "`orchestrate status` lists the runs")
+    active = [run for run in begun if run.state is RunState.ACTIVE]
+    found = (active or begun)[-1]
+    if not as_json:
+        output.say(f"{found.id} on {found.spec.accelerator}; `orchestrate status` lists the others")
+    return found
 
 
 class LogSource:

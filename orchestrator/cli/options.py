@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, MutableMapping
+from contextlib import suppress
+from datetime import date
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
@@ -93,6 +96,26 @@ class _Engines(click.ParamType["tuple[Engine, ...]"]):
         return tuple(map(Engine, parts))
 
 
+class _Date(click.DateTime):
+    """A day as 2027-01-31; one that is written in another usual order is shown as it is to be written."""
+
+    def __init__(self) -> None:
+        super().__init__(["%Y-%m-%d"])
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        with suppress(click.BadParameter):
+            return super().convert(value, param, ctx)
+        year_last = re.fullmatch(r"(\d{1,2})[-./ ](\d{1,2})[-./ ](\d{4})", str(value).strip())
+        first, second, year = map(int, year_last.groups()) if year_last else (0, 0, 0)
+        could_be = []
+        for day, month in ((first, second), (second, first)):  # in America the month comes first
+            with suppress(ValueError):
+                could_be.append(date(year, month, day).isoformat())
+        return self.fail(
+            f"{value!r} is not a date; write {' or '.join(sorted(set(could_be))) or 'it as 2027-01-31'}", param, ctx
+        )
+
+
 class _Decimal(click.ParamType[Decimal]):
     """A positive amount, exact."""
 
@@ -136,6 +159,7 @@ ACCELERATORS = _Accelerators()
 INTS = _Ints()
 BATCHES = _Batches()
 ENGINES = _Engines()
+DATE = _Date()
 DECIMAL = _Decimal()
 COUNT = _Count()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -50,14 +51,18 @@ def plain(text: str) -> str:
 def opened(*, as_json: bool, without_ledger: bool = False) -> Iterator[Project]:
     """The project of the current folder; prints which cloud it is, and when its ledger cannot be used.
 
-    Also which configuration, where it is not this folder's own.
+    Also which configuration, where it is not this folder's own; and that, or the state folder, if others may write it.
     """
     from orchestrator.bootstrap import open_project
+    from orchestrator.config import writable_by_others
 
     folder = Path.cwd()
     with open_project(os.environ, folder, without_ledger=without_ledger) as project:
         if project.ledger.is_in_memory:
             say("warning: the ledger cannot be used; resources of ours are found by their labels alone")
+        if found := writable_by_others((project.state, project.config_file)):
+            names = " ".join(shlex.quote(str(path)) for path in found)
+            say(f"warning: other users may change what this command goes by; end that: `chmod go-w {names}`")
         if not as_json and not is_quiet():
             say(
                 "cloud: local (simulated, costs nothing; set `project` in orchestrate.toml for Google Cloud)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -54,7 +55,9 @@ def check(file: str, data: Path | None, engine: str, as_json: bool) -> None:
     """
     from orchestrator.bootstrap import vm_packages
     from orchestrator.cli.views.workloads import checked_json, show_checked
+    from orchestrator.config import state_home
     from orchestrator.planning.dataset import check_given
+    from orchestrator.planning.known_flops import keep_checked
     from orchestrator.planning.model_check import run_check
     from orchestrator.planning.own_workload import check_packages, read_own
 
@@ -64,6 +67,10 @@ def check(file: str, data: Path | None, engine: str, as_json: bool) -> None:
         check_given(data, own.workload)
     with output.stderr().status("training 20 steps"):
         found = run_check("train", file, data, engine)
+    try:
+        keep_checked(state_home(os.environ), found)
+    except OSError as cause:
+        output.say(f"not kept for the plan of a launch: {cause}")
     if as_json:
         output.print_json(checked_json(found))
     else:

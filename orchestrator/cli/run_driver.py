@@ -26,18 +26,26 @@ STOPPING = (
     "stopping: saving results (each run waits up to {:.0f} s for its own) and deleting VMs. Press Ctrl-C again to quit "
     "without cleaning up."
 )
+STOPPING_WATCHING = (
+    "stopped watching: runs that another orchestrate process drives go on (`orchestrate teardown RUN` stops one). "
+    "Those that this command drives are stopped: each waits up to {:.0f} s for its results, then its VM is deleted. "
+    "Press Ctrl-C again to quit without cleaning up."
+)
 YES_IS_REQUIRED = "--yes is required where no question can be asked"
 QUIT = (
-    "quit without cleaning up; VMs may still be running until their kill switches fire at the deadline: `orchestrate "
-    "status` shows them, `orchestrate recover` resumes, `orchestrate teardown --all` deletes them"
+    "quit without cleaning up; VMs may still be running until their kill switches fire.\n"
+    "  orchestrate status          shows them\n"
+    "  orchestrate recover         ends what this command was to stop\n"
+    "  orchestrate teardown --all  ends all runs and deletes all VMs"
 )
 
 
 @contextmanager
-def stopping() -> Iterator[threading.Event]:
+def stopping(words: str = STOPPING) -> Iterator[threading.Event]:
     """An event that the first Ctrl-C (or SIGTERM, or the closed terminal's SIGHUP) sets; a second one quits at once.
 
-    Nothing leaks then: what is rented is in the ledger, and the kill switches delete it at its deadline.
+    `words` are said at the first, with the patience in seconds. Nothing leaks at the second: what is rented is in the
+    ledger, and the kill switches delete it at its deadline.
     """
     stop = threading.Event()
 
@@ -50,10 +58,10 @@ def stopping() -> Iterator[threading.Event]:
                 StillBilling.exit_code
             )  # as good as kill -9, which everything here survives; waiting for threads is what is unwanted
         stop.set()
-        with suppress(Exception):  # the terminal may be gone
+        with suppress(Exception):  # the terminal may be gone; nosemgrep: swallowed-error
             from orchestrator.running.stages.context import STOPPING_PATIENCE_S
 
-            output.say(STOPPING.format(STOPPING_PATIENCE_S))
+            output.say(words.format(STOPPING_PATIENCE_S))
 
     before = {number: signal.signal(number, first) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:

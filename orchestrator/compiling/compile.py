@@ -109,6 +109,6 @@ def would_fit(step: CompiledStep, item: Accelerator) -> tuple[str, ...]:
     others = (
         one
         for one in accelerators().values()
-        if one.api == "tpu" and one.hardware != item.hardware and not one.is_slice
+        if one.device == "tpu" and one.hardware != item.hardware and not one.is_slice
     )
     return tuple(one.name for one in others if (one.replica_memory_bytes or 0) >= needed)

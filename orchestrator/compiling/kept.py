@@ -42,3 +42,12 @@ class KeptSteps:
             and step.model is not None
             and is_model(step.model)
         ]
+
+    def flops_per_sample(self, is_model: Callable[[StepModel], bool]) -> float | None:
+        """What the compiler counted of such a model on any TPU, at most; None: nothing, or one turn of a loop."""
+        counts = (
+            step.program.flops / step.replica_batch
+            for step in self._steps
+            if step.model is not None and is_model(step.model) and step.program and not step.program.has_loop
+        )
+        return max(counts, default=None)

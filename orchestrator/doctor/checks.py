@@ -77,7 +77,7 @@ def account_kind(found: GpuAllowance, known: Known) -> list[Finding]:
         f"very likely a free trial (no API tells): {found.quota} is 0 and cannot be raised ({found.reason}), so no "
         "GPU can be rented"
     )
-    return [Finding(check, FAIL if "gpu" in known.kinds else WARN, fact, step)]
+    return [Finding(check, FAIL if known.has_gpus else WARN, fact, step)]
 
 
 def apis(found: Sequence[Api], known: Known) -> list[Finding]:

@@ -77,8 +77,13 @@ class Known:
 
     @property
     def kinds(self) -> set[str]:
-        """TPUs, GPUs or both."""
+        """The TPU API ("tpu"), Compute Engine ("gpu") or both."""
         return {item.api for item in self.accelerators}
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether one of them is a GPU, and no TPU that Compute Engine rents."""
+        return any(item.device == "gpu" for item in self.accelerators)
 
     def concerns(self, only_for: Kind | None) -> bool:
         """Whether what only this kind of accelerator needs, or each one does (None), matters here."""

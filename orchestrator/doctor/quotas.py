@@ -22,10 +22,10 @@ def quotas(found: Sequence[Quota], known: Known) -> list[Finding]:
     for one in found:
         fits = enough if zones_with_quota(one, items[one.accelerator], known) else short
         (fits if one.limits else unknown).append(one)
-    kinds_left = {items[one.accelerator].api for one in (*enough, *unknown)}
+    kinds_left = {items[one.accelerator].device for one in (*enough, *unknown)}
     findings = _enough(enough, items, known)
     for kind in ("tpu", "gpu"):
-        lacking = [one for one in short if items[one.accelerator].api == kind]
+        lacking = [one for one in short if items[one.accelerator].device == kind]
         findings += _too_little(lacking, items, known, fails=known.named or kind not in kinds_left)
     return findings + _unknown([one for one in unknown if known.named or one.name])  # else nobody asked about it
 

@@ -10,6 +10,9 @@ from orchestrator.domain.account import SchedulerAccount, ServiceAccount
 PASS, WARN, FAIL = Verdict.PASS, Verdict.WARN, Verdict.FAIL
 _ROLES = {"tpu": "roles/tpu.admin", "gpu": "roles/compute.instanceAdmin.v1"}
 _AGENT_ROLE = "roles/cloudscheduler.serviceAgent"
+_BASIC = {"roles/owner", "roles/editor"}
+"""Basic roles, which Google calls highly permissive: they create and delete resources of most services
+(cloud.google.com/iam/docs/understanding-roles)."""
 
 
 def worker(found: ServiceAccount, known: Known) -> list[Finding]:
@@ -17,7 +20,8 @@ def worker(found: ServiceAccount, known: Known) -> list[Finding]:
     check, findings = "kill-switch rights", []
     kinds: set[Literal["tpu", "gpu"]] = {item.api for item in known.accelerators if item.api != "host"}
     for kind in sorted(kinds, reverse=True):
-        may, title, held = found.may_delete.get(kind), kind.upper(), ", ".join(found.roles) or "no role"
+        may, held = found.may_delete.get(kind), ", ".join(found.roles) or "no role"
+        title = "TPU" if kind == "tpu" else "GPU" if known.has_gpus else "Compute Engine"
         if may is None:
             fact = f"{found.email} has {held}: whether that may delete {title} VMs is not seen from here"
             findings.append(unanswered(check, fact, "each VM proves it when it starts, or is not used"))
@@ -32,7 +36,8 @@ def worker(found: ServiceAccount, known: Known) -> list[Finding]:
         )
         step = f"unless each bucket grants it: {_grant(known, found.email, 'roles/storage.objectUser')}"
         findings.append(Finding(check, WARN, fact, step))
-    return findings or [Finding(check, PASS, f"VMs may delete themselves: {found.email} has {', '.join(found.roles)}")]
+    fact = f"VMs may delete themselves: {found.email} has {', '.join(found.roles)}"
+    return findings or [_passed(check, fact, found, "worker", known)]
 
 
 def scheduler(found: SchedulerAccount | None, known: Known) -> list[Finding]:
@@ -67,7 +72,17 @@ def scheduler(found: SchedulerAccount | None, known: Known) -> list[Finding]:
             "carries no token"
         )
         findings.append(Finding(check, WARN, fact, f"{proof}; to be sure: {_grant(known, found.agent, _AGENT_ROLE)}"))
-    return findings or [Finding(check, PASS, f"jobs may delete TPU VMs: they call as {email}, which has {held}")]
+    fact = f"jobs may delete TPU VMs: they call as {email}, which has {held}"
+    return findings or [_passed(check, fact, found.account, "scheduler", known)]
+
+
+def _passed(check: str, fact: str, account: ServiceAccount, use: str, known: Known) -> Finding:
+    """It passes, as the rights are there; whether far more is there, too, is said with the line that ends it."""
+    if not _BASIC.intersection(account.roles):
+        return Finding(check, PASS, fact)
+    email = f"orchestrate-{use}@{known.project}.iam.gserviceaccount.com"
+    step = f'make a narrow account (docs/setup.md), then set {use}_service_account = "{email}" in orchestrate.toml'
+    return Finding(check, PASS, f"{fact}: far more than it needs (docs/security.md)", step)
 
 
 def _grant(known: Known, email: str, role: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from enum import StrEnum
 from functools import cache
 from typing import Any, Literal
@@ -13,11 +14,9 @@ from orchestrator.domain.dataclass_json import from_values
 from orchestrator.domain.host_address import PREFIX, HostAddress, parse_host
 from orchestrator.errors import UsageError
 
-_ALIASES = {"v5e-": "v5litepod-"}
-"""How else names of accelerators begin: https://docs.cloud.google.com/tpu/docs/v5e."""
+_ALIASES = {"v5e": "v5litepod"}  # how else names begin: https://docs.cloud.google.com/tpu/docs/v5e
 
-SET_UP = "set-up"
-"""The name of the VM without an accelerator; --accel does not take it."""
+SET_UP = "set-up"  # the name of the VM without an accelerator; --accel does not take it
 
 
 @dataclass(frozen=True)
@@ -25,11 +24,11 @@ class Chip:
     """A TPU generation or GPU model; `accelerators.toml` explains each field.
 
     `memory_gib`, `memory_gb_per_s` (1e9 bytes/s) and `peak_tflops` (1e12 FLOP/s by precision) are those of one chip or
-    GPU.
+    GPU. A TPU that is an instance has the `instance_` images, quotas and disk in place of the TPU API's.
     """
 
     name: str
-    api: Literal["tpu", "gpu"]
+    device: Literal["tpu", "gpu"]
     title: str
     memory_gib: int
     memory_gb_per_s: int
@@ -49,19 +48,29 @@ class Chip:
     documented_zones: tuple[str, ...] = ()
     flex_start_zones: tuple[str, ...] = ()
     n1_cpus_max: dict[str, int] | None = field(default=None, hash=False)
+    instance_images: tuple[str, ...] = ()
+    instance_quota: str = ""
+    instance_preemptible_quota: str = ""
+    instance_disk: str = "pd-balanced"
 
 
 @dataclass(frozen=True)
 class MachineFamily:
-    """Machine types of one family: cores, MiB of memory and GiB of local SSD per unit of the size in their names."""
+    """Machine types of one family: cores, MiB of memory and GiB of local SSD per unit of the size in their names.
+
+    Those with a `tpu` have that many chips, and cores and memory by size.
+    """
 
     name: str
-    sku: str
-    memory_mib: int
+    sku: str = ""
+    memory_mib: int = 0
     cpus: int = 1
     ssd_gib: int = 0
     gpu: str = ""
     gpus: dict[str, int] | None = field(default=None, hash=False)
+    tpu: str = ""
+    cpus_of: dict[str, int] | None = field(default=None, hash=False)
+    memory_gb_of: dict[str, int] | None = field(default=None, hash=False)
 
     def gpus_of(self, size: int) -> int:
         """How many GPUs are built into the machine type of this size; 0 when it does not exist."""
@@ -69,22 +78,18 @@ class MachineFamily:
             return 0
         return size if self.gpus is None else self.gpus.get(str(size), 0)
 
+    def memory_gib_of(self, size: int) -> float:
+        """Memory of the machine type of this size."""
+        listed = self.memory_gb_of
+        return self.memory_mib * size / 1024 if listed is None else listed[str(size)] * 10**9 // 2**30
+
 
 @dataclass(frozen=True)
 class NotRented:
-    """A type that Google has and this tool cannot rent, and why; its figures are those of one chip, as in `Chip`.
+    """Types that Google lists, and does not create for users: why, and what to take instead."""
 
-    `engine`: the only one of our engines that runs on it.
-    """
-
-    title: str
-    machine_type: str
-    chips: int
-    memory_gib: int
-    peak_bfloat16_tflops: float
-    zones: tuple[str, ...]
-    engine: str
     why: str
+    instead: str
 
 
 @cache
@@ -114,7 +119,7 @@ def machine_families() -> dict[str, MachineFamily]:
 
 def machine_family(machine_type: str) -> tuple[MachineFamily, int] | None:
     """The family of a machine type and the size in its name; None when the catalog has no such family."""
-    name, _, size = machine_type.removesuffix("g").rpartition("-")
+    name, _, size = machine_type.rstrip("gt").rpartition("-")
     family = machine_families().get(name)
     return (family, int(size)) if family and size.isdecimal() else None
 
@@ -136,14 +141,14 @@ class Provisioning(StrEnum):
 class Accelerator:
     """One accelerator type, as `--accel` names it.
 
-    `api` says through which cloud service it is rented, "host" that it is not: your own machine, of which
-    nothing is known before it is looked at, so that memory and peak are 0. `chips` is the number of TPU chips or GPUs,
-    `workers` how many hosts they are on, `replicas` how many ways a batch is split over them, `memory_gib` the memory
-    of one chip or GPU, `peak_tflops` its
-    dense bfloat16 (TPU) or float16 (GPU) peak in 1e12 FLOP/s. `flex_start_zones`: where it is rented as flex-start.
-    `images`: PROJECT/FAMILY of images or TPU software versions, the preferred one first. `hardware`: what else the
-    catalog knows of the chip; None for your own machine and a VM without one. `host_memory_gib`: of the VM that the
-    chips are in; None where it is not known.
+    `api`: through which service it is rented. "tpu": the Cloud TPU API, by that API's names of TPUs. "gpu": Compute
+    Engine, whose name in ledgers that is; it rents GPUs, and TPUs by their machine types. "host": not rented, your own
+    machine, of which nothing is known before it is looked at, so that memory and peak are 0. `chips`: TPU chips or
+    GPUs, `workers` how many hosts they are on, `replicas` how many ways a batch is split over them, `memory_gib` the
+    memory of one, `peak_tflops` its dense bfloat16 (TPU) or float16 (GPU) peak in 1e12 FLOP/s. `flex_start_zones`:
+    where it is rented as flex-start. `images`: PROJECT/FAMILY of images or TPU software versions, the preferred first.
+    `hardware`: what else the catalog knows of the chip; None for your own machine and a VM without one.
+    `host_memory_gib`: of the VM that the chips are in, None where not known. `boot_disk`: the type of an instance's.
     """
 
     name: str
@@ -157,6 +162,7 @@ class Accelerator:
     images: tuple[str, ...]
     boot_disk_gib: int
     strategy: str
+    boot_disk: str = "pd-balanced"
     machine_type: str | None = None
     attach: str | None = None
     spot_only: bool = False
@@ -168,6 +174,17 @@ class Accelerator:
     def replica_memory_bytes(self) -> int | None:
         """Memory of what one replica trains on: a chip's or GPU's, or of one of the two cores of a v2 or v3 chip."""
         return self.memory_gib * self.chips * 2**30 // self.replicas or None
+
+    @property
+    def device(self) -> Literal["tpu", "gpu", "host"]:
+        """What it computes with, however it is rented: what is installed on it, and what a record calls its devices."""
+        return self.hardware.device if self.hardware else self.api
+
+    @property
+    def tpu_type(self) -> str:
+        """The TPU API's name of as many chips, as `v6e-4`: by it Google prices TPUs, wherever they are rented."""
+        number = self.chips * (2 if self.hardware and self.hardware.counts == "cores" else 1)
+        return f"{self.hardware.name}-{number}" if self.hardware else self.name
 
     @property
     def is_rented(self) -> bool:
@@ -197,6 +214,8 @@ class Accelerator:
         if self.hardware is None:
             return ""
         usual, chip = terms is Provisioning.ON_DEMAND and not self.spot_only, self.hardware
+        if self.device == "tpu" and self.api == "gpu":
+            return chip.instance_quota if usual else chip.instance_preemptible_quota
         of_slices = chip.slice_quota if usual else chip.preemptible_slice_quota
         if self.is_slice and of_slices is not None:
             return of_slices
@@ -237,17 +256,21 @@ def _read(name: str, row: dict[str, Any]) -> Accelerator:
     found = machine_family(row.get("machine_type", ""))
     facts = {
         "name": name,
-        "api": chip.api,
+        "api": "gpu" if found else chip.device,
         "title": _title(chip, count, row["workers"]),
         "replicas": count * chip.devices,
         "memory_gib": chip.memory_gib,
-        "peak_tflops": chip.peak_tflops["bfloat16" if chip.api == "tpu" else "float16"],
+        "peak_tflops": chip.peak_tflops["bfloat16" if chip.device == "tpu" else "float16"],
         "images": list(chip.images),
         "flex_start_zones": list(chip.flex_start_zones),
         "attach": chip.name if found and not found[0].gpu else None,
-        "host_memory_gib": found[0].memory_mib * found[1] / 1024 if found else None,
+        "host_memory_gib": found[0].memory_gib_of(found[1]) if found else None,
     }
-    return replace(from_values(Accelerator, {**facts, **catalog_tables()["kinds"][chip.api], **row}), hardware=chip)
+    kind: str = chip.device
+    if found and found[0].tpu:
+        facts |= {"attach": None, "flex_start_zones": [], "images": list(chip.instance_images)}
+        kind, facts["boot_disk"] = "tpu_instance", chip.instance_disk
+    return replace(from_values(Accelerator, {**facts, **catalog_tables()["kinds"][kind], **row}), hardware=chip)
 
 
 @cache
@@ -261,7 +284,7 @@ def set_up_vm() -> Accelerator:
 
 
 def _title(chip: Chip, count: int, workers: int) -> str:
-    if chip.api == "tpu":
+    if chip.device == "tpu":
         hosts = f" on {workers} hosts" if workers > 1 else ""
         return f"{chip.title}, {count} chip{'' if count == 1 else 's'}{hosts}"
     return chip.title if count == 1 else f"{count} {chip.title}"
@@ -279,15 +302,11 @@ def accelerator(name: str) -> Accelerator:
         return known[name.lower()]
     for begins, kind in not_rented().items():
         if name.lower().startswith(begins):
-            raise UsageError(
-                f"--accel: {name} ({kind.title}, {kind.memory_gib} GiB and {kind.peak_bfloat16_tflops:g} TFLOP/s a "
-                f"chip) cannot be rented: {kind.why}",
-                f"it needs an instance of machine type {kind.machine_type} ({kind.chips} chips) in "
-                f"{' or '.join(kind.zones)} and --engine {kind.engine}, the only engine that runs on it; take another "
-                "type of `orchestrate accelerators`",
-            )
+            raise UsageError(f"--accel: {name} cannot be rented: {kind.why}", kind.instead)
     near = _nearest(name.lower())
     did_you_mean = f"did you mean {' or '.join(near)}? " if near else ""
+    if name.lower() in ("tpu", "gpu"):
+        did_you_mean = "tpu: for example v3-8; gpu: for example t4; "
     raise UsageError(
         f"--accel: {name!r} is not an accelerator this tool can rent",
         f"{did_you_mean}`orchestrate accelerators` lists all of them",
@@ -296,8 +315,6 @@ def accelerator(name: str) -> Accelerator:
 
 def _nearest(name: str) -> list[str]:
     """Up to three names: those that begin like it, before those that are spelled like it."""
-    from difflib import get_close_matches
-
     for alias, usual in _ALIASES.items():
         name = usual + name.removeprefix(alias) if name.startswith(alias) else name
     if name in accelerators():

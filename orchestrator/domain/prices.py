@@ -180,20 +180,21 @@ class PriceBook:
         for zone in self.offered(accelerator, terms):
             try:
                 self.rate(accelerator, zone, Provisioning.ON_DEMAND)  # what is reserved, on any terms
-                priced.append((self.rate(accelerator, zone, terms).usd_per_hour, zone))
+                priced.append((*self.turn(accelerator, zone, terms), not zone.startswith("us-c"), zone))
             except StalePrice as cause:
                 stale = stale or cause
             except RefusedByBudget:
                 continue  # offered there, but something about it has no price: it cannot be bounded
         if stale and not priced:
             raise stale
+        return [zone for *_, zone in sorted(priced)]
+
+    def turn(self, accelerator: Accelerator, zone: str, terms: Provisioning) -> tuple[bool, Decimal]:
+        """What zones are sorted by: those that Google's pages name before others, the cheapest first. Raises as
+        `rate`.
+        """
         documented = accelerator.hardware.documented_zones if accelerator.hardware else ()
-
-        def turn(offer: tuple[Decimal, str]) -> tuple[bool, Decimal, bool, str]:
-            price, zone = offer
-            return zone not in documented, price, not zone.startswith("us-c"), zone
-
-        return [zone for _, zone in sorted(priced, key=turn)]
+        return zone not in documented, self.rate(accelerator, zone, terms).usd_per_hour
 
     def all_zones(self, kind: str) -> list[str]:
         """Every zone in which something of this kind ("tpu", "gpu") is offered, in name order."""
@@ -243,8 +244,9 @@ class PriceBook:
             RatePart("address", "in-use", accelerator.workers, address.usd * accelerator.workers, False, address)
         )
         if accelerator.boot_disk_gib:
-            disk, gib = self.price("disk", "pd-balanced", zone), accelerator.boot_disk_gib
-            parts.append(RatePart("disk", "pd-balanced", gib, disk.usd * gib / HOURS_PER_MONTH, False, disk))
+            kind, gib = accelerator.boot_disk, accelerator.boot_disk_gib
+            disk = self.price("disk", kind, zone)
+            parts.append(RatePart("disk", kind, gib, disk.usd * gib / HOURS_PER_MONTH, False, disk))
         return parts
 
     def in_zone(self, kind: str, name: str, zone: str, terms: Provisioning) -> Price:
@@ -287,8 +289,9 @@ def _kind_of_all(kinds: set[PriceKind]) -> PriceKind:
 
 def _vm_items(accelerator: Accelerator) -> list[tuple[str, str, str, int]]:
     """(item, kind, name, count) of what is the VM itself."""
-    if accelerator.api == "tpu":
-        return [("accelerator", "tpu", accelerator.name, 1)]
+    if accelerator.device == "tpu":
+        item = "accelerator" if accelerator.api == "tpu" else "accelerator and host"
+        return [(item, "tpu", accelerator.tpu_type, 1)]
     machine = accelerator.machine_type or ""
     if accelerator.attach:
         return [("host", "machine", machine, 1), ("accelerator", "gpu", accelerator.attach, accelerator.chips)]

@@ -30,14 +30,18 @@ SWITCHES_NEEDED = 2
 """So many independent kill switches are confirmed, or nothing is rented: any one of them may fail."""
 RESULTS_BYTES = 64 * 2**20
 """Room reserved in the bucket, and on the way home, for the results of one attempt; more is left where it is."""
-WORKER_RESULTS_BYTES = 2 * 2**20
-"""The same of each worker of a slice but the first, which leaves a log and an exit code; and of its log over SSH."""
+WORKER_RESULTS_BYTES = 8 * 2**20
+"""The same of each worker of a slice but the first, which leaves a record with its tables, a log and an exit code."""
 RESULT_FILES = 200
 """So many files of a run are brought home at most, besides its record, exit code, log and manifest."""
+WORKER_FILES = 8
+"""The same of each worker but the first: its tables and progress, and a few more."""
 PROFILE_FOLDER = "profile"
 """Where among its results a run leaves its trace."""
 LOG_BYTES = 16 * 2**20
 """So much of the trainer's log is followed over SSH at most: it leaves Google's network as the results do."""
+WORKER_LOG_BYTES = 2 * 2**20
+"""The same of each worker's but the first."""
 BUCKET_LIFETIME_DAYS = 30
 """The bucket's lifecycle rule deletes objects after this time, which bounds what storage can cost."""
 JOB_DAYS = 31
@@ -56,6 +60,11 @@ def results_bytes(spec: RunSpec) -> int:
     return RESULTS_BYTES + (spec.accelerator.workers - 1) * WORKER_RESULTS_BYTES
 
 
+def result_files(worker: int) -> int:
+    """So many files of a worker are brought home at most, besides its record, exit code, log and manifest."""
+    return WORKER_FILES if worker else RESULT_FILES
+
+
 def usage(spec: RunSpec, lived_s: float, fetched_bytes: int, job_days: int) -> Usage:
     """What an attempt that lived `lived_s` has used besides its VM at most, by rules that need no counting.
 
@@ -66,16 +75,17 @@ def usage(spec: RunSpec, lived_s: float, fetched_bytes: int, job_days: int) -> U
     the data set and pass over it. Sent out: what was fetched, 1 MiB of answers, and 2 KiB a second for the trainer's
     status over SSH. With checkpoints one more of each class every 2 s: one checkpoint is about ten requests, and takes
     longer than that to train and write.
-    Each worker of a slice does and is asked all of this, and reads the data set; only the first has files of the run's.
+    Each worker of a slice does and is asked all of this, and reads the data set; the first has more files.
     """
     workers = spec.accelerator.workers
+    files = RESULT_FILES + (workers - 1) * WORKER_FILES
     seconds = math.ceil(max(0.0, lived_s))
     checkpoints = seconds // 2 if spec.checkpoint_every else 0
     return Usage(
         stored_bytes=kept_bytes(spec),
         stored_days=BUCKET_LIFETIME_DAYS,
-        class_a=RESULT_FILES + 2 * spec.dataset_objects + workers * (60 + seconds // 4 + checkpoints),
-        class_b=2 * RESULT_FILES
+        class_a=files + 2 * spec.dataset_objects + workers * (60 + seconds // 4 + checkpoints),
+        class_b=2 * files
         + workers * (1200 + 4 * spec.dataset_objects * (spec.epochs + 4) + seconds // 2 + checkpoints),
         egress_bytes=fetched_bytes + workers * (2**20 + 2048 * seconds),
         job_days=job_days,
@@ -120,7 +130,7 @@ def quote_for(spec: RunSpec, zone: Place, prices: PriceBook) -> Quote:
     lines: list[CostLine] = []
     if item.is_rented:
         longest_s = float(spec.max_hours) * 3600 + KILL_SLACK_S
-        logs_bytes = LOG_BYTES + (item.workers - 1) * WORKER_RESULTS_BYTES
+        logs_bytes = LOG_BYTES + (item.workers - 1) * WORKER_LOG_BYTES
         used = usage(spec, longest_s, results_bytes(spec) + logs_bytes, JOB_DAYS * scheduler_jobs(item))
         lines = vm_lines(prices.parts(item, zone, Provisioning.ON_DEMAND), longest_s) + side_lines(sides, used)
     return Quote(

@@ -195,7 +195,8 @@ class Run:
     `attempt` is the number of the current one; 0: no budget is reserved for it yet, so nothing can be rented.
     `parallel` runs of its launch are driven side by side at most.
     `looks` is how often its experiment's verdict may be asked for, with a chance to stop, its end included.
-    `preemptions` counts the VMs that were preempted; `stop_requested` is set by `teardown` in another process.
+    `preemptions` counts the VMs that were preempted; `stop_requested` is set by Ctrl-C, and by `teardown` in another
+    process.
     """
 
     id: str

@@ -21,6 +21,15 @@ Offers = Callable[[Accelerator, str], bool | None]
 """Whether a zone has an accelerator, asked of the cloud; None: nobody could say."""
 
 
+Order = Callable[[Accelerator, list[str]], list[str]]
+"""Sorts zones that nobody chose, best first."""
+
+
+def by_price(_item: Accelerator, zones: list[str]) -> list[str]:
+    """`Order` where nothing else is known: as the price list has them."""
+    return zones
+
+
 def not_asked(_item: Accelerator, _zone: str) -> bool | None:
     """`Offers` where no cloud is asked."""
     return None
@@ -57,11 +66,16 @@ def check_sizes(axes: Axes, available: int) -> None:
 
 
 def zone_candidates(
-    item: Accelerator, wanted: Sequence[str], prices: PriceBook, terms: Provisioning, offers: Offers = not_asked
+    item: Accelerator,
+    wanted: Sequence[str],
+    prices: PriceBook,
+    terms: Provisioning,
+    offers: Offers = not_asked,
+    order: Order = by_price,
 ) -> tuple[Place, ...]:
     """Where to try, in order; your own machine is where it is, whatever zones are wanted.
 
-    All that are wanted, and where none are, the first that the cloud does not say to lack the accelerator.
+    All that are wanted; where none are, the first in `order` that the cloud does not say to lack the accelerator.
 
     Raises UsageError when none of the wanted zones offers the accelerator on these terms, and UnknownPrice, StalePrice
     or WrongPrice when one does but at no price that can be used.
@@ -72,6 +86,7 @@ def zone_candidates(
     if wanted:
         chosen = tuple(zone for zone in wanted if zone in offered)
     else:
+        offered = order(item, offered)
         there = (zone for zone in offered if offers(item, zone) is not False)
         chosen = tuple(islice(there, ZONE_CANDIDATES)) or tuple(offered[:ZONE_CANDIDATES])
     if not chosen:
@@ -84,13 +99,15 @@ def zone_candidates(
     return tuple(map(Place, chosen))
 
 
-def sweep_specs(template: RunSpec, axes: Axes, prices: PriceBook, offers: Offers = not_asked) -> list[RunSpec]:
+def sweep_specs(
+    template: RunSpec, axes: Axes, prices: PriceBook, offers: Offers = not_asked, order: Order = by_price
+) -> list[RunSpec]:
     """One spec for each accelerator x engine x batch x data size x repeat: one repeat of everything, then the next.
 
     The template says everything else; its zones are those that are wanted, none for any. Raises as `zone_candidates`.
     """
     terms = template.provisioning
-    zones = {item: zone_candidates(item, template.zones, prices, terms, offers) for item in axes.accelerators}
+    zones = {item: zone_candidates(item, template.zones, prices, terms, offers, order) for item in axes.accelerators}
     sizes = (axes.data_sizes, axes.batch_sizes)
     combinations = product(range(1, axes.repeats + 1), *sizes, axes.engines, axes.accelerators)
     return [

@@ -148,6 +148,8 @@ class Database:
 def _open(path: Path) -> sqlite3.Connection:
     """A connection whose transactions are on disk when they end; the file is made if there is none.
 
+    It and the files that SQLite keeps beside it are their owner's alone again, whatever a copy or a chmod made of them.
+
     Two processes that make it at the same time would not wait for each other, whatever their patience: SQLite has none
     when it changes the journal. So one opens it after the other. Raises sqlite3.Error, OSError.
     """
@@ -155,6 +157,9 @@ def _open(path: Path) -> sqlite3.Connection:
         return _connect(path)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    for kept in (path, *(path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))):
+        with suppress(OSError):  # there is none; or it is another user's, who alone may do it
+            kept.chmod(0o600)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         with suppress(OSError):  # a file system that knows no such locks

@@ -1,9 +1,9 @@
-"""What would fit into the free budget: fewer hours, fewer runs, or a smaller accelerator."""
+"""What would fit into the free budget: fewer repeats, hours or runs, or a smaller accelerator."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from itertools import accumulate
@@ -24,8 +24,9 @@ def what_would_fit(quotes: Sequence[Quote], free_usd: Decimal, limit: str, price
     """The ways to make a launch of these runs fit into what is free of `limit`, each as an option with its figure."""
     more = "raise --max-usd" if limit == "--max-usd" else "`orchestrate budget` shows what is spent and reserved"
     ways = [
+        *_same_question(quotes, free_usd, prices),
         *_smaller_launches(quotes, free_usd, prices),
-        *_other_accelerators(quotes, free_usd, prices),
+        *(_other_accelerators(quotes, free_usd, prices) if _repeats(quotes) == 1 else ()),
     ] or [f"nothing in the catalog fits into that: {more}"]
     if quotes[0].spec.provisioning is Provisioning.ON_DEMAND:
         ways.append("--spot alone would not help: it reserves the on-demand price, which spot prices may reach")
@@ -34,15 +35,9 @@ def what_would_fit(quotes: Sequence[Quote], free_usd: Decimal, limit: str, price
 
 def hours_that_fit(quotes: Sequence[Quote], free_usd: Decimal, prices: PriceBook) -> Decimal | None:
     """The longest --max-hours, in hundredths; None when not even the shortest fits."""
-    kinds = Counter((quote.spec.alike, quote.zone) for quote in quotes)
 
     def fits(hundredths: int) -> bool:
-        hours = hundredths * _STEP
-        needed = (
-            count * quote_for(replace(spec, max_hours=hours), zone, prices).worst_usd
-            for (spec, zone), count in kinds.items()
-        )
-        return sum(needed, ZERO) <= free_usd
+        return _worst_usd(quotes, hundredths * _STEP, prices) <= free_usd
 
     low, high = int(LEAST_HOURS / _STEP), int(quotes[0].spec.max_hours / _STEP)
     if not fits(low):
@@ -53,11 +48,44 @@ def hours_that_fit(quotes: Sequence[Quote], free_usd: Decimal, prices: PriceBook
     return low * _STEP
 
 
-def _smaller_launches(quotes: Sequence[Quote], free_usd: Decimal, prices: PriceBook) -> Iterator[str]:
-    """The same accelerators with fewer hours, fewer runs, or one run after the other."""
+def _worst_usd(quotes: Sequence[Quote], hours: Decimal, prices: PriceBook) -> Decimal:
+    """What the runs cost at most when each may take so many hours."""
+    kinds = Counter((quote.spec.alike, quote.zone) for quote in quotes)
+    return sum(
+        (
+            count * quote_for(replace(spec, max_hours=hours), zone, prices).worst_usd
+            for (spec, zone), count in kinds.items()
+        ),
+        ZERO,
+    )
+
+
+def _same_question(quotes: Sequence[Quote], free_usd: Decimal, prices: PriceBook) -> Iterator[str]:
+    """All that was asked for with fewer repeats, or fewer hours; or with fewer of the accelerators."""
+    one_usd = _sum(quotes) / (repeats := _repeats(quotes))
+    if 0 < (fitting := int(free_usd / one_usd)) < repeats:
+        yield f"--repeats {fitting} would fit ({usd(fitting * one_usd)})"
     hours = hours_that_fit(quotes, free_usd, prices)
     if hours is not None:
-        yield f"--max-hours {hours} would fit"
+        yield f"--max-hours {hours} would fit ({usd(_worst_usd(quotes, hours, prices))})"
+    names = dict.fromkeys(quote.spec.accelerator.name for quote in quotes)
+    for name in names if len(names) > 1 else ():
+        alone = _sum(quote for quote in quotes if quote.spec.accelerator.name == name)
+        if alone <= free_usd:
+            yield f"--accel {name} alone would fit ({usd(alone)})"
+
+
+def _repeats(quotes: Sequence[Quote]) -> int:
+    """How many runs of each combination there are."""
+    return min(Counter((quote.spec.alike, quote.zone) for quote in quotes).values())
+
+
+def _sum(quotes: Iterable[Quote]) -> Decimal:
+    return sum((quote.worst_usd for quote in quotes), ZERO)
+
+
+def _smaller_launches(quotes: Sequence[Quote], free_usd: Decimal, prices: PriceBook) -> Iterator[str]:
+    """The same accelerators with fewer runs, or one run after the other."""
     needed = sorted(quote.worst_usd for quote in quotes)
     few = sum(together <= free_usd for together in accumulate(needed))
     if 0 < few < len(quotes):
@@ -71,10 +99,15 @@ def _smaller_launches(quotes: Sequence[Quote], free_usd: Decimal, prices: PriceB
 
 def _other_accelerators(quotes: Sequence[Quote], free_usd: Decimal, prices: PriceBook) -> Iterator[str]:
     """One run of the same hours on the most expensive that fit and were not asked for, or of fewer hours on the
-    cheapest.
+    cheapest. None that costs more an hour than what was asked for; in place of repeats one run is no alternative.
     """
     spec, asked = quotes[0].spec, {quote.spec.accelerator for quote in quotes}
-    others = [quote for quote in _one_on_each(spec, prices) if quote.spec.accelerator not in asked]
+    most_usd = max(quote.worst_usd for quote in quotes)
+    others = [
+        quote
+        for quote in _one_on_each(spec, prices)
+        if quote.spec.accelerator not in asked and quote.worst_usd <= most_usd
+    ]
     smaller = [quote for quote in others if quote.worst_usd <= free_usd][:3]
     if smaller:
         listed = ", ".join(f"{quote.spec.accelerator} ({usd(quote.worst_usd)})" for quote in smaller)

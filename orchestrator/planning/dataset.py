@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.errors import UsageError
+from orchestrator.planning.recognise import misplaced
 from orchestrator.planning.request import LaunchRequest
 from trainer.data.kinds import data_kinds
 from trainer.data.manifest import DatasetManifest
@@ -38,6 +39,8 @@ def prepare_data(
     try:
         prepared = prepare_dataset(source, kind, out, progress, options, replace=True)
     except DataError as cause:
+        if source is not None and (other := misplaced(source, workload)):
+            raise UsageError(f"--data: {source}: {other[0]}", other[1]) from cause
         flag = "" if source is None else "--data: "
         raise UsageError(f"{flag}{cause.path}: {cause.problem}", cause.fix) from cause
     check_sizes(prepared.manifest, request.image_size, request.sequence_length)

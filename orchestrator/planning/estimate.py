@@ -1,6 +1,6 @@
 """The cost of a launch before anything exists: its worst case, and what your earlier runs lead to expect.
 
-Offline, from prices and ledger alone. What was not measured is unknown, never guessed.
+Offline, from prices and ledger alone. What was not measured is unknown here; guess.py guesses it, marked as such.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _estimate(spec: RunSpec, prices: PriceBook, ledger: Ledger, money: MoneyView
 
 def expected_of(quote: Quote, prices: PriceBook, ledger: Ledger) -> Expected | None:
     """What earlier runs of that workload on that accelerator lead to expect of one run; None: nothing was measured."""
-    spec, item = quote.spec, quote.spec.accelerator
+    spec = quote.spec
     past = _alike(spec, past_runs(ledger, spec))
     lives, basis = _lives(spec, past)
     if not lives:
@@ -130,11 +130,16 @@ def expected_of(quote: Quote, prices: PriceBook, ledger: Ledger) -> Expected | N
     from statistics import median  # loads much, for nothing where nobody has run anything
 
     life_s = median(lives)
+    least_s = min((run.trained_s for run in past if run.has_settings_of(spec)), default=0.0)
+    return Expected(Decimal(life_s) / 3600, cost_of_life(quote, prices, life_s), basis, Decimal(least_s) / 3600)
+
+
+def cost_of_life(quote: Quote, prices: PriceBook, life_s: float) -> Decimal:
+    """The whole cost of one run whose VM lives so long, at the rate that is billed."""
+    spec, item = quote.spec, quote.spec.accelerator
     used = usage(spec, life_s, 0, 2 * scheduler_jobs(item))
     vm = vm_lines(prices.parts(item, quote.zone, spec.provisioning), life_s)
-    least_s = min((run.trained_s for run in past if run.has_settings_of(spec)), default=0.0)
-    usd = total_usd(vm + side_lines(quote.side_rates, used))
-    return Expected(Decimal(life_s) / 3600, usd, basis, Decimal(least_s) / 3600)
+    return total_usd(vm + side_lines(quote.side_rates, used))
 
 
 def _lives(spec: RunSpec, past: Sequence[PastRun]) -> tuple[list[float], str]:

@@ -25,11 +25,14 @@ from orchestrator.planning.affordability import what_would_fit
 from orchestrator.planning.compiled_before import FindSteps, compiled_notes
 from orchestrator.planning.dataset import prepare_data, prepare_script_data
 from orchestrator.planning.estimate import NO_FLEX_START_PRICE
+from orchestrator.planning.guess import FindFlops, Flops, Guess, Work, guess_of
 from orchestrator.planning.model_bounds import bound_notes
+from orchestrator.planning.model_check import FindRefusal, refused_by_xla
 from orchestrator.planning.own_workload import Built, find_workload
-from orchestrator.planning.plan import Plan, fresh_id, plan_runs
+from orchestrator.planning.plan import Plan, PlannedRun, fresh_id, plan_runs
 from orchestrator.planning.request import LaunchRequest, check_request
 from orchestrator.planning.script import ScriptWork, read_script, with_script
+from orchestrator.planning.zone_order import ZoneOrder
 from orchestrator.running.code_archive import keep_code
 from trainer.data.cache_policy import UNKNOWN_DEVICE_BYTES, Room, SampleBytes, choose_cache
 from trainer.data.manifest import DatasetManifest
@@ -46,7 +49,8 @@ class Callbacks:
     `offers` is asked of zones that are chosen here; nothing else is asked of the cloud. `check_own` gets the user's own
     workload and the prepared data set, None where the workload brings its own; it raises UsageError for what would fail
     on a VM. `before_building` raises what would end the launch after that, half a minute later. `compiled_before` finds
-    what the TPU compiler said of a training step.
+    what the TPU compiler said of a training step; `find_flops` what earlier commands counted of a model, and
+    `tpu_refusal` why XLA refused it in `workloads check` ("" for nothing known).
     """
 
     progress: Callable[[int, int], None] | None = None
@@ -54,6 +58,8 @@ class Callbacks:
     check_own: Callable[[OwnWorkload, Path | None], Built] = lambda _own, _data: Built()
     before_building: Callable[[], None] = lambda: None
     compiled_before: FindSteps = lambda _item, _batch, _is_model: ()
+    find_flops: FindFlops = lambda _spec, _data: None
+    tpu_refusal: FindRefusal = lambda _spec, _data: ""
 
 
 def make_plan(
@@ -95,22 +101,53 @@ def make_plan(
         check_sizes(axes, manifest.splits.train.samples)
         template = with_cache(template, axes, manifest, simulated=ledger.simulated)
         notes += [template.cache_note] if template.cache_note else []
-    specs = sweep_specs(template, axes, prices, _noting(callbacks.offers, notes))
+    order = ZoneOrder(template, ledger, prices, now, notes)
+    specs = sweep_specs(template, axes, prices, _noting(callbacks.offers, notes), order)
+    plan = priced(specs, manifest)
     if isinstance(trained, Workload) and isinstance(manifest, DatasetManifest):
         figures = trained.figures_for(manifest.signature)
         notes += bound_notes(trained, figures, specs, manifest.splits.train.samples)
-    plan = priced(specs, manifest)
-    notes += _priced_notes(plan, callbacks.compiled_before, simulated=ledger.simulated)
+        plan = with_guesses(plan, trained, manifest, prices, callbacks.find_flops)
+    notes += _priced_notes(plan, callbacks, simulated=ledger.simulated)
     _check_fits(plan, prices)
     return plan
 
 
-def _priced_notes(plan: Plan, compiled_before: FindSteps, *, simulated: bool) -> list[str]:
+def with_guesses(
+    plan: Plan, workload: Workload, manifest: DatasetManifest, prices: PriceBook, find_flops: FindFlops
+) -> Plan:
+    """The plan with a guess for each run of which nothing was measured, as far as FLOPs and peak are known."""
+    counted = workload.flops_per_sample(manifest.signature)
+    guesses: dict[RunSpec, Guess | None] = {}
+
+    def guess(one: PlannedRun) -> Guess | None:
+        spec = one.run.spec
+        flops = find_flops(spec, manifest) if counted is None else Flops(counted, "the workload's formula")
+        if flops is None:
+            return None
+        work = Work(
+            flops=flops,
+            train_samples=spec.train_samples or manifest.splits.train.samples,
+            test_samples=manifest.splits.test.samples,
+            sample_bytes=manifest.signature.bytes,
+            default_batch=workload.default_batch_size,
+        )
+        return guess_of(one.quote, work, prices)
+
+    for one in plan.planned:  # repeats are alike
+        if one.expected is None and one.run.spec.alike not in guesses:
+            guesses[one.run.spec.alike] = guess(one)
+    return replace(plan, planned=[replace(one, guess=guesses.get(one.run.spec.alike)) for one in plan.planned])
+
+
+def _priced_notes(plan: Plan, callbacks: Callbacks, *, simulated: bool) -> list[str]:
     """What is to be said of runs and their prices. Raises UsageError for a step that was compiled and does not fit."""
     notes = []
     if isinstance(plan.data, DatasetManifest):
         rates = [(one.run.spec, one.attempt.rate) for one in plan.planned]
-        notes += compiled_notes(compiled_before, rates, plan.data, simulated=simulated)
+        notes += compiled_notes(callbacks.compiled_before, rates, plan.data, simulated=simulated)
+    if not isinstance(plan.data, FilesManifest):
+        notes += refused_by_xla([run.spec for run in plan.runs], plan.data, callbacks.tpu_refusal)
     if any(attempt.rate.is_upper_bound for attempt in plan.attempts):
         notes.append(NO_FLEX_START_PRICE)
     return notes
@@ -217,8 +254,11 @@ def with_cache(template: RunSpec, axes: Axes, manifest: DatasetManifest, *, simu
     train = max(manifest.splits.train.samples if size is None else size for size in axes.data_sizes)
     needed = SampleBytes.of(manifest.signature, train + manifest.splits.test.samples)
     smallest = min(chosen, key=_device_bytes)
-    cache, why = choose_cache("auto", needed, _room(chosen, simulated=simulated))
+    room = _room(chosen, simulated=simulated)
+    cache, why = choose_cache("auto", needed, room)
     note = f"--cache {cache} for all runs of the launch, by {smallest.name}: {why.removeprefix('auto: ')}"
+    if room.device_bytes is not None and room.device_bytes < _device_bytes(smallest):
+        note += " (on the local cloud a device is a share of this machine's memory)"
     return replace(template, cache=cache, cache_note=note)
 
 

@@ -10,11 +10,12 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from orchestrator.domain.runs import Engine
+from orchestrator.domain.runs import Engine, RunSpec
 from orchestrator.errors import UsageError
 from orchestrator.extras import missing_of, require_extra
 from orchestrator.planning.own_workload import DOCS, Built, check_packages
 from trainer.config import EXTRAS
+from trainer.data.manifest import DatasetManifest
 from trainer.record.checked import Checked
 
 if TYPE_CHECKING:
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 NOT_BUILT = "the model was not built here, where {missing} is not installed: an error in it shows on the first VM"
 _TIMEOUT_S = 900
 _TPU_CORES = 8
+_WOULD_FAIL = "a TPU would fail: XLA cannot compile it in bfloat16 ({})"
+
+FindRefusal = Callable[[RunSpec, DatasetManifest | None], str]
+"""Why XLA refused a model when it was checked; "" where nothing is known against it."""
 
 
 def check_own(
@@ -72,7 +77,7 @@ def findings(found: Checked) -> Iterator[str]:
     if trained is None:
         return
     if trained.refused_by_xla:
-        yield f"a TPU would fail: XLA cannot compile it in bfloat16 ({trained.refused_by_xla})"
+        yield _WOULD_FAIL.format(trained.refused_by_xla)
     if not all(map(isfinite, trained.losses)):
         yield "the loss is not finite: a smaller learning_rate, or outputs that do not fit the model"
     elif trained.losses[-1] >= trained.losses[0]:
@@ -85,6 +90,16 @@ def findings(found: Checked) -> Iterator[str]:
         near = -(-found.batch_size // _TPU_CORES) * _TPU_CORES
         yield f"batch_size = {found.batch_size} does not split over {_TPU_CORES} replicas: v3-8 would train with {near}"
     yield "a record of a TPU always lacks the peak of device memory, which TensorFlow counts on GPUs only"
+
+
+def refused_by_xla(specs: Sequence[RunSpec], data: DatasetManifest | None, find: FindRefusal) -> Iterator[str]:
+    """A warning that names the TPUs of a launch on which the model would fail, for each reason."""
+    names: dict[str, dict[str, None]] = {}
+    for spec in specs:
+        if spec.accelerator.device == "tpu" and (why := find(spec, data)):
+            names.setdefault(why, {})[spec.accelerator.name] = None
+    for why, refusing in names.items():
+        yield f"warning: {', '.join(refusing)}: `workloads check` found: {_WOULD_FAIL.format(why)}"
 
 
 def _sentence(stderr: str) -> str:

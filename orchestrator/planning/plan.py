@@ -18,6 +18,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.runs import Experiment
 from orchestrator.money.guard import MoneyView
 from orchestrator.planning.estimate import Expected, expected_of
+from orchestrator.planning.guess import Guess
 from orchestrator.planning.request import LaunchRequest
 from trainer.data.manifest import DatasetManifest
 from trainer.script.files import FilesManifest
@@ -25,12 +26,16 @@ from trainer.script.files import FilesManifest
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run with its first attempt, at present prices. `expected` None: nothing was measured yet."""
+    """A run with its first attempt, at present prices. `expected` None: nothing was measured yet.
+
+    `guess`: only then, and only shown; None where FLOPs or peak are not known.
+    """
 
     run: Run
     quote: Quote
     attempt: Attempt
     expected: Expected | None
+    guess: Guess | None = None
 
     @property
     def turn(self) -> tuple[int, Decimal, int]:
@@ -178,3 +183,19 @@ class Plan:
             cost += one.expected.usd
         together = max(*hours.values(), sum(hours.values(), ZERO) / self.parallel)
         return Expected(together, cost, "runs of yours")
+
+    @property
+    def all_guessed_usd(self) -> tuple[Decimal, Decimal] | None:
+        """Dollars of all runs from low to high, those that were measured at what is expected of them.
+
+        None: of one nothing is known, or none is guessed.
+        """
+        low = high = ZERO
+        for one in self.planned:
+            if one.expected is not None:
+                low, high = low + one.expected.usd, high + one.expected.usd
+            elif one.guess is not None:
+                low, high = low + one.guess.low_usd, high + one.guess.high_usd
+            else:
+                return None
+        return (low, high) if any(one.guess for one in self.planned) else None

@@ -188,7 +188,7 @@ def _why_no_target(fast: _Runs, slow: _Runs) -> str:
     if _reached(runs) < len(runs):
         return "not every run reached the target"
     if any(run.accuracy.target_is_bound for run in runs):
-        return "the target was reached within the first epoch, so when is not known: state a higher one"
+        return "a run reached the target within its first epoch, so when is not known: state a higher one"
     return ""
 
 

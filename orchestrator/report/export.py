@@ -17,14 +17,35 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
+from orchestrator.domain.published import Published
 from orchestrator.errors import UsageError
 from orchestrator.extras import DISTRIBUTION
+from orchestrator.report.end_to_end import Crossover, EndToEnd, Ratio
+from orchestrator.report.learning_curve import CurvePoint
 from orchestrator.report.origin import Origin
 from orchestrator.report.report import Report
+from orchestrator.report.stage_times import StageTime
 from orchestrator.report.verdict import Pairing
+from orchestrator.report.workers import WorkerTiming
 
 _BEGINS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
-_NESTED = {"stages", "curve", "end_to_end"}
+_NESTED = {"stages", "curve", "end_to_end", "workers"}
+_PAIR = tuple(
+    name for name in Pairing.model_fields if name in {"workload", "global_batch", "train_samples", "faster", "slower"}
+)
+_WHOLE = tuple(
+    name for name in EndToEnd.model_fields if name in {"target", "target_is_stated", "faster_reached", "slower_reached"}
+)
+_MAY_BE_EMPTY: Mapping[str, tuple[tuple[str, ...], type[BaseModel], tuple[str, ...]]] = {
+    "epochs": (("run",), CurvePoint, ()),
+    "pairings": ((), Pairing, (*_WHOLE, "answer")),
+    "end_to_end": (_PAIR, Ratio, ()),
+    "break_even": (_PAIR, Crossover, ()),
+    "stages": (("run",), StageTime, ()),
+    "workers": (("run",), WorkerTiming, ()),
+    "published": ((), Published, ()),
+}
+"""What is in a row: columns before, fields of a model, columns behind."""
 
 
 def write_files(report: Report, origin: Origin, files: Mapping[str, Path | None]) -> Iterator[str]:
@@ -61,7 +82,7 @@ def page_text(report: Report, origin: Origin) -> str:
 def write_csv(report: Report, folder: Path) -> list[Path]:
     """Write the tables into `folder`, which is made if its parent exists. Raises UsageError."""
     _make_folder(folder, "--csv")
-    texts = {folder / f"{name}.csv": as_csv(rows) for name, rows in tables(report).items()}
+    texts = {folder / f"{name}.csv": as_csv(rows, columns_of(name)) for name, rows in tables(report).items()}
     for path, text in texts.items():
         _write_whole(path, text, "--csv")
     return list(texts)
@@ -103,28 +124,38 @@ def tables(report: Report) -> dict[str, list[dict[str, Any]]]:
         "end_to_end": [{**_pair(pair), **row} for pair in report.pairings for row in _rows(pair.end_to_end.ratios)],
         "break_even": [{**_pair(pair), **row} for pair in report.pairings for row in _rows(pair.end_to_end.break_even)],
         "stages": [{"run": run.name, **row} for run in report.runs for row in _rows(run.stages)],
+        "workers": [{"run": run.name, **row} for run in report.runs for row in _rows(run.workers)],
         **{name: _rows(getattr(report, name)) for name in ("groups", "fairness", "published")},
     }
 
 
-def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """CSV with a header, CRLF; no text of ours or of a record can be taken for a formula by a spreadsheet."""
+def columns_of(table: str) -> list[str]:
+    """The header of a table that may have no rows; of the others, which have their rows' own, nothing."""
+    before, model, after = _MAY_BE_EMPTY.get(table, ((), None, ()))
+    flat = _flat(dict.fromkeys(name for name in model.model_fields if name not in _NESTED)) if model else {}
+    return [*before, *flat, *after]
+
+
+def as_csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> str:
+    """CSV with a header, CRLF; no text of ours or of a record can be taken for a formula by a spreadsheet.
+
+    `columns`: the header where there are no rows.
+    """
     text = io.StringIO()
     writer = csv.writer(text)
-    if rows:
-        writer.writerow(rows[0])
+    writer.writerow(rows[0] if rows else columns)
     writer.writerows([_cell(value) for value in row.values()] for row in rows)
     return text.getvalue()
 
 
 def _pairing(pair: Pairing) -> dict[str, Any]:
-    whole = pair.end_to_end.model_dump(include={"target", "target_is_stated", "faster_reached", "slower_reached"})
+    whole = pair.end_to_end.model_dump(include=set(_WHOLE))
     return {**_flat(pair.model_dump(exclude=_NESTED)), **whole, "answer": pair.end_to_end.sentence}
 
 
 def _pair(pair: Pairing) -> dict[str, Any]:
     """What tells it from the others."""
-    return pair.model_dump(include={"workload", "global_batch", "train_samples", "faster", "slower"})
+    return pair.model_dump(include=set(_PAIR))
 
 
 def _rows(models: Iterable[BaseModel]) -> list[dict[str, Any]]:
@@ -178,7 +209,7 @@ def _check_place(path: Path, flag: str) -> None:
 def _make_folder(folder: Path, flag: str) -> None:
     if not folder.is_dir():
         try:
-            folder.mkdir()
+            folder.mkdir()  # a place of the user's: as their umask says; nosemgrep: readable-by-others
         except OSError as cause:
             raise UsageError(
                 f"{flag}: the folder {folder} cannot be made: {cause.strerror}", "give a folder in one that exists"

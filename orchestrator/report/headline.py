@@ -78,7 +78,7 @@ def _all_in(pair: Pairing) -> str:
         else f"95 % interval {' to '.join(map(ratio_text, found.interval))}"
     )
     ratio = bounded(ratio_text(found.ratio), pair.end_to_end)
-    return f"{faster} against {slower} per run, all in: cost ratio {ratio}, {interval}"
+    return f"{faster} against {slower} for a run, all in: {ratio} times, {interval}"
 
 
 def _epoch(pair: Pairing) -> str:

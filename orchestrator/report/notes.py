@@ -9,6 +9,7 @@ from orchestrator.report.matching import Match
 from orchestrator.report.run_metrics import RunMetrics, SteadyEpochs
 from orchestrator.report.sources import Source
 from orchestrator.report.verdict import Pairing
+from orchestrator.report.workers import missing_sentence, stragglers
 
 
 def notes_on_runs(
@@ -45,6 +46,9 @@ def _on_run(run: RunMetrics) -> Iterator[str]:
         often = "once" if times.parts == 2 else f"{times.parts - 1} times"
         lost = f"{times.restart_s:.1f} s to start again, and {times.away_s:.1f} s between its parts, not in its total"
         yield f"{name} was stopped and resumed {often}: {lost}; no epoch includes them"
+    yield from (
+        f"{name}: {sentence}" for sentence in (*missing_sentence(run.missing_workers), *stragglers(run.workers))
+    )
     if run.status != "succeeded":
         yield f"{name} {run.status}: its figures are shown but not compared"
     elif run.steady_epoch_s is None and run.settings.unsynchronised_epochs:

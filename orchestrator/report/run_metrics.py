@@ -14,6 +14,7 @@ from orchestrator.report.learning_curve import CurvePoint, learning_curve
 from orchestrator.report.run_settings import Host, Settings, Versions
 from orchestrator.report.sources import Source
 from orchestrator.report.stage_times import StageTime
+from orchestrator.report.workers import WorkerTiming, worker_timings
 from trainer.record.record import Record
 from trainer.record.schema import Epoch, Timings
 
@@ -182,7 +183,8 @@ class RunMetrics(Section):
 
     accelerator: what is compared, `v3-8` or `v3-8 jax`; ran_on: the accelerator alone, or the device of a record from
     elsewhere. asked_for: the accelerator that was rented, and experiment: its launch, when the ledger knows them.
-    stages: as the ledger saw them, provision to teardown.
+    stages: as the ledger saw them, provision to teardown. workers: of a slice, by their own records, of which those of
+    missing_workers are not here.
     """
 
     name: Annotated[str, From(lambda run: run.name)]
@@ -205,6 +207,10 @@ class RunMetrics(Section):
     usage: Usage
     money: Money
     stages: Annotated[tuple[StageTime, ...], From(lambda run: run.source.stages)]
+    workers: Annotated[
+        tuple[WorkerTiming, ...], From(lambda run: worker_timings(run.record, run.source.others.records))
+    ]
+    missing_workers: Annotated[tuple[int, ...], From(lambda run: run.source.others.missing)]
     curve: Annotated[
         tuple[CurvePoint, ...], From(lambda run: learning_curve(run.source, {epoch.index for epoch in run.steady}))
     ]

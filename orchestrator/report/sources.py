@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from orchestrator.domain.runs import Attempt, AttemptState, Run, RunState
 from orchestrator.errors import UsageError
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.report.stage_times import StageTime, stage_times
+from orchestrator.report.workers import Others, others_of
 from trainer.errors import RecordError
 from trainer.record.record import RECORD_NAME, Record, load_record
 
@@ -28,7 +29,8 @@ class Source:
     `usd_per_hour` the rate of the VM that trained. `is_bound`: they may have been less. `region` is the VM's and, as
     data sets are staged beside the VM, its bucket's. `looks`: how often the sweep that the run is of may look at the
     verdict and stop, its end included. `target_accuracy` is what its launch stated. `compiled`: the bound of its step
-    where the TPU compiler was asked before, of several compilers the lowest.
+    where the TPU compiler was asked before, of several compilers the lowest. `others`: what the workers besides the
+    first recorded, whose record is the run's.
     """
 
     path: str
@@ -46,6 +48,7 @@ class Source:
     target_accuracy: float | None = None
     run_state: RunState | None = None
     compiled: StepBound | None = None
+    others: Others = field(default_factory=Others)
 
     @property
     def status(self) -> str:
@@ -162,7 +165,8 @@ def _runs_or_file(name: str, ledger: Ledger, collected: Mapping[Path, Run]) -> S
 
 def _source(of: Run | Path, ledger: Ledger) -> Source:
     if isinstance(of, Path):
-        return Source(path=str(of), record=_load(of, "give a record.json that the trainer wrote"))
+        alone = _load(of, "give a record.json that the trainer wrote")
+        return Source(path=str(of), record=alone, others=others_of(of, alone))
     record = _load(of.record or "", f"`orchestrate fetch {of.id}` brings it again")
     attempts, events = ledger.attempts(of.id), ledger.events(of.id)
     trained_on = next((attempt for attempt in attempts if attempt.number == of.attempt), None)
@@ -182,6 +186,7 @@ def _source(of: Run | Path, ledger: Ledger) -> Source:
         experiment=of.experiment,
         target_accuracy=of.spec.target_accuracy,
         run_state=of.state,
+        others=others_of(Path(of.record or ""), record),
     )
 
 

@@ -294,7 +294,7 @@ def _interval(decision: Decision, among: int) -> str:
 
 
 def what_would_decide(pair: Pairing) -> str:
-    """What more repeats would decide, how to have them, and that looking again is a comparison that nothing counts."""
+    """What more repeats would decide, how to have them, and that looking again adds to the 5 % of false verdicts."""
     if pair.more_repeats is None:
         return f"not even {MOST_REPEATS} more repeats of each would probably decide which is faster"
     cost = f" (about {usd(pair.more_usd)})" if pair.more_usd is not None else ""
@@ -302,5 +302,5 @@ def what_would_decide(pair: Pairing) -> str:
     launch = f"`launch --repeats {pair.more_repeats}`, then `compare` both experiments"
     return (
         f"{pair.more_repeats} more repeat{plural} of each{cost} would probably decide which is faster ({launch}: "
-        "another look at the same question, which nothing counts)"
+        "a second chance for a false verdict, which the 5 % do not include)"
     )

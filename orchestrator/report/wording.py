@@ -58,9 +58,9 @@ def answer(
     `names` and `runs`: of the faster accelerator and the slower one; `among`: how many comparisons the report has.
     `doubtful`: "cost" or "time" whose ratio of steady epochs may be 1, so that nothing is said to pay above a number.
     """
-    parts = [*_to_target(whole, names, runs, among), *_all_in(whole, names, among)]
     pays = [each for each in whole.break_even if each.of not in doubtful][:1]
-    parts += map(_pays, pays)
+    target, paid = [*_to_target(whole, names, runs, among)], [*_all_in(whole, names, among), *map(_pays, pays)]
+    parts = [*paid, *target] if whole.ratio("time to target").ratio is None else [*target, *paid]  # answers first
     return "; ".join((*parts, _in_brackets(whole, pays, runs))) if parts else ""
 
 
@@ -100,7 +100,7 @@ def _to_target(whole: EndToEnd, names: tuple[str, str], runs: tuple[int, int], a
         each = (f"{got} of {of} runs on {name}" for got, of, name in zip(reached, runs, names, strict=True))
         yield f"{' and '.join(each)} reached {target} accuracy: no ratio"
     elif time.ratio is None:
-        yield f"{target} accuracy was reached within the first epoch: no ratio, a higher target has one"
+        yield f"not every run took more than its first epoch to {target} accuracy: no ratio, a higher target has one"
     else:
         caveat = f" ({whole.target_caveat})" if whole.target_caveat else ""
         times = "of" if time.ratio < 1 else "times"

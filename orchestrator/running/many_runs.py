@@ -44,6 +44,7 @@ def drive_all(
     failures: list[Exception] = []
     verdicts = Verdicts(services.ledger, services.kept_steps)
     waiting = list(runs)
+    _say_what_for(services, waiting, verdicts, report, stop)
     driven: dict[Future[Run], Run] = {}
     ended: dict[str, Run] = {}
     with ThreadPoolExecutor(max_workers=max(1, len(runs)), thread_name_prefix="run") as pool:
@@ -79,6 +80,21 @@ def _places(services: Services, runs: Sequence[Run], report: Callable[[Progress]
         for run in runs[places:]:
             RunContext(services, run.id, report, stop).show(f"waiting: {few}")
     return places
+
+
+def _say_what_for(
+    services: Services,
+    runs: Sequence[Run],
+    verdicts: Verdicts,
+    report: Callable[[Progress], None],
+    stop: threading.Event,
+) -> None:
+    """Say of each repeat that may become unnecessary what it waits for, though places are free."""
+    first_repeats = verdicts.first_repeats(runs)
+    for run in runs:
+        if verdicts.must_wait(run, first_repeats):
+            what = f"waiting for repeat {run.spec.repeat - 1}: the verdict may need no more"
+            RunContext(services, run.id, report, stop).show(what)
 
 
 def _take_end(run: Run, future: Future[Run], ended: dict[str, Run], failures: list[Exception]) -> None:

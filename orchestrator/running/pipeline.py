@@ -289,7 +289,7 @@ def _no_zone_left(ctx: RunContext, refused: Mapping[Place, ZoneRefused]) -> NoZo
 
 def _try_again(ctx: RunContext, cause: Preempted) -> None:
     run = ctx.run
-    if run.preemptions + 1 >= run.spec.max_attempts:
+    if not cause.may_follow or run.preemptions + 1 >= run.spec.max_attempts:
         fail(ctx, cause)
         return
     zone = ctx.attempt.zone
@@ -330,7 +330,7 @@ def _emergency(ctx: RunContext, cause: Exception) -> Run:
     if not run.attempt:  # nothing was ever asked for
         return replace(run, stage=Stage.DONE, **failed)
     if run.stage in (Stage.TRAIN, Stage.COLLECT):
-        with suppress(Exception):
+        with suppress(Exception):  # the VM is deleted whatever is wrong with the results; nosemgrep: swallowed-error
             collect(replace(ctx, stop=already_stopped()))
     try:
         prove_gone(ctx.services, ctx.provider, ctx.ref)

@@ -8,15 +8,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from orchestrator.domain.quote import KILL_SLACK_S
+from orchestrator.domain.cost import Usage, side_lines, total_usd
+from orchestrator.domain.quote import JOB_DAYS, KILL_SLACK_S, scheduler_jobs
 from orchestrator.domain.runs import Attempt, AttemptState, Run, Stage
 from orchestrator.errors import AccountError, LedgerTrouble, OrchestratorError, StillBilling, Unavailable
+from orchestrator.ledger.runs import Changes
 from orchestrator.ports import Billable, KillSwitch, StandingSwitch, VmProvider
 from orchestrator.running.inventory import is_of_ledger, list_service, silent_places, unlisted, unseen
 from orchestrator.running.many_runs import drive_all
 from orchestrator.running.run_folder import run_lock
 from orchestrator.running.stages.context import Progress, Services, already_stopped
-from orchestrator.running.stages.teardown import ask_to_go, end_attempt, everything_at, is_gone
+from orchestrator.running.stages.teardown import ask_to_go, everything_at, is_gone, prove_ended
 
 DRIVER_PATIENCE_S = 90.0
 """For all runs together: a process that hangs hangs with all that it drives."""
@@ -32,6 +34,9 @@ class TeardownReport:
     """Kill switches that are kept, because their VM may still be created."""
     buckets: list[str] = field(default_factory=list)
     deleted_buckets: list[str] = field(default_factory=list)
+    of_others: list[str] = field(default_factory=list)
+    """What carries our label and is not of this ledger, which `recover` leaves alone: another machine's, or of a ledger
+    that was lost. Those that ought to be gone by now are in `unproven` besides."""
 
 
 def recover(
@@ -40,9 +45,9 @@ def recover(
     """Resume every unfinished run that has a VM, stop those that have none, then delete what leaked in the cloud.
 
     Nothing is rented for a run that a crash interrupted before its VM was seen: `attach` does that, when asked to. Runs
-    that another process drives are left to it.
+    that another process drives are left to it, and not among those returned.
     """
-    runs = unfinished(services)
+    runs = [run for run in unfinished(services) if not _is_driven(services, run)]
     with_vm = [run for run in runs if _has_vm(services, run)]
     drive_all(services, [run for run in runs if run not in with_vm], report, already_stopped())
     drive_all(services, with_vm, report, stop)
@@ -156,14 +161,28 @@ class _Cleanup:
         attempt = self._services.ledger.attempt(run_id, number)
         if attempt.state is AttemptState.SETTLED:
             return
+        # Asked before its switches are removed: a driver that makes its job after that, and dies, is seen here.
+        run = self._services.ledger.run(run_id)
+        is_driven = attempt.state is AttemptState.RESERVED and _is_driven(self._services, run)
         try:
-            end_attempt(self._services, attempt)
+            settled = prove_ended(self._services, attempt)
+            if settled:
+                job = self._still_armed(attempt) if is_driven else {}
+                self._services.ledger.update_attempt(run_id, number, **{**settled, **job})
         except StillBilling as cause:
             self.report.unproven.extend(cause.what)
         except OrchestratorError as cause:
             self.report.unproven.append(f"{attempt.vm} in {attempt.zone}: {cause.sentence}")
         else:
             self.report.ended.append(f"{attempt.vm} in {attempt.zone}")
+
+    def _still_armed(self, taken: Attempt) -> Changes:
+        """A scheduler job for a month: its driver may still make one for an attempt that was ended, and then die."""
+        attempt, run = self._services.ledger.attempt(taken.run, taken.number), self._services.ledger.run(taken.run)
+        if attempt.state is not AttemptState.REFUSED or attempt.armed_from is None:
+            return {}
+        left = Usage(0, 0, 0, 0, 0, JOB_DAYS * scheduler_jobs(run.spec.accelerator))
+        return {"storage_usd": total_usd(side_lines(attempt.side_rates, left))}
 
     def stop_again(self, runs: Sequence[Run]) -> None:
         """Runs whose stop could not be requested at first: whoever drives one may have rented another VM since."""
@@ -183,7 +202,16 @@ class _Cleanup:
                 mine = is_of_ledger(self._services, item.ref.name, item.labels.get("oc-nonce"))
                 if mine and item.labels.get("oc-run") not in active:
                     leaked.append((provider, item))
+                if not mine:
+                    self._leave(item)
         self._delete(leaked)
+
+    def _leave(self, item: Billable) -> None:
+        """It is its own ledger's to end, and its kill switches'; once those should have, it is said to be billed."""
+        self.report.of_others.append(str(item))
+        deadline = item.labels.get("oc-deadline", "")
+        if deadline.isdecimal() and self._services.clock.now().timestamp() >= int(deadline) + KILL_SLACK_S:
+            self._not_proven([f"{item}, of another ledger and past its deadline"])
 
     def delete_all(self) -> None:
         """Everything of ours in every zone; then, as the proof, another look at everything."""

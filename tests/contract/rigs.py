@@ -24,7 +24,15 @@ from tests.local_cloud import LocalCloud, eventually
 _numbers = itertools.count(1)
 _Found = TypeVar("_Found")
 Api = Literal["tpu", "gpu"]
-Kind = Literal["tpu", "gpu", "flex"]
+Kind = Literal["tpu", "gpu", "flex", "ct6e"]
+"""`ct6e`: a TPU that is an instance of Compute Engine."""
+_WANTED: dict[Kind, str] = {"tpu": "v3-8", "gpu": "t4", "flex": "v6e-1", "ct6e": "ct6e-standard-1t"}
+_APIS: dict[Kind, Api] = {"tpu": "tpu", "gpu": "gpu", "flex": "tpu", "ct6e": "gpu"}
+_LACKING: dict[Kind, str] = {"tpu": "v3-8", "gpu": "nvidia-tesla-t4", "flex": "v6e-1", "ct6e": "ct6e-standard-1t"}
+_QUOTAS: dict[Kind, str] = {
+    "tpu": "TPUV3PerProjectPerZoneForTPUAPI", "gpu": "NVIDIA_T4_GPUS",
+    "flex": "TPUV6EPreemptiblePerProjectPerZoneForTPUAPI", "ct6e": "TPUS_PER_TPU_FAMILY:CT6E",
+}  # fmt: skip
 
 
 QUEUE_S = 600.0
@@ -36,13 +44,13 @@ class Rig(ABC):
     provider: VmProvider
     scheduler: Scheduler
     clock: Clock
+    kind: Kind
     api: Api
     flex: bool
     zone: str
 
     def __init__(self, kind: Kind) -> None:
-        self.flex = kind == "flex"
-        self.api = "tpu" if kind == "flex" else kind
+        self.kind, self.flex, self.api = kind, kind == "flex", _APIS[kind]
         self.zone = "us-east5-a" if self.flex else "us-central1-a"
 
     def spec(
@@ -54,7 +62,7 @@ class Rig(ABC):
     ) -> VmSpec:
         """A spec with a name of its own; all of flex-start where that is tried."""
         name = f"oc-x-{self.api}{next(_numbers)}-a1-0000"
-        wanted = accelerator("v6e-1" if self.flex else "v3-8" if self.api == "tpu" else "t4")
+        wanted = accelerator(_WANTED[self.kind])
         marked = {MANAGED: "1", "oc-run": "r-contract"} if labels is None else labels
         terms = Provisioning.FLEX_START if self.flex else provisioning
         until = self.now() + timedelta(seconds=QUEUE_S) if terms is Provisioning.FLEX_START else None
@@ -205,14 +213,11 @@ class CloudRig(Rig):
         self.cloud.control("capacity", {"zone": zone, "accelerator": "*", "available": available})
 
     def lacks_type(self, zone: str, lacking: bool) -> None:
-        name = {"tpu": "v6e-1" if self.flex else "v3-8", "gpu": "nvidia-tesla-t4"}[self.api]
-        self.cloud.control("lacking", {"zone": zone, "name": name, "lacking": lacking})
+        self.cloud.control("lacking", {"zone": zone, "name": _LACKING[self.kind], "lacking": lacking})
 
     def no_quota(self, zone: str) -> None:
-        name, place = ("TPUV3PerProjectPerZoneForTPUAPI", zone) if self.api == "tpu" else ("NVIDIA_T4_GPUS", zone[:-2])
-        if self.flex:
-            name = "TPUV6EPreemptiblePerProjectPerZoneForTPUAPI"
-        self.cloud.control("quotas", {"name": name, "region": place, "limit": 0})
+        place = zone if self.api == "tpu" else zone[:-2]
+        self.cloud.control("quotas", {"name": _QUOTAS[self.kind], "region": place, "limit": 0})
 
     def unreachable(self, zone: str, unreachable: bool) -> None:
         self.cloud.control("zones/unreachable", {"zone": zone, "unreachable": unreachable})

@@ -77,11 +77,14 @@ def test_the_quotas_read_are_the_quotas_enforced(account: GoogleAccount, cloud: 
     cloud.control("quotas", {"name": "TPUV3PerProjectPerZoneForTPUAPI", "zone": "us-central1-b", "limit": 4})
     cloud.control("quotas", {"name": "NVIDIA_T4_GPUS", "region": "us-west1", "limit": 0})
     cloud.control("quotas", {"name": "GPUS_PER_GPU_FAMILY:NVIDIA_H100", "region": "us-central1", "limit": 3})
-    items = [accelerator("v3-8"), accelerator("t4"), accelerator("h100x8")]
-    tpu, gpu, family = account.quotas(items, Provisioning.ON_DEMAND)
+    cloud.control("quotas", {"name": "TPUS_PER_TPU_FAMILY:CT6E", "region": "us-east1", "limit": 4})
+    items = [accelerator("v3-8"), accelerator("t4"), accelerator("h100x8"), accelerator("ct6e-standard-8t")]
+    tpu, gpu, family, instance = account.quotas(items, Provisioning.ON_DEMAND)
     assert (tpu.needed, tpu.limits["us-central1-b"], tpu.limits["us-central1-a"], tpu.everywhere) == (8, 4, 512, None)
     assert (gpu.needed, gpu.limits["us-west1"], gpu.limits["us-central1"], gpu.everywhere) == (1, 0, 512, 16)
     assert (family.needed, family.limits["us-central1"], family.limits["us-east4"]) == (8, 3, 512)
+    assert (instance.needed, instance.limits["us-east1"], instance.limits["us-central1"]) == (8, 4, 512)
+    assert instance.everywhere is None, "the limit of all regions is one of GPUs"
     rig = CloudRig("tpu", cloud, retry_s=0.5)
     with pytest.raises(QuotaExceeded):
         rig.provider.create(rig.spec("us-central1-b"))

@@ -153,6 +153,33 @@ def test_an_instance_ends_with_everything_that_bills(local_cloud: LocalCloud) ->
     rig.provider.delete(spec.ref)
 
 
+def test_an_instance_with_tpus_is_one_of_gpus_with_another_machine_image_and_disk(local_cloud: LocalCloud) -> None:
+    """Chips are part of the machine type; the image has their drivers, whatever is set for GPUs; the disk is a
+    Hyperdisk with the performance that it includes, as more is billed.
+    """
+    clients = GoogleClients(local_cloud.project, local_cloud.endpoints, image_families=("common-cu121-debian-11",))
+    assert (
+        GpuInstances(clients)
+        .image(accelerator("ct6e-standard-1t"), "us-central1-a")
+        .startswith("ubuntu-os-accelerator-images/ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e-v")
+    )
+    rig = CloudRig("ct6e", local_cloud, retry_s=5)
+    spec = MaxRunDuration().arm(rig.spec(), rig.now() + timedelta(hours=1), rig.now())
+    rig.ready(spec)
+    made: compute_v1.Instance = local_cloud.clients().instances.get(
+        project=local_cloud.project, zone=spec.ref.zone, instance=spec.ref.name
+    )
+    assert made.machine_type.endswith("/machineTypes/ct6e-standard-1t")
+    assert not made.guest_accelerators
+    assert (made.scheduling.on_host_maintenance, made.scheduling.instance_termination_action) == ("TERMINATE", "DELETE")
+    assert list(made.service_accounts[0].scopes) == ["https://www.googleapis.com/auth/cloud-platform"]
+    disk = local_cloud.clients().disks.get(project=local_cloud.project, zone=spec.ref.zone, disk=spec.ref.name)
+    assert disk.type_.endswith("/hyperdisk-balanced")
+    assert (disk.size_gb, disk.provisioned_iops, disk.provisioned_throughput) == (100, 3000, 140)
+    rig.provider.delete(spec.ref)
+    rig.wait(lambda: rig.is_gone(spec.ref))
+
+
 def test_a_node_asks_for_what_the_spec_says(local_cloud: LocalCloud) -> None:
     """Spot, type, version, external address, and the scope with which it can delete itself."""
     rig = CloudRig("tpu", local_cloud, retry_s=5)

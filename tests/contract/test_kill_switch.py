@@ -25,7 +25,7 @@ LIFE_S = 3600
 @pytest.fixture(
     params=[
         "fake-tpu-timer", "fake-tpu-job", "fake-gpu-limit", "fake-flex-job", "fake-flex-duration",
-        "cloud-tpu-timer", "cloud-tpu-job", "cloud-gpu-timer", "cloud-gpu-limit",
+        "cloud-tpu-timer", "cloud-tpu-job", "cloud-gpu-timer", "cloud-gpu-limit", "cloud-ct6e-limit",
         "cloud-flex-timer", "cloud-flex-job", "cloud-flex-duration",
     ]
 )  # fmt: skip

@@ -34,7 +34,8 @@ def test_refresh_finds_every_price_and_they_are_those_of_the_list(local_cloud: L
     assert kept == list(fetched.rows)
     assert {row.price_kind for row in kept} == {PriceKind.LIVE}
     as_flex_start = {row.name: row for row in kept if row.flex_usd is not None}
-    assert set(as_flex_start) == {name for name, item in accelerators().items() if item.flex_start_zones}
+    chips = [item for item in accelerators().values() if item.hardware and item.hardware.flex_start_zones]
+    assert set(as_flex_start) == {item.tpu_type for item in chips}
     assert {row.flex_usd * 2 == row.on_demand_usd for row in as_flex_start.values()} == {True}
     found = changes(catalog_rows(), kept)
     assert {one.item for one in found} == {f"{name} flex-start" for name in as_flex_start}

@@ -88,8 +88,11 @@ def test_the_deadline_timer_runs_on_the_vm_and_says_so(
 def test_runs_of_one_launch_pack_the_trainer_at_the_same_time(tmp_path: Path) -> None:
     """All get the same whole file, and nothing half-written stays beside it."""
     with ThreadPoolExecutor(8) as pool:
-        packed = set(pool.map(lambda _: payload.package_zip("trainer", tmp_path), range(8)))
+        packed = set(pool.map(lambda _: payload.programs_zip(tmp_path), range(8)))
     assert {*tmp_path.iterdir()} == packed
     [made] = packed
     with zipfile.ZipFile(made) as archive:
         assert archive.testzip() is None
+        assert {"runner.py", "environment.py", "package/trainer/__main__.py"} <= set(archive.namelist())
+        assert not [name for name in archive.namelist() if "mnist_sample" in name], "a VM has its data from the bucket"
+    assert made.stat().st_size < 400_000, "a slice of 64 hosts is sent it 64 times"

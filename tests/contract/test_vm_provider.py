@@ -1,4 +1,4 @@
-"""The contract of `VmProvider`: the fake, TPU nodes and GPU instances, one suite."""
+"""The contract of `VmProvider`: the fake, TPU nodes, and instances with GPUs and with TPUs, one suite."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ from tests.contract.rigs import QUEUE_S, CloudRig, FakeRig, Rig
 from tests.local_cloud import LocalCloud
 
 OTHER_ZONES = {"v3-8": ("europe-west4-a", "us-central1-b"), "t4": ("europe-west4-a", "us-east1-c"),
-               "v6e-1": ("europe-west4-a", "asia-northeast1-b")}  # fmt: skip
+               "v6e-1": ("europe-west4-a", "asia-northeast1-b"),
+               "ct6e-standard-1t": ("europe-west4-a", "us-east1-d")}  # fmt: skip
 
 
-@pytest.fixture(params=["fake-tpu", "fake-gpu", "fake-flex", "cloud-tpu", "cloud-gpu", "cloud-flex"])
+@pytest.fixture(params=["fake-tpu", "fake-gpu", "fake-flex", "cloud-tpu", "cloud-gpu", "cloud-flex", "cloud-ct6e"])
 def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
     """A provider under test; what a test left is deleted."""
     where, kind = request.param.split("-")

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,13 +71,9 @@ class Orchestrate:
         """Start a Python of its own on something else, where commands are started."""
         return self._start(Path(sys.executable), *argv)
 
-    def start_under(self, prefix: Sequence[str], *args: str) -> subprocess.Popen[str]:
-        """Start a command as `start_unforked` does, by another program, which gets its command line."""
-        return self._start(Path(sys.executable), "-m", "orchestrator", *args, prefix=prefix)
-
-    def _start(self, python: Path, *argv: str, prefix: Sequence[str] = ()) -> subprocess.Popen[str]:
+    def _start(self, python: Path, *argv: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [*prefix, python, "-P", *argv],
+            [python, "-P", *argv],
             cwd=self.folder,
             env=self.environment,
             stdout=subprocess.PIPE,

@@ -16,7 +16,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[2]))  # last: what was uploaded goes first
 sys.path.append(str(Path(__file__).resolve().parents[2] / "infra/vm"))
 
-from transfer import copy, place_of
+from transfer import copy_patiently
 
 from tests.records import make_epoch
 from trainer.config import Config, make_config
@@ -27,13 +27,12 @@ from trainer.flags import parser, with_underscores
 from trainer.log import answer, complain, log, now
 from trainer.output import OutputDir, is_remote
 from trainer.record.progress import ProgressReporter
-from trainer.record.record import CHECKPOINT_NAME, Status
+from trainer.record.record import CHECKPOINT_NAME, Status, worker_dir
 from trainer.record.schema import Data, Device, Epoch, Part
 from trainer.signals import catch_signals, stop_if_requested
 from trainer.timing.recorder import Recorder
 
 EPOCH_S = 0.05
-STORAGE_URL = "https://storage.googleapis.com"
 
 
 def main() -> int:
@@ -45,7 +44,7 @@ def main() -> int:
     try:
         config, stand_in = make_config(**flags), read_stand_in()
         check_stand_in(stand_in, config.strategy, config.device)
-        device = _device(stand_in)
+        device = _device(stand_in, config.strategy)
         if wants_probe:
             answer(json.dumps({"devices": device.names, "replicas": device.replicas, "device_kind": device.kind}))
         else:
@@ -56,16 +55,18 @@ def main() -> int:
     return 0
 
 
-def _device(stand_in: StandIn | None) -> Device:
+def _device(stand_in: StandIn | None, strategy: str) -> Device:
     kind, count = (stand_in.kind, stand_in.devices) if stand_in else ("cpu", 1)
+    workers = read_worker_role(strategy).count
     names = tuple(f"CPU:{number}" for number in range(count))
-    return Device(kind=kind, count=count, names=names, replicas=count, workers=1, simulated=stand_in is not None)
+    return Device(kind=kind, count=count, names=names, replicas=count, workers=workers, simulated=stand_in is not None)
 
 
 def _run(config: Config, device: Device) -> None:
     """Train, and write the record in every case."""
-    output = OutputDir(config.model_dir, silent=not read_worker_role(config.strategy).is_chief)
-    recorder = Recorder(config, output, simulated=device.simulated)
+    worker = read_worker_role(config.strategy).index
+    output = OutputDir(worker_dir(config.model_dir, worker))
+    recorder = Recorder(config, output, simulated=device.simulated, worker=worker)
     progress = ProgressReporter(recorder.output, config.train_epochs)
     recorder.device = device
     log(f"run {config.run_id} start")
@@ -151,12 +152,12 @@ def _write_checkpoint(place: str, recorder: Recorder) -> None:
     with tempfile.NamedTemporaryFile("w") as file:
         file.write(json.dumps(values))
         file.flush()
-        copy("put", *place_of(f"{place}/{CHECKPOINT_NAME}", STORAGE_URL), file.name)
+        copy_patiently("put", f"{place}/{CHECKPOINT_NAME}", file.name)
 
 
 def _read(url: str) -> bytes:
     with tempfile.NamedTemporaryFile() as file:
-        copy("get", *place_of(url, STORAGE_URL), file.name)
+        copy_patiently("get", url, file.name)
         return Path(file.name).read_bytes()
 
 

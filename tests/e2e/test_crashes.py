@@ -106,6 +106,27 @@ def test_interrupt_collects_tears_down_and_exits_130(orchestrate: Orchestrate) -
     assert orchestrate.inventory("instance") == orchestrate.inventory("disk") == []
 
 
+@pytest.mark.usefixtures("stand_in_job")
+def test_recover_ends_what_was_to_stop_when_its_process_was_killed(orchestrate: Orchestrate) -> None:
+    """Ctrl-C, then `kill -9`, as a second Ctrl-C is: the run is stopped by the user, not resumed, with its record."""
+    launched = orchestrate.start_unforked(
+        "launch", "--accel", "t4", "--workload", "mnist-cnn", "--epochs", "2000", "--yes"
+    )
+    run = orchestrate.wait_for_run(lambda run: run.stage is Stage.TRAIN, 120)
+    log = orchestrate.home / "local" / "experiments" / run.experiment / run.id / "train-a1.log"
+    wait_until(lambda: log.exists() and "epoch 1/2000 start" in log.read_text(), 60)
+    os.kill(launched.pid, signal.SIGINT)
+    orchestrate.wait_for_run(lambda run: run.stop_requested, 60)
+    kill_hard(launched)
+    recovered = orchestrate.run("recover", "--json")
+    assert recovered.code == 0, recovered.err
+    [after] = orchestrate.runs()
+    assert (after.state, after.error_code) == (RunState.STOPPED, "Stopped")
+    assert after.record is not None
+    assert load_record(Path(after.record)).status == "interrupted"
+    assert orchestrate.inventory("instance") == orchestrate.inventory("disk") == []
+
+
 @pytest.mark.usefixtures("forked_job")
 @pytest.mark.slow
 def test_spot_run_that_is_taken_back_ends_as_if_it_had_not_been(

@@ -59,6 +59,28 @@ def test_launch_trains_brings_the_record_home_and_proves_teardown(orchestrate: O
 
 @pytest.mark.usefixtures("forked_job")
 @pytest.mark.slow
+def test_a_tpu_of_compute_engine_trains_as_one_of_the_tpu_api(orchestrate: Orchestrate) -> None:
+    """By its machine type it is an instance, by its TPU type a node; `compare` finds the same device on both."""
+    flags = ("--workload", "mnist-mlp", "--epochs", "2", "--data-size", "2080", "--yes", "--json")
+    done = orchestrate.run("launch", "--accel", "v6e-4,ct6e-standard-4t", *flags)
+    assert (done.code, done.err) == (0, "")
+    assert done.json["billable_remaining"] == 0
+    for run in done.json["runs"]:
+        record = load_record(Path(run["record"]))
+        assert record.device is not None
+        assert (record.status, record.device.kind, record.device.replicas) == (
+            "succeeded",
+            "cpu standing in for tpu",
+            4,
+        )
+    assert [orchestrate.inventory(kind) for kind in ("node", "instance", "disk")] == [[], [], []]
+    _assert_meter_agrees(orchestrate, sum(Decimal(run["usd"]) for run in done.json["runs"]))
+    checks = {check["name"]: check["outcome"] for check in orchestrate.run("compare", "--json").json["fairness"]}
+    assert checks["device really used"] == "same"
+
+
+@pytest.mark.usefixtures("forked_job")
+@pytest.mark.slow
 def test_jax_trains_on_a_tpu_and_a_gpu_to_a_verdict(orchestrate: Orchestrate) -> None:
     """Eight logical devices and one, data and checkpoints in the bucket; no TensorFlow on either, nothing unfair."""
     size = ("--epochs", "2", "--data-size", "128", "--batch-size", "32", "--checkpoint-every", "1")

@@ -195,7 +195,7 @@ class ManyWorld(World):
         spec = self.ledger.run(str(trainer.job["run"])).spec
         trainer.dataset = spec.dataset
         trainer.measured = {
-            "kind": spec.accelerator.api, "count": spec.accelerator.replicas, "batch": spec.batch_size,
+            "kind": spec.accelerator.device, "count": spec.accelerator.replicas, "batch": spec.batch_size,
             "seed": spec.seed,
         }  # fmt: skip
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from infra.killswitches import kill_switches
 from orchestrator.compiling.kept import KeptSteps
@@ -26,6 +26,7 @@ from orchestrator.running.stages.context import Pace, Payload, Progress, Service
 from tests.fakes import FakeClock, FakeObjectStore, FakeScheduler, FakeShells, FakeVmProvider
 from tests.fakes.store import crc32c
 from tests.records import make_record
+from trainer.environment import read_worker_role
 from trainer.record.schema import Code
 
 RUNNER = ("python3", ".orchestrate/runner.py")
@@ -57,6 +58,7 @@ class FakeTrainer:
     lost_s: float | None = None
     """So long after its start its runner is killed."""
     stopped_at: float = 0.0
+    leaves_record: bool = True
     code_sha256: str | None = None  # what the record says of the user's code, if anything else than what was launched
 
     def answer(self, argv: Sequence[str]) -> CommandResult:
@@ -102,7 +104,10 @@ class FakeTrainer:
         status = "interrupted" if self.stopped else "failed" if self.rc else "succeeded"
         run = str(self.job["run"])
         times = {} if self.epoch_s is None else {"epoch_s": self.epoch_s(run)}
-        made = make_record(run, status=status, fingerprint=self.dataset, **self.measured, **times)
+        env = cast(dict[str, str], self.job["env"])
+        worker = read_worker_role("tpu", env).index
+        told = {"worker": worker, "status": status, "fingerprint": self.dataset, **self.measured, **times}
+        made = make_record(run, **told)
         record = made.to_json().encode()
         bucket, prefix = str(self.job["bucket"]), str(self.job["prefix"])
         self.store.put(bucket, f"{prefix}/record.json", record)
@@ -117,7 +122,7 @@ class FakeTrainer:
             "run": self.job["run"],
             "attempt": self.job["attempt"],
             "rc": self.rc,
-            "files": [entry],
+            "files": [entry] if self.leaves_record else [],
         }
         self.store.put(bucket, f"{prefix}/{MANIFEST}", json.dumps(manifest).encode())
 
@@ -134,6 +139,7 @@ class World:
         self._build()
         self.stop = threading.Event()
         self.parallel_runs = 1
+        self.needs_pip = False
         self.progress: list[Progress] = []
         self._teach()
 
@@ -150,10 +156,15 @@ class World:
         self.shells.on(RUNNER, self._runner)
         found = json.dumps({"python": "python3", "environment": ENVIRONMENT}) + "\n"
         self.set_up = CommandResult(0, found, "")
-        self.shells.on(["python3", ".orchestrate/environment.py"], lambda _argv: self.set_up)
+        self.shells.on(["python3", ".orchestrate/environment.py"], lambda _argv: self._environment())
         self.shells.on(["python3", "-m", "zipfile"], CommandResult(0, "", ""))
         devices = CommandResult(0, '{"replicas": 8}\n', "")
         self.shells.on(["env"], lambda argv: self.set_up if ".orchestrate/environment.py" in argv else devices)
+
+    def _environment(self) -> CommandResult:
+        sent = {name for machine in self.shells.machines.values() for name in machine.files}
+        lacks_pip = self.needs_pip and not any(name.endswith("/pip.zip") for name in sent)
+        return CommandResult(0, '{"lacks": "pip.zip"}\n', "") if lacks_pip else self.set_up
 
     def _runner(self, argv: Sequence[str]) -> CommandResult:
         path = max((self.home / "experiments").rglob("job-a*.json"), key=lambda path: path.stat().st_mtime_ns)
@@ -165,7 +176,12 @@ class World:
         item = spec.accelerator
         self.trainer.dataset = spec.dataset
         code = spec.code
-        self.trainer.measured = {"kind": item.api, "count": item.replicas, "batch": spec.batch_size, "seed": spec.seed}
+        self.trainer.measured = {
+            "kind": item.device,
+            "count": item.replicas,
+            "batch": spec.batch_size,
+            "seed": spec.seed,
+        }
         if code is not None:
             facts = {**vars(code), "sha256": self.trainer.code_sha256 or code.sha256}
             self.trainer.measured["code"] = Code(**facts)
@@ -189,7 +205,7 @@ class World:
             store=self.store,
             shells=self.shells,
             switches=kill_switches(vms, self.scheduler, self.clock, catalog_prices().all_zones("tpu")),
-            payload=lambda: Payload(empty, {}),
+            payload=lambda: Payload(empty, empty),
             pace=Pace(poll_s=5),
             parallel_runs=self.parallel_runs,
         )

@@ -93,6 +93,8 @@ def _launch_and_interrupt(tool: Tool, interruption: Interruption, place: Place, 
             return process.wait(_PATIENCE_S)
         if fault:
             _until(process, lambda: cloud.control("faults")["faults"][0]["done"])
+            if fault[1] == "after":  # it is counted before the effect that it follows
+                _until(process, lambda: bool(judge.vms()))
         else:
             _until(process, lambda: bool(judge.vms()))
             with suppress(subprocess.TimeoutExpired):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import cast
 
@@ -77,10 +77,11 @@ class CampaignBill:
         if item.attach:
             parts.append(("instance", "gpu", item.attach, item.chips))
         if item.boot_disk_gib:
-            parts.append(("disk", "disk", "pd-balanced", item.boot_disk_gib))
+            parts.append(("disk", "disk", item.boot_disk, item.boot_disk_gib))
         parts.append(("ipv4", "ipv4", "in-use", item.workers))
         for kind, price_kind, name, quantity in parts:
-            price = catalog().find(price_kind, name or "", zone)
+            look = catalog().of_machine if price_kind == "machine" else partial(catalog().find, price_kind)
+            price = look(name or "", zone)
             assert price is not None, f"{price_kind} {name} in {zone}"
             spot = spec.provisioning is Provisioning.SPOT
             if spec.provisioning is Provisioning.FLEX_START and kind == "node":

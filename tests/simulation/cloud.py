@@ -28,7 +28,7 @@ class StormyProvider(FakeVmProvider):
 
     `lag_s`: lists are so old.
 
-    `hidden`: zones that lists lack, and say so.
+    `hidden`: zones that lists lack, and say so. `behind`: what the latest list did not have yet.
     """
 
     watch: Watch
@@ -42,6 +42,7 @@ class StormyProvider(FakeVmProvider):
         self.lag_s = 0.0
         self.hidden: set[str] = set()
         self.coming: set[VmRef] = set()
+        self.behind: set[str] = set()
         self._seen: deque[tuple[datetime, Listing]] = deque(maxlen=50)
 
     def create(self, spec: VmSpec) -> str:
@@ -77,8 +78,10 @@ class StormyProvider(FakeVmProvider):
         listing = super().list_billable()
         now = self.events.now()
         self._seen.append((now, listing))
+        fresh = {item.ref.name for item in listing.found}
         if self.lag_s:
             listing = next((old for at, old in self._seen if now - at <= timedelta(seconds=self.lag_s)), listing)
+        self.behind = fresh - {item.ref.name for item in listing.found}
         if not self.hidden:
             return listing
         found = tuple(item for item in listing.found if item.ref.zone not in self.hidden)

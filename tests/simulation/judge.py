@@ -210,13 +210,17 @@ class Judge:
             self.violated(Rule.METERED, f"${metered} is metered, ${held} is held")
 
     def check_all_gone(self, said_by: str, *, without_ledger: bool = False) -> None:
-        """Somebody said that everything of ours is gone; `teardown --all` means everybody's, as far as zones answer."""
+        """Somebody said that everything of ours is gone; `teardown --all` means everybody's, as far as zones answer.
+
+        Another ledger's VM that its last list did not have yet is not meant: the sentence says so.
+        """
         left = {ref.name for cloud in self._world.clouds for ref in (*cloud.alive(), *cloud.coming)}
         if without_ledger:
             left -= {ref.name for cloud in self._world.clouds for ref in cloud.coming}
         else:
             left -= {ref.name for cloud in self._world.clouds for ref in cloud.alive() if ref.zone in cloud.hidden}
-        if left := left - (set() if said_by == "teardown --all" else self.foreign):
+        unlisted = {name for cloud in self._world.clouds for name in cloud.behind}
+        if left := left - (self.foreign & unlisted if said_by == "teardown --all" else self.foreign):
             self.violated(Rule.GONE, f"{said_by} called everything gone, and {left} live")
 
     def _may_live(self, name: str) -> bool:

@@ -12,5 +12,6 @@ from orchestrator.domain.prices import catalog_prices
 def offers(terms: Provisioning) -> list[tuple[Accelerator, list[str]]]:
     """What can be rented on these terms, and where."""
     found = [(item, catalog_prices().zones(item, terms)) for item in accelerators().values()]
-    offered = [(item, zones) for item, zones in found if zones and not item.is_slice]  # VMs of the fakes are one host
+    # VMs of the fakes are one host; a TPU of Compute Engine lives as a GPU's instance does, and would shift every seed.
+    offered = [(item, zones) for item, zones in found if zones and not item.is_slice and not item.name.startswith("ct")]
     return [(item, zones) for item, zones in offered if terms is Provisioning.SPOT or not item.spot_only]

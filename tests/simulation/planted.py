@@ -76,7 +76,8 @@ BUGS = (
     _bug("late-create", 283, (provision._create, "_check_still_meant(ctx, answer_lost=answer_lost)", "pass")),
     _bug("lock-ignored", 10, (run_folder.run_lock, "yield False", "yield True")),
     # kill switches
-    _bug("armed-too-late", 0, (provision._armed_spec, "spec = switch.arm(", "spec if switch.slack_s else switch.arm(")),
+    _bug("armed-too-late", 10,
+         (provision._armed_spec, "spec = switch.arm(", "spec if switch.slack_s else switch.arm(")),
     _bug("job-not-proven", 10, (SchedulerJob.arm, "self._prove(job)", "pass")),
     _bug("job-too-early", 10, (schedule_from, "+ timedelta(minutes=1)", "")),
     _bug("job-in-local-time", 10, (schedule_from, "deadline.astimezone(UTC)", "deadline + timedelta(hours=1)")),
@@ -105,7 +106,7 @@ BUGS = (
     _bug("tombstone-skipped", 0, (teardown._write_tombstone, TOMBSTONE, "pass")),
     _bug("leak-is-active", 10,
          (recover._Cleanup.delete_leaked, 'mine and item.labels.get("oc-run") not in active', "mine")),
-    _bug("second-vm", 82, (pipeline._new_attempt, "prove_ended(services, ctx.attempt)", "None")),
+    _bug("second-vm", 257, (pipeline._new_attempt, "prove_ended(services, ctx.attempt)", "None")),
     # money
     _bug("slack-not-reserved", 0, (quote.quote_for, "* 3600 + KILL_SLACK_S", "* 3600")),
     _bug("storage-not-reserved", 7, (quote.quote_for, "+ side_lines(sides, used)", "")),

@@ -18,26 +18,28 @@ import click
 from orchestrator.ports import Worker
 from orchestrator.running.stages.job import peers
 from tests.trainer.process import trainer_command, trainer_environment
-from trainer.record.record import Record, load_record
+from trainer.record.record import RECORD_NAME, Record, load_record, worker_dir
 
 CHIPS = 2
 """So many logical CPUs stand in for the chips of a host."""
 
 
-def train_on(hosts: int, folder: Path, engine: str, *flags: object, python: Path = Path(sys.executable)) -> Record:
-    """Train on so many hosts and return worker 0's record. No other worker may write one."""
+def train_on(
+    hosts: int, folder: Path, engine: str, *flags: object, python: Path = Path(sys.executable)
+) -> list[Record]:
+    """Train on so many hosts, which share a `--model_dir`, and return the records of all of them, the first's first."""
     workers = [Worker(index, address := f"127.78.{os.getpid() % 250}.{index + 1}", address) for index in range(hosts)]
     started = []
     for worker in workers:
-        place = ("--strategy", "tpu", "--model_dir", folder / f"worker-{worker.index}")
+        place = ("--strategy", "tpu", "--model_dir", folder)
         own = {} if engine == "tensorflow" else {"KERAS_BACKEND": engine}  # a forked Python has imported Keras for it
         environ = trainer_environment(TRAINER_STAND_IN=f"tpu:{CHIPS}", **own, **peers(workers, worker))
         command = trainer_command("--engine", engine, *flags, *place, python=python)
         started.append(subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True))
     outputs = [process.communicate(timeout=240)[0] for process in started]
     assert [process.returncode for process in started] == [0] * hosts, "\n".join(outputs)[-4000:]
-    assert [path.name for path in folder.iterdir()] == ["worker-0"]
-    return load_record(folder / "worker-0" / "record.json")
+    assert sorted(path.name for path in folder.iterdir() if path.is_dir()) == [f"worker-{n}" for n in range(1, hosts)]
+    return [load_record(Path(worker_dir(str(folder), worker.index), RECORD_NAME)) for worker in workers]
 
 
 def half_width(accuracy: float, samples: int) -> float:
@@ -53,7 +55,7 @@ def main() -> int:
         alone = 0.0
         for hosts in (1, 2, 4):
             with tempfile.TemporaryDirectory() as folder:
-                record = train_on(hosts, Path(folder), engine, *training)
+                record, *_ = train_on(hosts, Path(folder), engine, *training)
             accuracy, device = record.epochs[-1].test_accuracy or 0.0, record.device
             alone = accuracy if hosts == 1 else alone
             width = half_width(alone, record.parameters.test_samples or 1)

@@ -113,6 +113,65 @@ def test_what_fails_when_the_model_is_built_names_the_line_of_the_file(
     assert problem in (load_record(path.parent / "out/record.json").error or "")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("returned", "problem"),
+    [
+        ("tf.numpy_function(lambda a: a, [x], x.dtype)", "in Sequential.call(): ValueError: as_list() is not defined"),
+        ("tf.reshape(x, [3, 5]) if tf.inside_function() else x", "my_model.py, line 4, in call: ValueError: Cannot "),
+    ],
+    ids=["no-line", "line"],
+)
+def test_what_fails_when_a_step_is_checked_is_said_with_file_and_reason(
+    warm_trainer: Trainer, file: Callable[[str], Path], returned: str, problem: str
+) -> None:
+    """The model is built, as its layer says the shape; Keras' text ends with the arguments, which say nothing."""
+    path = file(
+        "import keras, tensorflow as tf\nclass Own(keras.layers.Layer):\n  def call(self, x):\n"
+        f"    return {returned}\n  def compute_output_shape(self, shape): return shape\n"
+        + MODEL.replace("layers.Flatten()", "Own(), layers.Flatten()")
+    )
+    finished = warm_trainer("--workload", path, "--check=train")
+    assert finished.returncode == 2, finished.stderr
+    [said] = [line for line in finished.stderr.splitlines() if line.startswith("trainer: ")]
+    assert said.startswith(f"trainer: {path}: {problem}")
+    assert said.endswith("; correct the file")
+
+
+def its_own_data() -> str:
+    """The whole file with open_data that docs/your-model.md shows."""
+    blocks = (ROOT / "docs/your-model.md").read_text().split("```python\n")
+    [found] = [text for block in blocks[1:] if "def open_data" in (text := block.partition("```")[0])]
+    return found
+
+
+@pytest.mark.slow
+def test_the_file_with_its_own_data_in_the_docs_trains(
+    warm_trainer: Trainer, file: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """As it is printed; its samples and shapes are in the record."""
+    path = file(its_own_data())
+    finished = warm_trainer("--workload", path, "--train_epochs=1", "--model_dir", tmp_path / "out")
+    assert finished.returncode == 0, finished.stderr
+    record = load_record(tmp_path / "out/record.json")
+    assert (record.data.name, record.data.source, record.data.input_shape) == ("waves", "plugin", (64, 2))
+    assert record.parameters.train_samples == 1000
+    assert (record.epochs[0].test_accuracy or 0) > 0.6
+
+
+@pytest.mark.slow
+def test_what_is_wrong_with_the_description_of_own_data_names_its_fields(
+    warm_trainer: Trainer, file: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """With the line, and what is taken instead."""
+    text = its_own_data().replace('note="made here", ', "").replace('"plugin"', '"numpy", url=""')
+    finished = warm_trainer("--workload", file(text), "--train_epochs=1", "--model_dir", tmp_path / "out")
+    assert finished.returncode == 2, finished.stderr
+    said = finished.stderr.strip()
+    assert ", in open_data: Data: source must be 'sample', 'idx', " in said
+    assert " or 'files', note is required, url is not one of its fields; correct the file" in said
+
+
 @pytest.fixture(scope="module")
 def trained(warm_trainer: Trainer, tmp_path_factory: pytest.TempPathFactory) -> tuple[Record, Path]:
     """The example, trained for an epoch, with a checkpoint."""

@@ -190,8 +190,12 @@ def test_percentiles_are_values_that_occurred() -> None:
         (lambda facts: facts.update(surprise=1), "damaged at surprise"),
         (lambda facts: facts["timings"].pop("total_s"), "damaged at timings.total_s"),
         (lambda facts: facts.update(started_at="2026-11-21T08:30:00"), "damaged at started_at"),
+        # A machine that was rented may say anything: what is reckoned with it later must stay possible.
+        (lambda facts: facts["host"].update(cores=0), r"host\.cores"),
+        (lambda facts: facts.update(device=make_record().device.model_dump() | {"workers": 10**9}), r"device\.workers"),
+        (lambda facts: facts["timings"].update(total_s=1e308), r"timings\.total_s"),
     ],
-    ids=["future", "unknown-field", "missing-field", "no-time-zone"],
+    ids=["future", "unknown-field", "missing-field", "no-time-zone", "no-cores", "endless", "eternal"],
 )
 def test_unreadable_records_are_refused_by_name(
     recorder: Recorder, tmp_path: Path, change: object, message: str

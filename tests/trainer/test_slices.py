@@ -15,7 +15,7 @@ TRAINING = ("--workload=mnist-mlp", "--batch_size=96", "--train_samples=1920", "
 @pytest.mark.parametrize("engine", ["jax", "tensorflow"])
 def test_two_hosts_of_a_slice_train_what_one_does(engine: str, tmp_path: Path, forked_python: Path) -> None:
     """Gradients are added between processes: one host's losses up to rounding, its accuracy within its interval."""
-    one, two = (train_on(n, tmp_path / str(n), engine, *TRAINING, python=forked_python) for n in (1, 2))
+    one, two = (train_on(n, tmp_path / str(n), engine, *TRAINING, python=forked_python)[0] for n in (1, 2))
     assert two.device is not None
     # TensorFlow has one CPU on each host of a stand-in slice, JAX all of them.
     assert (two.device.workers, two.device.replicas) == (2, 2 * CHIPS if engine == "jax" else 2)

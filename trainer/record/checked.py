@@ -53,7 +53,7 @@ class Lowered(BaseModel):
 class Checked(BaseModel):
     """What was built. `input_shape`: of one sample; `units`: the width of the output's last axis.
 
-    `code_sha256`: of the user's own files, None without any.
+    `code_sha256`: of the user's own files, None without any. `engine`: what trained it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -67,5 +67,6 @@ class Checked(BaseModel):
     epochs: int
     parameter_bytes: int
     optimizer_bytes: int
+    engine: str = "tensorflow"
     train_samples: int | None = None
     trained: Trained | None = None

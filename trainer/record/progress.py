@@ -67,9 +67,9 @@ class ProgressReporter:
         self._last_update_s = -MIN_INTERVAL_S
         self._saver = Autosave(PROGRESS_NAME, self._write)
 
-    def phase(self, phase: str, **changes: object) -> None:
-        """Report a change of phase, or of the fields in `changes`; always written."""
-        self._update(phase=phase, **changes)
+    def phase(self, phase: str, detail: object = "", **changes: object) -> None:
+        """Report a change of phase, how far it has come, or of the fields in `changes`; always written."""
+        self._update(phase=phase, detail=detail, **changes)
         self._saver.wake()
 
     def step(self, step: int, loss: float) -> None:
@@ -80,7 +80,7 @@ class ProgressReporter:
 
     def close(self, phase: str) -> None:
         """Write the final phase."""
-        self._update(phase=phase)
+        self._update(phase=phase, detail="")
         self._saver.close()
         self._saver.save()
 

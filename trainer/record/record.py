@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ValidationError, model_validator
+from pydantic import AwareDatetime, BaseModel, Field, ValidationError, model_validator
 
 from trainer.errors import RecordError
 from trainer.log import answer
@@ -43,13 +43,16 @@ Status = Literal["running", "succeeded", "failed", "interrupted"]
 class Record(Section):
     """One training run. While `status` is "running" it is what was known when it was written, every few seconds.
 
-    A run that was resumed has several `parts`: epochs, and nothing else, are kept from the earlier ones. `missing` says
-    of each absent figure why it is, by its path: `timings.compile_s`; `epochs.cpu_wait_s` means that of every epoch
-    without it. A run that did not fail has no `error`.
+    worker: which of the processes that trained together wrote it; the first one's is the run's. Samples and losses are
+    those of all together, times and memory its own. A run that was resumed has several `parts`: epochs, and nothing
+    else, are kept from the earlier ones, as the first worker measured them. `missing` says of each absent figure why it
+    is, by its path: `timings.compile_s`; `epochs.cpu_wait_s` means that of every epoch without it. A run that did not
+    fail has no `error`.
     """
 
     schema_version: Literal[2] = 2
     run_id: str
+    worker: int = Field(default=0, ge=0)
     workload: str
     code: Code | None = None
     status: Status
@@ -101,6 +104,11 @@ class Record(Section):
         return self.model_dump_json(indent=2) + "\n"
 
 
+def worker_dir(model_dir: str, worker: int) -> str:
+    """Return where a worker writes its record: the first one to `model_dir`, which all may share, others below it."""
+    return f"{model_dir.rstrip('/')}/worker-{worker}" if worker else model_dir
+
+
 class _VersionOnly(BaseModel):
     schema_version: int
 
@@ -127,6 +135,7 @@ class Progress(Section):
         "failed",
         "interrupted",
     ]
+    detail: str = ""  # how far a phase has come that has no epochs
     updated_at: AwareDatetime
 
 

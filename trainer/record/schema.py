@@ -34,7 +34,7 @@ class Device(Section):
     count: int = Field(ge=1)
     names: tuple[str, ...]
     replicas: int = Field(ge=1)
-    workers: int = Field(ge=1)
+    workers: int = Field(ge=1, le=4096)
     simulated: bool
 
 
@@ -70,7 +70,7 @@ class Host(Section):
 
     os: str
     cpu_model: str
-    cores: int
+    cores: int = Field(ge=1)
     ram_bytes: int
 
 

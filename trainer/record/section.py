@@ -7,7 +7,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Seconds = Annotated[float, Field(ge=0)]
+Seconds = Annotated[float, Field(ge=0, le=1e9)]
+"""Up to 30 years: sums of what a hostile record says stay numbers."""
 
 
 class Section(BaseModel):

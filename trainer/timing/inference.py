@@ -38,14 +38,19 @@ def _first_batch(source: Any, size: int) -> SamplesLike:
 
 
 def measure_inference(
-    engine: Engine, test: Any, per_replica_batch: int, calls: int
+    engine: Engine, test: Any, per_replica_batch: int, calls: int, report: Callable[[str], None]
 ) -> tuple[Inference, list[CompiledFunction]]:
-    """Measure on test samples, with up to `calls` for each latency; return it with what compiling each shape took."""
+    """Measure on test samples, with up to `calls` for each latency; return it with what compiling each shape took.
+
+    `report` is told of each batch before its shape is compiled, so that nothing is timed meanwhile.
+    """
     predictor = engine.predictor()
     functions: list[CompiledFunction] = []
     durations_s: dict[int, list[float]] = {}
-    for batch in dict.fromkeys((*LATENCY_BATCHES, per_replica_batch)):
+    batches = tuple(dict.fromkeys((*LATENCY_BATCHES, per_replica_batch)))
+    for number, batch in enumerate(batches, 1):
         signals.stop_if_requested()
+        report(f"batch {number}/{len(batches)}")
         call = partial(predictor.infer, some_inputs(test, batch))
         functions.append(compiled(f"infer@{batch}", call, engine))
         call()

@@ -93,6 +93,7 @@ class Recorder:
     config: Config
     output: OutputDir
     simulated: bool
+    worker: int = 0
     accounts: Accounts = field(default_factory=Accounts)
     functions: list[CompiledFunction] = field(default_factory=list)
     device: Device | None = None
@@ -190,6 +191,7 @@ class Recorder:
             {**self.why_missing, **self._why_no_utilisation(otherwise)},
             otherwise,
             run_id=self.config.run_id,
+            worker=self.worker,
             workload=self.config.spec.name,
             code=self._code(),
             status=status,

@@ -128,6 +128,7 @@ class Workload:
     TensorFlow. `signature` is that of the published data. `metrics`: names of Keras metrics that are evaluated besides
     loss and accuracy; those called `sparse_..` get class numbers as targets, others of a classification one-hot ones,
     and all of them probabilities. `build_model` and `figures` take the `sizes`, if there are any, as keywords.
+    `layer_multiply_adds`, of the same arguments, stands for `figures` where a formula counts only the operations.
     """
 
     name: str
@@ -145,6 +146,7 @@ class Workload:
     prepare: PrepareOptions = field(default_factory=PrepareOptions)
     sizes: tuple[Size, ...] = ()
     figures: Callable[..., ModelFigures] | None = None  # of shape and classes; None: known when the model is built
+    layer_multiply_adds: Callable[[tuple[int, ...], int], tuple[int, ...]] | None = None  # forward, first layer first
 
     def build(self, signature: Signature) -> Any:
         """Return the Keras model for such data in the sizes chosen."""
@@ -153,6 +155,17 @@ class Workload:
     def figures_for(self, signature: Signature) -> ModelFigures | None:
         """Return what is known of the model in the sizes chosen. Raises ConfigError for sizes that do not fit."""
         return self.figures(signature.input.shape, signature.units, **self.size_values) if self.figures else None
+
+    def flops_per_sample(self, signature: Signature) -> int | None:
+        """Return the operations of training on a sample by the formulas; None: known when the model is built.
+
+        As `ModelFigures` counts them: two for each multiply-add, backward twice as many, less the input's gradient.
+        """
+        if self.layer_multiply_adds is not None:
+            layers = self.layer_multiply_adds(signature.input.shape, signature.units)
+            return 6 * sum(layers) - 2 * layers[0]
+        figures = self.figures_for(signature)
+        return figures.flops_per_sample if figures else None
 
     def sized(self, text: str) -> Workload:
         """Return this workload in other sizes, named after them. Raises ConfigError."""
@@ -174,6 +187,11 @@ class Workload:
     def size_values(self) -> dict[str, int]:
         """The sizes chosen, by name."""
         return {size.name: size.value for size in self.sizes}
+
+
+def halved(side: int) -> int:
+    """Return the side of what a convolution or pooling of stride 2, padded, leaves."""
+    return (side + 1) // 2
 
 
 def checkpoint_room(variable_bytes: int) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainer.workloads.base import PrepareOptions, Workload
+from trainer.workloads.base import PrepareOptions, Workload, halved
 from trainer.workloads.signature import images
 
 
@@ -40,6 +40,22 @@ def build_model(image_shape: tuple[int, ...], classes: int) -> Any:
     )
 
 
+def layer_multiply_adds(image_shape: tuple[int, ...], classes: int) -> tuple[int, ...]:
+    """Return the multiply-adds of each layer for an image."""
+    height, width, channels = image_shape
+    first = halved(height) * halved(width)
+    height, width = halved(halved(height)), halved(halved(width))
+    return (
+        first * 25 * channels * 32,
+        height * width * 9 * 32 * 64,
+        height * width * 9 * 64 * 128,
+        (height // 2) * (width // 2) * 9 * 128 * 128,
+        (height // 4) * (width // 4) * 9 * 128 * 256,
+        256 * 128,
+        128 * classes,
+    )
+
+
 WORKLOAD = Workload(
     name="cats-vs-dogs",
     title="photos of two classes, CNN at 224x224 (T4 v TPU)",
@@ -51,5 +67,6 @@ WORKLOAD = Workload(
     learning_rate=1e-3,
     xla_on_cpu=False,  # as for mnist-cnn: XLA's CPU convolutions are far slower than oneDNN's
     build_model=build_model,
+    layer_multiply_adds=layer_multiply_adds,
     prepare=PrepareOptions(image_size=224),
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainer.workloads.base import PrepareOptions, Workload
+from trainer.workloads.base import PrepareOptions, Workload, halved
 from trainer.workloads.signature import images
 
 
@@ -35,9 +35,21 @@ def build_model(image_shape: tuple[int, ...], classes: int) -> Any:
     )
 
 
+def layer_multiply_adds(image_shape: tuple[int, ...], classes: int) -> tuple[int, ...]:
+    """Return the multiply-adds of each layer for an image."""
+    height, width, channels = halved(image_shape[0]), halved(image_shape[1]), image_shape[2]
+    return (
+        height * width * 25 * channels * 32,
+        (height // 2) * (width // 2) * 9 * 32 * 64,
+        (height // 4) * (width // 4) * 9 * 64 * 128,
+        (height // 8) * (width // 8) * 9 * 128 * 256,
+        256 * classes,
+    )
+
+
 WORKLOAD = Workload(
     name="flowers",
-    title="photos by class, small CNN (local GPU v cloud GPU v cloud TPU)",
+    title="any photos in class folders, small CNN (local GPU v cloud GPU v cloud TPU)",
     data_kind="photos",
     signature=images((224, 224, 3), 5),
     outputs="logits",
@@ -46,5 +58,6 @@ WORKLOAD = Workload(
     learning_rate=1e-3,
     xla_on_cpu=False,  # as for mnist-cnn: XLA's CPU convolutions are far slower than oneDNN's
     build_model=build_model,
+    layer_multiply_adds=layer_multiply_adds,
     prepare=PrepareOptions(image_size=224),
 )

@@ -29,6 +29,14 @@ def build_model(image_shape: tuple[int, ...], classes: int) -> Any:
     )
 
 
+def layer_multiply_adds(image_shape: tuple[int, ...], classes: int) -> tuple[int, ...]:
+    """Return the multiply-adds of each layer for an image."""
+    height, width, channels = image_shape
+    pooled = (height // 2) * (width // 2)
+    flat = (height // 4) * (width // 4) * 32
+    return height * width * 4 * channels * 64, pooled * 4 * 64 * 32, flat * 256, 256 * classes
+
+
 WORKLOAD = Workload(
     name="mnist-cnn",
     title="MNIST digits, CNN with two convolutions (batch-size sweep, GPU v TPU)",
@@ -41,4 +49,5 @@ WORKLOAD = Workload(
     # XLA's CPU convolutions were measured 14 times slower than oneDNN's.
     xla_on_cpu=False,
     build_model=build_model,
+    layer_multiply_adds=layer_multiply_adds,
 )

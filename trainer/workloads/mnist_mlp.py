@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from math import prod
 from typing import Any
 
 from trainer.workloads.base import Workload
@@ -24,6 +26,12 @@ def build_model(image_shape: tuple[int, ...], classes: int) -> Any:
     )
 
 
+def layer_multiply_adds(image_shape: tuple[int, ...], classes: int) -> tuple[int, ...]:
+    """Return the multiply-adds of each layer for an image."""
+    widths = (prod(image_shape), 400, 400, 500, classes)
+    return tuple(inputs * outputs for inputs, outputs in pairwise(widths))
+
+
 WORKLOAD = Workload(
     name="mnist-mlp",
     title="MNIST digits, perceptron with hidden layers 400, 400, 500 (time, memory, extrapolation)",
@@ -36,4 +44,5 @@ WORKLOAD = Workload(
     # Dense layers gain from XLA on a CPU: many small kernels become few.
     xla_on_cpu=True,
     build_model=build_model,
+    layer_multiply_adds=layer_multiply_adds,
 )

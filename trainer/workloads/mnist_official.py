@@ -32,6 +32,14 @@ def build_model(image_shape: tuple[int, ...], classes: int) -> Any:
     )
 
 
+def layer_multiply_adds(image_shape: tuple[int, ...], classes: int) -> tuple[int, ...]:
+    """Return the multiply-adds of each layer for an image."""
+    height, width, channels = image_shape
+    pooled = (height // 2) * (width // 2)
+    flat = (height // 4) * (width // 4) * 32
+    return height * width * 25 * channels * 32, pooled * 25 * 32 * 32, flat * 1024, 1024 * classes
+
+
 WORKLOAD = Workload(
     name="mnist-official",
     title="MNIST digits, the Cloud TPU quick start's CNN",
@@ -44,4 +52,5 @@ WORKLOAD = Workload(
     learning_rate=0.05,
     xla_on_cpu=False,  # as for mnist-cnn: XLA's CPU convolutions are far slower than oneDNN's
     build_model=build_model,
+    layer_multiply_adds=layer_multiply_adds,
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainer.workloads.base import ModelFigures, PrepareOptions, Workload
+from trainer.workloads.base import ModelFigures, PrepareOptions, Workload, halved
 from trainer.workloads.signature import images
 
 _STEM = 64
@@ -44,14 +44,14 @@ def figures(image_shape: tuple[int, ...], classes: int) -> ModelFigures:
     Convolutions have biases here, and each is followed by batch normalisation, with four numbers a channel.
     """
     height, width, channels = image_shape
-    side = [_halved(height), _halved(width)]
+    side = [halved(height), halved(width)]
     stem = 7 * 7 * channels * _STEM
     multiply_adds = first = stem * side[0] * side[1]
     parameters = stem + 5 * _STEM
-    side, inputs = [_halved(each) for each in side], _STEM
+    side, inputs = [halved(each) for each in side], _STEM
     for stage, (filters, blocks) in enumerate(_STAGES):
         if stage:
-            side = [_halved(each) for each in side]
+            side = [halved(each) for each in side]
         outputs = 4 * filters
         shortcut = inputs * outputs
         bottlenecks = inputs * filters + (blocks - 1) * outputs * filters + blocks * (9 * filters + outputs) * filters
@@ -63,14 +63,9 @@ def figures(image_shape: tuple[int, ...], classes: int) -> ModelFigures:
     return ModelFigures(parameters, 6 * multiply_adds - 2 * first)
 
 
-def _halved(side: int) -> int:
-    """The side of what a convolution or pooling of stride 2, padded, leaves."""
-    return (side + 1) // 2
-
-
 WORKLOAD = Workload(
     name="resnet50",
-    title="photos by class, ResNet-50 at 224x224",
+    title="any photos in class folders, ResNet-50 at 224x224",
     data_kind="photos",
     signature=images((224, 224, 3), 1000),
     outputs="logits",

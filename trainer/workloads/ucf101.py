@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainer.workloads.base import PrepareOptions, Workload
+from trainer.workloads.base import PrepareOptions, Workload, halved
 from trainer.workloads.signature import images
 
 _FRAMES, _SIDE = 16, 112
@@ -40,6 +40,19 @@ def build_model(image_shape: tuple[int, ...], classes: int) -> Any:
     return Model(clips, layers.Dense(classes)(layers.Dropout(0.3)(sequence)))
 
 
+def layer_multiply_adds(image_shape: tuple[int, ...], classes: int) -> tuple[int, ...]:
+    """Return the multiply-adds of each layer for a clip: the GRU has three gates of 64 units."""
+    frames, height, width, channels = image_shape
+    height, width = halved(height), halved(width)
+    return (
+        frames * height * width * 25 * channels * 32,
+        frames * (height // 2) * (width // 2) * 9 * 32 * 64,
+        frames * (height // 4) * (width // 4) * 9 * 64 * 128,
+        frames * 3 * 64 * (128 + 64),
+        64 * classes,
+    )
+
+
 WORKLOAD = Workload(
     name="ucf101",
     title="clips by class, per-frame CNN and a sequence model (video action recognition)",
@@ -51,5 +64,6 @@ WORKLOAD = Workload(
     learning_rate=1e-3,
     xla_on_cpu=False,  # as for mnist-cnn: XLA's CPU convolutions are far slower than oneDNN's
     build_model=build_model,
+    layer_multiply_adds=layer_multiply_adds,
     prepare=PrepareOptions(image_size=_SIDE, frames=_FRAMES),
 )

@@ -251,6 +251,7 @@ def _gpu(hardware: Hardware, row: Price, name: str) -> Iterator[_Sku]:
 
 def _rest(region: str, rows: dict[tuple[str, str], Price]) -> Iterator[_Sku]:
     for key, service, text, group, unit, free in (
+        (("disk", "hyperdisk-balanced"), _COMPUTE, "Hyperdisk Balanced Capacity", "SSD", "GiBy.mo", False),
         (("disk", "pd-balanced"), _COMPUTE, "Balanced PD Capacity", "SSD", "GiBy.mo", False),
         (("storage", "standard"), _STORAGE, "Standard Storage", "RegionalStorage", "GiBy.mo", True),
         (("ipv4", "in-use"), _COMPUTE, "External IP Charge on a Standard VM", "ExternalIp", "h", True),

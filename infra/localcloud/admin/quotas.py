@@ -86,8 +86,8 @@ def _named(metric: str) -> str:
 
 
 def _family(metric: str) -> dict[str, str]:
-    family = metric.partition(":")[2]
-    return {"gpu_family": family} if family else {}
+    name, _, family = metric.partition(":")
+    return {("tpu_family" if name.startswith("TPU") else "gpu_family"): family} if family else {}
 
 
 def check_quota(prices: PriceList, metric: str, place: str) -> None:
@@ -112,10 +112,10 @@ def _zones(prices: PriceList) -> dict[str, set[str]]:
 
 
 def _regions(prices: PriceList) -> dict[str, set[str]]:
-    """The regions of each GPU quota."""
+    """The regions of each quota of GPUs and TPUs that are instances."""
     regions: dict[str, set[str]] = {}
     for zone in prices.zones:
-        for gpu in prices.gpus(zone):
+        for chip in prices.chips(zone):
             for spot in (False, True):
-                regions.setdefault(prices.hardware.gpu_quota(gpu, spot), set()).add(region_of(zone))
+                regions.setdefault(prices.hardware.instance_quota(chip, spot), set()).add(region_of(zone))
     return regions

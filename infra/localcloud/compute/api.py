@@ -227,8 +227,9 @@ class ComputeService(Service):
     def _instance(self, request: Request, status: str = "") -> Document:
         """By name or, as Google allows, by numeric id. Raises ApiError 404, and 400 unless it has this status."""
         zone, name = request.path_params["zone"], request.path_params["instance"]
-        by_id = [one for one in self._instances.all(f"{zone}/") if one["resource"]["id"] == name]
-        instance = by_id[0] if by_id else self._instances.find(f"{zone}/{name}")
+        of_zone = (one for one in self._instances.look() if one["zone"] == zone)
+        by_id = next((one["name"] for one in of_zone if one["resource"]["id"] == name), name)
+        instance = self._instances.find(f"{zone}/{by_id}")
         current = self._instances.state(instance)
         if status not in ("", current):
             message = f"The resource '{name}' is not ready: it is {current}."

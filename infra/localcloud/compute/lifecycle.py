@@ -38,6 +38,7 @@ class Disks(Zonal):
         }  # fmt: skip
         if user:
             resource["users"] = [user]
+        resource |= wanted.get("performance", {})
         if wanted["image"]:
             resource["sourceImage"] = f"{COMPUTE_URL}/{wanted['image']}"
         if wanted["labels"]:
@@ -69,11 +70,12 @@ class Instances(Zonal, Lifecycle):
         self._disks = disks
 
     def quota_in_use(self, metric: str, region: str) -> int:
-        """GPUs that count against a quota; a stopped instance counts, as at Google. No region: those of all."""
+        """GPUs or TPU chips that count against a quota; a stopped instance counts, as at Google. No region: GPUs."""
         own = [
             one
-            for one in self.all()
-            if not region or (region_of(one["zone"]) == region and one["gpu"] and self._gpu_quota(one) == metric)
+            for one in self.look()
+            if not region or (region_of(one["zone"]) == region and one["gpu"] and self._quota(one) == metric)
+            if region or one["gpu"] in self._cloud.prices.hardware.gpus
         ]
         return sum(one["gpu_count"] for one in own)
 
@@ -195,14 +197,16 @@ class Instances(Zonal, Lifecycle):
     def _create_vms(self, document: Document) -> list[str]:
         return [self._cloud.vms.create(vm_spec(document))]
 
-    def _gpu_quota(self, instance: Document) -> str:
-        return self._cloud.prices.hardware.gpu_quota(instance["gpu"], instance["spot"])
+    def _quota(self, instance: Document) -> str:
+        return self._cloud.prices.hardware.instance_quota(instance["gpu"], instance["spot"])
 
     def _quota_error(self, instance: Document) -> Document | None:
         if not instance["gpu"]:
             return None
-        metric = self._gpu_quota(instance)
-        for name, region in ((GPUS_EVERYWHERE, ""), (metric, region_of(instance["zone"]))):
+        limits = [(self._quota(instance), region_of(instance["zone"]))]
+        if instance["gpu"] in self._cloud.prices.hardware.gpus:
+            limits.insert(0, (GPUS_EVERYWHERE, ""))
+        for name, region in limits:
             limit = self._cloud.account.quota(name, region)
             if self.quota_in_use(name, region) > limit:  # It counts itself.
                 return quota_error(name, limit, region)
@@ -224,6 +228,7 @@ class Instances(Zonal, Lifecycle):
         if self._cloud.vms.get(instance["vms"][0])["external_ip"]:
             parts.append(("ipv4", "ipv4", "in-use", 1))
         for kind, price_kind, sku, quantity in parts:
-            price = self._cloud.prices.find(price_kind, sku, zone)
+            prices = self._cloud.prices
+            price = prices.of_machine(sku, zone) if price_kind == "machine" else prices.find(price_kind, sku, zone)
             if price is not None:
                 self._bill(instance, Billable(kind, name, zone, price, quantity, instance["spot"]), at)

@@ -37,8 +37,8 @@ class ComputeOperations(Zonal, Operations):
         """The operation that an earlier request with this id started; None when it is new."""
         if not request_id:
             return None
-        same = [one for one in self.all() if one.get("clientOperationId") == request_id]
-        return next((one for one in same if one["operationType"] == verb), None)
+        same = [one for one in self.look() if one.get("clientOperationId") == request_id]
+        return next((self.find(self.key(one)) for one in same if one["operationType"] == verb), None)
 
     async def wait(self, key: str) -> Document:
         """The operation when it is done, or as it is after two minutes (real time). Raises ApiError 404."""
@@ -86,12 +86,12 @@ def quota_error(metric: str, limit: float, region: str) -> Document:
     """QUOTA_EXCEEDED; no `region` means a limit over all regions."""
     scope, where = ("per-project-region", f"in region {region}") if region else ("per-project", "globally")
     name, _, family = metric.partition(":")
+    of = "tpu_family" if name.startswith("TPU") else "gpu_family"
     info = {
         "metricName": f"compute.googleapis.com/{name.lower()}",
         "limitName": f"{name.replace('_', '-')}-{scope}",
         "limit": limit,
-        "dimensions": ({"region": region} if region else {"global": "global"})
-        | ({"gpu_family": family} if family else {}),
+        "dimensions": ({"region": region} if region else {"global": "global"}) | ({of: family} if family else {}),
     }
     message = f"Quota '{name}' exceeded.  Limit: {limit:.1f} {where}."
     return failed("QUOTA_EXCEEDED", message, 403, [{"quotaInfo": info}])

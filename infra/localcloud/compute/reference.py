@@ -111,8 +111,8 @@ class ComputeReference:
     def _region(self, region: str) -> Document:
         zones = [zone for zone in self._cloud.prices.zones if region_of(zone) == region]
         gpus = sorted({gpu["name"] for zone in zones for gpu in self._gpus(zone)})
-        metrics = [self._hardware.gpu_quota(gpu, spot) for gpu in gpus for spot in (False, True)]
-        # A limit for each family of GPUs has no name here: Cloud Quotas alone shows it.
+        metrics = [self._hardware.instance_quota(gpu, spot) for gpu in gpus for spot in (False, True)]
+        # Limits for each family of GPUs, and of TPUs, have no name here: Cloud Quotas alone shows them.
         quotas = [self._quota(metric, region) for metric in metrics if metric in types.Quota.Metric.__members__]
         return {
             "kind": "compute#region", "name": region, "status": "UP", "quotas": quotas,
@@ -129,7 +129,9 @@ class ComputeReference:
             "zone": zone, "selfLink": f"{self._url}/zones/{zone}/machineTypes/{name}",
         }  # fmt: skip
         if shape.gpu:
-            body["accelerators"] = [{"guestAcceleratorType": shape.gpu, "guestAcceleratorCount": shape.gpu_count}]
+            # A TPU is called by its machine series there (others' public records of August 2026).
+            chip = name.partition("-")[0] if shape.tpu_type else shape.gpu
+            body["accelerators"] = [{"guestAcceleratorType": chip, "guestAcceleratorCount": shape.gpu_count}]
         return body
 
     def _gpus(self, zone: str) -> list[Document]:

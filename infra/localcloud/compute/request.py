@@ -16,6 +16,7 @@ from infra.localcloud.http.messages import check_id, check_labels, check_metadat
 from infra.localcloud.store import Document
 
 RUN_S_MIN, RUN_S_MAX = 30, 120 * 86400
+_PERFORMANCE = ("provisionedIops", "provisionedThroughput")
 _OUTPUT_ONLY = (
     "id", "status", "statusMessage", "creationTimestamp", "selfLink", "resourceStatus", "cpuPlatform", "kind",
 )  # fmt: skip
@@ -51,8 +52,9 @@ class InstanceRequests:
             "gpu": gpu,
             "gpu_count": gpu_count,
             "bundled_gpu": bool(shape.gpu),
+            "stand_in": f"tpu:{shape.devices}" if shape.tpu_type else f"gpu:{gpu_count}" if gpu else "",
             "resource": {key: value for key, value in body.items() if key not in _OUTPUT_ONLY},
-            "disks": self._checked_disks(body, zone, name),
+            "disks": self._checked_disks(body, zone, name, shape),
             "metadata": metadata,
             "tags": body.get("tags", {}).get("items", []),
             "service_account": _service_account(body),
@@ -101,7 +103,7 @@ class InstanceRequests:
 
     def _check_scheduling(self, scheduling: dict[str, Any], gpu: str) -> None:
         spot = _is_spot(scheduling)
-        if gpu and not spot and scheduling.get("onHostMaintenance") != "TERMINATE":
+        if gpu and not spot and scheduling.get("onHostMaintenance") != "TERMINATE":  # TPUs as GPUs
             raise invalid("Instances with guest accelerators do not support live migration.", "badRequest")
         if spot and scheduling.get("automaticRestart"):
             raise invalid("Scheduling must have automatic restart be false when preemptible is true.", "badRequest")
@@ -114,8 +116,8 @@ class InstanceRequests:
                 "30 seconds and 120 days."
             )
 
-    def _checked_disks(self, body: Document, zone: str, name: str) -> list[Document]:
-        """One is the boot disk; new ones do not exist yet, and others do."""
+    def _checked_disks(self, body: Document, zone: str, name: str, shape: MachineShape) -> list[Document]:
+        """One is the boot disk; new ones do not exist yet, and others do; a machine with TPUs takes not every type."""
         wanted: list[dict[str, Any]] = body.get("disks", [])
         if sum(1 for disk in wanted if disk.get("boot")) != 1:
             raise invalid(
@@ -127,6 +129,11 @@ class InstanceRequests:
                 self._disks.find(f"{zone}/{disk['source']}")
             else:
                 self._disks.check_new(f"{zone}/{disk['name']}")
+                if shape.disks and disk["type"] not in shape.disks:
+                    machine, kind = last(body.get("machineType", "")), disk["type"]
+                    raise invalid(
+                        f"[{machine}, {kind}] features are not compatible for creating instance.", "badRequest"
+                    )
         return disks
 
     def disk(self, disk: dict[str, Any], zone: str, default_name: str) -> Document:
@@ -156,6 +163,7 @@ class InstanceRequests:
             "size_gib": size_gib,
             "image": image,
             "labels": params.get("labels", {}),
+            "performance": {name: params[name] for name in _PERFORMANCE if name in params},
             "boot": bool(disk.get("boot")),
             "auto_delete": bool(disk.get("autoDelete")),
         }

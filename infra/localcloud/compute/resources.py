@@ -52,7 +52,7 @@ def with_network(instance: Document, address: str, project: str) -> None:
 
 
 def vm_spec(instance: Document) -> VmSpec:
-    """The VM of an instance; logical devices stand in for its GPUs, one each."""
+    """The VM of an instance; logical devices stand in for its GPUs, one each, or for what its TPU chips show."""
     boot: Document = next((disk for disk in instance["disks"] if disk["boot"]), {})
     return VmSpec(
         owner=("instances", f"{instance['zone']}/{instance['name']}"),
@@ -61,7 +61,7 @@ def vm_spec(instance: Document) -> VmSpec:
         zone=instance["zone"],
         machine_type=instance["machine_type"],
         image=boot.get("image", ""),
-        stand_in=f"gpu:{instance['gpu_count']}" if instance["gpu"] else "",
+        stand_in=instance["stand_in"],
         external_ip=any(nic.get("accessConfigs") for nic in instance["resource"].get("networkInterfaces", [])),
         attributes={},
     )

@@ -28,6 +28,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
 
 from infra.localcloud.access import write_private
 
@@ -169,26 +170,52 @@ def _mended(head: bytes) -> bytes:
     return _LENGTH.sub(b"", head) if _CHUNKED.search(head) else head
 
 
+def _config(app: Any, cert: Path | None = None, key: Path | None = None) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=GoogleHttpProtocol,
+        lifespan="off",
+        ws="none",
+        log_config=None,
+        access_log=False,
+        date_header=False,
+        server_header=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=1,
+        ssl_certfile=cert,
+        ssl_keyfile=key,
+    )
+
+
+class HttpListener:
+    """uvicorn's HTTP on one socket, without its server, which wakes up ten times a second: a thousand would be busy."""
+
+    def __init__(self, app: Any, sock: socket.socket) -> None:
+        self._socket = sock
+        self._config = _config(app)
+        self._state = ServerState()
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        """Return when it listens."""
+        self._config.load()
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: GoogleHttpProtocol(self._config, self._state, {}), sock=self._socket
+        )
+
+    async def stop(self) -> None:
+        """Stop listening, and drop every connection, as a machine does that is switched off."""
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._state.connections):
+            connection.transport.abort()
+
+
 class HttpServer(uvicorn.Server):
     """uvicorn on one socket, as a task of the running loop. Signals belong to the process, not to its servers."""
 
     def __init__(self, app: Any, sock: socket.socket, cert: Path | None = None, key: Path | None = None) -> None:
-        super().__init__(
-            uvicorn.Config(
-                app,
-                http=GoogleHttpProtocol,
-                lifespan="off",
-                ws="none",
-                log_config=None,
-                access_log=False,
-                date_header=False,
-                server_header=False,
-                timeout_keep_alive=75,
-                timeout_graceful_shutdown=1,
-                ssl_certfile=cert,
-                ssl_keyfile=key,
-            )
-        )
+        super().__init__(_config(app, cert, key))
         self._socket = sock
         self._task: asyncio.Task[None] | None = None
 

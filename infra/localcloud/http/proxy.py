@@ -22,6 +22,8 @@ _HEAD_TIMEOUT_S = 30.0
 _CONNECT_TIMEOUT_S = 15.0
 _BLOCK_BYTES = 1 << 16
 _TLS_PORT = 443
+_BACKLOG = 2048
+"""As uvicorn's: hundreds of VMs may connect in one moment."""
 _USER = "localcloud"
 
 
@@ -52,7 +54,7 @@ async def start_proxy(tls_port: int, password: str, port: int = 0) -> asyncio.Se
             held.discard(task)
             writer.close()
 
-    return await asyncio.start_server(handle, sock=bind_preferring(port))
+    return await asyncio.start_server(handle, sock=bind_preferring(port), backlog=_BACKLOG)
 
 
 def is_google(host: str) -> bool:

@@ -152,7 +152,7 @@ class Meter:
 
     def stop(self, resource: str, at: float) -> None:
         """Stop billing for every part of `resource`, `at` a time that has passed or now."""
-        for name, row in self._store.list("meter"):
+        for name, row in self._store.look("meter").items():
             if row["resource"] == resource and row["to"] is None:
                 self._store.put("meter", name, {**row, "to": max(at, row["from"])})
 

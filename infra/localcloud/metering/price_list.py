@@ -93,12 +93,26 @@ class PriceList:
         highest = max((row for row in known if row), key=lambda row: row.usd(spot=False) or 0, default=None)
         return self.find(kind, name, place) or highest
 
+    def of_machine(self, name: str, place: str) -> Price | None:
+        """The price of a machine type; one with TPUs costs what the TPU API's type of as many chips does."""
+        shape = self.hardware.machine(name)
+        return (
+            self.find("tpu", shape.tpu_type, place) if shape and shape.tpu_type else self.find("machine", name, place)
+        )
+
     def names(self, kind: str, zone: str) -> list[str]:
         """What of this kind is offered in the zone, in name order."""
-        return sorted(name for (row_kind, name) in self._rows if row_kind == kind and self.find(kind, name, zone))
+        names = [name for (row_kind, name) in self._rows if row_kind == kind and self.find(kind, name, zone)]
+        if kind == "machine":
+            names += [name for name in self.hardware.tpu_machines if self.of_machine(name, zone)]
+        return sorted(names)
 
     def gpus(self, zone: str) -> list[str]:
         """GPUs that can be attached in the zone, and those that are part of a machine type, in name order."""
+        return [name for name in self.chips(zone) if name in self.hardware.gpus]
+
+    def chips(self, zone: str) -> list[str]:
+        """The GPUs and TPUs of all instances that the zone has, in name order."""
         shapes = [self.hardware.machine(name) for name in self.names("machine", zone)]
         return sorted({*self.names("gpu", zone), *(shape.gpu for shape in shapes if shape and shape.gpu)})
 

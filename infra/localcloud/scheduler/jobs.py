@@ -127,11 +127,11 @@ class Jobs(Resources):
 
     def next_at(self) -> float | None:
         """When the next firing of any job is due."""
-        return min((due for job in self.all() if (due := _due(job)) is not None), default=None)
+        return min((due for job in self.look() if (due := _due(job)) is not None), default=None)
 
     async def tick(self) -> None:
         """Fire what is due, in the order in which it was due."""
-        due = [(at, job["resource"]["name"]) for job in self.all() if (at := _due(job)) is not None]
+        due = [(at, job["resource"]["name"]) for job in self.look() if (at := _due(job)) is not None]
         for at, name in sorted(due):
             job = self.get(name)
             if job is not None and at <= self._cloud.clock.now():

@@ -28,8 +28,8 @@ class Nodes(Lifecycle):
 
     def quota_in_use(self, metric: str, zone: str) -> int:
         """What counts against a quota: nodes, and queued resources in any state, with or without their nodes."""
-        queued = [document["node"] for _, document in self._cloud.store.list("queued")]
-        alone = [node for node in self.all() if not node["resource"].get("queuedResource")]
+        queued = [document["node"] for document in self._cloud.store.look("queued").values()]
+        alone = [node for node in self.look() if not node["resource"].get("queuedResource")]
         sizes = [
             shape.size
             for node in (*queued, *alone)

@@ -102,7 +102,7 @@ class QueuedResources(Resources):
             queued = self._enter("WAITING_FOR_RESOURCES", queued)
         if now < queued["queued_at"] + self._cloud.create_s:
             return
-        same = [one for one in self._nodes.all() if (one["zone"], one["hardware"]) == (zone, node["hardware"])]
+        same = [one for one in self._nodes.look() if (one["zone"], one["hardware"]) == (zone, node["hardware"])]
         if self._cloud.outages.has_capacity(zone, node["hardware"], len(same)):
             with self._cloud.store.atomic():
                 self._nodes.create(node)

@@ -56,10 +56,11 @@ class MetadataApp:
             return _text("computeMetadata/\n")
         if request.headers.get("metadata-flavor") != "Google" or "x-forwarded-for" in request.headers:
             return PlainTextResponse("Missing Metadata-Flavor:Google header.\n", 403)
-        vm = self._store.get("vms", self._vm_id)
+        vm = self._store.look("vms").get(self._vm_id)
         if vm is None or not path.startswith(_ROOT):
             return _not_found()
-        owner = self._store.get(*vm["owner"]) or {}
+        collection, name = vm["owner"]
+        owner = self._store.look(collection).get(name, {})
         path = path.removeprefix(_ROOT).lstrip("/")
         if path.startswith(_GUEST) and request.method in ("PUT", "DELETE"):
             return await self._change_guest(vm, owner, path.removeprefix(_GUEST), request)
@@ -88,12 +89,14 @@ class MetadataApp:
         value = (await request.body()).decode(errors="replace")
         if not namespace or not name or "/" in name or len(value) > _VALUE_BYTES_MAX:
             return PlainTextResponse("Guest attributes are NAMESPACE/KEY, 256 KB at most.\n", 400)
-        vm = self._store.get("vms", self._vm_id) or vm  # It may have changed while the body arrived.
+        current = self._store.get("vms", self._vm_id)  # It may have changed while the body arrived.
+        if current is None:
+            return _not_found()
         if request.method == "PUT":
-            vm["guest"][key] = value
+            current["guest"][key] = value
         else:
-            vm["guest"].pop(key, None)
-        self._store.put("vms", self._vm_id, vm)
+            current["guest"].pop(key, None)
+        self._store.put("vms", self._vm_id, current)
         return PlainTextResponse("")
 
     def _tree(self, vm: Document, owner: Document, account: Document) -> dict[str, Any]:

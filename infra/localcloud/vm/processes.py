@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import shlex
+import threading
 import time
 from pathlib import Path
 
@@ -47,16 +49,41 @@ def environment(folder: Path, vm_id: str, user: str, cloud: dict[str, str]) -> d
     }
 
 
-def of_vm(vm_id: str) -> list[psutil.Process]:
-    """The processes whose environment names the VM, also those that were detached or outlived a cloud."""
-    found = []
+class _Scan:
+    """All processes of all VMs. Where many VMs end at once, one look at a thousand of them serves those who wait."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._began = -math.inf
+        self._found: dict[str, list[psutil.Process]] = {}
+
+    def of_vm(self, vm_id: str) -> list[psutil.Process]:
+        """As a look shows them that began after this call."""
+        called = time.monotonic()
+        with self._lock:
+            if self._began < called:
+                self._began, self._found = time.monotonic(), _by_vm()
+            return self._found.get(vm_id, [])
+
+
+def _by_vm() -> dict[str, list[psutil.Process]]:
+    found: dict[str, list[psutil.Process]] = {}
     for process in psutil.process_iter():
         try:
-            if process.environ().get(VM_VARIABLE) == vm_id and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
+            vm_id = process.environ().get(VM_VARIABLE)
+            if vm_id is not None and process.status() != psutil.STATUS_ZOMBIE:
+                found.setdefault(vm_id, []).append(process)
         except (psutil.Error, OSError):
             continue  # It ended just now, or is somebody else's and so not a VM's.
     return found
+
+
+_scan = _Scan()
+
+
+def of_vm(vm_id: str) -> list[psutil.Process]:
+    """The processes whose environment names the VM, also those that were detached or outlived a cloud."""
+    return _scan.of_vm(vm_id)
 
 
 def end_all(vm_id: str) -> int:

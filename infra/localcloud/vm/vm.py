@@ -8,6 +8,7 @@ import secrets
 import shutil
 import subprocess
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import asyncssh
 
 from infra.localcloud.account.tokens import Tokens
 from infra.localcloud.clock import CloudClock
-from infra.localcloud.http.listeners import HttpServer, bind
+from infra.localcloud.http.listeners import HttpListener, bind
 from infra.localcloud.store import Document, Store
 from infra.localcloud.vm import processes
 from infra.localcloud.vm.metadata import MetadataApp
@@ -23,6 +24,8 @@ from infra.localcloud.vm.ssh import SshServer
 
 log = logging.getLogger("localcloud")
 _ADDRESSES = 250 * 250
+_ENDED_AT_ONCE = 64
+"""Of so many VMs the processes are ended side by side; each waits up to two seconds for its own."""
 _POWERED_OFF = {"PREEMPTED", "STOPPED", "TERMINATED"}
 
 
@@ -66,8 +69,9 @@ class VmRuntime:
         self._tokens = tokens
         self._folder = folder
         self._access = access
-        self._servers: dict[str, tuple[SshServer, HttpServer]] = {}
+        self._servers: dict[str, tuple[SshServer, HttpListener]] = {}
         self._scripts: dict[str, subprocess.Popen[bytes]] = {}
+        self._ending = ThreadPoolExecutor(_ENDED_AT_ONCE, "vm")
 
     def create(self, spec: VmSpec) -> str:
         """Give a VM an id and an address; nothing runs yet."""
@@ -85,7 +89,7 @@ class VmRuntime:
 
     def count(self) -> int:
         """How many VMs exist, running or not."""
-        return len(self._store.list("vms"))
+        return self._store.count("vms")
 
     def startup_log(self, vm_id: str) -> str:
         """What the startup script has printed."""
@@ -127,7 +131,7 @@ class VmRuntime:
         """Power off: connections close and every process ends; the disk stays."""
         vm = self.get(vm_id)
         await self._close(vm_id)
-        ended = await asyncio.to_thread(processes.end_all, vm_id)
+        ended = await asyncio.get_running_loop().run_in_executor(self._ending, processes.end_all, vm_id)
         log.info("vm %s halted, %d processes ended", vm_id, ended)
         self._tokens.revoke_vm(vm_id)
         self._store.put("vms", vm_id, {**vm, "running": False})
@@ -188,7 +192,7 @@ class VmRuntime:
     async def _open(self, vm: Document) -> None:
         secret = self._metadata_secret(vm)
         app = MetadataApp(vm["id"], secret, self._access.project, self._store, self._clock, self._tokens)
-        metadata = HttpServer(app, bind(vm["address"], self._access.metadata_port))
+        metadata = HttpListener(app, bind(vm["address"], self._access.metadata_port))
         await metadata.start()
         ssh = SshServer(vm["id"], self._folder / vm["id"], self._store, self._clock, self.environment)
         await ssh.open(vm["address"], self._access.ssh_port)
@@ -232,7 +236,7 @@ class VmRuntime:
         if base is None:
             base = {"number": secrets.randbelow(_ADDRESSES)}
             self._store.put("counters", "address_base", base)
-        taken = {vm["address"] for _, vm in self._store.list("vms")}
+        taken = {vm["address"] for vm in self._store.look("vms").values()}
         while True:
             number = (base["number"] + self._store.next_number("addresses")) % _ADDRESSES
             address = f"127.77.{number // 250}.{number % 250 + 2}"

@@ -39,7 +39,6 @@ def compare(
     **files: Path | None,
 ) -> None:
     """Compare runs by their records: time, speed, accuracy, memory, cost.
-
     Without an argument: the latest experiment of which a run succeeded.
 
     \b
@@ -51,7 +50,7 @@ def compare(
     """
     if markdown and (as_json or every):
         raise click.UsageError("--markdown cannot be combined with --json or --all")
-    from orchestrator.cli.views.comparison import rest_of, show_report
+    from orchestrator.cli.views.comparison import rest_of, say_not_ended, show_report
     from orchestrator.report.export import write_files
     from orchestrator.report.origin import origin
     from orchestrator.report.report import make_report
@@ -61,6 +60,7 @@ def compare(
     with output.opened(as_json=as_json or only_files) as project:
         sources = with_bounds(sources_named(what, project.ledger), project.kept_steps)
         newest = project.ledger.experiments()[-1:]
+        say_not_ended(project.ledger, {source.experiment for source in sources})
         report = make_report(sources, force=force, target_accuracy=target_accuracy)
         whence = origin(report, project.ledger)
     if not what and newest and newest[0].id not in {source.experiment for source in sources}:

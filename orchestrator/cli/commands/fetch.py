@@ -56,7 +56,7 @@ def _contexts(project: Project, runs: tuple[str, ...], *, quiet: bool) -> list[R
 
 
 def _fetch(ctx: RunContext, *, quiet: bool) -> dict[str, Any]:
-    from orchestrator.running.stages.collect import pull, read_manifest
+    from orchestrator.running.stages.collect import pull, pull_from_others, read_manifest
 
     manifest = read_manifest(ctx)
     if manifest is None:
@@ -65,9 +65,13 @@ def _fetch(ctx: RunContext, *, quiet: bool) -> dict[str, Any]:
     if record is not None:
         ctx.services.ledger.update_run(ctx.run_id, record=str(record))
     folder: Path = ctx.folder / f"a{manifest.attempt}"
+    problems = pull_from_others(ctx)
+    files = sum((folder / entry.name).exists() for entry in manifest.files)  # what was too large stays in the bucket
     if not quiet:
-        output.say(f"{ctx.run_id}: {len(manifest.files)} files verified" + ("" if record else ", no record among them"))
-    return {"run": ctx.run_id, "folder": folder, "files": len(manifest.files), "record": record}
+        output.say(f"{ctx.run_id}: {files} files verified" + ("" if record else ", no record among them"))
+        for sentence in problems:
+            output.say(f"{ctx.run_id}: {sentence}")
+    return {"run": ctx.run_id, "folder": folder, "files": files, "record": record, "problems": problems}
 
 
 def _nothing(run_id: str, why: str) -> Exception:

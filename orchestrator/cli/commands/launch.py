@@ -171,6 +171,7 @@ def launch(
       orchestrate launch examples/W3.toml --repeats 5
     """
     from orchestrator.cli import run_driver
+    from orchestrator.cli.local_cloud import announced
     from orchestrator.cli.views.plan import plan_json, show_plan
     from orchestrator.planning.request import LaunchRequest
 
@@ -178,7 +179,7 @@ def launch(
         typed["workload"] = ""  # the default is no workload that was asked for beside the script
     typed["provisioning"] = options.take_provisioning(typed)
     ignored, items = typed.pop("ignore_checks"), typed.pop("items")
-    with output.opened(as_json=as_json) as project:
+    with output.opened(as_json=as_json) as project, announced(project, as_json=as_json):
         if file is not None:
             _introduce(ctx, project, file, has_data=typed["data"] is not None, quiet=as_json)
         request = LaunchRequest(**options.with_defaults(typed, project.config))
@@ -213,10 +214,12 @@ def _plan(project: Project, request: LaunchRequest, *, asks: bool, as_json: bool
     from orchestrator.bootstrap import SystemClock, vm_packages, zone_offers
     from orchestrator.cli.run_driver import check_can_ask
     from orchestrator.domain.runs import Engine
+    from orchestrator.planning.known_flops import KnownFlops
     from orchestrator.planning.launch import Callbacks, make_plan
     from orchestrator.planning.model_check import check_own
 
     now, engines = SystemClock().now(), request.engines or (Engine.TENSORFLOW,)
+    known = KnownFlops(project.state, project.kept_steps)
     with output.stderr().status("reading the data set") as line:  # silent without a terminal
         return make_plan(
             request,
@@ -231,6 +234,8 @@ def _plan(project: Project, request: LaunchRequest, *, asks: bool, as_json: bool
                 partial(check_own, {engine: vm_packages(engine) for engine in engines}, line.update),
                 partial(check_can_ask, as_json=as_json) if asks else lambda: None,
                 project.kept_steps.find,
+                known.find,
+                known.tpu_refusal,
             ),
         )
 

@@ -15,35 +15,35 @@ POLL_S = 1.0
 
 
 @click.command(short_help="Print or follow the log of a run.")
-@click.argument("run", metavar="RUN", shell_complete=completion.runs)
+@click.argument("run", required=False, metavar="[RUN]", shell_complete=completion.runs)
 @click.option("-f", "--follow", is_flag=True, help="Follow it until the run is done or Ctrl-C.")
 @click.option("--worker", type=click.IntRange(min=0), default=0, help="Of a slice: the log of this host; default: 0.")
 @options.project_option
 @output.json_option
-def logs(run: str, follow: bool, worker: int, as_json: bool) -> None:
+def logs(run: str | None, follow: bool, worker: int, as_json: bool) -> None:
     """Print the trainer's log of a run's latest attempt, without control characters.
 
-    It is read from this machine, or else from the bucket.
+    From this machine, or else from the bucket. Without RUN: of the newest active run, or else the newest begun.
 
     \b
     Examples:
-      orchestrate logs r-7k2m9x
+      orchestrate logs -f
       orchestrate logs -f r-7k2m9x
       orchestrate logs r-7k2m9x --worker 3
     """
-    from orchestrator.cli.log_source import LogSource
+    from orchestrator.cli.log_source import LogSource, newest
     from orchestrator.cli.output import plain
 
     if follow and as_json:
         raise click.UsageError("--follow cannot be combined with --json")
     with output.opened(as_json=as_json) as project:
-        asked = project.ledger.run(run)
+        asked = project.ledger.run(run) if run is not None else newest(project, as_json=as_json)
         if follow:
-            _follow(project, run, worker)
+            _follow(project, asked.id, worker)
             return
         log = plain(LogSource(project).read(asked, worker).decode("utf-8", "replace"))
         if as_json:
-            output.print_json({"run": run, "attempt": asked.attempt, "worker": worker, "log": log})
+            output.print_json({"run": asked.id, "attempt": asked.attempt, "worker": worker, "log": log})
         elif log:
             output.print_text(log.removesuffix("\n"))
 

@@ -13,9 +13,10 @@ from orchestrator.cli import options, output
 def recover(as_json: bool) -> int:
     """Finish what a crash interrupted and delete what leaked.
 
-    Unfinished runs that have a VM resume at their stage, those that have none are stopped; VMs of this ledger that
-    belong to no run any more are deleted and proven gone. Exits with 6 when something may still be billed, or runs are
-    open in other projects' ledgers, which it lists.
+    Unfinished runs that have a VM resume at their stage; those without, or that Ctrl-C was to stop, are stopped. VMs
+    of this ledger that belong to no run any more are deleted and proven gone; those of another ledger, as another
+    machine's or one that was lost, are listed. Exits with 6 when something may still be billed (of another ledger: ten
+    minutes after its deadline), or runs are open in other projects' ledgers, which it lists.
 
     \b
     Example:
@@ -40,6 +41,9 @@ def recover(as_json: bool) -> int:
                 output.say(f"idle cost: {sentence}")
             for name in ended.ended:
                 output.say(f"deleted, it had leaked: {name}")
+            if ended.of_others:
+                how = "if that ledger is lost, `orchestrate teardown --all` deletes it"
+                output.say(f"of another ledger: {'; '.join(ended.of_others)}; {how}")
             if not driven:
                 output.say("nothing to recover: every run in this project's ledger is done")
         # To stop a run that has no VM is what it is for; only Ctrl-C makes it a failure.
@@ -48,7 +52,7 @@ def recover(as_json: bool) -> int:
             services,
             driven,
             as_json=as_json,
-            unproven=ended.unproven,
+            cleaned=ended,
             unsuccessful=failed,
             others=other_ledgers(project),
         )

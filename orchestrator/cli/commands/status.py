@@ -58,11 +58,12 @@ def _view(project: Project, runs: tuple[str, ...]) -> RenderableType:
 
 def _print_json(project: Project, runs: tuple[str, ...]) -> None:
     from orchestrator.bootstrap import SystemClock, local_cloud
+    from orchestrator.cli.views.status import run_json
     from orchestrator.running.run_status import experiments_with_runs
 
     found = experiments_with_runs(project.ledger, set(runs), SystemClock().now())
     listed = [
-        {"id": one.id, "created_at": one.created_at, "runs": [run.to_json(with_events=bool(runs)) for run in its]}
+        {"id": one.id, "created_at": one.created_at, "runs": [run_json(run, named=bool(runs)) for run in its]}
         for one, its in found
     ]
     running = local_cloud(project, start=False) is not None if project.simulated else None

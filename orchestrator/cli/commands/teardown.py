@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli import completion, options, output
-from orchestrator.errors import StillBilling
+from orchestrator.errors import OrchestratorError, StillBilling
 
 if TYPE_CHECKING:
     from orchestrator.bootstrap import OtherLedger, Project
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 def teardown(runs: tuple[str, ...], everything: bool, buckets: bool, yes: bool, as_json: bool) -> int:
     """Delete the VMs of runs (or everything) and prove them gone.
 
-    Gone means: NOT_FOUND by name, and absent from a complete list of its zone. Exits with 6 and lists what could not
-    be proven gone; with --all also runs that are open in other projects' ledgers, which it does not touch. Results are
-    kept: buckets are deleted only with --buckets.
+    Gone means: NOT_FOUND by name, and absent from a complete list of its zone. What another machine has just created
+    may not be in that list yet: only its own ledger knows. Exits with 6 and lists what could not be proven gone;
+    with --all also runs that are open in other projects' ledgers, which it does not touch. Results are kept: buckets
+    are deleted only with --buckets.
 
     \b
     Examples:
@@ -38,15 +39,18 @@ def teardown(runs: tuple[str, ...], everything: bool, buckets: bool, yes: bool, 
       orchestrate teardown --all --yes
       orchestrate teardown --all --project my-project
     """
-    from orchestrator.cli.run_driver import connect_to_end
+    from orchestrator.cli.local_cloud import stopped_again
+    from orchestrator.cli.run_driver import check_can_ask, connect_to_end
     from orchestrator.cli.views.conclusion import tell_unproven
 
     _check_flags(runs, everything=everything, buckets=buckets)
     if buckets and not yes:
-        _ask("Delete the buckets with all data sets and results?", as_json=as_json)
-    with output.opened(as_json=as_json, without_ledger=everything) as project:
+        check_can_ask(as_json=as_json)  # before the cloud is asked which ones
+    with output.opened(as_json=as_json, without_ledger=everything) as project, stopped_again(project):
         chosen = [project.ledger.run(run) for run in runs]
         services = connect_to_end(project, chosen)
+        if buckets and not yes:
+            _ask_about_buckets(project, services, as_json=as_json)
         if everything and not yes:
             _ask_about_others(services, as_json=as_json)
         done = _end_all(project, services, buckets=buckets) if everything else _end_runs(services, chosen)
@@ -75,11 +79,11 @@ def _say(done: _Outcome, services: Services, chosen: Sequence[Run]) -> None:
     for line in done.messages():
         output.say(line)
     if not done.unproven:
-        whose = ": every VM and disk of ours"
+        whose = ": every VM and disk of ours that the ledger or the cloud lists"
         if chosen:
             whose = f" of {', '.join(run.id for run in chosen)}: every VM and disk of theirs"
         elif done.others:
-            whose = f" in project {services.project}: every VM and disk of ours there"
+            whose = f" in project {services.project}{whose} there"
         output.print_text(f"0 billable{whose} is proven gone")
     if chosen:
         say_unfinished(services, chosen)
@@ -142,6 +146,17 @@ def _end_all(project: Project, services: Services, *, buckets: bool) -> _Outcome
     left = remaining(services)
     unproven = sorted({*report.unproven, *left.names})
     return _Outcome(report, unproven, left.count, idle_costs(services), other_ledgers(project))
+
+
+def _ask_about_buckets(project: Project, services: Services, *, as_json: bool) -> None:
+    """With their names and the project's, as results are lost with them; not where there are none."""
+    try:
+        names = [f"gs://{bucket.name}" for bucket in services.store.buckets()]
+    except OrchestratorError as cause:
+        names = [f"every bucket of ours (they cannot be listed now: {cause.sentence})"]
+    whose = "the local cloud" if project.simulated else f"project {project.name}"
+    if names:
+        _ask(f"Delete the buckets of {whose}, with all data sets and results: {', '.join(names)}?", as_json=as_json)
 
 
 def _ask_about_others(services: Services, *, as_json: bool) -> None:

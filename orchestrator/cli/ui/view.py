@@ -15,7 +15,7 @@ from orchestrator.bootstrap import Project, local_cloud, other_ledgers
 from orchestrator.cli.output import plain
 from orchestrator.cli.ui.actions import Outcome
 from orchestrator.cli.views.progress import name_of, steps, varied
-from orchestrator.cli.views.text import moment, one_line, span
+from orchestrator.cli.views.text import moment, one_line, time_left
 from orchestrator.domain.money import ZERO, at_most, usd
 from orchestrator.domain.runs import RunState, Stage
 from orchestrator.ledger.events import Event
@@ -166,7 +166,7 @@ def _row(project: Project, status: RunStatus, differ: frozenset[str], chosen: Ch
         state=run.state.value if run.stage is Stage.DONE else f"{run.state.value}: {run.stage.value}",
         epoch=epochs.latest if epochs else "",
         loss=f"{epochs.ended[-1].loss:.4f}" if epochs and epochs.ended else "",
-        left=span(vm.left_s) if vm else "",
+        left=time_left(vm.left_s) if vm else "",
         cost=at_most(status.usd, is_bound=status.is_bound),
         reserved=usd(status.reserved_usd) if status.reserved_usd else "",
         last=f"{last.at:%H:%M:%S} {last.stage}: {one_line(last.message)}" if last else "",

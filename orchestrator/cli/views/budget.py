@@ -58,8 +58,8 @@ def budget_lines(view: MoneyView, now: datetime) -> Iterator[str]:
     ):
         if amount and amount != view.spent_usd:
             yield _line("", usd(amount), f"of it {what}")
-    yield _share("accruing now", view.accruing_usd, view, "magenta")
     yield _share("reserved", view.reserved_usd, view, "yellow")
+    yield _share("of it accruing", view.accruing_usd, view, "magenta")
     yield _share("free", view.free_usd, view, "green")
     yield _line("burn rate", usd(view.burn_usd_per_hour), "per hour")
     if view.ends_at is None:

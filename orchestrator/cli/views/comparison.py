@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING
 
 from orchestrator.cli import output
@@ -85,3 +85,13 @@ def _print_sheet(sheet: Sheet, gives_way: Sequence[str]) -> None:
         table.add_row(*map(one_line, row))
     output.stdout().print()
     output.print_table(table, gives_way=gives_way)
+
+
+def say_not_ended(ledger: Ledger, experiments: Set[str | None]) -> None:
+    """Before anything suggests to pay for more: how many runs of these experiments are still to come."""
+    from orchestrator.domain.runs import Stage
+
+    runs = [run for name in experiments if name for run in ledger.runs(name)]
+    if count := sum(run.stage is not Stage.DONE for run in runs):
+        several = "runs have" if count > 1 else "run has"
+        output.say(f"{count} {several} not ended and may decide it: compare again before you launch more repeats")

@@ -22,6 +22,7 @@ from orchestrator.running.stages.context import Services
 
 if TYPE_CHECKING:
     from orchestrator.bootstrap import OtherLedger
+    from orchestrator.running.recover import TeardownReport
 
 FEW = 6
 """Up to so many runs are listed one by one."""
@@ -34,23 +35,26 @@ def conclude(
     *,
     as_json: bool,
     experiment: str | None = None,
-    unproven: Sequence[str] = (),
+    cleaned: TeardownReport | None = None,
     unsuccessful: Sequence[RunState] = UNSUCCESSFUL,
     others: Sequence[OtherLedger] | None = None,
 ) -> int:
     """Print how the runs ended, what they cost and what may still be billed; returns the exit code.
 
-    `others`: the ledgers of other projects in which runs are open, for a command that speaks of everything.
+    `cleaned`: what a recovery has deleted and left besides. `others`: the ledgers of other projects in which runs are
+    open, for a command that speaks of everything.
 
     Runs that another process still drives (this one was interrupted while it watched) have not ended: they are listed.
     """
     elsewhere = [run for run in runs if _is_driven_elsewhere(services, run)]
     ended = [run for run in runs if run not in elsewhere]
     left = remaining(services, ended)
-    left = Remaining(left.count, tuple(sorted({*left.names, *unproven})))
+    left = Remaining(left.count, tuple(sorted({*left.names, *(cleaned.unproven if cleaned else ())})))
     try:
         if as_json:
-            found = {} if others is None else {"other_ledgers": to_json(others)}
+            found: dict[str, object] = {} if others is None else {"other_ledgers": to_json(others)}
+            if cleaned:
+                found["of_other_ledgers"] = cleaned.of_others
             output.print_json({"experiment": experiment, **_as_json(services, ended, elsewhere, left), **found})
         else:
             _say_all(services, ended, elsewhere, left)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli import output
 from orchestrator.cli.views.findings import list_json, say_checks
+from orchestrator.cli.views.guess import guess_json, guess_sentences
 from orchestrator.cli.views.text import span
 from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.money import ZERO, usd
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 def plan_json(plan: Plan, checked: Preflight) -> dict[str, Any]:
     """`--dry-run --json`. `expected_usd` and `expected_hours` null: not every run of it was measured before.
 
+    `guessed_usd`: from low to high, null where all is measured, or FLOPs or a peak are not known: nothing rests on it.
     `worst_case_usd` is with one VM for each run, `all_vms_usd` with those that follow preempted ones, too. `checks` is
     empty where nothing was asked.
     """
@@ -44,6 +46,7 @@ def plan_json(plan: Plan, checked: Preflight) -> dict[str, Any]:
         "parallel": plan.parallel,
         "expected_usd": whole and whole.usd,
         "expected_hours": whole and whole.hours,
+        "guessed_usd": plan.all_guessed_usd,
         "credit_usd": plan.credit.amount_usd,
         "free_usd": plan.money.free_usd,
         "notes": list(plan.notes),
@@ -78,6 +81,7 @@ def _run_json(one: PlannedRun) -> dict[str, Any]:
         "price_kind": rate.kind,
         "worst_case_usd": one.attempt.reserved_usd,
         "expected_usd": one.expected and one.expected.usd,
+        "guess": one.guess and guess_json(one.guess),
         "items": lines_json(one.quote.lines),
     }
 
@@ -113,9 +117,10 @@ def show_plan(plan: Plan, checked: Preflight, *, items: bool) -> None:
         _show_items(plan)
     sentences = (
         *_data(plan),
-        *(f"note: {note}" for note in plan.notes),
+        *(note if note.startswith("warning: ") else f"note: {note}" for note in plan.notes),
         *_order(plan),
         *_expectation(plan),
+        *guess_sentences(plan),
         *_reservation(plan),
         *_cost(plan),
     )
@@ -256,7 +261,7 @@ def _cost(plan: Plan) -> Iterator[str]:
 def _preemptions(plan: Plan) -> Iterator[str]:
     """What it costs if VMs are preempted, and whether there is budget for those that follow.
 
-    On demand nobody preempts a VM, but one that is stopped or deleted before its run is done is replaced just so.
+    On demand nobody preempts a VM, but one that is stopped before its run is done is replaced just so.
     """
     spec, (limit_usd, limit) = plan.runs[0].spec, plan.limit
     if spec.max_attempts == 1:

@@ -29,6 +29,8 @@ BROKEN, BROKEN_TO = ("accel", "now"), 19
 MOST_ROWS = 12
 """So many runs are shown one by one on any terminal."""
 WAITING = "waiting"
+AFTER_EPOCHS = ("profiling", "inference")
+"""The trainer's phases when all epochs are over."""
 _ROOM_ELSE = 8
 """Lines of the terminal for the two headings, the total, and what was said before."""
 STAGE_NAMES = [stage.value for stage in Stage if stage is not Stage.DONE]
@@ -92,7 +94,8 @@ class LiveDisplay:
         costs: dict[str, Decimal] = {}
         for run, progress in latest:
             name = self._groups_of[run]
-            counts.setdefault(name, Counter())[progress.stage.value if progress else WAITING] += 1
+            stage = _stage(progress)
+            counts.setdefault(name, Counter())[stage.value if stage else WAITING] += 1
             costs[name] = costs.get(name, ZERO) + (progress.usd if progress else ZERO)
         columns = [WAITING, *(stage.value for stage in Stage)]
         shown = [column for column in columns if any(each[column] for each in counts.values())]
@@ -116,13 +119,17 @@ class LiveDisplay:
             seen[1:] = [(progress.epoch, self._monotonic())]
 
     def _left(self, progress: Progress) -> str:
-        """How long the epochs to come take, by those that were watched from their first moment; "": not known yet."""
+        """How long the epochs to come take, by those that were watched from their first moment; "": that is not known
+        yet, or they are over.
+        """
         seen = self._epochs.get(progress.run, [])
-        if len(seen) < 2 or progress.stage is not Stage.TRAIN or self._monotonic is None:
+        is_over = progress.detail.startswith(AFTER_EPOCHS)
+        if len(seen) < 2 or progress.stage is not Stage.TRAIN or is_over or self._monotonic is None:
             return ""
         (first, began), (epoch, reached) = seen
         epoch_s = (reached - began) / (epoch - first)
-        return span(max(0.0, (progress.epochs - epoch + 1) * epoch_s - (self._monotonic() - reached)))
+        left_s = (progress.epochs - epoch + 1) * epoch_s - (self._monotonic() - reached)
+        return span(left_s) if left_s > 0 else ""
 
     def _row(self, run: str, progress: Progress | None) -> tuple[str, ...]:
         accelerator, workload = self._names[run]
@@ -184,9 +191,13 @@ def _with_last_figures(progress: Progress, before: Progress | None) -> Progress:
 
 def _matters(shown: tuple[str, Progress | None]) -> int:
     """What is about to begin or to end comes first, then what trains, what waits, and what is over."""
-    progress = shown[1]
     order = (Stage.TEARDOWN, Stage.COLLECT, Stage.PREPARE, Stage.PROVISION, Stage.TRAIN, None, Stage.DONE)
-    return order.index(progress.stage if progress else None)
+    return order.index(_stage(shown[1]))
+
+
+def _stage(progress: Progress | None) -> Stage | None:
+    """None: it has not begun, or waits for others."""
+    return None if progress is None or progress.detail.startswith(WAITING) else progress.stage
 
 
 def steps(stage: Stage) -> str:

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from math import inf
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli import output
 from orchestrator.cli.views.progress import name_of, varied
-from orchestrator.cli.views.text import moment, one_line, span
+from orchestrator.cli.views.text import moment, one_line, span, time_left
 from orchestrator.domain.money import ZERO, at_most, usd
 from orchestrator.domain.runs import RunState, Stage
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rich.console import RenderableType
     from rich.table import Table
 
     from orchestrator.bootstrap import Project
     from orchestrator.domain.runs import Run
     from orchestrator.ledger.runs import Experiment
+    from orchestrator.report.workers import WorkerTiming
     from orchestrator.running.run_status import RunStatus
 
 COLUMNS = ("run", "accelerator", "workload", "state", "epoch", "loss", "zone", "VM age", "left", "cost", "at most")
@@ -71,7 +71,7 @@ def _table(experiments: Sequence[tuple[Experiment, list[RunStatus]]], home: Path
     figures = ("epoch", "loss", "VM age", "left", "cost", "at most")
     table = output.table("", (*names, "last event") if wide else names, figures)
     for experiment, its in rows:
-        table.add_row(experiment.id, "", "", f"{experiment.created_at:%m-%d %H:%M} UTC", style=output.HEADING)
+        table.add_row(f"{experiment.id}\n{experiment.created_at:%m-%d %H:%M}", style=output.HEADING)
         for cells, event in its:
             last = [Text(event, no_wrap=True, overflow="ellipsis")] if wide else []
             table.add_row(*(Text(cells[place]) for place in shown), *last)
@@ -121,7 +121,7 @@ def _cells(status: RunStatus, differ: frozenset[str], home: Path) -> Iterator[st
     yield from _latest_epoch(run, home) if status.unfinished else ("", "")
     yield status.zone
     yield span(vm.age_s) if vm and vm.age_s is not None else ""
-    yield span(vm.left_s) if vm else ""
+    yield time_left(vm.left_s) if vm else ""
     yield at_most(status.usd, is_bound=status.is_bound)
     yield usd(status.reserved_usd) if status.reserved_usd else ""
 
@@ -148,6 +148,48 @@ def _details(status: RunStatus) -> Iterator[RenderableType]:
         yield Text(f"{status.run.error_code}: {one_line(status.run.error)}")
     if status.run.record:
         yield Text(f"record: {status.run.record}", overflow="fold")
+        yield from _worker_times(status.run)
+
+
+def worker_times(run: Run) -> tuple[Sequence[WorkerTiming], Sequence[str]]:
+    """Of a slice whose records are here: the times of each worker, and what there is to say of them."""
+    from orchestrator.extras import missing_of
+    from orchestrator.report.workers import timings_of_record
+    from trainer.errors import RecordError, how_to_install
+
+    if not run.spec.accelerator.is_slice or run.record is None:
+        return (), ()
+    if missing_of("report"):
+        return (), (f"the times of each worker need the extra report; {how_to_install('report')}",)
+    try:
+        return timings_of_record(Path(run.record))
+    except RecordError as cause:
+        return (), (str(cause),)
+
+
+def run_json(status: RunStatus, *, named: bool) -> dict[str, Any]:
+    """With its events, and the times of a slice's workers, where the run was `named`."""
+    shown = status.to_json(with_events=named)
+    if not named:
+        return shown
+    timings, sentences = worker_times(status.run)
+    return {**shown, "workers": [each.model_dump() for each in timings], "worker_notes": sentences}
+
+
+def _worker_times(run: Run) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    from orchestrator.report.tables.worker_table import worker_sheet
+
+    timings, sentences = worker_times(run)
+    if timings:
+        sheet = worker_sheet([(run.id, timings)], "")
+        table = output.table(sheet.title, sheet.columns, sheet.figures)
+        for row in sheet.rows:
+            table.add_row(*row)
+        yield table
+        yield from map(Text, sheet.legend)
+    yield from map(Text, sentences)
 
 
 def local_cloud_missing(project: Project) -> None:

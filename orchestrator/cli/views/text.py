@@ -44,6 +44,11 @@ def span(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} d"
 
 
+def time_left(seconds: float) -> str:
+    """`12 min`; past the deadline `12 min late`, never a negative time."""
+    return span(seconds) if seconds >= 0 else f"{span(-seconds)} late"
+
+
 def moment(at: datetime) -> str:
     """`2026-11-21 09:12:05`, as it is in the ledger: UTC."""
     return f"{at:%Y-%m-%d %H:%M:%S}"

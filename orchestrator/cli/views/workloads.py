@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 COLUMNS = ("name", "title", "data", "batch", "epochs", "learning rate", "network", "published accuracy")
 
 
+SHORT = ("name", "data", "epochs", "title")
+TITLE_WIDTH = 40
+
+
 def workloads_json(found: Sequence[Workload]) -> dict[str, Any]:
     """Parameters and FLOPs of training on a sample are null where they are known only when the model is built."""
     return {"workloads": [_workload_json(item, _figures(item)) for item in found]}
@@ -41,6 +45,21 @@ def _workload_json(item: Workload, figures: ModelFigures | None) -> dict[str, An
 
 
 def show_workloads(found: Sequence[Workload]) -> None:
+    """Names, what they train on and for how long: a table for a terminal of 80 columns, its titles in lines."""
+    from rich.text import Text
+
+    table = output.table("", SHORT, ("epochs",))
+    for item in found:
+        title = Text("\n").join(Text(item.title).wrap(output.stdout(), TITLE_WIDTH))
+        table.add_row(item.name, item.data_kind, str(item.default_epochs), title)
+    output.print_table(table)
+    output.print_text(
+        "any photos in class folders: `--workload flowers --data FOLDER` (docs/data.md)\n"
+        "`orchestrate workloads --wide`: batch, learning rate, sizes, published results"
+    )
+
+
+def show_workloads_wide(found: Sequence[Workload]) -> None:
     """The settings side by side, then what was published of each, and what it may be changed in."""
     from rich.text import Text
 

@@ -69,7 +69,7 @@ def rent(plan: Plan, ledger: Ledger, drive: Callable[[Run, Stages], Run]) -> tup
     switches were not proven.
     """
     set_up, *runs = plan.runs
-    set_up, checked = drive(set_up, _set_up_stages({run.spec.accelerator.api for run in runs})), []
+    set_up, checked = drive(set_up, _set_up_stages({run.spec.accelerator.device for run in runs})), []
     for used, alone in zip(runs[::2], runs[1::2], strict=True):
         if set_up.state is not RunState.SUCCEEDED:
             for run in (used, alone):
@@ -156,7 +156,7 @@ class _Used:
             return (ctx.now() - asked_at).total_seconds()
 
         ctx.show("deleting")
-        provider.delete(ref)
+        provider.delete(ref)  # timed; `teardown` follows; nosemgrep: removes-vm-outside-teardown
         self._timed.not_found_s = seconds_until(not_found)
         self._timed.delisted_s = seconds_until(delisted)
 

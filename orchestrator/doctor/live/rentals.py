@@ -46,7 +46,7 @@ def cheapest(known: Known, quotas: Sequence[Quota]) -> list[Accelerator]:
     limits = {one.accelerator: one for one in quotas if one.limits}
     found: list[Accelerator] = []
     for kind in ("tpu", "gpu"):
-        items = [item for item in accelerators().values() if item.api == kind and not item.spot_only]
+        items = [item for item in accelerators().values() if item.api == item.device == kind and not item.spot_only]
         rates = {item: rate for item in items if (rate := _lowest_rate(item, known, limits.get(item.name))) is not None}
         found += sorted(rates, key=lambda item: (rates[item], item.name))[:1]
     return found

@@ -46,7 +46,7 @@ def _warm_up(sides: Sides) -> Found:
     runs = all_runs(sides)
     restless = [run.name for run in runs if not run.times.steady.settled]
     if restless:
-        return "differs", f"{', '.join(restless)} drifted through half of the steady epochs and may not have settled"
+        return "differs", f"may not have settled, drifting through half of the steady epochs: {', '.join(restless)}"
     drifted = {run.name: run.times.steady.drift_epochs for run in runs if run.times.steady.drift_epochs}
     names = listed({name: ", ".join(map(str, epochs)) for name, epochs in drifted.items()})
     return "same", "steady epochs contain no compilation and no first epoch" + (

@@ -55,7 +55,7 @@ def _is_other(run: RunMetrics) -> bool:
     asked, used = accelerators().get(run.asked_for or ""), run.hardware
     if asked is None or used.device_kind is None:
         return False
-    kind = f"cpu standing in for {asked.api}" if used.simulated else asked.api
+    kind = f"cpu standing in for {asked.device}" if used.simulated else asked.device
     counts = {asked.replicas}
     if used.simulated and asked.is_slice:
         counts.add(asked.workers)  # TensorFlow stands in for each host with one CPU (docs/limits.md)

@@ -64,9 +64,9 @@ def _unpaired(runs: Sequence[RunMetrics]) -> tuple[Check, ...]:
 def _merged(matches: Sequence[Match], of_each: Sequence[Sequence[Check]]) -> tuple[Check, ...]:
     """One line a check for a report of several pairings: its gravest outcome, then the others that are not same.
 
-    Each is listed with the pairings that have it, where not all of them have the same.
+    Each is listed with its pairing behind it, where not all of them have the same: `l4 0.003, t4 0.01 (l4 and t4)`.
     """
-    titles = [f"{match.title}, {match.accelerators}" for match in matches]
+    titles = _names_of(matches)
     lines = []
     for alike in zip(*of_each, strict=True):
         found = sorted(zip(titles, alike, strict=True), key=lambda one: _GRAVITY.index(one[1].outcome))
@@ -74,9 +74,17 @@ def _merged(matches: Sequence[Match], of_each: Sequence[Sequence[Check]]) -> tup
         details = list(dict.fromkeys(check.detail for _, check in found))
         if outcome != "same" and len({(check.outcome, check.detail) for _, check in found}) > 1:
             details = [
-                f"{title}: {check.detail}" if check.outcome == outcome else f"{check.outcome}: {title}: {check.detail}"
+                f"{'' if check.outcome == outcome else f'{check.outcome}: '}{check.detail} ({title})"
                 for title, check in found
                 if check.outcome != "same"
             ]
         lines.append(Check(name=alike[0].name, outcome=outcome, detail="; ".join(details)))
     return tuple(lines)
+
+
+def _names_of(matches: Sequence[Match]) -> list[str]:
+    """What tells each from the others: no workload, batch or accelerators that all of them share."""
+    works, sides = [match.title for match in matches], [match.accelerators for match in matches]
+    if len(set(works)) == 1:
+        return sides
+    return works if len(set(sides)) == 1 else [f"{work}, {side}" for work, side in zip(works, sides, strict=True)]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from orchestrator.report.fairness.all_checks import ORDER
 from orchestrator.report.fairness.check import Check
 
-_LETTERS = 60
+_LETTERS = 200
 """Of a detail: all of it is in the full list."""
 
 

@@ -86,7 +86,7 @@ def ratio_plot(data: PlotData) -> Iterator[Plot]:
         caption += f" The first {len(shown)} of {len(data.pairings)} pairs."
     title = "How many times as fast"
     room_in = max(1.0, 0.5 * len(shown))
-    drawing = Drawing(f"{data.name}-ratio", f"{title}. {words}", data.mark, fill, room_in, bottom_in=0.26)
+    drawing = Drawing(f"{data.name}-ratio", f"{title}. {words}", data.mark, fill, room_in, left_in=0.2, bottom_in=0.26)
     yield Plot(title, caption, drawing)
 
 

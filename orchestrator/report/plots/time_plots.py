@@ -100,7 +100,8 @@ def time_parts(data: PlotData) -> Iterator[Plot]:
         for _, label, spent in bars
     )
     caption = (
-        "Means over runs, from the first kill switch armed to the VM proven deleted. In colour: epochs."
+        "Means over runs, from the first kill switch armed to the VM proven deleted. In colour: epochs. "
+        "Rest of training: inference, checkpoints, bookkeeping."
         if any(run.stages for run in data.runs)
         else "Means over runs of the trainer's own time; of the time to rent a VM nothing is known. In colour: epochs."
     )

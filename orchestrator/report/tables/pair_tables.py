@@ -19,7 +19,7 @@ from orchestrator.report.tables.sheet import (
 
 
 def pair_sheet(report: Report) -> Sheet:
-    sizes, ratios = ("samples", "batch"), ("times as fast", "95 % interval", "cost ratio", "95 % interval")
+    sizes, ratios = ("samples", "batch"), ("times as fast", "95 % interval", "cost of an epoch", "95 % interval")
     figures = (*sizes, "faster s", "slower s", "runs", *ratios)
     rows = tuple(
         (
@@ -34,7 +34,7 @@ def pair_sheet(report: Report) -> Sheet:
         for pair in report.pairings
     )
     columns = ("workload", "faster", "slower", *figures, "verdict")
-    legend = ("times as fast: of steady epochs; cost ratio: an epoch on the faster one over one on the slower",)
+    legend = ("times as fast: of steady epochs; cost of an epoch: on the faster one over on the slower one",)
     return Sheet(f"Pairs{mark_of(report)}", columns, figures, rows, legend)
 
 

@@ -19,6 +19,7 @@ from orchestrator.report.tables.sheet import (
     value_text,
     whole_number,
 )
+from orchestrator.report.tables.worker_table import worker_sheet
 
 _STAGES = (Stage.PROVISION, Stage.PREPARE, Stage.TRAIN, Stage.COLLECT, Stage.TEARDOWN)
 
@@ -33,13 +34,15 @@ def sheets(report: Report) -> tuple[Sheet, ...]:
 
 
 def more_sheets(report: Report) -> tuple[Sheet, ...]:
-    """Rented time by stage, where it is known, and data."""
+    """Rented time by stage and times of a slice's workers, where they are known, and data."""
     stages = (
         _sheet(report, "Stages in seconds", _STAGE_S, _STAGE_S_LEGEND),
         _sheet(report, "What the stages cost, USD", _STAGE_USD, _STAGE_USD_LEGEND),
     )
     known = stages if any(run.stages for run in report.runs) else ()
-    return (*known, _sheet(report, "Data", _DATA, _DATA_LEGEND))
+    named = [(run.name, run.workers) for run in report.runs if run.workers]
+    workers = (worker_sheet(named, mark_of(report)),) if named else ()
+    return (*known, *workers, _sheet(report, "Data", _DATA, _DATA_LEGEND))
 
 
 Cells = dict[str, Callable[[RunMetrics], str]]

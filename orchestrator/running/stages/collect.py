@@ -14,7 +14,7 @@ from typing import Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from orchestrator.domain.names import MANIFEST
-from orchestrator.domain.quote import RESULT_FILES, results_bytes
+from orchestrator.domain.quote import result_files, results_bytes
 from orchestrator.domain.runs import AttemptState
 from orchestrator.errors import BadArtifact, LedgerTrouble, NotFound, OrchestratorError, Unavailable
 from orchestrator.ports import StoredObject
@@ -39,7 +39,6 @@ OTHERS_TIMEOUT_S = 60.0
 """So long the other workers of a slice are waited for, once the first one's results are here."""
 FIRST = (RECORD_NAME, "rc.json", "train.log")
 """What the runner uploads besides the run's own files (`infra/vm/uploads.py`)."""
-MOST_FILES = RESULT_FILES + len(FIRST)
 
 
 class ManifestFile(BaseModel):
@@ -162,25 +161,18 @@ class _Uploads:
 
 
 def _collect_from_others(ctx: RunContext) -> None:
-    """What the other workers of a slice have left: their logs and exit codes. Without them the run is as good."""
-    missing, damaged = set(range(1, ctx.accelerator.workers)), list[str]()
-    uploads = _Uploads(ctx)
+    """What the other workers of a slice have left: records, logs, exit codes. Without them the run is as good."""
+    missing, notes = set(range(1, ctx.accelerator.workers)), list[str]()
+    uploads, last_s = _Uploads(ctx), ctx.services.clock.monotonic() + OTHERS_TIMEOUT_S
 
     def all_came() -> bool | None:
         over = uploads.never_come(missing)
         for worker in sorted(missing):
-            try:
-                manifest = read_manifest(ctx, worker)
-                if manifest is None:
-                    continue
-                pull(ctx, manifest, worker)
-            except Unavailable:
-                raise
-            except LedgerTrouble as cause:
-                raise Unavailable(cause.sentence, cause.hint) from cause
-            except OrchestratorError as cause:
-                damaged.append(f"worker {worker}: {cause.sentence}")
-            missing.discard(worker)
+            if ctx.services.clock.monotonic() > last_s:
+                return None  # the whole slice bills while one worker's results after the other come
+            if (problems := _pull_from(ctx, worker)) is not None:
+                notes.extend(problems)
+                missing.discard(worker)
         return missing <= over or None
 
     if missing:
@@ -188,8 +180,24 @@ def _collect_from_others(ctx: RunContext) -> None:
             _in_time(ctx, all_came, "the results of the other workers", OTHERS_TIMEOUT_S)
     if missing:
         ctx.note(f"no results came from worker {', '.join(map(str, sorted(missing)))}")
-    for sentence in damaged:
+    for sentence in notes:
         ctx.note(sentence)
+
+
+def _pull_from(ctx: RunContext, worker: int) -> list[str] | None:
+    """Pull what another worker has left: what is wrong with it; None while it is not there. Raises Unavailable."""
+    try:
+        manifest = read_manifest(ctx, worker)
+        if manifest is None:
+            return None
+        record = pull(ctx, manifest, worker)
+    except Unavailable:
+        raise
+    except LedgerTrouble as cause:
+        raise Unavailable(cause.sentence, cause.hint) from cause
+    except OrchestratorError as cause:
+        return [f"worker {worker}: {cause.sentence}"]
+    return [] if record else [f"worker {worker} left no record: how fast it was is not known"]
 
 
 def _pull_and_note(ctx: RunContext, manifest: Manifest) -> Path | None:
@@ -215,9 +223,10 @@ def pull(ctx: RunContext, manifest: Manifest, worker: int = 0) -> Path | None:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     objects = {item.name: item for item in ctx.services.store.list(ctx.bucket, prefix + "/")}
     entries = sorted(manifest.files, key=lambda entry: (entry.name not in FIRST, entry.size_bytes))
-    if len(entries) > MOST_FILES:
-        ctx.note(f"{len(entries) - MOST_FILES} of {len(entries)} files stay in the bucket: {MOST_FILES} were reserved")
-    for entry in entries[:MOST_FILES]:
+    most = result_files(worker) + len(FIRST)
+    if len(entries) > most:
+        ctx.note(f"{len(entries) - most} of {len(entries)} files stay in the bucket: {most} were reserved")
+    for entry in entries[:most]:
         target = folder / entry.name
         if _is(target, entry):
             continue
@@ -228,7 +237,15 @@ def pull(ctx: RunContext, manifest: Manifest, worker: int = 0) -> Path | None:
             ctx.note(f"{entry.name} stays in {place}: its download was not reserved")
     if not any(entry.name == RECORD_NAME for entry in manifest.files):
         return None
-    return _checked_record(ctx, folder / RECORD_NAME)
+    return _checked_record(ctx, folder / RECORD_NAME, worker)
+
+
+def pull_from_others(ctx: RunContext) -> list[str]:
+    """Pull what lies in the bucket of the other workers of a slice; returns what is wrong with it. Raises Unavailable.
+
+    A wrong file of one of them keeps no other back.
+    """
+    return [sentence for worker in range(1, ctx.accelerator.workers) for sentence in _pull_from(ctx, worker) or ()]
 
 
 def _fetch(ctx: RunContext, entry: ManifestFile, item: StoredObject | None, target: Path) -> None:
@@ -251,14 +268,16 @@ def _may_fetch(ctx: RunContext, entry: ManifestFile) -> bool:
     return True
 
 
-def _checked_record(ctx: RunContext, path: Path) -> Path:
-    """The record, if it is this run's and of this data. Raises BadArtifact."""
+def _checked_record(ctx: RunContext, path: Path, worker: int) -> Path:
+    """The record, if it is this worker's of this run, and of this data. Raises BadArtifact."""
     try:
         record = load_record(path)
     except RecordError as cause:
         raise BadArtifact(f"the record of {ctx.run_id} is not valid: {cause}") from cause
     if record.run_id != ctx.run_id:
         raise BadArtifact(f"the record of {ctx.run_id} is of run {record.run_id!r}")
+    if record.worker != worker:
+        raise BadArtifact(f"the record of worker {worker} of {ctx.run_id} is of worker {record.worker}")
     spec = ctx.run.spec
     if record.data is not None and spec.dataset and record.data.fingerprint != spec.dataset:
         raise BadArtifact(f"run {ctx.run_id} was trained on another data set than it was launched with")

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.compiling.kept import KeptSteps
-from orchestrator.domain.accelerators import Accelerator
+from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.names import of_worker, results_prefix
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Attempt, AttemptState, Run, RunSpec, Stage
-from orchestrator.errors import NotFound, Preempted, Stopped
+from orchestrator.errors import LedgerTrouble, NotFound, Preempted, Stopped, Unavailable, VmDeleted
 from orchestrator.ledger.events import Happening, Note
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.money.guard import cost_so_far
@@ -39,7 +39,10 @@ from orchestrator.running.watch import Watch
 
 SSH_USER = "orchestrate"
 STOPPING_PATIENCE_S = 30.0
+STOPPING_S = 180.0
+"""So long an instance may take to stop at most until it counts as stopped."""
 HOST_WATCH_S = 2.0
+FEW_RUNS = 64
 
 
 @dataclass(frozen=True)
@@ -55,13 +58,20 @@ class Pace:
     late_create_s: float = 60.0
     """How long a create whose answer was lost may still take effect."""
 
+    @staticmethod
+    def of_simulation(runs: int) -> Pace:
+        """For so many runs side by side. Many ask it as seldom as Google: it shares this machine with their VMs."""
+        if runs > FEW_RUNS:
+            return Pace()
+        return Pace(poll_s=0.25, create_timeout_s=120, boot_timeout_s=60, delete_timeout_s=60, late_create_s=1)
+
 
 @dataclass(frozen=True)
 class Payload:
-    """What goes onto a VM: the trainer as a zip file, and the scripts of `infra/vm` by name."""
+    """What goes onto a VM: one archive of the trainer and the programs that run there, and pip where it is needed."""
 
-    trainer_zip: Path
-    scripts: Mapping[str, Path]
+    programs_zip: Path
+    pip_zip: Path
 
 
 @dataclass(frozen=True)
@@ -201,9 +211,13 @@ class RunContext:
     def check_stop(self) -> None:
         """Raises Stopped when the user has requested it, here or with `teardown` in another process.
 
-        Not called where stopping would lose or leak something.
+        Not called where stopping would lose or leak something. A stop here is written down: whoever ends the run after
+        this process was killed, ends it as one to be stopped.
         """
         run = self.run
+        if self.stop.is_set() and not run.stop_requested:
+            with suppress(LedgerTrouble):
+                self.services.ledger.update_run(self.run_id, stop_requested=True)
         if self.stop.is_set() or run.stop_requested:
             raise Stopped(f"run {self.run_id} was stopped by the user")
         if self._is_torn_down(run):
@@ -240,13 +254,39 @@ class RunContext:
         return self.seen_vm()
 
     def seen_vm(self) -> Vm:
-        """The attempt's VM. Raises Preempted when it is, or will be, deleted; Unavailable when nobody knows now."""
+        """The attempt's VM. Raises Preempted when it is, or will be, deleted; Unavailable when nobody knows now.
+
+        A preempted spot instance vanishes: its termination action is DELETE. On demand and as flex-start the cloud
+        deletes none before its run limit: maintenance leaves it stopped (Scheduling.OnHostMaintenance of the Compute
+        Engine API; of TPU nodes it is assumed: docs/limits.md). So VmDeleted is raised for one that somebody deleted.
+        """
+        is_kept = self.accelerator.api != "host" and self.run.spec.provisioning is not Provisioning.SPOT
         try:
-            vm = self.provider.get(self.ref)
+            vm = self._after_stopping() if is_kept else self.provider.get(self.ref)
         except NotFound as cause:
+            if is_kept:
+                raise VmDeleted(self.attempt.vm) from cause
             raise Preempted(f"{self.attempt.vm} was deleted before its run was done") from cause
+        if is_kept and vm.state is VmState.DELETING:
+            raise VmDeleted(self.attempt.vm)
         if vm.state in (VmState.PREEMPTED, VmState.STOPPED, VmState.DELETING):
             raise Preempted(f"{self.attempt.vm} was preempted ({vm.raw_state})")
+        return vm
+
+    def _after_stopping(self) -> Vm:
+        """The VM; one in STOPPING, where an instance is while it is stopped or deleted, as it is after that.
+
+        As stopped, when nobody knows in `STOPPING_S`. Raises NotFound, or Unavailable when nobody knows now.
+        """
+        vm = self.provider.get(self.ref)
+
+        def ended() -> Vm | None:
+            now = self.provider.get(self.ref)
+            return None if now.raw_state == "STOPPING" else now
+
+        if vm.raw_state == "STOPPING":
+            with suppress(Unavailable):
+                return self.services.wait_for(ended, "the end of its stop", STOPPING_S)
         return vm
 
     def log(self, what: Happening) -> None:
@@ -261,7 +301,7 @@ class RunContext:
     def show(self, detail: str, **more: Any) -> None:
         """Report progress. A closed terminal or a dead pipe is no reason to end a run."""
         run = self.run
-        with suppress(Exception):
+        with suppress(Exception):  # nosemgrep: swallowed-error
             self._report(run, detail, more)
 
     def _report(self, run: Run, detail: str, more: dict[str, Any]) -> None:

@@ -10,13 +10,13 @@ from pydantic import BaseModel, ConfigDict
 
 from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.names import checkpoints_prefix, data_prefix
-from orchestrator.domain.quote import PROFILE_FOLDER, RESULTS_BYTES, WORKER_RESULTS_BYTES
+from orchestrator.domain.quote import PROFILE_FOLDER, RESULTS_BYTES, WORKER_RESULTS_BYTES, result_files
 from orchestrator.ledger.events import CreateIntended
 from orchestrator.money.guard import stop_at
 from orchestrator.ports import Worker
 from orchestrator.running.stages.context import RunContext
 from trainer.record.machine import ENVIRONMENT_VARIABLE, IMAGE_VARIABLE
-from trainer.record.record import CHECKPOINT_NAME
+from trainer.record.record import CHECKPOINT_NAME, worker_dir
 
 UPLOAD_INTERVAL_S = 10
 
@@ -39,13 +39,19 @@ class Job(BaseModel):
     attempt: int
     upload_interval_s: int
     results_bytes: int
+    result_files: int
     stop_at: float
 
     def of_worker(self, ctx: RunContext, workers: Sequence[Worker], worker: Worker) -> Job:
         """The job of one worker of a slice: told of its peers, with results of its own. Of one host it is the job."""
         if worker.index == 0:
             return self.model_copy(update={"env": {**self.env, **peers(workers, worker)}})
-        own = {"prefix": ctx.results_of(worker.index), "results_bytes": WORKER_RESULTS_BYTES}
+        own = {
+            "artifacts_dir": worker_dir(self.artifacts_dir, worker.index),
+            "prefix": ctx.results_of(worker.index),
+            "results_bytes": WORKER_RESULTS_BYTES,
+            "result_files": result_files(worker.index),
+        }
         return self.model_copy(update={**own, "env": {**self.env, **peers(workers, worker)}})
 
 
@@ -55,6 +61,7 @@ class TrainerProgress(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     phase: str = ""
+    detail: str = ""
     epoch: int = 0
     epochs: int = 0
     loss: float | None = None
@@ -84,12 +91,14 @@ class RunnerStatus(BaseModel):
 class Environment(BaseModel):
     """What `infra/vm/environment.py` found on the machine: the engine's Python, and, on a host, its GPUs.
 
-    `environment` says where that Python and its packages come from, for the record.
+    `environment` says where that Python and its packages come from, for the record. `lacks`: a file that it has to be
+    sent before it can make one, and nothing else is known then.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    python: str
+    python: str = ""
+    lacks: str = ""
     environment: str = ""
     gpus: int | None = None
 
@@ -212,6 +221,7 @@ def job_file(ctx: RunContext, argv: list[str], work: str, found: Environment) ->
         attempt=ctx.attempt.number,
         upload_interval_s=UPLOAD_INTERVAL_S,
         results_bytes=RESULTS_BYTES,
+        result_files=result_files(0),
         stop_at=stop_at(ctx.attempt).timestamp(),
     )
 

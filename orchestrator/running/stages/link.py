@@ -8,7 +8,7 @@ from contextlib import suppress
 from pydantic import ValidationError
 
 from orchestrator.domain.names import MANIFEST
-from orchestrator.domain.quote import LOG_BYTES, WORKER_RESULTS_BYTES
+from orchestrator.domain.quote import LOG_BYTES, WORKER_LOG_BYTES
 from orchestrator.errors import CloudError, OrchestratorError, Preempted, RemoteCommandFailed, Stopped, Unavailable
 from orchestrator.ports import RemoteShell, Worker
 from orchestrator.running.stages.context import RunContext
@@ -32,7 +32,7 @@ class Link:
         self._last: RunnerStatus | None = None
         self._beat: tuple[int | None, float] = (None, ctx.services.clock.monotonic())
         self._log = ctx.log_path(worker)
-        self._log_bytes = WORKER_RESULTS_BYTES if worker else LOG_BYTES
+        self._log_bytes = WORKER_LOG_BYTES if worker else LOG_BYTES
 
     def start(self, ctx: RunContext, worker: Worker) -> None:
         """Safe to repeat: the runner starts a job once."""

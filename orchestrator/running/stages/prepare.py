@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -29,7 +29,7 @@ from orchestrator.running.stages.job import (
     python_path,
     trainer_argv,
 )
-from orchestrator.running.stages.script_job import install_requirements, script_argv
+from orchestrator.running.stages.script_job import install_requirements, script_argv, send_pip
 from orchestrator.running.stages.workers import on_every_worker
 from trainer.data.manifest import MANIFEST_NAME, DatasetManifest, Shard, parse_manifest
 from trainer.errors import DataError
@@ -53,13 +53,20 @@ def prepare(ctx: RunContext) -> None:
     ctx.check_stop()
     workers = workers_of(ctx)
 
+    sessions: dict[int, RemoteShell] = {}
+
     def install(own: RunContext, worker: Worker) -> tuple[int, list[str]]:
         again = f"installing again on worker {worker.index}"
-        return worker.index, _with_patience(own, again, lambda: _install(own, workers, worker))
+        sessions[worker.index], probe = _with_patience(own, again, lambda: _install(own, workers, worker))
+        return worker.index, probe
 
-    probes = dict(on_every_worker(ctx, workers, install))
-    ctx.check_stop()
-    _check_devices(ctx, workers, probes)
+    try:
+        probes = dict(on_every_worker(ctx, workers, install))
+        ctx.check_stop()
+        _check_devices(ctx, workers, probes, sessions)
+    finally:
+        for session in sessions.values():
+            session.close()
     ctx.check_stop()
 
 
@@ -84,6 +91,8 @@ def open_shell(ctx: RunContext, worker: Worker, timeout_s: float | None = None) 
     def connected() -> RemoteShell:
         if waits:
             ctx.check_stop()
+        with suppress(OSError):  # a machine of the user's takes another key
+            ctx.key_path.chmod(0o600)  # whatever a copy of the state folder made of it
         return services.shells.open(worker, keys, SSH_USER, ctx.key_path)
 
     keys = services.wait_for(published, f"publishing the host keys of worker {worker.index}", patience_s)
@@ -194,25 +203,25 @@ def _with_patience(ctx: RunContext, again: str, do: Callable[[], T]) -> T:
     raise AssertionError("the last try returns or raises")
 
 
-def _install(ctx: RunContext, workers: Sequence[Worker], worker: Worker) -> list[str]:
-    """Install everything on one worker and give it its job. Returns the command of its devices check."""
-    with closing(open_shell(ctx, worker)) as shell:
+def _install(ctx: RunContext, workers: Sequence[Worker], worker: Worker) -> tuple[RemoteShell, list[str]]:
+    """Install everything on one worker, and its job. Returns the session and the command of its devices check."""
+    with ExitStack() as failing:
+        shell = failing.enter_context(closing(open_shell(ctx, worker)))
         folder = ctx.work_dir
         ctx.show(f"installing the trainer on worker {worker.index}")
         send_programs(ctx, shell)
-        shell.put(ctx.services.payload().trainer_zip, f"{folder}/trainer.zip")
-        shell.run(["python3", "-m", "zipfile", "-e", f"{folder}/trainer.zip", f"{folder}/package"], timeout_s=120)
         _install_code(ctx, shell)
         ctx.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = ctx.folder / f"{of_worker(f'job-a{ctx.attempt.number}', worker.index)}.json"
         work = f"{shell.run(['pwd'], timeout_s=60).stdout.strip()}/{folder}"
-        found = find_environment(ctx, shell, ctx.accelerator.api)
+        found = find_environment(ctx, shell, ctx.accelerator.device)
         found, argv = _command(ctx, shell, found, work)
         job = job_file(ctx, argv, work, found).of_worker(ctx, workers, worker)
         path.write_text(job.model_dump_json(indent=2), "utf-8")
         shell.put(path, f"{folder}/job.json")
         settings = [f"{name}={value}" for name, value in peers(workers, worker).items()]
-        return ["env", marked(work), f"PYTHONPATH={python_path(work)}", *settings, *argv, "--probe"]
+        failing.pop_all()  # it stays open for the check: on each of many hosts another one is 50 ms of CPU
+        return shell, ["env", marked(work), f"PYTHONPATH={python_path(work)}", *settings, *argv, "--probe"]
 
 
 def _command(ctx: RunContext, shell: RemoteShell, found: Environment, work: str) -> tuple[Environment, list[str]]:
@@ -234,10 +243,11 @@ def _install_code(ctx: RunContext, shell: RemoteShell) -> None:
 
 
 def send_programs(ctx: RunContext, shell: RemoteShell) -> None:
-    """Copy the programs that run on VMs, into the attempt's folder."""
+    """Copy the trainer and the programs that run on VMs, into the attempt's folder."""
+    archive = f"{ctx.work_dir}/programs.zip"
     shell.run(["mkdir", "-p", ctx.work_dir], timeout_s=60)
-    for name, path in ctx.services.payload().scripts.items():
-        shell.put(path, f"{ctx.work_dir}/{name}")
+    shell.put(ctx.services.payload().programs_zip, archive)
+    shell.run(["python3", "-m", "zipfile", "-e", archive, ctx.work_dir], timeout_s=120)
 
 
 def find_environment(ctx: RunContext, shell: RemoteShell, kind: str, home: str | None = None) -> Environment:
@@ -252,21 +262,37 @@ def find_environment(ctx: RunContext, shell: RemoteShell, kind: str, home: str |
     if home is not None:
         work = f"{shell.run(['pwd'], timeout_s=60).stdout.strip()}/{ctx.work_dir}"
         command = ["env", f"HOME={work}/{home}", *command]
-    try:
-        said = shell.run(command, timeout_s=ctx.services.pace.setup_timeout_s).stdout
-    except RemoteCommandFailed as cause:
-        raise TrainingFailed(f"the trainer's software could not be installed: {cause.sentence}") from cause
-    found = Environment.model_validate_json(said.strip().splitlines()[-1])
+    found = _environment(ctx, shell, command)
+    if found.lacks:
+        send_pip(ctx, shell)
+        found = _environment(ctx, shell, command)
+    if not found.python:
+        raise TrainingFailed("the trainer's software could not be installed: no Python was found or made")
     ctx.log(SoftwareReady(found.environment, ctx.services.clock.monotonic() - began))
     return found
 
 
-def _check_devices(ctx: RunContext, workers: Sequence[Worker], probes: Mapping[int, list[str]]) -> None:
-    """Open the devices on all workers at once: those of a slice open only together."""
+def _environment(ctx: RunContext, shell: RemoteShell, command: Sequence[str]) -> Environment:
+    try:
+        said = shell.run(command, timeout_s=ctx.services.pace.setup_timeout_s).stdout
+    except RemoteCommandFailed as cause:
+        raise TrainingFailed(f"the trainer's software could not be installed: {cause.sentence}") from cause
+    return Environment.model_validate_json(said.strip().splitlines()[-1])
+
+
+def _check_devices(
+    ctx: RunContext, workers: Sequence[Worker], probes: Mapping[int, list[str]], sessions: dict[int, RemoteShell]
+) -> None:
+    """Open the devices on all workers at once: those of a slice open only together. Uses up the open `sessions`."""
     ctx.show("checking the devices")
 
     def check(own: RunContext, worker: Worker) -> str:
-        with closing(open_shell(own, worker)) as shell:
+        shell = sessions.pop(worker.index, None)
+        if shell is None:  # it broke: this is another try
+            shell = open_shell(own, worker)
+        else:
+            own.opened(shell)
+        with closing(shell):
             return _probe(own, shell, probes[worker.index])
 
     again = "checking the devices again"

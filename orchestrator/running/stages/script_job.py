@@ -19,6 +19,7 @@ def install_requirements(
     if not requirements:
         return found
     ctx.show("installing the script's requirements")
+    send_pip(ctx, shell)
     began = ctx.services.clock.monotonic()
     paths = [f"{code_path(work)}/{requirements}", f"{work}/script-venv"]
     command = ["env", marked(work), "python3", f"{work}/script_environment.py", found.python, *paths]
@@ -31,6 +32,11 @@ def install_requirements(
     own = made.model_copy(update={"environment": made.environment or found.environment, "gpus": found.gpus})
     ctx.log(SoftwareReady(own.environment, ctx.services.clock.monotonic() - began))
     return own
+
+
+def send_pip(ctx: RunContext, shell: RemoteShell) -> None:
+    """Copy pip, which images lack, to the programs: only who installs something needs its 6 MB."""
+    shell.put(ctx.services.payload().pip_zip, f"{ctx.work_dir}/pip.zip")
 
 
 def script_argv(
@@ -71,5 +77,5 @@ def script_argv(
 def _device_flags(item: Accelerator, own: Environment) -> list[str]:
     """What it must train on; on a host all its GPUs, or the CPU where there is none."""
     if item.is_rented:
-        return [f"--accelerator={item.api}", f"--devices={item.replicas}", f"--chips={item.chips}"]
+        return [f"--accelerator={item.device}", f"--devices={item.replicas}", f"--chips={item.chips}"]
     return [f"--accelerator={'gpu' if own.gpus else 'cpu'}", f"--devices={own.gpus or 1}"]

@@ -31,6 +31,8 @@ _HELD_OPEN_S = 15.0
 """A connection that would be idle for longer is closed until the next look."""
 BUCKET_POLL_S = 4.0
 """Between two looks into the bucket at least: each is two requests, and so many are reserved (`plan.usage`)."""
+_LETTERS = 600
+"""So much of a failed trainer's log at most is part of the error."""
 _EVENT = ":::MLLOG "  # a line that only programs read
 SILENT_LOOKS = 50
 """After so many looks in a row without a usable answer, on a connection that works, the run fails."""
@@ -174,7 +176,8 @@ class _Follower:
             ctx.show(f"no answer from {who}; retrying until {ctx.attempt.deadline:%H:%M} UTC")
         elif (first := found[0]) is not None:
             now = first.progress or TrainerProgress()
-            ctx.show(now.phase or "starting", epoch=now.epoch, loss=now.loss, accuracy=now.accuracy)
+            doing = " ".join(filter(None, (now.phase, now.detail))) or "starting"
+            ctx.show(doing, epoch=now.epoch, loss=now.loss, accuracy=now.accuracy)
         self._must_continue()
         if not any(link.has_more for link in self._links):
             self._pause()
@@ -190,7 +193,7 @@ class _Follower:
         ctx.sleep(watch.poll_s(ctx.watch_s))
 
     def stop(self) -> None:
-        """Ask the trainers to stop; the first one writes its record before it does."""
+        """Ask the trainers to stop; each writes its record before it does."""
         side_by_side(Link.stop, self._links)
 
     def close(self) -> None:
@@ -247,4 +250,6 @@ def _last_lines(path: Path, count: int = 5) -> str:
     if not path.exists():
         return "(no log)"
     lines = [line for line in path.read_text("utf-8", "replace").splitlines() if line.strip() and _EVENT not in line]
-    return " | ".join(lines[-count:])[-600:]
+    while len(" | ".join(lines[-count:])) > _LETTERS and count > 1:
+        count -= 1  # whole lines, as long as there is more than one
+    return " | ".join(lines[-count:])[-_LETTERS:]

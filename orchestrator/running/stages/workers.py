@@ -54,7 +54,7 @@ def on_every_worker(ctx: RunContext, workers: Sequence[Worker], do: Callable[[Ru
             for session in list(sessions):
                 session.close()
             if isinstance(cause, OrchestratorError) and not isinstance(cause, Stopped):
-                with suppress(Exception):
+                with suppress(Exception):  # the cause is what is raised; nosemgrep: swallowed-error
                     ctx.note(f"worker {futures[future].index} failed: {cause.sentence}")
             raise cause
         return [future.result() for future in futures]

@@ -38,7 +38,15 @@ def test_every_host_of_a_slice_is_set_up_followed_and_collected(orchestrate: Orc
         own = folder / (f"a1-w{worker}" if worker else "a1")
         assert json.loads((own / "rc.json").read_text())["rc"] == 0
         assert "epoch 2/2 trained" in (own / "train.log").read_text()
-        assert (own / "record.json").exists() == (worker == 0)
+        record = load_record(own / "record.json")
+        assert (record.worker, record.status, record.run_id) == (worker, "succeeded", run.id)
+    [compared] = orchestrate.run("compare", "--json").json["runs"]
+    assert [each["worker"] for each in compared["workers"]] == [0, 1, 2, 3]
+    (folder / "a1-w2" / "record.json").unlink()
+    assert orchestrate.run("compare", "--json").json["runs"][0]["missing_workers"] == [2]
+    fetched = orchestrate.run("fetch", run.id, "--json")
+    assert fetched.code == 0, fetched.err
+    assert load_record(folder / "a1-w2" / "record.json").worker == 2
     shown = orchestrate.run("logs", run.id, "--worker", "3", "--json").json
     assert (shown["worker"], "epoch 2/2 trained" in shown["log"]) == (3, True)
     refused = orchestrate.run("logs", run.id, "--worker", "4")

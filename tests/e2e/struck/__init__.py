@@ -1,1 +1,1 @@
-"""Commands that are struck at a chosen system call, or by a signal: see `__main__`."""
+"""Commands that are struck at a chosen call: see `__main__`."""

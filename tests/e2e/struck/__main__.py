@@ -1,57 +1,118 @@
-"""Real commands, struck at chosen system calls: killed there, or told that the disk is full or broken; or signalled.
+"""Real commands, struck at chosen calls: killed, signalled, a full or broken disk, no network, a laptop that sleeps.
 
     python -m tests.e2e.struck                                  # cases 0 to 99
-    python -m tests.e2e.struck 100:400 --kinds SIGKILL          # others; of these kinds only
+    python -m tests.e2e.struck 100:400 --kinds SIGKILL,EIO      # others; of these kinds only
     python -m tests.e2e.struck 17                               # one again
+    python -m tests.e2e.struck 0:800 --processes 2              # on two clouds, side by side
 
-First each command is run undisturbed under strace, which tells at which calls it can be struck. Each case then draws
-one by its number, strikes a command on an empty local cloud with the stand-in job, goes on by `recover`, by `attach` or
-not at all, and ends with `teardown --all`. Afterwards: by the cloud's inventory and meter nothing bills, the ledger
-says what the meter says, no record that is in the bucket is missing, no command ended in a traceback. Needs strace.
+First each command runs undisturbed, with a library preloaded that records the calls at which it can be struck, and in
+which stage each is made. Each case draws a stage by its number, and one of its calls, strikes a command there on an
+empty local cloud with the stand-in job, goes on by `recover`, by `attach` or not at all, and ends with `teardown
+--all`. Afterwards: by the cloud's inventory and meter nothing bills, and nothing did ten minutes after its deadline,
+the ledger says what the meter says, no record that is in the bucket is missing, no command ended in a traceback. Needs
+a C compiler.
 """
 
 from __future__ import annotations
 
 import argparse
-import random
+import multiprocessing
+import os
 import signal
 import sys
 import tempfile
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from tests.e2e.struck.bench import COMMANDS, Outcome, bench
-from tests.e2e.struck.strike import SIGNALS, draw
+from infra.localcloud.client import LocalCloudError
+from tests.e2e.struck.bench import Outcome, bench
+from tests.e2e.struck.strike import KINDS, draw
 
-KINDS = (*["SIGKILL"] * 6, "EIO", "ENOSPC", "ENOSPC", "ENOSPC+", *SIGNALS)
-"""How a case may be struck, each as often as it is here."""
+if TYPE_CHECKING:
+    from multiprocessing.queues import Queue
+
+_SHARES = {"SIGKILL": 8, "EIO": 2}
+"""How often each kind is drawn for once of the others."""
+MIX = tuple(kind for kind in KINDS for _ in range(_SHARES.get(kind, 1)))
 
 
-def main() -> int:
-    """1 if something did not hold."""
+def main() -> bool:
+    """Whether something did not hold."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="?", default="0:100", help="one, or FIRST:END")
-    parser.add_argument("--kinds", help=f"of {', '.join(dict.fromkeys(KINDS))}; all without")
+    parser.add_argument("--kinds", help=f"of {', '.join(KINDS)}; all without")
+    parser.add_argument("--processes", type=int, default=1, help="so many at once, each on a cloud of its own")
     told = parser.parse_args()
     first, _, end = told.cases.partition(":")
-    kinds = tuple(told.kinds.split(",")) if told.kinds else KINDS
+    kinds = tuple(told.kinds.split(",")) if told.kinds else MIX
     outcomes: list[Outcome] = []
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what is in the background without
-    with tempfile.TemporaryDirectory(prefix="struck-") as folder, bench(Path(folder)) as made:
-        known = made.known(*COMMANDS)
-        for number in range(int(first), int(end or int(first) + 1)):
-            outcome = made.live(draw(random.Random(number), kinds, known))
+    numbers = range(int(first), int(end or int(first) + 1))
+    with suppress(KeyboardInterrupt):  # what was done until then counts
+        for number, outcome in _side_by_side(numbers, kinds, min(told.processes, len(numbers))):
             outcomes.append(outcome)
             click.echo(f"{number}: {outcome}")
-    for title, count in sorted(Counter(f"{one.strike.how} in {one.stage}" for one in outcomes if one.hit).items()):
-        click.echo(f"{title:24} {count:4}")
-    broken = sum(bool(one.broken) for one in outcomes)
+    _say(outcomes)
+    return any(one.broken for one in outcomes)
+
+
+def _say(outcomes: Sequence[Outcome]) -> None:
+    counted = Counter((one.strike.how, one.stage) for one in outcomes)
+    for (how, stage), count in sorted(counted.items()):
+        click.echo(f"{how:10} {stage:10} {count:4}")
     worst_usd = max((one.over_usd for one in outcomes), default=0)
-    click.echo(f"{len(outcomes)} cases, {sum(one.hit for one in outcomes)} hit, {broken} broke something")
+    broken = sum(bool(one.broken) for one in outcomes)
     click.echo(f"the ledger is at most ${worst_usd:.4f} a case above the meter")
+    click.echo(
+        f"{len(outcomes)} cases, {sum(one.stage != 'not hit' for one in outcomes)} hit, {broken} broke something"
+    )
     return bool(broken)
+
+
+def _lived(numbers: Sequence[int], kinds: Sequence[str]) -> Iterator[tuple[int, Outcome]]:
+    """On one cloud; on another one where that is lost."""
+    left = deque(numbers)
+    while left:
+        try:
+            with tempfile.TemporaryDirectory(prefix="struck-") as folder, bench(Path(folder)) as made:
+                known = made.known()
+                while left:
+                    yield left[0], made.live(draw(left[0], kinds, known))
+                    left.popleft()
+        except (LocalCloudError, OSError) as cause:
+            click.echo(f"another cloud is started: {cause}", err=True)
+
+
+def _side_by_side(numbers: range, kinds: Sequence[str], processes: int) -> Iterator[tuple[int, Outcome]]:
+    if processes <= 1:
+        yield from _lived(numbers, kinds)
+        return
+    ended: Queue[tuple[int, Outcome]] = multiprocessing.Queue()
+    shares = [numbers[share::processes] for share in range(processes)]
+    workers = [multiprocessing.Process(target=_send, args=(share, kinds, ended)) for share in shares]
+    for worker in workers:
+        worker.start()
+    try:
+        for _ in numbers:
+            yield ended.get()
+    except KeyboardInterrupt:
+        for worker in workers:
+            os.kill(worker.pid or 0, signal.SIGINT)  # so that each ends its cloud
+        raise
+    finally:
+        for worker in workers:
+            worker.join()
+
+
+def _send(numbers: Sequence[int], kinds: Sequence[str], ended: Queue[tuple[int, Outcome]]) -> None:
+    with suppress(KeyboardInterrupt):
+        for found in _lived(numbers, kinds):
+            ended.put(found)
 
 
 if __name__ == "__main__":

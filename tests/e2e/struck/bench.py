@@ -5,58 +5,51 @@ from __future__ import annotations
 import os
 import shlex
 import signal
+import struct
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from decimal import Decimal
 from pathlib import Path
 
 from infra.gcp.storage import Buckets
 from infra.localcloud.http.recording import FILE_VARIABLE
-from orchestrator.domain.names import results_prefix
 from orchestrator.domain.runs import RunState, Stage
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.running.stages.collect import MANIFEST, Manifest
-from tests.e2e.conftest import IMAGE_PYTHON, QUICK, Finished, Orchestrate, kill_hard, wait_until
-from tests.e2e.struck.strike import SIGNALS, Point, Strike, points, recorded
+from orchestrator.running.run_folder import run_folder, run_lock
+from tests.e2e.conftest import IMAGE_PYTHON, QUICK, Finished, Orchestrate
+from tests.e2e.struck.checks import left, lost, off_the_meter, over_meter_usd, unlike_ours
+from tests.e2e.struck.strike import AFTER, BEFORE, SLEEPS_S, Call, Known, Moments, Strike, calls, points, stage_at
 from tests.fork_server import COMMAND, STAND_IN_JOB, forking_python
-from tests.local_cloud import LocalCloud, running
-from trainer.record.record import RECORD_NAME, load_record
+from tests.local_cloud import LocalCloud, eventually, running
 
 TIMEOUT_S = 300.0
 LAUNCH = ("launch", "--accel", "t4", *QUICK)
-CODES = {0, 1, 2, 3, 4, 5, 6, 130}
-"""The exit codes that the command line documents."""
-UNEXPLAINED_USD = Decimal("0.02")
-"""So much more than the cloud's meter the ledger may say of a case: seconds of looking, a cent of rounding up."""
-OF_NO_RUN_USD = Decimal("0.0001")
-"""So much less: requests to list buckets that belong to no run."""
+LONG = (*LAUNCH, "--epochs", "100")
 COMMANDS = {
     "launch": LAUNCH,
     "recover": ("recover", "--json"),
     "teardown": ("teardown", "--all", "--yes", "--json"),
 }
+SHIM = Path(__file__).with_name("shim.c")
 
 
 @dataclass
 class Outcome:
-    """How a case ended. `stage`: where the struck command left the run; `broken`: what did not hold, in sentences."""
+    """How a case ended. `stage`: where the run was when it was struck; `broken`: what did not hold, in sentences."""
 
     strike: Strike
     code: int = 0
-    stage: str = "no run"
-    hit: bool = True
+    stage: str = "not hit"
     over_usd: Decimal = Decimal(0)
     seconds: float = 0.0
     broken: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        ended = (
-            f"{self.strike}: exit {self.code}{'' if self.hit else ', not hit'}, in {self.stage}, {self.seconds:.0f} s"
-        )
+        ended = f"{self.strike}: exit {self.code}, in {self.stage}, {self.seconds:.0f} s"
         return "\n    BROKEN ".join([ended, *self.broken])
 
 
@@ -69,21 +62,18 @@ class Bench:
         self._python = python
         self._cases = 0
 
-    def known(self, *commands: str) -> dict[str, list[Point]]:
-        """The points of these commands, of one undisturbed run of each."""
-        return {command: self._points(command) for command in commands}
+    def known(self) -> dict[str, list[Known]]:
+        """The points of each command, of one undisturbed run of each."""
+        self._fresh().run(*LAUNCH)  # what is made once is there
+        return {command: self._points(command) for command in COMMANDS}
 
-    def _points(self, command: str) -> list[Point]:
+    def _points(self, command: str) -> list[Known]:
         orchestrate = self._fresh()
-        if command == "launch":  # what is made once is there
-            orchestrate.run(*LAUNCH)
-            orchestrate = self._fresh()
-        else:
-            _abandon(orchestrate)
-        log = orchestrate.home / "calls"
-        ended = orchestrate.finish(orchestrate.start_under(recorded(log), *COMMANDS[command]), TIMEOUT_S)
+        if command != "launch":
+            self._abandon(orchestrate)
+        ended = _finish(orchestrate, _start(orchestrate, COMMANDS[command]))
         assert ended.code in (0, 1), ended.err
-        return points(log, orchestrate.home / "local")
+        return points(calls(_log(orchestrate)), _moments(orchestrate))
 
     def _fresh(self) -> Orchestrate:
         self._cloud.reset()
@@ -99,120 +89,139 @@ class Bench:
             (local / made_once).symlink_to(self._folder / made_once)
         return orchestrate
 
+    def _abandon(self, orchestrate: Orchestrate) -> None:
+        """A run that trains and is driven by nobody."""
+        launched = orchestrate.start(*LONG)
+        run = orchestrate.wait_for_run(lambda run: run.stage is Stage.TRAIN, 120)
+        launched.kill()  # what was forked for it dies with it, and then its lock is free
+        launched.communicate()
+        folder = run_folder(orchestrate.home / "local", run.experiment, run.id)
+        eventually(lambda: _is_free(folder))
+
     def live(self, strike: Strike) -> Outcome:
-        """Strike the command, go on as documented, and ask the cloud and the ledger what came of it."""
-        orchestrate, outcome, began = self._fresh(), Outcome(strike), time.monotonic()
-        if strike.command != "launch":
-            _abandon(orchestrate)
+        """Strike the command, go on as documented, and ask the cloud and the ledger what came of it.
+
+        Raises LocalCloudError when there is no cloud any more.
+        """
+        outcome, began = Outcome(strike), time.monotonic()
+        orchestrate = self._fresh()
         try:
+            if strike.command != "launch":
+                self._abandon(orchestrate)
             self._go_through(orchestrate, outcome)
+            outcome.broken += [*left(orchestrate), *lost(orchestrate, Buckets(self._cloud.clients()))]
+            outcome.over_usd = over_meter_usd(orchestrate)
+            outcome.broken += off_the_meter(orchestrate, outcome.over_usd, slept=strike.how in SLEEPS_S)
         except subprocess.TimeoutExpired as late:
             outcome.broken.append(f"did not end within {late.timeout:.0f} s: {late.cmd}")
-            return outcome
-        outcome.broken += [*_left(orchestrate), *_lost(orchestrate, Buckets(self._cloud.clients()))]
-        metered_usd = sum((Decimal(row["usd"]) for row in orchestrate.control("meter")["rows"]), Decimal(0))
-        spent_usd = Decimal(orchestrate.run("budget", "--json").json["spent_usd"])
-        outcome.over_usd = spent_usd - metered_usd
-        if not -OF_NO_RUN_USD <= outcome.over_usd <= UNEXPLAINED_USD:
-            outcome.broken.append(f"the meter says {metered_usd}, the ledger {spent_usd}")
+        except Exception as cause:  # the other cases go on
+            outcome.broken.append(f"could not be judged: {cause!r}")
         outcome.seconds = time.monotonic() - began
         return outcome
 
     def _go_through(self, orchestrate: Orchestrate, outcome: Outcome) -> None:
-        struck = _strike(orchestrate, outcome)
+        struck = _struck(orchestrate, outcome.strike)
         outcome.code = struck.code
-        if struck.code != -signal.SIGKILL:
-            outcome.broken += _unlike_ours("the struck command", struck)
+        for hit in calls(_log(orchestrate)):
+            outcome.stage = stage_at(hit.at, _moments(orchestrate))
+        died = struck.code == -signal.SIGKILL
+        died |= struck.code == -signal.SIGTERM and outcome.stage == BEFORE  # before there is anything to end
+        if not died:
+            outcome.broken += unlike_ours("the struck command", struck)
         runs = orchestrate.runs()
-        outcome.stage = runs[0].stage.value if runs else "no run"
         following = [COMMANDS["recover"]] if outcome.strike.then == "recover" else []
         if outcome.strike.then == "attach" and runs and runs[0].state is RunState.ACTIVE:
             following = [("attach", runs[0].id, "--json")]
         for argv in (*following, COMMANDS["teardown"]):
-            done = orchestrate.finish(orchestrate.start(*argv), TIMEOUT_S)
-            outcome.broken += _unlike_ours(argv[0], done)
+            done = _finish(orchestrate, orchestrate.start(*argv))
+            outcome.broken += unlike_ours(argv[0], done)
         if done.code != 0 or done.json["billable_remaining"] != 0:
             outcome.broken.append(f"teardown --all ended with {done.code}: {done.err[-300:]}")
 
 
-def _abandon(orchestrate: Orchestrate) -> None:
-    """A run that trains and is driven by nobody."""
-    launched = orchestrate.start_unforked(*LAUNCH, "--epochs", "100")
-    orchestrate.wait_for_run(lambda run: run.stage is Stage.TRAIN, 120)
-    kill_hard(launched)
+def _is_free(folder: Path) -> bool:
+    with run_lock(folder) as free:
+        return free
 
 
-def _strike(orchestrate: Orchestrate, outcome: Outcome) -> Finished:
-    strike, log = outcome.strike, orchestrate.home / "calls"
-    started = orchestrate.start_under(strike.prefix(log), *COMMANDS[strike.command])
-    if strike.how in SIGNALS:
-        wait_until(lambda: started.poll() is not None or _events(orchestrate) >= strike.events, 120)
-        outcome.hit = started.poll() is None
-        if outcome.hit:
-            os.kill(started.pid, getattr(signal, strike.how))
-    ended = orchestrate.finish(started, TIMEOUT_S)
-    if strike.point is not None:
-        outcome.hit = ended.code == -signal.SIGKILL or "(INJECTED)" in log.read_text(errors="replace")
-    return ended
+def _log(orchestrate: Orchestrate) -> Path:
+    return orchestrate.home / "calls"
 
 
-def _events(orchestrate: Orchestrate) -> int:
-    runs = orchestrate.runs()
-    return len(orchestrate.events(runs[0].id)) if runs else -1
+def _clock(orchestrate: Orchestrate) -> Path:
+    return orchestrate.home / "slept"
 
 
-def _unlike_ours(what: str, done: Finished) -> Iterator[str]:
-    if "Traceback" in done.err + done.out:
-        yield f"{what} ended in a traceback: {(done.err + done.out)[-1500:]}"
-    if done.code not in CODES:
-        yield f"{what} ended with {done.code}: {done.err[-300:]}"
+def _start(orchestrate: Orchestrate, argv: Sequence[str], strike: Strike | None = None) -> subprocess.Popen[str]:
+    """Start a command whose calls are recorded, or that is struck."""
+    _clock(orchestrate).write_bytes(struct.pack("q", 0))
+    started = Orchestrate(orchestrate.home, orchestrate.folder, orchestrate.python)
+    started.environment |= {
+        "STRUCK_LOG": str(_log(orchestrate)),
+        "STRUCK_STATE": str(orchestrate.home / "local"),
+        "STRUCK_CLOCK": str(_clock(orchestrate)),
+    }
+    if strike is not None:
+        started.environment["STRUCK_PLAN"] = strike.plan
+    return started.start(*argv)
 
 
-def _left(orchestrate: Orchestrate) -> Iterator[str]:
-    """What exists or bills in the cloud, and what is open in the ledger."""
-    for kind in ("node", "instance", "disk"):
-        for item in orchestrate.inventory(kind):
-            yield f"{kind} {item['name']} is left"
-    for row in orchestrate.control("meter")["rows"]:
-        if row["to"] is None and row["kind"] != "bucket":
-            yield f"{row['kind']} {row['name']} bills"
+def _finish(orchestrate: Orchestrate, process: subprocess.Popen[str]) -> Finished:
+    try:
+        return orchestrate.finish(process, TIMEOUT_S)
+    finally:
+        process.kill()
+
+
+def _struck(orchestrate: Orchestrate, strike: Strike) -> Finished:
+    started = _start(orchestrate, COMMANDS[strike.command], strike)
+    try:
+        if strike.how in SLEEPS_S:
+            hit = eventually(lambda: calls(_log(orchestrate)) or started.poll() is not None, timeout_s=TIMEOUT_S)
+            if isinstance(hit, list):
+                _sleep(orchestrate, hit[0], SLEEPS_S[strike.how])
+    except AssertionError:
+        started.kill()
+        raise
+    return _finish(orchestrate, started)
+
+
+def _sleep(orchestrate: Orchestrate, hit: Call, seconds: int) -> None:
+    """The command has stopped. The cloud's time goes on, and its kill switches with it; then this machine's clocks are
+    what they are after such a sleep, and the command runs again.
+    """
+    stat = Path(f"/proc/{hit.process}/stat")
+    eventually(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T")
+    orchestrate.control("clock/advance", {"seconds": seconds})
+    if seconds > 2 * 3600:  # no VM of these commands may live longer
+        eventually(lambda: not orchestrate.inventory("instance") and not orchestrate.inventory("disk"), timeout_s=60)
+    _clock(orchestrate).write_bytes(struct.pack("q", seconds))
+    os.kill(hit.process, signal.SIGCONT)
+
+
+def _moments(orchestrate: Orchestrate) -> Moments:
+    """When the only run's stages began: as its driver took its lock, then by the ledger."""
+    found = []
     for run in orchestrate.runs():
-        if run.state is RunState.ACTIVE or run.stage is not Stage.DONE:
-            yield f"{run.id} is {run.state.value} in {run.stage.value}"
-
-
-def _lost(orchestrate: Orchestrate, buckets: Buckets) -> Iterator[str]:
-    """Records whose manifest is in the bucket, and that are not here; damage of the ledger."""
-    path = orchestrate.home / "local" / "ledger.db"
-    if not path.exists():
-        return
-    with closing(Ledger(path)) as ledger:
-        yield from (f"the ledger is damaged: {damage}" for damage in ledger.damage())
-        for attempt in ledger.attempts():
-            run = ledger.run(attempt.run)
-            prefix = results_prefix(run.experiment, run.id, attempt.number)
-            bucket = next((one.name for one in buckets.buckets() if attempt.zone.startswith(one.region)), "")
-            if not bucket or not buckets.list(bucket, f"{prefix}/{MANIFEST}"):
-                continue
-            manifest = Manifest.model_validate_json(buckets.read(bucket, f"{prefix}/{MANIFEST}"))
-            if RECORD_NAME not in {file.name for file in manifest.files}:
-                continue
-            if run.record is None:
-                yield f"the record of {run.id}, {run.state.value}, stayed in the bucket"
-            else:
-                load_record(Path(run.record))
+        lock = run_folder(orchestrate.home / "local", run.experiment, run.id) / "lock"
+        if not lock.exists():
+            continue
+        found.append((datetime.fromtimestamp(lock.stat().st_mtime, timezone.utc), Stage.PROVISION.value))
+        with closing(Ledger(orchestrate.home / "local" / "ledger.db")) as ledger:
+            found += [(event.at, event.stage.value) for event in ledger.events(run.id)]
+    return [(at, AFTER if stage == Stage.DONE.value else stage) for at, stage in found]
 
 
 @contextmanager
 def bench(folder: Path) -> Iterator[Bench]:
-    """A cloud of its own in that folder, whose VMs run the stand-in job."""
-    image = folder / "python3"
-    image.write_text(IMAGE_PYTHON.format(job=shlex.quote(str(STAND_IN_JOB)), python=shlex.quote(sys.executable)))
-    image.chmod(0o755)
-    os.environ.setdefault(FILE_VARIABLE, str(folder / "traffic.jsonl"))
+    """A cloud of its own in that folder, whose VMs run the stand-in job. Needs a C compiler."""
+    shim = folder / "shim.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", shim, SHIM], check=True)
+    os.environ.setdefault(FILE_VARIABLE, "")
     (folder / "forked").mkdir()
-    with (
-        forking_python(folder / "forked", COMMAND) as python,
-        running(folder / "cloud", "--vm-python", str(image)) as cloud,
-    ):
-        yield Bench(folder / "cases", cloud, python)
+    with forking_python(folder / "forked", COMMAND, preload=shim) as python:
+        image = folder / "python3"
+        image.write_text(IMAGE_PYTHON.format(job=shlex.quote(str(STAND_IN_JOB)), python=shlex.quote(str(python))))
+        image.chmod(0o755)
+        with running(folder / "cloud", "--vm-python", str(image)) as cloud:
+            yield Bench(folder / "cases", cloud, python)

@@ -1,95 +1,132 @@
-"""Where a command can be struck: each call that changes something, counted as strace counts, in each of its threads."""
+"""Where a command can be struck, and how: shim.c, preloaded into it, counts its calls and strikes at one of them."""
 
 from __future__ import annotations
 
 import random
-import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-WRITES = ("write", "pwrite64", "fsync", "fdatasync", "rename", "mkdir", "unlink", "ftruncate", "chmod")
-CALLS = (*WRITES, "connect", "sendto", "clone3")
-SIGNALS = ("SIGINT", "SIGTERM")
-EVENTS = 16
-"""So many events a run of the stand-in job writes into the ledger; a signal comes after one of them."""
-_STRACE = ("strace", "-f", "-qq", "-y")
-_ONLY_THESE = "--seccomp-bpf"  # quicker, and injects no signals
-_ENTERED = re.compile(r"(\d+) +(\w+)\((.*)")
+ERRORS = ("EIO", "ENOSPC", "ENOSPC+")
+"""What a call on a file of the state folder ends with; with a plus, each from there on that writes or makes one."""
+CUTS = ("CUT", "CUT100S")
+"""A connection over SSH is cut; or none is let through for so long, more than a new connection is waited for."""
+SLEEPS_S = {"SLEEP10M": 600, "SLEEP1H": 3600, "SLEEP9H": 9 * 3600}
+"""So long the laptop sleeps."""
+KINDS = ("SIGKILL", *ERRORS, *CUTS, "SIGINT", "SIGTERM", *SLEEPS_S)
+STATE, SSH = "state", "ssh"
+BEFORE, AFTER = "plan", "after"
+"""Before there is a run, and once it is done."""
+Moments = Sequence[tuple[datetime, str]]
+"""When each stage began, oldest first."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """The so many-th call of that name of a thread, and the file that it was about in an undisturbed command."""
+    """The so many-th such call after so many commits of the ledger.
 
+    `place`: a file of the state folder, an SSH connection, one to the cloud, or something else.
+    """
+
+    commits: int
     call: str
-    number: int
     place: str
+    number: int
 
     def __str__(self) -> str:
-        return f"{self.call} {self.number}" + (f" ({self.place})" if self.place else "")
+        return f"{self.call} {self.number} ({self.place}) after {self.commits} commits"
+
+
+@dataclass(frozen=True)
+class Known:
+    """A point of an undisturbed command: its stage, and the file that it was about."""
+
+    point: Point
+    stage: str
+    path: str = ""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A line that shim.c wrote."""
+
+    at: datetime
+    commits: int
+    call: str
+    place: str
+    process: int
+    path: str
+
+    @classmethod
+    def parse(cls, line: str) -> Call:
+        at_us, commits, call, place, process, path = line.split(" ", 5)
+        at = datetime.fromtimestamp(0, timezone.utc) + timedelta(microseconds=int(at_us))
+        return cls(at, int(commits), call, place, int(process), path)
 
 
 @dataclass(frozen=True)
 class Strike:
-    """What happens to a command, and what is done afterwards.
-
-    `how`: SIGKILL at the point; EIO or ENOSPC, once or from there on (EIO+); or a signal after so many events.
-    """
+    """What happens to a command: how (one of KINDS) and where it is struck, and what is done afterwards."""
 
     command: str
     how: str
-    point: Point | None
-    events: int
+    point: Point
     then: str
 
-    def prefix(self, log: Path) -> list[str]:
-        """What is to start the command so that it is struck; nothing for a signal."""
-        if self.point is None:
-            return []
-        effect = "signal=SIGKILL" if self.how == "SIGKILL" else f"error={self.how.rstrip('+')}"
-        when = f"{self.point.number}{'+' if self.how.endswith('+') else ''}"
-        call = self.point.call
-        quicker = () if self.how == "SIGKILL" else (_ONLY_THESE,)
-        inject = f"inject={call}:{effect}:when={when}"
-        return [*_STRACE, *quicker, "-o", str(log), "-e", f"trace={call}", "-e", inject]
+    @property
+    def plan(self) -> str:
+        """As shim.c reads it."""
+        point = self.point
+        return f"{self.how} {point.commits} {point.call} {point.place} {point.number}"
 
     def __str__(self) -> str:
-        where = self.point if self.point else f"after {self.events} events"
-        return f"{self.command} {self.how} {where}, then {self.then or 'nothing'}"
+        return f"{self.command} {self.how} at {self.point}, then {self.then or 'nothing'}"
 
 
-def recorded(log: Path) -> list[str]:
-    """What is to start a command whose calls are to be known."""
-    return [*_STRACE, _ONLY_THESE, "-o", str(log), "-e", f"trace={','.join(CALLS)}"]
+def calls(log: Path) -> list[Call]:
+    """What shim.c wrote, oldest first."""
+    return [Call.parse(line) for line in log.read_text(errors="replace").splitlines()] if log.exists() else []
 
 
-def points(log: Path, state: Path) -> list[Point]:
-    """The calls of a recorded command, in order; those about a file of the state folder have its place in it."""
-    counted: Counter[tuple[str, str]] = Counter()
+def stage_at(at: datetime, moments: Moments) -> str:
+    """The stage that the run was in."""
+    return next((stage for since, stage in reversed(moments) if since <= at), BEFORE)
+
+
+def points(made: Sequence[Call], moments: Moments) -> list[Known]:
+    """Where an undisturbed command could have been struck, in order."""
+    counted: Counter[tuple[int, str, str]] = Counter()
     found = []
-    for line in log.read_text(errors="replace").splitlines():
-        entered = _ENTERED.match(line)
-        if entered is None or entered[2] not in CALLS:
-            continue
-        thread, call, rest = entered.groups()
-        counted[thread, call] += 1
-        _, _, inside = rest.partition(f"{state}/")
-        place = re.split('[>"]', inside)[0] if call in WRITES else ""
-        found.append(Point(call, counted[thread, call], place))
+    for one in made:
+        kind = (one.commits, one.call, one.place)
+        counted[kind] += 1
+        found.append(Known(Point(*kind, counted[kind]), stage_at(one.at, moments), Path(one.path).name))
     return found
 
 
-def draw(rng: random.Random, kinds: tuple[str, ...], known: dict[str, list[Point]]) -> Strike:
-    """A strike at a known point of a command: each call is as likely as the others, however often it is made.
+def can_be(how: str, known: Known) -> bool:
+    """Whether this happens at such a point: files fail in the state folder, SSH is cut where something is sent."""
+    place, call = known.point.place, known.point.call
+    if how in CUTS:
+        return place == SSH and call in ("send", "connect")
+    return how not in ERRORS or place == STATE
 
-    A file operation fails only on a file of the state folder.
+
+def draw(number: int, kinds: Sequence[str], known: Mapping[str, Sequence[Known]]) -> Strike:
+    """The strike of the case of that number: the stage first, then the call, however often each is made.
+
+    Of those points the number prefers one, whichever others there are: how often a command polls differs a little from
+    one undisturbed run to the next.
     """
-    how = rng.choice(kinds)
-    then = rng.choice(("", "recover", "attach"))
-    if how in SIGNALS:
-        return Strike("launch", how, None, rng.randrange(EVENTS), then)
-    command = rng.choice([*["launch"] * 8, *(name for name in known if name != "launch")])
-    found = [one for one in known[command] if how == "SIGKILL" or one.place]
-    call = rng.choice(sorted({one.call for one in found}))
-    return Strike(command, how, rng.choice([one for one in found if one.call == call]), 0, then)
+    rng = random.Random(number)
+    how, then = rng.choice(kinds), rng.choice(("", "recover", "attach"))
+    others = [name for name in known if name != "launch" and any(can_be(how, one) for one in known[name])]
+    command = rng.choice([*["launch"] * 8, *others])
+    found = [one for one in known[command] if can_be(how, one)]
+    stage = rng.choice(sorted({one.stage for one in found}))
+    found = [one for one in found if one.stage == stage]
+    call = rng.choice(sorted({one.point.call for one in found}))
+    found = [one for one in found if one.point.call == call]
+    return Strike(command, how, min(found, key=lambda one: random.Random(f"{number} {one.point}").random()).point, then)

@@ -32,6 +32,9 @@ tpu,v3-8,us-central1,us-central1-a;us-central1-b,hour,8.00,2.40,test,2026-07-01
 tpu,v3-32,europe-west4,europe-west4-a,hour,32.00,,test,2026-07-01
 tpu,v5litepod-4,us-central1,us-central1-a,hour,4.80,1.20,test,2026-07-01
 tpu,v5litepod-4,us-west4,us-west4-a,hour,4.80,1.20,test,2026-07-01
+tpu,v6e-4,us-west4,us-west4-a,hour,10.80,2.40,test,2026-07-01
+disk,pd-balanced,us-west4,,gib_month,0.11,,test,2026-07-01
+disk,hyperdisk-balanced,us-west4,,gib_month,0.11,,test,2026-07-01
 tpu,v5litepod-16,us-central1,us-central1-a,hour,19.20,4.80,test,2026-07-01
 gpu,nvidia-tesla-t4,us-central1,us-central1-a;us-central1-b,hour,0.35,0.11,test,2026-07-01
 machine,n1-standard-4,us-central1,us-central1-a;us-central1-b,hour,0.19,0.04,test,2026-07-01

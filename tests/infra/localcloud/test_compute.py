@@ -231,3 +231,21 @@ def test_a_preempted_spot_instance_is_deleted_when_it_asked_for_that(local_cloud
     create_instance(local_cloud, instance_body("taken", scheduling=scheduling))
     local_cloud.control("preempt", name="taken")
     until(lambda: ("instance", "taken") not in inventory(local_cloud), "the spot instance is gone")
+
+
+def test_a_machine_with_tpus_takes_no_persistent_disk_and_cannot_migrate(
+    local_cloud: RunningCloud, ssh_key: Key
+) -> None:
+    """Its chips are part of it; Hyperdisk alone is attached to v6e, and nothing with TPUs migrates."""
+    zone, name = "us-west4-a", "ct6e-standard-4t"
+    shown = local_cloud.client(compute_v1.MachineTypesClient).get(project=PROJECT, zone=zone, machine_type=name)
+    assert [(one.guest_accelerator_type, one.guest_accelerator_count) for one in shown.accelerators] == [("ct6e", 4)]
+    assert (shown.guest_cpus, shown.memory_mb) == (180, 737280)
+    body = instance_body("tpu-vm", ssh_key, zone=zone, machine_type=name, guest_accelerators=[])
+    insert = {"project": PROJECT, "zone": zone, "instance_resource": body}
+    with pytest.raises(exceptions.BadRequest, match=r"\[ct6e-standard-4t, pd-balanced\] features are not compatible"):
+        local_cloud.instances().insert_unary(**insert)
+    body.disks[0].initialize_params.disk_type = f"zones/{zone}/diskTypes/hyperdisk-balanced"
+    body.scheduling.on_host_maintenance = "MIGRATE"
+    with pytest.raises(exceptions.BadRequest, match="live migration"):
+        local_cloud.instances().insert_unary(**insert)

@@ -50,8 +50,17 @@ def test_machine_types_bring_their_gpus() -> None:
     assert HARDWARE.machine("g2-standard-48") == MachineShape(48, 196608, "nvidia-l4", 4, sku="G2")
     assert HARDWARE.machine("a2-highgpu-1g") == MachineShape(12, 87040, "nvidia-tesla-a100", 1, sku="A2")
     assert HARDWARE.machine("toaster-1") is None
-    assert HARDWARE.gpu_quota("nvidia-tesla-t4", spot=True) == "PREEMPTIBLE_NVIDIA_T4_GPUS"
-    assert HARDWARE.gpu_quota("nvidia-a100-80gb", spot=False) == "NVIDIA_A100_80GB_GPUS"
+    disks = ("hyperdisk-balanced", "hyperdisk-ml")
+    v6e = MachineShape(180, 737280, "v6e", 4, tpu_type="v6e-4", devices=4, disks=disks)
+    assert HARDWARE.machine("ct6e-standard-4t") == v6e
+    assert HARDWARE.machine("ct6e-standard-2t") is None
+    v5p = HARDWARE.machine("ct5p-hightpu-4t")
+    assert v5p is not None
+    assert (v5p.tpu_type, v5p.disks[0]) == ("v5p-8", "pd-balanced")
+    assert HARDWARE.instance_quota("v6e", spot=False) == "TPUS_PER_TPU_FAMILY:CT6E"
+    assert HARDWARE.instance_quota("v5p", spot=True) == "PREEMPTIBLE_TPU_V5P"
+    assert HARDWARE.instance_quota("nvidia-tesla-t4", spot=True) == "PREEMPTIBLE_NVIDIA_T4_GPUS"
+    assert HARDWARE.instance_quota("nvidia-a100-80gb", spot=False) == "NVIDIA_A100_80GB_GPUS"
 
 
 HEAD = "kind,name,region,zones,unit,on_demand_usd,spot_usd,source,as_of\n"

@@ -36,6 +36,9 @@ class VmWorld:
     has_account: bool = True
     not_found_body: str = '{"error": {"code": 404, "message": "m", "status": "NOT_FOUND"}}'
     offset_s: float = 0.0
+    keeps_connections: bool = False
+    connections: int = 0
+    reads: int = 0
     port: int = 0
 
     @property
@@ -67,6 +70,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     world: VmWorld
 
+    @property
+    def protocol_version(self) -> str:  # type: ignore[override]
+        return "HTTP/1.1" if self.world.keeps_connections else "HTTP/1.0"
+
+    def setup(self) -> None:
+        self.world.connections += 1
+        super().setup()
+
     def date_time_string(self, timestamp: float | None = None) -> str:
         return formatdate(self.world.now(), usegmt=True)
 
@@ -83,6 +94,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self.rfile.read(int(self.headers["Content-Length"]))
 
     def do_GET(self) -> None:
+        self.world.reads += 1
         path = self.path.removeprefix("/computeMetadata/v1/instance/")
         if self.headers["Metadata-Flavor"] != "Google" and self.headers["Authorization"] != f"Bearer {TOKEN}":
             self.answer(403)

@@ -129,7 +129,7 @@ def _image(folder: Path, python: Path) -> Image:
     work, wheels, home = folder / "work", folder / "wheels", folder / "home"
     for made in (work, wheels, home):
         made.mkdir()
-    for name, path in payload.files(folder / "packed").items():
+    for name, path in {**payload.SCRIPTS, "pip.zip": payload.package_zip("pip", folder / "packed")}.items():
         (work / name).write_bytes(path.read_bytes())
     for engine, needs in ENGINES.items():
         pinned = _pinned(engine)
@@ -163,6 +163,15 @@ def test_it_is_made_without_ensurepip(engine: str, kind: str, tmp_path: Path) ->
         }
     assert _names(image.home) == [".orchestrate"]
     assert _names(image.home / ".orchestrate") == ["venv"]
+
+
+def test_it_asks_for_pip_where_it_has_to_make_one_and_pip_was_not_sent(tmp_path: Path) -> None:
+    """Before anything is downloaded or written."""
+    image = _image(tmp_path, _python_without_ensurepip(tmp_path / "python"))
+    (image.work / "pip.zip").unlink()
+    done = image.make("tpu")
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"lacks": "pip.zip"}), done.stderr
+    assert _names(image.home) == []
 
 
 @_MUST_MOUNT

@@ -159,6 +159,19 @@ def test_it_fires_although_the_deadline_can_no_longer_be_read(vm: Vm) -> None:
     eventually(lambda: vm.world.deletions)
 
 
+def test_it_reads_again_and_again_over_one_connection(vm: Vm) -> None:
+    """A thousand VMs of a local cloud would connect 400 times a second. One that was closed is opened again."""
+    vm.world.keeps_connections = True
+    vm.start()
+    eventually(lambda: KEY in vm.world.published)
+    before, reads = vm.world.connections, vm.world.reads
+    eventually(lambda: vm.world.reads > reads + 20)
+    assert vm.world.connections == before
+    vm.world.keeps_connections = False
+    vm.world.attributes["oc-deadline"] = str(vm.world.now() - 1)
+    eventually(lambda: len(vm.world.deletions) > 1)
+
+
 def test_it_waits_for_metadata_that_is_not_there_yet(vm: Vm) -> None:
     """The network may come up after the script."""
     deadline = vm.world.attributes.pop("oc-deadline")

@@ -74,10 +74,12 @@ class Shell:
         return Ledger(self.home / "local" / "ledger.db")
 
 
-def on_terminal(shell: Shell, *args: str, columns: int = 80, term: str = "dumb", typed: str = "") -> list[str]:
+def on_terminal(
+    shell: Shell, *args: str, columns: int = 80, term: str = "dumb", typed: str = "", code: int = 0
+) -> list[str]:
     """The lines that `orchestrate ARGS` writes to a terminal so wide; one that is longer the terminal itself breaks.
 
-    `typed`: what somebody has typed there already.
+    `typed`: what somebody has typed there already. `code`: how it must end.
     """
     ours, its = pty.openpty()
     termios.tcsetwinsize(its, (40, columns))
@@ -97,7 +99,7 @@ def on_terminal(shell: Shell, *args: str, columns: int = 80, term: str = "dumb",
         while part := os.read(ours, 4096):
             said += part
     os.close(ours)
-    assert command.wait(60) == 0, said
+    assert command.wait(60) == code, said
     return said.decode().splitlines()
 
 

@@ -18,8 +18,8 @@ NOTHING_YET = f"""\
 credit             $300.00  (simulated dollars)
 days left                   no expiry date stated
 spent                $0.00  {EMPTY}   0.0%
-accruing now         $0.00  {EMPTY}   0.0%
 reserved             $0.00  {EMPTY}   0.0%
+of it accruing       $0.00  {EMPTY}   0.0%
 free               $300.00  {FULL} 100.0%
 burn rate            $0.00  per hour
 credit lasts  indefinitely: nothing is running, and no expiry date is stated
@@ -88,7 +88,15 @@ def test_budget_set_states_the_credit_and_shows_it(run_cli: Shell) -> None:
         (("--credit", "1e30"), "--credit: 1E+30 is not an amount in whole cents up to 10000000"),
         (("--credit", "-5"), "Invalid value for '--credit': '-5' is not an amount like 0.5"),
         (("--credit", "nan"), "Invalid value for '--credit': 'nan' is not an amount like 0.5"),
-        (("--credit", "5", "--expires", "soon"), "Invalid value for '--expires': 'soon' does not match"),
+        (("--credit", "5", "--expires", "soon"), "Invalid value for '--expires': 'soon' is not a date; write it as 20"),
+        (
+            ("--credit", "5", "--expires", "19-02-2027"),
+            "Invalid value for '--expires': '19-02-2027' is not a date; write 2027-02-19",
+        ),
+        (
+            ("--credit", "5", "--expires", "2.3.2090"),
+            "Invalid value for '--expires': '2.3.2090' is not a date; write 2090-02-03 or 2090-03-02",
+        ),
         (("--free-trial", "--credit", "5"), "--free-trial sets credit and expiry itself"),
         (("--expires", "2090-01-01"), "give --credit AMOUNT or --free-trial"),
     ],

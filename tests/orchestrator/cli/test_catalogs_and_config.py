@@ -9,7 +9,7 @@ import pytest
 from orchestrator.domain.accelerators import accelerator
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.planning.model_check import findings
-from tests.orchestrator.cli.conftest import LOCAL, Done, Shell
+from tests.orchestrator.cli.conftest import LOCAL, Done, Shell, on_terminal
 from trainer.record.checked import Checked, Trained
 
 WORKLOAD_NOTES = (
@@ -61,9 +61,21 @@ def test_workloads_lists_settings_and_what_others_published(run_cli: Shell) -> N
     assert [name for name, network in networks.items() if network == "ours"] == ["cats-vs-dogs", "flowers", "ucf101"]
     resnet = by_name["resnet50"]
     assert (resnet["optimizer"], resnet["parameters"]) == ("momentum", 25_636_712)
-    table = " ".join(run_cli("workloads").stdout.split())
+    table = " ".join(run_cli("workloads", "--wide").stdout.split())
     assert [note for note in WORKLOAD_NOTES if note not in table] == []
     assert "network: ours where the authors published no layers" in table
+
+
+def test_workloads_is_one_table_on_a_terminal_of_80_columns(run_cli: Shell) -> None:
+    """What one chooses by; and that any photos will do."""
+    lines = on_terminal(run_cli, "workloads")
+    assert lines[0].split() == ["name", "data", "epochs", "title"]
+    assert max(map(len, lines)) <= 80
+    assert len(lines) < 30
+    names = [line.split()[0] for line in lines[2:] if line[:1].isalnum()]
+    assert names[:3] == ["bert-base", "cats-vs-dogs", "flowers"]
+    [flowers] = [line.split() for line in lines if line.startswith("flowers  ")]
+    assert flowers[1:4] == ["photos", "12", "any"]
 
 
 def test_accelerators_shows_the_cheapest_zone_and_json_all_of_them(run_cli: Shell) -> None:
@@ -209,6 +221,8 @@ def test_a_new_file_passes_its_check_as_it_is(run_cli: Shell) -> None:
     products = 26 * 26 * 32 * 9 + 11 * 11 * 64 * 9 * 32 + 1600 * 10
     first = 26 * 26 * 32 * 9
     assert found["trained"]["flops_per_sample"] == 2 * (3 * products - first), "no gradient of the input"
+    [kept] = (run_cli.home / "checked").iterdir()
+    assert kept.name == f"{found['code_sha256']}-28x28x1-10.json", "for the guess in the plan of a launch"
     losses = found["trained"]["losses"]
     assert len(losses) == 20
     assert losses[-1] < 0.8 * losses[0]
@@ -237,6 +251,12 @@ def test_what_a_tpu_would_refuse_is_said_before_one_is_rented(run_cli: Shell) ->
     assert "- a TPU would fail: XLA cannot compile it in bfloat16 (" in done.stdout
     assert "epochs = 1 there is nothing to compare" in done.stdout
     assert "batch_size = 100 does not split over 8 replicas: v3-8 would train with 104" in done.stdout
+    asked = ("--workload", "./python_inside.py", "--epochs", "2", "--dry-run")
+    planned = run_cli("launch", "--accel", "v3-8,t4", *asked, timeout_s=280)
+    assert planned.exit == 0, planned.stderr
+    warned = " ".join(planned.stderr.split())
+    assert "warning: v3-8: `workloads check` found: a TPU would fail: XLA cannot compile it in bfloat16 (" in warned
+    assert "a TPU would fail" not in run_cli("launch", "--accel", "t4", *asked, timeout_s=280).stderr
     (run_cli.folder / "python_inside.py").write_text("import pandas\ndef build_model(a, b): ...\n")
     refused = run_cli("workloads", "check", "./python_inside.py")
     assert (refused.exit, "line 1: imports pandas" in refused.stderr) == (2, True)

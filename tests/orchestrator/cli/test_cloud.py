@@ -15,10 +15,11 @@ from orchestrator.bootstrap import connect, open_project
 from orchestrator.domain.runs import AttemptState, Stage
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.running.stages.context import RunContext
-from tests.orchestrator.cli.conftest import LOCAL, Done, Shell
+from tests.orchestrator.cli.conftest import LOCAL, Done, Shell, on_terminal
 from tests.orchestrator.cli.sample_ledger import DAY, fill
 from tests.records import make_record
 
+CURL = 'printf "Authorization: Bearer %s" "$(cat "$CLOUDSDK_AUTH_ACCESS_TOKEN_FILE")" | curl -sS -H @-'
 NODE = "v2/projects/local-project/locations/us-central1-a/nodes"
 
 
@@ -41,9 +42,20 @@ def _source(env: str, command: str) -> str:
     return done.stdout
 
 
+def _create_node(env: str, name: str, labels: dict[str, str]) -> None:
+    """A TPU VM that no ledger of the test knows."""
+    body = json.dumps({"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base", "labels": labels})
+    create = f"{CURL} -d '{body}' https://tpu.googleapis.com/{NODE}?nodeId={name}"
+    assert "error" not in json.loads(_source(env, create))
+
+
 def test_a_cloud_that_does_not_run_says_so(run_cli: Shell) -> None:
     """`status` and `down` are content with that, `env` is not; nothing is started."""
     assert run_cli("cloud", "down", "--json").json == {"running": False, "stopped": False}
+    (run_cli.home / "local" / "ledger.db").write_bytes(b"no ledger" * 100)
+    damaged = run_cli("cloud", "down", "--json")
+    assert (damaged.exit, damaged.json) == (0, {"running": False, "stopped": False}), "it needs no ledger"
+    (run_cli.home / "local" / "ledger.db").unlink()
     off: dict[str, object] = {"running": False, "url": None, "pid": None, "items": [], "metered_usd": None}
     assert run_cli("cloud", "status", "--json").json == off
     hint = "  next: start it: `orchestrate cloud up`\n"
@@ -78,11 +90,8 @@ def test_up_env_and_down(cloud: Shell) -> None:
     programs, _, others = next(line for line in env.splitlines() if line.startswith("export PATH=")).partition(":")
     assert (Path(programs.removeprefix("export PATH=")) / "ssh").exists()
     assert path == f"export PATH={others}"
-    curl = 'printf "Authorization: Bearer %s" "$(cat "$CLOUDSDK_AUTH_ACCESS_TOKEN_FILE")" | curl -sS -H @-'
-    body = json.dumps({"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"})
-    create = f"{curl} -d '{body}' https://tpu.googleapis.com/{NODE}?nodeId=mine"
-    assert "error" not in json.loads(_source(env, create))
-    missing = json.loads(_source(env, f"{curl} https://storage.googleapis.com/storage/v1/b/no-such-bucket"))
+    _create_node(env, "mine", {})
+    missing = json.loads(_source(env, f"{CURL} https://storage.googleapis.com/storage/v1/b/no-such-bucket"))
     assert missing["error"]["code"] == 404, (
         "Google's own host name leads to the local cloud, and its certificate is trusted"
     )
@@ -97,6 +106,59 @@ def test_up_env_and_down(cloud: Shell) -> None:
         "the process has ended (nobody may have waited for it yet)"
     )
     assert cloud("cloud", "status").stderr.endswith("is not running: `orchestrate cloud up` starts it\n")
+
+
+@pytest.mark.cloud
+def test_recover_names_what_a_lost_ledger_rented(cloud: Shell) -> None:
+    """Exit 0 as long as it may be another machine's; 6 once its deadline is over, as its kill switches have failed."""
+    assert cloud("cloud", "up").exit == 0
+    env = cloud("cloud", "env").stdout
+    lost = {"oc-managed": "1", "oc-nonce": "lost", "oc-deadline": "4000000000"}
+    _create_node(env, "oc-lost", lost)
+    said = cloud("recover")
+    assert (said.exit, said.stdout) == (0, "")
+    assert "of another ledger: node oc-lost in us-central1-a (" in said.stderr
+    assert "); if that ledger is lost, `orchestrate teardown --all` deletes it\n" in said.stderr
+    _create_node(env, "oc-late", {**lost, "oc-deadline": "1700000000"})
+    done = cloud("recover", "--json")
+    late, named = done.json["may_still_bill"], done.json["of_other_ledgers"]
+    assert (done.exit, len(late), len(named)) == (6, 1, 2)
+    assert late[0].startswith("node oc-late in us-central1-a (")
+    assert late[0].endswith(", of another ledger and past its deadline")
+
+
+@pytest.mark.cloud
+def test_the_buckets_to_be_deleted_are_asked_about_by_name(cloud: Shell) -> None:
+    """And whose they are. No answer keeps them, and nobody to ask is an error before any cloud is started."""
+    assert cloud("teardown", "--all", "--buckets").exit == 2
+    assert not (cloud.home / "local" / "cloud").exists()
+    assert cloud("cloud", "up").exit == 0
+    with open_project({"ORCHESTRATE_HOME": str(cloud.home)}, cloud.folder) as project:
+        store = connect(project).store
+        store.ensure_bucket("a-bucket", "us-central1", {"oc-managed": "1"}, 30)
+        asked = "Delete the buckets of the local cloud, with all data sets and results: gs://a-bucket? [y/N]: "
+        kept = on_terminal(cloud, "teardown", "--all", "--buckets", columns=160, typed="\n", code=130)
+        assert any(line.startswith(asked) for line in kept)
+        assert [bucket.name for bucket in store.buckets()] == ["a-bucket"]
+        assert cloud("cloud", "down").exit == 0
+        deleted = on_terminal(cloud, "teardown", "--all", "--buckets", columns=160, typed="y\n")
+        assert f"{asked}deleted: gs://a-bucket" in deleted
+        assert not cloud("cloud", "status", "--json").json["running"], "it did not run before either"
+
+
+@pytest.mark.cloud
+def test_a_launch_that_starts_it_says_that_it_stays_running(cloud: Shell) -> None:
+    """Also one that is refused then; not one that found it running."""
+    launch = ("launch", "--accel", "t4", "--workload", "mnist-mlp", "--yes")
+    assert cloud("cloud", "up", "--quota", "GPUS_ALL_REGIONS=0").exit == 0
+    found, told = (
+        cloud(*launch),
+        "the local cloud stays running, for the next command: `orchestrate cloud down` stops it",
+    )
+    assert cloud("cloud", "down").exit == 0
+    started = cloud(*launch)
+    assert (found.exit, started.exit) == (5, 5), started
+    assert (told in found.stderr, told in started.stderr) == (False, True)
 
 
 @pytest.mark.cloud
@@ -138,7 +200,8 @@ def test_logs_and_fetch_read_the_bucket(cloud: Shell) -> None:
         (folder / "train.log").write_bytes(b"damaged")
         again = cloud("fetch", "r-cccccc", "--json").json
         record_path = str(folder / "record.json")
-        assert again == {"runs": [{"run": "r-cccccc", "folder": str(folder), "files": 2, "record": record_path}]}
+        fetched = {"run": "r-cccccc", "folder": str(folder), "files": 2, "record": record_path, "problems": []}
+        assert again == {"runs": [fetched]}
         assert (folder / "train.log").read_bytes() == b"epoch 1\nepoch 2\n"
 
 

@@ -221,6 +221,7 @@ def test_page_and_tables_are_written_whole_and_named(run_cli: Shell) -> None:
         "end_to_end",
         "break_even",
         "stages",
+        "workers",
         "groups",
         "fairness",
         "published",
@@ -291,6 +292,17 @@ def test_without_an_argument_the_latest_experiment_that_has_records(run_cli: She
     assert (said["target"], run["target_epoch"]) == ("93.00%, as stated at launch", 3)
     for name in ("e-000001", "r-aaaaaa", "r-aaaaaa/record.json", str(run_cli.folder / "r-aaaaaa")):
         assert run_cli("compare", name, "--json").json["runs"] == [run]
+
+
+def test_compare_while_runs_are_under_way_says_how_many_have_not_ended(run_cli: Shell) -> None:
+    """Before it can suggest to pay for more; nothing is said of another experiment's."""
+    ledger = run_cli.ledger()
+    fill(ledger, run_cli.folder)
+    assert "not ended" not in run_cli("compare", "e-000001", "--json").stderr
+    ledger.update_run("r-bbbbbb", state=RunState.ACTIVE, stage=Stage.TRAIN)
+    ledger.close()
+    said = run_cli("compare", "e-000001").stderr
+    assert "1 run has not ended and may decide it: compare again before you launch more repeats\n" in said
 
 
 def test_what_was_stopped_hides_no_earlier_result_and_is_not_called_running(run_cli: Shell) -> None:

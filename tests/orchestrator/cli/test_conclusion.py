@@ -11,6 +11,7 @@ from orchestrator.cli import output
 from orchestrator.cli.views.conclusion import conclude
 from orchestrator.ledger.notices import NoticeKind
 from orchestrator.notify.notifier import Notifier
+from orchestrator.running.recover import TeardownReport
 from tests.fakes.world import World
 
 
@@ -54,5 +55,5 @@ def test_the_result_is_printed_before_anybody_is_told(world: World, capsys: pyte
 
     notifier = Notifier(world.ledger, Service, world.clock, tuple(NoticeKind))
     services = replace(world.services, notifier=notifier)
-    assert conclude(services, [], as_json=True, unproven=["vm-1 in us-central1-a: 503"]) == 6
+    assert conclude(services, [], as_json=True, cleaned=TeardownReport(unproven=["vm-1 in us-central1-a: 503"])) == 6
     assert ["vm-1 in us-central1-a: 503" in text for text in printed] == [True]

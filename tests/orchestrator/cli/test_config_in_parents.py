@@ -51,6 +51,21 @@ def test_init_writes_into_the_folder_that_it_is_called_in(deep: Shell) -> None:
     assert Path(home, "orchestrate.toml").read_text() == OURS
 
 
+def test_what_others_may_write_is_named_once_with_what_ends_it(deep: Shell) -> None:
+    """The state folder and the configuration; of those that only their owner writes nothing is said."""
+    path = deep.folder.parents[1] / "orchestrate.toml"
+    path.chmod(0o644)
+    assert "warning" not in deep("budget", HOME=str(path.parent)).stderr
+    path.chmod(0o664)
+    assert ("warning" in deep("budget", HOME=str(path.parent)).stderr) == (path.group() != path.owner())
+    path.chmod(0o646)
+    warning = "warning: other users may change what this command goes by; end that: `chmod go-w"
+    assert deep("budget", HOME=str(path.parent)).stderr.count(f"{warning} {path}`\n") == 1
+    deep.home.chmod(0o777)
+    both = deep("status", "--json", HOME=str(path.parent))
+    assert (both.exit, both.stderr) == (0, f"{warning} {deep.home} {path}`\n")
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
 def test_a_configuration_of_another_user_above_is_refused(deep: Shell) -> None:
     """Anybody may put one into /tmp: its project would be paid, its key used."""

@@ -138,7 +138,7 @@ def test_a_launch_asks_before_it_rents_and_ends_there(cloud: Shell) -> None:
     assert (refused.exit, refused.json["error"]["code"]) == (5, "PermissionDenied")
     assert [(run["run"], run["error"]["code"]) for run in refused.json["runs"]] == [(None, "PermissionDenied")] * 2
     failing = {one["check"]: one["fact"] for one in refused.json["checks"] if one["verdict"] == "FAIL"}
-    assert failing == {"permissions": "missing to create a GPU VM: compute.instances.create"}
+    assert failing == {"permissions": "missing to create an instance: compute.instances.create"}
     assert (cloud("status", "--json").json["experiments"], cloud("cloud", "status", "--json").json["items"]) == ([], [])
     dry = cloud(*launch, "--dry-run", "--json")
     assert (dry.exit, dry.json["error"]["exit_code"], dry.json["worst_case_usd"] != "0") == (5, 5, True)

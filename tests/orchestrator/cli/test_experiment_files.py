@@ -72,11 +72,17 @@ def test_whole_plan_of_a_file(run_cli: Shell) -> None:
     ]
     assert [row[-2:] for row in rows] == [["$0.51", "0.2%"], ["$0.51", "0.2%"], ["$6.75", "2.2%"], ["$6.75", "2.2%"]]
     assert "worst case of one run" not in done.stderr
-    assert done.stderr.splitlines()[-7:] == [
+    assert done.stderr.splitlines()[-10:] == [
         "order: 12 runs, one repeat of everything before the next, the cheapest first, at most 4 side by side",
         "early stop: 4 of them, from repeat 3 on, are not rented once every pairing has a verdict "
         "(--no-early-stop rents them all)",
         "expected: unknown: mnist-cnn on t4, v3-8 not measured with this data yet",
+        "guess, nothing measured: t4 $0.0153 to $0.10 a run, 75 s to 11 min, of which training takes up to 3 s; "
+        "--max-hours 0.1 may end it sooner",
+        "guess, nothing measured: v3-8 $0.18 to $1.43 a run, 75 s to 11 min, of which training takes up to 3 s; "
+        "--max-hours 0.1 may end it sooner",
+        "that guess: $1.15 to $9.22 for all 12 runs; real accelerators are meant, not this local cloud; it reserves "
+        "and refuses nothing; from FLOPs (the workload's formula), peaks and what others published: docs/estimating.md",
         "reserved: the worst case of all runs, before the first starts",
         "at most $14.52 = 4.8% of the $300.00 credit, of which $300.00 is free; "
         "each VM is deleted by its kill switches after 0.1 h",

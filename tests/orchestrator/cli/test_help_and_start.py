@@ -55,6 +55,27 @@ def test_help_lists_the_commands_and_loads_nothing_heavy(run_cli: Shell) -> None
     assert [name for name in HEAVY if name in loaded.split()] == []
 
 
+TERMINATED = """
+import os, signal, sys, threading
+
+def end() -> None:
+    with open("experiment.toml", "w"):  # once the command has opened it
+        os.kill(os.getpid(), signal.SIGTERM)
+
+os.mkfifo("experiment.toml")
+threading.Thread(target=end, daemon=True).start()
+sys.argv = ["orchestrate", "launch", "experiment.toml"]
+from orchestrator.cli import main
+sys.exit(main())
+"""
+
+
+def test_sigterm_ends_a_command_as_ctrl_c_does(run_cli: Shell) -> None:
+    """Also where no run is driven: with a word and the code that is documented, not by the signal."""
+    done = run_cli(program=("-c", TERMINATED))
+    assert (done.exit, done.stdout, done.stderr.strip()) == (130, "", "interrupted")
+
+
 COMPLETE = "import sys; sys.argv = ['orchestrate']; from orchestrator.cli import main; sys.exit(main())"
 
 

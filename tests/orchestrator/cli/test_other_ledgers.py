@@ -46,11 +46,12 @@ def test_teardown_and_recover_list_what_is_open_elsewhere_and_end_with_6(cloud: 
     """They say what is gone here alone, name the run and the command, and change nothing there."""
     before = _ledger_file(cloud).read_bytes()
     torn_down = cloud("teardown", "--all")
-    here = "0 billable in project local-project: every VM and disk of ours there is proven gone\n"
+    listed = "every VM and disk of ours that the ledger or the cloud lists"
+    here = f"0 billable in project local-project: {listed} there is proven gone\n"
     assert (torn_down.exit, torn_down.stdout) == (6, here)
     assert torn_down.stderr.endswith(f"{NOT_PROVEN}  next: `{COMMAND}`\n")
-    listed = {"run": "r-cccccc", "state": "active", "since": "2026-11-02T12:00:00+00:00"}
-    other = {"project": "my-project-1", "open_runs": [listed], "problem": None, "command": COMMAND}
+    open_run = {"run": "r-cccccc", "state": "active", "since": "2026-11-02T12:00:00+00:00"}
+    other = {"project": "my-project-1", "open_runs": [open_run], "problem": None, "command": COMMAND}
     recovered = cloud("recover")
     assert (recovered.exit, recovered.stdout) == (6, "")
     assert recovered.stderr.endswith(f"{NOT_PROVEN}  next: `{COMMAND}`\n")
@@ -65,7 +66,7 @@ def test_teardown_and_recover_list_what_is_open_elsewhere_and_end_with_6(cloud: 
     ledger.update_run("r-cccccc", state="stopped")
     ledger.close()
     torn_down = cloud("teardown", "--all")
-    assert (torn_down.exit, torn_down.stdout) == (0, "0 billable: every VM and disk of ours is proven gone\n")
+    assert (torn_down.exit, torn_down.stdout) == (0, f"0 billable: {listed} is proven gone\n")
     done = cloud("recover", "--json")
     assert (done.exit, done.json["other_ledgers"]) == (0, [])
 

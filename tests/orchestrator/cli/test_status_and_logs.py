@@ -9,7 +9,8 @@ import pytest
 from rich.console import Console
 
 from orchestrator.cli.views.status import status_view
-from orchestrator.domain.runs import Stage
+from orchestrator.cli.views.text import time_left
+from orchestrator.domain.runs import RunState, Stage
 from orchestrator.ledger.events import Note
 from orchestrator.running.run_status import experiments_with_runs
 from tests.fakes.world import World
@@ -47,9 +48,11 @@ def test_unfinished_experiments_come_first(filled: Shell) -> None:
     assert (done.exit, done.stderr) == (0, LOCAL + NOT_RUNNING)
     assert _lines(done.stdout) == [
         "run accelerator workload state zone cost at most last event",
-        "e-000002 11-02 12:00 UTC",
+        "e-000002",
+        "11-02 12:00",
         "r-cccccc v3-8 mnist-cnn planned: provision us-central1-a $0.00 $9.47",
-        "e-000001 11-01 12:00 UTC",
+        "e-000001",
+        "11-01 12:00",
         "r-aaaaaa v3-8 mnist-cnn succeeded us-central1-a $1.25 12:00:00 train: training ended",
         "r-bbbbbb t4 mnist-cnn failed us-central1-a $0.0310 12:00:00 train: TrainingFailed: [bold]loss[/bold] is nan",
     ]
@@ -69,11 +72,12 @@ def test_status_of_a_run_tells_its_events_and_its_error(filled: Shell) -> None:
 
 
 def test_status_on_a_narrow_terminal_stays_a_table(filled: Shell) -> None:
-    """Without the workload, which has no room; an experiment is named with its time."""
+    """Without the workload, which has no room; an experiment's time stands below its name."""
     lines = [" ".join(line.split()) for line in on_terminal(filled, "status")]
     assert "run accelerator state zone cost at most" in lines
-    begin = lines.index("e-000001 11-01 12:00 UTC")
-    assert lines[begin + 1 : begin + 3] == [
+    begin = lines.index("e-000001")
+    assert lines[begin + 1 : begin + 4] == [
+        "11-01 12:00",
         "r-aaaaaa v3-8 succeeded us-central1-a $1.25",
         "r-bbbbbb t4 failed us-central1-a $0.0310",
     ]
@@ -91,7 +95,7 @@ def test_status_tells_the_runs_of_a_sweep_apart(world: World) -> None:
     assert isinstance(console.file, io.StringIO)
     lines = _lines(console.file.getvalue())
     assert lines[0].split()[:6] == ["run", "accelerator", "workload", "state", "epoch", "loss"]
-    names = {" ".join(line.split()[1:4]) for line in lines[2:]}
+    names = {" ".join(line.split()[1:4]) for line in lines if line.startswith("r-")}
     assert names == {f"v3-8 b{batch} #{repeat}" for batch in (256, 512) for repeat in (1, 2)}
     [first] = [line for line in lines if line.startswith(runs[0].id)]
     assert " 3/4 0.4087 " in first
@@ -149,6 +153,8 @@ def test_status_json_is_one_stable_object(filled: Shell) -> None:
         "error": None,
         "last_event": event,
         "events": [event],
+        "workers": [],
+        "worker_notes": [],
     }
     created = "2026-11-01T12:00:00+00:00"
     assert said == {
@@ -204,6 +210,24 @@ def test_logs_prints_the_local_copy_without_control_characters(filled: Shell) ->
 
 
 @pytest.mark.usefixtures("log")
+def test_logs_without_a_run_takes_the_newest_that_is_active(filled: Shell) -> None:
+    """Else the newest that has begun, and says which; a run that is only planned has no log."""
+    assert filled("logs").stderr.startswith(f"{LOCAL}r-bbbbbb on t4; `orchestrate status` lists the others\n")
+    ledger = filled.ledger()
+    ledger.update_run("r-aaaaaa", state=RunState.ACTIVE)
+    ledger.close()
+    said = f"{LOCAL}r-aaaaaa on v3-8; `orchestrate status` lists the others\n"
+    assert filled("logs") == Done(0, CLEAN + "\n", said)
+    assert filled("logs", "--json").json["run"] == "r-aaaaaa"
+
+
+def test_logs_without_a_run_says_where_none_has_begun(run_cli: Shell) -> None:
+    """And how to see what there is."""
+    hint = "  next: `orchestrate status` lists the runs\n"
+    assert run_cli("logs") == Done(2, "", f"{LOCAL}error: RUN: no run has begun yet\n{hint}")
+
+
+@pytest.mark.usefixtures("log")
 def test_following_a_finished_run_prints_its_log_and_ends(filled: Shell) -> None:
     """There is nothing to wait for."""
     done = filled("logs", "-f", "r-aaaaaa")
@@ -216,3 +240,8 @@ def test_endless_output_is_no_json_object(filled: Shell, command: tuple[str, ...
     done = filled(*command, flag, "--json")
     assert done.exit == 2
     assert done.json["error"]["message"].startswith(f"{flag} cannot be combined with --json")
+
+
+@pytest.mark.parametrize(("left_s", "said"), [(720.0, "12 min"), (0.0, "0 s"), (-85_680.0, "23.8 h late")])
+def test_no_negative_time_is_left(left_s: float, said: str) -> None:
+    assert time_left(left_s) == said

@@ -44,6 +44,22 @@ def test_run_of_another_process_goes_on_and_is_not_called_unproven(
     assert said == f"{run.id} is still running: {how}\n"
 
 
+def test_interrupted_attach_says_that_it_stops_watching(run_cli: Shell) -> None:
+    """Nothing is said of deleted VMs as if they were those of a run that another process drives."""
+    words = "stopping(run_driver.STOPPING_WATCHING)"
+    once = f"""
+import os, signal
+from orchestrator.cli import run_driver
+with run_driver.{words} as stop:
+    os.kill(os.getpid(), signal.SIGINT)
+"""
+    done = run_cli(program=("-c", once))
+    assert done.exit == 0
+    assert done.stderr.startswith(
+        "stopped watching: runs that another orchestrate process drives go on (`orchestrate t"
+    )
+
+
 def _shown(width: int, runs: Iterable[Run], **doing: object) -> list[str]:
     """The live table, drawn on a console of that width once every run has trained and now does that."""
     display = LiveDisplay(list(runs))
@@ -93,7 +109,7 @@ def test_live_table_gives_up_workload_and_loss_before_accuracy_and_epoch(world: 
 def test_live_table_says_how_long_and_how_much_of_the_cap(world: World) -> None:
     """Two epochs took 20 s each: four more, less what has passed of the third; the cost of all beside their cap."""
     [run] = world.admit("t4")
-    times = iter((0.0, 40.0, 50.0))
+    times = iter((0.0, 40.0, 50.0, 90.0, 500.0))
     display = LiveDisplay([run], Decimal("4.50"), lambda: next(times))
     display.live = True
     at = {"run": run.id, "accelerator": "t4", "stage": Stage.TRAIN, "detail": "training", "epochs": 6}
@@ -107,6 +123,11 @@ def test_live_table_says_how_long_and_how_much_of_the_cap(world: World) -> None:
     assert " 3/6 " in row
     assert " 70 s " in row
     assert total == "cost so far: $0.0310 of at most $4.50"
+    for detail in ("inference batch 2/5", "evaluating"):
+        display.report(Progress(**{**at, "epoch": 6, "detail": detail, "usd": Decimal("0.031")}))
+        console.print(display)
+        head, _, row, total = console.file.getvalue().splitlines()[-4:]
+        assert (detail in row, "left" in head) == (True, False)
 
 
 def test_live_table_has_no_column_without_a_figure(world: World) -> None:
@@ -123,3 +144,6 @@ def test_a_second_interrupt_says_by_its_exit_code_that_vms_may_bill(run_cli: She
     done = run_cli(program=("-c", INTERRUPTED_TWICE))
     assert done.exit == StillBilling.exit_code
     assert "VMs may still be running" in done.stderr
+    last = done.stderr.splitlines()[-3:]  # a command is never broken by the terminal's edge
+    assert [line.split()[:2] for line in last] == [["orchestrate", each] for each in ("status", "recover", "teardown")]
+    assert max(map(len, last)) <= 80

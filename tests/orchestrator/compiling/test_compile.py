@@ -40,11 +40,12 @@ def test_the_default_batch_is_raised_to_one_that_all_split() -> None:
 
 
 def test_what_does_not_fit_says_what_would() -> None:
-    """A core of v2 has 8 GiB, of v3 16, as a chip of v5e; v4 and v6e have 32. Its own type is never the answer."""
+    """A core of v2 has 8 GiB, of v3 16, as a chip of v5e; v4 and v6e 32, v5p 95. Its own type is never the answer."""
     found = compiled(LawCompiler(lambda _: 20 * GIB, int(15.75 * GIB)), "v5litepod-4", 64)["v5litepod-4 64"]
     assert found.step.outcome is Outcome.OUT_OF_MEMORY
     assert found.bound is None
-    assert found.would_fit == ("v4-8", "v6e-1", "v6e-4", "v6e-8")
+    instances = ("ct5p-hightpu-4t", "ct6e-standard-1t", "ct6e-standard-4t", "ct6e-standard-8t")
+    assert found.would_fit == ("v4-8", "v6e-1", "v6e-4", "v6e-8", *instances)
     assert found.step.needed_bytes == 20 * GIB
     assert found.step.available_bytes == int(15.75 * GIB)
 

@@ -129,7 +129,7 @@ def test_a_quota_that_is_short_only_warns_while_others_are_left() -> None:
 def test_a_vm_that_may_not_delete_itself_fails() -> None:
     """With the exact grant; what a custom role holds is not seen."""
     able = ServiceAccount("w@x.gserviceaccount.com", ("roles/editor",), {"tpu": True, "gpu": True})
-    assert _one(switches.worker(able, BOTH))[0] is PASS
+    assert switches.worker(replace(able, roles=("roles/tpu.admin",)), BOTH)[0].next_step == ""
     got, text = _one(switches.worker(replace(able, roles=(), may_delete={"tpu": False, "gpu": True}), BOTH))
     assert got is FAIL
     assert "--member=serviceAccount:w@x.gserviceaccount.com --role=roles/tpu.admin" in text
@@ -138,6 +138,19 @@ def test_a_vm_that_may_not_delete_itself_fails() -> None:
     mute = replace(able, roles=("roles/compute.instanceAdmin.v1",), may_write=False)
     got, text = _one(switches.worker(mute, BOTH))
     assert (got, "--role=roles/storage.objectUser" in text) == (WARN, True)
+
+
+def test_a_service_account_that_may_do_far_more_passes_and_is_told_of_the_narrow_one() -> None:
+    """With the line of the configuration: of VMs and of scheduler jobs."""
+    broad = ServiceAccount("w@x.gserviceaccount.com", ("roles/editor",), {"tpu": True, "gpu": True})
+    found = {
+        "worker": switches.worker(broad, BOTH),
+        "scheduler": switches.scheduler(SchedulerAccount(broad, True, True, "agent@x", True), BOTH),
+    }
+    for use, findings in found.items():
+        got, text = _one(findings)
+        assert (got, "has roles/editor: far more than it needs (docs/security.md)" in text) == (PASS, True), text
+        assert f'{use}_service_account = "orchestrate-{use}@my-project.iam.gserviceaccount.com"' in text
 
 
 @pytest.mark.parametrize(

@@ -187,6 +187,30 @@ def test_what_would_fit_really_fits_and_a_hundredth_more_does_not(world: World) 
     assert world.plan(smaller, max_usd=Decimal(5)).worst_case_usd <= 5
 
 
+def test_what_keeps_the_question_is_offered_first_with_its_amount(world: World) -> None:
+    """Fewer repeats, then fewer hours, then one of the accelerators; no machine that costs more an hour than those."""
+    with pytest.raises(OverCap) as refused:
+        world.plan("v3-8,t4", repeats=20, max_hours=Decimal(4), max_usd=Decimal(100))
+    repeats, hours, alone, *others = refused.value.hint.split("; ")
+    found = re.fullmatch(r"--repeats (\d+) would fit \(\$([\d.]+)\)", repeats)
+    assert found
+    fewer = {"max_hours": Decimal(4), "repeats": int(found[1])}
+    assert f"{world.plan('v3-8,t4', **fewer).worst_case_usd:.2f}" == found[2]
+    with pytest.raises(OverCap):
+        world.plan("v3-8,t4", **{**fewer, "repeats": fewer["repeats"] + 1}, max_usd=Decimal(100))
+    assert hours.startswith("--max-hours ")
+    cost = world.plan("t4", repeats=20, max_hours=Decimal(4)).worst_case_usd
+    assert alone == f"--accel t4 alone would fit (${cost:.2f})"
+    assert not [way for way in others if "another accelerator" in way], "one run stands for no forty"
+    with pytest.raises(OverCap) as refused:
+        world.plan("v3-8,t4", max_hours=Decimal(4), max_usd=Decimal(20))
+    other = refused.value.hint.partition("another accelerator would fit: ")[2]
+    most_usd = world.plan("v3-8", max_hours=Decimal(4)).worst_case_usd
+    names = re.findall(r"([a-z0-9-]+) \(\$", other)
+    assert names
+    assert all(world.plan(name, max_hours=Decimal(4)).worst_case_usd <= most_usd for name in names)
+
+
 def test_what_would_fit_says_so_when_nothing_does(world: World) -> None:
     """And still names a next step."""
     quotes = [one.quote for one in world.plan("v3-8", provisioning=Provisioning.SPOT).planned]

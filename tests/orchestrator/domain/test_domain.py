@@ -38,6 +38,7 @@ def test_every_accelerator_has_a_price_with_source_and_date(name: str) -> None:
     [
         ("A100", "a100-40 or a100-40x2 or a100-40x4"),
         ("v5e-8", "v5litepod-8"),
+        ("v5e", "v5litepod-1 or v5litepod-4 or v5litepod-8? "),
         ("v3", "v3-8"),
         ("t4x3", "t4x4 or t4x2"),
     ],
@@ -50,13 +51,38 @@ def test_an_unknown_accelerator_is_answered_with_those_that_begin_alike(name: st
     assert accelerator("A100-40") == accelerator("a100-40")
 
 
-def test_what_google_has_and_this_tool_cannot_rent_is_refused_with_what_it_would_need() -> None:
-    """By any of its names; nothing is offered that the TPU API does not create."""
+def test_what_google_lists_and_does_not_create_is_refused_with_what_to_take_instead() -> None:
+    """TPU v5e is an instance for nobody but Google, whatever machineTypes.list has; of TPU7x no price is known."""
     for name in ("tpu7x-standard-4t", "TPU7x-8"):
-        with pytest.raises(UsageError, match=r"the TPU API, .*, cannot create it: .* Compute Engine") as refused:
+        with pytest.raises(UsageError, match="no published price"):
             accelerator(name)
-        assert "tpu7x-standard-4t (4 chips) in us-central1-c or us-central1-ai1a and --engine jax" in refused.value.hint
-    assert not [name for name in accelerators() if name.startswith("tpu7x")]
+    with pytest.raises(UsageError, match=r"ct5lp-hightpu-4t cannot be rented: Compute Engine does not") as refused:
+        accelerator("ct5lp-hightpu-4t")
+    assert "v5litepod-4" in refused.value.hint
+
+
+def test_a_tpu_by_its_machine_type_is_an_instance_and_by_its_tpu_type_a_node() -> None:
+    """The name alone says which service rents it, under which quota; what computes is the same."""
+    node, instance = accelerator("v6e-4"), accelerator("ct6e-standard-4t")
+    assert (node.service, instance.service) == ("tpu", "gpu")
+    assert node.device == instance.device == "tpu"
+    assert (instance.replicas, instance.strategy, instance.hardware) == (4, "tpu", node.hardware)
+    assert (instance.host_memory_gib, node.host_memory_gib) == (670, 670)
+    assert (instance.attach, instance.flex_start_zones) == (None, ())
+    assert node.quota(Provisioning.ON_DEMAND) == "TPUV6EPerProjectPerZoneForTPUAPI"
+    assert instance.quota(Provisioning.ON_DEMAND) == "TPUS_PER_TPU_FAMILY:CT6E"
+    assert instance.quota(Provisioning.SPOT) == "PREEMPTIBLE_TPU_V6E"
+    assert accelerator("ct5p-hightpu-4t").tpu_type == "v5p-8"  # named by cores
+
+
+def test_an_instance_with_tpus_costs_what_the_node_costs_and_its_disk() -> None:
+    """Google prices a TPU with its host; the boot disk of an instance is billed by itself."""
+    prices, zone = catalog_prices(), "us-central1-b"
+    for terms in (Provisioning.ON_DEMAND, Provisioning.SPOT):
+        node, instance = (prices.rate(accelerator(name), zone, terms) for name in ("v6e-4", "ct6e-standard-4t"))
+        assert instance.vm_usd_per_hour == node.vm_usd_per_hour
+        assert instance.extras_usd_per_hour - node.extras_usd_per_hour == Decimal("0.1") * 100 / 730
+    assert set(prices.zones(accelerator("ct6e-standard-4t"))) == set(prices.zones(accelerator("v6e-4")))
 
 
 def test_catalog_has_no_orphans() -> None:
@@ -64,6 +90,7 @@ def test_catalog_has_no_orphans() -> None:
     for item in accelerators().values():
         assert item.replicas >= 1
         assert (item.machine_type is None) == (item.api == "tpu")
+        assert item.images, item.name
         assert item.peak_tflops > 0
 
 
@@ -94,6 +121,17 @@ def test_unknown_price_is_refused_never_zero() -> None:
     with pytest.raises(UnknownPrice, match="ipv4"):
         lone.rate(accelerator("v3-8"), "us-x1-a", terms=Provisioning.ON_DEMAND)
     assert lone.zones(accelerator("v3-8")) == []
+
+
+@pytest.mark.parametrize("name", ["tpu", "GPU"])
+def test_a_kind_in_place_of_an_accelerator_is_answered_with_one_of_each(name: str) -> None:
+    """What somebody tries who knows no name yet."""
+    with pytest.raises(UsageError) as wrong:
+        accelerator(name)
+    examples = "tpu: for example v3-8; gpu: for example t4; `orchestrate accelerators` lists all of them"
+    assert wrong.value.hint == examples
+    for example in ("v3-8", "t4"):
+        assert accelerator(example).name == example
 
 
 def test_wrong_accelerator_offers_the_nearest() -> None:

@@ -199,9 +199,14 @@ def test_damaged_or_newer_ledger_is_a_clear_error(tmp_path: Path) -> None:
 
 
 def test_ledger_is_for_its_owner_alone(tmp_path: Path) -> None:
-    """0600."""
+    """0600, and so is what SQLite keeps beside it: also when it is opened after a chmod."""
+    first = Ledger(tmp_path / "x" / "ledger.db")
+    files = [tmp_path / "x" / name for name in ("ledger.db", "ledger.db-wal", "ledger.db-shm")]
+    for file in files:
+        file.chmod(0o666)
     Ledger(tmp_path / "x" / "ledger.db").close()
-    assert (tmp_path / "x" / "ledger.db").stat().st_mode & 0o777 == 0o600
+    assert [file.stat().st_mode & 0o777 for file in files] == [0o600] * 3
+    first.close()
 
 
 def test_a_new_ledger_may_be_opened_by_many_at_once(tmp_path: Path) -> None:

@@ -50,6 +50,40 @@ def test_photos_are_converted_for_the_workload_and_counted(tmp_path: Path) -> No
     assert plan(tmp_path / "home", "flowers", namesake).runs[0].spec.dataset_dir != spec.dataset_dir
 
 
+def test_data_of_another_kind_are_recognised_and_their_workloads_listed(tmp_path: Path) -> None:
+    """With train and val as without; in a model of one's own by its data_kind. What is not seen is not guessed."""
+    photos = write_photos(tmp_path / "photos" / "train", classes=5, each=2).parent
+    (photos / "val").mkdir()
+    clips, texts, nothing = (tmp_path / name for name in ("clips", "texts", "nothing"))
+    for path in (clips / "run" / "1.avi", clips / "jump" / "1.MP4", texts / "a.txt", nothing / "one" / "x.bin"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"1")
+    own = tmp_path / "my_model.py"
+    own.write_text("def build_model(shape, units):\n    raise NotImplementedError\n")
+    use = "add `--workload flowers` (or cats-vs-dogs, resnet50)"
+    for workload, folder, looks, fix in (
+        ("mnist-cnn", photos, "these look like photos in 5 classes, and mnist-cnn trains on mnist", use),
+        ("ucf101", photos / "train", "these look like photos in 5 classes, and ucf101 trains on clips", use),
+        (
+            "flowers",
+            clips,
+            "these look like clips in 2 classes, and flowers trains on photos",
+            "add `--workload ucf101`",
+        ),
+        ("mnist-mlp", texts, "these look like text, and mnist-mlp", "add `--workload transformer-lm`"),
+        (
+            "mnist-cnn",
+            nothing,
+            "has neither train-images-idx3-ubyte nor",
+            "give a folder with the four MNIST idx files",
+        ),
+        (str(own), photos, "these look like photos in 5 classes, and ", 'write `data_kind = "photos"` in your model'),
+    ):
+        with pytest.raises(UsageError, match=looks) as refused:
+            plan(tmp_path / "home", workload, folder)
+        assert refused.value.hint.startswith(fix)
+
+
 def test_text_is_cut_into_sequences_of_the_length_asked_for(tmp_path: Path) -> None:
     """By default the workload's; the model's figures follow. Photos have no sequences, and sequences are cut once."""
     readme = Path(__file__).parents[3] / "README.md"

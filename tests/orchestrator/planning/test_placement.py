@@ -92,7 +92,10 @@ def test_nothing_is_decided_for_one_machine_of_ones_own(manifest: DatasetManifes
 def test_on_the_local_cloud_every_device_is_a_part_of_this_machine(manifest: DatasetManifest) -> None:
     """Eight cores of 16 GiB are not here."""
     assert decided("v3-8", manifest, samples=gib(1000), simulated=True).cache == "none"
-    assert decided("v3-8", manifest, samples=1000, simulated=True).cache == "device"
+    here = decided("v3-8", manifest, samples=1000, simulated=True)
+    shared = "(on the local cloud a device is a share of this machine's memory)"
+    assert (here.cache, here.cache_note.endswith(shared)) == ("device", True)
+    assert shared not in decided("v3-8", manifest, samples=1000).cache_note
 
 
 def test_the_host_of_every_accelerator_of_the_catalog_is_known() -> None:

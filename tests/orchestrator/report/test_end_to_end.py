@@ -106,17 +106,18 @@ def test_a_card_says_of_which_ratio_an_interval_is_and_what_stands_in_brackets()
     gpu = [replace(run, usd=Decimal(2)) for run in repeats("gpu", 14.0, 14.02)]
     report = compare_sources([*tpu, *gpu], target_accuracy=0.95)
     assert headlines(report.pairings)[0].cost == (
-        "$2.00 against $2.00 per run, all in: cost ratio 1.00, no interval: 2 runs each"
+        "$2.00 against $2.00 for a run, all in: 1.00 times, no interval: 2 runs each"
     )
     assert report.pairings[0].end_to_end.sentence.endswith(
-        "training samples [4,100 to 4,100]; brackets: 95 % interval; no intervals for these ratios"
+        "training samples [4,100 to 4,100]; 0 of 2 runs on tpu and 0 of 2 runs on gpu reached 95 % accuracy: no ratio; "
+        "brackets: 95 % interval; no intervals for these ratios"
     )
     scattered = [replace(run, usd=Decimal(usd)) for run, usd in zip(tpu, ("2.44", "2.46"), strict=True)]
     pairings = compare_sources([*scattered, *gpu], target_accuracy=0.95).pairings
     low, high = pairings[0].end_to_end.ratio("all-in cost").interval or (0, 0)
     assert low > 1
     interval = f"95 % interval {ratio_text(low)} to {ratio_text(high)}"
-    assert headlines(pairings)[0].cost.endswith(f"cost ratio 1.22, {interval}")
+    assert headlines(pairings)[0].cost.endswith(f"for a run, all in: 1.22 times, {interval}")
     assert pairings[0].end_to_end.sentence.endswith("; brackets: 95 % intervals")
 
 
@@ -198,7 +199,7 @@ def test_a_run_that_never_reaches_the_target_is_counted_and_gives_no_ratio() -> 
     assert (found.faster_reached, found.slower_reached) == (2, 1)
     assert [each.ratio for each in found.ratios[:2]] == [None, None]
     assert found.ratio("time to target").why == "not every run reached the target"
-    assert "2 of 2 runs on tpu and 1 of 2 runs on gpu reached 75 % accuracy: no ratio; all in" in found.sentence
+    assert "2 of 2 runs on tpu and 1 of 2 runs on gpu reached 75 % accuracy: no ratio; brackets" in found.sentence
 
 
 def test_what_is_reached_in_the_first_epoch_is_only_bounded() -> None:
@@ -206,8 +207,9 @@ def test_what_is_reached_in_the_first_epoch_is_only_bounded() -> None:
     runs = [source("tpu", 0, 4.0), source("gpu", 0, 9.0)]
     found = compare_sources(runs, target_accuracy=0.4)
     ratio = found.pairings[0].end_to_end.ratio("time to target")
-    assert (ratio.ratio, ratio.why.split(",")[0]) == (None, "the target was reached within the first epoch")
-    assert "256: 40 % accuracy was reached within the first epoch: no ratio" in found.pairings[0].end_to_end.sentence
+    assert (ratio.ratio, ratio.why.split(",")[0]) == (None, "a run reached the target within its first epoch")
+    sentence = found.pairings[0].end_to_end.sentence
+    assert "; not every run took more than its first epoch to 40 % accuracy: no ratio" in sentence
     assert [(run.accuracy.target_s, run.accuracy.target_is_bound) for run in found.runs] == [(5.0, True), (10.0, True)]
 
 

@@ -56,11 +56,14 @@ def test_a_terminal_gets_one_line() -> None:
     """What differs with its values, shortened; what is invalid or unknown by name; all of it is in the full list."""
     host = {"os": "Linux 6.1.0-very-long-name", "cores": 96}
     one, other = source("r-a", "t4"), changed(source("r-b", "v3-8"), "host", **host)
-    other = changed(changed(other, "parameters", mantissa_bits=None, optimizer="sgd"), "software", environment="y" * 80)
+    other = changed(
+        changed(other, "parameters", mantissa_bits=None, optimizer="sgd"), "software", environment="y" * 240
+    )
     found = compare_sources([one, other], force=True).fairness
     assert summary(found) == (
         f"{len(found) - 4} of {len(found)} checks same, the runs side by side; invalid: optimizer; "
-        "differs: software environment (t4 the machine's Python, packages of constraints 0a1b2c3d,…), "
+        "differs: software environment (t4 the machine's Python, packages of constraints 0a1b2c3d, v3-8 "
+        f"{'y' * 135}…), "
         "host cores (t4 2, v3-8 96); unknown: effective precision"
     )
 
@@ -136,8 +139,10 @@ def test_one_invalid_cell_refuses_no_sweep() -> None:
     assert [(pair.global_batch, pair.verdict) for pair in found.pairings] == [(256, "faster"), (512, "invalid")]
     assert found.pairings[1].sentence.startswith("invalid (test accuracy): mnist-cnn, global batch 512: ")
     [line] = [check for check in found.fairness if check.outcome == "invalid"]
-    assert line.detail.startswith("mnist-cnn, global batch 512, t4 and v3-8: t4 97.00%, v3-8 10.00%: ")
-    assert "; differs: mnist-cnn, global batch 256, t4 and v3-8: t4 97.00%, v3-8 93.00%: " in line.detail
+    assert line.detail.startswith(
+        "t4 97.00%, v3-8 10.00%: 87.0 points apart [86.3, 87.7] (mnist-cnn, global batch 512); "
+    )
+    assert "; differs: t4 97.00%, v3-8 93.00%: " in line.detail
     with pytest.raises(UsageError, match="test accuracy: t4"):
         compare_sources(runs[4:])
     report = make_report(runs)
@@ -248,8 +253,22 @@ def test_a_sweep_is_not_unfair_because_it_sweeps() -> None:
     [line] = [check for check in compare_sources([*sweep[:-1], unlike]).fairness if check.name == "precision"]
     assert (line.outcome, line.detail) == (
         "differs",
-        "mnist-cnn, global batch 1024, 2,048 samples, t4 and v3-8: t4 float32, v3-8 float32 (2 of 3)/bfloat16 (1 of 3)",
+        "t4 float32, v3-8 float32 (2 of 3)/bfloat16 (1 of 3) (mnist-cnn, global batch 1024, 2,048 samples)",
     )
+
+
+def test_values_come_before_the_pairing_that_has_them_and_are_all_in_the_one_line() -> None:
+    """No workload or batch is named that all pairings share; all values are in the line."""
+    runs = [source("r-a", "l4"), source("r-b", "v3-8"), source("r-c", "t4")]
+    runs[1] = changed(runs[1], "parameters", learning_rate=0.25)
+    found = compare_sources(runs, force=True).fairness
+    said = summary(found)
+    [line] = [check.detail for check in found if check.name == "learning rate"]
+    assert f"learning rate ({line})" in said
+    pieces = line.split("; ")
+    assert len(pieces) == 2
+    assert all(re.fullmatch(r"\S+ [\d.]+, \S+ [\d.]+ \(\S+ and \S+\)", piece) for piece in pieces), line
+    assert all("v3-8 0.25" in piece for piece in pieces)
 
 
 def on_jax(found: Source) -> Source:
@@ -301,7 +320,9 @@ def test_warm_up_and_interruptions_are_named() -> None:
     """A run that drifted through half of its epochs may not have settled; a resumed one lost time on the way."""
     steady = source("r-a", "t4", epoch_s=(9, 2, 2, 2, 2, 2, 2))
     restless = source("r-b", "v3-8", epoch_s=(9, 8, 7, 6, 3, 3, 3))
-    assert check("warm-up left out", steady, restless).outcome == "differs"
+    found = check("warm-up left out", steady, restless)
+    assert found.outcome == "differs"
+    assert found.detail == "may not have settled, drifting through half of the steady epochs: r-b"
     part = steady.record.parts[0]
     resumed = replace(
         steady,

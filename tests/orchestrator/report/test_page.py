@@ -311,14 +311,20 @@ def test_failed_and_lonely_runs_have_a_page_too() -> None:
     assert "speeds mean nothing" not in alone
 
 
-def test_many_runs_are_thinned_in_drawings_and_all_in_tables() -> None:
-    """And the page says so."""
+@cache
+def many() -> tuple[Report, str]:
+    """35 groups of three runs."""
     runs = [
         source(f"r-{number:03}", f"accelerator-{number % 7}", batch=2 ** (3 + number % 5), epoch_s=(9, 2.0, 2.1))
         for number in range(105)
     ]
     report = make_report(runs)
-    text = render_page(report, ORIGIN, "0.1.0")
+    return report, render_page(report, ORIGIN, "0.1.0")
+
+
+def test_many_runs_are_thinned_in_drawings_and_all_in_tables() -> None:
+    """And the page says so."""
+    report, text = many()
     assert {f"r-{number:03}" for number in range(105)} <= set(Page(text).cells)
     assert "105 runs are too many to draw: one for each group, the middle one" in text
     assert f"The first {MOST_CARDS} of {len(report.pairings)} pairs" in text

@@ -117,6 +117,8 @@ def test_the_trainer_is_told_the_peak_of_all_chips() -> None:
         ("a100-80x8", "GPU:0 NVIDIA A100-SXM4-80GB"),
         ("h100x8", "GPU:0 NVIDIA H100 80GB HBM3"),
         *((name, "TPU:0") for name in ("v2-8", "v3-8", "v4-8", "v5litepod-4", "v6e-8")),
+        ("ct6e-standard-4t", "TPU:0"),
+        ("ct5p-hightpu-4t", "TPU:0"),
     ],
 )
 def test_catalog_and_trainer_agree_on_the_peak(name: str, device: str) -> None:
@@ -124,5 +126,6 @@ def test_catalog_and_trainer_agree_on_the_peak(name: str, device: str) -> None:
     item = accelerator(name)
     assert item.hardware is not None
     for precision, tflops in item.hardware.peak_tflops.items():
-        own = peak_of(item.api, (device,), item.chips, precision, {"TPU_ACCELERATOR_TYPE": name})
+        environ = {"TPU_ACCELERATOR_TYPE": item.tpu_type} if item.device == "tpu" else {}
+        own = peak_of(item.device, (device,), item.chips, precision, environ)
         assert own.flops_per_s == pytest.approx(tflops * item.chips * 1e12)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -17,9 +17,9 @@ from orchestrator.domain.runs import AttemptState, RunState, Stage
 from orchestrator.errors import NotFound, PermissionDenied, QuotaExceeded, Unauthenticated, Unavailable, UsageError
 from orchestrator.ledger.credit import Credit
 from orchestrator.money.guard import cost_so_far, credit_or_refuse, money_view
-from orchestrator.ports import CommandResult, Listing, Vm, VmRef, VmSpec
+from orchestrator.ports import CommandResult, Listing, Vm, VmRef, VmSpec, VmState
 from orchestrator.running.many_runs import drive_all
-from orchestrator.running.recover import teardown_all, teardown_runs
+from orchestrator.running.recover import recover, teardown_all, teardown_runs
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.provision import provision
 from tests.fakes import FakeVmProvider
@@ -304,3 +304,88 @@ def test_vm_taken_back_while_it_is_installed_gets_a_new_attempt(world: World) ->
     [after] = world.drive([run])
     assert after.state is RunState.SUCCEEDED, after.error
     assert len(world.ledger.attempts(run.id)) == 2
+
+
+def _stops(world: World, *, is_deleted: bool) -> Callable[[], None]:
+    """Has the instance be in STOPPING for 100 s, once, from the call of what is returned; then stopped, or gone."""
+    look = world.gpu.get
+    stopping: dict[VmRef, datetime] = {}
+
+    def stop() -> None:
+        if not stopping:
+            stopping[world.gpu.alive()[0]] = world.clock.now() + timedelta(seconds=100)
+            world.shells.drop()
+
+    def get(ref: VmRef) -> Vm:
+        vm = look(ref)
+        if vm.state is not VmState.READY or ref not in stopping:
+            return vm
+        if world.clock.now() < stopping[ref]:
+            return replace(vm, state=VmState.STOPPED, raw_state="STOPPING")
+        if is_deleted:
+            world.gpu.delete(ref)
+            return look(ref)
+        return replace(vm, state=VmState.STOPPED, raw_state="TERMINATED")
+
+    world.gpu.get = get  # type: ignore[method-assign]
+    return stop
+
+
+@pytest.mark.parametrize("stage", ["mkdir", "status"])
+@pytest.mark.parametrize(
+    ("is_deleted", "ends"), [(False, (RunState.SUCCEEDED, None, 2)), (True, (RunState.FAILED, "VmDeleted", 1))]
+)
+def test_an_instance_that_is_stopping_is_judged_by_what_becomes_of_it(
+    world: World, stage: str, is_deleted: bool, ends: tuple[RunState, str | None, int]
+) -> None:
+    """Stopped by a host error, while it is installed or trains: another follows; deleted by somebody: none does."""
+    [run] = world.admit("t4")
+    stop, answer = _stops(world, is_deleted=is_deleted), world.trainer.answer
+
+    def training(argv: Sequence[str]) -> CommandResult:
+        if argv[2] == stage:
+            stop()
+        return answer(argv)
+
+    def installing(_argv: Sequence[str]) -> CommandResult:
+        stop()
+        return CommandResult(0, "", "")
+
+    world.trainer.answer = training  # type: ignore[method-assign]
+    world.shells._taught.insert(0, ((stage,), installing))  # no command is called status
+    [after] = world.drive([run])
+    assert (after.state, after.error_code, len(world.ledger.attempts(run.id))) == ends, after.error
+
+
+@pytest.mark.parametrize("accelerator", ["v3-8", "t4"])
+@pytest.mark.parametrize("killed", [False, True])
+def test_vm_on_demand_that_somebody_deleted_is_not_rented_again(world: World, accelerator: str, killed: bool) -> None:
+    """Whether its launch still runs, or `recover` comes after it was killed: the run ends, and is settled."""
+    [run] = world.admit(accelerator)
+    provider = world.tpu if accelerator == "v3-8" else world.gpu
+    world.trainer.train_s = 1e9
+    answer = world.trainer.answer
+
+    def deleted(argv: Sequence[str]) -> CommandResult:
+        if argv[2] == "status" and world.alive:
+            for ref in provider.alive():
+                provider.delete(ref)
+            world.shells.drop()
+            if killed:
+                world.clock.advance(120)
+                raise KeyboardInterrupt
+        return answer(argv)
+
+    world.trainer.answer = deleted  # type: ignore[method-assign]
+    if killed:
+        with pytest.raises(KeyboardInterrupt):
+            world.drive([run])
+        recover(world.services, world.progress.append, world.stop)
+    else:
+        world.drive([run])
+    after = world.ledger.run(run.id)
+    assert (after.state, after.stage, after.error_code) == (RunState.FAILED, Stage.DONE, "VmDeleted"), after.error
+    assert "not rented again" in (after.error or "")
+    [attempt] = world.ledger.attempts(run.id)
+    assert attempt.state is AttemptState.SETTLED
+    assert provider.calls("create") == 1

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from infra.gcp.shared_call import SharedCall
+from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.runs import AttemptState, Run, RunState, Stage
 from orchestrator.errors import OverCap, Unavailable, UsageError
 from orchestrator.ledger.events import QuotaAwaited
@@ -75,7 +76,7 @@ def test_stop_ends_many_runs_with_their_records(tmp_path: Path) -> None:
 @pytest.mark.parametrize("count", [2, COUNT // 2])
 def test_preemption_is_seen_while_the_list_lacks_a_region(world: ManyWorld, count: int) -> None:
     world.trainers.train_s = 300.0
-    runs = world.admit_many(COUNT // 2)[:count]
+    runs = world.admit_many(COUNT // 2, provisioning=Provisioning.SPOT)[:count]
     with training(world, runs) as driving:
         world.gpu.unreachable.add("us-far9")  # a region: what it hides nobody knows
         lost = world.ledger.attempt(runs[1].id, 1)
@@ -91,7 +92,7 @@ def test_preemption_is_seen_while_the_list_lacks_a_region(world: ManyWorld, coun
 
 def test_preempted_vm_among_many_is_seen_in_the_list_and_replaced(world: ManyWorld) -> None:
     world.trainers.train_s = 300.0
-    runs = world.admit_many(COUNT)
+    runs = world.admit_many(COUNT, provisioning=Provisioning.SPOT)
     with training(world, runs) as driving:
         lost = world.ledger.attempt(runs[7].id, 1)
         world.gpu.preempt(VmRef(lost.zone, lost.vm))

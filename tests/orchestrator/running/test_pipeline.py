@@ -421,13 +421,16 @@ def test_teardown_all_ends_what_the_ledger_does_not_know(world: World, tmp_path:
 
 
 def test_recover_leaves_other_ledgers_alone(world: World, tmp_path: Path) -> None:
-    """Only what carries this ledger's nonce is an orphan of ours."""
+    """Only what carries this ledger's nonce is an orphan of ours; the rest is named, as its ledger may be lost."""
     other = World(tmp_path / "other")
     other.clock, other.tpu, other.scheduler = world.clock, world.tpu, world.scheduler
     [run] = other.admit()
     provision(RunContext(other.services, run.id, other.progress.append, other.stop))
     _, report = recover(world.services, world.progress.append, world.stop)
-    assert (report.ended, world.alive) == ([], 1)
+    assert (report.ended, report.unproven, world.alive) == ([], [], 1)
+    assert report.of_others == [f"node {world.tpu.alive()[0].name} in {other.ledger.attempt(run.id, 1).zone} (READY)"]
+    _, report = recover(other.services, other.progress.append, other.stop)
+    assert report.of_others == [], "its own ledger knows it"
     other.ledger.close()
 
 
@@ -442,9 +445,13 @@ def test_after_the_deadline_of_another_ledgers_vm_only_teardown_all_ends_it(worl
     provision(RunContext(owner.services, run.id, owner.progress.append, owner.stop))
     world.tpu.timers = world.scheduler.fires = False
     left = owner.ledger.attempt(run.id, 1).deadline - world.clock.now()
-    world.clock.advance(left.total_seconds() + KILL_SLACK_S + 60)
+    world.clock.advance(left.total_seconds() + KILL_SLACK_S - 1)
+    _, report = recover(world.services, world.progress.append, world.stop)
+    assert (len(report.of_others), report.unproven) == (1, [])
+    world.clock.advance(61)
     _, report = recover(world.services, world.progress.append, world.stop)
     assert (report.ended, world.alive, len(world.scheduler.names)) == ([], 1, 1)
+    assert report.unproven == [f"{report.of_others[0]}, of another ledger and past its deadline"]
     report = teardown_all(world.services, buckets=False)
     assert (report.unproven, world.alive, world.scheduler.names) == ([], 0, [])
     recover(owner.services, owner.progress.append, owner.stop)

@@ -122,6 +122,28 @@ def test_a_laptop_that_slept_just_before_its_create_does_not_ask_for_it_any_more
     assert (first.settled_usd, first.operation, second.number) == (0, None, 2)
 
 
+def test_a_second_request_limits_its_vm_to_what_is_left_until_the_deadline(world: World) -> None:
+    """Else the time that the first request took would end the VM so much later."""
+    asked: list[float] = []
+
+    class Lost(FakeVmProvider):
+        def create(self, spec: VmSpec) -> str:
+            asked.append((spec.run_limit_s or 0) - (deadline() - world.clock.now()).total_seconds())
+            if len(asked) == 1:
+                self.fail("create")
+                world.clock.advance(90)
+            return super().create(spec)
+
+    def deadline() -> datetime:
+        return world.ledger.attempts(run.id)[-1].deadline
+
+    world.gpu = Lost(world.clock, api="gpu", create_s=20)
+    [run] = world.admit("t4")
+    drive_all(world.services, [run], world.progress.append, world.stop)
+    assert len(asked) == 2
+    assert all(0 <= longer_s < 1 for longer_s in asked)
+
+
 def test_what_another_process_has_settled_stays_settled(world: World) -> None:
     """What it released may be reserved for another run by now."""
     [run] = world.admit("t4")

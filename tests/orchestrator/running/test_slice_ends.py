@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from orchestrator.domain.accelerators import accelerator
+from orchestrator.domain.quote import RESULTS_BYTES, WORKER_FILES, WORKER_RESULTS_BYTES, results_bytes, usage
 from orchestrator.domain.runs import Run, RunState, slice_hosts
 from orchestrator.errors import CloudError
 from orchestrator.ports import StoredObject, VmRef
@@ -114,3 +117,32 @@ def test_all_hosts_of_the_slices_of_a_launch_can_be_connected_to_at_once(world: 
     runs = world.admit("v6e-256", batch_sizes=(512,), repeats=4, early_stop=False, parallel=4, workload="mnist-mlp")
     assert slice_hosts([*runs, *world.admit_many(20)], side_by_side=3) == 3 * 64
     assert slice_hosts(world.admit_many(20), side_by_side=20) == 0
+
+
+def test_a_host_whose_record_is_not_there_or_not_its_own_is_named_and_fails_no_run(world: ManyWorld) -> None:
+    """The run's record is the first host's. Worker 1 leaves none, worker 2 that of another."""
+
+    def special(trainer: FakeTrainer) -> None:
+        place = str(trainer.job["prefix"])
+        trainer.leaves_record = not place.endswith("-w1")
+        if place.endswith("-w2"):
+            trainer.measured = {**trainer.measured, "worker": 3}
+
+    world.trainers.special = special
+    [run] = world.drive([admitted(world, SLICE)])
+    assert (run.state, run.record is not None) == (RunState.SUCCEEDED, True), run.error
+    messages = [event.message for event in world.ledger.events(run.id)]
+    assert "worker 1 left no record: how fast it was is not known" in messages
+    assert f"worker 2: the record of worker 2 of {run.id} is of worker 3" in messages
+    folder = Path(run.record or "").parent
+    assert [(folder.with_name(f"a1-w{n}") / "record.json").exists() for n in (1, 2, 3)] == [False, True, True]
+
+
+def test_what_every_host_brings_home_is_reserved(world: ManyWorld) -> None:
+    """Bytes and operations: of four hosts those of three more than of one."""
+    run = admitted(world, SLICE)
+    used = usage(run.spec, 0, 0, 0)
+    alone = usage(replace(run.spec, accelerator=accelerator("v5litepod-4")), 0, 0, 0)
+    assert results_bytes(run.spec) == RESULTS_BYTES + 3 * WORKER_RESULTS_BYTES
+    assert used.class_a - alone.class_a == 3 * (60 + WORKER_FILES)
+    assert used.class_b - alone.class_b >= 3 * (1200 + 2 * WORKER_FILES)

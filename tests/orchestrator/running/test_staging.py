@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.errors import Stopped
-from orchestrator.running.stages.context import RunContext
+from orchestrator.domain.runs import RunState
+from orchestrator.errors import Stopped, Unavailable
+from orchestrator.ports import CommandResult, RemoteShell
+from orchestrator.running.stages.context import Progress, RunContext
 from orchestrator.running.stages.prepare import prepare, upload_shards
 from orchestrator.running.stages.provision import provision
 from tests.fakes.world import World
@@ -69,3 +71,39 @@ def test_run_that_waits_for_its_turn_to_stage_can_be_stopped(tmp_path: Path) -> 
         finally:
             release.set()
         staging.result(PATIENCE_S)
+
+
+@pytest.mark.parametrize("needs_pip", [False, True])
+def test_a_vm_is_sent_pip_only_where_it_has_to_install_something(world: World, needs_pip: bool) -> None:
+    world.needs_pip = needs_pip
+    [run] = world.drive(world.admit("t4"))
+    assert (run.state, run.error) == (RunState.SUCCEEDED, None)
+    [machine] = world.shells.machines.values()
+    sent = sorted(name.rpartition("/")[2] for name in machine.files)
+    assert sent == (["job.json", "pip.zip", "programs.zip"] if needs_pip else ["job.json", "programs.zip"])
+
+
+def test_a_run_whose_vm_has_no_python_fails_with_that(world: World) -> None:
+    world.set_up = CommandResult(0, '{"lacks": "pip.zip"}\n', "")
+    [run] = world.drive(world.admit("t4"))
+    assert (run.state, run.error_code) == (RunState.FAILED, "TrainingFailed")
+    assert "no Python was found or made" in (run.error or "")
+
+
+@pytest.mark.parametrize("breaks", [False, True])
+def test_one_session_serves_installation_and_check_unless_it_breaks(world: World, breaks: bool) -> None:
+    """And none stays open: so many may be at once."""
+    sessions = list[RemoteShell]()
+
+    def report(progress: Progress) -> None:
+        if breaks and progress.detail == "checking the devices":
+            world.shells.drop()
+
+    [run] = world.admit("t4")
+    ctx = RunContext(world.services, run.id, report, threading.Event(), sessions.append)
+    provision(ctx)
+    prepare(ctx)
+    assert world.shells.opened == (2 if breaks else 1)
+    for session in sessions:
+        with pytest.raises(Unavailable, match="closed"):
+            session.run(["true"], timeout_s=1)

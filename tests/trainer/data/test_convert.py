@@ -352,10 +352,11 @@ def test_frames_of_short_clips_repeat_and_broken_clips_are_refused(tmp_path: Pat
         broken = next((source / "move_1").iterdir())
         content = broken.read_bytes()
         broken.write_bytes(content[: int(len(content) * kept_share)])
+        out = tmp_path / f"out-{source.name}"
         with pytest.raises(DataError, match=problem) as caught:
-            prepare_dataset(source, "clips", tmp_path / "out", options=SMALL)
+            prepare_dataset(source, "clips", out, options=SMALL)
         assert str(broken) in str(caught.value)
-        assert not (tmp_path / "out" / MANIFEST_NAME).exists()
+        assert not (out / MANIFEST_NAME).exists()
 
 
 @pytest.mark.parametrize("changes", [{"image_size": 0}, {"quality": 101}, {"test_share": 1.0}, {"workers": 0}])

@@ -33,6 +33,7 @@ BUILDS = """
 import numpy as np, tensorflow as tf
 from types import SimpleNamespace
 from trainer.engines.base import ModelSpec
+from trainer.engines.tensorflow.flops import flops_per_sample
 from trainer.engines.tensorflow.model import Model
 from trainer.workloads import list_workloads
 from trainer.workloads.signature import images
@@ -44,6 +45,13 @@ for workload in (each for each in list_workloads() if each.signature.input.dtype
     outputs = np.asarray(model(np.random.default_rng(0).random((3, *shape), np.float32)))
     assert outputs.shape == (3, 7), workload.name
     assert np.allclose(outputs.sum(axis=1), 1, atol=1e-3) == (workload.outputs == "probabilities"), workload.name
+    if workload.layer_multiply_adds:
+        signature = images((*shape[:-3], shape[-3] + 1, *shape[-2:]), 7)  # sides that are not halved evenly
+        again = Model(devices, ModelSpec(workload, signature, 4, workload.learning_rate))
+        data = tf.zeros((4, *signature.input.shape), tf.uint8), tf.zeros(4, tf.int32)
+        step = tf.function(again.train_on).get_concrete_function(*data)
+        counted = flops_per_sample(step, 4, step_loop=False)
+        assert counted == (workload.flops_per_sample(signature), ""), (workload.name, counted)
     print(workload.name, model.count_params(), type(optimizer).__name__, f"{float(optimizer.learning_rate.numpy()):g}")
 """
 

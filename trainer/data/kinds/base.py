@@ -25,7 +25,8 @@ class DataKind:
 
     `encoder` opens the same source, on whichever machine writes shards of it, and gives what makes their records.
     `copies_source`: whether it copies the whole of a source in a bucket first.
-    `hint` says what to give as a source: a folder, or one file of these `suffixes`.
+    `hint` says what to give as a source: a folder, or one file of these `suffixes`, or class folders of files of these
+    `class_suffixes`.
     """
 
     name: str
@@ -35,6 +36,7 @@ class DataKind:
     has_sample: bool = False
     copies_source: bool = False
     suffixes: tuple[str, ...] = ()
+    class_suffixes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,8 @@ def by_class(kind: FolderKind) -> DataKind:
     def encoder(_: Source | None, options: PrepareOptions) -> Encoder:
         return encoded_items(kind.encoder(options), options)
 
-    return DataKind(kind.name, f"give a folder of {kind.name}, {layout}", plan, encoder)
+    hint = f"give a folder of {kind.name}, {layout}"
+    return DataKind(kind.name, hint, plan, encoder, class_suffixes=kind.suffixes)
 
 
 def _plan(source: Source, kind: FolderKind, options: PrepareOptions) -> Conversion:
@@ -46,7 +47,7 @@ def _plan(source: Source, kind: FolderKind, options: PrepareOptions) -> Conversi
     folder = read_class_folder(tree, kind, options)
     planned = plan_shards(folder, kind, options)
     fingerprint = plan_fingerprint(planned, kind.name, options)
-    note = f"{kind.name} of the folder {tree.name}"
+    note = f"{kind.name} in {len(folder.class_names)} class folders"
     encoding = kind.encoding(options)
     describe = partial(
         DatasetManifest,

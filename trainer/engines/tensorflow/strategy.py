@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -13,6 +14,17 @@ from trainer.config import Config
 from trainer.environment import StandIn, WorkerRole
 from trainer.errors import DeviceMissing, first_line
 from trainer.record.schema import Device
+
+
+def _is_no_warning_of_ours(record: logging.LogRecord) -> bool:
+    """False for TensorFlow's warning that `first_elements` is traced at each of its calls, as it must be: each is of an
+    array of its own shape, once, while samples and probes are placed. No timed loop calls it. Warnings of any other
+    function stay.
+    """
+    return "Devices.first_elements" not in record.getMessage()
+
+
+tf.get_logger().addFilter(_is_no_warning_of_ours)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 NEWEST = 10
 """So many runs and experiments are shown by default."""
 NEWEST_JSON = 200
-_DATE = click.DateTime(["%Y-%m-%d"])
 
 
 @click.group(invoke_without_command=True, short_help="Show or set credit, spending and reservations.")
@@ -62,8 +61,10 @@ def budget(ctx: click.Context, newest: int | None, everything: bool, watch: bool
 @budget.command(name="set", short_help="State the credit and what was spent of it.")
 @click.option("--credit", type=options.DECIMAL, help="The whole credit in USD.")
 @click.option("--free-trial", is_flag=True, help="Google's free trial: $300 for 90 days, instead of the other two.")
-@click.option("--started", type=_DATE, metavar="DATE", help="With --free-trial: its first day. Default: today.")
-@click.option("--expires", type=_DATE, metavar="DATE", help="Its last day, as 2027-01-31. Default: as stated before.")
+@click.option("--started", type=options.DATE, metavar="DATE", help="With --free-trial: its first day. Default: today.")
+@click.option(
+    "--expires", type=options.DATE, metavar="DATE", help="Its last day, as 2027-01-31. Default: as stated before."
+)
 @click.option("--spent", type=options.DECIMAL, help="USD spent outside this tool. Default: as stated before.")
 @options.project_option
 @output.json_option

@@ -1,0 +1,92 @@
+"""The guess in the plan of a launch: a range, and always the words that nothing was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.cli.views.text import span
+from orchestrator.domain.money import usd
+from orchestrator.planning.guess import NOTHING_MEASURED
+from trainer.data.manifest import DatasetManifest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from orchestrator.domain.runs import RunSpec
+    from orchestrator.planning.guess import Guess
+    from orchestrator.planning.plan import Plan
+
+
+def guess_json(guess: Guess) -> dict[str, Any]:
+    """Of one run, each from low to high; `hours`: of the VM's life."""
+    return {
+        "note": NOTHING_MEASURED,
+        "usd": (guess.low_usd, guess.high_usd),
+        "hours": (guess.life.low_s / 3600, guess.life.high_s / 3600),
+        "training_s": (guess.training.low_s, guess.training.high_s),
+        "flops_per_sample": guess.flops.per_sample,
+        "flops_from": guess.flops.counted_by,
+    }
+
+
+def guess_sentences(plan: Plan) -> Iterator[str]:
+    """A sentence for each accelerator on which nothing was measured, one for all runs, and what is not known."""
+    guesses: dict[str, list[Guess]] = {}
+    unknown: dict[str, str] = {}
+    for one in plan.planned:
+        name = one.run.spec.accelerator.name
+        if one.guess is not None:
+            guesses.setdefault(name, []).append(one.guess)
+        elif one.expected is None:
+            unknown[name] = _why(plan, one.run.spec)
+    limit = plan.runs[0].spec.max_hours
+    for name, found in guesses.items():
+        sooner = max(each.life.high_s for each in found) > limit * 3600
+        yield _sentence(name, found) + (f"; --max-hours {limit:f} may end it sooner" if sooner else "")
+    if guesses:
+        counted = ", ".join(dict.fromkeys(each.flops.counted_by for found in guesses.values() for each in found))
+        yield f"{_together(plan)}from FLOPs ({counted}), peaks and what others published: docs/estimating.md"
+    for why in dict.fromkeys(unknown.values()):
+        names = ", ".join(name for name, said in unknown.items() if said == why)
+        yield f"no guess for {names}: {why}"
+
+
+def _together(plan: Plan) -> str:
+    """`guess for all 4 runs: $0.38 to $3.12, for real accelerators instead of this local cloud; reserves nothing; `."""
+    total = plan.all_guessed_usd
+    parts = ["it reserves and refuses nothing"]
+    if plan.money.simulated:
+        parts.insert(0, "real accelerators are meant, not this local cloud")
+    if total is not None and len(plan.runs) > 1:
+        parts.insert(0, f"{usd(total[0])} to {usd(total[1])} for all {len(plan.runs)} runs")
+    return f"that guess: {'; '.join(parts)}; "
+
+
+def _sentence(name: str, found: Sequence[Guess]) -> str:
+    """`guess, nothing measured: t4 $0.05 to $0.11 a run, 75 s to 11 min, of which training takes up to 11 s`."""
+    life = _spans(min(each.life.low_s for each in found), max(each.life.high_s for each in found))
+    training = _spans(min(each.training.low_s for each in found), max(each.training.high_s for each in found))
+    low_usd, high_usd = min(each.low_usd for each in found), max(each.high_usd for each in found)
+    cost = f"{usd(low_usd)} to {usd(high_usd)} a run, " if high_usd else ""
+    return f"{NOTHING_MEASURED}: {name} {cost}{life}, of which training takes {training}"
+
+
+def _spans(low_s: float, high_s: float) -> str:
+    return f"{span(low_s)} to {span(high_s)}" if low_s >= 1 else f"up to {span(high_s)}"
+
+
+def _why(plan: Plan, spec: RunSpec) -> str:
+    """Why there is no guess where nothing was measured, and what to run to have one."""
+    if not spec.accelerator.is_rented:
+        return "nothing is known of your own machine before it is measured"
+    if spec.script is not None:
+        return "the FLOPs of a script are not known before it has run"
+    if not isinstance(plan.data, DatasetManifest):
+        return "how many samples open_data returns is not known before it has run"
+    if spec.code is not None and not any(one.guess for one in plan.planned):
+        return (
+            f"the FLOPs of {spec.workload} on this data are not known: `orchestrate workloads check` with the same "
+            "--data counts them, as `orchestrate estimate --compile` does"
+        )
+    return "its peak at this precision is not known"

@@ -1,0 +1,109 @@
+"""A first guess of a run's time and cost where nothing was measured: a range from FLOPs, the peak and published runs.
+
+Never used for what is reserved or refused. Sources: orchestrator/catalog/published_speeds.toml; docs/estimating.md says
+how they are put together, and how the guess did against published experiments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+
+from orchestrator.domain.bottlenecks import UPLOAD_BYTES_PER_S
+from orchestrator.domain.prices import PriceBook
+from orchestrator.domain.published import PublishedSpeeds, published_speeds
+from orchestrator.domain.quote import Quote
+from orchestrator.domain.runs import RunSpec
+from orchestrator.planning.estimate import cost_of_life
+from trainer.data.manifest import DatasetManifest
+
+NOTHING_MEASURED = "guess, nothing measured"
+_UNTUNED = 0.5
+"""Those who publish a share have tuned for it: the slow end of the guess takes half of the lowest. Our choice."""
+_BITS = 8
+_FORWARD = 1 / 3
+"""Of the FLOPs of training on a sample: evaluation has no backward pass."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """Seconds, from the fast end to the slow end."""
+
+    low_s: float
+    high_s: float
+
+    def __add__(self, other: Range) -> Range:
+        return Range(self.low_s + other.low_s, self.high_s + other.high_s)
+
+
+@dataclass(frozen=True)
+class Flops:
+    """Operations of training on a sample, and what counted them."""
+
+    per_sample: float
+    counted_by: str
+
+
+FindFlops = Callable[[RunSpec, DatasetManifest], Flops | None]
+"""What earlier commands counted of a model: `workloads check`, `estimate --compile`."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a run has to do. `sample_bytes`: decoded; `default_batch`: where the trainer searches one."""
+
+    flops: Flops
+    train_samples: int
+    test_samples: int
+    sample_bytes: int
+    default_batch: int
+
+
+@dataclass(frozen=True)
+class Guess:
+    """Of one run. `training`: all epochs with their evaluation; `life`: of its VM; dollars for the whole run."""
+
+    flops: Flops
+    training: Range
+    life: Range
+    low_usd: Decimal
+    high_usd: Decimal
+
+
+def guess_of(quote: Quote, work: Work, prices: PriceBook) -> Guess | None:
+    """None: no peak is known of the accelerator at the precision asked for."""
+    speeds, spec = published_speeds(), quote.spec
+    training = training_range(spec, work, speeds)
+    if training is None:
+        return None
+    size = "compile_large" if work.flops.per_sample >= speeds.rates.large_flops else "compile"
+    phases = (speeds.phases["boot"], speeds.phases["install"], speeds.phases[size])  # type: ignore[index]
+    life = training + Range(sum(phase.low_s for phase in phases), sum(phase.high_s for phase in phases))
+    if spec.dataset_dir:  # what is on this machine is uploaded while the VM waits
+        slow = speeds.rates.upload_slow_bits_per_s / _BITS
+        life += Range(spec.dataset_bytes / UPLOAD_BYTES_PER_S, spec.dataset_bytes / slow)
+    low_usd, high_usd = (cost_of_life(quote, prices, life_s) for life_s in (life.low_s, life.high_s))
+    return Guess(work.flops, training, life, low_usd, high_usd)
+
+
+def training_range(spec: RunSpec, work: Work, speeds: PublishedSpeeds) -> Range | None:
+    """All epochs with their evaluation; None: no peak is known at the precision asked for.
+
+    Fast: arithmetic alone, at the highest published share of the peak. Slow: at half of the lowest, and on top of it
+    the slowest published short step for each step, and decoding every sample as often as it may be read.
+    """
+    item = spec.accelerator
+    peak_tflops = item.peak_tflops
+    if spec.precision != "auto":
+        peak_tflops = item.hardware.peak_tflops.get(spec.precision, 0.0) if item.hardware else 0.0
+    if not peak_tflops:
+        return None
+    forward = work.test_samples * _FORWARD
+    at_peak_s = (work.train_samples + forward) * work.flops.per_sample / (peak_tflops * item.chips * 1e12)
+    samples = work.train_samples + work.test_samples
+    steps = samples / (spec.batch_size or work.default_batch)
+    decode_s = samples * work.sample_bytes / speeds.rates.photo_bytes / speeds.rates.photos_per_s
+    reads = 1 if spec.cache in ("device", "memory", "disk") else spec.epochs
+    slow_s = at_peak_s / (speeds.lowest_share * _UNTUNED) + steps * speeds.slowest_step_s
+    return Range(spec.epochs * at_peak_s / speeds.highest_share, spec.epochs * slow_s + reads * decode_s)

@@ -1,0 +1,76 @@
+"""What earlier commands found of a user's own model: its operations, and whether a TPU's compiler refuses it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+from orchestrator.compiling.kept import KeptSteps
+from orchestrator.compiling.step import StepModel
+from orchestrator.domain.runs import RunSpec
+from orchestrator.planning.guess import Flops
+from trainer.data.manifest import DatasetManifest
+from trainer.record.checked import Checked
+
+
+def keep_checked(state: Path, found: Checked) -> None:
+    """Keep what a check found of a user's own model: FLOPs, and what XLA says against it. Raises OSError."""
+    if found.code_sha256 is None or found.trained is None:
+        return
+    path = _path(state, found.code_sha256, found.input_shape, found.units)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with NamedTemporaryFile("w", dir=path.parent, delete=False) as file:  # readable by the user alone
+        file.write(found.model_dump_json())
+    Path(file.name).replace(path)
+
+
+@dataclass(frozen=True)
+class KnownFlops:
+    """Of all that was checked or compiled with this state folder."""
+
+    state: Path
+    steps: KeptSteps
+
+    def find(self, spec: RunSpec, manifest: DatasetManifest) -> Flops | None:
+        """None: nobody has counted this model for samples of this shape."""
+        code_sha256 = spec.code.sha256 if spec.code else ""
+        signature = manifest.signature
+        shape, units = signature.input.shape, signature.units
+        checked = _read(_path(self.state, code_sha256, shape, units))
+        if checked and checked.trained and checked.trained.flops_per_sample:
+            return Flops(checked.trained.flops_per_sample, "`workloads check`")
+
+        def is_model(model: StepModel) -> bool:
+            found = (model.workload, model.code_sha256, model.input_shape, model.units)
+            return found == (spec.workload, code_sha256, shape, units)
+
+        counted = self.steps.flops_per_sample(is_model)
+        return None if counted is None else Flops(counted, "the TPU compiler")
+
+    def tpu_refusal(self, spec: RunSpec, manifest: DatasetManifest | None) -> str:
+        """Why XLA refused this model in `workloads check`; "": it took it, or nobody has checked it.
+
+        Without a manifest, where the model opens its own samples, their shape is not known: any check of it counts.
+        """
+        if spec.code is None:
+            return ""
+        code_sha256, folder = spec.code.sha256, self.state / "checked"
+        if manifest is None:
+            paths = sorted(folder.glob(f"{code_sha256}-*.json"))
+        else:
+            paths = [_path(self.state, code_sha256, manifest.signature.input.shape, manifest.signature.units)]
+        of_engine = [each for each in map(_read, paths) if each and each.engine == spec.engine.value]
+        return next((each.trained.refused_by_xla for each in of_engine if each.trained), "")
+
+
+def _read(path: Path) -> Checked | None:
+    """None: never checked, or by another version of ours."""
+    try:
+        return Checked.model_validate_json(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _path(state: Path, code_sha256: str, shape: tuple[int, ...], units: int) -> Path:
+    return state / "checked" / f"{code_sha256}-{'x'.join(map(str, shape))}-{units}.json"

@@ -1,0 +1,153 @@
+"""Which worker of a slice the others wait for, as far as their clocks tell.
+
+Gradients are added in every step, so each step ends for all workers at the same time: a host's step or epoch time says
+nothing of that host. What does is time that it spends before it joins a step: waiting for its own input, while its
+devices have nothing to do (`epochs[].input_wait_s`; the others' wait for it is in their steps). A host whose devices or
+network are slow cannot be told from the others this way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from statistics import fmean, median
+
+from pydantic import BaseModel, ConfigDict
+
+from orchestrator.domain.statistics import FALSE_VERDICTS, Interval, half_width, moments
+from orchestrator.report.workers.others import missing_sentence, others_of
+from trainer.record.record import Record, load_record
+from trainer.record.schema import Epoch
+
+LEAST_SHARE = 0.05
+"""A straggler waits longer for input than the median of the others, by this share of an epoch or more."""
+LEAST_EPOCHS = 3
+"""Steady epochs of all workers that it takes to tell a straggler from noise."""
+
+
+class WorkerTiming(BaseModel):
+    """One worker's own times in seconds, None where they are not known.
+
+    late_s: it started so long after the first that did, by the hosts' own clocks. imports_s and data_load_s are its
+    own; setup_s and compile_s include waiting for the others. epoch_s, input_wait_s (means) and cpu_taken_share are of
+    the `epochs` steady ones that all workers' last parts have. cpu_taken_share: of the time of its cores, what the
+    trainer's threads waited for a CPU or the hypervisor took. excess_s: by how much input_wait_s is above the median of
+    the others, with its interval, which allows for all workers; None with fewer than `LEAST_EPOCHS` epochs.
+    is_straggler: excess_s is `LEAST_SHARE` of epoch_s or more, and the interval is above 0.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    worker: int
+    status: str
+    started_at: datetime
+    late_s: float
+    imports_s: float | None
+    setup_s: float | None
+    data_load_s: float | None
+    compile_s: float | None
+    epochs: int
+    epoch_s: float | None
+    input_wait_s: float | None
+    cpu_taken_share: float | None
+    excess_s: float | None
+    excess_interval: Interval | None
+    is_straggler: bool
+
+
+def worker_timings(first: Record, others: Sequence[Record]) -> tuple[WorkerTiming, ...]:
+    """The times of all workers that left a record; () where only one trained, or no other's record is there.
+
+    Epochs before a resume are left out: a checkpoint has the first worker's times of them.
+    """
+    records = (first, *others)
+    if len(records) == 1:
+        return ()
+    epochs = _common_epochs(records)
+    earliest = min(record.started_at for record in records)
+    waits = [[epoch.input_wait_s or 0.0 for epoch in each] for each in epochs]
+    return tuple(
+        _timing(record, epochs[place], _excess(waits, place), len(records), earliest)
+        for place, record in enumerate(records)
+    )
+
+
+def timings_of_record(path: Path) -> tuple[tuple[WorkerTiming, ...], tuple[str, ...]]:
+    """The same of the first worker's record and what lies beside it, and what there is to say. Raises RecordError."""
+    first = load_record(path)
+    others = others_of(path, first)
+    timings = worker_timings(first, others.records)
+    return timings, (*missing_sentence(others.missing), *stragglers(timings))
+
+
+def stragglers(timings: Sequence[WorkerTiming]) -> tuple[str, ...]:
+    """A sentence for each straggler."""
+    return tuple(
+        f"worker {each.worker} is a straggler: it waits {each.excess_s:.3g} s longer for input in an epoch of "
+        f"{each.epoch_s:.3g} s than the median of the others, which wait for it"
+        for each in timings
+        if each.is_straggler and each.excess_s is not None and each.epoch_s is not None
+    )
+
+
+def _common_epochs(records: Sequence[Record]) -> list[list[Epoch]]:
+    """For each record its steady epochs that all have, of the latest part, whose input waits all know."""
+    last = len(records[0].parts)
+    usable = [{epoch.index: epoch for epoch in record.epochs if _is_usable(epoch, last)} for record in records]
+    common = set(usable[0]).intersection(*usable[1:])
+    return [[epoch for number, epoch in sorted(each.items()) if number in common] for each in usable]
+
+
+def _is_usable(epoch: Epoch, part: int) -> bool:
+    return epoch.steady and epoch.part == part and epoch.input_wait_s is not None
+
+
+def _excess(waits: Sequence[Sequence[float]], place: int) -> list[float]:
+    """By how much this worker waited longer than the median of the others, for each epoch."""
+    others = [each for number, each in enumerate(waits) if number != place]
+    return [own - median(other[epoch] for other in others) for epoch, own in enumerate(waits[place])]
+
+
+def _timing(
+    record: Record, epochs: Sequence[Epoch], excess: Sequence[float], workers: int, earliest: datetime
+) -> WorkerTiming:
+    timings, epoch_s = record.timings, fmean(epoch.wall_s for epoch in epochs) if epochs else None
+    is_enough = len(epochs) >= LEAST_EPOCHS
+    excess_s = fmean(excess) if is_enough else None
+    is_long = excess_s is not None and epoch_s is not None and excess_s >= LEAST_SHARE * epoch_s
+    interval = _interval(excess, FALSE_VERDICTS / workers) if is_enough else None
+    return WorkerTiming(
+        worker=record.worker,
+        status=record.status,
+        started_at=record.started_at,
+        late_s=(record.started_at - earliest).total_seconds(),
+        imports_s=timings.imports_s,
+        setup_s=timings.setup_s,
+        data_load_s=timings.data_load_s,
+        compile_s=timings.compile_s,
+        epochs=len(epochs),
+        epoch_s=epoch_s,
+        input_wait_s=fmean(epoch.input_wait_s or 0.0 for epoch in epochs) if epochs else None,
+        cpu_taken_share=_cpu_taken_share(record, epochs),
+        excess_s=excess_s,
+        excess_interval=interval,
+        is_straggler=is_long and interval is not None and interval[0] > 0,
+    )
+
+
+def _interval(excess: Sequence[float], error: float) -> Interval:
+    """A t interval of the mean over epochs, which are taken as independent."""
+    mean, variance = moments(excess)
+    if not variance:
+        return mean, mean
+    reach = half_width([(variance / len(excess), len(excess) - 1)], error)
+    return mean - reach, mean + reach
+
+
+def _cpu_taken_share(record: Record, epochs: Sequence[Epoch]) -> float | None:
+    if not epochs or any(epoch.cpu_wait_s is None for epoch in epochs):
+        return None
+    taken_s, wall_s = (math.fsum(each) for each in zip(*((one.cpu_taken_s, one.wall_s) for one in epochs), strict=True))
+    return taken_s / (record.host.cores * wall_s) if wall_s else None

@@ -1,0 +1,1 @@
+"""What the pages of docs/guide show, run as it is written there."""

@@ -1,0 +1,173 @@
+"""A first guess where nothing was measured: held against published experiments, replaced by what is measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from orchestrator.cli.views.guess import guess_sentences
+from orchestrator.compiling.kept import KeptSteps
+from orchestrator.compiling.step import CompiledStep, Outcome, Program, StepModel
+from orchestrator.domain.accelerators import named_accelerators
+from orchestrator.domain.dataclass_json import to_json
+from orchestrator.domain.prices import catalog_prices
+from orchestrator.domain.published import Published, published_results, published_speeds
+from orchestrator.domain.runs import Engine, UserCode
+from orchestrator.planning.guess import Flops, Work, training_range
+from orchestrator.planning.known_flops import KnownFlops, keep_checked
+from orchestrator.planning.launch import with_guesses
+from tests.fakes.world import World
+from trainer.data.manifest import DatasetManifest
+from trainer.record.checked import Checked, Trained
+from trainer.workloads import get_workload, list_workloads
+
+DOCS = (Path(__file__).parents[3] / "docs/estimating.md").read_text()
+
+
+def test_how_many_published_epochs_lie_within_the_guess(world: World) -> None:
+    """W3's six, on what may be meant by "GPU" and "TPU", as our trainer and as plain Keras computes on a GPU.
+
+    No other published time has all that a guess needs.
+    """
+    [run] = world.plan("t4").runs
+    epochs = [each for each in published_results() if each.epoch_s is not None]
+
+    def inside(result: Published, name: str, precision: str) -> bool:
+        workload = get_workload(result.workload)
+        flops = workload.flops_per_sample(workload.signature)
+        assert flops
+        assert result.train_samples
+        assert result.sample_us
+        work = Work(Flops(flops, ""), result.train_samples, 10_000, workload.signature.bytes, 1)
+        [item] = named_accelerators([name])
+        spec = replace(run.spec, accelerator=item, batch_size=result.global_batch, epochs=1, precision=precision)
+        found = training_range(spec, work, published_speeds())
+        assert found is not None
+        return found.low_s <= result.sample_us * result.train_samples / 1e6 <= found.high_s
+
+    def count(gpu: str, precision: str) -> int:
+        names = {"gpu": (gpu, precision), "tpu": ("v2-8", "auto")}
+        assert all(inside(each, "v3-8", "auto") for each in epochs if each.family == "tpu")
+        return sum(inside(each, *names[each.family]) for each in epochs)
+
+    assert len(epochs) == 6
+    assert [count(gpu, "auto") for gpu in ("t4", "p100", "v100")] == [5, 5, 5]
+    assert [count(gpu, "float32") for gpu in ("t4", "p100", "v100")] == [6, 6, 5]
+    assert "5 of 6 lie inside" in DOCS
+    assert "6 of 6 with a T4 or P100" in DOCS
+    others = [each for each in published_results() if each.epoch_s is None]
+    assert {each.experiment for each in others} == {"W0b", "W1", "W4"}
+    assert all(each.family == "cpu" or each.network == "ours" for each in others)
+
+
+def test_the_range_is_that_of_the_published_runs() -> None:
+    """The shares and the step that docs/estimating.md names; none is faster than a device can be."""
+    speeds = published_speeds()
+    assert all(0 < each.of_peak < 1 and each.source for each in speeds.shares)
+    assert f"from {speeds.lowest_share:.0%} to {speeds.highest_share:.0%}" in DOCS
+    assert f"{speeds.slowest_step_s * 1e3:.0f} ms" in DOCS
+    assert all(phase.low_s < phase.high_s for phase in speeds.phases.values())
+
+
+def test_a_large_model_is_guessed_by_its_arithmetic(world: World) -> None:
+    """On a v3-8, 492e12 FLOP/s in bfloat16: no time at 100 % of the peak is in it, and the ends are ten times apart."""
+    [run] = world.plan("v3-8").runs
+    work = Work(Flops(22.9e9, ""), 1_281_167, 50_000, 150_528, 1024)
+    spec = replace(run.spec, batch_size=1024, epochs=1, cache="memory")
+    found = training_range(spec, work, published_speeds())
+    assert found is not None
+    peak_s = (1_281_167 + 50_000 / 3) * 22.9e9 / (4 * 123e12)
+    assert peak_s < found.low_s < found.high_s
+    assert found.high_s / found.low_s < 25
+    assert training_range(replace(spec, precision="float32"), work, published_speeds()) is None
+
+
+def test_what_was_measured_replaces_the_guess(world: World) -> None:
+    """A plan has a guess and no expectation; after a run on t4 it is the other way round there, and only there."""
+    asked = {"workload": "mnist-mlp", "epochs": 1}
+    [before] = world.plan("t4", **asked).planned
+    assert before.expected is None
+    assert before.guess is not None
+    assert 0 < before.guess.low_usd < before.guess.high_usd
+    assert before.guess.training.high_s < before.guess.life.high_s
+    world.launch("t4", **asked)
+    plan = world.plan("t4,v3-8", **asked)
+    by_name = {one.run.spec.accelerator.name: one for one in plan.planned}
+    assert by_name["t4"].guess is None
+    assert by_name["t4"].expected is not None
+    assert by_name["v3-8"].guess is not None
+    total = plan.all_guessed_usd
+    assert total is not None
+    assert total[0] == by_name["t4"].expected.usd + by_name["v3-8"].guess.low_usd
+    assert world.plan("t4", **asked).all_guessed_usd is None
+    said = list(guess_sentences(plan))
+    assert [each.partition(" $")[0] for each in said[:1]] == ["guess, nothing measured: v3-8"]
+    assert not any("t4" in each for each in said)
+
+
+def test_nothing_is_reserved_or_refused_by_a_guess(world: World) -> None:
+    """A guess of centuries changes no price, no worst case and no note."""
+    plan = world.plan("t4")
+    huge = replace(get_workload("mnist-cnn"), layer_multiply_adds=lambda _shape, _units: (10**18,))
+    assert isinstance(plan.data, DatasetManifest)
+    again = with_guesses(plan, huge, plan.data, catalog_prices(), lambda _spec, _data: None)
+    assert again.planned[0].guess is not None
+    assert again.planned[0].guess.low_usd > 10**5
+    assert (again.worst_case_usd, again.all_vms_usd, again.notes) == (plan.worst_case_usd, plan.all_vms_usd, plan.notes)
+    assert again.too_short == plan.too_short == {}
+    again.check_long_enough()
+
+
+def test_every_workload_of_ours_is_guessed() -> None:
+    """None needs a model to be built first."""
+    assert all(each.flops_per_sample(each.signature) for each in list_workloads())
+
+
+def test_flops_of_own_models_are_those_that_a_command_counted(world: World, tmp_path: Path) -> None:
+    """`workloads check` first, for that code and that shape; else the TPU compiler, unless it has a loop."""
+    plan = world.plan("t4")
+    spec = replace(plan.runs[0].spec, workload="my_model.py", code=UserCode("my_model.py", "c0de", 1, 1))
+    known = KnownFlops(tmp_path, KeptSteps(tmp_path))
+    assert known.find(spec, plan.data) is None
+    model = StepModel("my_model.py", "c0de", "tensorflow", "bfloat16", (28, 28, 1), 10, 4)
+    step = CompiledStep(Outcome.COMPILED, 32, "libtpu", 1.0, program=_program(64e6), topology="v3:2x2", model=model)
+    (tmp_path / "a.json").write_text(to_json(step))
+    looped = replace(step, program=replace(_program(64e9), has_loop=True))
+    (tmp_path / "b.json").write_text(to_json(looped))
+    assert KnownFlops(tmp_path, KeptSteps(tmp_path)).find(spec, plan.data) == Flops(2e6, "the TPU compiler")
+    trained = Trained(losses=(1.0,), step_s=1.0, flops_per_sample=3_000_000, no_flops="", refused_by_xla="")
+    checked = Checked(
+        workload="my_model.py", code_sha256="c0de", files=("my_model.py",), input_shape=(28, 28, 1), units=10,
+        batch_size=32, epochs=2, parameter_bytes=4, optimizer_bytes=8, trained=trained,
+    )  # fmt: skip
+    keep_checked(tmp_path, checked)
+    assert known.find(spec, plan.data) == Flops(3_000_000, "`workloads check`")
+    assert known.find(replace(spec, code=UserCode("my_model.py", "edited", 1, 1)), plan.data) is None
+
+
+def test_what_xla_refused_in_a_check_is_kept_for_the_code_and_engine_that_were_checked(
+    world: World, tmp_path: Path
+) -> None:
+    """Also where no FLOPs were counted; of a model that opens its own samples whatever their shape was."""
+    plan = world.plan("v3-8")
+    spec = replace(plan.runs[0].spec, workload="my_model.py", code=UserCode("my_model.py", "c0de", 1, 1))
+    known = KnownFlops(tmp_path, KeptSteps(tmp_path))
+    assert isinstance(plan.data, DatasetManifest)
+    assert known.tpu_refusal(spec, plan.data) == ""
+    trained = Trained(losses=(1.0,), step_s=1.0, flops_per_sample=None, no_flops="none", refused_by_xla="EagerPyFunc")
+    checked = Checked(
+        workload="my_model.py", code_sha256="c0de", files=("my_model.py",), input_shape=(28, 28, 1), units=10,
+        batch_size=32, epochs=2, parameter_bytes=4, optimizer_bytes=8, trained=trained,
+    )  # fmt: skip
+    keep_checked(tmp_path, checked)
+    assert known.tpu_refusal(spec, plan.data) == known.tpu_refusal(spec, None) == "EagerPyFunc"
+    assert known.find(spec, plan.data) is None
+    assert known.tpu_refusal(replace(spec, engine=Engine.JAX), plan.data) == ""
+    assert known.tpu_refusal(replace(spec, code=UserCode("my_model.py", "edited", 1, 1)), plan.data) == ""
+    assert known.tpu_refusal(plan.runs[0].spec, plan.data) == ""
+    [kept] = (tmp_path / "checked").iterdir()
+    assert kept.stat().st_mode & 0o077 == 0
+
+
+def _program(flops: float) -> Program:
+    return Program(1, 1, 0, 0, 1, flops, 1.0, has_loop=False)

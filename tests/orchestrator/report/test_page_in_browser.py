@@ -1,0 +1,33 @@
+"""The comparison page as Chromium lays it out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.browser import CHROMIUM, browser
+from tests.orchestrator.report.test_page import many, sweep
+
+DETAILS_TOP = "document.getElementById('details').getBoundingClientRect().top + scrollY"
+WIDTH = "document.documentElement.scrollWidth"
+CUT = """[...document.querySelectorAll('.card, .card *')].filter(
+    (each) => each.scrollWidth > each.clientWidth + 1 && getComputedStyle(each).display !== 'inline').length"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+def test_a_page_fits_its_window_and_its_details_begin_within_3000_px(tmp_path: Path) -> None:
+    """Of 105 runs in 35 groups, and of 8: at 1280 px, and no wider than a phone; no card cuts its text."""
+    with browser(tmp_path / "profile") as tab:
+        for name, (_, text) in (("many", many()), ("sweep", sweep())):
+            page = tmp_path / f"{name}.html"
+            page.write_text(text)
+            for width in (1280, 390):
+                tab.size(width, mobile=width < 500)
+                tab.open(page.as_uri())
+                assert tab.js(WIDTH) <= width
+                assert tab.js(CUT) == 0
+                if width == 1280:
+                    assert tab.js(DETAILS_TOP) <= 3000
+        assert tab.errors == []

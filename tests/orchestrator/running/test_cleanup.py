@@ -1,0 +1,323 @@
+"""What recovery and teardown say of what they cannot see, list or delete: never that it is gone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from infra.gcp.scheduler import DeleteJob, StandingJob, location_of
+from orchestrator.domain.names import MANAGED
+from orchestrator.domain.runs import KILL_SLACK_S, Attempt, AttemptState, Run, RunState, Stage
+from orchestrator.errors import AccountError, NotFound, StillBilling, Stopped, Unavailable
+from orchestrator.ports import Billable, Listing, Vm, VmRef, VmState
+from orchestrator.running.recover import recover, teardown_all, teardown_runs
+from orchestrator.running.stages.context import RunContext
+from orchestrator.running.stages.provision import provision
+from orchestrator.running.stages.teardown import ask_to_go, end_attempt, is_gone, prove_gone
+from tests.fakes import FakeScheduler, FakeVmProvider
+from tests.fakes.world import World
+
+
+def _rented(world: World, accelerator: str = "v3-8") -> tuple[Run, Attempt]:
+    """A run whose VM is READY, and that nobody drives."""
+    [run] = world.admit(accelerator)
+    provision(RunContext(world.services, run.id, world.progress.append, world.stop))
+    return world.ledger.run(run.id), world.ledger.attempt(run.id, 1)
+
+
+def _over(world: World, run: Run) -> None:
+    world.ledger.update_run(run.id, stage=Stage.DONE, state=RunState.FAILED)
+
+
+# Buckets
+
+
+def test_buckets_stay_unless_they_are_to_go(world: World) -> None:
+    world.launch("t4")
+    [bucket] = [found.name for found in world.store.buckets()]
+    report = teardown_all(world.services, buckets=False)
+    assert (report.buckets, report.deleted_buckets, report.unproven) == ([bucket], [], [])
+    report = teardown_all(world.services, buckets=True)
+    assert (report.buckets, report.deleted_buckets, report.unproven) == ([], [bucket], [])
+    assert world.store.buckets() == ()
+
+
+def test_a_bucket_that_could_not_be_deleted_or_listed_may_still_bill(world: World) -> None:
+    world.launch("t4")
+    [bucket] = [found.name for found in world.store.buckets()]
+    world.store.fail("delete_bucket")
+    report = teardown_all(world.services, buckets=True)
+    assert report.deleted_buckets == []
+    assert report.unproven == [f"bucket {bucket}: delete_bucket: planned failure before the effect"]
+    for delete in (False, True):
+        world.store.fail("buckets")
+        report = teardown_all(world.services, buckets=delete)
+        assert (report.buckets, report.deleted_buckets) == ([], [])
+        assert report.unproven == ["buckets that could not be listed: buckets: planned failure before the effect"]
+
+
+# Kill switches
+
+
+def _job(world: World, name: str, nonce: str = "another ledger's") -> StandingJob:
+    """A job of a VM in us-central1-a that ends in an hour, made by somebody else unless it is said."""
+    deadline = world.clock.now() + timedelta(hours=1)
+    mark = {MANAGED: "1", "zone": "us-central1-a", "oc-nonce": nonce, "oc-deadline": int(deadline.timestamp())}
+    world.scheduler.put(
+        DeleteJob(location_of("us-central1-a"), name, "https://x", "* * * * *", "jobs@x", json.dumps(mark))
+    )
+    return world.scheduler.get(location_of("us-central1-a"), name)
+
+
+def test_a_switch_of_another_ledger_stays_to_the_last_second_in_which_its_vm_may_live(world: World) -> None:
+    _job(world, "oc-theirs-a1-0000")
+    world.clock.advance(3600 + KILL_SLACK_S - 1)
+    report = teardown_all(world.services, buckets=False)
+    assert (report.switches, report.ended) == (["scheduler-job of oc-theirs-a1-0000 in us-central1-a"], [])
+    world.clock.advance(1)
+    _, recovered = recover(world.services, world.progress.append, world.stop)
+    assert (recovered.ended, recovered.switches, len(world.scheduler.names)) == ([], [], 1), "recover's are its own"
+    report = teardown_all(world.services, buckets=False)
+    assert (report.switches, report.ended) == ([], ["scheduler-job of oc-theirs-a1-0000 in us-central1-a"])
+    assert (world.scheduler.names, report.unproven) == ([], [])
+
+
+def test_a_switch_that_cannot_be_removed_is_no_proof(world: World) -> None:
+    _job(world, "oc-theirs-a1-0000")
+    world.clock.advance(2 * 3600)
+    world.scheduler.fail("delete")
+    report = teardown_all(world.services, buckets=False)
+    [said] = report.unproven
+    assert said.startswith("scheduler-job of oc-theirs-a1-0000 in us-central1-a: delete: planned failure")
+    assert (report.ended, report.switches) == ([], [])
+
+
+def test_switches_that_cannot_be_listed_are_no_proof(world: World) -> None:
+    world.scheduler.fail("list", times=1)
+    report = teardown_all(world.services, buckets=False)
+    [said] = report.unproven
+    assert said.startswith("kill switches (scheduler-job) that could not be listed: list: planned failure")
+
+
+@pytest.mark.parametrize(("accelerator", "unproven"), [("v3-8", 1), ("t4", 0)])
+def test_an_account_that_may_not_look_for_jobs_needs_not_if_it_rented_nothing_that_has_one(
+    world: World, accelerator: str, unproven: int
+) -> None:
+    class Denied(FakeScheduler):
+        def list(self, location: str) -> Sequence[StandingJob]:
+            raise AccountError("no right to list jobs", "ask for it")
+
+    world.launch(accelerator)
+    world.scheduler = Denied(world.clock)
+    report = teardown_all(world.services, buckets=False)
+    assert len(report.unproven) == unproven
+    assert all(said.startswith("kill switches (scheduler-job)") for said in report.unproven)
+
+
+# VMs
+
+
+def test_a_service_that_cannot_be_listed_is_no_proof(world: World) -> None:
+    """Neither to `recover` nor to `teardown --all`; and it is said once, however often it was looked at."""
+    world.gpu.fail("list_billable", times=9)
+    _, report = recover(world.services, world.progress.append, world.stop)
+    [said] = set(report.unproven)
+    assert said.startswith("resources that could not be listed: list_billable: planned failure")
+    report = teardown_all(world.services, buckets=False)
+    assert set(report.unproven) == {said}
+
+
+def test_recover_resumes_a_run_that_has_its_vm(world: World) -> None:
+    """Already at its first attempt; it trains to its end, on the VM that it has. Its key is its owner's alone again."""
+    run, _ = _rented(world)
+    key = world.services.run_folder(run) / "ssh_key"
+    key.chmod(0o644)
+    [after], report = recover(world.services, world.progress.append, world.stop)
+    assert (after.id, after.state, after.attempt) == (run.id, RunState.SUCCEEDED, 1)
+    assert (world.tpu.calls("create"), world.alive, report.unproven) == (1, 0, [])
+    assert key.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_vm_that_leaked_and_cannot_be_deleted_is_named(world: World) -> None:
+    run, attempt = _rented(world, "t4")
+    world.ledger.update_attempt(run.id, 1, state=AttemptState.SETTLED, settled_usd=Decimal(0))
+    _over(world, run)
+    world.gpu.fail("delete_billable", times=10**6)
+    world.gpu.fail("delete", times=10**6)
+    _, report = recover(world.services, world.progress.append, world.stop)
+    assert report.ended == []
+    [said] = report.unproven
+    assert attempt.vm in said
+    assert world.alive == 1
+
+
+def test_an_attempt_that_cannot_be_ended_is_named_and_stays_open(world: World) -> None:
+    run, attempt = _rented(world, "t4")
+    _over(world, run)
+    world.gpu.fail("get", times=10**6)
+    report = teardown_runs(world.services, [world.ledger.run(run.id)])
+    assert report.ended == []
+    assert [attempt.vm in said for said in report.unproven] == [True]
+    assert world.ledger.attempt(run.id, 1).state is AttemptState.DELETING
+    assert world.ledger.committed_usd() == attempt.reserved_usd
+
+
+def test_only_an_absent_vm_with_a_list_that_lacks_it_is_gone(world: World) -> None:
+    """One look: no by its name, no by the list, and no while either does not answer."""
+    _, attempt = _rented(world, "t4")
+    ref = VmRef(attempt.zone, attempt.vm)
+    assert not is_gone(world.gpu, ref)
+
+    class Lagging(FakeVmProvider):
+        def get(self, ref: VmRef) -> Vm:
+            raise NotFound("by its name")
+
+    absent = VmRef(attempt.zone, "oc-never-was")
+    assert is_gone(world.gpu, absent)
+    lagging = Lagging(world.clock, api="gpu")
+    lagging._machines = world.gpu._machines
+    assert not is_gone(lagging, ref)
+    assert is_gone(lagging, absent)
+    for method in ("get", "list_billable"):
+        world.gpu.fail(method)
+        with pytest.raises(Unavailable):
+            is_gone(world.gpu, absent)
+    world.gpu.unreachable.add(str(attempt.zone))
+    with pytest.raises(Unavailable):
+        is_gone(world.gpu, absent)
+
+
+class Disked(FakeVmProvider):
+    """A VM whose disk stays when it is deleted, until that is asked for by itself; and every request to delete."""
+
+    disk: Billable | None = None
+    asked: list[str]
+
+    def list_billable(self) -> Listing:
+        listing = super().list_billable()
+        return replace(listing, found=(*listing.found, self.disk)) if self.disk else listing
+
+    def delete_billable(self, item: Billable) -> None:
+        self.asked.append(item.kind)
+        self.disk = None
+
+    def delete(self, ref: VmRef) -> None:
+        self.asked.append("vm")
+        super().delete(ref)
+
+
+def test_a_vm_is_gone_only_with_its_disk(world: World) -> None:
+    world.gpu = cloud = Disked(world.clock, api="gpu", create_s=20, delete_s=20)
+    cloud.asked = []
+    run, attempt = _rented(world, "t4")
+    ref = VmRef(attempt.zone, attempt.vm)
+    cloud.disk = Billable("disk", ref, "READY", {})
+    prove_gone(world.services, cloud, ref)
+    assert (cloud.disk, world.alive) == (None, 0)
+    assert cloud.asked.count("disk") == 1
+    assert cloud.asked.count("vm") == 1, "a VM that is being deleted is not asked again"
+    assert run.stage is not Stage.DONE
+
+
+def test_a_delete_that_was_lost_is_asked_for_again(world: World) -> None:
+    world.gpu = cloud = Disked(world.clock, api="gpu", create_s=20, delete_s=20)
+    cloud.asked = []
+    _, attempt = _rented(world, "t4")
+    cloud.fail("delete", times=2)
+    prove_gone(world.services, cloud, VmRef(attempt.zone, attempt.vm))
+    assert (cloud.asked.count("vm"), world.alive) == (3, 0)
+
+
+def test_an_account_that_may_not_look_is_told_at_once(world: World) -> None:
+    """Asking again would not cure it; any other error is asked about until the time is up."""
+
+    class Denied(FakeVmProvider):
+        def get(self, ref: VmRef) -> Vm:
+            raise AccountError("no right to get", "ask for it")
+
+    began_s = world.clock.monotonic()
+    with pytest.raises(AccountError):
+        prove_gone(world.services, Denied(world.clock), VmRef("us-central1-a", "oc-x"))
+    assert world.clock.monotonic() - began_s < 5
+    world.gpu.fail("get", times=10**6)
+    with pytest.raises(Unavailable):
+        prove_gone(world.services, world.gpu, VmRef("us-central1-a", "oc-x"))
+    assert world.clock.monotonic() - began_s >= world.services.pace.delete_timeout_s
+
+
+def test_absence_has_to_last(world: World) -> None:
+    """From the end of the first look that finds none to the beginning of the last; a VM that comes starts anew."""
+    looks: list[float] = []
+
+    class Late(FakeVmProvider):
+        def get(self, ref: VmRef) -> Vm:
+            looks.append(world.clock.monotonic())
+            if len(looks) == 3:
+                return Vm(ref, VmState.DELETING, "STOPPING", {}, (), None, None)
+            raise NotFound("not there")
+
+    ref = VmRef("us-central1-a", "oc-x")
+    prove_gone(world.services, Late(world.clock), ref)
+    assert len(looks) == 1, "one look is enough where nothing can come late"
+    looks.clear()
+    prove_gone(world.services, Late(world.clock), ref, absent_s=60)
+    assert looks[-1] - looks[3] >= 60
+    assert looks[-2] - looks[3] < 60
+
+
+def test_a_settled_attempt_whose_vm_nobody_can_see_is_asked_to_go_again(world: World) -> None:
+    """And costs no more than it was settled at, once nothing is found."""
+    run, _ = _rented(world, "t4")
+    settled = end_attempt(world.services, world.ledger.attempt(run.id, 1))
+    assert settled.state is AttemptState.SETTLED
+    world.gpu.fail("get")
+    assert end_attempt(world.services, settled) == settled
+    assert world.gpu.pending_faults == []
+    assert world.ledger.attempt(run.id, 1) == settled
+
+
+def test_nothing_is_asked_of_the_cloud_for_what_never_asked_for_a_vm(world: World) -> None:
+    """Nor for what is settled; of everything else a tombstone is written, and one delete sent, whatever it answers."""
+    [run] = world.admit("t4")
+    attempt = world.ledger.attempt(run.id, 1)
+    ask_to_go(world.services, attempt)
+    assert (world.gpu.calls("delete"), world.ledger.attempt(run.id, 1)) == (0, attempt)
+    ended = end_attempt(world.services, attempt)
+    assert (ended.state, ended.settled_usd, world.gpu.calls("delete")) == (AttemptState.SETTLED, 0, 0)
+    ask_to_go(world.services, ended)
+    assert world.gpu.calls("delete") == 0
+    other, rented = _rented(world, "t4")
+    world.gpu.fail("delete")
+    ask_to_go(world.services, rented)
+    assert (world.gpu.calls("delete"), world.gpu.pending_faults) == (1, [])
+    assert world.ledger.attempt(other.id, 1).state is AttemptState.DELETING
+
+
+def test_an_attempt_whose_intent_was_written_meanwhile_is_ended_like_a_vm(world: World) -> None:
+    """Its reservation is not simply refused: another process may be at the create."""
+    [run] = world.admit("t4")
+    stale = world.ledger.attempt(run.id, 1)
+    now = world.clock.now()
+    world.ledger.update_attempt(run.id, 1, state=AttemptState.INTENDED, billed_from=now)
+    with pytest.raises(Stopped, match="by another orchestrate process"):
+        world.ledger.update_attempt(run.id, 1, expect=AttemptState.RESERVED, state=AttemptState.REFUSED)
+    ended = end_attempt(world.services, stale)
+    assert (ended.state, world.gpu.calls("delete") > 0) == (AttemptState.SETTLED, True)
+    assert world.clock.now() - now >= timedelta(seconds=world.services.pace.late_create_s)
+    assert (ended.settled_usd or 0) > 0, "a VM may have been there"
+
+
+def test_a_switch_that_stays_keeps_its_attempt_open(world: World) -> None:
+    run, attempt = _rented(world)
+    world.scheduler.fail("delete")
+    with pytest.raises(StillBilling, match=f"scheduler-job of {attempt.vm}, whose VM is deleted"):
+        end_attempt(world.services, attempt)
+    assert world.alive == 0
+    assert world.ledger.attempt(run.id, 1).state is AttemptState.DELETING
+    assert end_attempt(world.services, attempt).state is AttemptState.SETTLED
+    assert world.scheduler.names == []
