@@ -56,8 +56,8 @@ class HostKey:
 class VmSpec:
     """What to create; with `queued_until` it waits for capacity until then. `metadata` values are strings.
 
-    `run_limit_s` is the server-side maximum run time, `run_ends_at` the server-side end, if any. `image` is what it
-    boots from, as `VmProvider.image` found it; "" to find it at the create.
+    `run_ends_at` is when the cloud itself deletes it, if it does. `image` is what it boots from, as
+    `VmProvider.image` found it; "" to find it at the create.
     """
 
     ref: VmRef
@@ -66,7 +66,6 @@ class VmSpec:
     labels: Mapping[str, str]
     request_id: str
     metadata: Mapping[str, str] = field(default_factory=dict)
-    run_limit_s: int | None = None
     run_ends_at: datetime | None = None
     queued_until: datetime | None = None
     image: str = ""

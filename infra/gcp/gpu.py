@@ -218,9 +218,9 @@ def _scheduling(spec: VmSpec) -> dict[str, Any]:
         "automatic_restart": False,
         "provisioning_model": "SPOT" if spot else "STANDARD",
     }
-    if spec.run_limit_s is not None:
-        scheduling["max_run_duration"] = {"seconds": spec.run_limit_s}
-    if spot or spec.run_limit_s is not None:
+    if spec.run_ends_at is not None:
+        scheduling["termination_time"] = vms.rfc3339(spec.run_ends_at)
+    if spot or spec.run_ends_at is not None:
         scheduling["instance_termination_action"] = "DELETE"  # STOP, the default, would leave a disk that bills.
     return scheduling
 

@@ -8,7 +8,7 @@ queued-resources); both have no run duration (400 of v2alpha1's reference: FLEX_
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf import json_format
@@ -62,9 +62,9 @@ class QueuedResources:
         elif spec.provisioning is Provisioning.SPOT:
             body["spot"] = {}
         if spec.queued_until is not None:
-            body["queueingPolicy"] = {"validUntilTime": _rfc3339(spec.queued_until)}
+            body["queueingPolicy"] = {"validUntilTime": vms.rfc3339(spec.queued_until)}
         if spec.run_ends_at is not None:
-            body["runDuration"] = {"terminationTime": _rfc3339(spec.run_ends_at)}
+            body["runDuration"] = {"terminationTime": vms.rfc3339(spec.run_ends_at)}
         query = f"queuedResourceId={spec.ref.name}&requestId={spec.request_id}"
         return str(self._clients.call(_HOST, f"/{version}/{parent}/queuedResources?{query}", body)["name"])
 
@@ -156,8 +156,3 @@ def _billable(resource: tpu_v2.QueuedResource) -> Billable:
     """The resource with its node's labels."""
     labels = [dict(wanted.node.labels) for wanted in resource.tpu.node_spec]
     return Billable(_KIND, vms.ref_of(resource.name), resource.state.state.name, labels[0] if labels else {})
-
-
-def _rfc3339(moment: datetime) -> str:
-    """In whole seconds: what is read back is not later than what was meant."""
-    return moment.astimezone(UTC).replace(microsecond=0).isoformat().replace("+00:00", "Z")

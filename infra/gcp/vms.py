@@ -122,6 +122,11 @@ def parsed_moment(text: str | None) -> datetime | None:
     return datetime.fromisoformat(text).astimezone(UTC) if text else None
 
 
+def rfc3339(moment: datetime) -> str:
+    """In whole seconds: what is read back is not later than what was meant."""
+    return moment.astimezone(UTC).replace(microsecond=0).isoformat().replace("+00:00", "Z")
+
+
 def host_keys(worker: int, items: Iterable[tuple[str, str]]) -> list[HostKey]:
     """Host keys from (algorithm, value) guest attributes, best first.
 

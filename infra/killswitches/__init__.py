@@ -15,11 +15,11 @@ def kill_switches(
 ) -> tuple[KillSwitch, ...]:
     """Every kill switch there is; `tpu_zones` is where scheduler jobs of ours are looked for."""
     from infra.killswitches.deadline_timer import DeadlineTimer
-    from infra.killswitches.run_limits import MaxRunDuration, QueuedRunDuration
+    from infra.killswitches.run_limits import QueuedRunDuration, TerminationTime
     from infra.killswitches.scheduler_job import SchedulerJob
 
     return (
-        MaxRunDuration(),
+        TerminationTime(),
         QueuedRunDuration(),
         SchedulerJob(scheduler, vms["tpu"], clock, tpu_zones, poll_s),
         DeadlineTimer(vms["tpu"], "tpu"),

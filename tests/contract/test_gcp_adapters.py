@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from google.cloud import compute_v1
 from infra.gcp.clients import Endpoints, GoogleClients
 from infra.gcp.gpu import GpuInstances
 from infra.gcp.tpu import TpuNodes
-from infra.killswitches.run_limits import MaxRunDuration
+from infra.killswitches.run_limits import TerminationTime
 from orchestrator.domain.accelerators import Provisioning, accelerator, set_up_vm
 from orchestrator.errors import NotOffered, PermissionDenied, Unauthenticated, Unavailable, UsageError
 from orchestrator.ports import VmRef, VmState
@@ -135,7 +135,8 @@ def test_the_first_runtime_version_that_the_zone_has_is_used(local_cloud: LocalC
 def test_an_instance_ends_with_everything_that_bills(local_cloud: LocalCloud) -> None:
     """Auto-delete disk with labels, DELETE as the action, no restart, keys from its own metadata alone."""
     rig = CloudRig("gpu", local_cloud, retry_s=5)
-    spec = MaxRunDuration().arm(rig.spec(provisioning=Provisioning.SPOT), rig.now() + timedelta(hours=1), rig.now())
+    deadline = (rig.now() + timedelta(hours=1)).replace(microsecond=0)
+    spec = TerminationTime().arm(rig.spec(provisioning=Provisioning.SPOT), deadline, rig.now())
     rig.ready(spec)
     made: compute_v1.Instance = local_cloud.clients().instances.get(
         project=local_cloud.project, zone=spec.ref.zone, instance=spec.ref.name
@@ -143,7 +144,8 @@ def test_an_instance_ends_with_everything_that_bills(local_cloud: LocalCloud) ->
     metadata = {item.key: item.value for item in made.metadata.items}
     assert made.scheduling.instance_termination_action == "DELETE"
     assert (made.scheduling.on_host_maintenance, made.scheduling.automatic_restart) == ("TERMINATE", False)
-    assert (made.scheduling.provisioning_model, made.scheduling.max_run_duration.seconds) == ("SPOT", 3600)
+    assert made.scheduling.provisioning_model == "SPOT"
+    assert datetime.fromisoformat(made.scheduling.termination_time) == deadline
     assert [disk.auto_delete for disk in made.disks] == [True]
     assert [item.accelerator_count for item in made.guest_accelerators] == [1]
     assert metadata["enable-oslogin"] == "FALSE"
@@ -164,7 +166,7 @@ def test_an_instance_with_tpus_is_one_of_gpus_with_another_machine_image_and_dis
         .startswith("ubuntu-os-accelerator-images/ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e-v")
     )
     rig = CloudRig("ct6e", local_cloud, retry_s=5)
-    spec = MaxRunDuration().arm(rig.spec(), rig.now() + timedelta(hours=1), rig.now())
+    spec = TerminationTime().arm(rig.spec(), rig.now() + timedelta(hours=1), rig.now())
     rig.ready(spec)
     made: compute_v1.Instance = local_cloud.clients().instances.get(
         project=local_cloud.project, zone=spec.ref.zone, instance=spec.ref.name

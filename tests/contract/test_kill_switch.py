@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infra.killswitches.deadline_timer import DeadlineTimer
-from infra.killswitches.run_limits import MaxRunDuration, QueuedRunDuration
+from infra.killswitches.run_limits import QueuedRunDuration, TerminationTime
 from infra.killswitches.scheduler_job import SchedulerJob, schedule_from
 from infra.localcloud.scheduler.jobs import Cron
 from orchestrator.domain.accelerators import Provisioning, accelerator
@@ -47,7 +47,7 @@ def _switch(rig: Rig, which: str) -> KillSwitch:
         return SchedulerJob(rig.scheduler, rig.provider, rig.clock, [rig.zone], poll_s=0.05)
     if which == "duration":
         return QueuedRunDuration()
-    return MaxRunDuration() if which == "limit" else DeadlineTimer(rig.provider, rig.api)
+    return TerminationTime() if which == "limit" else DeadlineTimer(rig.provider, rig.api)
 
 
 def _armed_spec(rig: Rig, switch: KillSwitch) -> VmSpec:
@@ -165,11 +165,11 @@ def test_a_schedule_never_fires_before_its_deadline_and_soon_after_it(second: in
 
 
 def test_the_run_limit_is_within_what_compute_engine_takes() -> None:
-    """At least 30 s, at most 120 days; every second of the time that is left, rounded up."""
-    rig, switch = FakeRig("gpu"), MaxRunDuration()
+    """At most 120 days; the deadline itself, whenever it is asked for."""
+    rig, switch = FakeRig("gpu"), TerminationTime()
     now = rig.now()
-    limits = [switch.arm(rig.spec(), now + timedelta(seconds=s), now).run_limit_s for s in (-5, 29.5, 30.2, 7200)]
-    assert limits == [30, 30, 31, 7200]
+    deadlines = [now + timedelta(seconds=s) for s in (30.2, 7200, 120 * 86400)]
+    assert [switch.arm(rig.spec(), deadline, now).run_ends_at for deadline in deadlines] == deadlines
     with pytest.raises(KillSwitchNotArmed):
         switch.arm(rig.spec(), now + timedelta(days=121), now)
 
@@ -179,7 +179,7 @@ def test_each_switch_covers_what_exists_for_it() -> None:
     rig = FakeRig("tpu")
     on_demand, flex = Provisioning.ON_DEMAND, Provisioning.FLEX_START
     kinds = ((accelerator("v6e-1"), on_demand), (accelerator("v6e-1"), flex), (accelerator("t4"), on_demand))
-    assert [MaxRunDuration().covers(*kind) for kind in kinds] == [False, False, True]
+    assert [TerminationTime().covers(*kind) for kind in kinds] == [False, False, True]
     assert [QueuedRunDuration().covers(*kind) for kind in kinds] == [False, True, False]
     assert [DeadlineTimer(rig.provider, "tpu").covers(*kind) for kind in kinds] == [True, True, False]
     assert [DeadlineTimer(rig.provider, "gpu").covers(*kind) for kind in kinds] == [False, False, True]

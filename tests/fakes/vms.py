@@ -46,7 +46,7 @@ class _Machine:
 
 
 class FakeVmProvider:
-    """A `VmProvider`. With `timers` the VMs run their deadline timer, with `run_limits` the cloud keeps `run_limit_s`.
+    """A `VmProvider`. With `timers` the VMs run their deadline timer, with `run_limits` the cloud keeps `run_ends_at`.
 
     A `scheduler`'s jobs delete them too.
 
@@ -304,11 +304,7 @@ class FakeVmProvider:
         return min(ends, default=None)
 
     def _terminates_at(self, machine: _Machine) -> datetime | None:
-        if self.run_limits and machine.spec.run_ends_at is not None:
-            return machine.spec.run_ends_at
-        if not self.run_limits or machine.spec.run_limit_s is None:
-            return None
-        return machine.ready_at + timedelta(seconds=machine.spec.run_limit_s)
+        return machine.spec.run_ends_at if self.run_limits else None
 
     def _begin_delete(self, machine: _Machine, at: datetime) -> None:
         machine.deleting = True

@@ -137,13 +137,12 @@ class Judge:
         """What would end it is in place, and for the deadline that is on disk."""
         world, deadline = self._world, attempt.deadline
         now, item = world.clock.now(), spec.accelerator
-        unarmed = []
+        unarmed = ["time to live"] if deadline <= now else []
         if spec.metadata.get("oc-deadline") != str(math.ceil(deadline.timestamp())):
             unarmed.append("its timer")
         if item.api == "gpu":
-            longest_s = (deadline - (attempt.armed_from or now)).total_seconds() + 1
-            if spec.run_limit_s is None or spec.run_limit_s > longest_s:
-                unarmed.append("its run limit")
+            if spec.run_ends_at != deadline:
+                unarmed.append("its termination time")
         else:
             fires = world.scheduler.first_request(attempt.vm)
             latest = max(deadline, now) + timedelta(seconds=FIRST_REQUEST_S + 60)

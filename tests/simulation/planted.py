@@ -22,7 +22,7 @@ from typing import Any
 
 import click
 
-from infra.killswitches.run_limits import MaxRunDuration
+from infra.killswitches.run_limits import EndOfVm
 from infra.killswitches.scheduler_job import SchedulerJob, schedule_from
 from orchestrator.clock import SystemClock
 from orchestrator.domain import names, quote
@@ -81,7 +81,7 @@ BUGS = (
     _bug("job-not-proven", 10, (SchedulerJob.arm, "self._prove(job)", "pass")),
     _bug("job-too-early", 10, (schedule_from, "+ timedelta(minutes=1)", "")),
     _bug("job-in-local-time", 10, (schedule_from, "deadline.astimezone(UTC)", "deadline + timedelta(hours=1)")),
-    _bug("limit-from-zero", 0, (MaxRunDuration.arm, "deadline - now", "deadline - now + 2 * (deadline - now)")),
+    _bug("ends-too-late", 0, (EndOfVm.arm, "run_ends_at=deadline", "run_ends_at=deadline + (deadline - now)")),
     _bug("clock-read-anew", 10,
          (SystemClock.__init__, "self._running_s = running_s", f"self._running_s = running_s = {WALL}")),
     _bug("frozen-time-not-counted", 308, (SystemClock.now, "apart_s <= MOST_APART_S", "True")),

@@ -161,7 +161,7 @@ class Instances(Zonal, Lifecycle):
             return
         with_network(ready, self._cloud.vms.get(ready["vms"][0])["address"], self._cloud.project)
         ready["resource"]["status"] = "RUNNING"
-        end = due + ready["max_run_s"] if ready["max_run_s"] else ready["ends_at"]
+        end = due + ready["max_run_s"] if ready["max_run_s"] else ready["ends_at"] and max(ready["ends_at"], due)
         if end:
             termination = {"terminationTimestamp": self._cloud.clock.rfc3339(end)}
             ready["resource"]["resourceStatus"] = {"scheduling": termination}

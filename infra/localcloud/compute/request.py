@@ -112,8 +112,8 @@ class InstanceRequests:
         seconds = float(run.get("seconds", 0)) if run else _seconds(end) - self._cloud.clock.now() if end else RUN_S_MIN
         if not RUN_S_MIN <= seconds <= RUN_S_MAX:
             raise invalid(
-                f"Invalid value for field 'resource.scheduling.maxRunDuration': '{seconds:.0f}s'. It must be between "
-                "30 seconds and 120 days."
+                f"Invalid value for field 'resource.scheduling.{'maxRunDuration' if run else 'terminationTime'}': "
+                f"'{seconds:.0f}s'. It must be between 30 seconds and 120 days."
             )
 
     def _checked_disks(self, body: Document, zone: str, name: str, shape: MachineShape) -> list[Document]:

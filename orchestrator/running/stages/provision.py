@@ -39,10 +39,8 @@ CREATE_WITHIN_S = 180.0
 """After the switches were armed, which takes up to their own `arm_timeout_s` after the deadline was set.
 
 A create whose answer is lost takes 90 s, the looks for its VM 30 s and their last call 45 s: the second request is made
-after 165 s at most, unless this machine slept. Of the 600 s that are reserved after the deadline, a `maxRunDuration`,
-which each request sets anew and whose time counts from RUNNING, leaves 600 - 30 (it acts late) = 570 s for the request,
-to make the VM and to delete it. What deletes a TPU node (its job's 330 s of arming are before the create) fires at a
-time: a late create shortens its life.
+after 165 s at most, unless this machine slept. Every switch fires at a time, so a later create would shorten the VM's
+life, to nothing where its deadline has passed: another attempt, with a whole one, is worth more.
 """
 
 
@@ -142,7 +140,6 @@ def _create(ctx: RunContext, spec: VmSpec) -> None:
     answer_lost = False
     for tries_left in reversed(range(CREATE_TRIES)):
         _check_still_meant(ctx, answer_lost=answer_lost)
-        spec = _with_limits_from_now(ctx, spec)
         try:
             operation = ctx.provider.create(spec)
         except AlreadyExists:
@@ -163,17 +160,6 @@ def _create(ctx: RunContext, spec: VmSpec) -> None:
             ctx.update_attempt(operation=operation)
             ctx.log(CreateRequested(operation))
             return
-
-
-def _with_limits_from_now(ctx: RunContext, spec: VmSpec) -> VmSpec:
-    """What the request itself carries, armed anew: a run limit is a length, and would end a later VM later.
-
-    Should Google compare a second request with the first, and refuse it, the attempt is torn down.
-    """
-    for switch in ctx.services.switches_for(ctx.run.spec):
-        if not switch.arm_timeout_s:
-            spec = switch.arm(spec, ctx.attempt.deadline, ctx.now())
-    return spec
 
 
 def _check_still_meant(ctx: RunContext, *, answer_lost: bool) -> None:
