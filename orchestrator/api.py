@@ -69,6 +69,7 @@ class LaunchOptions(TypedDict, total=False):
     spot: bool
     flex_start: bool
     queue: float | Decimal
+    reservation: str
     zone: Sequence[str]
     no_early_stop: bool
     run_by_run: bool

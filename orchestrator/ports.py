@@ -57,7 +57,7 @@ class VmSpec:
     """What to create; with `queued_until` it waits for capacity until then. `metadata` values are strings.
 
     `run_ends_at` is when the cloud itself deletes it, if it does. `image` is what it boots from, as
-    `VmProvider.image` found it; "" to find it at the create.
+    `VmProvider.image` found it; "" to find it at the create. `reservation`: what it is rented from, "" for none.
     """
 
     ref: VmRef
@@ -69,6 +69,7 @@ class VmSpec:
     run_ends_at: datetime | None = None
     queued_until: datetime | None = None
     image: str = ""
+    reservation: str = ""
 
     def with_metadata(self, **values: str) -> VmSpec:
         """A copy with more metadata; `_` in a keyword stands for `-`."""
@@ -126,17 +127,13 @@ class VmProvider(Protocol):
         """What its VMs boot from there: an image's name, or a runtime version. Raises UsageError when there is none."""
 
     def validate(self, spec: VmSpec) -> None:
-        """Ask the cloud, before anything is armed or created, whether the VM can exist in the zone.
-
-        Raises NotOffered, another UsageError, AccountError or Unavailable; HostBusy when another attempt ends first.
-        """
+        """Ask the cloud, before anything is armed or created, whether the VM can exist in the zone. Raises NotOffered,
+        another UsageError, AccountError or Unavailable; HostBusy when another attempt ends first."""
 
     def create(self, spec: VmSpec) -> str:
-        """Ask for the VM and return the operation's name without waiting.
-
-        Raises AlreadyExists, a ZoneRefusal (NoCapacity, QuotaExceeded, NotOffered), an AccountError, UsageError, or
-        Unavailable (the effect is unknown: resolve it by `get`, never by a blind second create).
-        """
+        """Ask for the VM and return the operation's name without waiting. Raises AlreadyExists, a ZoneRefusal
+        (NoCapacity, QuotaExceeded, NotOffered), an AccountError, UsageError, or Unavailable (the effect is unknown:
+        resolve it by `get`, never by a blind second create)."""
 
     def operation_done(self, ref: VmRef, operation: str) -> bool:
         """Whether the create has ended, queue included; raises what it ended with (NoCapacity ..) when it failed."""
@@ -328,6 +325,9 @@ class Account(Protocol):
 
     def buckets(self) -> tuple[account.BucketFacts, ...]:
         """The buckets that this tool has made."""
+
+    def reservations(self, name: str) -> tuple[account.Reservation, ...]:
+        """Compute Engine's by that name in all zones: of the project, or of P as `projects/P/reservations/NAME`."""
 
     def idle(self) -> tuple[account.Idle, ...]:
         """What bills in the project although nothing uses it, whoever made it."""

@@ -5,6 +5,7 @@ Source: what Google's IAM API lists for roles/owner, billing.admin, iam.serviceA
 tpu.admin, as github.com/iann0036/iam-dataset (commit 2073fa52) had it on 2026-08-22. Those of the TPU API are on
 docs.cloud.google.com/iam/docs/roles-permissions/tpu, too, which has tag bindings besides. cloudscheduler.locations,
 compute.globalOperations and compute.regionOperations: copies of Google's pages of roles (2026-11).
+compute.reservations: public custom roles have get and list (2026-11), the methods the rest.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ compute.projects: get setCloudArmorTier setCommonInstanceMetadata setDefaultNetw
   setManagedProtectionTier setUsageExportBucket
 compute.regionOperations: get list
 compute.regions: get list
+compute.reservations: create delete get list
 compute.subnetworks: create createTagBinding delete deleteTagBinding expandIpCidrRange get getIamPolicy list
   listEffectiveTags listTagBindings mirror setIamPolicy setPrivateIpGoogleAccess update use useExternalIp
   usePeerMigration

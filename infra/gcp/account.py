@@ -26,6 +26,7 @@ from infra.gcp.permissions import (
 )
 from infra.gcp.price_catalog import usd
 from infra.gcp.queued import HOLDS_QUOTA_FOR_NOTHING, QueuedResources
+from infra.gcp.reservations import reservations_named
 from infra.gcp.storage import Buckets
 from infra.gcp.tpu import TpuNodes
 from orchestrator.domain.accelerators import Accelerator, Provisioning
@@ -39,6 +40,7 @@ from orchestrator.domain.account import (
     Permission,
     ProjectFacts,
     Quota,
+    Reservation,
     SchedulerAccount,
     ServiceAccount,
 )
@@ -180,6 +182,9 @@ class GoogleAccount:
         if unreachable:
             raise Unavailable("no answer from " + ", ".join(dict.fromkeys(unreachable)))
         return tuple(found)
+
+    def reservations(self, name: str) -> tuple[Reservation, ...]:
+        return reservations_named(self._clients, name)
 
     def buckets(self) -> tuple[BucketFacts, ...]:
         return Buckets(self._clients).buckets()

@@ -182,6 +182,7 @@ class GoogleClients:
     accelerator_types: _Lazy[compute_clients.AcceleratorTypesClient] = _Lazy(
         "infra.gcp.compute_clients.AcceleratorTypesClient"
     )
+    reservations: _Lazy[compute_clients.ReservationsClient] = _Lazy("infra.gcp.compute_clients.ReservationsClient")
     regions: _Lazy[compute_clients.RegionsClient] = _Lazy("infra.gcp.compute_clients.RegionsClient")
     projects_of_compute: _Lazy[compute_clients.ProjectsClient] = _Lazy("infra.gcp.compute_clients.ProjectsClient")
     """The project as Compute Engine sees it: quotas and the default service account."""

@@ -36,9 +36,10 @@ with _without_init("google.cloud.compute_v1"):
     from google.cloud.compute_v1.services.machine_types import MachineTypesClient
     from google.cloud.compute_v1.services.projects import ProjectsClient
     from google.cloud.compute_v1.services.regions import RegionsClient
+    from google.cloud.compute_v1.services.reservations import ReservationsClient
     from google.cloud.compute_v1.services.zone_operations import ZoneOperationsClient
 
 __all__ = [
     "AcceleratorTypesClient", "AddressesClient", "DisksClient", "ImagesClient", "InstancesClient", "MachineTypesClient",
-    "ProjectsClient", "RegionsClient", "ZoneOperationsClient",
+    "ProjectsClient", "RegionsClient", "ReservationsClient", "ZoneOperationsClient",
 ]  # fmt: skip

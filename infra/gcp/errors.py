@@ -241,7 +241,8 @@ def _told_apart_by_text(problem: Problem, doing: Doing) -> OrchestratorError | N
     message = problem.message
     if problem.status == "RESOURCE_EXHAUSTED" and "no more capacity" in message:
         return _no_capacity(problem, doing)
-    if problem.ended and ("PREEMPTED" in message or wording.NO_RESERVED_CAPACITY in message):
+    is_gone = "PREEMPTED" in message or wording.NO_RESERVED_CAPACITY in message or wording.has_no_room(message)
+    if problem.ended and is_gone:
         return _no_capacity(problem, doing)
     closed = "LOCATION_POLICY_VIOLATED" in problem.reasons and (doing.accelerator or problem.ended)
     if doing.zone and (closed or wording.lacks_type(message)):

@@ -9,6 +9,7 @@ from typing import Any
 from infra.gcp import vms
 from infra.gcp.clients import CLOUD_PLATFORM, CREATE_TIMEOUT_S, GoogleClients
 from infra.gcp.errors import Doing, Problem, translate, translated
+from infra.gcp.reservations import affinity
 from infra.gcp.shared_call import SharedCall
 from infra.gcp.wording import Quota
 from orchestrator.domain.accelerators import Accelerator, Provisioning
@@ -201,6 +202,7 @@ def _instance(spec: VmSpec, clients: GoogleClients, image: str) -> dict[str, Any
         "labels": dict(spec.labels),
         "metadata": {"items": [{"key": key, "value": value} for key, value in metadata.items()]},
         "scheduling": _scheduling(spec),
+        **({"reservation_affinity": affinity(spec.reservation)} if spec.reservation else {}),
         "disks": [{"boot": True, "auto_delete": True, "initialize_params": disk}],
         "network_interfaces": [{
             "network": "global/networks/default",

@@ -52,6 +52,19 @@ NO_RESERVED_CAPACITY = "Insufficient reserved capacity"
 """Said without any reservation, too (github.com/skypilot-org/skypilot/issues/4579, 2025-01-17)."""
 
 
+_RESERVATION_IS_FULL = re.compile(
+    r"No available resources in specified reservations|reservation '.*' does not have available resources"
+)
+"""CONDITION_NOT_MET, as the error of an operation: "Specified reservation 'NAME' does not have available resources for
+the request."; "No available resources in specified reservations 'NAME'" also where it is for other VMs
+(github.com/kubernetes/autoscaler, cloudprovider/gce/autoscaling_gce_client.go)."""
+
+
+def has_no_room(message: str) -> bool:
+    """Whether it says that a reservation has no VM left of that kind."""
+    return _RESERVATION_IS_FULL.search(message) is not None
+
+
 def lacks_type(message: str) -> bool:
     """Whether it says that the zone does not have the accelerator, or not on these terms or for this organization."""
     return _LACKS_TYPE.search(message) is not None

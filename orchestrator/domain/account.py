@@ -136,6 +136,30 @@ class Idle:
 
 
 @dataclass(frozen=True)
+class Reservation:
+    """A reservation of Compute Engine for `count` VMs of a machine type in a zone, `in_use` of them used already.
+
+    `gpus`: how many are attached to each, by type. `problem`: why no VM can be rented from it here, "" for nothing.
+    """
+
+    name: str
+    zone: str
+    machine_type: str
+    gpus: Mapping[str, int]
+    count: int
+    in_use: int
+    problem: str = ""
+
+    def is_for(self, machine_type: str | None, gpu: str | None, count: int) -> bool:
+        """Whether it holds such VMs; `gpu` None: without one, or as part of the machine type."""
+        return self.machine_type == machine_type and (gpu is None or self.gpus == {gpu: count})
+
+    def __str__(self) -> str:
+        gpus = "".join(f" with {count} x {gpu}" for gpu, count in self.gpus.items())
+        return f"{self.machine_type}{gpus} in {self.zone}"
+
+
+@dataclass(frozen=True)
 class BucketFacts:
     """A bucket of ours. `soft_delete_s` is for how long deleted data is kept, and billed."""
 

@@ -103,7 +103,8 @@ class RunOptions:
     `cache`: where the trainer keeps decoded samples, "none" streams them from the bucket. `cache_note`: why, where the
     launch decided on it. `precision`: "auto" lets the trainer take what each device computes fastest.
     `profile`: whether a trace of a few steps comes back with the results. `target_accuracy`: the test accuracy whose
-    time and cost the launch is about, stated before any run; no run stops there.
+    time and cost the launch is about, stated before any run; no run stops there. `reservation`: the one of the account
+    that VMs are rented from, "" for none; of a spec, only where it is for such VMs.
     """
 
     workload: str
@@ -111,6 +112,7 @@ class RunOptions:
     provisioning: Provisioning = Provisioning.ON_DEMAND
     max_hours: Decimal = Decimal(1)
     queue_hours: Decimal | None = None
+    reservation: str = ""
     max_attempts: int = 2
     checkpoint_every: str | None = None
     learning_rate: float | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, product
 
@@ -100,14 +100,21 @@ def zone_candidates(
 
 
 def sweep_specs(
-    template: RunSpec, axes: Axes, prices: PriceBook, offers: Offers = not_asked, order: Order = by_price
+    template: RunSpec,
+    axes: Axes,
+    prices: PriceBook,
+    offers: Offers = not_asked,
+    order: Order = by_price,
+    reserved: Mapping[Accelerator, Sequence[str]] = {},
 ) -> list[RunSpec]:
     """One spec for each accelerator x engine x batch x data size x repeat: one repeat of everything, then the next.
 
-    The template says everything else; its zones are those that are wanted, none for any. Raises as `zone_candidates`.
+    The template says everything else; its zones are those that are wanted, none for any. `reserved`: the zones of what
+    is rented from its reservation. Raises as `zone_candidates`.
     """
     terms = template.provisioning
-    zones = {item: zone_candidates(item, template.zones, prices, terms, offers, order) for item in axes.accelerators}
+    wanted = {item: reserved.get(item, template.zones) for item in axes.accelerators}
+    zones = {item: zone_candidates(item, wanted[item], prices, terms, offers, order) for item in axes.accelerators}
     sizes = (axes.data_sizes, axes.batch_sizes)
     combinations = product(range(1, axes.repeats + 1), *sizes, axes.engines, axes.accelerators)
     return [
@@ -120,6 +127,7 @@ def sweep_specs(
             repeat=repeat,
             seed=template.seed + repeat - 1,
             zones=zones[item],
+            reservation=template.reservation if item in reserved else "",
             provisioning=terms if item.is_rented else Provisioning.ON_DEMAND,
         )
         for repeat, samples, batch_size, engine, item in combinations

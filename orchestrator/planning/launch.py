@@ -6,12 +6,13 @@ Where samples are kept is decided once for all runs of a launch, so that none is
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
 from orchestrator.domain.accelerators import Accelerator, named_accelerators
+from orchestrator.domain.account import Reservation
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import CHECKPOINT_BYTES, RunSpec
@@ -32,7 +33,7 @@ from orchestrator.planning.own_workload import Built, find_workload
 from orchestrator.planning.plan import Plan, PlannedRun, fresh_id, plan_runs
 from orchestrator.planning.request import LaunchRequest, check_request
 from orchestrator.planning.script import ScriptWork, read_script, with_script
-from orchestrator.planning.zone_order import ZoneOrder
+from orchestrator.planning.zone_order import ZoneOrder, room_in
 from orchestrator.running.code_archive import keep_code
 from trainer.data.cache_policy import UNKNOWN_DEVICE_BYTES, Room, SampleBytes, choose_cache
 from trainer.data.manifest import DatasetManifest
@@ -46,7 +47,8 @@ from trainer.workloads.base import COUNTERS_BYTES, checkpoint_room
 class Callbacks:
     """What is called while a launch is planned. `progress`: (samples or files of the data set done, of how many).
 
-    `offers` is asked of zones that are chosen here; nothing else is asked of the cloud. `check_own` gets the user's own
+    `offers` is asked of zones that are chosen here, `find_reservations` for those of one name, if a launch names one;
+    nothing else is asked of the cloud. `check_own` gets the user's own
     workload and the prepared data set, None where the workload brings its own; it raises UsageError for what would fail
     on a VM. `before_building` raises what would end the launch after that, half a minute later. `compiled_before` finds
     what the TPU compiler said of a training step; `find_flops` what earlier commands counted of a model, and
@@ -55,6 +57,7 @@ class Callbacks:
 
     progress: Callable[[int, int], None] | None = None
     offers: Offers = not_asked
+    find_reservations: Callable[[str], Sequence[Reservation]] = lambda _name: ()
     check_own: Callable[[OwnWorkload, Path | None], Built] = lambda _own, _data: Built()
     before_building: Callable[[], None] = lambda: None
     compiled_before: FindSteps = lambda _item, _batch, _is_model: ()
@@ -102,7 +105,12 @@ def make_plan(
         template = with_cache(template, axes, manifest, simulated=ledger.simulated)
         notes += [template.cache_note] if template.cache_note else []
     order = ZoneOrder(template, ledger, prices, now, notes)
-    specs = sweep_specs(template, axes, prices, _noting(callbacks.offers, notes), order)
+    reserved: Mapping[Accelerator, Sequence[str]] = {}
+    if request.reservation:
+        room = room_in(request.reservation, callbacks.find_reservations(request.reservation), chosen, request.zones)
+        reserved, request = room.zones, replace(request, parallel=min(request.parallel, room.free))
+        notes.append(room.note)
+    specs = sweep_specs(template, axes, prices, _noting(callbacks.offers, notes), order, reserved)
     plan = priced(specs, manifest)
     if isinstance(trained, Workload) and isinstance(manifest, DatasetManifest):
         figures = trained.figures_for(manifest.signature)

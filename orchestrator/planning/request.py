@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -27,6 +28,7 @@ AUTO_BATCH_NOTE = (
 NO_CHECKPOINTS_NOTE = "no checkpoints: after a preemption the next VM trains from the beginning"
 SET_UP_HOURS_MIN = Decimal("0.03")
 """108 s: TensorFlow was installed in 99 s for TPUs and in 107 s for GPUs (docs/limits.md)."""
+_RESERVATION = re.compile(r"(projects/[a-z0-9.:-]+/reservations/)?[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 QUEUE_HOURS_MIN = Decimal("0.1")
 """As flex-start less is refused: the share counts from before kill switches are armed, which may take 90 s."""
 QUEUE_MIN = QUEUE_HOURS_MIN * Decimal(str(QUEUE_SHARE))
@@ -106,6 +108,7 @@ def check_request(
         raise UsageError("--accel: no accelerator is given", "for example --accel v3-8,t4")
     for item in chosen:
         check_terms(item, request.provisioning)
+    _check_reservation(request)
     notes: list[str] = []
     check_max_hours(request.max_hours)
     _check_set_up_fits(request.max_hours, chosen, simulated=simulated)
@@ -140,6 +143,20 @@ def check_request(
         raise UsageError(f"--{option.replace('_', '-')}:{reason}", hint) from cause
     axes = Axes(chosen, batch_sizes, request.data_sizes or (None,), engines, request.repeats)
     return template, axes, [*notes, *warnings]
+
+
+def _check_reservation(request: LaunchRequest) -> None:
+    """Raises UsageError for a name that Google would not take, and for terms on which none is used: spot VMs cannot
+    (cloud.google.com/compute/docs/instances/reservations-consume), and flex-start has a queue of its own.
+    """
+    if request.reservation and not _RESERVATION.fullmatch(request.reservation):
+        raise UsageError(
+            f"--reservation: {request.reservation!r} is not the name of a reservation",
+            "NAME, or projects/PROJECT/reservations/NAME of another project that shares it",
+        )
+    if request.reservation and request.provisioning is not Provisioning.ON_DEMAND:
+        terms = "--spot" if request.provisioning is Provisioning.SPOT else "--flex-start"
+        raise UsageError(f"--reservation: a reservation is not used with {terms}", f"leave {terms} out")
 
 
 def _check_slices(

@@ -1,15 +1,18 @@
-"""In which order zones are tried that nobody chose: what they cost, and what this ledger's attempts met there."""
+"""In which order zones are tried that nobody chose: what they cost, and what this ledger's attempts met there; and the
+zones of a reservation, which leave no choice."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from orchestrator.domain.accelerators import Accelerator
+from orchestrator.domain.account import Reservation
 from orchestrator.domain.prices import PriceBook, region_of
 from orchestrator.domain.quote import BUCKET_LIFETIME_DAYS
 from orchestrator.domain.runs import Attempt, Run, RunSpec
-from orchestrator.errors import NoCapacity
+from orchestrator.errors import NoCapacity, UsageError
 from orchestrator.ledger.events import ZoneRefused
 from orchestrator.ledger.ledger import Ledger
 
@@ -73,6 +76,59 @@ class ZoneOrder:
         run = runs.get(one.run)
         fresh = one.proven_at is not None and one.proven_at > self.now - timedelta(days=BUCKET_LIFETIME_DAYS)
         return fresh and one.zone.is_rented and run is not None and run.spec.dataset == self.spec.dataset != ""
+
+
+@dataclass(frozen=True)
+class Room:
+    """Where each accelerator is rented from the reservation, how many VMs it has left there, and what to say of it."""
+
+    zones: Mapping[Accelerator, Sequence[str]]
+    free: int
+    note: str
+
+
+def room_in(name: str, found: Sequence[Reservation], chosen: Sequence[Accelerator], wanted: Sequence[str]) -> Room:
+    """What of the launch the reservations of that name are for. Raises UsageError, and NoCapacity when they are full.
+
+    What they are not for is rented as ever. In zones that were asked for, where some were.
+    """
+    if not found:
+        raise UsageError(
+            f"--reservation: there is none called {name}",
+            "`gcloud compute reservations list` shows those of the project; another project's is "
+            "projects/PROJECT/reservations/NAME",
+        )
+    there = [one for one in found if not wanted or one.zone in wanted]
+    held = {item: [one for one in there if one.is_for(item.machine_type, item.attach, item.chips)] for item in chosen}
+    matching = {item: ours for item, ours in held.items() if ours}
+    shown = ", ".join(map(str, found))
+    where = "and --zone (or zones in orchestrate.toml) say" if wanted else "says"
+    if not matching:
+        raise UsageError(
+            f"--reservation: {name} is for {shown}: not what --accel {where}",
+            "leave --reservation out, or give what it is for; a TPU is rented from one by its machine type "
+            "(ct6e-standard-4t), not by the name that the TPU API has for it",
+        )
+    with_room = {item: _with_room(item, ours) for item, ours in matching.items()}
+    free = min(sum(one.count - one.in_use for one in ours) for ours in with_room.values())
+    note = (
+        f"{', '.join(item.name for item in with_room)} from reservation {name} ({free} free), and from nowhere else; "
+        "Google bills what it holds whether it is used or not, which is not counted here"
+    )
+    return Room({item: [one.zone for one in ours] for item, ours in with_room.items()}, free, note)
+
+
+def _with_room(item: Accelerator, ours: Sequence[Reservation]) -> list[Reservation]:
+    usable = [one for one in ours if not one.problem]
+    if not usable:
+        raise UsageError(f"--reservation: {ours[0].name} cannot be used: {ours[0].problem}", "leave it out")
+    found = [one for one in usable if one.in_use < one.count]
+    if not found:
+        count = sum(one.count for one in usable)
+        raise NoCapacity(
+            item.name, [one.zone for one in usable], f"reservation {ours[0].name}: {count} of {count} in use"
+        )
+    return found
 
 
 def _granted(attempts: list[Attempt]) -> dict[str, datetime]:

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.domain.accelerators import accelerator
 from tests.e2e.conftest import QUICK, ROOT, Orchestrate
+from tests.local_cloud import LocalCloud
 from trainer.record.record import load_record
 from trainer.workloads import get_workload
 from trainer.workloads.signature import next_tokens
@@ -77,6 +79,26 @@ def test_a_tpu_of_compute_engine_trains_as_one_of_the_tpu_api(orchestrate: Orche
     _assert_meter_agrees(orchestrate, sum(Decimal(run["usd"]) for run in done.json["runs"]))
     checks = {check["name"]: check["outcome"] for check in orchestrate.run("compare", "--json").json["fairness"]}
     assert checks["device really used"] == "same"
+
+
+@pytest.mark.usefixtures("stand_in_job")
+def test_a_gpu_comes_from_a_reservation_by_its_name(orchestrate: Orchestrate, shared_cloud: LocalCloud) -> None:
+    """In its zone alone, where there is no other GPU to give; it is billed as any VM, and nothing is left in it."""
+    item, zone = accelerator("t4"), "us-west1-b"
+    cards = [{"accelerator_type": item.attach, "accelerator_count": 1}]
+    of = {"count": 1, "instance_properties": {"machine_type": item.machine_type, "guest_accelerators": cards}}
+    where = {"project": shared_cloud.project, "zone": zone}
+    reservations = shared_cloud.clients().reservations
+    reservations.insert_unary(reservation_resource={"name": "team", "specific_reservation": of}, **where)
+    shared_cloud.control("capacity", {"zone": zone, "accelerator": "*", "available": False})
+    flags = ("--workload", "mnist-mlp", "--epochs", "1", "--parallel", "4", "--yes", "--json")
+    done = orchestrate.run("launch", "--accel", "t4", "--reservation", "team", *flags)
+    assert (done.code, done.json["billable_remaining"]) == (0, 0), done.err
+    [run] = orchestrate.runs()
+    assert (run.spec.zones, run.spec.reservation, run.parallel) == ((zone,), "team", 1)
+    _assert_meter_agrees(orchestrate, sum(Decimal(one["usd"]) for one in done.json["runs"]))
+    assert reservations.get(reservation="team", **where).specific_reservation.in_use_count == 0
+    reservations.delete_unary(reservation="team", **where)
 
 
 @pytest.mark.usefixtures("forked_job")

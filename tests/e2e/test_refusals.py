@@ -33,6 +33,8 @@ def _assert_refused(done: Finished, code: int, *texts: str) -> None:
         (("--accel", "v3-8", "--zone", "mars-north1-a"), ("mars-north1-a", "us-central1-a")),
         (("--accel", "v3-8", "--max-hours", "999"), ("999",)),
         (("--accel", "v3-8,v3-8"), ("twice",)),
+        (("--accel", "t4", "--reservation", "team", "--spot"), ("--spot",)),
+        (("--accel", "t4", "--reservation", "My team"), ("'My team'", "projects/PROJECT/reservations/NAME")),
         (("--accel", "t4", "--data-size", "99999999"), ("99999999",)),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,

@@ -15,6 +15,7 @@ from infra.localcloud.compute.names import Zonal, aggregated, listed, missing
 from infra.localcloud.compute.operations import ComputeOperations, OperationsApi, operation_reply
 from infra.localcloud.compute.reference import ComputeReference
 from infra.localcloud.compute.request import InstanceRequests
+from infra.localcloud.compute.reservations import Reservations
 from infra.localcloud.compute.resources import fingerprint, metadata_items, metadata_resource
 from infra.localcloud.context import CloudContext
 from infra.localcloud.http.errors import ApiError, invalid, precondition_failed
@@ -43,6 +44,7 @@ class ComputeService(Service):
             *OperationsApi(cloud, operations).table(),
             *ComputeReference(cloud, instances).table(),
             *Addresses(cloud, operations).table(),
+            *Reservations(cloud, operations, instances).table(),
         ]
         self.routes = [
             route

@@ -6,7 +6,13 @@ The cloud enforces maxRunDuration and terminationTime on its own clock.
 from __future__ import annotations
 
 from infra.localcloud.compute.names import COMPUTE_URL, Zonal
-from infra.localcloud.compute.operations import ComputeOperations, failed, quota_error, stock_out_error
+from infra.localcloud.compute.operations import (
+    ComputeOperations,
+    failed,
+    quota_error,
+    reservation_error,
+    stock_out_error,
+)
 from infra.localcloud.compute.resources import fingerprint, metadata_resource, vm_spec, with_disks, with_network
 from infra.localcloud.context import CloudContext
 from infra.localcloud.faults import RUN_LIMIT
@@ -78,6 +84,12 @@ class Instances(Zonal, Lifecycle):
             if region or one["gpu"] in self._cloud.prices.hardware.gpus
         ]
         return sum(one["gpu_count"] for one in own)
+
+    def in_reservation(self, zone: str, name: str) -> int:
+        """How many use the reservation of that name in the zone."""
+        return sum(
+            one["zone"] == zone and one.get("reservation") == name and self._allocated(one) for one in self.look()
+        )
 
     def create(self, instance: Document, request_id: str) -> Document:
         """Begin to create a checked instance. Returns the operation."""
@@ -213,6 +225,10 @@ class Instances(Zonal, Lifecycle):
         return None
 
     def _capacity_error(self, instance: Document) -> Document | None:
+        if name := instance.get("reservation"):  # its capacity is held, whatever the zone has besides
+            zone = instance["zone"]
+            found = self._cloud.store.get("reservations", f"{zone}/{name}") or {}
+            return reservation_error(name, found.get("resource"), instance, self.in_reservation(zone, name))
         if self._has_capacity(instance):
             return None
         is_attached = instance["gpu"] and not instance["bundled_gpu"]

@@ -108,6 +108,25 @@ def stock_out_error(project: str, zone: str, machine_type: str, attachment: str)
     return failed("ZONE_RESOURCE_POOL_EXHAUSTED", message, 503, [{"errorInfo": info}])
 
 
+def reservation_error(name: str, resource: Document | None, instance: Document, in_use: int) -> Document | None:
+    """CONDITION_NOT_MET for a reservation that is not there, is full, or is for other VMs; None when it has room.
+
+    The words by which the cluster autoscaler of Kubernetes tells them apart (cloudprovider/gce).
+    """
+    if resource is None:
+        return failed("CONDITION_NOT_MET", f"Specified reservations [{name}] do not exist.", 412)
+    wanted = resource["specificReservation"]
+    of = wanted["instanceProperties"]
+    cards = {last(card["acceleratorType"]): int(card["acceleratorCount"]) for card in of.get("guestAccelerators", [])}
+    attached = {instance["gpu"]: instance["gpu_count"]} if instance["gpu"] and not instance["bundled_gpu"] else {}
+    if of["machineType"] != instance["machine_type"] or (attached and attached != cards):
+        return failed("CONDITION_NOT_MET", f"No available resources in specified reservations '{name}'", 412)
+    if in_use >= int(wanted["count"]):
+        text = f"Specified reservation '{name}' does not have available resources for the request."
+        return failed("CONDITION_NOT_MET", text, 412)
+    return None
+
+
 class OperationsApi:
     """Reads operations; other methods make them."""
 

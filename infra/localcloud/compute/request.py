@@ -63,6 +63,7 @@ class InstanceRequests:
             "action": scheduling.get("instanceTerminationAction", "STOP"),
             "max_run_s": float(scheduling.get("maxRunDuration", {}).get("seconds", 0)),
             "ends_at": _seconds(scheduling.get("terminationTime", "")),
+            "reservation": self._reservation(body, _is_spot(scheduling)),
         }
 
     def _machine(self, body: Document, zone: str) -> tuple[str, MachineShape]:
@@ -115,6 +116,18 @@ class InstanceRequests:
                 f"Invalid value for field 'resource.scheduling.{'maxRunDuration' if run else 'terminationTime'}': "
                 f"'{seconds:.0f}s'. It must be between 30 seconds and 120 days."
             )
+
+    def _reservation(self, body: Document, spot: bool) -> str:
+        """The short name of the one that it names; whether it is there and has room is seen when it is allocated."""
+        affinity: dict[str, Any] = body.get("reservationAffinity", {})
+        if affinity.get("consumeReservationType") != "SPECIFIC_RESERVATION":
+            return ""
+        names = affinity.get("values", [])
+        if affinity.get("key") != "compute.googleapis.com/reservation-name" or len(names) != 1:
+            raise no_such_value("resource.reservationAffinity", str(affinity.get("key", "")))
+        if spot:
+            raise invalid("Spot and preemptible VMs cannot consume reservations.")
+        return str(names[0]).removeprefix(f"projects/{self._cloud.project}/reservations/")
 
     def _checked_disks(self, body: Document, zone: str, name: str, shape: MachineShape) -> list[Document]:
         """One is the boot disk; new ones do not exist yet, and others do; a machine with TPUs takes not every type."""

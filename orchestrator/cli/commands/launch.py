@@ -124,6 +124,7 @@ if TYPE_CHECKING:
     metavar="HOURS",
     help="If no zone has the TPU, wait in a queue for up to so many of --max-hours.",
 )
+@click.option("--reservation", default="", metavar="NAME", help="Rent from this reservation of your project.")
 @options.zones_option
 @click.option(
     "--early-stop/--no-early-stop",
@@ -211,7 +212,7 @@ def _introduce(ctx: click.Context, project: Project, file: ExperimentFile, *, ha
 
 def _plan(project: Project, request: LaunchRequest, *, asks: bool, as_json: bool) -> Plan:
     """`asks`: the launch will ask whether to go on; a model takes half a minute to build, so that must be possible."""
-    from orchestrator.bootstrap import SystemClock, vm_packages, zone_offers
+    from orchestrator.bootstrap import SystemClock, connect_account, vm_packages, zone_offers
     from orchestrator.cli.run_driver import check_can_ask
     from orchestrator.domain.runs import Engine
     from orchestrator.planning.known_flops import KnownFlops
@@ -231,6 +232,7 @@ def _plan(project: Project, request: LaunchRequest, *, asks: bool, as_json: bool
             callbacks=Callbacks(
                 lambda done, total: line.update(f"preparing the data set: {done:,} of {total:,}"),
                 zone_offers(project),
+                lambda name: connect_account(project).reservations(name),
                 partial(check_own, {engine: vm_packages(engine) for engine in engines}, line.update),
                 partial(check_can_ask, as_json=as_json) if asks else lambda: None,
                 project.kept_steps.find,

@@ -76,6 +76,7 @@ def _spec(ctx: RunContext, image: str = "") -> VmSpec:
         request_id=request_id(attempt.vm),
         queued_until=queued_until(run, attempt),
         image=image,
+        reservation=run.spec.reservation,
     )
     return spec.with_metadata(ssh_keys=f"{SSH_USER}:{key}")
 

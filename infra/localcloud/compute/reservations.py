@@ -1,0 +1,84 @@
+"""Reservations of VMs of one machine type in a zone. They are not metered; a VM that uses one is, as any other."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from infra.localcloud.compute.lifecycle import Instances
+from infra.localcloud.compute.messages import types
+from infra.localcloud.compute.names import COMPUTE_URL, Zonal, aggregated, listed, no_such_value
+from infra.localcloud.compute.operations import ComputeOperations, operation_reply
+from infra.localcloud.context import CloudContext
+from infra.localcloud.http.errors import invalid
+from infra.localcloud.http.messages import check_id, message_body, reply
+from infra.localcloud.http.routes import Table
+from infra.localcloud.lifecycle import new_id
+from infra.localcloud.store import Document
+
+_RESERVATION = "/zones/{zone}/reservations/{reservation}"
+
+
+class Reservations(Zonal):
+    """Specific reservations, by `ZONE/NAME`; only VMs that name one use it."""
+
+    collection, kind = "reservations", "reservation"
+
+    def __init__(self, cloud: CloudContext, operations: ComputeOperations, instances: Instances) -> None:
+        super().__init__(cloud)
+        self._operations = operations
+        self._instances = instances
+
+    def table(self) -> Table:
+        """Their methods."""
+        return [
+            ("POST /zones/{zone}/reservations", "reservations.insert", self._insert),
+            ("GET /zones/{zone}/reservations", "reservations.list", self._list),
+            (f"GET {_RESERVATION}", "reservations.get", self._get),
+            (f"DELETE {_RESERVATION}", "reservations.delete", self._delete),
+            ("GET /aggregated/reservations", "reservations.aggregatedList", self._aggregated),
+        ]
+
+    async def _insert(self, request: Request) -> Response:
+        zone, body = request.path_params["zone"], await message_body(request, types.Reservation)
+        name, wanted = body.get("name", ""), body.get("specificReservation", {})
+        check_id("resource.name", name)
+        self.check_new(f"{zone}/{name}")
+        machine_type = wanted.get("instanceProperties", {}).get("machineType", "")
+        if machine_type not in self._cloud.offered("machine", zone):
+            raise no_such_value("resource.specificReservation.instanceProperties.machineType", machine_type)
+        if int(wanted.get("count", 0)) < 1:
+            raise invalid("Invalid value for field 'resource.specificReservation.count': '0'. It must be at least 1.")
+        zone_url = f"{COMPUTE_URL}/projects/{self._cloud.project}/zones/{zone}"
+        resource = body | {
+            "kind": "compute#reservation", "id": new_id(), "zone": zone_url, "status": "READY",
+            "selfLink": f"{zone_url}/reservations/{name}", "creationTimestamp": self._cloud.clock.rfc3339(),
+        }  # fmt: skip
+        made = self.put({"name": name, "zone": zone, "resource": resource})
+        return operation_reply(self._operations.record(made, "insert", resource))
+
+    async def _get(self, request: Request) -> Response:
+        return reply(types.Reservation, self._shown(self._find(request)))
+
+    async def _list(self, request: Request) -> Response:
+        found = self.all(f"{request.path_params['zone']}/")
+        return listed(request, types.ReservationList, list(map(self._shown, found)))
+
+    async def _delete(self, request: Request) -> Response:
+        found = self._find(request)
+        self.forget(found, self._cloud.clock.now())
+        return operation_reply(self._operations.record(found, "delete", None))
+
+    async def _aggregated(self, request: Request) -> Response:
+        scopes = [f"zones/{zone}" for zone in self._cloud.prices.zones]
+        lost = [f"zones/{zone}" for zone in self._cloud.outages.unreachable()]
+        found = list(map(self._shown, self.all()))
+        return aggregated(request, types.ReservationAggregatedList, found, scopes, lost)
+
+    def _shown(self, one: Document) -> Document:
+        in_use = self._instances.in_reservation(one["zone"], one["name"])
+        wanted = one["resource"]["specificReservation"]
+        return {**one["resource"], "specificReservation": {**wanted, "inUseCount": str(in_use)}}
+
+    def _find(self, request: Request) -> Document:
+        return self.find(f"{request.path_params['zone']}/{request.path_params['reservation']}")
