@@ -252,6 +252,8 @@ def _told_apart_by_text(problem: Problem, doing: Doing) -> OrchestratorError | N
         return PolicyDenied(doing.sentence(problem), policy)
     if wording.lacks_network(message):
         return UsageError(doing.sentence(problem), wording.NETWORK_HINT)
+    if problem.status in ("FAILED_PRECONDITION", "INVALID_ARGUMENT") and "reservation" in message.lower():
+        return CloudError(doing.sentence(problem), wording.RESERVATION_HINT)
     return None
 
 

@@ -60,6 +60,12 @@ the request."; "No available resources in specified reservations 'NAME'" also wh
 (github.com/kubernetes/autoscaler, cloudprovider/gce/autoscaling_gce_client.go)."""
 
 
+RESERVATION_HINT = (
+    "nothing was rented; `gcloud compute reservations describe` shows what it is for; without --reservation the VM is "
+    "rented as ever; its termination time is never left out, should that be what is refused"
+)
+
+
 def has_no_room(message: str) -> bool:
     """Whether it says that a reservation has no VM left of that kind."""
     return _RESERVATION_IS_FULL.search(message) is not None
