@@ -45,7 +45,7 @@ class SystemClock:
         self._wall = wall
         self._running_s = running_s
         self._lock = threading.Lock()
-        self._ask_from_s = -math.inf  # where a machine begins to count is its own business
+        self._ask_from_s = -math.inf
         self._origin = self._origin_now()
         self._skew = timedelta(seconds=skew_s() if skew_s else 0.0)
         self._zero = self._origin + self._skew

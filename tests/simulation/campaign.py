@@ -277,9 +277,9 @@ class Campaign:
         if run.error_code == "UnexpectedError":
             self.judge.violated(Rule.OURS, f"{run.id}: {run.error}")
         if run.state is not RunState.SUCCEEDED:
-            if run.error_code in DID_ITS_WORK and run.record is None and self._is_whole(run):
-                if not (self._was_refused(run) and self._can_be_fetched(run)):
-                    self.judge.violated(Rule.RECORD, f"{run.id}, {run.error_code}, left its record in the bucket")
+            lost = run.error_code in DID_ITS_WORK and run.record is None and self._is_whole(run)
+            if lost and not (self._was_refused(run) and self._can_be_fetched(run)):
+                self.judge.violated(Rule.RECORD, f"{run.id}, {run.error_code}, left its record in the bucket")
             return
         record = Path(run.record or "")
         if not record.is_file():
