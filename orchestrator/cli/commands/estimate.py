@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import click
@@ -20,23 +19,13 @@ from orchestrator.cli import options, output
 @options.spot_option
 @options.flex_start_option
 @options.zones_option
-@click.option(
-    "--data", type=click.Path(path_type=Path), help="Folder of samples, an .npz or a text file, as for `launch`."
-)
-@click.option(
-    "--data-gib", type=options.DECIMAL, help="Size of the prepared data set.  [default: the latest run's, else 1]"
-)
+@options.data_set_option
+@options.data_gib_option
 @options.images_option
 @options.test_images_option
 @options.from_option
 @click.option("--compile", "compiles", is_flag=True, help="Ask the TPU compiler: does it fit, how fast at best?")
-@click.option(
-    "--batch-size",
-    "batches",
-    type=options.BATCHES,
-    default=(),
-    help="With --compile: global batches; auto: the largest that fits.  [default: the workload's]",
-)
+@options.batches_to_compile_option
 @options.image_size_option
 @options.sequence_length_option
 @options.project_option
