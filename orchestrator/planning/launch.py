@@ -105,11 +105,7 @@ def make_plan(
         template = with_cache(template, axes, manifest, simulated=ledger.simulated)
         notes += [template.cache_note] if template.cache_note else []
     order = ZoneOrder(template, ledger, prices, now, notes)
-    reserved: Mapping[Accelerator, Sequence[str]] = {}
-    if request.reservation:
-        room = room_in(request.reservation, callbacks.find_reservations(request.reservation), chosen, request.zones)
-        reserved, request = room.zones, replace(request, parallel=min(request.parallel, room.free))
-        notes.append(room.note)
+    request, reserved = _with_room(request, chosen, callbacks, notes)
     specs = sweep_specs(template, axes, prices, _noting(callbacks.offers, notes), order, reserved)
     plan = priced(specs, manifest)
     if isinstance(trained, Workload) and isinstance(manifest, DatasetManifest):
@@ -119,6 +115,17 @@ def make_plan(
     notes += _priced_notes(plan, callbacks, simulated=ledger.simulated)
     _check_fits(plan, prices)
     return plan
+
+
+def _with_room(
+    request: LaunchRequest, chosen: Sequence[Accelerator], callbacks: Callbacks, notes: list[str]
+) -> tuple[LaunchRequest, Mapping[Accelerator, Sequence[str]]]:
+    """The request with as many runs side by side as its reservation has room for, and where that is; a note on it."""
+    if not request.reservation:
+        return request, {}
+    room = room_in(request.reservation, callbacks.find_reservations(request.reservation), chosen, request.zones)
+    notes.append(room.note)
+    return replace(request, parallel=min(request.parallel, room.free)), room.zones
 
 
 def with_guesses(
