@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.fork_server import Forked, forking_python
-from tests.local_cloud import eventually
+from tests.waiting import eventually
 
 PROGRAM = """
 import json, os, signal, sys

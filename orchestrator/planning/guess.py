@@ -12,10 +12,10 @@ from decimal import Decimal
 
 from orchestrator.domain.bottlenecks import UPLOAD_BYTES_PER_S
 from orchestrator.domain.prices import PriceBook
-from orchestrator.domain.published import PublishedSpeeds, published_speeds
 from orchestrator.domain.quote import Quote
 from orchestrator.domain.runs import RunSpec
 from orchestrator.planning.estimate import cost_of_life
+from orchestrator.planning.published_speeds import PublishedSpeeds, published_speeds
 from trainer.data.manifest import DatasetManifest
 
 NOTHING_MEASURED = "guess, nothing measured"
@@ -77,8 +77,8 @@ def guess_of(quote: Quote, work: Work, prices: PriceBook) -> Guess | None:
     training = training_range(spec, work, speeds)
     if training is None:
         return None
-    size = "compile_large" if work.flops.per_sample >= speeds.rates.large_flops else "compile"
-    phases = (speeds.phases["boot"], speeds.phases["install"], speeds.phases[size])  # type: ignore[index]
+    published, is_large = speeds.phases, work.flops.per_sample >= speeds.rates.large_flops
+    phases = (published.boot, published.install, published.compile_large if is_large else published.compile)
     life = training + Range(sum(phase.low_s for phase in phases), sum(phase.high_s for phase in phases))
     if spec.dataset_dir:  # what is on this machine is uploaded while the VM waits
         slow = speeds.rates.upload_slow_bits_per_s / _BITS

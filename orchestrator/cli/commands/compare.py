@@ -39,6 +39,7 @@ def compare(
     **files: Path | None,
 ) -> None:
     """Compare runs by their records: time, speed, accuracy, memory, cost.
+
     Without an argument: the latest experiment of which a run succeeded.
 
     \b

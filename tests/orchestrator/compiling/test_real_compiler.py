@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.local_cloud import eventually
 from tests.orchestrator.cli.conftest import ROOT, Done, Shell
+from tests.waiting import eventually
 
 pytestmark = [
     pytest.mark.slow,

@@ -11,11 +11,12 @@ from orchestrator.compiling.step import CompiledStep, Outcome, Program, StepMode
 from orchestrator.domain.accelerators import named_accelerators
 from orchestrator.domain.dataclass_json import to_json
 from orchestrator.domain.prices import catalog_prices
-from orchestrator.domain.published import Published, published_results, published_speeds
+from orchestrator.domain.published import Published, published_results
 from orchestrator.domain.runs import Engine, UserCode
 from orchestrator.planning.guess import Flops, Work, training_range
 from orchestrator.planning.known_flops import KnownFlops, keep_checked
 from orchestrator.planning.launch import with_guesses
+from orchestrator.planning.published_speeds import published_speeds
 from tests.fakes.world import World
 from trainer.data.manifest import DatasetManifest
 from trainer.record.checked import Checked, Trained
