@@ -51,6 +51,7 @@ class LocalCloud:
         """Start it, or start it again on what it left. It outlasts a worker busy with other tests."""
         self.state.mkdir(parents=True, exist_ok=True)
         command = [*launch_command(self.state, self.prices), "--create-s", "0.2", "--idle-exit-s", "3600"]
+        (self.state / "out.log").touch(0o600)
         with (self.state / "out.log").open("ab") as log:
             self.process = subprocess.Popen(
                 [*command, *self._options],
