@@ -1,6 +1,6 @@
 """What others published for the same workloads: results, and claims about sizes that nobody trained on.
 
-Reference only, never our own results. What a first guess is made from is in orchestrator/planning/published_speeds.py.
+Reference only, never our own results. What a first guess is made from is in orchestrator/planning/guess.py.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from orchestrator.errors import (
 )
 from orchestrator.ports import VmRef
 from tests.contract.rigs import CloudRig
-from tests.google_permissions import GOOGLE_PERMISSIONS
+from tests.google_api.permissions import GOOGLE_PERMISSIONS
 from tests.local_cloud import LocalCloud
 
 PARENT = "billingAccounts/01LOCA-1C10UD-000000"

@@ -13,10 +13,9 @@ from orchestrator.domain.dataclass_json import to_json
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.published import Published, published_results
 from orchestrator.domain.runs import Engine, UserCode
-from orchestrator.planning.guess import Flops, Work, training_range
+from orchestrator.planning.guess import Flops, Work, published_speeds, training_range
 from orchestrator.planning.known_flops import KnownFlops, keep_checked
 from orchestrator.planning.launch import with_guesses
-from orchestrator.planning.published_speeds import published_speeds
 from tests.fakes.world import World
 from trainer.data.manifest import DatasetManifest
 from trainer.record.checked import Checked, Trained
