@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, dir_okay=False),
 )
 @options.accel_option
+@options.nodes_option
 @options.workload_option
 @click.option(
     "--engine",

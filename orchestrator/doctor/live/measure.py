@@ -170,7 +170,7 @@ class _Used:
             if over.is_set():
                 raise Stopped("nobody looks any more")
             asked_at = ctx.now()
-            is_there = any(item.ref == ref for item in everything_at(ctx.provider, ref.zone))
+            is_there = any(item.vm == ref for item in everything_at(ctx.provider, ref.zone))
             if over.is_set():
                 raise Stopped("the answer came too late")
             if is_there:
