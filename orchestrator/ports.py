@@ -11,9 +11,9 @@ from typing import Protocol
 from orchestrator.domain import account
 from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.names import vm_of_node
+from orchestrator.domain.places import VmRef as VmRef
+from orchestrator.domain.places import VmState as VmState
 from orchestrator.domain.prices import FetchedPrices, PriceRow
-from orchestrator.domain.vm import VmRef as VmRef
-from orchestrator.domain.vm import VmState as VmState
 
 
 @dataclass(frozen=True)

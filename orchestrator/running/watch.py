@@ -113,14 +113,14 @@ class Watch:
             return self._last_early_turn
 
     def seems_gone(self, provider: VmProvider, ref: VmRef, clock: Clock, poll_s: float) -> bool:
-        """Whether a list that is at most a poll old lacks the VM, or an instance of it, among those that run. Then it is asked about by name.
+        """Whether a list that is at most a poll old lacks the VM, or part of it, among those that run. Then look by name.
 
         Where that cannot be listed now, a few runs are each asked about, and of many nothing is known: SSH tells.
         """
         with self._lock:
             shared = self._running_vms.setdefault(id(provider), _Shared())
         said = shared.recent(lambda: _running(provider), clock, self.poll_s(poll_s))
-        lacking = said is None or not said[1].issuperset(ref.nodes)
+        lacking = said is None or not said[1] >= set(ref.nodes)
         if said is None or (lacking and hiding(said[0], {ref.zone})):
             return not self.is_crowded
         return lacking
