@@ -113,7 +113,7 @@ class Watch:
             return self._last_early_turn
 
     def seems_gone(self, provider: VmProvider, ref: VmRef, clock: Clock, poll_s: float) -> bool:
-        """Whether a list that is at most a poll old lacks the VM, or part of it, among what runs. Then it is asked by name.
+        """Whether a list that is at most a poll old lacks the VM, or part of it. Then it is asked about by name.
 
         Where that cannot be listed now, a few runs are each asked about, and of many nothing is known: SSH tells.
         """
