@@ -314,6 +314,9 @@ class Account(Protocol):
     def scheduler(self) -> account.SchedulerAccount:
         """The service account in whose name Cloud Scheduler deletes TPU nodes."""
 
+    def internal_traffic(self) -> bool:
+        """Whether a rule of the network `default` lets all its VMs reach each other on every TCP port."""
+
     def buckets(self) -> tuple[account.BucketFacts, ...]:
         """The buckets that this tool has made."""
 

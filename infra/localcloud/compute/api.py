@@ -10,6 +10,7 @@ from starlette.responses import Response
 from infra.localcloud.account.project import PROJECT_NUMBER
 from infra.localcloud.compute.addresses import Addresses
 from infra.localcloud.compute.bulk import BulkInserts
+from infra.localcloud.compute.firewalls import Firewalls
 from infra.localcloud.compute.lifecycle import Disks, Instances
 from infra.localcloud.compute.messages import types
 from infra.localcloud.compute.names import Zonal, aggregated, listed, missing
@@ -52,6 +53,7 @@ class ComputeService(Service):
             *OperationsApi(cloud, operations).table(),
             *ComputeReference(cloud, instances).table(),
             *Addresses(cloud, operations).table(),
+            *Firewalls(cloud, operations).table(),
         ]
         self.routes = [
             route
