@@ -20,8 +20,9 @@ from orchestrator.domain.places import Place
 from orchestrator.domain.prices import catalog_prices, region_of
 from orchestrator.domain.quote import KILL_SLACK_S, kept_bytes, make_attempt, quote_for
 from orchestrator.domain.runs import Attempt, AttemptState, Run, RunSpec, RunState, Stage
-from orchestrator.errors import NotFound, OrchestratorError, OverCap, UsageError
+from orchestrator.errors import NotFound, OrchestratorError, OverCap, PermissionDenied, UsageError
 from orchestrator.ledger.credit import Credit
+from orchestrator.ledger.events import Note
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.runs import Experiment
 from orchestrator.money.guard import stop_at
@@ -275,7 +276,8 @@ class Campaign:
         if run.error_code == "UnexpectedError":
             self.judge.violated(Rule.OURS, f"{run.id}: {run.error}")
         if run.state is not RunState.SUCCEEDED:
-            if run.error_code in DID_ITS_WORK and run.record is None and self._is_whole(run):
+            lost = run.error_code in DID_ITS_WORK and run.record is None and self._is_whole(run)
+            if lost and not self._lacked_a_role(run):
                 self.judge.violated(Rule.RECORD, f"{run.id}, {run.error_code}, left its record in the bucket")
             return
         record = Path(run.record or "")
@@ -283,6 +285,11 @@ class Campaign:
             self.judge.violated(Rule.RECORD, f"{run.id} succeeded without a record")
         elif b'"seed": 1' in record.read_bytes():
             self.judge.violated(Rule.RECORD, f"{run.id} succeeded with a record that its manifest does not name")
+
+    def _lacked_a_role(self, run: Run) -> bool:
+        """Whether the account was refused after the run had ended for another reason: `fetch` gets the record later."""
+        notes = [event.what for event in self.world.ledger.events(run.id)]
+        return any(isinstance(what, Note) and what.text.startswith(PermissionDenied.__name__) for what in notes)
 
     def _is_whole(self, run: Run) -> bool:
         """Whether the results of its last attempt are in the bucket, whole."""
