@@ -14,7 +14,7 @@ from infra.gcp import compute_clients, vms  # noqa: F401
 from infra.gcp.clients import GoogleClients
 from infra.gcp.errors import translated
 from infra.gcp.gpu import GpuInstances
-from infra.gcp.network import internal_traffic
+from infra.gcp.nodes import internal_traffic
 from infra.gcp.permissions import (
     ACT_AS,
     APIS,

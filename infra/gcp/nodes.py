@@ -2,7 +2,8 @@
 
 The request is `instances.bulkInsert` with `minCount` = `count`: "If min_count instances cannot be created, then no
 instances will be created and instances already created will be deleted" (BulkInsertInstanceResource.min_count of
-google-cloud-compute 1.49). What that deletion leaves behind has a name that `VmRef.nodes` knows, so it is found.
+google-cloud-compute 1.56). What that deletion leaves behind has a name that `VmRef.nodes` knows, so it is found. They
+talk over the network `default`, whose firewall rules have to let them.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from ipaddress import IPv4Network, ip_network
 from typing import Any, TypeVar
 
+from infra.gcp.clients import GoogleClients
+from infra.gcp.errors import translated
 from orchestrator.errors import NotFound
 from orchestrator.ports import Vm, VmRef, VmSpec, VmState
 
@@ -19,6 +23,11 @@ T = TypeVar("T")
 
 MIN_COUNT_NOT_REACHED = "VM_MIN_COUNT_NOT_REACHED"
 """What a bulkInsert fails with; the reason is another error beside it, if any (others' public records of 2026)."""
+_NETWORK = "/global/networks/default"
+_ADDRESSES = IPv4Network("10.128.0.0/9")
+"""What an auto mode network gives its VMs, and what `default-allow-internal` allows
+(docs.cloud.google.com/firewall/docs/firewalls#more_rules_default_vpc)."""
+_ALL_PORTS = ({"0-65535"}, {"1-65535"}, set[str]())
 _LOST = (VmState.PREEMPTED, VmState.STOPPED, VmState.UNKNOWN)
 
 
@@ -105,3 +114,22 @@ def in_bulk(spec: VmSpec, instance: Mapping[str, Any]) -> dict[str, Any]:
 
 def _last(url: str) -> str:
     return url.rsplit("/", 1)[-1]
+
+
+def internal_traffic(clients: GoogleClients) -> bool:
+    """Whether one rule allows TCP on every port between all VMs of the network. Raises as every call does."""
+    with translated("list the firewall rules"):
+        rules = clients.firewalls.list(project=clients.project, **clients.repeatable)
+        return any(allows(rule) for rule in rules)
+
+
+def allows(rule: Any) -> bool:
+    """Whether this rule does."""
+    is_for_all = rule.network.endswith(_NETWORK) and not (rule.target_tags or rule.target_service_accounts)
+    if not is_for_all or rule.disabled or rule.direction != "INGRESS":
+        return False
+    sources = [ip_network(text) for text in rule.source_ranges]
+    from_all = any(isinstance(source, IPv4Network) and source.supernet_of(_ADDRESSES) for source in sources)
+    return from_all and any(
+        allowed.I_p_protocol in ("tcp", "6", "all") and set(allowed.ports) in _ALL_PORTS for allowed in rule.allowed
+    )

@@ -14,7 +14,7 @@ from google.cloud import compute_v1
 from google.cloud.billing import budgets_v1
 
 from infra.gcp.account import GoogleAccount
-from infra.gcp.network import allows
+from infra.gcp.nodes import allows
 from infra.gcp.permissions import ACT_AS, APIS, LOOKS, PERMISSIONS
 from infra.gcp.storage import Buckets
 from infra.gcp.tpu import TpuNodes
