@@ -178,6 +178,7 @@ def launch(
     if typed["script"] and ctx.get_parameter_source("workload") is ParameterSource.DEFAULT:
         typed["workload"] = ""  # the default is no workload that was asked for beside the script
     typed["provisioning"] = options.take_provisioning(typed)
+    run_driver.share_heap()  # before the first check in a thread of its own
     ignored, items = typed.pop("ignore_checks"), typed.pop("items")
     with output.opened(as_json=as_json) as project, announced(project, as_json=as_json):
         if file is not None:
