@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -44,7 +45,7 @@ class SystemClock:
         self._wall = wall
         self._running_s = running_s
         self._lock = threading.Lock()
-        self._ask_from_s = 0.0
+        self._ask_from_s = -math.inf
         self._origin = self._origin_now()
         self._skew = timedelta(seconds=skew_s() if skew_s else 0.0)
         self._zero = self._origin + self._skew

@@ -6,7 +6,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, geometric_mean
+from statistics import NormalDist, fmean, geometric_mean
 
 Interval = tuple[float, float]
 Sides = tuple[Sequence[float], Sequence[float]]
@@ -43,6 +43,13 @@ def differs(left: Sequence[float], right: Sequence[float], error: float = FALSE_
     """Whether the interval at `error` excludes the ratio 1. False without an interval."""
     interval = ratio_interval(left, right, error)
     return interval is not None and not interval[0] <= 1.0 <= interval[1]
+
+
+def share_interval(share: float, count: int) -> Interval:
+    """The 95 % interval of a share of `count` independent trials, by Wilson (JASA 22, 1927)."""
+    z = NormalDist().inv_cdf(1 - FALSE_VERDICTS / 2)
+    middle, width = share + z * z / (2 * count), z * math.sqrt((share * (1 - share) + z * z / (4 * count)) / count)
+    return max(0.0, (middle - width) / (1 + z * z / count)), min(1.0, (middle + width) / (1 + z * z / count))
 
 
 @dataclass(frozen=True)

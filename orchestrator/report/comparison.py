@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict
 from orchestrator.errors import UsageError
 from orchestrator.extras import require_extra
 from orchestrator.report.fairness import ACCURACY, Check, check_fairness, refuse_invalid
-from orchestrator.report.matching import Match, find_matches, on_equal_terms
-from orchestrator.report.notes import notes_on_runs, notes_on_verdicts
+from orchestrator.report.matching import Match, find_matches, on_equal_terms, with_variants
+from orchestrator.report.notes import notes_on_runs, notes_on_verdicts, warnings_on_runs
 from orchestrator.report.run_metrics import RunMetrics, run_metrics
 from orchestrator.report.sources import Source
 from orchestrator.report.targets import choose_targets, stated_target, with_target
@@ -24,7 +24,7 @@ class Comparison(BaseModel):
 
     `simulated`: at least one run is, so that nothing in it says anything about real hardware. `target` says which
     accuracy the runs' target figures are about, `apart` whose accuracy is too far from those they are paired with: it
-    sets no target for others.
+    sets no target for others. `warnings`: what is to be read before any verdict; `notes`: what was odd, and how sure.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -34,6 +34,7 @@ class Comparison(BaseModel):
     runs: tuple[RunMetrics, ...]
     pairings: tuple[Pairing, ...]
     fairness: tuple[Check, ...]
+    warnings: tuple[str, ...]
     notes: tuple[str, ...]
     apart: tuple[str, ...]
     target: str
@@ -56,7 +57,8 @@ def compare_sources(
     if not sources:
         raise UsageError("no run has a record: nothing to compare", "`orchestrate status` shows how the runs ended")
     require_extra("report", "a comparison")
-    runs = _in_order(_all_metrics(sources))
+    runs = _all_metrics(sources)
+    runs = _in_order(with_variants(runs, usable(runs)))
     paired = usable(runs)
     compared = {run.run for run in paired}
     looks = max((source.looks for source in sources if source.record.run_id in compared), default=1)
@@ -67,7 +69,7 @@ def compare_sources(
     targets = choose_targets(runs, stated, apart)
     runs = tuple(with_target(run, targets) for run in runs)
     matches = tuple(_with_figures_of(match, runs) for match in matches)
-    pairings = judge(matches, looks, is_stated=targets.is_stated)
+    pairings = judge(matches, looks, targets)
     notes = (*notes_on_runs(sources, runs, usable(runs), matches), *notes_on_verdicts(pairings, looks))
     return Comparison(
         verdict="; ".join(pairing.sentence for pairing in pairings) or notes[-1],
@@ -75,6 +77,7 @@ def compare_sources(
         runs=runs,
         pairings=pairings,
         fairness=fairness,
+        warnings=tuple(warnings_on_runs(runs)),
         notes=notes,
         apart=apart,
         target=targets.text,
@@ -87,20 +90,22 @@ def usable(runs: Sequence[RunMetrics]) -> list[RunMetrics]:
     return [run for run in reversed(once.values()) if run.status == "succeeded" and run.speed.sample_s]
 
 
-def _all_metrics(sources: Sequence[Source]) -> list[RunMetrics]:
+def _all_metrics(sources: Sequence[Source]) -> tuple[RunMetrics, ...]:
     """Of each source, under its run's id or, where several have the same, its path."""
     times = Counter(source.record.run_id for source in sources)
     names = [each.record.run_id if times[each.record.run_id] == 1 else each.path for each in sources]
-    return [run_metrics(source, name) for source, name in zip(sources, names, strict=True)]
+    return tuple(run_metrics(source, name) for source, name in zip(sources, names, strict=True))
 
 
 def _in_order(runs: Sequence[RunMetrics]) -> tuple[RunMetrics, ...]:
-    """What is compared stands together: by data size, batch and accelerator, else in the order given."""
+    """What is compared stands together: by data size, batch, variant and accelerator, else in the order given."""
     workloads = list(dict.fromkeys(run.workload for run in runs))
     accelerators = list(dict.fromkeys(run.accelerator for run in runs))
 
+    variants = list(dict.fromkeys(run.variant for run in runs))
+
     def place(run: RunMetrics) -> tuple[int, ...]:
-        sizes = (run.train_samples or 0, run.global_batch or 0)
+        sizes = (run.train_samples or 0, run.global_batch or 0, variants.index(run.variant))
         return (workloads.index(run.workload), *sizes, accelerators.index(run.accelerator))
 
     return tuple(sorted(runs, key=place))

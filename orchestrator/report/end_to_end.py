@@ -44,8 +44,9 @@ class Ratio(BaseModel):
 class Crossover(BaseModel):
     """From about how many training samples (epochs times samples) on `less_above` takes less, all in.
 
-    `samples`: None where it does so at any number. `low`, `high`: the ends of the 95 % interval; None where the runs do
-    not show that end.
+    `samples`: None where it does so at any number that was tried, 1 and `MOST_SAMPLES`. `measured_samples`: that a run
+    trained, in the mean: from there the line is extrapolated. `low`, `high`: the ends of the 95 % interval; None where
+    the runs do not show that end.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -53,6 +54,7 @@ class Crossover(BaseModel):
     of: Literal["cost", "time"]
     less_above: str
     samples: float | None
+    measured_samples: float
     low: float | None
     high: float | None
 
@@ -60,16 +62,17 @@ class Crossover(BaseModel):
 class EndToEnd(BaseModel):
     """What a pairing says beyond steady epochs.
 
-    `target`: the accuracy, None without one; so many runs reached it. `target_caveat`: why nothing is claimed of the
-    way to it: it was chosen from the runs, or the trainings were not the same. `ratios`: always the same three.
-    `break_even`: in cost and in time, where the runs tell. `*_usd_is_bound`: that side may have cost less.
-    `sentence`: the answer in one.
+    `target`: the accuracy, None without one; so many runs reached it. `target_is_late`: it was stated after them.
+    `target_caveat`: why nothing is claimed of the way to it: it was chosen from the runs, or the trainings were not the
+    same. `ratios`: always the same three. `break_even`: in cost and in time, where the runs tell. `*_usd_is_bound`:
+    that side may have cost less. `sentence`: the answer in one.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     target: float | None
     target_is_stated: bool
+    target_is_late: bool = False
     target_caveat: str
     faster_reached: int
     slower_reached: int
@@ -247,7 +250,21 @@ def _crossovers(fast: _Runs, slow: _Runs, error: float) -> Iterator[Crossover]:
         is_whole = len(left) == len(fast) and len(right) == len(slow)
         if is_whole and (found := break_even(left, right, error)) is not None:
             less = fast[0] if found.left_is_less else slow[0]
-            yield Crossover(of=of, less_above=less.accelerator, samples=found.samples, low=found.low, high=found.high)
+            yield Crossover(
+                of=of,
+                less_above=less.accelerator,
+                samples=found.samples,
+                measured_samples=centre([_trained_samples(run) for run in (*fast, *slow)]),
+                low=found.low,
+                high=found.high,
+            )
+
+
+def _trained_samples(run: RunMetrics) -> float:
+    """All epochs together, as a line over samples has them."""
+    assert run.steady_epoch_s
+    assert run.speed.sample_s
+    return run.epochs * run.steady_epoch_s / run.speed.sample_s
 
 
 def _usd_line(run: RunMetrics) -> Outlay | None:
@@ -275,6 +292,5 @@ def _line(run: RunMetrics, total: float, per_second: float) -> Outlay | None:
     if not own_s or not run.steady_epoch_s or not run.speed.sample_s or is_untimed:
         return None
     eval_s = run.speed.eval_s or 0.0
-    samples = run.steady_epoch_s / run.speed.sample_s
     fixed = total - (own_s + eval_s) * run.epochs * per_second
-    return Outlay(fixed, (run.steady_epoch_s + eval_s) * per_second / samples)
+    return Outlay(fixed, (run.steady_epoch_s + eval_s) * per_second * run.epochs / _trained_samples(run))

@@ -31,7 +31,9 @@ from orchestrator.report.workers import WorkerTiming
 _BEGINS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _NESTED = {"stages", "curve", "end_to_end", "workers"}
 _PAIR = tuple(
-    name for name in Pairing.model_fields if name in {"workload", "global_batch", "train_samples", "faster", "slower"}
+    name
+    for name in Pairing.model_fields
+    if name in {"workload", "global_batch", "train_samples", "variant", "faster", "slower"}
 )
 _WHOLE = tuple(
     name for name in EndToEnd.model_fields if name in {"target", "target_is_stated", "faster_reached", "slower_reached"}
@@ -115,7 +117,7 @@ def write_plots(report: Report, folder: Path, kind: Literal["svg", "png"]) -> tu
 def tables(report: Report) -> dict[str, list[dict[str, Any]]]:
     """Every list in a report as rows of flat cells, by file name."""
     texts = [("verdict", report.verdict), ("target accuracy", report.target), ("simulated", report.simulated)]
-    texts += [("note", note) for note in report.notes]
+    texts += [("warning", warning) for warning in report.warnings] + [("note", note) for note in report.notes]
     return {
         "report": [{"what": what, "text": text} for what, text in texts],
         "runs": _rows(report.runs),

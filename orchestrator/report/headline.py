@@ -18,7 +18,7 @@ class Headline:
 
     `ratio`: of steady epochs, with its 95 % `interval` ("": none). `time`, `cost`: of both; `cost` is "" where no price
     is known. `more`: what would decide an inconclusive one, else "". `sentence`: the answer from end to end, or the
-    verdict on steady epochs.
+    verdict on steady epochs. `warning`: that its models learned nothing, else "".
     """
 
     pair: str
@@ -30,12 +30,14 @@ class Headline:
     cost: str
     more: str
     sentence: str
+    warning: str
 
     @property
     def text(self) -> str:
         """Without time and cost."""
         interval = f", 95 % interval {self.interval}" if self.interval else ""
-        return f"{self.pair}{self.settings}: steady epochs {self.ratio}{interval}: {self.verdict}"
+        said = f"{self.pair}{self.settings}: steady epochs {self.ratio}{interval}: {self.verdict}"
+        return "; ".join(filter(None, (said, self.warning)))
 
 
 def headlines(pairings: Sequence[Pairing]) -> tuple[Headline, ...]:
@@ -52,18 +54,30 @@ def _headline(pair: Pairing, workload: bool, batch: bool, samples: bool) -> Head
         f", {pair.workload}" if workload else "",
         f", batch {pair.global_batch}" if batch and pair.global_batch else "",
         f", {pair.train_samples:,} samples" if samples and pair.train_samples else "",
+        *(f", {words}" for words in pair.variant),
     )
     return Headline(
         pair=f"{pair.faster} against {pair.slower}",
         settings="".join(settings),
         ratio=f"{ratio_text(pair.ratio)} times as fast",
-        interval="" if pair.interval is None else " to ".join(map(ratio_text, pair.interval)),
+        interval=_interval(pair),
         verdict=pair.verdict,
         time=f"{seconds_text(pair.faster_s)} against {seconds_text(pair.slower_s)} per steady epoch",
         cost=_all_in(pair) or _epoch(pair),
         more=what_would_decide(pair) if pair.verdict == "inconclusive" else "",
         sentence=pair.sentences[0],
+        warning=pair.chance,
     )
+
+
+def _interval(pair: Pairing) -> str:
+    """And the adjusted one where that alone leaves the verdict open."""
+    if pair.interval is None:
+        return ""
+    text = " to ".join(map(ratio_text, pair.interval))
+    if pair.verdict != "inconclusive" or pair.adjusted_interval is None or pair.interval[0] <= 1:
+        return text
+    return f"{text} (allowing for all comparisons {' to '.join(map(ratio_text, pair.adjusted_interval))})"
 
 
 def _all_in(pair: Pairing) -> str:

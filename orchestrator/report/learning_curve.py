@@ -1,4 +1,4 @@
-"""Loss and accuracy of a run after each epoch, against its own clock and the VM's price."""
+"""Loss and accuracy of a run after each epoch, against its own clock and the VM's price, and at the end."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict
 
 from orchestrator.domain.money import usd_for
+from orchestrator.domain.statistics import Interval, share_interval
+from orchestrator.report.figures import Facts, From, Section
 from orchestrator.report.sources import Source
 from trainer.record.record import Record
 from trainer.record.schema import Epoch, Part
@@ -50,6 +53,44 @@ class Crossing:
     epoch: int
     train_s: float
     is_bound: bool
+
+
+class Accuracy(Section):
+    """Test accuracy, loss and metrics at the end; target_*: the first epoch whose evaluation showed target_accuracy,
+    and the seconds of training and evaluation, and the VM's USD for them, until the learning curve crossed it
+    (`Crossing`).
+
+    accuracy_interval: 95 %, of what the size of the test set alone leaves open. chance_accuracy: what a model that
+    learned nothing reaches (`trainer.record.schema.Data`).
+    """
+
+    accuracy: Annotated[float | None, From(lambda run: run.record.epochs[-1].test_accuracy if run.epochs else None)]
+    accuracy_interval: Annotated[Interval | None, From(lambda run: _accuracy_interval(run))]
+    chance_accuracy: Annotated[float | None, From(lambda run: run.record.data and run.record.data.chance_accuracy)]
+    test_loss: Annotated[float | None, From(lambda run: run.record.epochs[-1].test_loss if run.epochs else None)]
+    test_metrics: Annotated[
+        dict[str, float | None],
+        From(
+            lambda run: {metric.name: metric.value for epoch in run.record.epochs[-1:] for metric in epoch.test_metrics}
+        ),
+    ]
+    target_accuracy: float | None = None  # known when all runs are
+    target_epoch: int | None = None
+    target_s: float | None = None
+    target_usd: Decimal | None = None
+    target_is_bound: bool = False  # target_s and target_usd are upper bounds: nothing is known before the first epoch
+
+    @property
+    def is_chance(self) -> bool:
+        """Whether nothing shows that the model learned: it may be no better than chance. False where nobody knows."""
+        if self.accuracy is None or self.chance_accuracy is None:
+            return False
+        return (self.accuracy_interval or (self.accuracy,))[0] <= self.chance_accuracy
+
+
+def _accuracy_interval(run: Facts) -> Interval | None:
+    accuracy, tested = run.record.epochs[-1].test_accuracy if run.epochs else None, run.record.parameters.test_samples
+    return share_interval(accuracy, tested) if accuracy is not None and tested else None
 
 
 def learning_curve(source: Source, steady: Set[int]) -> tuple[CurvePoint, ...]:

@@ -1,4 +1,5 @@
-"""Which runs are compared: the same workload, code (of a user's own), data, number of samples and batch asked for.
+"""Which runs are compared: the same workload, code (of a user's own), data, number of samples, batch and other settings
+that were asked for.
 
 Two accelerators with the same engine, or two engines on the same accelerator.
 """
@@ -20,20 +21,35 @@ _ALIKE: tuple[Callable[[RunMetrics], str | int | None], ...] = (
     lambda run: run.training.data_fingerprint,
     lambda run: run.train_samples,
     lambda run: run.batch,
+    lambda run: repr(run.settings.learning_rate),
+    lambda run: run.training.epochs,
+    lambda run: str(run.settings.precision_asked),
+    lambda run: str(run.settings.cache_asked),
 )
 """Besides the workload. Where two accelerators share no value of one of these, it is left out, and fairness says so."""
+_VARIANT: tuple[Callable[[RunMetrics], str], ...] = (
+    lambda run: f"code {run.settings.code}",
+    lambda run: f"data {(run.training.data_fingerprint or 'unknown')[:12]}",
+    lambda run: f"learning rate {run.settings.learning_rate or 'unknown'}",
+    lambda run: f"{run.training.epochs} epoch{'s' * (run.training.epochs > 1)}",
+    lambda run: f"precision {run.settings.precision_asked or 'unknown'}",
+    lambda run: f"cache {run.settings.cache_asked or 'unknown'}",
+)
+"""What of it is told where it differs, besides what has a column of its own."""
 
 
 @dataclass(frozen=True)
 class Match:
     """The runs of two accelerators, or of two engines on one, that are compared. `title`: what they trained, as a
     sentence begins.
-    `invalid`: the fairness checks by which the comparison means nothing.
+    `variant`: what tells it from other matches of the same accelerators, besides batch and samples. `invalid`: the
+    fairness checks by which the comparison means nothing.
     """
 
     left: tuple[RunMetrics, ...]
     right: tuple[RunMetrics, ...]
     title: str = ""
+    variant: tuple[str, ...] = ()
     invalid: tuple[str, ...] = ()
 
     @property
@@ -65,8 +81,23 @@ def find_matches(runs: Sequence[RunMetrics]) -> tuple[Match, ...]:
     by_workload = _grouped(runs, lambda run: run.workload).values()
     pairs = [pair for same in by_workload for pair in find_pairs(same, lambda run: run.ran_on, _ALIKE)]
     found = [Match(tuple(left), tuple(right)) for left, right in pairs]
+    found = [replace(match, variant=_variant(match, found)) for match in found]
     sizes = len({match.train_samples for match in found}) > 1
     return tuple(replace(match, title=_title(match, sizes)) for match in found)
+
+
+def with_variants(runs: Sequence[RunMetrics], compared: Sequence[RunMetrics]) -> tuple[RunMetrics, ...]:
+    """The runs, each with what tells it from others of its workload, in what those that are `compared` differ in."""
+    words = {run.name: tuple(word(run) for word in _VARIANT) for run in runs}
+    seen: dict[tuple[str, int], set[str]] = {}
+    for run in compared:
+        for place, word in enumerate(words[run.name]):
+            seen.setdefault((run.workload, place), set()).add(word)
+
+    def variant(run: RunMetrics) -> tuple[str, ...]:
+        return tuple(word for place, word in enumerate(words[run.name]) if len(seen.get((run.workload, place), ())) > 1)
+
+    return tuple(run.model_copy(update={"variant": variant(run)}) for run in runs)
 
 
 def find_pairs(
@@ -120,12 +151,19 @@ def _by_size(value: str | int) -> tuple[bool, str | int]:
     return isinstance(value, str), value
 
 
+def _variant(match: Match, matches: Sequence[Match]) -> tuple[str, ...]:
+    """What all its runs have in common, and another match of the same accelerators has not."""
+    others = [each for each in matches if (each.workload, each.accelerators) == (match.workload, match.accelerators)]
+    common = [words for words in match.left[0].variant if all(words in run.variant for run in match.runs)]
+    return tuple(words for words in common if any(words not in run.variant for each in others for run in each.runs))
+
+
 def _title(match: Match, sizes: bool) -> str:
     batch = "different global batches" if match.global_batch is None else f"global batch {match.global_batch}"
     if all(run.settings.batch_searched for run in match.runs):
         batch = "each at its best batch"
     size = f", {match.train_samples:,} samples" if sizes and match.train_samples is not None else ""
-    return f"{match.workload}, {batch}{size}"
+    return ", ".join((f"{match.workload}, {batch}{size}", *match.variant))
 
 
 def _only(values: Iterable[int | None]) -> int | None:

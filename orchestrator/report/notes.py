@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 
 from orchestrator.domain.steady_epochs import outliers
+from orchestrator.report.learning_curve import Accuracy
 from orchestrator.report.matching import Match
 from orchestrator.report.run_metrics import RunMetrics, SteadyEpochs
 from orchestrator.report.sources import Source
 from orchestrator.report.verdict import Pairing
 from orchestrator.report.workers import missing_sentence, stragglers
+
+_FEW = 6
 
 
 def notes_on_runs(
@@ -22,8 +26,29 @@ def notes_on_runs(
         *([f"the cost of {', '.join(bound)} is an upper bound: {unknown_price}"] if bound else []),
         *(note for run in runs for note in _on_run(run)),
         *_oddities(runs, paired),
+        *_pooled(matches),
         *filter(None, [_not_compared(runs, paired, matches)]),
     )
+
+
+def warnings_on_runs(runs: Sequence[RunMetrics]) -> Iterator[str]:
+    """Which runs learned nothing that could be shown: nobody should choose an accelerator by them."""
+    at_chance = [run for run in runs if run.status == "succeeded" and run.accuracy.is_chance]
+    if at_chance:
+        listed = "; ".join(f"{run.name} ({run.accelerator}) {_chance(run.accuracy)}" for run in at_chance[:_FEW])
+        more = f"; and {len(at_chance) - _FEW} more" if len(at_chance) > _FEW else ""
+        yield (
+            f"no better than chance, so nothing shows that these runs learned anything: {listed}{more}. Their times are"
+            " those of steps, not of a training that works; do not choose by them what is worth its price"
+        )
+
+
+def _chance(found: Accuracy) -> str:
+    assert found.accuracy is not None
+    assert found.chance_accuracy is not None
+    low, high = found.accuracy_interval or (found.accuracy, found.accuracy)
+    interval = f" [{low:.1%} to {high:.1%}]" if low < high else ""
+    return f"{found.accuracy:.1%}{interval}, chance {found.chance_accuracy:.1%}"
 
 
 def notes_on_verdicts(pairings: Sequence[Pairing], looks: int) -> Iterator[str]:
@@ -69,6 +94,19 @@ def _oddities(runs: Sequence[RunMetrics], paired: Sequence[RunMetrics]) -> Itera
         "outliers among repeats, kept": _outlying(paired),
     }
     yield from (f"{words}: {'; '.join(names)}" for words, names in found.items() if names)
+
+
+def _pooled(matches: Sequence[Match]) -> Iterator[str]:
+    """Which launches have runs that count as repeats of each other's, and when each began to train."""
+    began: dict[str, datetime] = {}
+    for side in (side for match in matches for side in (match.left, match.right)):
+        if len({run.experiment for run in side}) > 1:
+            for run in side:
+                name, start = run.experiment or "records without a launch", run.times.first_started_at
+                began[name] = min(began.get(name, start), start)
+    if began:
+        launches = ", ".join(f"{name} ({start:%Y-%m-%d %H:%M})" for name, start in began.items())
+        yield f"pooled: runs of several launches count as repeats of each other: {launches} UTC"
 
 
 def _epochs(runs: Sequence[RunMetrics], of: Callable[[SteadyEpochs], Sequence[int | None]]) -> list[str]:

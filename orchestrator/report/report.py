@@ -16,7 +16,7 @@ from orchestrator.report.sources import Source
 
 
 class Group(BaseModel):
-    """Runs that ought to be alike: same workload, accelerator, global batch asked for and training samples.
+    """Runs that ought to be alike: same workload, accelerator, global batch asked for, training samples and variant.
 
     `global_batch`: None where searches for the best one ended differently.
 
@@ -30,6 +30,7 @@ class Group(BaseModel):
     accelerator: str
     global_batch: int | None
     train_samples: int | None
+    variant: tuple[str, ...]
     runs: tuple[str, ...]
     steady_epoch_s: float
     steady_epoch_interval: Interval | None
@@ -62,17 +63,18 @@ def make_report(sources: Sequence[Source], *, force: bool = False, target_accura
 
 
 def _groups(runs: Sequence[RunMetrics]) -> Iterable[Group]:
-    groups: dict[tuple[str, str, str, str | int | None, int | None], list[RunMetrics]] = {}
+    groups: dict[tuple[str, str, str | int | None, int | None, tuple[str, ...]], list[RunMetrics]] = {}
     for run in usable(runs):
-        alike = (run.settings.code, run.workload, run.accelerator, run.batch, run.train_samples)
+        alike = (run.workload, run.accelerator, run.batch, run.train_samples, run.variant)
         groups.setdefault(alike, []).append(run)
-    for (_, workload, accelerator, _, samples), members in groups.items():
+    for (workload, accelerator, _, samples, variant), members in groups.items():
         batches = {run.global_batch for run in members}
         yield Group(
             workload=workload,
             accelerator=accelerator,
             global_batch=batches.pop() if len(batches) == 1 else None,
             train_samples=samples,
+            variant=variant,
             runs=tuple(run.name for run in members),
             **_figures(members),
         )

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from orchestrator.domain.money import SECONDS_PER_HOUR, usd_for
 from orchestrator.report.figures import Facts, From, Section
-from orchestrator.report.learning_curve import CurvePoint, learning_curve
+from orchestrator.report.learning_curve import Accuracy, CurvePoint, learning_curve
 from orchestrator.report.run_settings import Host, Settings, Versions
 from orchestrator.report.sources import Source
 from orchestrator.report.stage_times import StageTime
@@ -122,29 +122,6 @@ class Speed(Section):
         return 1e6 / self.samples_per_usd if self.samples_per_usd else None
 
 
-class Accuracy(Section):
-    """Test accuracy, loss and metrics at the end; target_*: the first epoch whose evaluation showed target_accuracy,
-    and the seconds of training and evaluation, and the VM's USD for them, until the learning curve crossed it
-    (`learning_curve.Crossing`).
-    """
-
-    accuracy: Annotated[
-        float | None, From(lambda run: run.record.epochs[-1].test_accuracy if run.record.epochs else None)
-    ]
-    test_loss: Annotated[float | None, From(lambda run: run.record.epochs[-1].test_loss if run.record.epochs else None)]
-    test_metrics: Annotated[
-        dict[str, float | None],
-        From(
-            lambda run: {metric.name: metric.value for epoch in run.record.epochs[-1:] for metric in epoch.test_metrics}
-        ),
-    ]
-    target_accuracy: float | None = None  # known when all runs are
-    target_epoch: int | None = None
-    target_s: float | None = None
-    target_usd: Decimal | None = None
-    target_is_bound: bool = False  # target_s and target_usd are upper bounds: nothing is known before the first epoch
-
-
 class Usage(Section):
     """How much of the hardware was used. flops_per_s: model FLOPs (docs/measuring.md) per second of a steady epoch;
     mfu: their share of the peak.
@@ -183,6 +160,8 @@ class RunMetrics(Section):
 
     accelerator: what is compared, `v3-8` or `v3-8 jax`; ran_on: the accelerator alone, or the device of a record from
     elsewhere. asked_for: the accelerator that was rented, and experiment: its launch, when the ledger knows them.
+    variant: what tells it from other runs of its workload besides accelerator, batch and samples, in words
+    (`matching.with_variants`).
     stages: as the ledger saw them, provision to teardown. workers: of a slice, by their own records, of which those of
     missing_workers are not here.
     """
@@ -196,6 +175,7 @@ class RunMetrics(Section):
     accelerator: Annotated[str, From(lambda run: run.source.side)]
     ran_on: Annotated[str, From(lambda run: run.source.ran_on)]
     asked_for: Annotated[str | None, From(lambda run: run.source.accelerator)]
+    variant: tuple[str, ...] = ()  # known when all runs are
     hardware: Hardware
     host: Host
     training: Training

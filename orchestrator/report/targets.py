@@ -16,38 +16,41 @@ DEFAULT_TARGET = (
     "the highest whole per cent that every succeeded run of a workload reached; chosen from these runs, so that ratios "
     "to it are no verdicts (--target states one)"
 )
+_LATE = "stated by --target after the runs had ended: verdicts on it are sound only if nobody had looked at them before"
 _ROUNDING = 1e-9  # an accuracy of 0.29 is 28.999999999999996 per cent
 
 
 @dataclass(frozen=True)
 class Targets:
-    """The target of each workload that has one; `is_stated`: by who asks, so not chosen from these runs."""
+    """The target of each workload that has one; `is_stated`: by somebody, so not chosen from these runs by us;
+    `is_late`: after they had ended, so that nothing shows that it was not chosen by what they reached.
+    """
 
     of: Mapping[str, float]
     is_stated: bool
     text: str
+    is_late: bool = False
 
 
 @dataclass(frozen=True)
 class Stated:
-    """A target that somebody has stated: who asks for this report, or the launch of its runs before they began."""
+    """A target that somebody has stated: the launch of its runs before they began; late: who asks for this report."""
 
     accuracy: float
-    words: str
+    is_late: bool = False
 
 
 def stated_target(asked: float | None, launched: Sequence[float | None]) -> Stated | None:
     """The one asked for, else that of the launch if all runs (`launched`) have the same. Raises UsageError for what is
     no accuracy.
     """
-    if asked is not None:
-        if not 0 < asked <= 1:
-            raise UsageError(f"--target: {asked:g} is not a share of the test samples", "for example 0.97 for 97 %")
-        return Stated(asked, "as requested")
+    if asked is not None and not 0 < asked <= 1:
+        raise UsageError(f"--target: {asked:g} is not a share of the test samples", "for example 0.97 for 97 %")
     first = next(iter(launched), None)
-    if first is None or set(launched) != {first}:
-        return None
-    return Stated(first, "as stated at launch")
+    at_launch = first if set(launched) == {first} else None
+    if asked is not None and asked != at_launch:
+        return Stated(asked, is_late=True)
+    return None if at_launch is None else Stated(at_launch)
 
 
 def choose_targets(runs: Sequence[RunMetrics], stated: Stated | None, apart: Sequence[str]) -> Targets:
@@ -60,7 +63,8 @@ def choose_targets(runs: Sequence[RunMetrics], stated: Stated | None, apart: Seq
         return Targets({}, False, "none, as no record has a test accuracy")
     if stated is not None:
         of = dict.fromkeys((run.workload for run in scored), stated.accuracy)
-        return Targets(of, True, f"{stated.accuracy:.2%}, {stated.words}")
+        words = _LATE if stated.is_late else "as stated at launch"
+        return Targets(of, True, f"{stated.accuracy:.2%}, {words}", stated.is_late)
     best: dict[str, float] = {}
     for run in scored:
         if run.status == "succeeded" and run.name not in apart:

@@ -23,6 +23,7 @@ from orchestrator.domain.statistics import (
 from orchestrator.report.end_to_end import EndToEnd, Measured, end_to_end, family, measured
 from orchestrator.report.matching import Match
 from orchestrator.report.run_metrics import RunMetrics
+from orchestrator.report.targets import Targets
 from orchestrator.report.wording import answer, bounded, counts, ends, epoch_usd, ratio_text, seconds_text, settled_cost
 
 SIMULATED = "simulated: speeds mean nothing"
@@ -34,12 +35,14 @@ _Runs = Sequence[RunMetrics]
 class Pairing(BaseModel):
     """Two accelerators that trained the same: `ratio` = slower / faster, of the geometric means of their steady epochs.
 
-    `interval` includes the true ratio with 95 % confidence, `epoch_usd_interval` that of what an epoch costs on them,
-    slower / faster as well: below 1 the faster one is more expensive. `verdict`: "faster" when the ratio is not 1,
-    false in 5 % of reports at most; "inconclusive" when it may be 1; "observation" for lack of repeats; "invalid" when
-    fairness calls the pairing so, whatever the interval. `more_repeats` on each side would probably decide an
-    inconclusive one, at `more_usd` for all of them; None where it is not known. `global_batch`, `train_samples`: None
-    when not the same. `end_to_end`: what counts besides steady epochs.
+    `interval` includes the true ratio with 95 % confidence; `adjusted_interval`, by which the verdict is, allows for
+    all comparisons of the report. `epoch_usd_interval` includes that of what an epoch costs on them, slower / faster as
+    well: below 1 the faster one is more expensive. `verdict`: "faster" when the ratio is not 1, false in 5 % of reports
+    at most; "inconclusive" when it may be 1; "observation" for lack of repeats; "invalid" when fairness calls the
+    pairing so, whatever the interval. `more_repeats` on each side would probably decide an inconclusive one, at
+    `more_usd` for all of them; None where it is not known. `global_batch`, `train_samples`: None when not the same.
+    `variant`: what tells it from other pairings besides. `at_chance`: how many of its runs are no better than chance.
+    `end_to_end`: what counts besides steady epochs.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -47,6 +50,7 @@ class Pairing(BaseModel):
     workload: str
     global_batch: int | None
     train_samples: int | None
+    variant: tuple[str, ...]
     faster: str
     slower: str
     faster_s: float
@@ -55,6 +59,7 @@ class Pairing(BaseModel):
     slower_runs: int
     ratio: float
     interval: Interval | None
+    adjusted_interval: Interval | None
     faster_epoch_usd: Decimal | None
     slower_epoch_usd: Decimal | None
     epoch_usd_ratio: float | None
@@ -63,6 +68,7 @@ class Pairing(BaseModel):
     more_repeats: int | None
     more_usd: Decimal | None
     sentence: str
+    at_chance: int
     end_to_end: EndToEnd
 
     @property
@@ -71,17 +77,24 @@ class Pairing(BaseModel):
         return self.faster_runs, self.slower_runs
 
     @property
+    def chance(self) -> str:
+        """What stands behind every verdict on models that learned nothing; empty where all did."""
+        runs = sum(self.runs)
+        of = f"{self.at_chance} of {runs} runs are" if self.at_chance < runs else f"all {runs} runs are"
+        return f"warning: {of} no better than chance" if self.at_chance else ""
+
+    @property
     def sentences(self) -> tuple[str, ...]:
         """The answer from end to end, where there is one, and the verdict on steady epochs."""
         return tuple(filter(None, (self.end_to_end.sentence, self.sentence)))
 
 
-def judge(matches: Sequence[Match], looks: int, *, is_stated: bool) -> tuple[Pairing, ...]:
+def judge(matches: Sequence[Match], looks: int, targets: Targets) -> tuple[Pairing, ...]:
     """The verdict of each match; one report is one family of tests: of each pairing its steady epochs (time and cost),
-    its way to a stated target (time and cost) and its all-in cost. `looks`: as in Source; `is_stated`: the target is.
+    its way to a stated target (time and cost) and its all-in cost. `looks`: as in Source.
     """
     error = FALSE_VERDICTS / looks
-    sides = [_Sides.of(match, is_stated=is_stated) for match in matches]
+    sides = [_Sides.of(match, is_stated=targets.is_stated) for match in matches]
     decisions = decided([test for each in sides for test in each.tests], error)
     shown = [tests for tests in decisions if any(test.interval is not None for test in tests)]
     left_open = sum(any(test.interval is not None and not test.differs for test in tests) for tests in shown)
@@ -90,6 +103,7 @@ def judge(matches: Sequence[Match], looks: int, *, is_stated: bool) -> tuple[Pai
     for each in sides:
         steady, *others = [next(left) for _ in each.tests]
         whole = end_to_end(each.fast, each.slow, each.groups, [test for tests in others for test in tests], error)
+        whole = whole.model_copy(update={"target_is_late": targets.is_late})
         pair = _observed(each, steady, whole)
         pair = pair.model_copy(update=_verdict(each, steady[0], error / max(1, left_open)))
         pairings.append(_in_words(each.match, pair, steady, len(shown)))
@@ -121,7 +135,8 @@ class _Sides:
 
 def _in_words(match: Match, pair: Pairing, steady: Sequence[Decision], among: int) -> Pairing:
     """With its sentences. `among`: how many comparisons the report has."""
-    mark = f"; {SIMULATED}" if any(run.hardware.simulated for run in match.runs) else ""
+    mark = f"; {pair.chance}" if pair.at_chance else ""
+    mark += f"; {SIMULATED}" if any(run.hardware.simulated for run in match.runs) else ""
     text, whole = _sentence(pair, steady, among), pair.end_to_end
     kinds = zip(("time", "cost"), steady, strict=False)
     doubtful = [kind for kind, test in kinds if not test.differs]
@@ -167,6 +182,7 @@ def _observed(sides: _Sides, tests: Sequence[Decision], whole: EndToEnd) -> Pair
         workload=match.workload,
         global_batch=match.global_batch,
         train_samples=match.train_samples,
+        variant=match.variant,
         faster=fast[0].accelerator,
         slower=slow[0].accelerator,
         faster_s=fast_s,
@@ -175,6 +191,7 @@ def _observed(sides: _Sides, tests: Sequence[Decision], whole: EndToEnd) -> Pair
         slower_runs=len(slow),
         ratio=slow_s / fast_s,
         interval=tests[0].interval,
+        adjusted_interval=tests[0].adjusted,
         faster_epoch_usd=_epoch_usd(fast),
         slower_epoch_usd=_epoch_usd(slow),
         epoch_usd_ratio=centre(_dollars(slow)) / centre(_dollars(fast)) if cost else None,
@@ -183,6 +200,7 @@ def _observed(sides: _Sides, tests: Sequence[Decision], whole: EndToEnd) -> Pair
         more_repeats=None,
         more_usd=None,
         sentence="",
+        at_chance=sum(run.accuracy.is_chance for run in match.runs),
         end_to_end=whole,
     )
 

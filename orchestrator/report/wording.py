@@ -7,7 +7,7 @@ from decimal import Decimal
 from math import floor, log10
 
 from orchestrator.domain.money import usd
-from orchestrator.domain.statistics import Interval
+from orchestrator.domain.statistics import MOST_SAMPLES, Interval
 from orchestrator.report.end_to_end import Crossover, EndToEnd, Ratio
 
 
@@ -102,7 +102,9 @@ def _to_target(whole: EndToEnd, names: tuple[str, str], runs: tuple[int, int], a
     elif time.ratio is None:
         yield f"not every run took more than its first epoch to {target} accuracy: no ratio, a higher target has one"
     else:
-        caveat = f" ({whole.target_caveat})" if whole.target_caveat else ""
+        late = "a target stated after the runs" if whole.target_is_late else ""
+        caveats = ", ".join(filter(None, (late, whole.target_caveat)))
+        caveat = f" ({caveats})" if caveats else ""
         times = "of" if time.ratio < 1 else "times"
         text = f"{names[0]} trains to {target}{caveat} in {_share(time, among)} {times} the time of {names[1]}"
         yield text + (f" at {_cost_share(whole, cost, among)} times the cost" if cost.ratio is not None else "")
@@ -117,16 +119,16 @@ def _all_in(whole: EndToEnd, names: tuple[str, str], among: int) -> Iterator[str
 def _pays(crossover: Crossover) -> str:
     """From how many samples on; an end that the runs do not show is open."""
     what = "costs less" if crossover.of == "cost" else "is done sooner, boot to teardown,"
-    text = f"{crossover.less_above} {what}"
+    text, measured = f"{crossover.less_above} {what}", f"from runs of {samples_text(crossover.measured_samples)}"
     if crossover.samples is None:
-        cheaper = "is cheaper" if crossover.of == "cost" else "is done sooner, boot to teardown"
-        return f"however long you train, {crossover.less_above} {cheaper}"
+        most = samples_text(MOST_SAMPLES)
+        return f"{text} however long you train: 95 % intervals exclude the same at 1 and {most} samples, {measured}"
     text += f" above about {samples_text(crossover.samples)} training samples"
     if not _is_bracketed(crossover):
-        return text
+        return f"{text}, {measured}, no interval"
     low = "0" if crossover.low is None else samples_text(crossover.low)
     high = "any number" if crossover.high is None else samples_text(crossover.high)
-    return f"{text} [{low} to {high}]"
+    return f"{text} [{low} to {high}], {measured}"
 
 
 def _is_bracketed(crossover: Crossover) -> bool:
@@ -154,5 +156,6 @@ def _share(ratio: Ratio, among: int) -> str:
     if ratio.interval[0] <= 1 <= ratio.interval[1]:
         return f"{text} [{low}, {high}; includes 1]"
     if ratio.verdict == "inconclusive":
-        return f"{text} [{low}, {high}; not significant among {among} comparisons]"
+        adjusted = f" adjusted {ends(ratio.adjusted_interval)}" if ratio.adjusted_interval else ""
+        return f"{text} [{low}, {high}; not significant among {among} comparisons:{adjusted}]"
     return f"{text} [{low}, {high}]"

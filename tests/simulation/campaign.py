@@ -20,14 +20,16 @@ from orchestrator.domain.places import Place
 from orchestrator.domain.prices import catalog_prices, region_of
 from orchestrator.domain.quote import KILL_SLACK_S, kept_bytes, make_attempt, quote_for
 from orchestrator.domain.runs import Attempt, AttemptState, Run, RunSpec, RunState, Stage
-from orchestrator.errors import NotFound, OrchestratorError, OverCap, UsageError
+from orchestrator.errors import NotFound, OrchestratorError, OverCap, PermissionDenied, UsageError
 from orchestrator.ledger.credit import Credit
+from orchestrator.ledger.events import Note
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.runs import Experiment
 from orchestrator.money.guard import stop_at
 from orchestrator.planning.extend import admit_extension, plan_extension
 from orchestrator.running.recover import recover, teardown_all
-from orchestrator.running.stages.context import already_stopped
+from orchestrator.running.stages.collect import pull, read_manifest
+from orchestrator.running.stages.context import RunContext, already_stopped
 from tests.simulation.events import Death, Endless
 from tests.simulation.judge import Judge, Rule, Violation
 from tests.simulation.offers import offers
@@ -275,7 +277,8 @@ class Campaign:
         if run.error_code == "UnexpectedError":
             self.judge.violated(Rule.OURS, f"{run.id}: {run.error}")
         if run.state is not RunState.SUCCEEDED:
-            if run.error_code in DID_ITS_WORK and run.record is None and self._is_whole(run):
+            lost = run.error_code in DID_ITS_WORK and run.record is None and self._is_whole(run)
+            if lost and not (self._was_refused(run) and self._can_be_fetched(run)):
                 self.judge.violated(Rule.RECORD, f"{run.id}, {run.error_code}, left its record in the bucket")
             return
         record = Path(run.record or "")
@@ -283,6 +286,18 @@ class Campaign:
             self.judge.violated(Rule.RECORD, f"{run.id} succeeded without a record")
         elif b'"seed": 1' in record.read_bytes():
             self.judge.violated(Rule.RECORD, f"{run.id} succeeded with a record that its manifest does not name")
+
+    def _was_refused(self, run: Run) -> bool:
+        """Whether the account had lost its role as the run was collected, and the run says so."""
+        what = f"{PermissionDenied.__name__}: "
+        events = (event for event in self.world.ledger.events(run.id) if event.stage is Stage.COLLECT)
+        return any(isinstance(event.what, Note) and event.what.text.startswith(what) for event in events)
+
+    def _can_be_fetched(self, run: Run) -> bool:
+        """What `orchestrate fetch` does, once it has the role again."""
+        ctx = RunContext(self.world.services, run.id, self.world.progress.append, self.world.stop)
+        manifest = read_manifest(ctx)
+        return manifest is not None and pull(ctx, manifest) is not None
 
     def _is_whole(self, run: Run) -> bool:
         """Whether the results of its last attempt are in the bucket, whole."""

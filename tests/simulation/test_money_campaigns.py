@@ -56,7 +56,7 @@ class TestSecondThousand(Lives):
     seeds = range(1000, 2000)
 
 
-@pytest.mark.parametrize("seed", [2078, 2941, 6175, 10995, 18750, 21572, 22148, 32291, 35025, 36633])
+@pytest.mark.parametrize("seed", [2078, 2941, 6175, 10995, 18750, 21572, 22148, 32291, 35025, 36633, 57177, 77816])
 def test_a_life_that_once_broke_a_rule_breaks_none(seed: int) -> None:
     """What each of them found is in docs/reliability.md."""
     assert live(Schedule.of(seed)).violations == []

@@ -84,6 +84,7 @@ def test_the_record_says_what_a_sample_is(next_byte: Runs) -> None:
     assert data is not None
     assert (data.task, data.input_dtype, data.target_dtype) == ("next-token", "int32", "int32")
     assert data.input_shape == data.target_shape == (64,)
+    assert data.chance_accuracy == 1 / 256
     on_device = next_byte["default"].memory.data_bytes_on_device
     chosen = next_byte["default"].parameters
     samples = (chosen.train_samples or 0) + (chosen.test_samples or 0)
@@ -132,6 +133,7 @@ def test_a_regression_has_no_accuracy_and_says_so(regression: Runs) -> None:
     run = regression["mirrored"]
     assert [epoch.test_accuracy for epoch in run.epochs] == [None] * 3
     assert run.missing["epochs.test_accuracy"] == "a regression has no accuracy"
+    assert run.missing["data.chance_accuracy"] == "a regression has no classes to guess"
     assert run.data is not None
     assert (run.data.task, run.data.input_shape, run.data.target_shape) == ("regression", (5,), (2,))
 

@@ -216,6 +216,8 @@ def test_cnn_learns(warm_trainer: Trainer, tmp_path: Path) -> None:
     assert finished.returncode == 0, finished.stderr
     record = load_record(tmp_path / "record.json")
     assert record.epochs[-1].test_accuracy > 0.70
+    assert record.data
+    assert record.data.chance_accuracy == pytest.approx(0.1, abs=0.02)  # the most frequent digit of the test samples
     assert (record.parameters.xla, record.parameters.train_samples) == (False, 2000)
     positions_and_weights = (28 * 28 * 4 * 64, 14 * 14 * 4 * 64 * 32, 7 * 7 * 32 * 256, 256 * 10)
     by_hand = 6 * sum(positions_and_weights) - 2 * positions_and_weights[0]

@@ -50,6 +50,7 @@ def find_dataset(config: Config, scratch: Path, room: Room) -> Found:
         test: Any = open_split(manifest, "test", directory, cache, scratch=scratch)
         if limit is not None and cache == "device":
             train = train.first(limit)
+        counts = manifest.splits.test.class_counts
         description = Data(
             name=manifest.name,
             source=manifest.source,
@@ -57,6 +58,7 @@ def find_dataset(config: Config, scratch: Path, room: Room) -> Found:
             location=location,
             bytes_read=train.bytes_read + test.bytes_read,
             fingerprint=manifest.fingerprint,
+            chance_accuracy=max(counts) / sum(counts) if counts else None,
         )
         return Dataset(train, test, manifest.signature, description)
 

@@ -87,7 +87,10 @@ class Dataset:
         sample, target = self.signature.input, self.signature.target
         shapes = {"input_shape": sample.shape, "target_shape": target.shape}
         dtypes = {"input_dtype": sample.dtype, "target_dtype": target.dtype}
-        return self.description.model_copy(update={"task": self.signature.task, **shapes, **dtypes})
+        classes = self.signature.classes
+        chance = self.description.chance_accuracy or (1 / classes if classes else None)
+        task = {"task": self.signature.task, "chance_accuracy": chance}
+        return self.description.model_copy(update={**task, **shapes, **dtypes})
 
     def close(self) -> None:
         """Close the parts that stream."""

@@ -117,7 +117,8 @@ class Data(Section):
     """What was trained on and how it came here. `bytes_read` counts shard files, training and test, all epochs.
 
     task, input_*, target_*: what one sample and its target are, without the batch; older records, whose samples are
-    images by class, have no shapes.
+    images by class, have no shapes. chance_accuracy: what a model that learned nothing reaches on the test samples: the
+    share of their largest class or, where classes were not counted, 1 / classes.
     """
 
     name: str
@@ -131,6 +132,7 @@ class Data(Section):
     input_dtype: Dtype = "uint8"
     target_shape: tuple[int, ...] = ()
     target_dtype: Dtype = "int32"
+    chance_accuracy: float | None = Field(default=None, gt=0, le=1)  # older records do not have it
 
 
 class CompiledFunction(Section):

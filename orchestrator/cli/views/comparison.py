@@ -58,9 +58,11 @@ def show_report(report: Report, *, every: bool = False) -> None:
     if every:
         output.say(f"target accuracy: {report.target}")
     listed = [each for each in report.fairness if every or each.outcome == "invalid"]
-    lines = [Text(one_line(f"{each.outcome}: {each.name}: {each.detail}")) for each in listed]
+    lines = [Text(one_line(f"warning: {each}"), style="bold red") for each in report.warnings]
+    lines += [Text(one_line(f"{each.outcome}: {each.name}: {each.detail}")) for each in listed]
     for head, pairing in zip(headlines(report.pairings), report.pairings, strict=True):
-        lines.append(Text(one_line(head.text + "; simulated" * report.simulated), style=_STYLES[head.verdict]))
+        style = "bold red" if head.warning else _STYLES[head.verdict]
+        lines.append(Text(one_line(head.text + "; simulated" * report.simulated), style=style))
         texts = pairing.sentences if every else ("; ".join(filter(None, (head.time, head.cost, head.more))),)
         more = () if every or len(report.pairings) > FEW_PAIRS else (head.sentence,)
         lines += [Text(one_line(text)) for text in (*texts, *more)]

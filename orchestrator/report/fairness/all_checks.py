@@ -126,7 +126,7 @@ _CHECKS: dict[str, Callable[[Sides], Found]] = {
     "global batch": global_batch,
     LEARNING_RATE: _check("differs", lambda run: run.settings.learning_rate),
     "epochs": _check("differs", _epochs),
-    "seed": _check("differs", lambda run: run.training.seed),
+    "seed": partial(equal, lambda run: run.training.seed, "differs", pooled="same"),  # repeats have unlike ones
     "steps per call": _check("differs", lambda run: run.settings.steps_per_call),
     "checkpoints": _check("differs", _checkpoints),
     "data read from": _check("differs", lambda run: run.settings.location),

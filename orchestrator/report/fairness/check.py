@@ -40,16 +40,21 @@ def all_runs(sides: Sides) -> list[RunMetrics]:
     return [run for runs in sides.values() for run in runs]
 
 
-def equal(value_of: Callable[[RunMetrics], object], unlike: Outcome, sides: Sides) -> Found:
-    """Whether the same values occur on all sides, and on none more often than on another; else `unlike`.
+def equal(
+    value_of: Callable[[RunMetrics], object], unlike: Outcome, sides: Sides, *, pooled: Outcome = "differs"
+) -> Found:
+    """Whether one value occurs on all sides, or several as often on each, which makes it `pooled`; else `unlike`.
 
     `value_of`: None where the record does not say. A value that certainly is not on another side makes it `unlike`,
-    beside unknown ones, too.
+    beside unknown ones, too. What is pooled favours no side, but its runs are no repeats of each other.
     """
     values = {owner: [_text(value_of(run)) for run in runs] for owner, runs in sides.items()}
     distinct = list(dict.fromkeys(text for texts in values.values() for text in texts))
     if len({frozenset(_shares(texts).items()) for texts in values.values()}) == 1:
-        return "unknown" if UNKNOWN in distinct else "same", "/".join(distinct)
+        found = "/".join(distinct)
+        if UNKNOWN in distinct or len(distinct) == 1 or pooled == "same":
+            return "unknown" if UNKNOWN in distinct else "same", found
+        return pooled, f"pooled, on all sides alike: {_counted(next(iter(values.values())))}"
     outcome: Outcome = "unknown" if UNKNOWN in distinct and not _certainly_unlike(values.values()) else unlike
     if len(values) > MANY:
         return outcome, "/".join(distinct)

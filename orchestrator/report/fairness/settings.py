@@ -22,8 +22,9 @@ def input_placement(sides: Sides) -> Found:
 
 def global_batch(sides: Sides) -> Found:
     """Whether a step took as many samples; each device's best batch differs by choice, and accuracies decide."""
-    outcome, detail = equal(lambda run: run.global_batch, "differs", sides)
-    if outcome == "differs" and all(run.settings.batch_searched for run in all_runs(sides)):
+    searched = all(run.settings.batch_searched for run in all_runs(sides))
+    outcome, detail = equal(lambda run: run.global_batch, "differs", sides, pooled="same" if searched else "differs")
+    if outcome == "differs" and searched:
         return outcome, f"{detail}; by choice, each device at its best (--batch-size auto): see test accuracy"
     return outcome, detail
 

@@ -142,7 +142,8 @@ def _ratio_tick(value: float, _: object) -> str:
 def _pair_label(pair: Pairing, style: Style) -> str:
     settings = style.settings(pair.global_batch, pair.train_samples)
     invalid = " (invalid)" if pair.verdict == "invalid" else ""
-    return f"{style.name(pair.faster)} over {style.name(pair.slower)}{settings}{invalid}"
+    pairing = f"{style.name(pair.faster)} over {style.name(pair.slower)}{settings}"
+    return ", ".join((pairing, *pair.variant)) + invalid
 
 
 def _draw_ratio(axes: Axes, row: int, pair: Pairing, style: Style, furthest: float) -> None:

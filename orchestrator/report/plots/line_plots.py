@@ -101,13 +101,17 @@ def _curve(
 
 
 def _our_lines(data: PlotData, along: str, apart: str, figure: Callable[[Group], float]) -> list[Line]:
-    """A line for each accelerator and, where there are several, each size `apart`, through the sizes `along`."""
-    style, others = data.style, list(dict.fromkeys(getattr(group, apart) for group in data.groups))
+    """A line for each accelerator and, where there are several, each size `apart` and variant, through the sizes
+    `along`."""
+    style = data.style
+    others = list(dict.fromkeys((getattr(group, apart), group.variant) for group in data.groups))
     lines = []
     for name, other in product(dict.fromkeys(group.accelerator for group in data.groups), others):
-        mine = [group for group in data.groups if (group.accelerator, getattr(group, apart)) == (name, other)]
+        mine = [group for group in data.groups if group.accelerator == name]
+        mine = [group for group in mine if (getattr(group, apart), group.variant) == other]
         points = tuple((float(getattr(group, along)), figure(group)) for group in mine if getattr(group, along))
-        label = style.name(name) + (style.settings(**{apart: other}) if len(others) > 1 else "")
+        size, variant = other
+        label = ", ".join((style.name(name) + style.settings(**{apart: size}), *variant))
         lines.append(
             Line(label, points, style.colour(name), style.marker(name), LINES[others.index(other) % len(LINES)])
         )

@@ -51,7 +51,8 @@ class Style:
 
     def label(self, of: Group | RunMetrics) -> str:
         """`v3-8, batch 256, 1,024 samples`: what of it differs between runs of the workload."""
-        return self.name(of.accelerator) + self.settings(of.global_batch, of.train_samples)
+        sizes = self.settings(of.global_batch, of.train_samples)
+        return ", ".join((self.name(of.accelerator) + sizes, *of.variant))
 
     def settings(self, global_batch: int | None = None, train_samples: int | None = None) -> str:
         batch = f", batch {global_batch}" if self.several_batches and global_batch else ""

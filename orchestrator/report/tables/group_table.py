@@ -35,6 +35,7 @@ _CELLS: dict[str, Callable[[_Row], str]] = {
     "accelerator": lambda row: row.group.accelerator,
     "batch": lambda row: "-" if row.group.global_batch is None else str(row.group.global_batch),
     "samples": lambda row: "-" if row.group.train_samples is None else f"{row.group.train_samples:,}",
+    "variant": lambda row: ", ".join(row.group.variant) or "-",
     "runs": lambda row: str(len(row.members)),
     "epoch, s": lambda row: number(row.group.steady_epoch_s),
     "95 % interval": lambda row: (
@@ -47,7 +48,7 @@ _CELLS: dict[str, Callable[[_Row], str]] = {
     "USD/1M samples": lambda row: _usd(row.mean(lambda run: run.speed.usd_per_million_samples)),
     "all in, USD": lambda row: _usd(row.mean(lambda run: run.money.usd)),
 }
-_TEXTS = ("workload", "accelerator")
+_TEXTS = ("workload", "accelerator", "variant")
 _SAME = ("workload", "batch", "samples")
 """Left out where every row has the same."""
 

@@ -23,6 +23,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield "## Which accelerator was worth it?"
     if report.mark:
         yield f"\n**{_plain(report.mark)}**"
+    yield from (f"\n**Warning: {_plain(warning)}**" for warning in report.warnings)
     for head in headlines(report.pairings):
         yield f"\n**{_plain(head.text)}**\n"
         yield from (f"- {_plain(text)}" for text in (head.time, head.cost, head.more, head.sentence) if text)

@@ -23,7 +23,8 @@ def pair_sheet(report: Report) -> Sheet:
     figures = (*sizes, "faster s", "slower s", "runs", *ratios)
     rows = tuple(
         (
-            *(pair.workload, pair.faster, pair.slower, count(pair.train_samples), whole_number(pair.global_batch)),
+            *(pair.workload, ", ".join(pair.variant) or "-", pair.faster, pair.slower),
+            *(count(pair.train_samples), whole_number(pair.global_batch)),
             *(number(pair.faster_s), number(pair.slower_s), f"{pair.faster_runs}, {pair.slower_runs}"),
             *(f"{pair.ratio:.2f}", interval_text(pair.interval)),
             # The figure is slower / faster: turned over it says what the speed is paid with.
@@ -33,7 +34,7 @@ def pair_sheet(report: Report) -> Sheet:
         )
         for pair in report.pairings
     )
-    columns = ("workload", "faster", "slower", *figures, "verdict")
+    columns = ("workload", "variant", "faster", "slower", *figures, "verdict")
     legend = ("times as fast: of steady epochs; cost of an epoch: on the faster one over on the slower one",)
     return Sheet(f"Pairs{mark_of(report)}", columns, figures, rows, legend)
 
@@ -42,7 +43,8 @@ def end_to_end_sheet(report: Report) -> Sheet:
     """Time and cost to the target, and all-in cost, of each pairing: a row for each."""
     rows = tuple(
         (
-            *(pair.workload, pair.faster, pair.slower, count(pair.train_samples), whole_number(pair.global_batch)),
+            *(pair.workload, ", ".join(pair.variant) or "-", pair.faster, pair.slower),
+            *(count(pair.train_samples), whole_number(pair.global_batch)),
             *(_FIGURES[ratio.figure], value_text(ratio.faster_value), value_text(ratio.slower_value)),
             f"{whole.faster_reached}/{pair.faster_runs}, {whole.slower_reached}/{pair.slower_runs}",
             "-" if ratio.ratio is None else f"{ratio.ratio:.2f}",
@@ -54,7 +56,7 @@ def end_to_end_sheet(report: Report) -> Sheet:
         for ratio in whole.ratios
     )
     figures = ("samples", "batch", "faster", "slower", "reached", "ratio", "95 % interval")
-    columns = ("workload", "faster one", "slower one", "samples", "batch", "figure", *figures[2:], "verdict")
+    columns = ("workload", "variant", "faster one", "slower one", "samples", "batch", "figure", *figures[2:], "verdict")
     missing = {ratio.why: _FIGURES[ratio.figure] for pair in report.pairings for ratio in pair.end_to_end.ratios}
     legend = (*_END_TO_END_LEGEND, *(f"no ratio {figure}: {why}" for why, figure in missing.items() if why))
     return Sheet(f"To the target, and all in{mark_of(report)}", columns, figures, rows, legend)
@@ -86,7 +88,10 @@ def batch_sheets(report: Report) -> Iterator[Sheet]:
     published = "; published: single runs of others, headed 'step time' there though per sample" if theirs else ""
     legend = f"geometric means over runs{published}"
     for title, of_group, of_published in _BY_BATCH:
-        cells = {(_size(group), group.accelerator): number(of_group(group)) for group in report.groups}
+        cells = {
+            (_size(group), ", ".join((group.accelerator, *group.variant))): number(of_group(group))
+            for group in report.groups
+        }
         cells |= {place: number(of_published(each)) for place, each in theirs.items()}
         yield _grid(f"{title}{mark_of(report)}", cells, legend)
 

@@ -37,6 +37,8 @@ TELLING_TIMEOUT_S = 150.0
 """So long many runs are asked to stop, over the SSH sessions that may be open at once."""
 OTHERS_TIMEOUT_S = 60.0
 """So long the other workers of a slice are waited for, once the first one's results are here."""
+DOWNLOAD_PATIENCE_S = 30.0
+"""So long a download is tried again, though the deadline is over: what is in the bucket needs no VM."""
 FIRST = (RECORD_NAME, "rc.json", "train.log")
 """What the runner uploads besides the run's own files (`infra/vm/uploads.py`)."""
 
@@ -98,7 +100,12 @@ def objects_of_runs(ctx: RunContext, age_s: float) -> Mapping[str, int]:
 def _collect(ctx: RunContext) -> None:
     ctx.show("waiting for the results")
     manifest = _awaited_manifest(ctx)
-    (record,) = _in_time(ctx, lambda: (_pull_and_note(ctx, manifest),), f"the download of the results of {ctx.run_id}")
+    (record,) = ctx.services.wait_for(
+        lambda: (_pull_and_note(ctx, manifest),),
+        f"the download of the results of {ctx.run_id}",
+        ctx.patience_s(max(DOWNLOAD_PATIENCE_S, _left_s(ctx))),
+        most_poll_s=1.0,
+    )
     _collect_from_others(ctx)
     if record is None and ctx.run.error is None:
         raise BadArtifact(f"the training of {ctx.run_id} succeeded, but there is no record among its results")

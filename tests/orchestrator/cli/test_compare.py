@@ -147,6 +147,7 @@ def test_json_has_every_figure_of_every_run(run_cli: Shell) -> None:
         "runs",
         "pairings",
         "fairness",
+        "warnings",
         "notes",
         "apart",
         "target",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
@@ -70,8 +71,8 @@ def test_the_time_to_a_target_is_where_the_learning_curve_crosses_it() -> None:
     assert (cost.faster_value, cost.ratio, time.ratio) == pytest.approx((0.0125, 0.5, 0.5))
     assert (time.interval, time.verdict) == (None, "observation")
     assert found.sentence == (
-        "mnist-cnn, global batch 256: tpu trains to 75 % in 0.500 of the time of gpu at 0.500 times the cost; all in, "
-        "a run on tpu costs 0.857 times one on gpu; one run each, no intervals"
+        "mnist-cnn, global batch 256: tpu trains to 75 % (a target stated after the runs) in 0.500 of the time of gpu "
+        "at 0.500 times the cost; all in, a run on tpu costs 0.857 times one on gpu; one run each, no intervals"
     )
 
 
@@ -88,6 +89,30 @@ def test_all_in_is_what_was_settled_and_its_line_is_the_break_even() -> None:
     assert found.low < 6 * 1024 < found.high < 1.2 * found.low
     always = break_even(tpu, [Outlay(30 * noise, 2 * noise / 1024) for noise in (0.98, 1.0, 1.02)])
     assert (always and always.samples, always and always.left_is_less) == (None, True)
+
+
+def test_what_is_cheaper_at_any_length_is_told_with_what_that_rests_on() -> None:
+    """Which intervals, and how much was measured."""
+    found = whole(*repeats("tpu", 4.0, 4.1, 3.9), *repeats("gpu", 9.0, 9.2, 8.8))
+    assert (
+        "tpu costs less however long you train: 95 % intervals exclude the same at 1 and 1,000 billion samples, "
+        "from runs of 4,100"
+    ) in found.sentence
+
+
+def test_an_interval_that_only_the_other_comparisons_leave_open_has_the_adjusted_one_beside_it() -> None:
+    """Else a reader sees an interval without 1, and "inconclusive"."""
+    runs = [*repeats("tpu", 4.0, 4.1, 3.9), *repeats("gpu", 4.3, 4.25, 4.35), *repeats("cpu", 4.22, 4.15, 4.27)]
+    report = compare_sources(runs)
+    shown = [(pair, head) for pair, head in zip(report.pairings, headlines(report.pairings), strict=True)]
+    open_ones = [
+        head.text for pair, head in shown if pair.verdict == "inconclusive" and (pair.interval or (0.0, 0.0))[0] > 1
+    ]
+    assert open_ones
+    assert all(
+        re.search(r"95 % interval 1\.\S+ to \S+ \(allowing for all comparisons 0\.\S+ to ", text) for text in open_ones
+    )
+    assert sum("allowing for" in head.text for _, head in shown) == len(open_ones)
 
 
 def test_lines_that_scatter_too_much_show_no_break_even() -> None:
@@ -109,8 +134,8 @@ def test_a_card_says_of_which_ratio_an_interval_is_and_what_stands_in_brackets()
         "$2.00 against $2.00 for a run, all in: 1.00 times, no interval: 2 runs each"
     )
     assert report.pairings[0].end_to_end.sentence.endswith(
-        "training samples [4,100 to 4,100]; 0 of 2 runs on tpu and 0 of 2 runs on gpu reached 95 % accuracy: no ratio; "
-        "brackets: 95 % interval; no intervals for these ratios"
+        "training samples [4,100 to 4,100], from runs of 4,100; 0 of 2 runs on tpu and 0 of 2 runs on gpu reached "
+        "95 % accuracy: no ratio; brackets: 95 % interval; no intervals for these ratios"
     )
     scattered = [replace(run, usd=Decimal(usd)) for run, usd in zip(tpu, ("2.44", "2.46"), strict=True)]
     pairings = compare_sources([*scattered, *gpu], target_accuracy=0.95).pairings
@@ -177,18 +202,22 @@ def test_the_way_to_a_target_of_another_training_is_no_verdict(setting: str, val
     [unlike] = compare_sources([*tpu, *other], target_accuracy=0.75).pairings
     verdicts = [pair.end_to_end.ratio("time to target").verdict for pair in (like, unlike)]
     assert (verdicts, unlike.verdict) == (["lower", "observation"], "faster")
-    assert f"tpu trains to 75 % ({caveat}) in 0." in unlike.end_to_end.sentence
+    assert f"tpu trains to 75 % (a target stated after the runs, {caveat}) in 0." in unlike.end_to_end.sentence
     assert unlike.end_to_end.ratio("all-in cost").verdict == "lower"
 
 
 def test_a_target_of_the_launch_is_stated_if_all_runs_have_it() -> None:
-    """And what is asked for goes before it."""
+    """And what is asked for goes before it, marked as chosen afterwards where it is another one."""
     runs = [*repeats("tpu", 4.0, 4.1, 3.9), *repeats("gpu", 9.0, 9.2, 8.8)]
     launched = [replace(run, target_accuracy=0.8) for run in runs]
     found = compare_sources(launched)
     assert (found.target, found.pairings[0].end_to_end.target_is_stated) == ("80.00%, as stated at launch", True)
-    assert found.pairings == compare_sources(runs, target_accuracy=0.8).pairings
-    assert compare_sources(launched, target_accuracy=0.75).target == "75.00%, as requested"
+    assert compare_sources(launched, target_accuracy=0.8) == found
+    assert "after the runs" not in found.pairings[0].end_to_end.sentence
+    for late in (compare_sources(runs, target_accuracy=0.8), compare_sources(launched, target_accuracy=0.75)):
+        assert "% (a target stated after the runs) in 0." in late.pairings[0].end_to_end.sentence
+        assert ", stated by --target after the runs had ended: " in late.target
+    assert late.pairings[0].end_to_end.target_is_late
     assert not compare_sources([*launched[:-1], runs[-1]]).pairings[0].end_to_end.target_is_stated
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from orchestrator.errors import UsageError
 from orchestrator.report.comparison import compare_sources
+from orchestrator.report.report import make_report
 from orchestrator.report.sources import Source
 from tests.records import START, make_record
 from trainer.record.record import Record, load_record
@@ -318,15 +319,68 @@ SOUND: dict[str, list[Source]] = {
     "memory of one machine type, read by two kernels": [*side("t4"), *side("l4", of("host", ram_bytes=2**34 - 2**28))],
     "seeds in another order": [*side("t4"), *reversed(side("l4"))],
     "asked for in two ways, and the same": [*side("t4", TRIED), *side("l4")],
-    "both kinds of input on both sides": [
-        run(name, number, UNCACHED if number else lambda record: record) for name in ("t4", "l4") for number in range(3)
-    ],
     "a sweep over batches": [
         replace(run(name, number, batch=batch), path=f"/{name}/{number}/{batch}")
         for name in ("t4", "v3-8") for batch in (256, 512) for number in range(2)
     ],
     "a script": [*side("t4", SCRIPT), *side("l4", SCRIPT)],
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("check", "change", "detail"),
+    [
+        ("input", UNCACHED, "device-resident/streamed (2 of 3)"),
+        ("trainer", of("software", trainer_version="0.2.0"), "0.1.0/0.2.0 (2 of 3)"),
+        ("checkpoints", of_epochs(checkpoint_s=0.5), "none/in 4 of 4 epochs (2 of 3)"),
+    ],
+)
+def test_what_is_as_mixed_on_both_sides_is_pooled_and_listed(check: str, change: Change, detail: str) -> None:
+    """It favours no side, but these runs are no repeats of each other."""
+    mixed = [run(name, number, change if number else lambda r: r) for name in ("t4", "l4") for number in range(REPEATS)]
+    report = compare_sources(mixed)
+    [found] = [check for check in report.fairness if check.outcome != "same"]
+    first, _, rest = detail.partition("/")
+    assert (found.name, found.detail) == (check, f"pooled, on all sides alike: {first} (1 of 3)/{rest}")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (written("b"), "code my_model.py bbbbbbbbbbbb"),
+        (of("data", fingerprint="b" * 64), "data bbbbbbbbbbbb"),
+        (of("parameters", learning_rate=0.004), "learning rate 0.004"),
+        (of("parameters", epochs=5), "5 epochs"),
+        (of("parameters", precision_asked="bfloat16"), "precision bfloat16"),
+        (of("parameters", cache_asked="none"), "cache none"),
+    ],
+)
+def test_launches_that_asked_for_something_else_are_told_apart(change: Change, words: str) -> None:
+    """A pairing and a group each, whose names say what is unlike; and no run is a repeat of another launch's."""
+    launches: list[Change] = [lambda record: record, change]
+    sources = [
+        replace(run(name, 2 * launch + number, each), experiment=f"e-{launch}")
+        for launch, each in enumerate(launches) for name in ("t4", "v3-8") for number in range(2)
+    ]  # fmt: skip
+    report = make_report(sources)
+    assert [(pair.runs, len(pair.variant)) for pair in report.pairings] == [((2, 2), 1), ((2, 2), 1)]
+    assert [words in pair.variant and words in pair.sentence for pair in report.pairings].count(True) == 1
+    assert [(len(group.runs), words in group.variant) for group in report.groups].count((2, True)) == 2
+    assert len(report.groups) == 4
+    assert not any("pooled" in note for note in report.notes)
+
+
+def test_launches_that_are_alike_are_pooled_and_listed_with_their_dates() -> None:
+    """Repeats of two launches, two days apart."""
+    sources = [
+        replace(run(name, 2 * day + number, at(2880 * day)), experiment=f"e-{day}")
+        for day in range(2) for name in ("t4", "v3-8") for number in range(2)
+    ]  # fmt: skip
+    [note] = [note for note in compare_sources(sources).notes if note.startswith("pooled")]
+    assert note == (
+        "pooled: runs of several launches count as repeats of each other: "
+        "e-0 (2026-11-01 12:00), e-1 (2026-11-03 12:00) UTC"
+    )
 
 
 @pytest.mark.parametrize("name", SOUND)

@@ -173,6 +173,39 @@ def test_a_machine_that_costs_nothing_is_compared_all_the_same() -> None:
     assert "; cost per epoch: $0.0020 against $0.00; " in pair.sentence
 
 
+def guessed(found: Source, accuracy: float, chance: float | None = 0.1, tested: int = 2000) -> Source:
+    """The run with that accuracy at its end, where who guesses reaches `chance`."""
+    record = found.record
+    assert record.data
+    epochs = tuple(epoch.model_copy(update={"test_accuracy": accuracy}) for epoch in record.epochs)
+    parameters = record.parameters.model_copy(update={"test_samples": tested})
+    data = record.data.model_copy(update={"chance_accuracy": chance})
+    changes = {"epochs": epochs, "parameters": parameters, "data": data}
+    return replace(found, record=record.model_copy(update=changes))
+
+
+def test_who_learned_nothing_is_warned_of_beside_every_verdict() -> None:
+    """By the interval of the test set: 11 % of 2,000 may be a guess among ten, 12 % is none."""
+    runs = [*repeats("t4", 2.0, 2.1, 2.2), *repeats("v3-8", 0.9, 1.0, 1.1)]
+    report = compared(*(guessed(run, 0.11) for run in runs))
+    [warning] = report.warnings
+    assert "learned anything: " in warning
+    assert " (t4) 11.0% [9.7% to 12.4%], chance 10.0%; " in warning
+    [pair] = report.pairings
+    assert pair.verdict == "faster"
+    assert all("; warning: all 6 runs are no better than chance" in sentence for sentence in pair.sentences)
+    some = compared(*(guessed(run, 0.11 if place < 2 else 0.5) for place, run in enumerate(runs)))
+    assert some.pairings[0].sentence.endswith("; warning: 2 of 6 runs are no better than chance")
+    for fine in (
+        [guessed(run, 0.12) for run in runs],
+        [guessed(run, 0.01, chance=None) for run in runs],  # nobody knows
+        [guessed(run, 0.3, chance=1 / 256, tested=16) for run in runs],
+    ):
+        found = compared(*fine)
+        assert (found.warnings, found.pairings[0].at_chance) == ((), 0)
+        assert "chance" not in found.verdict
+
+
 def test_what_the_rules_cut_or_find_odd_is_noted() -> None:
     """Drift is in no figure; outliers, shifts and outlying runs are kept and named."""
     drifting = source("r-a", "t4", epoch_s=(9, 3.0, 2.0, 2.0, 2.0, 2.0))

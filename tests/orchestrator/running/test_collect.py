@@ -122,6 +122,22 @@ def test_what_the_vm_still_uploads_is_waited_for(world: World) -> None:
     assert run.state is RunState.SUCCEEDED, run.error
 
 
+def test_a_download_that_breaks_when_the_deadline_is_over_is_tried_again(world: World) -> None:
+    """A laptop that slept until then: the results are in the bucket, whatever has become of the VM."""
+
+    def slept(usual: Answer, verb: str) -> CommandResult | None:
+        said = usual(["", "", verb])
+        [attempt] = world.ledger.attempts()
+        if "exited" in said.stdout and world.clock.now() < attempt.deadline:
+            world.clock.sleep((attempt.deadline - world.clock.now()).total_seconds() + 40)
+            world.store.fail("download")
+        return said
+
+    answering(world, slept)
+    run = world.launch()
+    assert load_record(Path(run.record or "")).status == "succeeded"
+
+
 def stopped_at_first_look(world: World) -> None:
     def look(_usual: Answer, verb: str) -> None:
         if verb == "status":
