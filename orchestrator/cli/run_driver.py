@@ -37,6 +37,8 @@ _M_ARENA_MAX = -8
 """malloc.h: how many heaps there may be."""
 _COLLECT_AFTER = (700, 10, 10)
 """Objects, and looks at the younger ones: as Python sets it at its start."""
+SAYING_S = 15.0
+_MOST_WAITS = 6
 YES_IS_REQUIRED = "--yes is required where no question can be asked"
 QUIT = (
     "quit without cleaning up; VMs may still be running until their kill switches fire.\n"
@@ -112,6 +114,33 @@ def collect_as_usual() -> None:
     gc.freeze()
     gc.collect()  # so that nothing counts as old: a full look waits for a quarter of that
     gc.set_threshold(*_COLLECT_AFTER)
+
+
+@contextmanager
+def saying_waits(services: Services) -> Iterator[None]:
+    """Say every 15 seconds what is waited for, why, and for how long yet: a zone that does not answer takes minutes."""
+    done = threading.Event()
+
+    def say() -> None:
+        while not done.wait(SAYING_S):
+            waits = services.waits.now()
+            for wait in waits[:_MOST_WAITS]:
+                left_s = wait.until_s - services.clock.monotonic()
+                left = f"up to {left_s:.0f} s more" if left_s > 0 else "for its last answer"
+                output.say(f"waiting for {wait.what}, {left}" + (f" ({wait.problem})" if wait.problem else ""))
+            if len(waits) > _MOST_WAITS:
+                output.say(f"and for {len(waits) - _MOST_WAITS} more")
+
+    if output.is_quiet():
+        yield
+        return
+    saying = threading.Thread(target=say, name="waits", daemon=True)
+    saying.start()
+    try:
+        yield
+    finally:
+        done.set()
+        saying.join()
 
 
 @contextmanager
