@@ -14,6 +14,7 @@ from infra.gcp import compute_clients, vms  # noqa: F401
 from infra.gcp.clients import GoogleClients
 from infra.gcp.errors import translated
 from infra.gcp.gpu import GpuInstances
+from infra.gcp.nodes import internal_traffic
 from infra.gcp.permissions import (
     ACT_AS,
     APIS,
@@ -26,7 +27,6 @@ from infra.gcp.permissions import (
 )
 from infra.gcp.price_catalog import usd
 from infra.gcp.queued import HOLDS_QUOTA_FOR_NOTHING, QueuedResources
-from infra.gcp.reservations import reservations_named
 from infra.gcp.storage import Buckets
 from infra.gcp.tpu import TpuNodes
 from orchestrator.domain.accelerators import Accelerator, Provisioning
@@ -184,10 +184,13 @@ class GoogleAccount:
         return tuple(found)
 
     def reservations(self, name: str) -> tuple[Reservation, ...]:
-        return reservations_named(self._clients, name)
+        return GpuInstances(self._clients).reservations(name)
 
     def buckets(self) -> tuple[BucketFacts, ...]:
         return Buckets(self._clients).buckets()
+
+    def internal_traffic(self) -> bool:
+        return internal_traffic(self._clients)
 
     def clock_skew_s(self) -> float:
         return self._clients.clock_skew_s()

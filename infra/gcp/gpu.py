@@ -9,10 +9,12 @@ from typing import Any
 from infra.gcp import vms
 from infra.gcp.clients import CLOUD_PLATFORM, CREATE_TIMEOUT_S, GoogleClients
 from infra.gcp.errors import Doing, Problem, translate, translated
-from infra.gcp.reservations import affinity
+from infra.gcp.nodes import MIN_COUNT_NOT_REACHED, as_one, in_bulk, on_each
 from infra.gcp.shared_call import SharedCall
 from infra.gcp.wording import Quota
+from infra.vm.startup import OWN_NAME
 from orchestrator.domain.accelerators import Accelerator, Provisioning
+from orchestrator.domain.account import Reservation
 from orchestrator.domain.names import MANAGED
 from orchestrator.errors import CloudError, NotFound, Unavailable, UsageError
 from orchestrator.ports import Billable, HostKey, Listing, Vm, VmRef, VmSpec, VmState, Worker
@@ -38,9 +40,9 @@ performance"). Unasked it gets default values by its size, and whatever exceeds 
 
 
 class GpuInstances:
-    """Compute Engine instances with GPUs or TPUs.
+    """Compute Engine instances with GPUs or TPUs. A VM may be several of them, which `infra/gcp/nodes.py` makes one.
 
-    Only `insert_unary` and `delete_unary` are used: the other forms poll operations at Google's own address.
+    Only the `_unary` forms are used: the others poll operations at Google's own address.
     """
 
     def __init__(self, clients: GoogleClients) -> None:
@@ -81,19 +83,23 @@ class GpuInstances:
         image = f"projects/{project}/global/images/{name}"
         try:
             with translated(f"create {spec.ref.name}", zone=spec.ref.zone, accelerator=spec.accelerator.name):
-                started = self._clients.instances.insert_unary(
-                    {
-                        "project": self._clients.project, "zone": spec.ref.zone, "request_id": spec.request_id,
-                        "instance_resource": _instance(spec, self._clients, image),
-                    },
-                    timeout=CREATE_TIMEOUT_S,
-                )  # fmt: skip
+                started = self._started(spec, _instance(spec, self._clients, image))
         except NotFound as cause:  # Nothing was there to be absent: a zone, type or image does not exist.
             raise UsageError(cause.sentence) from cause
         problem = problem_of_failed(started)
-        if problem:
+        if problem and spec.accelerator.nodes == 1:  # some of several may have run: `operation_done` says how it ended
             raise translate(problem, Doing(f"create {spec.ref.name}", spec.ref.zone, spec.accelerator.name))
         return str(started.name)
+
+    def _started(self, spec: VmSpec, instance: dict[str, Any]) -> Any:
+        """The operation that makes one instance, or all that the VM is."""
+        where = {"project": self._clients.project, "zone": spec.ref.zone, "request_id": spec.request_id}
+        if spec.accelerator.nodes == 1:
+            return self._clients.instances.insert_unary(
+                {**where, "instance_resource": instance}, timeout=CREATE_TIMEOUT_S
+            )
+        bulk = {**where, "bulk_insert_instance_resource_resource": in_bulk(spec, instance)}
+        return self._clients.instances.bulk_insert_unary(bulk, timeout=CREATE_TIMEOUT_S)
 
     def _check_offered(self, item: Accelerator, zone: str) -> None:
         where = {"project": self._clients.project, "zone": zone, **self._clients.repeatable}
@@ -111,9 +117,18 @@ class GpuInstances:
         return bool(found.status.name == "DONE")
 
     def get(self, ref: VmRef) -> Vm:
-        return _vm(ref, self._get(ref))
+        return as_one(ref, on_each(ref.nodes, self._look))
+
+    def _look(self, ref: VmRef) -> Vm | NotFound:
+        try:
+            return _vm(ref, self._get(ref))
+        except NotFound as cause:
+            return cause
 
     def delete(self, ref: VmRef) -> None:
+        on_each(ref.nodes, self._delete)
+
+    def _delete(self, ref: VmRef) -> None:
         vms.delete(
             ref, f"instance {ref.name}",
             read=lambda: self._get(ref),
@@ -151,14 +166,29 @@ class GpuInstances:
             ask=lambda: self._clients.disks.delete_unary(**disk),
         )  # fmt: skip
 
+    def reservations(self, name: str) -> tuple[Reservation, ...]:
+        """Those of that name in all zones of the project whose they are. Raises Unavailable if a silent one may have it."""
+        *path, short = name.split("/")
+        unreachable: list[str] = []
+        found: list[Reservation] = []
+        with translated(f"look for the reservation {name}"):
+            request = {"project": path[1] if path else self._clients.project, "filter": f"name = {short}"}
+            pager = self._clients.reservations.aggregated_list(request, **self._clients.repeatable)
+            for zone, items in vms.scopes(pager, "reservations", unreachable):
+                found += [_reservation(one, zone) for one in items if one.name == short]
+        if unreachable and not found:
+            raise Unavailable(f"no answer from {', '.join(unreachable)} about the reservation {name}")
+        return tuple(found)
+
     def host_keys(self, ref: VmRef, worker: int) -> tuple[HostKey, ...]:
-        return tuple(vms.host_keys(worker, self._attributes(ref, vms.HOST_KEYS + "/").items()))
+        return tuple(vms.host_keys(worker, self._attributes(ref.nodes[worker], vms.HOST_KEYS + "/").items()))
 
     def guest_attribute(self, ref: VmRef, worker: int, namespace: str, key: str) -> str | None:
-        return self._attributes(ref, f"{namespace}/").get(key)
+        return self._attributes(ref.nodes[worker], f"{namespace}/").get(key)
 
     def self_delete_url(self, ref: VmRef, *, queued: bool) -> str:
-        path = f"projects/{self._clients.project}/zones/{ref.zone}/instances/{ref.name}"
+        name = ref.name if len(ref.nodes) == 1 else OWN_NAME
+        path = f"projects/{self._clients.project}/zones/{ref.zone}/instances/{name}"
         return f"https://compute.googleapis.com/compute/v1/{path}"
 
     def _zonal(self, ref: VmRef) -> dict[str, Any]:
@@ -188,7 +218,7 @@ def _instance(spec: VmSpec, clients: GoogleClients, image: str) -> dict[str, Any
     metadata = {**vms.metadata(spec), "block-project-ssh-keys": "TRUE"}
     gpus = {
         "accelerator_type": f"projects/{clients.project}/zones/{zone}/acceleratorTypes/{wanted.attach}",
-        "accelerator_count": wanted.chips,
+        "accelerator_count": wanted.chips // wanted.nodes,
     }
     disk = {
         "source_image": image, "disk_size_gb": wanted.boot_disk_gib, "labels": dict(spec.labels),
@@ -202,7 +232,7 @@ def _instance(spec: VmSpec, clients: GoogleClients, image: str) -> dict[str, Any
         "labels": dict(spec.labels),
         "metadata": {"items": [{"key": key, "value": value} for key, value in metadata.items()]},
         "scheduling": _scheduling(spec),
-        **({"reservation_affinity": affinity(spec.reservation)} if spec.reservation else {}),
+        **({"reservation_affinity": _affinity(spec.reservation)} if spec.reservation else {}),
         "disks": [{"boot": True, "auto_delete": True, "initialize_params": disk}],
         "network_interfaces": [{
             "network": "global/networks/default",
@@ -248,7 +278,8 @@ def problem_of_failed(operation: Any) -> Problem | None:
     """What an operation ended with; None while it runs and when it succeeded."""
     if operation.status.name != "DONE" or not operation.error.errors:
         return None
-    first = operation.error.errors[0]
+    told = [each for each in operation.error.errors if each.code != MIN_COUNT_NOT_REACHED]
+    first = (told or operation.error.errors)[0]
     reasons, quota = {first.code}, None
     for detail in first.error_details:
         reasons.add(detail.error_info.reason)
@@ -257,3 +288,41 @@ def problem_of_failed(operation: Any) -> Problem | None:
     status = _STATUS_OF_HTTP.get(operation.http_error_status_code, "UNAVAILABLE")
     message = first.message or operation.http_error_message or first.code
     return Problem(status, " ".join(message.split())[:600], frozenset(reasons) - {""}, quota, ended=True)
+
+
+def _affinity(name: str) -> dict[str, object]:
+    """The `compute_v1.ReservationAffinity` of a VM that is rented from that reservation or not at all.
+
+    `name` may be `projects/PROJECT/reservations/NAME` of another project that shares it
+    (cloud.google.com/compute/docs/instances/reservations-consume).
+    """
+    return {
+        "consume_reservation_type": "SPECIFIC_RESERVATION",
+        "key": "compute.googleapis.com/reservation-name",
+        "values": [name],
+    }
+
+
+def _reservation(one: Any, zone: str) -> Reservation:
+    own = one.specific_reservation
+    of = own.instance_properties
+    return Reservation(
+        name=one.name,
+        zone=zone,
+        machine_type=of.machine_type,
+        gpus={card.accelerator_type.rpartition("/")[2]: card.accelerator_count for card in of.guest_accelerators},
+        count=own.count,
+        in_use=own.in_use_count,
+        problem=_problem(one),
+    )
+
+
+def _problem(one: Any) -> str:
+    """VMs that are bound to a dense reservation run "for the entire duration of their associated reservation"
+    (gcloud compute instances create, --provisioning-model=RESERVATION_BOUND): no time of ours would end them.
+    """
+    if not one.specific_reservation.instance_properties.machine_type:
+        return "it is for an amount of chips or cores, not for VMs of a machine type"
+    if one.deployment_type == "DENSE":
+        return "its VMs are bound to it (dense deployment) and run until it ends"
+    return "" if one.status == "READY" else f"it is {one.status}"

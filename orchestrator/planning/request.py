@@ -43,6 +43,7 @@ class LaunchRequest(RunOptions):
     """
 
     accelerators: Sequence[str]
+    nodes: int = 1
     epochs: int | None = None
     batch_sizes: Sequence[int | None] = ()
     data_sizes: Sequence[int] = ()
@@ -108,7 +109,7 @@ def check_request(
         raise UsageError("--accel: no accelerator is given", "for example --accel v3-8,t4")
     for item in chosen:
         check_terms(item, request.provisioning)
-    _check_reservation(request)
+    _check_reservation(request, chosen)
     notes: list[str] = []
     check_max_hours(request.max_hours)
     _check_set_up_fits(request.max_hours, chosen, simulated=simulated)
@@ -145,7 +146,7 @@ def check_request(
     return template, axes, [*notes, *warnings]
 
 
-def _check_reservation(request: LaunchRequest) -> None:
+def _check_reservation(request: LaunchRequest, chosen: Sequence[Accelerator]) -> None:
     """Raises UsageError for a name that Google would not take, and for terms on which none is used: spot VMs cannot
     (cloud.google.com/compute/docs/instances/reservations-consume), and flex-start has a queue of its own.
     """
@@ -157,6 +158,8 @@ def _check_reservation(request: LaunchRequest) -> None:
     if request.reservation and request.provisioning is not Provisioning.ON_DEMAND:
         terms = "--spot" if request.provisioning is Provisioning.SPOT else "--flex-start"
         raise UsageError(f"--reservation: a reservation is not used with {terms}", f"leave {terms} out")
+    if request.reservation and any(item.nodes > 1 for item in chosen):
+        raise UsageError("--reservation: several VMs for one run are not rented from one", "leave --nodes out")
 
 
 def _check_slices(
@@ -178,15 +181,18 @@ def _check_slices(
         return
     named = ", ".join(slices)
     if request.script is not None:
-        raise UsageError(f"--script: {named} has several hosts, and a script runs on one", "take a TPU of one host")
+        raise UsageError(
+            f"--script: {named} has several hosts, and a script runs on one", "take a TPU of one host, or one GPU VM"
+        )
     if None in batch_sizes:
         raise UsageError(
             f"--batch-size: auto is searched on one host, and {named} has several", "give --batch-size a number"
         )
-    if Engine.TENSORFLOW in engines and not simulated:
+    of_tpus = ", ".join(item.name for item in chosen if item.is_slice and item.device == "tpu")
+    if of_tpus and Engine.TENSORFLOW in engines and not simulated:
         raise UsageError(
-            f"--engine: tensorflow cannot train on {named}: Google's runtimes for slices end with TensorFlow 2.19, and "
-            "the trainer needs 2.20",
+            f"--engine: tensorflow cannot train on {of_tpus}: Google's runtimes for slices end with TensorFlow 2.19, "
+            "and the trainer needs 2.20",
             "add --engine jax, or take a TPU of one host",
         )
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from orchestrator.domain.cost import Usage, side_lines, total_usd
-from orchestrator.domain.quote import JOB_DAYS, KILL_SLACK_S, scheduler_jobs
-from orchestrator.domain.runs import Attempt, AttemptState, Run, Stage
+from orchestrator.domain.quote import JOB_DAYS, scheduler_jobs
+from orchestrator.domain.runs import KILL_SLACK_S, Attempt, AttemptState, Run, Stage
 from orchestrator.errors import AccountError, LedgerTrouble, OrchestratorError, StillBilling, Unavailable
 from orchestrator.ledger.runs import Changes
 from orchestrator.ports import Billable, KillSwitch, StandingSwitch, VmProvider
@@ -199,7 +199,7 @@ class _Cleanup:
             found = self._look(api)
             active = {run.id for run in unfinished(self._services)}  # read after the look: what was seen is in it
             for item in found:
-                mine = is_of_ledger(self._services, item.ref.name, item.labels.get("oc-nonce"))
+                mine = is_of_ledger(self._services, item.vm.name, item.labels.get("oc-nonce"))
                 if mine and item.labels.get("oc-run") not in active:
                     leaked.append((provider, item))
                 if not mine:

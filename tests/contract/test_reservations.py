@@ -11,7 +11,7 @@ import pytest
 from google.cloud import compute_v1
 
 from infra.gcp.account import GoogleAccount
-from infra.gcp.reservations import _problem
+from infra.gcp.gpu import _problem
 from infra.killswitches.run_limits import TerminationTime
 from orchestrator.domain.accelerators import Provisioning, accelerator
 from orchestrator.domain.account import Reservation
