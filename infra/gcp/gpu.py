@@ -167,7 +167,7 @@ class GpuInstances:
         )  # fmt: skip
 
     def reservations(self, name: str) -> tuple[Reservation, ...]:
-        """Those of that name in all zones of the project whose they are. Raises Unavailable if a silent one may have it."""
+        """Those of that name in all zones of the project that has them. Raises Unavailable if a silent one may."""
         *path, short = name.split("/")
         unreachable: list[str] = []
         found: list[Reservation] = []
