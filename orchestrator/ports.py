@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from enum import StrEnum
@@ -276,8 +276,11 @@ class KillSwitch(Protocol):
     def disarm(self, ref: VmRef) -> None:
         """After the VM is proven gone. Absent is success."""
 
-    def standing(self) -> tuple[StandingSwitch, ...]:
-        """Everything of this switch's that stands in the project by itself and may outlive its VM; whoever made it."""
+    def standing(self) -> Iterable[StandingSwitch]:
+        """Everything of this switch's that stands in the project by itself and may outlive its VM; whoever made it.
+
+        Raises where the cloud did not answer, after all that was found elsewhere.
+        """
 
 
 class PriceSource(Protocol):

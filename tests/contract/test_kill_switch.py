@@ -72,7 +72,7 @@ def test_the_vm_is_gone_soon_after_its_deadline(armed: tuple[Rig, KillSwitch]) -
     assert rig.is_gone(spec.ref) == (not isinstance(switch, QueuedRunDuration))  # its place in the queue stays
     assert rig.now() <= deadline + timedelta(seconds=switch.slack_s)
     switch.disarm(spec.ref)
-    assert switch.standing() == ()
+    assert tuple(switch.standing()) == ()
 
 
 def test_it_is_not_taken_for_armed_before_it_is(armed: tuple[Rig, KillSwitch]) -> None:
@@ -119,7 +119,7 @@ def job(request: pytest.FixtureRequest) -> Iterator[tuple[FakeRig | CloudRig, Sc
     switch = SchedulerJob(rig.scheduler, rig.provider, rig.clock, [rig.zone], poll_s=0.05)
     yield rig, switch
     rig.may_delete(True)
-    for item in switch.standing():
+    for item in tuple(switch.standing()):
         switch.disarm(item.ref)
 
 
