@@ -14,7 +14,7 @@ DEMO := $(CURDIR)/.demo
 export PYTHONDONTWRITEBYTECODE :=  # the tests start hundreds of programs: each module is compiled once
 
 .PHONY: install demo quick test test-schedules test-vm test-vm-tensorflow test-vm-jax test-beam test-pytorch test-compiler bench \
-	preemptions gpu docs check security mutation lock lock-vm sbom leakbench clean
+	preemptions gpu docs check security audit mutation lock lock-vm sbom leakbench clean
 
 install: $(STAMP)  ## set up only: the command is then .venv/bin/orchestrate
 	@echo "installed. Next: . $(BIN)/activate; orchestrate --help"
@@ -149,6 +149,9 @@ lock-vm:  ## pin anew what VMs install, this uv too; CUDA as this TensorFlow was
 	grep -v '^nvidia\|^libtpu' infra/vm/constraints.txt > $(VENV)/shared.in  # both engines: the same Keras, NumPy ..
 	$(VM_LOCK) 3.11 --universal --fork-strategy fewest --constraint $(VENV)/shared.in $(VENV)/vm-jax.in -o infra/vm/constraints-jax.txt
 	uv self version --short | sed 's/^\([^ ]*\).*/uv==\1/' | $(VM_LOCK) 3.10 --generate-hashes - -o infra/vm/uv.txt
+
+audit:  ## known vulnerabilities of the locked packages, by PyPI's advisories: needs the internet, and fails without; needs uv
+	uv tool run pip-audit==2.10.1 --strict --require-hashes --disable-pip --requirement requirements.lock
 
 sbom:  ## sbom.json: every package of the lock with its hashes (CycloneDX); needs uv
 	uv tool run --from cyclonedx-bom==7.5.0 cyclonedx-py requirements requirements.lock --of JSON -o sbom.json

@@ -10,6 +10,7 @@ read at their import, the server refuses, and the client starts an ordinary Pyth
 from __future__ import annotations
 
 import array
+import ctypes
 import gc
 import importlib
 import json
@@ -35,6 +36,8 @@ from tests.local_cloud import eventually
 ROOT = Path(__file__).resolve().parents[1]
 _CLIENT = Path(__file__).with_name("fork_client.py")
 _OURS = ("infra", "orchestrator", "tests", "trainer")
+_PDEATHSIG = 1
+"""PR_SET_PDEATHSIG of prctl(2)."""
 _PYTHON = """#!/bin/sh
 # A python3 whose `{programs}`, with -P too, is forked from one that has imported what these need.
 case "$1 $2 $3" in
@@ -256,8 +259,18 @@ def _import(modules: list[str]) -> None:
     gc.freeze()  # a collection in a child would copy every page
 
 
+def end_with_parent() -> None:
+    """From now on this process is killed when the thread that started it ends: a `kill -9` of that leaves none behind.
+
+    On Linux; elsewhere nothing changes.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
 def main() -> None:
     """Serve; each child goes on as its program, and ends as one."""
+    end_with_parent()
     place, *modules = sys.argv[1:]
     own = {"", str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)}
     path = [entry for entry in sys.path if entry not in own]

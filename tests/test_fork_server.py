@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fork_server import Forked, forking_python
+from tests.fork_server import ROOT, Forked, forking_python
 from tests.local_cloud import eventually
 
 PROGRAM = """
@@ -153,3 +155,20 @@ def test_libraries_do_not_read_the_environment_of_the_tests(
             process = start(python, {**environ, **given}, tmp_path)
             pid, _, found = process.communicate("")[0].strip().partition(" ")
             assert (int(pid) != process.pid, found) == (not given, str(read))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="prctl(2) is Linux's")
+def test_it_does_not_outlive_whoever_was_killed(tmp_path: Path) -> None:
+    """After `kill -9` of the process that started it nobody could end it any more."""
+    program = (
+        "import os, signal, sys\nfrom pathlib import Path\nfrom tests.fork_server import ROOT, Forked, forking_python\n"
+        "with forking_python(Path(sys.argv[1]), Forked(('colorsys',), ('-c',))):\n os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], cwd=ROOT, check=False)
+    assert done.returncode == -signal.SIGKILL
+
+    def refuses() -> bool:
+        with socket.socket(socket.AF_UNIX) as asked:
+            return asked.connect_ex(str(tmp_path / "socket")) == errno.ECONNREFUSED
+
+    eventually(refuses)

@@ -31,6 +31,8 @@ STOPPING_WATCHING = (
     "Those that this command drives are stopped: each waits up to {:.0f} s for its results, then its VM is deleted. "
     "Press Ctrl-C again to quit without cleaning up."
 )
+SAYING_S = 15.0
+_MOST_WAITS = 6
 YES_IS_REQUIRED = "--yes is required where no question can be asked"
 QUIT = (
     "quit without cleaning up; VMs may still be running until their kill switches fire.\n"
@@ -85,6 +87,33 @@ def drive(
         live_display(runs, quiet=quiet or output.is_quiet(), cap_usd=cap_usd, monotonic=monotonic) as display,
     ):
         return drive_all(services, runs, display.report, stop, stages or STAGES)
+
+
+@contextmanager
+def saying_waits(services: Services) -> Iterator[None]:
+    """Say every 15 seconds what is waited for, why, and for how long yet: a zone that does not answer takes minutes."""
+    done = threading.Event()
+
+    def say() -> None:
+        while not done.wait(SAYING_S):
+            waits = services.waits.now()
+            for wait in waits[:_MOST_WAITS]:
+                left_s = wait.until_s - services.clock.monotonic()
+                left = f"up to {left_s:.0f} s more" if left_s > 0 else "for its last answer"
+                output.say(f"waiting for {wait.what}, {left}" + (f" ({wait.problem})" if wait.problem else ""))
+            if len(waits) > _MOST_WAITS:
+                output.say(f"and for {len(waits) - _MOST_WAITS} more")
+
+    if output.is_quiet():
+        yield
+        return
+    saying = threading.Thread(target=say, name="waits", daemon=True)
+    saying.start()
+    try:
+        yield
+    finally:
+        done.set()
+        saying.join()
 
 
 @contextmanager

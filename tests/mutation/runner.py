@@ -27,6 +27,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.fork_server import end_with_parent
 from tests.mutation.mutants import ROOT, Change, Mutant
 from tests.mutation.reach import ARGUMENTS, TESTS, Reach
 
@@ -137,6 +138,7 @@ def _quitting() -> Iterator[None]:
 def _work(
     folder: Path, take: int, mutants: Sequence[Mutant], chosen: dict[str, list[str]], reach: Reach, results: Path
 ) -> None:
+    end_with_parent()
     ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
     tree = folder / "tree"
     shutil.copytree(ROOT, tree, symlinks=True, ignore=shutil.ignore_patterns(*_LEFT_BEHIND))
@@ -200,6 +202,7 @@ def _watched(folder: Path, tests: Sequence[str], seconds: dict[str, float]) -> t
 
 def _become(folder: Path) -> None:
     """Make this child one that works in the worker's tree."""
+    end_with_parent()
     os.setsid()
     tree, scratch = folder / "tree", folder / "tmp"
     scratch.mkdir()

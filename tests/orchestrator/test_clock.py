@@ -27,9 +27,9 @@ class Guest:
     answers = True
     ahead_s = 0.0
 
-    def __init__(self) -> None:
+    def __init__(self, running_s: float = 100.0) -> None:
         self.cloud = datetime(2026, 11, 21, 8, tzinfo=UTC)
-        self.running_s = 100.0
+        self.running_s = running_s
         self.asked = 0
         self.clock = SystemClock(None, self._skew_s, lambda: self.wall, lambda: self.running_s)
         self.asked = 0
@@ -56,6 +56,14 @@ def test_time_in_which_a_guest_was_frozen_counts() -> None:
     assert guest.clock.now() == guest.cloud
     guest.passes(60)
     assert (guest.clock.now(), guest.asked) == (guest.cloud, 1)
+
+
+def test_it_counts_from_wherever_the_machine_does() -> None:
+    """Also from below zero, where a frozen hour and a clock that was set back by two are still noticed (seed 57177)."""
+    guest = Guest(running_s=-1e-6)
+    guest.ahead_s = -7200.0
+    guest.passes(3600, frozen=True)
+    assert guest.clock.now() == guest.cloud
 
 
 def test_the_later_time_holds_while_the_cloud_cannot_be_asked() -> None:

@@ -28,7 +28,8 @@ from orchestrator.ledger.runs import Experiment
 from orchestrator.money.guard import stop_at
 from orchestrator.planning.extend import admit_extension, plan_extension
 from orchestrator.running.recover import recover, teardown_all
-from orchestrator.running.stages.context import already_stopped
+from orchestrator.running.stages.collect import pull, read_manifest
+from orchestrator.running.stages.context import RunContext, already_stopped
 from tests.simulation.events import Death, Endless
 from tests.simulation.judge import Judge, Rule, Violation
 from tests.simulation.offers import offers
@@ -277,7 +278,7 @@ class Campaign:
             self.judge.violated(Rule.OURS, f"{run.id}: {run.error}")
         if run.state is not RunState.SUCCEEDED:
             lost = run.error_code in DID_ITS_WORK and run.record is None and self._is_whole(run)
-            if lost and not self._lacked_a_role(run):
+            if lost and not (self._was_refused(run) and self._can_be_fetched(run)):
                 self.judge.violated(Rule.RECORD, f"{run.id}, {run.error_code}, left its record in the bucket")
             return
         record = Path(run.record or "")
@@ -286,10 +287,17 @@ class Campaign:
         elif b'"seed": 1' in record.read_bytes():
             self.judge.violated(Rule.RECORD, f"{run.id} succeeded with a record that its manifest does not name")
 
-    def _lacked_a_role(self, run: Run) -> bool:
-        """Whether the account was refused after the run had ended for another reason: `fetch` gets the record later."""
-        notes = [event.what for event in self.world.ledger.events(run.id)]
-        return any(isinstance(what, Note) and what.text.startswith(PermissionDenied.__name__) for what in notes)
+    def _was_refused(self, run: Run) -> bool:
+        """Whether the account had lost its role as the run was collected, and the run says so."""
+        what = f"{PermissionDenied.__name__}: "
+        events = (event for event in self.world.ledger.events(run.id) if event.stage is Stage.COLLECT)
+        return any(isinstance(event.what, Note) and event.what.text.startswith(what) for event in events)
+
+    def _can_be_fetched(self, run: Run) -> bool:
+        """What `orchestrate fetch` does, once it has the role again."""
+        ctx = RunContext(self.world.services, run.id, self.world.progress.append, self.world.stop)
+        manifest = read_manifest(ctx)
+        return manifest is not None and pull(ctx, manifest) is not None
 
     def _is_whole(self, run: Run) -> bool:
         """Whether the results of its last attempt are in the bucket, whole."""

@@ -93,6 +93,11 @@ if TYPE_CHECKING:
     show_default=True,
     help="The same on all accelerators; auto: what each computes fastest.",
 )
+@click.option(
+    "--inference-calls",
+    type=options.WholeNumber(0, 10_000),
+    help="Timed at each batch after training, at most; 0: not measured.  [default: 200; 20 on the local cloud]",
+)
 @click.option("--profile", is_flag=True, help="Bring back a TensorBoard trace of a few steps after the last epoch.")
 @click.option(
     "--target",
