@@ -277,10 +277,7 @@ class KillSwitch(Protocol):
         """After the VM is proven gone. Absent is success."""
 
     def standing(self) -> Iterable[StandingSwitch]:
-        """Everything of this switch's that stands in the project by itself and may outlive its VM; whoever made it.
-
-        Raises where the cloud did not answer, after all that was found elsewhere.
-        """
+        """What of this switch's stands by itself and may outlive its VM, whoever made it. Raises last, after the rest."""
 
 
 class PriceSource(Protocol):

@@ -106,7 +106,8 @@ class SchedulerJob(Silent):
         account = "the scheduler's service account"
         try:
             account = self._scheduler.account()
-            self._prove(self._made(self._job(spec, deadline, account)))
+            job = self._made(self._job(spec, deadline, account))
+            self._prove(job)
         except KillSwitchNotArmed:
             raise
         except AccountError as cause:

@@ -162,7 +162,7 @@ def test_regions_without_cloud_scheduler_are_refused_as_google_does(clocked: Run
         client.create_job(parent=place, job=wanted)
     with pytest.raises(exceptions.Forbidden, match=said.format("delete", wanted.name)):
         client.delete_job(name=wanted.name)
-    with pytest.raises(exceptions.InvalidArgument, match="Location 'us-east5' is not a valid location"):
+    with pytest.raises(exceptions.BadRequest, match="Location 'us-east5' is not a valid location"):
         client.list_jobs(parent=place)
     there = {found.location_id for found in client.list_locations({"name": f"projects/{PROJECT}"}).locations}
     assert "us-central1" in there
