@@ -61,7 +61,7 @@ _STATUS_OF_HTTP = {
 _QUOTA = frozenset({"QUOTA_EXCEEDED", "quotaExceeded", "limitExceeded"})
 _CAPACITY = frozenset({
     "ZONE_RESOURCE_POOL_EXHAUSTED", "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", "REGION_RESOURCE_POOL_EXHAUSTED",
-    "RESOURCE_POOL_EXHAUSTED", "GPU_STOCKOUT", "stockout", "resource_availability",
+    "RESOURCE_POOL_EXHAUSTED", "GPU_STOCKOUT", "stockout", "resource_availability", "VM_MIN_COUNT_NOT_REACHED",
 })  # fmt: skip
 _RATE = frozenset({"RATE_LIMIT_EXCEEDED"})
 """Too many calls a minute: a quota too, reported with a QuotaFailure, but temporary."""

@@ -245,7 +245,7 @@ class PriceBook:
         )
         if accelerator.boot_disk_gib:
             kind, gib = accelerator.boot_disk, accelerator.boot_disk_gib
-            disk = self.price("disk", kind, zone)
+            disk, gib = self.price("disk", kind, zone), gib * accelerator.nodes
             parts.append(RatePart("disk", kind, gib, disk.usd * gib / HOURS_PER_MONTH, False, disk))
         return parts
 
@@ -292,10 +292,10 @@ def _vm_items(accelerator: Accelerator) -> list[tuple[str, str, str, int]]:
     if accelerator.device == "tpu":
         item = "accelerator" if accelerator.api == "tpu" else "accelerator and host"
         return [(item, "tpu", accelerator.tpu_type, 1)]
-    machine = accelerator.machine_type or ""
+    machine, nodes = accelerator.machine_type or "", accelerator.nodes
     if accelerator.attach:
-        return [("host", "machine", machine, 1), ("accelerator", "gpu", accelerator.attach, accelerator.chips)]
-    return [("accelerator and host", "machine", machine, 1)]
+        return [("host", "machine", machine, nodes), ("accelerator", "gpu", accelerator.attach, accelerator.chips)]
+    return [("accelerator and host", "machine", machine, nodes)]
 
 
 def _main_item(accelerator: Accelerator) -> tuple[str, str]:

@@ -161,7 +161,7 @@ def make_attempt(
     run: Run, number: int, quote: Quote, now: datetime, ledger_id: str, *, queued: bool = False
 ) -> Attempt:
     """An attempt at that quote, nothing of it reserved yet."""
-    name = names.vm_name(run.experiment, run.id, number, quote.zone)
+    name = names.vm_name(run.experiment, run.id, number, quote.zone, run.spec.accelerator.nodes)
     hours = quote.spec.max_hours
     return Attempt(
         run=run.id,

@@ -199,7 +199,7 @@ class _Cleanup:
             found = self._look(api)
             active = {run.id for run in unfinished(self._services)}  # read after the look: what was seen is in it
             for item in found:
-                mine = is_of_ledger(self._services, item.ref.name, item.labels.get("oc-nonce"))
+                mine = is_of_ledger(self._services, item.vm.name, item.labels.get("oc-nonce"))
                 if mine and item.labels.get("oc-run") not in active:
                     leaked.append((provider, item))
                 if not mine:

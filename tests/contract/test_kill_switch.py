@@ -28,6 +28,7 @@ LIFE_S = 3600
     params=[
         "fake-tpu-timer", "fake-tpu-job", "fake-gpu-limit", "fake-flex-job", "fake-flex-duration",
         "cloud-tpu-timer", "cloud-tpu-job", "cloud-gpu-timer", "cloud-gpu-limit", "cloud-ct6e-limit",
+        "cloud-gpus-timer", "cloud-gpus-limit",
         "cloud-flex-timer", "cloud-flex-job", "cloud-flex-duration",
     ]
 )  # fmt: skip
@@ -69,7 +70,7 @@ def test_the_vm_is_gone_soon_after_its_deadline(armed: tuple[Rig, KillSwitch]) -
     assert rig.provider.get(spec.ref).state is vm.state
     late_s = 240 if isinstance(switch, SchedulerJob) else 5
     rig.advance((deadline - rig.now()).total_seconds() + late_s)
-    there = lambda: [one.state for one in rig.provider.list_billable().found if one.ref == spec.ref]  # noqa: E731
+    there = lambda: [one.state for one in rig.provider.list_billable().found if one.vm == spec.ref]  # noqa: E731
     rig.wait(lambda: there() in ([], ["SUSPENDED"]))
     assert rig.is_gone(spec.ref) == (not isinstance(switch, QueuedRunDuration))  # its place in the queue stays
     assert rig.now() <= deadline + timedelta(seconds=switch.slack_s)

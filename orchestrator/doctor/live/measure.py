@@ -149,7 +149,7 @@ class _Used:
             return None
 
         def delisted() -> bool | None:
-            return all(item.ref != ref for item in everything_at(provider, ref.zone)) or None
+            return all(item.vm != ref for item in everything_at(provider, ref.zone)) or None
 
         def seconds_until(probe: Callable[[], bool | None]) -> float:
             ctx.services.wait_for(probe, "its deletion", ctx.services.pace.delete_timeout_s)
@@ -170,7 +170,7 @@ class _Used:
             if over.is_set():
                 raise Stopped("nobody looks any more")
             asked_at = ctx.now()
-            is_there = any(item.ref == ref for item in everything_at(ctx.provider, ref.zone))
+            is_there = any(item.vm == ref for item in everything_at(ctx.provider, ref.zone))
             if over.is_set():
                 raise Stopped("the answer came too late")
             if is_there:
