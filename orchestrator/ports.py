@@ -264,7 +264,7 @@ class KillSwitch(Protocol):
         """After the VM is proven gone. Absent is success."""
 
     def standing(self) -> Iterable[StandingSwitch]:
-        """What of this switch's stands by itself and may outlive its VM, whoever made it. Raises last, after the rest."""
+        """What of this switch's stands by itself and may outlive its VM, whoever made it. Raises after the rest."""
 
 
 class PriceSource(Protocol):
