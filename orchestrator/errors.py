@@ -20,6 +20,9 @@ from collections.abc import Sequence
 from datetime import date
 from decimal import Decimal
 
+DEBUG_VARIABLE = "ORCHESTRATE_DEBUG"
+"""Whatever is set: logs with tracebacks on stderr."""
+
 
 class OrchestratorError(Exception):
     """A sentence for the user, a hint what to do next, and the process's exit code."""
@@ -285,11 +288,11 @@ class Stopped(RunFailed):
 
 
 class UnexpectedError(OrchestratorError):
-    """A bug of ours, with the name of what was raised; ORCHESTRATE_DEBUG=1 logs the traceback."""
+    """A bug of ours, with the name of what was raised; DEBUG_VARIABLE logs the traceback."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(
-            f"unexpected {type(cause).__name__}: {cause}", "please report this; ORCHESTRATE_DEBUG=1 shows more"
+            f"unexpected {type(cause).__name__}: {cause}", f"please report this; {DEBUG_VARIABLE}=1 shows more"
         )
 
 

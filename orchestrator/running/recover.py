@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from orchestrator.domain.cost import Usage, side_lines, total_usd
-from orchestrator.domain.quote import JOB_DAYS, KILL_SLACK_S, scheduler_jobs
-from orchestrator.domain.runs import Attempt, AttemptState, Run, Stage
+from orchestrator.domain.quote import JOB_DAYS, scheduler_jobs
+from orchestrator.domain.runs import KILL_SLACK_S, Attempt, AttemptState, Run, Stage
 from orchestrator.errors import AccountError, LedgerTrouble, OrchestratorError, StillBilling, Unavailable
 from orchestrator.ledger.runs import Changes
 from orchestrator.ports import Billable, KillSwitch, StandingSwitch, VmProvider

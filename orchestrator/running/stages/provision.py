@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 
 from orchestrator.domain.money import usd
 from orchestrator.domain.names import request_id
-from orchestrator.domain.quote import KILL_SLACK_S, attempt_labels, queued_until, switches_needed
-from orchestrator.domain.runs import AttemptState
+from orchestrator.domain.quote import attempt_labels, queued_until, switches_needed
+from orchestrator.domain.runs import KILL_SLACK_S, AttemptState
 from orchestrator.errors import (
     AccountError,
     AlreadyExists,

@@ -1,4 +1,4 @@
-"""Kill switches at their edges: what a job's proof may answer and how long it may take, which times are too late.
+"""Arming kill switches: what a job's proof may answer and how long it may take, which times are too late.
 
 That they delete VMs is tested in tests/contract/test_kill_switch.py.
 """
