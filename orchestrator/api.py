@@ -43,6 +43,7 @@ class LaunchOptions(TypedDict, total=False):
     """The options of `orchestrate launch --help`. A sequence is joined by commas, True is a flag, None is left out."""
 
     accel: Sequence[str]
+    nodes: int
     workload: str | Path
     script: str | Path
     command: str

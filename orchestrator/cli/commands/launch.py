@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, dir_okay=False),
 )
 @options.accel_option
+@options.nodes_option
 @options.workload_option
 @click.option(
     "--engine",
@@ -217,12 +218,13 @@ def _introduce(ctx: click.Context, project: Project, file: ExperimentFile, *, ha
 def _plan(project: Project, request: LaunchRequest, *, asks: bool, as_json: bool) -> Plan:
     """`asks`: the launch will ask whether to go on; a model takes half a minute to build, so that must be possible."""
     from orchestrator.bootstrap import SystemClock, vm_packages, zone_offers
-    from orchestrator.cli.run_driver import check_can_ask
+    from orchestrator.cli.run_driver import check_can_ask, share_heap
     from orchestrator.domain.runs import Engine
     from orchestrator.planning.known_flops import KnownFlops
     from orchestrator.planning.launch import Callbacks, make_plan
     from orchestrator.planning.model_check import check_own
 
+    share_heap()  # before the first thread
     now, engines = SystemClock().now(), request.engines or (Engine.TENSORFLOW,)
     known = KnownFlops(project.state, project.kept_steps)
     with output.stderr().status("reading the data set") as line:  # silent without a terminal

@@ -278,9 +278,9 @@ class RunContext:
             if is_kept:
                 raise VmDeleted(self.attempt.vm) from cause
             raise Preempted(f"{self.attempt.vm} was deleted before its run was done") from cause
-        if is_kept and vm.state is VmState.DELETING:
+        if is_kept and vm.state in (VmState.DELETING, VmState.PARTIAL):
             raise VmDeleted(self.attempt.vm)
-        if vm.state in (VmState.PREEMPTED, VmState.STOPPED, VmState.DELETING):
+        if vm.state in (VmState.PREEMPTED, VmState.STOPPED, VmState.DELETING, VmState.PARTIAL):
             raise Preempted(f"{self.attempt.vm} was preempted ({vm.raw_state})")
         return vm
 
