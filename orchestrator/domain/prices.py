@@ -25,14 +25,13 @@ _OTHER_TERMS = re.compile(r"reserv|commit|calendar|\bdws\b|defined duration|flex
 
 
 class PriceKind(StrEnum):
-    """The source of a price: a dated list, the Billing Catalog of the day, a bill; or nothing, as it is not rented.
+    """The source of a price: a dated list, the Billing Catalog of the day; or nothing, as it is not rented.
 
     An upper bound is the on-demand price of what is rented for less, at an unknown price.
     """
 
     LIST = "list"
     LIVE = "live"
-    BILLED = "billed"
     OWNED = "owned"
     UPPER_BOUND = UPPER_BOUND
 

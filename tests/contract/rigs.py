@@ -19,7 +19,8 @@ from orchestrator.domain.names import MANAGED, request_id, vm_name
 from orchestrator.errors import NotFound, Unavailable
 from orchestrator.ports import Clock, Vm, VmProvider, VmRef, VmSpec, VmState
 from tests.fakes import FakeClock, FakeScheduler, FakeVmProvider
-from tests.local_cloud import LocalCloud, eventually
+from tests.local_cloud import LocalCloud
+from tests.waiting import eventually
 
 _numbers = itertools.count(1)
 _Found = TypeVar("_Found")

@@ -31,8 +31,8 @@ from orchestrator.errors import (
 )
 from orchestrator.ports import VmRef
 from tests.contract.rigs import CloudRig
-from tests.google_permissions import GOOGLE_PERMISSIONS
-from tests.local_cloud import LocalCloud, running
+from tests.google_api.permissions import GOOGLE_PERMISSIONS
+from tests.local_cloud import LocalCloud
 
 PARENT = "billingAccounts/01LOCA-1C10UD-000000"
 
@@ -40,7 +40,7 @@ PARENT = "billingAccounts/01LOCA-1C10UD-000000"
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud]:
     """A cloud of its own: every test here changes the account that all calls go through."""
-    with running(tmp_path_factory.mktemp("account")) as found:
+    with LocalCloud(tmp_path_factory.mktemp("account")) as found:
         yield found
 
 

@@ -12,8 +12,7 @@ from datetime import datetime
 
 from orchestrator.doctor.live.rentals import USED
 from orchestrator.domain.accelerators import Accelerator
-from orchestrator.domain.quote import KILL_SLACK_S
-from orchestrator.domain.runs import Run, RunState, Stage
+from orchestrator.domain.runs import KILL_SLACK_S, Run, RunState, Stage
 from orchestrator.errors import (
     CloudError,
     DeadlineReached,

@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 
 from orchestrator.domain.money import usd
 from orchestrator.domain.names import request_id
-from orchestrator.domain.quote import KILL_SLACK_S, attempt_labels, queued_until, switches_needed
-from orchestrator.domain.runs import AttemptState
+from orchestrator.domain.quote import attempt_labels, queued_until, switches_needed
+from orchestrator.domain.runs import KILL_SLACK_S, AttemptState
 from orchestrator.errors import (
     AccountError,
     AlreadyExists,
@@ -41,7 +41,7 @@ CREATE_WITHIN_S = 180.0
 A create whose answer is lost takes 90 s, the looks for its VM 30 s and their last call 45 s: the second request is made
 after 165 s at most, unless this machine slept. Of the 600 s that are reserved after the deadline, a `maxRunDuration`,
 which each request sets anew and whose time counts from RUNNING, leaves 600 - 30 (it acts late) = 570 s for the request,
-to make the VM and to delete it. What deletes a TPU node (its job's 330 s of arming are before the create) fires at a
+to make the VM and to delete it. What deletes a TPU node (its job's 360 s of arming are before the create) fires at a
 time: a late create shortens its life.
 """
 _BEING_MADE = (VmState.QUEUED, VmState.CREATING, VmState.STARTING)
