@@ -35,7 +35,7 @@ import psutil
 from infra.localcloud import client
 from orchestrator.domain.runs import RunState, Stage
 from orchestrator.ledger.ledger import Ledger
-from tests.fakes.many import ManyWorld
+from tests.fakes.parallel_runs import ManyWorld
 from tests.fork_server import COMMAND, STAND_IN_JOB, forking_python
 
 ROOT = Path(__file__).resolve().parents[1]

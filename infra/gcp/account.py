@@ -14,6 +14,7 @@ from infra.gcp import compute_clients, vms  # noqa: F401
 from infra.gcp.clients import GoogleClients
 from infra.gcp.errors import translated
 from infra.gcp.gpu import GpuInstances
+from infra.gcp.nodes import internal_traffic
 from infra.gcp.permissions import (
     ACT_AS,
     APIS,
@@ -183,6 +184,9 @@ class GoogleAccount:
 
     def buckets(self) -> tuple[BucketFacts, ...]:
         return Buckets(self._clients).buckets()
+
+    def internal_traffic(self) -> bool:
+        return internal_traffic(self._clients)
 
     def clock_skew_s(self) -> float:
         return self._clients.clock_skew_s()

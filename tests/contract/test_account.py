@@ -7,12 +7,14 @@ from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from google.cloud import compute_v1
 from google.cloud.billing import budgets_v1
 
 from infra.gcp.account import GoogleAccount
+from infra.gcp.nodes import allows
 from infra.gcp.permissions import ACT_AS, APIS, LOOKS, PERMISSIONS
 from infra.gcp.storage import Buckets
 from infra.gcp.tpu import TpuNodes
@@ -29,8 +31,8 @@ from orchestrator.errors import (
 )
 from orchestrator.ports import VmRef
 from tests.contract.rigs import CloudRig
-from tests.google_permissions import GOOGLE_PERMISSIONS
-from tests.local_cloud import LocalCloud, running
+from tests.google_api.permissions import GOOGLE_PERMISSIONS
+from tests.local_cloud import LocalCloud
 
 PARENT = "billingAccounts/01LOCA-1C10UD-000000"
 
@@ -38,7 +40,7 @@ PARENT = "billingAccounts/01LOCA-1C10UD-000000"
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud]:
     """A cloud of its own: every test here changes the account that all calls go through."""
-    with running(tmp_path_factory.mktemp("account")) as found:
+    with LocalCloud(tmp_path_factory.mktemp("account")) as found:
         yield found
 
 
@@ -326,6 +328,37 @@ def test_an_address_that_nothing_uses_is_seen(account: GoogleAccount, cloud: Loc
     with pytest.raises(Unavailable):
         account.idle()
     cloud.control("zones/unreachable", {"zone": "us-central1-f", "unreachable": False})
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_open"),
+    [
+        ({}, True),
+        ({"allowed": [{"I_p_protocol": "all"}], "source_ranges": ["0.0.0.0/0", "::/0"]}, True),
+        ({"allowed": [{"I_p_protocol": "tcp"}], "source_ranges": ["10.0.0.0/8"]}, True),
+        ({"allowed": [{"I_p_protocol": "tcp", "ports": ["22"]}]}, False),
+        ({"allowed": [{"I_p_protocol": "udp"}]}, False),
+        ({"source_ranges": ["10.128.0.0/20"]}, False),
+        ({"target_tags": ["web"]}, False),
+        ({"direction": "EGRESS"}, False),
+        ({"disabled": True}, False),
+        ({"network": "projects/p/global/networks/other"}, False),
+    ],
+)
+def test_which_firewall_rule_lets_vms_reach_each_other(changed: dict[str, Any], is_open: bool) -> None:
+    """All of them, on every port of TCP: which ports collectives take is not known before."""
+    rule = {
+        "network": "projects/p/global/networks/default", "direction": "INGRESS", "source_ranges": ["10.128.0.0/9"],
+        "allowed": [{"I_p_protocol": "tcp", "ports": ["0-65535"]}, {"I_p_protocol": "icmp"}],
+    }  # fmt: skip
+    assert allows(compute_v1.Firewall({**rule, **changed})) is is_open
+
+
+def test_a_network_without_its_internal_rule_is_seen(account: GoogleAccount, cloud: LocalCloud) -> None:
+    """As an administrator leaves it who has deleted the rules of a new project."""
+    assert account.internal_traffic()
+    cloud.clients().firewalls.delete_unary(project=cloud.project, firewall="default-allow-internal")
+    assert not account.internal_traffic()
 
 
 def test_what_is_left_in_a_queue_is_seen(account: GoogleAccount, cloud: LocalCloud) -> None:
