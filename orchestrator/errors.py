@@ -1,7 +1,7 @@
 """Every error, as one tree with exit codes; each is built from fields and has a sentence and a next step.
 
 OrchestratorError
-├── UsageError (2)        NotOffered
+├── UsageError (2)        NotOffered > NoSubnetwork
 ├── RefusedByBudget (3)   OverCap, CreatesFrozen, UnknownPrice, StalePrice, WrongPrice
 ├── NoCapacity (4)
 ├── AccountError (5)      QuotaExceeded, PolicyDenied, PermissionDenied, ApiDisabled, BillingDisabled, Unauthenticated
@@ -46,6 +46,12 @@ class UsageError(OrchestratorError):
     exit_code = 2
 
 
+_SUBNETWORK_HINT = (
+    "choose zones of other regions (--zone), or give the network `default` a subnetwork there: `gcloud compute "
+    "networks subnets create default --network=default --region=REGION --range=RANGE`, where no range of yours is"
+)
+
+
 class ZoneRefusal(OrchestratorError):
     """A place does not give the VM; another may. `place`: a zone or a region, "" for the whole project."""
 
@@ -64,6 +70,15 @@ class NotOffered(UsageError, ZoneRefusal):
         )
         self.place = zone
         self.in_short = f"does not offer {accelerator}"
+
+
+class NoSubnetwork(NotOffered):
+    """The project's network `default` has no subnetwork in the zone's region: instances there have no address."""
+
+    def __init__(self, accelerator: str, zone: str, detail: str = "") -> None:
+        super().__init__(accelerator, zone, detail)
+        self.hint = _SUBNETWORK_HINT
+        self.in_short = "the network `default` has no subnetwork there"
 
 
 class RefusedByBudget(OrchestratorError):
@@ -215,6 +230,7 @@ _PASSING: dict[type[ZoneRefusal], str] = {
     NoCapacity: "out of stock: try later, other zones (--zone), --spot or another accelerator; --queue waits for a TPU",
     QuotaExceeded: "quota: request more of the quotas named here (console: IAM & Admin > Quotas; a free trial cannot)",
     NotOffered: "not offered: `orchestrate accelerators` lists other zones",
+    NoSubnetwork: f"no subnetwork: {_SUBNETWORK_HINT}",
 }
 """What refuses a VM, by how likely it is to go away, with the next step."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from pathlib import Path
@@ -263,8 +263,8 @@ class KillSwitch(Protocol):
     def disarm(self, ref: VmRef) -> None:
         """After the VM is proven gone. Absent is success."""
 
-    def standing(self) -> tuple[StandingSwitch, ...]:
-        """Everything of this switch's that stands in the project by itself and may outlive its VM; whoever made it."""
+    def standing(self) -> Iterable[StandingSwitch]:
+        """What of this switch's stands by itself and may outlive its VM, whoever made it. Raises after the rest."""
 
 
 class PriceSource(Protocol):

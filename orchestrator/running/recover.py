@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -262,23 +262,20 @@ class _Cleanup:
         """
         for switch in self._services.switches:
             try:
-                found = self._standing(switch)
+                for item in self._standing(switch):
+                    mine = is_of_ledger(self._services, item.ref.name, item.nonce)
+                    if mine or everybodys:
+                        self._remove_switch(switch, item, mine=mine)
             except OrchestratorError as cause:
                 self.report.unproven.append(unlisted(f"kill switches ({switch.name})", cause))
-                continue
-            for item in found:
-                mine = is_of_ledger(self._services, item.ref.name, item.nonce)
-                if mine or everybodys:
-                    self._remove_switch(switch, item, mine=mine)
 
-    def _standing(self, switch: KillSwitch) -> Sequence[StandingSwitch]:
+    def _standing(self, switch: KillSwitch) -> Iterator[StandingSwitch]:
         """What exists of this kind. An account that may not look, and never rented what it is for, has none."""
         try:
-            return switch.standing()
+            yield from switch.standing()
         except AccountError:
             if any(switch in self._services.switches_for(run.spec) for run in self._services.ledger.runs()):
                 raise
-            return ()
 
     def _remove_switch(self, switch: KillSwitch, item: StandingSwitch, *, mine: bool) -> None:
         try:

@@ -41,7 +41,7 @@ CREATE_WITHIN_S = 180.0
 A create whose answer is lost takes 90 s, the looks for its VM 30 s and their last call 45 s: the second request is made
 after 165 s at most, unless this machine slept. Of the 600 s that are reserved after the deadline, a `maxRunDuration`,
 which each request sets anew and whose time counts from RUNNING, leaves 600 - 30 (it acts late) = 570 s for the request,
-to make the VM and to delete it. What deletes a TPU node (its job's 330 s of arming are before the create) fires at a
+to make the VM and to delete it. What deletes a TPU node (its job's 360 s of arming are before the create) fires at a
 time: a late create shortens its life.
 """
 _BEING_MADE = (VmState.QUEUED, VmState.CREATING, VmState.STARTING)

@@ -151,6 +151,24 @@ def test_a_wrong_job_is_an_invalid_argument(clocked: RunningCloud, change: dict[
         scheduler(clocked).create_job(parent=REGION, job=wrong)
 
 
+def test_regions_without_cloud_scheduler_are_refused_as_google_does(clocked: RunningCloud) -> None:
+    """As at an account without the right, and not as something absent; `gcloud scheduler locations list` lacks them."""
+    place = f"projects/{PROJECT}/locations/us-east5"
+    client = scheduler(clocked)
+    wanted = job("nowhere", "* * * * *")
+    wanted.name = f"{place}/jobs/nowhere"
+    said = r'lacks IAM permission "cloudscheduler.jobs.{}" for the resource "{}" \(or the resource may not exist\)'
+    with pytest.raises(exceptions.Forbidden, match=said.format("create", place)):
+        client.create_job(parent=place, job=wanted)
+    with pytest.raises(exceptions.Forbidden, match=said.format("delete", wanted.name)):
+        client.delete_job(name=wanted.name)
+    with pytest.raises(exceptions.BadRequest, match="Location 'us-east5' is not a valid location"):
+        client.list_jobs(parent=place)
+    there = {found.location_id for found in client.list_locations({"name": f"projects/{PROJECT}"}).locations}
+    assert "us-central1" in there
+    assert not {"us-east5", "us-central2", "europe-north1", "southamerica-west1"} & there
+
+
 def test_jobs_survive_a_restart_are_billed_and_make_up_for_what_was_missed(own_cloud: RunningCloud) -> None:
     client = scheduler(own_cloud)
     made = client.create_job(parent=REGION, job=job("lasting", "* * * * *"))
