@@ -320,11 +320,11 @@ def _reservation(one: Any, zone: str) -> Reservation:
         gpus={card.accelerator_type.rpartition("/")[2]: card.accelerator_count for card in of.guest_accelerators},
         count=own.count,
         in_use=own.in_use_count,
-        problem=_problem(one),
+        problem=_why_unusable(one),
     )
 
 
-def _problem(one: Any) -> str:
+def _why_unusable(one: Any) -> str:
     """VMs that are bound to a dense reservation run "for the entire duration of their associated reservation"
     (gcloud compute instances create, --provisioning-model=RESERVATION_BOUND): no time of ours would end them.
     """

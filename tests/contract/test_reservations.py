@@ -11,7 +11,7 @@ import pytest
 from google.cloud import compute_v1
 
 from infra.gcp.account import GoogleAccount
-from infra.gcp.gpu import _problem
+from infra.gcp.gpu import _why_unusable
 from infra.killswitches.run_limits import TerminationTime
 from orchestrator.domain.accelerators import Provisioning, accelerator
 from orchestrator.domain.account import Reservation
@@ -157,7 +157,7 @@ def test_a_reservation_that_binds_its_vms_or_reserves_chips_is_not_used() -> Non
     """A VM that is bound to it has no end of its own; one for an amount of chips says nothing of machines."""
     specific = {"count": 1, "instance_properties": {"machine_type": "ct6e-standard-4t"}}
     dense = compute_v1.Reservation(status="READY", deployment_type="DENSE", specific_reservation=specific)
-    assert "run until it ends" in _problem(dense)
-    assert "amount of chips" in _problem(compute_v1.Reservation(status="READY"))
-    assert _problem(compute_v1.Reservation(status="CREATING", specific_reservation=specific)) == "it is CREATING"
-    assert _problem(compute_v1.Reservation(status="READY", specific_reservation=specific)) == ""
+    assert "run until it ends" in _why_unusable(dense)
+    assert "amount of chips" in _why_unusable(compute_v1.Reservation(status="READY"))
+    assert _why_unusable(compute_v1.Reservation(status="CREATING", specific_reservation=specific)) == "it is CREATING"
+    assert _why_unusable(compute_v1.Reservation(status="READY", specific_reservation=specific)) == ""
