@@ -199,6 +199,11 @@ def translate(problem: Problem, doing: Doing) -> OrchestratorError:
     )
 
 
+def is_zone_refusal(problem: Problem) -> bool:
+    """Whether the zone has no more of it: a quota or a stock-out."""
+    return problem.quota is not None or bool(problem.reasons & (_QUOTA | _CAPACITY))
+
+
 def _by_resource(problem: Problem, doing: Doing) -> OrchestratorError | None:
     if problem.reasons & _RATE:
         return _passing(problem, doing)

@@ -8,7 +8,7 @@ from typing import Any
 
 from infra.gcp import vms
 from infra.gcp.clients import CLOUD_PLATFORM, CREATE_TIMEOUT_S, GoogleClients
-from infra.gcp.errors import Doing, Problem, translate, translated
+from infra.gcp.errors import Doing, Problem, is_zone_refusal, translate, translated
 from infra.gcp.nodes import MIN_COUNT_NOT_REACHED, as_one, in_bulk, on_each
 from infra.gcp.shared_call import SharedCall
 from infra.gcp.wording import Quota
@@ -259,16 +259,23 @@ def _vm(ref: VmRef, found: Any) -> Vm:
 
 
 def problem_of_failed(operation: Any) -> Problem | None:
-    """What an operation ended with; None while it runs and when it succeeded."""
+    """What an operation ended with; None while it runs and when it succeeded.
+
+    That of several instances lists what became of each: a quota or a stock-out is what all the others follow from.
+    """
     if operation.status.name != "DONE" or not operation.error.errors:
         return None
-    told = [each for each in operation.error.errors if each.code != MIN_COUNT_NOT_REACHED]
-    first = (told or operation.error.errors)[0]
-    reasons, quota = {first.code}, None
-    for detail in first.error_details:
+    told = sorted(operation.error.errors, key=lambda each: each.code == MIN_COUNT_NOT_REACHED)  # it says no cause
+    problems = [_problem(error, operation) for error in told]
+    return next(filter(is_zone_refusal, problems), problems[0])
+
+
+def _problem(error: Any, operation: Any) -> Problem:
+    reasons, quota = {error.code}, None
+    for detail in error.error_details:
         reasons.add(detail.error_info.reason)
         if (info := detail.quota_info).metric_name:
             quota = Quota(info.limit_name or info.metric_name, f"{info.limit:g}", info.dimensions.get("region", ""))
     status = _STATUS_OF_HTTP.get(operation.http_error_status_code, "UNAVAILABLE")
-    message = first.message or operation.http_error_message or first.code
+    message = error.message or operation.http_error_message or error.code
     return Problem(status, " ".join(message.split())[:600], frozenset(reasons) - {""}, quota, ended=True)

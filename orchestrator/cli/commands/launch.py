@@ -166,8 +166,8 @@ def launch(
     """Rent, train, collect, tear down, compare.
 
     FILE.toml sets the same options; command-line options override it. While it runs: steps ● done, ◐ now, ○ to come
-    (provision, prepare, train, collect, teardown); left: of the epochs, by those before; b256, n5000, #2: batch,
-    samples, repeat.
+    (provision, prepare, train, collect, teardown), ✗ failed or stopped; left: of the epochs, by those before; b256,
+    n5000, #2: batch, samples, repeat.
 
     \b
     Examples:

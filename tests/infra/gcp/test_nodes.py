@@ -109,6 +109,7 @@ def test_one_that_fails_keeps_none_from_being_asked() -> None:
     [
         (("VM_MIN_COUNT_NOT_REACHED", "ZONE_RESOURCE_POOL_EXHAUSTED"), NoCapacity),
         (("VM_MIN_COUNT_NOT_REACHED", "QUOTA_EXCEEDED"), QuotaExceeded),
+        (("VM_MIN_COUNT_NOT_REACHED", "UNSUPPORTED_OPERATION", "ZONE_RESOURCE_POOL_EXHAUSTED"), NoCapacity),
         (("VM_MIN_COUNT_NOT_REACHED",), NoCapacity),
     ],
 )
