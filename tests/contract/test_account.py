@@ -95,13 +95,13 @@ def test_the_quotas_read_are_the_quotas_enforced(account: GoogleAccount, cloud: 
 def test_a_zone_has_no_more_quota_than_its_region(account: GoogleAccount, cloud: LocalCloud) -> None:
     """Each TPU quota exists twice, and a create meets the smaller one; it then rules out the whole region."""
     name = "TPUV3PerProjectPerRegionForTPUAPI"
-    cloud.control("quotas", {"name": name, "region": "us-central1", "limit": 4})
+    cloud.control("quotas", {"name": name, "region": "europe-west4", "limit": 4})
     [found] = account.quotas([accelerator("v3-8")], Provisioning.ON_DEMAND)
-    assert (found.limits["us-central1-a"], found.limits["europe-west4-a"]) == (4, 512)
+    assert (found.limits["europe-west4-a"], found.limits["us-central1-a"]) == (4, 512)
     rig = CloudRig("tpu", cloud, retry_s=0.5)
     with pytest.raises(QuotaExceeded) as refused:
-        rig.provider.create(rig.spec("us-central1-a"))
-    assert (refused.value.quota, refused.value.place) == (name, "us-central1")
+        rig.provider.create(rig.spec("europe-west4-a"))
+    assert (refused.value.quota, refused.value.place) == (name, "europe-west4")
 
 
 @pytest.mark.parametrize(("name", "size"), [("v5litepod-1", 1), ("v5litepod-4", 4), ("v5litepod-8", 8)])
