@@ -259,18 +259,18 @@ class TrainingFailed(RunFailed):
 class Preempted(RunFailed):
     """The cloud preempted the VM before the training was done."""
 
-    may_follow = True
+    allows_replacement = True
     """Whether another VM may be rented for the run."""
 
 
 class VmDeleted(Preempted):
     """A VM that the cloud does not preempt was deleted before the training was done: somebody wanted it gone."""
 
-    may_follow = False
+    allows_replacement = False
 
     def __init__(self, vm: str) -> None:
         super().__init__(
-            f"{vm} was deleted by somebody else, or by its kill switch, before its run was done: not rented again",
+            f"VM {vm} was deleted before its run finished (not by this process); it is not replaced",
             "`orchestrate launch` starts another run, should it have been a mistake",
         )
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     default=(),
     help="Keras on tensorflow or on jax; both for a sweep.  [default: tensorflow]",
 )
-@click.option("--script", type=click.Path(path_type=Path), help="Any training script; its folder travels with it.")
+@click.option("--script", type=click.Path(path_type=Path), help="Any training script; its folder is copied to the VM.")
 @click.option("--command", metavar="TEXT", help="How to start it (docs/scripts.md). Default: python SCRIPT.")
 @click.option("--requirements", type=click.Path(path_type=Path), help="What to install for it.")
 @click.option(
@@ -105,7 +105,7 @@ if TYPE_CHECKING:
     "target_accuracy",
     type=click.FloatRange(0, 1, min_open=True),
     metavar="SHARE",
-    help="Test accuracy to compare time and cost to, e.g. 0.97: stated before any run, so a verdict.",
+    help="Test accuracy to compare time and cost to, e.g. 0.97; stated before the runs, so results count as a verdict.",
 )
 @options.max_hours_option
 @click.option("--max-usd", type=options.DECIMAL, help="Cap for this launch, besides the credit.")
@@ -128,14 +128,14 @@ if TYPE_CHECKING:
     "queue_hours",
     type=options.DECIMAL,
     metavar="HOURS",
-    help="If no zone has the TPU, wait in a queue for up to so many of --max-hours.",
+    help="If no zone has the TPU: hours of --max-hours to wait in the TPU queue.",
 )
 @options.zones_option
 @click.option(
     "--early-stop/--no-early-stop",
     default=True,
     show_default=True,
-    help="With repeats: rent no more once every pairing has a verdict.",
+    help="Stop renting repeats once every pair has a verdict.",
 )
 @click.option(
     "--parallel",

@@ -56,7 +56,7 @@ with run_driver.{words} as stop:
     done = run_cli(program=("-c", once))
     assert done.exit == 0
     assert done.stderr.startswith(
-        "stopped watching: runs that another orchestrate process drives go on (`orchestrate t"
+        "stopped watching: runs controlled by another orchestrate process continue (`orchestrate t"
     )
 
 

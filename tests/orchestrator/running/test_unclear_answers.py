@@ -384,7 +384,7 @@ def test_vm_on_demand_that_somebody_deleted_is_not_rented_again(world: World, ac
         world.drive([run])
     after = world.ledger.run(run.id)
     assert (after.state, after.stage, after.error_code) == (RunState.FAILED, Stage.DONE, "VmDeleted"), after.error
-    assert "not rented again" in (after.error or "")
+    assert "it is not replaced" in (after.error or "")
     [attempt] = world.ledger.attempts(run.id)
     assert attempt.state is AttemptState.SETTLED
     assert provider.calls("create") == 1
