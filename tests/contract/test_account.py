@@ -75,7 +75,7 @@ def test_the_quotas_read_are_the_quotas_enforced(account: GoogleAccount, cloud: 
     everything = tuple(accelerators().values())
     for terms in (Provisioning.ON_DEMAND, Provisioning.SPOT):
         unknown = [one.accelerator for one in account.quotas(everything, terms) if not one.limits]
-        assert unknown == ["v2-32", "v3-32"], "every other name is known"
+        assert unknown == ["v3-32"], "every other name is known"
     cloud.control("quotas", {"name": "TPUV3PerProjectPerZoneForTPUAPI", "zone": "us-central1-b", "limit": 4})
     cloud.control("quotas", {"name": "NVIDIA_T4_GPUS", "region": "us-west1", "limit": 0})
     cloud.control("quotas", {"name": "GPUS_PER_GPU_FAMILY:NVIDIA_H100", "region": "us-central1", "limit": 3})
@@ -90,6 +90,18 @@ def test_the_quotas_read_are_the_quotas_enforced(account: GoogleAccount, cloud: 
     rig = CloudRig("tpu", cloud, retry_s=0.5)
     with pytest.raises(QuotaExceeded):
         rig.provider.create(rig.spec("us-central1-b"))
+
+
+def test_a_zone_has_no_more_quota_than_its_region(account: GoogleAccount, cloud: LocalCloud) -> None:
+    """Each TPU quota exists twice, and a create meets the smaller one; it then rules out the whole region."""
+    name = "TPUV3PerProjectPerRegionForTPUAPI"
+    cloud.control("quotas", {"name": name, "region": "europe-west4", "limit": 4})
+    [found] = account.quotas([accelerator("v3-8")], Provisioning.ON_DEMAND)
+    assert (found.limits["europe-west4-a"], found.limits["us-central1-a"]) == (4, 512)
+    rig = CloudRig("tpu", cloud, retry_s=0.5)
+    with pytest.raises(QuotaExceeded) as refused:
+        rig.provider.create(rig.spec("europe-west4-a"))
+    assert (refused.value.quota, refused.value.place) == (name, "europe-west4")
 
 
 @pytest.mark.parametrize(("name", "size"), [("v5litepod-1", 1), ("v5litepod-4", 4), ("v5litepod-8", 8)])

@@ -11,9 +11,10 @@ from infra.gcp.clients import GoogleClients
 from infra.gcp.gpu import GpuInstances
 from orchestrator.domain.runs import Run, RunState, Stage
 from orchestrator.ports import VmRef
-from tests.e2e.conftest import Orchestrate, kill_hard, wait_until
+from tests.e2e.conftest import Orchestrate, kill_hard
 from tests.e2e.slices.kills import trainer_of
 from tests.local_cloud import LocalCloud
+from tests.waiting import eventually
 from trainer.config import ENGINES
 from trainer.record.record import load_record
 
@@ -47,9 +48,9 @@ def created(orchestrate: Orchestrate) -> dict[str, int]:
 def in_training(orchestrate: Orchestrate) -> Run:
     """Wait until both workers of the run train."""
     run = orchestrate.wait_for_run(lambda run: run.stage is Stage.TRAIN)
-    wait_until(lambda: trainer_of(run, 0) and trainer_of(run, 1))
+    eventually(lambda: trainer_of(run, 0) and trainer_of(run, 1))
     log = orchestrate.home / "local" / "experiments" / run.experiment / run.id / "train-a1.log"
-    wait_until(lambda: log.exists() and "epoch 2/" in log.read_text())
+    eventually(lambda: log.exists() and "epoch 2/" in log.read_text())
     return run
 
 
@@ -90,7 +91,7 @@ def test_both_vms_are_made_and_billed_and_no_vm_is_a_third(orchestrate: Orchestr
 def test_a_driver_killed_while_the_vms_are_made_leaves_nothing_that_bills(orchestrate: Orchestrate) -> None:
     """`kill -9` as soon as an instance exists; `recover` resumes or deletes, and then neither is there."""
     launched = orchestrate.start_unforked(*TWO, "--epochs", "2")
-    wait_until(lambda: orchestrate.runs() and orchestrate.inventory("instance"), 120)
+    eventually(lambda: orchestrate.runs() and orchestrate.inventory("instance"), timeout_s=120)
     kill_hard(launched)
     recovered = orchestrate.run("recover", "--json")
     assert recovered.code in (0, 1), recovered.err
@@ -103,7 +104,7 @@ def test_a_driver_killed_while_both_train_is_followed_to_the_end(orchestrate: Or
     """Both go on alone, and `attach` brings the run home."""
     launched = orchestrate.start_unforked(*TWO, "--epochs", "60")
     run = orchestrate.wait_for_run(lambda run: run.stage is Stage.TRAIN)
-    wait_until(lambda: trainer_of(run, 1))
+    eventually(lambda: trainer_of(run, 1))
     kill_hard(launched)
     attached = orchestrate.run("attach", run.id, "--json")
     assert attached.code == 0, attached.err
