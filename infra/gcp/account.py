@@ -240,8 +240,7 @@ class GoogleAccount:
 
     def _granted(self, names: Sequence[str]) -> Mapping[str, bool | None]:
         """Which of the permissions there are. Google refuses the whole question for one name that it does not know or
-        that a project does not take: then both halves are asked, down to that name, of which nothing is known.
-        """
+        that a project does not take: then both halves are asked, down to that name, of which nothing is known."""
         try:
             with translated("check the permissions"):
                 wanted = {"resource": self._project, "permissions": names}
@@ -282,10 +281,9 @@ class GoogleAccount:
 
     def _may_act_as_worker(self) -> bool | None:
         """None when that cannot be asked: it must not hide the other permissions."""
-        try:
+        with suppress(OrchestratorError):
             return self._may_act_as(self._worker_email())
-        except OrchestratorError:
-            return None
+        return None
 
     def _may_act_as(self, email: str) -> bool | None:
         """Whether the caller may act as that service account; None when unknown."""
@@ -322,8 +320,7 @@ def _roles(policy: Any, email: str) -> tuple[str, ...]:
 
 def _limits(item: Accelerator, quota: str, limits: Mapping[str, Mapping[str, float]]) -> Mapping[str, float]:
     """{zone or region: limit}. Spot GPUs count against the usual quota in regions where none for spot was granted
-    (cloud.google.com/compute/docs/instances/spot, "Quotas").
-    """
+    (cloud.google.com/compute/docs/instances/spot, "Quotas")."""
     own = limits.get(quota, {})
     if item.hardware is None or item.device != "gpu" or quota == item.hardware.quota:
         return own
