@@ -54,6 +54,7 @@ class Scripted:
             code, after_s = self.ends[0]
             if code is None or self.clock.now() < at + timedelta(seconds=after_s):
                 at, code = None, None
+        at = at and at + timedelta(0)  # each answer brings a time of its own
         return self.show(StandingJob(self.job, enabled=True, next_at=DEADLINE, attempted_at=at, code=code))
 
     def run(self, location: str, name: str) -> None:
@@ -292,6 +293,14 @@ def test_a_limit_of_a_hundred_and_twenty_days_is_the_longest() -> None:
     assert switch.arm(rig.spec(), now + longest, now).run_limit_s == 120 * 86400
     with pytest.raises(KillSwitchNotArmed, match="max-run-duration: the deadline is more than 120 days away"):
         switch.arm(rig.spec(), now + longest + timedelta(seconds=1), now)
+
+
+def test_a_limit_of_half_a_minute_is_the_shortest() -> None:
+    """Google takes no shorter one; a second more is a second more."""
+    rig, switch = FakeRig("gpu"), MaxRunDuration()
+    now = rig.now()
+    limits = [switch.arm(rig.spec(), now + timedelta(seconds=left_s), now).run_limit_s for left_s in (-5, 29, 30, 31)]
+    assert limits == [30, 30, 30, 31]
 
 
 def test_an_instance_that_goes_later_than_was_reserved_is_not_armed() -> None:

@@ -143,6 +143,13 @@ def test_recover_resumes_a_run_that_has_its_vm(world: World) -> None:
     assert key.stat().st_mode & 0o777 == 0o600
 
 
+def test_whoever_watches_sees_that_a_vm_is_deleted_and_then_that_it_is_gone(world: World) -> None:
+    """Deleting takes minutes: before them, not only afterwards."""
+    world.launch("t4")
+    shown = [one.detail for one in world.progress if one.stage is Stage.TEARDOWN]
+    assert shown == ["deleting", "proven gone"]
+
+
 def test_a_vm_that_leaked_and_cannot_be_deleted_is_named(world: World) -> None:
     run, attempt = _rented(world, "t4")
     world.ledger.update_attempt(run.id, 1, state=AttemptState.SETTLED, settled_usd=Decimal(0))
