@@ -54,7 +54,6 @@ class Scripted:
             code, after_s = self.ends[0]
             if code is None or self.clock.now() < at + timedelta(seconds=after_s):
                 at, code = None, None
-        at = at and at + timedelta(0)  # each answer brings a time of its own
         return self.show(StandingJob(self.job, enabled=True, next_at=DEADLINE, attempted_at=at, code=code))
 
     def run(self, location: str, name: str) -> None:
@@ -119,6 +118,21 @@ def test_an_attempt_that_is_under_way_is_waited_for() -> None:
     began_s = scheduler.clock.monotonic()
     again.arm(rig.spec(), DEADLINE, rig.now())
     assert (scheduler.runs, scheduler.clock.monotonic() - began_s) == (2, 4.0)
+
+
+def test_the_answer_of_an_earlier_attempt_proves_nothing() -> None:
+    """Each look brings a time of its own, equal to the last; the job is proven once that moves."""
+    rig = FakeRig("tpu")
+    scheduler = Scripted(FakeClock(), (5, 0.0))
+    looks = iter([True] * 4)  # before it is run, and three times after
+    earlier = "2026-11-21T07:00:00+00:00"
+
+    def show(one: StandingJob) -> StandingJob:
+        return replace(one, attempted_at=datetime.fromisoformat(earlier), code=5) if next(looks, False) else one
+
+    scheduler.show = show
+    _switch(scheduler, rig).arm(rig.spec(), DEADLINE, rig.now())
+    assert (scheduler.runs, scheduler.clock.monotonic()) == (1, 3.0)
 
 
 def test_a_job_that_does_not_answer_in_time_is_not_armed() -> None:

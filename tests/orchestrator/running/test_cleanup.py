@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -16,6 +17,7 @@ from orchestrator.domain.runs import KILL_SLACK_S, Attempt, AttemptState, Run, R
 from orchestrator.errors import AccountError, NotFound, StillBilling, Stopped, Unavailable
 from orchestrator.ports import Billable, Listing, Vm, VmRef, VmState
 from orchestrator.running.recover import recover, teardown_all, teardown_runs
+from orchestrator.running.run_folder import run_lock
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.provision import provision
 from orchestrator.running.stages.teardown import ask_to_go, end_attempt, is_gone, prove_gone
@@ -85,6 +87,18 @@ def test_a_switch_of_another_ledger_stays_to_the_last_second_in_which_its_vm_may
     report = teardown_all(world.services, buckets=False)
     assert (report.switches, report.ended) == ([], ["scheduler-job of oc-theirs-a1-0000 in us-central1-a"])
     assert (world.scheduler.names, report.unproven) == ([], [])
+
+
+@pytest.mark.parametrize(("is_driven", "usd"), [(True, "0.10"), (False, "0.00")])
+def test_a_job_that_a_driver_may_still_make_is_paid_for(world: World, is_driven: bool, usd: str) -> None:
+    """Its attempt was ended as it armed, and it may die before it sees that: a month of the job is settled."""
+    [run] = world.admit("v3-8")
+    world.ledger.update_attempt(run.id, 1, armed_from=world.clock.now())
+    with run_lock(world.services.run_folder(run)) if is_driven else nullcontext():
+        teardown_all(world.services, buckets=False)
+    attempt = world.ledger.attempt(run.id, 1)
+    assert (attempt.state, attempt.settled_usd) == (AttemptState.SETTLED, 0)
+    assert f"{attempt.storage_usd:.2f}" == usd
 
 
 def test_a_switch_that_cannot_be_removed_is_no_proof(world: World) -> None:
