@@ -61,6 +61,7 @@ class LaunchOptions(TypedDict, total=False):
     cache: Literal["auto", "device", "memory", "disk", "none"]
     precision: Literal["auto", "float32", "bfloat16", "float16"]
     profile: bool
+    inference_calls: int
     target: float
     max_hours: float | Decimal
     max_usd: float | Decimal

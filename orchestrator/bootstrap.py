@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from infra.gcp.recording import Recorder
     from infra.host.hosts import Hosts
     from infra.messages import AppriseMessenger
-    from orchestrator.compiling.step import StepCompiler
+    from orchestrator.compiling.step import Samples, StepCompiler
     from orchestrator.domain.accelerators import Accelerator
     from orchestrator.domain.sweep import Offers
     from orchestrator.ports import Account, Clock, PriceSource, VmProvider
@@ -326,12 +326,12 @@ def _payload(project: Project) -> Payload:
 
 @contextmanager
 def step_compiler(
-    project: Project, workload: str, own: OwnWorkload | None, engine: str, sizes: Mapping[str, int]
+    project: Project, workload: str, own: OwnWorkload | None, engine: str, samples: Samples
 ) -> Iterator[StepCompiler]:
     """The TPU compiler for a workload; what it says is kept for all projects. Raises UsageError: not installed."""
     from infra.compiler.libtpu import Model, open_compiler
 
-    model = Model(workload, own.tree.sha256 if own else "", engine, not (own and own.opens_data), sizes)
+    model = Model(workload, own.tree.sha256 if own else "", engine, not (own and own.opens_data), samples)
     with open_compiler(model, project.kept_steps.folder) as compiler:
         yield compiler
 

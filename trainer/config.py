@@ -100,7 +100,7 @@ class Config(BaseModel):
     resume: bool = False
     resume_from: str | None = None  # where another process of this run left its checkpoint
     profile: str | None = None
-    inference_calls: int | None = Field(default=None, ge=1)  # timed at each batch, at most; None: by the device
+    inference_calls: int | None = Field(default=None, ge=0)  # timed at each batch, at most; None: by the device
     flush_s: float = Field(default=10.0, gt=0, allow_inf_nan=False)
     download: bool = False
     run_id: str = Field(default_factory=new_run_id, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")

@@ -165,6 +165,7 @@ def _add_results(flags: argparse.ArgumentParser) -> None:
     flags.add_argument(
         "--inference_calls",
         type=int,
-        help="calls of the trained model timed at each batch, at most; default: 200, and 20 where CPUs stand in",
+        help="calls of the trained model timed at each batch, at most; 0: inference is not measured; default: 200, and "
+        "20 where CPUs stand in",
     )
     flags.add_argument("--flush_s", type=float, help="write the record at least this often; default: 10")

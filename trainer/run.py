@@ -278,13 +278,24 @@ class _Run:
 
     def _measure(self, engine: Engine, dataset: Dataset, training: Training, testing: Testing) -> None:
         """Measure what is left when training is over: a trace, inference, memory."""
-        from trainer.timing.inference import CALLS, SIMULATED_CALLS, measure_inference
-
         recorder, config = self._recorder, self._config
         if config.profile:
             self._progress.phase("profiling")
             with self._spend("profile"):
                 engine.trace(training, config.profile)
+        if config.inference_calls == 0:
+            recorder.why_missing["inference"] = "not asked for: --inference_calls 0"
+        else:
+            self._measure_inference(engine, dataset)
+        recorder.device_peak_bytes, recorder.why_missing["memory.device_peak_bytes"] = engine.peak_bytes()
+        if recorder.data is not None:
+            total = training.bytes_read() + testing.bytes_read()
+            recorder.data = recorder.data.model_copy(update={"bytes_read": total})
+
+    def _measure_inference(self, engine: Engine, dataset: Dataset) -> None:
+        from trainer.timing.inference import CALLS, SIMULATED_CALLS, measure_inference
+
+        recorder, config = self._recorder, self._config
         self._progress.phase("inference")
         with self._spend("inference"):
             batch = config.global_batch // engine.device.replicas
@@ -292,10 +303,6 @@ class _Run:
             report = partial(self._progress.phase, "inference")
             recorder.inference, functions = measure_inference(engine, dataset.test, batch, calls, report)
         recorder.functions += functions
-        recorder.device_peak_bytes, recorder.why_missing["memory.device_peak_bytes"] = engine.peak_bytes()
-        if recorder.data is not None:
-            total = training.bytes_read() + testing.bytes_read()
-            recorder.data = recorder.data.model_copy(update={"bytes_read": total})
 
 
 def _set_aside() -> None:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
@@ -17,7 +17,7 @@ from typing import Any
 
 from infra.compiler.processes import Ended, Processes, Server
 from infra.vm.payload import package_zip
-from orchestrator.compiling.step import Collective, CompiledStep, Outcome, Program, StepModel
+from orchestrator.compiling.step import Collective, CompiledStep, Outcome, Program, Samples, StepModel
 from orchestrator.domain.dataclass_json import from_json, from_values, to_json
 from orchestrator.errors import UsageError
 from orchestrator.extras import require_extra
@@ -46,15 +46,14 @@ class Model:
     """Whose step is compiled: a workload as --workload has it, the sha256 of a user's own files, "" for others, and the
     engine that traces it.
 
-    `is_stable`: whether nothing else decides its shapes, as data that a user's own code opens does. `sizes`: of a
-    sample where not the workload's, as {"image_size": 64}.
+    `is_stable`: whether nothing else than `samples` decides its shapes, as data that a user's own code opens does.
     """
 
     workload: str
     code_sha256: str
     engine: str
     is_stable: bool = True
-    sizes: Mapping[str, int] = field(default_factory=dict)
+    samples: Samples = field(default_factory=Samples)
 
 
 class Libtpu:
@@ -87,14 +86,24 @@ class LibtpuCompiler:
     def __init__(self, model: Model, kept: Path, folder: Path, libtpu: Libtpu, limits: Limits) -> None:
         self._model, self._kept, self._libtpu, self._limits = model, kept, libtpu, limits
         self._processes = processes = Processes(folder, limits.timeout_s)
-        flags = {"workload": model.workload, "engine": model.engine, **model.sizes, "lower": folder}
+        flags = {"workload": model.workload, "engine": model.engine, **model.samples.sizes, "lower": folder}
+        if model.samples.data_dir:
+            flags |= {"data_dir": model.samples.data_dir, "batch_size": "auto"}  # as steps are asked for with theirs
         self._tracer = Server(processes, ["trainer", *(f"--{name}={value}" for name, value in flags.items())])
         self._lowered: dict[str, dict[str, Any]] = {}
         self._lock = Lock()
         self._framework = _installed(model.engine)
         self._compiler = f"libtpu {version('libtpu')}, jax {version('jax')}"
         trainer = package_zip("trainer", kept).stem
-        self._content = [*vars(model).values(), trainer, self._compiler, self._framework, f"keras {version('keras')}"]
+        about = (*(model.workload, model.code_sha256, model.engine, model.is_stable), model.samples.sizes)
+        self._content = [
+            *about,
+            model.samples.fingerprint,
+            trainer,
+            self._compiler,
+            self._framework,
+            f"keras {version('keras')}",
+        ]
         kinds = (Program, Collective, CompiledStep, StepModel)  # what is kept from before may lack some of their fields
         self._content += [each.name for kind in kinds for each in fields(kind)]
 

@@ -222,21 +222,22 @@ def stop_is_wanted(job: Job) -> bool:
 
 
 def attend(child: subprocess.Popen[bytes], wanted_to_stop: Callable[[], bool]) -> int:
-    """Wait for the child; when it shall stop: SIGTERM to its group, SIGKILL after the grace. Returns its code."""
+    """Wait for the child; when it shall stop: SIGTERM to its group, SIGKILL after the grace. Returns its code.
+
+    A thread waits, since `wait` with a timeout would wake up twenty times a second beside what is timed.
+    """
     kill_at = None
-    while True:
-        try:
-            rc = child.wait(timeout=1)
-            break
-        except subprocess.TimeoutExpired:
-            pass
+    waiting = threading.Thread(target=child.wait, daemon=True)
+    waiting.start()
+    while waiting.is_alive():
+        waiting.join(timeout=1)
         if kill_at is None and wanted_to_stop():
             kill_at = time.monotonic() + GRACE_S
             signal_group(child.pid, signal.SIGTERM)
         elif kill_at is not None and time.monotonic() > kill_at:
             signal_group(child.pid, signal.SIGKILL)
     signal_group(child.pid, signal.SIGKILL)  # What the trainer left behind must not write while results are read.
-    return rc
+    return child.wait()
 
 
 def signal_group(group: int, number: int) -> None:

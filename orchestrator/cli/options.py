@@ -7,6 +7,7 @@ from collections.abc import Callable, MutableMapping
 from contextlib import suppress
 from datetime import date
 from decimal import Decimal, InvalidOperation
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -273,6 +274,21 @@ def with_defaults(typed: dict[str, Any], config: Config) -> dict[str, Any]:
 
 zones_option = click.option(
     "--zone", "zones", type=LIST, default=(), help="Zones to try, in order. Default: the cheapest."
+)
+
+# Options of `estimate` for what is not measured yet.
+data_set_option = click.option(
+    "--data", type=click.Path(path_type=Path), help="Folder of samples, an .npz or a text file, as for `launch`."
+)
+data_gib_option = click.option(
+    "--data-gib", type=DECIMAL, help="Size of the prepared data set.  [default: the latest run's, else 1]"
+)
+batches_to_compile_option = click.option(
+    "--batch-size",
+    "batches",
+    type=BATCHES,
+    default=(),
+    help="With --compile: global batches; auto: the largest that fits.  [default: the workload's]",
 )
 
 # Options of `estimate` for a data set of any size.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from math import prod
 from typing import Protocol
@@ -59,6 +60,17 @@ class Program:
         """What a step takes of the device's memory at most."""
         held = self.argument_bytes + self.output_bytes - self.alias_bytes
         return held + self.temporary_bytes + self.program_bytes
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What decides the shapes of a step: `sizes` where not the workload's, as {"image_size": 64}, or a data set that is
+    prepared in a folder, by its fingerprint.
+    """
+
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    data_dir: str = ""
+    fingerprint: str = ""
 
 
 @dataclass(frozen=True)

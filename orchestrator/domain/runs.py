@@ -103,7 +103,8 @@ class RunOptions:
     `cache`: where the trainer keeps decoded samples, "none" streams them from the bucket. `cache_note`: why, where the
     launch decided on it. `precision`: "auto" lets the trainer take what each device computes fastest.
     `profile`: whether a trace of a few steps comes back with the results. `target_accuracy`: the test accuracy whose
-    time and cost the launch is about, stated before any run; no run stops there.
+    time and cost the launch is about, stated before any run; no run stops there. `inference_calls`: of the trained
+    model at each batch, at most; 0: inference is not measured; None: as the trainer does by itself.
     """
 
     workload: str
@@ -119,6 +120,7 @@ class RunOptions:
     precision: str = "auto"
     profile: bool = False
     target_accuracy: float | None = None
+    inference_calls: int | None = None
 
     @property
     def run_options(self) -> dict[str, Any]:

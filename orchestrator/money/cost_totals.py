@@ -147,5 +147,15 @@ def past_runs(ledger: Ledger, spec: RunSpec, limit: int = 20) -> list[PastRun]:
     ]
 
 
+def latest_data(ledger: Ledger, workload: str) -> tuple[str, int] | None:
+    """The latest run of that workload that succeeded, and the bytes of its data set; None where none has."""
+    rows = ledger.select(
+        "SELECT id, json_extract(body, '$.spec.dataset_bytes') FROM runs WHERE state='succeeded'"
+        " AND instr(body, ?2) AND json_extract(body, '$.spec.workload')=?1 ORDER BY rowid DESC LIMIT 1",
+        (workload, json.dumps(workload)),
+    )
+    return next(((run, int(size)) for run, size in rows), None)
+
+
 def _seconds(begins: str, ends: str) -> float:
     return (datetime.fromisoformat(ends) - datetime.fromisoformat(begins)).total_seconds()

@@ -6,10 +6,10 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 from orchestrator.errors import UsageError
 from orchestrator.planning.recognise import misplaced
-from orchestrator.planning.request import LaunchRequest
 from trainer.data.kinds import data_kinds
 from trainer.data.manifest import DatasetManifest
 from trainer.data.prepare import prepare_dataset
@@ -19,8 +19,21 @@ from trainer.workloads import Workload
 from trainer.workloads.base import PrepareOptions
 
 
+class GivenData(Protocol):
+    """What a command says of its data. `data`: a folder, .npz or text file; None: the packaged sample."""
+
+    @property
+    def data(self) -> Path | None: ...
+
+    @property
+    def image_size(self) -> int | None: ...
+
+    @property
+    def sequence_length(self) -> int | None: ...
+
+
 def prepare_data(
-    request: LaunchRequest,
+    request: GivenData,
     workload: Workload,
     home: Path,
     progress: Callable[[int, int], None] | None,
@@ -48,7 +61,7 @@ def prepare_data(
 
 
 def prepare_script_data(
-    request: LaunchRequest, home: Path, progress: Callable[[int, int], None] | None
+    request: GivenData, home: Path, progress: Callable[[int, int], None] | None
 ) -> tuple[FilesManifest, Path]:
     """Pack the folder of `--data` for a script, as it is. Raises UsageError."""
     source = _given_folder(request)
@@ -59,7 +72,7 @@ def prepare_script_data(
         raise UsageError(f"--data: {cause}", "docs/scripts.md says what a script is given") from cause
 
 
-def _given_folder(request: LaunchRequest) -> Path:
+def _given_folder(request: GivenData) -> Path:
     """Raises UsageError for what is no folder of this machine."""
     source = request.data or Path()
     if str(source) in ("", "."):

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orchestrator.domain.accelerators import Accelerator, named_accelerators
 from orchestrator.domain.cost import side_lines, total_usd, vm_lines
@@ -18,14 +19,18 @@ from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.quote import Quote, quote_for, scheduler_jobs, usage
 from orchestrator.domain.runs import CHECKPOINT_BYTES, Engine, PastRun, RunOptions, RunSpec
 from orchestrator.domain.sweep import Axes, sweep_specs
+from orchestrator.errors import UsageError
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.money.cost_totals import past_runs
+from orchestrator.money.cost_totals import latest_data, past_runs
 from orchestrator.money.guard import MoneyView
 from orchestrator.planning.model_bounds import ModelBounds, bounds_of
 from orchestrator.planning.own_workload import find_workload
 from orchestrator.planning.request import check_max_hours, check_terms
 from orchestrator.running.code_archive import identity
 from trainer.errors import RecordError
+
+if TYPE_CHECKING:
+    from trainer.data.manifest import DatasetManifest
 
 NO_RUN = "unknown: not measured yet"
 NO_FLEX_START_PRICE = (
@@ -37,13 +42,33 @@ _RECORDS_READ = 5
 
 @dataclass(frozen=True, kw_only=True)
 class EstimateRequest(RunOptions):
-    """The options of `orchestrate estimate`. `data_gib` bounds what is kept in the bucket."""
+    """The options of `orchestrate estimate`. `data_gib` bounds what is kept in the bucket; `data`: the data set."""
 
     accelerators: Sequence[str]
     epochs: int | None
     zones: Sequence[str]
-    data_gib: Decimal
+    data_gib: Decimal | None = None
+    data: Path | None = None
+    image_size: int | None = None
+    sequence_length: int | None = None
     engine: Engine = Engine.TENSORFLOW
+
+
+@dataclass(frozen=True)
+class EstimatedData:
+    """The data set that a run would have in its bucket, and what says so, as `the latest run's, r-7k2m9x`.
+
+    `manifest` and `directory`: where it is here; None: only its size is known, or assumed.
+    """
+
+    size_bytes: int
+    basis: str
+    manifest: DatasetManifest | None = None
+    directory: Path | None = None
+
+    @property
+    def gib(self) -> Decimal:
+        return Decimal(self.size_bytes) / 2**30
 
 
 @dataclass(frozen=True)
@@ -83,22 +108,42 @@ class Estimate:
         return not self.quote.worst_usd or (self.of_free is not None and self.of_free <= 1)
 
 
-def make_estimates(request: EstimateRequest, prices: PriceBook, ledger: Ledger, money: MoneyView) -> list[Estimate]:
+def find_data(request: EstimateRequest, ledger: Ledger, home: Path) -> EstimatedData:
+    """The data set of `--data`, converted or verified as for a launch; else its size. Raises UsageError."""
+    workload, own = find_workload(request.workload)
+    if request.data is not None:
+        from orchestrator.planning.dataset import prepare_data  # loads much, for nothing without a data set
+
+        if own is not None and own.opens_data:
+            raise UsageError(f"--data: {workload.name} opens its own samples with open_data", "leave --data out")
+        manifest, directory = prepare_data(request, workload, home, None)
+        return EstimatedData(manifest.total_bytes, f"that of {request.data}", manifest, directory)
+    if request.data_gib is not None:
+        return EstimatedData(int(request.data_gib * 2**30), "as --data-gib says")
+    if (latest := latest_data(ledger, workload.name)) is not None:
+        return EstimatedData(latest[1], f"as {latest[0]} had, the latest run of {workload.name}")
+    return EstimatedData(2**30, "assumed: --data PATH measures it")
+
+
+def make_estimates(
+    request: EstimateRequest, data: EstimatedData, prices: PriceBook, ledger: Ledger, money: MoneyView
+) -> list[Estimate]:
     """One run on each accelerator. Raises UsageError, UnknownPrice, StalePrice or WrongPrice."""
     workload, own = find_workload(request.workload)
     check_max_hours(request.max_hours)
     chosen = named_accelerators(request.accelerators)
     for item in chosen:
         check_terms(item, request.provisioning)
-    figures = workload.figures_for(workload.signature)
+    manifest = data.manifest
+    figures = workload.figures_for(manifest.signature if manifest else workload.signature)
     template = RunSpec(
         **{**request.run_options, "workload": workload.name},
         accelerator=chosen[0],
         epochs=request.epochs or workload.default_epochs,
         batch_size=workload.default_batch_size,
         zones=tuple(map(Place, request.zones)),
-        dataset="",
-        dataset_bytes=int(request.data_gib * 2**30),
+        dataset=manifest.fingerprint if manifest else "",
+        dataset_bytes=data.size_bytes,
         dataset_dir="",
         code=None if own is None else identity(own.tree, own.entry),
         checkpoint_bytes=workload.checkpoint_bytes(figures) or CHECKPOINT_BYTES,

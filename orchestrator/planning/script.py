@@ -103,6 +103,7 @@ def _check_options(request: LaunchRequest, wanted: set[str]) -> None:
         ("--cache", request.cache != "auto"),
         ("--precision", request.precision != "auto"),
         ("--profile", request.profile),
+        ("--inference-calls", request.inference_calls is not None),
     )
     for option, is_given in unused:
         if is_given:

@@ -25,6 +25,7 @@ _ALIKE: tuple[Callable[[RunMetrics], str | int | None], ...] = (
     lambda run: run.training.epochs,
     lambda run: str(run.settings.precision_asked),
     lambda run: str(run.settings.cache_asked),
+    lambda run: _inference(run),
 )
 """Besides the workload. Where two accelerators share no value of one of these, it is left out, and fairness says so."""
 _VARIANT: tuple[Callable[[RunMetrics], str], ...] = (
@@ -34,8 +35,14 @@ _VARIANT: tuple[Callable[[RunMetrics], str], ...] = (
     lambda run: f"{run.training.epochs} epoch{'s' * (run.training.epochs > 1)}",
     lambda run: f"precision {run.settings.precision_asked or 'unknown'}",
     lambda run: f"cache {run.settings.cache_asked or 'unknown'}",
+    lambda run: _inference(run),
 )
 """What of it is told where it differs, besides what has a column of its own."""
+
+
+def _inference(run: RunMetrics) -> str:
+    """It takes a while, which is in the cost of the run."""
+    return f"inference {'not ' * (run.speed.inference_p50_s is None)}measured"
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,7 @@ def _await_drivers(services: Services, runs: Sequence[Run]) -> None:
         return not driven or None
 
     with suppress(Unavailable):
-        services.wait_for(ended, "the end of their drivers", DRIVER_PATIENCE_S)
+        services.wait_for(ended, "the end of the processes that drive these runs", DRIVER_PATIENCE_S)
 
 
 def _is_driven(services: Services, run: Run) -> bool:

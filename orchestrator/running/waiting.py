@@ -2,13 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TypeVar
 
 from orchestrator.errors import Unavailable
 from orchestrator.ports import Clock
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Wait:
+    """What is waited for, until when at most (monotonic clock), and why the last look told nothing ("": it did)."""
+
+    what: str
+    until_s: float
+    problem: str = ""
+
+
+class Waits:
+    """What the threads of this process wait for now, for whoever watches them."""
+
+    def __init__(self) -> None:
+        self._now: dict[object, Wait] = {}
+
+    def now(self) -> list[Wait]:
+        """The oldest first."""
+        return list(self._now.values())
+
+    @contextmanager
+    def watched(self, probe: Callable[[], T | None], what: str, until_s: float) -> Iterator[Callable[[], T | None]]:
+        """The same probe, whose wait is listed until this is left."""
+        mine = object()
+
+        def look() -> T | None:
+            try:
+                found = probe()
+            except Unavailable as cause:
+                self._now[mine] = Wait(what, until_s, cause.sentence)
+                raise
+            self._now[mine] = Wait(what, until_s)
+            return found
+
+        self._now[mine] = Wait(what, until_s)
+        try:
+            yield look
+        finally:
+            del self._now[mine]
 
 
 def wait_for(

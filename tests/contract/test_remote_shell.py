@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -216,3 +218,42 @@ def test_output_that_is_no_text_is_still_readable(cloud_door: Door) -> None:
     shell = cloud_door.open()
     assert "\ufffd" in shell.run(["printf", r"a\377b"], timeout_s=20).stdout
     shell.close()
+
+
+MANY_SESSIONS = """
+import gc, json, sys, threading
+from pathlib import Path
+import paramiko
+from infra.ssh import FabricShells
+from orchestrator.cli import _set_up, run_driver
+from orchestrator.ports import HostKey, Worker
+_set_up()
+run_driver.share_heap()
+run_driver.collect_as_usual()
+port, address, private_key, *host_keys = sys.argv[1:]
+pinned, over = [HostKey(0, *one.split()) for one in host_keys], threading.Event()
+def look(ended):
+    for _ in range(3):
+        FabricShells(int(port)).open(Worker(0, address, address), pinned, "orchestrate", Path(private_key)).close()
+    ended.set()
+    over.wait()  # as a run does until its next turn
+for _ in range(24):
+    threading.Thread(target=look, args=[ended := threading.Event()], daemon=True).start()
+    assert ended.wait(60)
+kept = sum(type(one) is paramiko.Transport for one in gc.get_objects())
+places = [line.split() for line in open("/proc/self/maps")]
+heaps = [one for one in places if len(one) == 5 and one[1] == "rw-p" and int(one[0].partition("-")[0], 16) % 2**26 == 0]
+print(json.dumps([kept, len(heaps)]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's heaps, 64 MiB each in /proc")
+def test_sessions_that_a_driver_s_threads_have_closed_keep_little_memory(cloud_door: Door) -> None:
+    """Else each would keep its buffers for hours, and each thread a heap of its own."""
+    keys = [f"{key.algorithm} {key.base64}" for key in cloud_door.keys]
+    assert isinstance(cloud_door.factory, FabricShells)
+    place = [str(cloud_door.factory._port), cloud_door.worker.address, str(cloud_door.private_key)]
+    argv = [sys.executable, "-c", MANY_SESSIONS, *place, *keys]
+    sessions, heaps = json.loads(subprocess.check_output(argv, text=True, timeout=200))
+    assert sessions <= 36, "of 72"
+    assert heaps <= 2

@@ -16,7 +16,7 @@ import platformdirs
 import pytest
 
 from infra.compiler.libtpu import Libtpu, Limits, Model, compiler_for, open_libtpu
-from orchestrator.compiling.step import Outcome
+from orchestrator.compiling.step import Outcome, Samples
 from trainer.workloads import list_workloads
 
 pytestmark = [
@@ -60,7 +60,7 @@ def libtpu() -> Iterator[Libtpu]:
 @pytest.mark.parametrize("engine", ["tensorflow", "jax"])
 @pytest.mark.parametrize("name", NAMES)
 def test_the_step_compiles_for_every_tpu(name: str, engine: str, libtpu: Libtpu) -> None:
-    model = Model(name + SIZES.get(name, ""), "", engine, sizes=SMALL)
+    model = Model(name + SIZES.get(name, ""), "", engine, samples=Samples(SMALL))
     topologies = TPUS + (ONLY_JAX if engine == "jax" else ())
     with compiler_for(model, KEPT, libtpu, LIMITS) as compiler, ThreadPoolExecutor(2) as pool:
         steps = list(pool.map(lambda topology: compiler.compile(topology, 2), topologies))

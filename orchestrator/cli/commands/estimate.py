@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal
 from typing import Any
 
 import click
@@ -20,27 +19,23 @@ from orchestrator.cli import options, output
 @options.spot_option
 @options.flex_start_option
 @options.zones_option
-@click.option("--data-gib", type=options.DECIMAL, help="Size of the prepared data set in GiB.  [default: 1]")
+@options.data_set_option
+@options.data_gib_option
 @options.images_option
 @options.test_images_option
 @options.from_option
 @click.option("--compile", "compiles", is_flag=True, help="Ask the TPU compiler: does it fit, how fast at best?")
-@click.option(
-    "--batch-size",
-    "batches",
-    type=options.BATCHES,
-    default=(),
-    help="With --compile: global batches; auto: the largest that fits.  [default: the workload's]",
-)
+@options.batches_to_compile_option
 @options.image_size_option
 @options.sequence_length_option
 @options.project_option
 @output.json_option
-def estimate(data_gib: Decimal | None, sweep: Sequence[str], as_json: bool, **asked: Any) -> None:
+def estimate(sweep: Sequence[str], as_json: bool, **asked: Any) -> None:
     """Estimate cost and time before renting.
 
     Shows worst case and expected cost of one run on each accelerator, side by side. Contacts no cloud, creates nothing.
     With --from: time and cost for a data set of any size, with interval, from a measured sweep over data sizes.
+    With --data: for that data set, converted here as a launch would; its samples and shapes are used.
     With --compile: the training step compiled by Google's TPU compiler on this machine, without a TPU: whether it fits
     into the memory, and what no run can be faster or cheaper than. --images: the samples of an epoch.
 
@@ -48,22 +43,27 @@ def estimate(data_gib: Decimal | None, sweep: Sequence[str], as_json: bool, **as
     Examples:
       orchestrate estimate --accel v3-8,t4 --workload mnist-cnn --max-hours 1
       orchestrate estimate --accel v5litepod-4,l4,a100-40 --epochs 20 --spot --json
+      orchestrate estimate --accel v6e-4 --workload ./my_model.py --data ./arrays.npz --compile
       orchestrate estimate --accel v3-8,v6e-4 --workload resnet50 --batch-size 256,auto --compile
       orchestrate estimate --images 60e9 --test-images 10e9 --from e-7k2m9x
     """
     asked["provisioning"] = options.take_provisioning(asked)
     compiles, batches = asked.pop("compiles"), asked.pop("batches")
-    sizes = {name: asked.pop(name) for name in ("image_size", "sequence_length")}
-    sizes = {name: size for name, size in sizes.items() if size is not None}
-    if (batches or sizes) and not compiles:
-        raise click.UsageError("--batch-size, --image-size and --sequence-length need --compile")
+    sizes = {name: size for name in ("image_size", "sequence_length") if (size := asked[name]) is not None}
+    if batches and not compiles:
+        raise click.UsageError("--batch-size needs --compile")
+    if sizes and not compiles and asked["data"] is None:
+        raise click.UsageError("--image-size and --sequence-length need --compile or --data")
+    if asked["data"] is not None and asked["data_gib"] is not None:
+        raise click.UsageError("--data-gib cannot be used with --data, whose size is known")
     if compiles and (sweep or asked["test_images"]):
         raise click.UsageError("--compile cannot be used with --from and --test-images")
     if asked["engine"] and sweep:
         raise click.UsageError("--engine cannot be used with --from, whose runs have one")
     if not compiles and (sweep or asked["images"] or asked["test_images"]):
-        if asked["max_hours"] is not None or data_gib is not None:
-            raise click.UsageError("--max-hours and --data-gib cannot be used with --from")
+        refused = {name: asked.pop(name) for name in ("data", "data_gib", "image_size", "sequence_length")}
+        if asked["max_hours"] is not None or any(value is not None for value in refused.values()):
+            raise click.UsageError("--max-hours, --data and --data-gib cannot be used with --from")
         from orchestrator.cli.views.extrapolation import extrapolate_and_show
 
         with output.opened(as_json=as_json) as project:
@@ -76,4 +76,4 @@ def estimate(data_gib: Decimal | None, sweep: Sequence[str], as_json: bool, **as
 
     steps = Steps(asked["engine"] or "tensorflow", batches, sizes) if compiles else None
     with output.opened(as_json=as_json) as project:
-        estimate_and_show(project, data_gib, options.with_defaults(asked, project.config), steps, as_json=as_json)
+        estimate_and_show(project, options.with_defaults(asked, project.config), steps, as_json=as_json)

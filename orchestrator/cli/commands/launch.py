@@ -93,6 +93,11 @@ if TYPE_CHECKING:
     show_default=True,
     help="The same on all accelerators; auto: what each computes fastest.",
 )
+@click.option(
+    "--inference-calls",
+    type=options.WholeNumber(0, 10_000),
+    help="Timed at each batch after training, at most; 0: not measured.  [default: 200; 20 on the local cloud]",
+)
 @click.option("--profile", is_flag=True, help="Bring back a TensorBoard trace of a few steps after the last epoch.")
 @click.option(
     "--target",
@@ -212,12 +217,13 @@ def _introduce(ctx: click.Context, project: Project, file: ExperimentFile, *, ha
 def _plan(project: Project, request: LaunchRequest, *, asks: bool, as_json: bool) -> Plan:
     """`asks`: the launch will ask whether to go on; a model takes half a minute to build, so that must be possible."""
     from orchestrator.bootstrap import SystemClock, vm_packages, zone_offers
-    from orchestrator.cli.run_driver import check_can_ask
+    from orchestrator.cli.run_driver import check_can_ask, share_heap
     from orchestrator.domain.runs import Engine
     from orchestrator.planning.known_flops import KnownFlops
     from orchestrator.planning.launch import Callbacks, make_plan
     from orchestrator.planning.model_check import check_own
 
+    share_heap()  # before the first thread
     now, engines = SystemClock().now(), request.engines or (Engine.TENSORFLOW,)
     known = KnownFlops(project.state, project.kept_steps)
     with output.stderr().status("reading the data set") as line:  # silent without a terminal

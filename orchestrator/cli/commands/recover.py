@@ -34,7 +34,11 @@ def recover(as_json: bool) -> int:
         services = run_driver.connect_to_end(project, project.ledger.runs(), stop)
         unfinished = reconcile.unfinished(services)
         quiet = as_json or output.is_quiet() or not unfinished
-        with run_driver.notifying(services, unfinished), live_display(unfinished, quiet=quiet) as display:
+        with (
+            run_driver.notifying(services, unfinished),
+            live_display(unfinished, quiet=quiet) as display,
+            run_driver.saying_waits(services),
+        ):
             driven, ended = reconcile.recover(services, display.report, stop)
         if not as_json:
             for sentence in idle_costs(services):

@@ -40,7 +40,7 @@ def teardown(runs: tuple[str, ...], everything: bool, buckets: bool, yes: bool, 
       orchestrate teardown --all --project my-project
     """
     from orchestrator.cli.local_cloud import stopped_again
-    from orchestrator.cli.run_driver import check_can_ask, connect_to_end
+    from orchestrator.cli.run_driver import check_can_ask, connect_to_end, saying_waits
     from orchestrator.cli.views.conclusion import tell_unproven
 
     _check_flags(runs, everything=everything, buckets=buckets)
@@ -53,7 +53,8 @@ def teardown(runs: tuple[str, ...], everything: bool, buckets: bool, yes: bool, 
             _ask_about_buckets(project, services, as_json=as_json)
         if everything and not yes:
             _ask_about_others(services, as_json=as_json)
-        done = _end_all(project, services, buckets=buckets) if everything else _end_runs(services, chosen)
+        with saying_waits(services):
+            done = _end_all(project, services, buckets=buckets) if everything else _end_runs(services, chosen)
         try:
             if as_json:
                 output.print_json(done.to_json())

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.cli import output
 from orchestrator.cli.views.text import one_line, plain_table
 from orchestrator.compiling.compile import COMPILED_NOT_RUN, Compiled, compile_all, wanted_steps
-from orchestrator.compiling.step import Outcome, Program
+from orchestrator.compiling.step import Outcome, Program, Samples
 from orchestrator.domain.money import Rate, usd
 
 if TYPE_CHECKING:
     from orchestrator.bootstrap import Project
     from orchestrator.compiling.bounds import StepBound
     from orchestrator.domain.quote import Quote
+    from orchestrator.planning.estimate import EstimatedData
 
 _WORDS = 320  # of the compiler, in a sentence; --json has all of them
 _HEADS = (
@@ -32,7 +33,7 @@ _MILLION = 10**6
 class Steps:
     """The training steps to compile: by which engine, on which global batches; none: the workload's.
 
-    `sizes`: of a sample where not the workload's: image_size, sequence_length.
+    `sizes`: of a sample where not the workload's: image_size, sequence_length; a data set has its own.
     """
 
     engine: str
@@ -48,16 +49,24 @@ class Priced:
     rate: Rate
 
 
-def compile_steps(project: Project, workload: str, steps: Steps, quotes: Sequence[Quote]) -> list[Priced]:
+def compile_steps(
+    project: Project, workload: str, steps: Steps, data: EstimatedData, quotes: Sequence[Quote]
+) -> list[Priced]:
     """Compile the workload's step for each TPU and batch, with a bar on a terminal. Raises UsageError."""
     from orchestrator.bootstrap import step_compiler
+    from orchestrator.planning.dataset import check_given
     from orchestrator.planning.own_workload import find_workload
 
     found, own = find_workload(workload)
     rates = {quote.spec.accelerator: quote.rate for quote in quotes}
     wanted = wanted_steps(list(rates), steps.batches, found.default_batch_size)
     name = workload if own else found.name
-    with step_compiler(project, name, own, steps.engine, steps.sizes) as compiler, _bar(len(wanted)) as done:
+    if own is not None and not own.opens_data and data.manifest is None:
+        check_given(None, found)  # without a packaged sample nothing says what its shapes are
+    samples = Samples(sizes=steps.sizes)
+    if data.manifest is not None:
+        samples = Samples(data_dir=str(data.directory), fingerprint=data.manifest.fingerprint)
+    with step_compiler(project, name, own, steps.engine, samples) as compiler, _bar(len(wanted)) as done:
         compiled = compile_all(compiler, wanted, done)
     return [Priced(one, rates[one.item]) for one in compiled]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from decimal import ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from orchestrator.cli import output
 from orchestrator.cli.views.text import plain_table, span
 from orchestrator.domain.money import usd
 from orchestrator.domain.runs import Engine
-from orchestrator.planning.estimate import NO_FLEX_START_PRICE, NO_RUN, EstimateRequest, make_estimates
+from orchestrator.planning.estimate import NO_FLEX_START_PRICE, NO_RUN, EstimateRequest, find_data, make_estimates
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from orchestrator.domain.cost import CostLine
     from orchestrator.domain.money import Rate
     from orchestrator.money.guard import MoneyView
-    from orchestrator.planning.estimate import Estimate
+    from orchestrator.planning.estimate import Estimate, EstimatedData
     from orchestrator.planning.model_bounds import ModelBounds
 
 _LEAST_COLUMNS = 5  # what a narrow terminal loses after these is in the sentences below the table
@@ -67,32 +68,33 @@ def lines_table(title: str, worst: Sequence[tuple[str, Sequence[CostLine]]]) -> 
     return table
 
 
-def estimate_and_show(
-    project: Project, data_gib: Decimal | None, asked: dict[str, Any], steps: Steps | None, *, as_json: bool
-) -> None:
+def estimate_and_show(project: Project, asked: dict[str, Any], steps: Steps | None, *, as_json: bool) -> None:
     """One run on each accelerator; with `steps` also what the TPU compiler says of them."""
     from orchestrator.bootstrap import SystemClock
     from orchestrator.domain.accelerators import named_accelerators
     from orchestrator.money.guard import credit_for, money_view
 
     now = SystemClock().now()
-    samples = asked["images"]
+    samples: int | None = asked["images"]
     request = EstimateRequest(
         **{name: value for name, value in asked.items() if name not in ("images", "test_images", "workload", "engine")},
         workload=asked["workload"] or "mnist-cnn",
         engine=Engine(asked["engine"] or Engine.TENSORFLOW),
-        data_gib=Decimal(1) if data_gib is None else data_gib,
     )
+    with output.stderr().status("preparing the data set") if request.data else nullcontext():
+        data = find_data(request, project.ledger, project.home)
+    if samples is None and data.manifest is not None:
+        samples = data.manifest.splits.train.samples
     credit = credit_for(named_accelerators(request.accelerators), project.ledger, now=now)
     money = money_view(project.ledger, credit, now)
-    found = make_estimates(request, project.prices(now), project.ledger, money)
-    view = estimate_json(request, found, money)
+    found = make_estimates(request, data, project.prices(now), project.ledger, money)
+    view = estimate_json(request, data, found, money)
     if not as_json:
-        show_estimates(request, found, money)
+        show_estimates(request, data, found, money)
     if steps is not None:
         from orchestrator.cli.views.compiled import compile_steps, compiled_json, show_compiled
 
-        compiled = compile_steps(project, request.workload, steps, [one.quote for one in found])
+        compiled = compile_steps(project, request.workload, steps, data, [one.quote for one in found])
         if as_json:
             view["compiled"] = compiled_json(compiled, samples)
         else:
@@ -101,7 +103,9 @@ def estimate_and_show(
         output.print_json(view)
 
 
-def estimate_json(request: EstimateRequest, found: Sequence[Estimate], money: MoneyView) -> dict[str, Any]:
+def estimate_json(
+    request: EstimateRequest, data: EstimatedData, found: Sequence[Estimate], money: MoneyView
+) -> dict[str, Any]:
     """Shares are of 1; `expected` null: nothing was measured."""
     return {
         "workload": request.workload,
@@ -109,7 +113,8 @@ def estimate_json(request: EstimateRequest, found: Sequence[Estimate], money: Mo
         "epochs": found[0].quote.spec.epochs,
         "max_hours": request.max_hours,
         "provisioning": request.provisioning.value,
-        "data_gib": request.data_gib,
+        "data_gib": data.gib,
+        "data_basis": data.basis,
         "simulated": money.simulated,
         "credit_usd": money.credit_usd,
         "free_usd": money.free_usd,
@@ -151,7 +156,7 @@ def _bounds_json(bounds: ModelBounds, rate: Rate) -> dict[str, Any]:
 _HEADS = ("accelerator", "zone", "USD/h", "worst case", "of credit", "of free", "hours left", "expected", "in hours")
 
 
-def show_estimates(request: EstimateRequest, found: Sequence[Estimate], money: MoneyView) -> None:
+def show_estimates(request: EstimateRequest, data: EstimatedData, found: Sequence[Estimate], money: MoneyView) -> None:
     """Side by side, then a sentence for each. Plain text: loading rich would take longer than all the rest."""
     output.print_text(f"one run of {request.workload}, {found[0].quote.spec.epochs} epochs")
     rows = [_HEADS, *map(_cells, found)]
@@ -166,8 +171,8 @@ def show_estimates(request: EstimateRequest, found: Sequence[Estimate], money: M
         output.print_sentence(NO_FLEX_START_PRICE)
     dates = sorted({f"{line.price.kind.value} {line.price.as_of}" for one in found for line in one.quote.lines})
     output.say(
-        f"worst case: one VM at the on-demand price for {request.max_hours} h and ten minutes, {request.data_gib} GiB "
-        "of data and the results kept for 30 days, operations, egress, scheduler jobs; prices: "
+        f"worst case: one VM at the on-demand price for {request.max_hours} h and ten minutes, {data.gib:.3g} GiB "
+        f"of data ({data.basis}) and the results kept for 30 days, operations, egress, scheduler jobs; prices: "
         f"{', '.join(dates) or 'none'} (--json lists every item with its price)"
     )
 

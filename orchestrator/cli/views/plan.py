@@ -74,6 +74,7 @@ def _run_json(one: PlannedRun) -> dict[str, Any]:
         "cache": spec.cache,
         "precision": spec.precision,
         "profile": spec.profile,
+        "inference_calls": spec.inference_calls,
         "target_accuracy": spec.target_accuracy,
         "zones": list(spec.zones),
         "usd_per_hour": rate.usd_per_hour,

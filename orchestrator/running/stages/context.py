@@ -34,7 +34,7 @@ from orchestrator.ports import (
     VmState,
 )
 from orchestrator.running.run_folder import log_copy, run_folder
-from orchestrator.running.waiting import T, wait_for
+from orchestrator.running.waiting import T, Waits, wait_for
 from orchestrator.running.watch import Watch
 
 SSH_USER = "orchestrate"
@@ -94,6 +94,7 @@ class Services:
     parallel_runs: int = 1
     watch: Watch = field(default_factory=Watch)
     upload_threads: int = 1
+    waits: Waits = field(default_factory=Waits)
     notifier: Notifier | None = None
     """Tells people who are away; None: nobody asked for that."""
 
@@ -102,11 +103,20 @@ class Services:
         return [one for one in self.switches if one.covers(spec.accelerator, spec.provisioning)]
 
     def wait_for(
-        self, probe: Callable[[], T | None], what: str, timeout_s: float, *, most_poll_s: float = inf, grow: float = 1.0
+        self,
+        probe: Callable[[], T | None],
+        what: str,
+        timeout_s: float,
+        *,
+        most_poll_s: float = inf,
+        grow: float = 1.0,
+        of: str = "",
     ) -> T:
-        """`waiting.wait_for` by this project's clock and pace; `most_poll_s` bounds the interval."""
-        poll_s = min(most_poll_s, self.pace.poll_s)
-        return wait_for(probe, clock=self.clock, timeout_s=timeout_s, poll_s=poll_s, what=what, grow=grow)
+        """`waiting.wait_for` by this project's clock and pace; `most_poll_s` bounds the interval. `of`: whose wait it
+        is, for whoever watches `waits`."""
+        poll_s, until_s = min(most_poll_s, self.pace.poll_s), self.clock.monotonic() + timeout_s
+        with self.waits.watched(probe, f"{of}: {what}" if of else what, until_s) as look:
+            return wait_for(look, clock=self.clock, timeout_s=timeout_s, poll_s=poll_s, what=what, grow=grow)
 
     def run_folder(self, run: Run) -> Path:
         """Where this machine keeps a run's files."""

@@ -165,6 +165,8 @@ def trainer_argv(ctx: RunContext, found: Environment, work: str) -> list[str]:
         argv.append(f"--train_samples={spec.train_samples}")
     if spec.learning_rate is not None:
         argv.append(f"--learning_rate={spec.learning_rate!r}")
+    if spec.inference_calls is not None:
+        argv.append(f"--inference_calls={spec.inference_calls}")
     if spec.cache_note:
         argv.append(f"--cache_note={spec.cache_note}")
     if spec.profile:

@@ -139,7 +139,7 @@ def _wait_for_operation(services: Services, provider: VmProvider, operation: str
         except OrchestratorError:
             return True  # it failed, or is forgotten
 
-    services.wait_for(ended, "its creation", services.pace.create_timeout_s)
+    services.wait_for(ended, "its creation", services.pace.create_timeout_s, of=f"{ref.name} in {ref.zone}")
 
 
 def _is_found(provider: VmProvider, ref: VmRef) -> bool | None:
@@ -211,7 +211,7 @@ def prove_gone(services: Services, provider: VmProvider, ref: VmRef, *, absent_s
 
     with suppress(OrchestratorError):
         provider.delete(ref)  # the loop asks again; the first request only saves one turn
-    services.wait_for(gone, "its deletion", services.pace.delete_timeout_s, grow=1.5)
+    services.wait_for(gone, "its deletion", services.pace.delete_timeout_s, grow=1.5, of=f"{ref.name} in {ref.zone}")
 
 
 def _looks_gone(provider: VmProvider, ref: VmRef) -> bool:

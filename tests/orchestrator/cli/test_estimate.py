@@ -6,6 +6,7 @@ import json
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
+import numpy as np
 import pytest
 
 from orchestrator.domain.prices import read_rows
@@ -36,6 +37,35 @@ def test_estimate_compares_side_by_side_and_as_shares_of_the_credit(run_cli: She
     dry = run_cli("launch", "--accel", "v3-8", "--dry-run", "--json").json["runs"][0]
     assert abs(Decimal(dry["worst_case_usd"]) - Decimal(found["v3-8"]["worst_case_usd"])) <= Decimal("0.02")
     assert [item["item"] for item in dry["items"]] == [item["item"] for item in found["v3-8"]["items"]]
+
+
+def test_estimate_takes_the_data_that_there_is(run_cli: Shell) -> None:
+    """Of --data; else as large as the latest run had; else 1 GiB, and it says which. Never --data and a size."""
+
+    def data(*options: str) -> tuple[Decimal, str]:
+        done = run_cli("estimate", "--accel", "t4", "--json", *options)
+        assert done.exit == 0, done.stderr
+        return Decimal(done.json["data_gib"]), done.json["data_basis"]
+
+    assert data() == (1, "assumed: --data PATH measures it")
+    assert data("--data-gib", "0.5") == (Decimal("0.5"), "as --data-gib says")
+    ledger = Ledger(run_cli.home / "local" / "ledger.db", simulated=True)
+    fill(ledger, run_cli.home / "records")
+    ledger.close()
+    size_gib, basis = data()
+    assert 0 < size_gib < Decimal("0.1")
+    assert basis == "as r-aaaaaa had, the latest run of mnist-cnn"
+    assert data("--workload", "resnet50")[0] == 1
+    rows, classes = np.zeros((40, 12), "float32"), np.arange(40) % 5
+    np.savez(run_cli.folder / "rows.npz", x=rows, y=classes)
+    (run_cli.folder / "rows.py").write_text("data_kind = 'arrays'\ndef build_model(shape, classes): ...\n")
+    size_gib, basis = data("--workload", "rows.py", "--data", "rows.npz")
+    assert (40 * 12 * 4 / 2**30 < size_gib < 10 * 40 * 12 * 4 / 2**30, basis) == (True, "that of rows.npz")
+    both = run_cli("estimate", "--accel", "t4", "--data", "rows.npz", "--data-gib", "1")
+    assert (both.exit, "--data-gib cannot be used with --data" in both.stderr) == (2, True)
+    assert (
+        "--data: missing: there is no such folder" in run_cli("estimate", "--accel", "t4", "--data", "missing").stderr
+    )
 
 
 def test_estimate_says_it_in_a_sentence(run_cli: Shell) -> None:

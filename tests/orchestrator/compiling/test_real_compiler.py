@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 
@@ -39,6 +40,12 @@ def build_model(image_shape, classes):
     layers = [keras.layers.Input(image_shape), keras.layers.Flatten(), Words(), keras.layers.Dense(classes)]
     return keras.Sequential(layers)
 '''
+
+ROWS = """import keras
+data_kind = "arrays"
+def build_model(shape, classes):
+    return keras.Sequential([keras.layers.Input(shape), keras.layers.Dense(classes)])
+"""
 
 BRIGHT = '''"""The mean of the bright pixels: how many there are depends on their values."""
 import keras
@@ -112,6 +119,22 @@ def test_a_model_that_cannot_be_compiled_is_refused_with_its_line(run_cli: Shell
     assert one["compiler"].startswith("tensorflow")
     assert one["words"].startswith("words.py, line 8, in call: ")
     assert "AsString" in one["words"]
+
+
+def test_a_model_for_arrays_is_compiled_for_the_arrays_that_it_is_given(run_cli: Shell) -> None:
+    """Their shapes are the model's: 12 numbers and 5 classes; without them it says which option has them."""
+    (run_cli.folder / "rows.py").write_text(ROWS)
+    rows, classes = np.zeros((40, 12), "float32"), np.arange(40) % 5
+    np.savez(run_cli.folder / "rows.npz", x_train=rows, y_train=classes, x_test=rows[:10], y_test=classes[:10])
+    options = ("--accel", "v2-8", "--workload", "rows.py", "--batch-size", "64", "--compile", "--json")
+    refused = run_cli("estimate", *options, **GIVEN)
+    assert refused.exit == 2
+    assert "--data: rows.py trains on arrays, and no sample of arrays is packaged" in refused.stderr
+    one = facts(run_cli("estimate", *options, "--data", "rows.npz", timeout_s=280, **GIVEN))["v2-8"]
+    assert one["outcome"] == "compiled"
+    weights = 4 * (12 * 5 + 5)
+    assert weights <= one["program"]["argument_bytes"] < 3 * 4 * 784 * 5, "of no packaged image"
+    assert one["bound"]["epoch_samples"] == 40
 
 
 def test_both_engines_steps_take_the_same_memory(run_cli: Shell, tmp_path: Path) -> None:

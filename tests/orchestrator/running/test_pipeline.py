@@ -21,6 +21,7 @@ from orchestrator.running.inventory import Remaining, idle_costs, of_others, rem
 from orchestrator.running.recover import recover, teardown_all, teardown_runs
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.provision import provision
+from orchestrator.running.waiting import Wait
 from tests.fakes import FakeVmProvider
 from tests.fakes.world import ENVIRONMENT, World
 from trainer.record.record import load_record
@@ -63,6 +64,7 @@ def test_the_trainer_gets_every_setting_of_the_launch(world: World) -> None:
             data_sizes=(2000,),
             precision="float32",
             profile=True,
+            inference_calls=0,
             batch_sizes=(None,),
         ),
     )
@@ -71,6 +73,7 @@ def test_the_trainer_gets_every_setting_of_the_launch(world: World) -> None:
         env, argv = json.loads(job.read_text())["env"], set(json.loads(job.read_text())["argv"])
         artifacts = json.loads(job.read_text())["artifacts_dir"]
         assert (f"--profile={artifacts}/profile" in argv) == run.spec.profile
+        assert ("--inference_calls=0" in argv) == (run is chosen)
         assert f"--precision={run.spec.precision}" in argv
         assert ("--batch_size=auto" if run is chosen else "--batch_size=256") in argv
         assert env["TRAINER_ENVIRONMENT"] == ENVIRONMENT
@@ -357,6 +360,23 @@ def test_user_stop_ends_the_run_with_its_record(world: World) -> None:
     assert (after.error_code, after.exit_code) == ("Stopped", 130)
     assert load_record(Path(after.record or "")).status == "interrupted"
     _assert_clean(world, after)
+
+
+def test_what_is_waited_for_is_listed_with_why_and_until_when(world: World) -> None:
+    """For whoever watches: a zone that does not answer takes minutes. When it is over, nothing is listed."""
+    services, seen = world.services, list[Wait]()
+
+    def probe() -> bool | None:
+        seen.extend(services.waits.now())
+        if len(seen) == 1:
+            raise Unavailable("no answer from us-east1-d")
+        return len(seen) == 3 or None
+
+    until_s = world.clock.monotonic() + 60
+    services.wait_for(probe, "its deletion", 60, of="vm-1 in us-east1-d")
+    what = "vm-1 in us-east1-d: its deletion"
+    assert seen == [Wait(what, until_s), Wait(what, until_s, "no answer from us-east1-d"), Wait(what, until_s)]
+    assert services.waits.now() == []
 
 
 def test_unreachable_zone_is_not_taken_for_absence(world: World) -> None:
