@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ import psutil
 from infra.localcloud import client
 from orchestrator.domain.runs import RunState, Stage
 from orchestrator.ledger.ledger import Ledger
-from tests.fakes.many import ManyWorld
+from tests.fakes.parallel_runs import ManyWorld
 from tests.fork_server import COMMAND, STAND_IN_JOB, forking_python
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -125,6 +125,7 @@ class Bench:
     environ: dict[str, str]
     cloud: dict[str, Any]
     end: Path
+    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
     def ledger(self) -> Path:
@@ -134,9 +135,12 @@ class Bench:
         """A command in the background; what it says is in a file of its name."""
         with self.log(words[0]).open("wb") as log:
             argv = [sys.executable, "-P", "-m", "orchestrator", *words]
-            return subprocess.Popen(
-                argv, cwd=self.home, env=self.environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            self.started.append(
+                subprocess.Popen(
+                    argv, cwd=self.home, env=self.environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                )
             )
+        return self.started[-1]
 
     def log(self, command: str) -> Path:
         return self.home / f"{command}.log"
@@ -154,7 +158,12 @@ def waiting_cloud() -> Iterator[Bench]:
         image.chmod(0o755)
         environ = {"PATH": os.environ["PATH"], "HOME": folder, "ORCHESTRATE_HOME": folder, "PYTHONPATH": str(ROOT)}
         with LocalCloud(home / "local" / "cloud", image) as cloud:
-            yield Bench(home, environ, cloud, end)
+            bench = Bench(home, environ, cloud, end)
+            try:
+                yield bench
+            finally:
+                for command in bench.started:  # a benchmark that fails leaves none that drives on
+                    command.kill()
 
 
 class LocalCloud:
@@ -201,16 +210,18 @@ def _launched(count: int, watch_s: float, bench: Bench) -> dict[str, Any]:
     started_s = time.monotonic() - began
     time.sleep(10)
     watched, server = psutil.Process(driver.pid), psutil.Process(cloud["pid"])
-    lists, used_s, vms_used_s = _lists(cloud), cpu_s(server), vms_cpu_s()
+    lists, used_s, vms_used_s = _lists(cloud), cpu_s(server), vms_cpu_s(bench.home)
     share = _cpu_share(watched, watch_s)
     row = _row(count, started_s, share, _rss_mib(watched))
+    pss_bytes = [_pss_bytes(one) for one in _of_vms(bench.home)]
     row |= {
         "lists_a_minute": round((_lists(cloud) - lists) * 60 / watch_s),
         "cloud_cpu_percent": round((cpu_s(server) - used_s) * 100 / watch_s),
         "cloud_rss_mib": round(_rss_mib(server)),
-        "vms_cpu_percent": round((vms_cpu_s() - vms_used_s) * 100 / watch_s, 1),
-        "vm_pss_mib": round(sum(one.memory_full_info().pss for one in _of_vms()) / count / 2**20, 1),
-        "vm_processes": round(len(_of_vms()) / count, 1),
+        "vms_cpu_percent": round((vms_cpu_s(bench.home) - vms_used_s) * 100 / watch_s, 1),
+        "vm_pss_mib": round(sum(pss_bytes) / count / 2**20, 1),
+        "vm_processes": round(len(pss_bytes) / count, 1),
+        "load": round(os.getloadavg()[0]),
     }
     print(_shown(row), flush=True)  # the end of hundreds of runs takes minutes, and may be broken off
     driver.send_signal(signal.SIGKILL)
@@ -250,15 +261,21 @@ def _lists(cloud: dict[str, Any]) -> int:
     return max(int(one.get("calls", 0)) for one in methods if one["name"] == "compute.instances.aggregatedList")
 
 
-def _of_vms() -> list[psutil.Process]:
-    """The programs of all VMs that last."""
+def _of_vms(home: Path) -> list[psutil.Process]:
+    """The programs that last of all VMs of the cloud in this folder; other clouds may run beside it."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            if "LOCALCLOUD_VM" in process.environ():
-                process.memory_info()
+            environ = process.environ()
+            if "LOCALCLOUD_VM" in environ and Path(environ.get("HOME", "/")).is_relative_to(home):
                 found.append(process)
     return found
+
+
+def _pss_bytes(process: psutil.Process) -> int:
+    with suppress(psutil.Error):
+        return int(process.memory_full_info().pss)
+    return 0  # it has ended
 
 
 def cpu_s(process: psutil.Process) -> float:
@@ -269,9 +286,9 @@ def cpu_s(process: psutil.Process) -> float:
     return 0.0
 
 
-def vms_cpu_s() -> float:
-    """Of all programs that run on VMs now."""
-    return sum(map(cpu_s, _of_vms()))
+def vms_cpu_s(home: Path) -> float:
+    """Of all programs that run now on VMs of the cloud in this folder."""
+    return sum(map(cpu_s, _of_vms(home)))
 
 
 def _all_train(path: Path, count: int) -> bool:

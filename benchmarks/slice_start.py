@@ -58,7 +58,7 @@ def started(hosts: int) -> dict[str, Any]:
         until(has_started, 600, poll_s=0.1)
         wall_s = time.monotonic() - began
         cpu = {"driver_cpu_s": cpu_s(psutil.Process(driver.pid)), "cloud_cpu_s": _all_cpu_s(server) - used_s}
-        cpu["vms_cpu_s"] = vms_cpu_s()
+        cpu["vms_cpu_s"] = vms_cpu_s(bench.home)
         driver.kill()
         driver.wait()
         per_host = {"cpu_s_a_host": round(sum(cpu.values()) / hosts, 2)}

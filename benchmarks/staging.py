@@ -24,7 +24,7 @@ from infra.gcp.storage import Buckets
 from infra.localcloud.client import environment
 from orchestrator.bootstrap import UPLOAD_THREADS
 from orchestrator.running.stages.prepare import upload_shards
-from tests.local_cloud import LocalCloud, running
+from tests.local_cloud import LocalCloud
 from trainer.data.manifest import Shard
 from trainer.data.tfrecord import write_shard
 
@@ -65,7 +65,7 @@ def _transfer_manager(cloud: LocalCloud, folder: Path, shards: list[Shard], buck
 
 def _gcloud(cloud: LocalCloud, folder: Path, _: list[Shard], bucket: str) -> float:
     command = ["gcloud", "storage", "cp", "--recursive", str(folder), f"gs://{bucket}/gcloud"]
-    environ = os.environ | environment(cloud.said)
+    environ = os.environ | environment(cloud.facts)
     start_s = time.perf_counter()
     subprocess.run(command, env=environ, check=True, capture_output=True)
     return time.perf_counter() - start_s
@@ -84,7 +84,7 @@ def main() -> None:
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     with tempfile.TemporaryDirectory() as state, tempfile.TemporaryDirectory() as folder:
         shards = _files(Path(folder), arguments.gb, arguments.shard_mb)
-        with running(Path(state) / "cloud") as cloud:
+        with LocalCloud(Path(state) / "cloud") as cloud:
             for number in range(arguments.rounds):
                 order = list(ways)[number % len(ways) :] + list(ways)[: number % len(ways)]
                 for name in order:

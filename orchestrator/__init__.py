@@ -26,3 +26,8 @@ def __getattr__(name: str) -> object:
 
         return getattr(api, name)
     raise AttributeError(f"module 'orchestrator' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """For completion: the interface, loaded or not."""
+    return sorted([*_API, *(name for name in globals() if name.startswith("__"))])

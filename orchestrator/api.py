@@ -43,6 +43,7 @@ class LaunchOptions(TypedDict, total=False):
     """The options of `orchestrate launch --help`. A sequence is joined by commas, True is a flag, None is left out."""
 
     accel: Sequence[str]
+    nodes: int
     workload: str | Path
     script: str | Path
     command: str
@@ -300,4 +301,8 @@ def _frame(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
     require_extra("notebook", "a table for pandas")
     import pandas as pd
 
-    return pd.json_normalize(list(rows))
+    frame = pd.json_normalize(list(rows))
+    for name in frame.columns:
+        if any(isinstance(value, Decimal) for value in frame[name]):  # USD, which pandas would neither sum nor draw
+            frame[name] = frame[name].astype(float)
+    return frame

@@ -25,8 +25,6 @@ HOME_VARIABLE = "ORCHESTRATE_HOME"
 """The state folder: ledgers, records, logs. Without it the platform's user state folder."""
 NOTIFY_VARIABLE = "ORCHESTRATE_NOTIFY"
 """Where messages go, as URLs separated by blanks; goes before `notify_file`."""
-DEBUG_VARIABLE = "ORCHESTRATE_DEBUG"
-"""Whatever is set: logs with tracebacks on stderr."""
 _PROJECTS = "projects"
 _ROOT = 0
 LIST_PRICE_DAYS = 180

@@ -1,7 +1,7 @@
 """Every error, as one tree with exit codes; each is built from fields and has a sentence and a next step.
 
 OrchestratorError
-├── UsageError (2)        NotOffered
+├── UsageError (2)        NotOffered > NoSubnetwork
 ├── RefusedByBudget (3)   OverCap, CreatesFrozen, UnknownPrice, StalePrice, WrongPrice
 ├── NoCapacity (4)
 ├── AccountError (5)      QuotaExceeded, PolicyDenied, PermissionDenied, ApiDisabled, BillingDisabled, Unauthenticated
@@ -19,6 +19,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import date
 from decimal import Decimal
+
+DEBUG_VARIABLE = "ORCHESTRATE_DEBUG"
+"""Whatever is set: logs with tracebacks on stderr."""
 
 
 class OrchestratorError(Exception):
@@ -43,6 +46,12 @@ class UsageError(OrchestratorError):
     exit_code = 2
 
 
+_SUBNETWORK_HINT = (
+    "choose zones of other regions (--zone), or give the network `default` a subnetwork there: `gcloud compute "
+    "networks subnets create default --network=default --region=REGION --range=RANGE`, where no range of yours is"
+)
+
+
 class ZoneRefusal(OrchestratorError):
     """A place does not give the VM; another may. `place`: a zone or a region, "" for the whole project."""
 
@@ -61,6 +70,15 @@ class NotOffered(UsageError, ZoneRefusal):
         )
         self.place = zone
         self.in_short = f"does not offer {accelerator}"
+
+
+class NoSubnetwork(NotOffered):
+    """The project's network `default` has no subnetwork in the zone's region: instances there have no address."""
+
+    def __init__(self, accelerator: str, zone: str, detail: str = "") -> None:
+        super().__init__(accelerator, zone, detail)
+        self.hint = _SUBNETWORK_HINT
+        self.in_short = "the network `default` has no subnetwork there"
 
 
 class RefusedByBudget(OrchestratorError):
@@ -212,6 +230,7 @@ _PASSING: dict[type[ZoneRefusal], str] = {
     NoCapacity: "out of stock: try later, other zones (--zone), --spot or another accelerator; --queue waits for a TPU",
     QuotaExceeded: "quota: request more of the quotas named here (console: IAM & Admin > Quotas; a free trial cannot)",
     NotOffered: "not offered: `orchestrate accelerators` lists other zones",
+    NoSubnetwork: f"no subnetwork: {_SUBNETWORK_HINT}",
 }
 """What refuses a VM, by how likely it is to go away, with the next step."""
 
@@ -240,18 +259,18 @@ class TrainingFailed(RunFailed):
 class Preempted(RunFailed):
     """The cloud preempted the VM before the training was done."""
 
-    may_follow = True
+    allows_replacement = True
     """Whether another VM may be rented for the run."""
 
 
 class VmDeleted(Preempted):
     """A VM that the cloud does not preempt was deleted before the training was done: somebody wanted it gone."""
 
-    may_follow = False
+    allows_replacement = False
 
     def __init__(self, vm: str) -> None:
         super().__init__(
-            f"{vm} was deleted by somebody else, or by its kill switch, before its run was done: not rented again",
+            f"VM {vm} was deleted before its run finished (not by this process); it is not replaced",
             "`orchestrate launch` starts another run, should it have been a mistake",
         )
 
@@ -269,11 +288,11 @@ class Stopped(RunFailed):
 
 
 class UnexpectedError(OrchestratorError):
-    """A bug of ours, with the name of what was raised; ORCHESTRATE_DEBUG=1 logs the traceback."""
+    """A bug of ours, with the name of what was raised; DEBUG_VARIABLE logs the traceback."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(
-            f"unexpected {type(cause).__name__}: {cause}", "please report this; ORCHESTRATE_DEBUG=1 shows more"
+            f"unexpected {type(cause).__name__}: {cause}", f"please report this; {DEBUG_VARIABLE}=1 shows more"
         )
 
 

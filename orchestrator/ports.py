@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
 from orchestrator.domain import account
 from orchestrator.domain.accelerators import Accelerator, Provisioning
+from orchestrator.domain.names import vm_of_node
+from orchestrator.domain.places import VmRef as VmRef
+from orchestrator.domain.places import VmState as VmState
 from orchestrator.domain.prices import FetchedPrices, PriceRow
-
-
-class VmState(StrEnum):
-    """A VM's state, the same words for nodes and instances. Everything but absence may bill; QUEUED uses quota."""
-
-    QUEUED = "queued"
-    CREATING = "creating"
-    READY = "ready"
-    STOPPED = "stopped"
-    PREEMPTED = "preempted"
-    DELETING = "deleting"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True)
-class VmRef:
-    """Which VM: its zone and its short name."""
-
-    zone: str
-    name: str
 
 
 @dataclass(frozen=True)
@@ -101,6 +83,11 @@ class Billable:
     state: str
     labels: Mapping[str, str]
     runs: bool = False
+
+    @property
+    def vm(self) -> VmRef:
+        """The VM that it is or belongs to."""
+        return VmRef(self.ref.zone, vm_of_node(self.ref.name))
 
     def __str__(self) -> str:
         return f"{self.kind} {self.ref.name} in {self.ref.zone} ({self.state})"
@@ -276,8 +263,8 @@ class KillSwitch(Protocol):
     def disarm(self, ref: VmRef) -> None:
         """After the VM is proven gone. Absent is success."""
 
-    def standing(self) -> tuple[StandingSwitch, ...]:
-        """Everything of this switch's that stands in the project by itself and may outlive its VM; whoever made it."""
+    def standing(self) -> Iterable[StandingSwitch]:
+        """What of this switch's stands by itself and may outlive its VM, whoever made it. Raises after the rest."""
 
 
 class PriceSource(Protocol):
@@ -326,6 +313,9 @@ class Account(Protocol):
 
     def scheduler(self) -> account.SchedulerAccount:
         """The service account in whose name Cloud Scheduler deletes TPU nodes."""
+
+    def internal_traffic(self) -> bool:
+        """Whether a rule of the network `default` lets all its VMs reach each other on every TCP port."""
 
     def buckets(self) -> tuple[account.BucketFacts, ...]:
         """The buckets that this tool has made."""

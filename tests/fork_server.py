@@ -31,7 +31,7 @@ from types import ModuleType
 from typing import Any
 
 from tests.fork_client import READ_AT_IMPORT
-from tests.local_cloud import eventually
+from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[1]
 _CLIENT = Path(__file__).with_name("fork_client.py")

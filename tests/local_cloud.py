@@ -2,49 +2,93 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self
 
 from infra.gcp.clients import Endpoints, GoogleClients
 from infra.localcloud import client
+from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[1]
-_Found = TypeVar("_Found")
-_direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+PRICES = ROOT / "orchestrator" / "catalog" / "prices.csv"
+ACCELERATORS = ROOT / "orchestrator" / "catalog" / "accelerators.toml"
+
+
+def launch_command(state: Path, prices: Path = PRICES) -> list[str]:
+    """What starts a local cloud on this folder with this price list."""
+    argv = [sys.executable, "-m", "infra.localcloud", "--state", str(state)]
+    return [*argv, "--prices", str(prices), "--accelerators", str(ACCELERATORS)]
 
 
 class LocalCloud:
-    """A running local cloud. Its control API is the test's hand: time, capacity, quotas, faults."""
+    """A local cloud that runs inside `with`. Its control API is the test's hand: time, capacity, quotas, faults."""
 
-    def __init__(self, state: Path) -> None:
+    def __init__(self, state: Path, *options: str, prices: Path = PRICES) -> None:
+        self.state = state
+        self.prices = prices
         self.cloud_json = state / "cloud.json"
-        self.said: dict[str, Any] = json.loads(self.cloud_json.read_text())
-        self.project = str(self.said["project"])
+        self._options = options
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it, VMs included."""
+        try:
+            if self.process.poll() is None:
+                self.control("shutdown", {"destroy": True})
+                self.process.wait(timeout=20)
+        finally:
+            self.kill()
+
+    def start(self) -> None:
+        """Start it, or start it again on what it left. It outlasts a worker busy with other tests."""
+        self.state.mkdir(parents=True, exist_ok=True)
+        command = [*launch_command(self.state, self.prices), "--create-s", "0.2", "--idle-exit-s", "3600"]
+        (self.state / "out.log").touch(0o600)
+        with (self.state / "out.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [*command, *self._options],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+            )  # fmt: skip
+        try:
+            self.facts: dict[str, Any] = eventually(self._found, what="the local cloud starts")
+        except BaseException:
+            LocalCloud.kill(self)  # a subclass is not complete yet
+            raise
+        self.project = str(self.facts["project"])
         self.endpoints = Endpoints.of_local_cloud(self.cloud_json)
+
+    def _found(self) -> dict[str, Any] | None:
+        if self.process.poll() is not None:
+            raise AssertionError((self.state / "out.log").read_text(errors="replace")[-2000:])
+        return client.find(self.state)
+
+    def kill(self) -> None:
+        """`kill -9`; its VMs stay."""
+        self.process.kill()
+        self.process.wait()
 
     def clients(self, retry_s: float = 5.0) -> GoogleClients:
         return GoogleClients(self.project, self.endpoints, retry_s=retry_s)
 
     def control(self, what: str, body: dict[str, Any] | None = None) -> Any:
         """POST when there is a body."""
-        url = f"{str(self.said['http_url']).rstrip('/')}/_localcloud/{what}"
-        return self._request(url, "GET" if body is None else "POST", body)
+        return client.control(self.facts, what, body)
 
     def fault(self, method: str, when: str, http: int = 503, times: int = 1) -> None:
         self.control("faults", {"method": method, "when": when, "http": http, "times": times})
 
     def reset(self) -> None:
         """Empty it: as new, at the same address."""
-        self.said = client.reset(self.cloud_json.parent)
+        self.facts = client.reset(self.state)
 
     @contextmanager
     def faults_counted(self) -> Iterator[None]:
@@ -55,59 +99,4 @@ class LocalCloud:
             assert planned, "no fault was planned"
             assert all(fault["done"] for fault in planned), planned
         finally:
-            self._request(f"{str(self.said['http_url']).rstrip('/')}/_localcloud/faults", "DELETE", None)
-
-    def _request(self, url: str, method: str, body: dict[str, Any] | None) -> Any:
-        token = Path(self.said["access_token_file"]).read_text()
-        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
-        data = None if body is None else json.dumps(body).encode()
-        with _direct.open(urllib.request.Request(url, data, headers, method=method), timeout=30) as answer:
-            return json.load(answer)
-
-
-@contextmanager
-def running(state: Path, *options: str) -> Iterator[LocalCloud]:
-    """Start a local cloud on an empty folder and end it, VMs included. It outlasts a worker busy with other tests."""
-    state.mkdir(parents=True, exist_ok=True)
-    catalog = ROOT / "orchestrator" / "catalog"
-    argv = [sys.executable, "-m", "infra.localcloud", "--state", str(state)]
-    argv += ["--prices", str(catalog / "prices.csv"), "--accelerators", str(catalog / "accelerators.toml")]
-    with (state / "out.log").open("wb") as log:
-        server = subprocess.Popen(
-            [*argv, "--create-s", "0.2", "--idle-exit-s", "3600", *options],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )  # fmt: skip
-    try:
-        eventually(lambda: _answers(state, server), timeout_s=30)
-        cloud = LocalCloud(state)
-        yield cloud
-        cloud.control("shutdown", {"destroy": True})
-        server.wait(timeout=20)
-    finally:
-        server.kill()
-        server.wait()
-
-
-def eventually(look: Callable[[], _Found | None], *, timeout_s: float = 20.0, poll_s: float = 0.05) -> _Found:
-    """What `look` finds, once it finds something: real time passes in a real server."""
-    until = time.monotonic() + timeout_s
-    while True:
-        found = look()
-        if found:
-            return found
-        if time.monotonic() > until:
-            raise AssertionError(f"not within {timeout_s} s: {look}")
-        time.sleep(poll_s)
-
-
-def _answers(state: Path, server: subprocess.Popen[bytes]) -> bool:
-    if server.poll() is not None:
-        raise AssertionError((state / "out.log").read_text(errors="replace")[-2000:])
-    try:
-        LocalCloud(state).control("status")
-    except (OSError, ValueError, KeyError, urllib.error.URLError):
-        return False
-    except Exception:
-        return False
-    return True
+            client.control(self.facts, "faults", method="DELETE")

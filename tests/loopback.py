@@ -22,7 +22,8 @@ from pathlib import Path
 
 import asyncssh
 
-from tests.local_cloud import ROOT, eventually
+from tests.local_cloud import ROOT
+from tests.waiting import eventually
 
 SFTP_SERVER = Path("/usr/lib/openssh/sftp-server")
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.fork_server import ROOT, Forked, forking_python
-from tests.local_cloud import eventually
+from tests.waiting import eventually
 
 PROGRAM = """
 import json, os, signal, sys

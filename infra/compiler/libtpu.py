@@ -21,6 +21,7 @@ from orchestrator.compiling.step import Collective, CompiledStep, Outcome, Progr
 from orchestrator.domain.dataclass_json import from_json, from_values, to_json
 from orchestrator.errors import UsageError
 from orchestrator.extras import require_extra
+from orchestrator.private_file import write_private
 
 _FRAMEWORKS = {"tensorflow": ("tensorflow-cpu", "tensorflow"), "jax": ("jax",)}
 """By engine, which is named as the module: the distributions that it may come from."""
@@ -126,9 +127,7 @@ class LibtpuCompiler:
             return from_json(CompiledStep, path.read_text())
         step = self._compile(topology, replica_batch, replicas)
         if step.outcome is not Outcome.UNFINISHED:
-            partial = path.with_suffix(f".{os.getpid()}.partial")
-            partial.write_text(to_json(step))
-            partial.replace(path)
+            write_private(path, to_json(step).encode())
         return step
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ from infra.gcp import compute_clients, vms  # noqa: F401
 from infra.gcp.clients import GoogleClients
 from infra.gcp.errors import translated
 from infra.gcp.gpu import GpuInstances
+from infra.gcp.nodes import internal_traffic
 from infra.gcp.permissions import (
     ACT_AS,
     APIS,
@@ -41,6 +42,7 @@ from orchestrator.domain.account import (
     Quota,
     SchedulerAccount,
     ServiceAccount,
+    smaller_limits,
 )
 from orchestrator.domain.names import MANAGED
 from orchestrator.errors import ApiDisabled, CloudError, NotFound, OrchestratorError, Unavailable, UsageError
@@ -184,6 +186,9 @@ class GoogleAccount:
     def buckets(self) -> tuple[BucketFacts, ...]:
         return Buckets(self._clients).buckets()
 
+    def internal_traffic(self) -> bool:
+        return internal_traffic(self._clients)
+
     def clock_skew_s(self) -> float:
         return self._clients.clock_skew_s()
 
@@ -221,11 +226,13 @@ class GoogleAccount:
         return limits
 
     def _tpu_limits(self, names: Set[str]) -> dict[str, dict[str, float]]:
-        """{quota: {zone: limit}}."""
+        """{quota of zones: {zone or region: limit}}. Each has a twin of regions, and a create meets both."""
+        twins = {name: name.replace("PerProjectPerZone", "PerProjectPerRegion") for name in names}
         with translated("list the TPU quotas"):
             parent = self._quota_parent("tpu.googleapis.com")
             found = self._clients.quotas.list_quota_infos(parent=parent, **self._clients.repeatable)
-            return {info.quota_id: _by_place(info) for info in found if info.quota_id in names}
+            shown = {info.quota_id: _by_place(info) for info in found if info.quota_id in {*names, *twins.values()}}
+        return {name: smaller_limits(shown.get(name, {}), shown.get(twin, {})) for name, twin in twins.items()}
 
     def _granted(self, names: Sequence[str]) -> Mapping[str, bool | None]:
         """Which of the permissions there are. Google refuses the whole question for one name that it does not know or

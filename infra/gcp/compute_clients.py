@@ -31,6 +31,7 @@ with _without_init("google.cloud.compute_v1"):
     from google.cloud.compute_v1.services.accelerator_types import AcceleratorTypesClient
     from google.cloud.compute_v1.services.addresses import AddressesClient
     from google.cloud.compute_v1.services.disks import DisksClient
+    from google.cloud.compute_v1.services.firewalls import FirewallsClient
     from google.cloud.compute_v1.services.images import ImagesClient
     from google.cloud.compute_v1.services.instances import InstancesClient
     from google.cloud.compute_v1.services.machine_types import MachineTypesClient
@@ -39,6 +40,6 @@ with _without_init("google.cloud.compute_v1"):
     from google.cloud.compute_v1.services.zone_operations import ZoneOperationsClient
 
 __all__ = [
-    "AcceleratorTypesClient", "AddressesClient", "DisksClient", "ImagesClient", "InstancesClient", "MachineTypesClient",
-    "ProjectsClient", "RegionsClient", "ZoneOperationsClient",
+    "AcceleratorTypesClient", "AddressesClient", "DisksClient", "FirewallsClient", "ImagesClient", "InstancesClient",
+    "MachineTypesClient", "ProjectsClient", "RegionsClient", "ZoneOperationsClient",
 ]  # fmt: skip

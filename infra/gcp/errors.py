@@ -30,6 +30,7 @@ from orchestrator.errors import (
     BillingDisabled,
     CloudError,
     NoCapacity,
+    NoSubnetwork,
     NotFound,
     NotOffered,
     OperationFailed,
@@ -60,7 +61,7 @@ _STATUS_OF_HTTP = {
 _QUOTA = frozenset({"QUOTA_EXCEEDED", "quotaExceeded", "limitExceeded"})
 _CAPACITY = frozenset({
     "ZONE_RESOURCE_POOL_EXHAUSTED", "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", "REGION_RESOURCE_POOL_EXHAUSTED",
-    "RESOURCE_POOL_EXHAUSTED", "GPU_STOCKOUT", "stockout", "resource_availability",
+    "RESOURCE_POOL_EXHAUSTED", "GPU_STOCKOUT", "stockout", "resource_availability", "VM_MIN_COUNT_NOT_REACHED",
 })  # fmt: skip
 _RATE = frozenset({"RATE_LIMIT_EXCEEDED"})
 """Too many calls a minute: a quota too, reported with a QuotaFailure, but temporary."""
@@ -198,11 +199,19 @@ def translate(problem: Problem, doing: Doing) -> OrchestratorError:
     )
 
 
+def is_zone_refusal(problem: Problem) -> bool:
+    """Whether the zone has no more of it: a quota or a stock-out."""
+    return problem.quota is not None or bool(problem.reasons & (_QUOTA | _CAPACITY))
+
+
 def _by_resource(problem: Problem, doing: Doing) -> OrchestratorError | None:
     if problem.reasons & _RATE:
         return _passing(problem, doing)
     if problem.quota:
-        return QuotaExceeded(problem.message, problem.quota.name, problem.quota.limit, problem.quota.place)
+        quota = problem.quota
+        # Which place is not always said; another zone may do, unless there is one limit for all.
+        place = quota.place or ("" if quota.is_global else doing.zone)
+        return QuotaExceeded(problem.message, quota.name, quota.limit, place)
     if problem.reasons & _QUOTA:
         return QuotaExceeded(problem.message)
     return _no_capacity(problem, doing) if problem.reasons & _CAPACITY else None
@@ -249,6 +258,8 @@ def _told_apart_by_text(problem: Problem, doing: Doing) -> OrchestratorError | N
     policy = wording.violated_policy(message)
     if policy is not None:
         return PolicyDenied(doing.sentence(problem), policy)
+    if doing.zone and wording.lacks_subnetwork(message):
+        return NoSubnetwork(doing.accelerator or "such accelerator", doing.zone, message)
     if wording.lacks_network(message):
         return UsageError(doing.sentence(problem), wording.NETWORK_HINT)
     return None

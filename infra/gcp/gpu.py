@@ -8,9 +8,11 @@ from typing import Any
 
 from infra.gcp import vms
 from infra.gcp.clients import CLOUD_PLATFORM, CREATE_TIMEOUT_S, GoogleClients
-from infra.gcp.errors import Doing, Problem, translate, translated
+from infra.gcp.errors import Doing, Problem, is_zone_refusal, translate, translated
+from infra.gcp.nodes import MIN_COUNT_NOT_REACHED, as_one, in_bulk, on_each
 from infra.gcp.shared_call import SharedCall
 from infra.gcp.wording import Quota
+from infra.vm.startup import OWN_NAME
 from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.names import MANAGED
 from orchestrator.errors import CloudError, NotFound, Unavailable, UsageError
@@ -37,9 +39,9 @@ performance"). Unasked it gets default values by its size, and whatever exceeds 
 
 
 class GpuInstances:
-    """Compute Engine instances with GPUs or TPUs.
+    """Compute Engine instances with GPUs or TPUs. A VM may be several of them, which `infra/gcp/nodes.py` makes one.
 
-    Only `insert_unary` and `delete_unary` are used: the other forms poll operations at Google's own address.
+    Only the `_unary` forms are used: the others poll operations at Google's own address.
     """
 
     def __init__(self, clients: GoogleClients) -> None:
@@ -80,19 +82,23 @@ class GpuInstances:
         image = f"projects/{project}/global/images/{name}"
         try:
             with translated(f"create {spec.ref.name}", zone=spec.ref.zone, accelerator=spec.accelerator.name):
-                started = self._clients.instances.insert_unary(
-                    {
-                        "project": self._clients.project, "zone": spec.ref.zone, "request_id": spec.request_id,
-                        "instance_resource": _instance(spec, self._clients, image),
-                    },
-                    timeout=CREATE_TIMEOUT_S,
-                )  # fmt: skip
+                started = self._started(spec, _instance(spec, self._clients, image))
         except NotFound as cause:  # Nothing was there to be absent: a zone, type or image does not exist.
             raise UsageError(cause.sentence) from cause
         problem = problem_of_failed(started)
-        if problem:
+        if problem and spec.accelerator.nodes == 1:  # some of several may have run: `operation_done` says how it ended
             raise translate(problem, Doing(f"create {spec.ref.name}", spec.ref.zone, spec.accelerator.name))
         return str(started.name)
+
+    def _started(self, spec: VmSpec, instance: dict[str, Any]) -> Any:
+        """The operation that makes one instance, or all that the VM is."""
+        where = {"project": self._clients.project, "zone": spec.ref.zone, "request_id": spec.request_id}
+        if spec.accelerator.nodes == 1:
+            return self._clients.instances.insert_unary(
+                {**where, "instance_resource": instance}, timeout=CREATE_TIMEOUT_S
+            )
+        bulk = {**where, "bulk_insert_instance_resource_resource": in_bulk(spec, instance)}
+        return self._clients.instances.bulk_insert_unary(bulk, timeout=CREATE_TIMEOUT_S)
 
     def _check_offered(self, item: Accelerator, zone: str) -> None:
         where = {"project": self._clients.project, "zone": zone, **self._clients.repeatable}
@@ -110,9 +116,18 @@ class GpuInstances:
         return bool(found.status.name == "DONE")
 
     def get(self, ref: VmRef) -> Vm:
-        return _vm(ref, self._get(ref))
+        return as_one(ref, on_each(ref.nodes, self._look))
+
+    def _look(self, ref: VmRef) -> Vm | NotFound:
+        try:
+            return _vm(ref, self._get(ref))
+        except NotFound as cause:
+            return cause
 
     def delete(self, ref: VmRef) -> None:
+        on_each(ref.nodes, self._delete)
+
+    def _delete(self, ref: VmRef) -> None:
         vms.delete(
             ref, f"instance {ref.name}",
             read=lambda: self._get(ref),
@@ -151,13 +166,14 @@ class GpuInstances:
         )  # fmt: skip
 
     def host_keys(self, ref: VmRef, worker: int) -> tuple[HostKey, ...]:
-        return tuple(vms.host_keys(worker, self._attributes(ref, vms.HOST_KEYS + "/").items()))
+        return tuple(vms.host_keys(worker, self._attributes(ref.nodes[worker], vms.HOST_KEYS + "/").items()))
 
     def guest_attribute(self, ref: VmRef, worker: int, namespace: str, key: str) -> str | None:
-        return self._attributes(ref, f"{namespace}/").get(key)
+        return self._attributes(ref.nodes[worker], f"{namespace}/").get(key)
 
     def self_delete_url(self, ref: VmRef, *, queued: bool) -> str:
-        path = f"projects/{self._clients.project}/zones/{ref.zone}/instances/{ref.name}"
+        name = ref.name if len(ref.nodes) == 1 else OWN_NAME
+        path = f"projects/{self._clients.project}/zones/{ref.zone}/instances/{name}"
         return f"https://compute.googleapis.com/compute/v1/{path}"
 
     def _zonal(self, ref: VmRef) -> dict[str, Any]:
@@ -187,7 +203,7 @@ def _instance(spec: VmSpec, clients: GoogleClients, image: str) -> dict[str, Any
     metadata = {**vms.metadata(spec), "block-project-ssh-keys": "TRUE"}
     gpus = {
         "accelerator_type": f"projects/{clients.project}/zones/{zone}/acceleratorTypes/{wanted.attach}",
-        "accelerator_count": wanted.chips,
+        "accelerator_count": wanted.chips // wanted.nodes,
     }
     disk = {
         "source_image": image, "disk_size_gb": wanted.boot_disk_gib, "labels": dict(spec.labels),
@@ -243,15 +259,23 @@ def _vm(ref: VmRef, found: Any) -> Vm:
 
 
 def problem_of_failed(operation: Any) -> Problem | None:
-    """What an operation ended with; None while it runs and when it succeeded."""
+    """What an operation ended with; None while it runs and when it succeeded.
+
+    That of several instances lists what became of each: a quota or a stock-out is what all the others follow from.
+    """
     if operation.status.name != "DONE" or not operation.error.errors:
         return None
-    first = operation.error.errors[0]
-    reasons, quota = {first.code}, None
-    for detail in first.error_details:
+    told = sorted(operation.error.errors, key=lambda each: each.code == MIN_COUNT_NOT_REACHED)  # it says no cause
+    problems = [_problem(error, operation) for error in told]
+    return next(filter(is_zone_refusal, problems), problems[0])
+
+
+def _problem(error: Any, operation: Any) -> Problem:
+    reasons, quota = {error.code}, None
+    for detail in error.error_details:
         reasons.add(detail.error_info.reason)
         if (info := detail.quota_info).metric_name:
             quota = Quota(info.limit_name or info.metric_name, f"{info.limit:g}", info.dimensions.get("region", ""))
     status = _STATUS_OF_HTTP.get(operation.http_error_status_code, "UNAVAILABLE")
-    message = first.message or operation.http_error_message or first.code
+    message = error.message or operation.http_error_message or error.code
     return Problem(status, " ".join(message.split())[:600], frozenset(reasons) - {""}, quota, ended=True)

@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 
-from orchestrator.domain.accelerators import Chip, Provisioning, chips, machine_family
+from orchestrator.domain.accelerators import Provisioning
+from orchestrator.domain.hardware import Chip, chips, machine_family
 from orchestrator.domain.prices import FetchedPrices, PriceKind, PriceRow
 
 COMPUTE = "services/6F81-5844-456A"

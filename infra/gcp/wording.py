@@ -6,8 +6,9 @@ Each pattern is of an answer on record; nothing of it is documented, so each has
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 
 
 @dataclass(frozen=True)
@@ -18,24 +19,38 @@ class Quota:
     limit: str = ""
     place: str = ""
 
+    @property
+    def is_global(self) -> bool:
+        """Whether it is one limit for all regions: `GPUS_ALL_REGIONS`, and Cloud Quotas' names of such."""
+        return "ALL_REGIONS" in self.name.replace("-", "_")
 
+
+_PLACE = r"(?:zone|region) [a-z0-9-]+"
 _QUOTA = re.compile(
-    r"Quota (?:limit )?'(?P<name>[^']+)' (?:has been )?(?:exhausted|exceeded)"
-    r"(?:\.\s+Limit:? (?P<limit>[0-9.]*[0-9])(?: in (?:zone|region) (?P<place>[a-z0-9-]+))?)?"
+    r"Quota (?:limit )?'(?P<names>[^']+)' (?:has been )?(?:exhausted|exceeded)"
+    rf"(?:\.\s+Limit:? (?P<limits>[0-9.,]*[0-9])(?: in (?P<places>{_PLACE}(?:, ?{_PLACE})*))?)?"
 )
 """The TPU API's 429, whole: message "Quota limit 'TPUV5sLitepodServingPerProjectPerZoneForTPUAPI' has been exceeded.
 Limit: 4 in zone us-east5-a." and a QuotaFailure with one violation, of the project, whose description is "Quota
 'TPUV5s..' exhausted. Limit 4 in zone us-east5-a"; no ErrorInfo (an answer of 2025-08-25 in public notes). "in region"
-where the quota is regional: github.com/marin-community/marin/pull/1612 (2025-09-19) and issues/87. Compute Engine:
-"Quota 'GPUS_ALL_REGIONS' exceeded.  Limit: 0.0 globally." (github.com/fastai/course-v3/pull/165)."""
+where the quota is regional: github.com/marin-community/marin/pull/1612 (2025-09-19) and issues/87. Two at once: "Quota
+limit 'TPUV2sPodPerProjectPerRegionForTPUAPI,TPUV2sPodPerProjectPerZoneForTPUAPI' has been exceeded. Limit: 0,0 in
+region us-central1,zone us-central1-a.", or one sentence each, the region's first (public notes of 2026-02-28). Compute
+Engine: "Quota 'GPUS_ALL_REGIONS' exceeded.  Limit: 0.0 globally." (github.com/fastai/course-v3/pull/165)."""
 
 
 def quota_in(texts: Iterable[str]) -> Quota | None:
-    """The quota that the first of the texts names which names one."""
-    for found in filter(None, map(_QUOTA.search, texts)):
-        limit = (found["limit"] or "").removesuffix(".0")
-        return Quota(found["name"], limit, found["place"] or "")
-    return None
+    """The quota that the texts name; of several the first of a region, which rules out more than one of a zone."""
+    found = [quota for text in texts for match in _QUOTA.finditer(text) for quota in _quotas(match)]
+    return min(found, key=lambda quota: quota.place.count("-") or 9, default=None)
+
+
+def _quotas(match: re.Match[str]) -> Iterator[Quota]:
+    names = match["names"].split(",")
+    limits = (match["limits"] or "").split(",") if len(names) > 1 else [match["limits"] or ""]
+    places = [place.split()[1] for place in re.findall(_PLACE, match["places"] or "")]
+    for name, limit, place in zip_longest(names, limits[: len(names)], places[: len(names)], fillvalue=""):
+        yield Quota(name.strip(), limit.removesuffix(".0"), place)
 
 
 _LACKS_TYPE = re.compile(
@@ -105,6 +120,15 @@ def lacks_network(message: str) -> bool:
     404: "The resource 'projects/P/global/networks/default' was not found".
     """
     return "global/networks/default' was not found" in message
+
+
+def lacks_subnetwork(message: str) -> bool:
+    """Whether the network `default` is there but not in this region, so that another may do.
+
+    400 or the end of an operation: "No default subnetwork was found in the region of the instance." (Compute Engine's
+    release notes of 2018-07-10; public notes of 2026 on regions that an organization does not allow).
+    """
+    return "No default subnetwork was found" in message
 
 
 _GOOGLES_OWN_PROJECTS = frozenset({"projects/764086051850", "projects/32555940559"})

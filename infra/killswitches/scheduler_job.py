@@ -8,17 +8,26 @@ works.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from infra.gcp.clients import CALL_TIMEOUT_S
-from infra.gcp.scheduler import DeleteJob, StandingJob, location_of
+from infra.gcp.scheduler import FALLBACK_REGION, DeleteJob, StandingJob, location_of
 from infra.killswitches.run_limits import Silent
 from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.names import MANAGED
-from orchestrator.errors import AccountError, ApiDisabled, KillSwitchNotArmed, NotFound, OrchestratorError
+from orchestrator.errors import (
+    AccountError,
+    ApiDisabled,
+    KillSwitchNotArmed,
+    NotFound,
+    OrchestratorError,
+    PermissionDenied,
+    UsageError,
+)
 from orchestrator.ports import Clock, StandingSwitch, Vm, VmProvider, VmRef, VmSpec
 
 _LAST_START_MINUTE = 56
@@ -29,6 +38,14 @@ _REPEATED_S = 15.0 + CALL_TIMEOUT_S
 """A call that may be repeated: `GoogleClients.retry_s`, and its last try."""
 _PREFIX = "oc-"
 _OK, _NOT_FOUND, _PERMISSION_DENIED, _UNAUTHENTICATED = 0, 5, 7, 16
+_NO_SUCH_LOCATION = (PermissionDenied, UsageError)
+"""Google's answers for a region without Cloud Scheduler, which are also those to an account without the right.
+
+403 "lacks IAM permission "cloudscheduler.jobs.create" for the resource "projects/P/locations/L" (or the resource may
+not exist)" (github.com/hashicorp/terraform-provider-google/issues/7001,
+github.com/firebase/firebase-tools/issues/6598); to a list 400 "Location 'L' is not a valid location. Use
+ListLocations to list valid locations." (public notes of 2026).
+"""
 _API_HINT = (
     "enable the Cloud Scheduler API in the console, and give your own account the roles Cloud Scheduler Admin and "
     "Service Account User on {account}; or set another one as scheduler_service_account in orchestrate.toml"
@@ -55,16 +72,20 @@ class SchedulerJob(Silent):
 
     The first request comes at most 4 minutes after the deadline, the fourth 3 minutes later; the rest of `slack_s` is
     for the deletion itself. `zones` is where nodes can be: there jobs of ours are looked for.
+
+    A job is in the region of its node, or in `FALLBACK_REGION` where Google does not take it there. Whether the account
+    may see and remove jobs shows in the fallback, which exists: what is refused elsewhere only has none there.
     """
 
     name = "scheduler-job"
     slack_s = 600
     arm_timeout_s = (
         (_REPEATED_S)  # the account
-        + (CALL_TIMEOUT_S + _REPEATED_S)  # the job
+        + CALL_TIMEOUT_S  # the job, where it is refused
+        + (CALL_TIMEOUT_S + _REPEATED_S)  # the job, where it is taken
         + (_PROOF_TIMEOUT_S + _REPEATED_S + CALL_TIMEOUT_S + _REPEATED_S)  # its proof, and a run begun at its end
     )
-    """330 s. The job fires at a time, not after a while: none of this is taken from `slack_s`."""
+    """360 s. The job fires at a time, not after a while: none of this is taken from `slack_s`."""
 
     def __init__(
         self, scheduler: Scheduler, provider: VmProvider, clock: Clock, zones: Iterable[str], poll_s: float = 1.0
@@ -72,8 +93,10 @@ class SchedulerJob(Silent):
         self._scheduler = scheduler
         self._provider = provider
         self._clock = clock
-        self._locations = sorted({location_of(zone) for zone in zones})
+        self._locations = [FALLBACK_REGION, *sorted({location_of(zone) for zone in zones} - {FALLBACK_REGION})]
         self._poll_s = poll_s
+        self._never_made: set[str] = set()
+        """Jobs that the cloud refused to make: there is nothing to remove, whoever may not remove any."""
 
     def covers(self, accelerator: Accelerator, provisioning: Provisioning) -> bool:
         return accelerator.api == "tpu"
@@ -83,8 +106,7 @@ class SchedulerJob(Silent):
         account = "the scheduler's service account"
         try:
             account = self._scheduler.account()
-            job = self._job(spec, deadline, account)
-            self._scheduler.put(job)
+            job = self._made(self._job(spec, deadline, account))
             self._prove(job)
         except KillSwitchNotArmed:
             raise
@@ -96,7 +118,7 @@ class SchedulerJob(Silent):
 
     def armed(self, vm: Vm, deadline: datetime) -> bool:
         try:
-            standing = self._scheduler.get(location_of(vm.ref.zone), vm.ref.name)
+            standing = self._found(vm.ref)
         except NotFound:
             return False
         latest = deadline + timedelta(seconds=_FIRST_REQUEST_S)
@@ -109,17 +131,49 @@ class SchedulerJob(Silent):
         )
 
     def disarm(self, ref: VmRef) -> None:
+        if ref.name in self._never_made:
+            return
         with suppress(ApiDisabled):  # then there are no jobs
-            self._scheduler.delete(location_of(ref.zone), ref.name)
+            self._scheduler.delete(FALLBACK_REGION, ref.name)
+            if (home := location_of(ref.zone)) != FALLBACK_REGION:
+                with suppress(*_NO_SUCH_LOCATION):
+                    self._scheduler.delete(home, ref.name)
 
-    def standing(self) -> tuple[StandingSwitch, ...]:
-        found = []
+    def standing(self) -> Iterator[StandingSwitch]:
+        silent: OrchestratorError | None = None
         for location in self._locations:
-            for standing in self._scheduler.list(location):
-                mark = _read_mark(standing.job)
-                if mark is not None:
-                    found.append(mark)
-        return tuple(found)
+            try:
+                jobs = self._scheduler.list(location)
+            except _NO_SUCH_LOCATION:
+                if location == FALLBACK_REGION:
+                    raise
+            except OrchestratorError as cause:
+                if silent is not None:
+                    raise  # no trouble of one region alone, and each costs the whole time of its retries
+                silent = cause
+            else:
+                yield from filter(None, (_read_mark(standing.job) for standing in jobs))
+        if silent is not None:
+            raise silent
+
+    def _made(self, job: DeleteJob) -> DeleteJob:
+        """The job as it stands now: where it was wanted, or in the fallback if it is refused there."""
+        try:
+            self._scheduler.put(job)
+        except _NO_SUCH_LOCATION:
+            if job.location != FALLBACK_REGION:
+                return self._made(replace(job, location=FALLBACK_REGION))
+            self._never_made.add(job.name)
+            raise
+        self._never_made.discard(job.name)
+        return job
+
+    def _found(self, ref: VmRef) -> StandingJob:
+        """Raises NotFound."""
+        if (home := location_of(ref.zone)) != FALLBACK_REGION:
+            with suppress(NotFound, *_NO_SUCH_LOCATION):
+                return self._scheduler.get(home, ref.name)
+        return self._scheduler.get(FALLBACK_REGION, ref.name)
 
     def _job(self, spec: VmSpec, deadline: datetime, account: str) -> DeleteJob:
         mark = {

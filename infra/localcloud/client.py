@@ -137,13 +137,16 @@ def _message(body: str) -> str:
         return body[:300]
 
 
-def control(cloud: dict[str, Any], what: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Call the control API; a `body` makes it a POST. Raises LocalCloudError."""
+def control(
+    cloud: dict[str, Any], what: str, body: dict[str, Any] | None = None, *, method: str | None = None
+) -> dict[str, Any]:
+    """Call the control API; unless `method` is given, a `body` makes it a POST. Raises LocalCloudError."""
     token = Path(cloud["access_token_file"]).read_text("utf-8")
     request = urllib.request.Request(
         f"{cloud['http_url'].rstrip('/')}/_localcloud/{what}",
         data=None if body is None else json.dumps(body).encode(),
         headers={"Content-Type": "application/json", "Authorization": f"Bearer {token}"},
+        method=method,
     )
     try:
         with _direct.open(request, timeout=30) as response:

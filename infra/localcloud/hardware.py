@@ -19,9 +19,11 @@ _PUBLIC_IMAGES = {
     ("ubuntu-os-cloud", "ubuntu-2404-lts-amd64"): ("ubuntu-2404-noble-amd64-v20260915", 10),
     ("debian-cloud", "debian-12"): ("debian-12-bookworm-v20260915", 10),
 }
+ZONAL, REGIONAL = "PerProjectPerZone", "PerProjectPerRegion"
+"""In the names of TPU quotas: each exists twice, and a create counts against both."""
 _QUOTAS = {
-    "v2": "TPUV2{}", "v3": "TPUV3{}", "v4": "TPUV4s{}Pod", "v5litepod": "TPUV5s{}Litepod", "v5p": "TPUV5P{}",
-    "v6e": "TPUV6E{}",
+    "v2": "TPUV2{}", "v2 slice": "TPUV2s{}Pod", "v3": "TPUV3{}", "v4": "TPUV4s{}Pod", "v5litepod": "TPUV5s{}Litepod",
+    "v5p": "TPUV5P{}", "v6e": "TPUV6E{}",
 }  # fmt: skip
 """By generation, where `Preemptible` stands in the names of quotas; not the catalog's: a wrong name there is met.
 
@@ -94,8 +96,9 @@ class TpuShape:
         v5e on a single host counts as serving: cloud.google.com/tpu/docs/quota, "TPU v5e (training and inference)".
         """
         serving = "Serving" if self.generation == "v5litepod" and self.workers == 1 else ""
-        name = _QUOTAS[self.generation].format("Preemptible" if spot else "")
-        return f"{name}{serving}PerProjectPerZoneForTPUAPI"
+        of = "v2 slice" if self.generation == "v2" and self.workers > 1 else self.generation
+        name = _QUOTAS[of].format("Preemptible" if spot else "")
+        return f"{name}{serving}{ZONAL}ForTPUAPI"
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from infra.localcloud.admin.resource_manager import IamService, ResourceManagerS
 from infra.localcloud.client import write_client_files
 from infra.localcloud.clock import CloudClock
 from infra.localcloud.compute.api import ComputeService
+from infra.localcloud.compute.bulk import BulkInserts
 from infra.localcloud.compute.lifecycle import Disks, Instances
 from infra.localcloud.compute.operations import ComputeOperations
 from infra.localcloud.context import CloudContext
@@ -156,6 +157,7 @@ class Cloud:
         self._queued = QueuedResources(cloud, self._nodes, operations)
         self._compute_operations, self._disks = ComputeOperations(cloud), Disks(cloud)
         self._instances = Instances(cloud, self._compute_operations, self._disks)
+        self._bulk_inserts = BulkInserts(cloud, self._instances, self._disks, self._compute_operations)
         self._jobs = Jobs(cloud, self._request)
         self._storage = StorageService(self._store, self._clock, self._options.state / "storage")
 
@@ -164,7 +166,7 @@ class Cloud:
         return [
             ControlService(cloud, self._faults, self),
             TpuService(cloud, self._nodes, self._queued),
-            ComputeService(cloud, self._instances, self._disks, self._compute_operations),
+            ComputeService(cloud, self._instances, self._disks, self._compute_operations, self._bulk_inserts),
             SchedulerService(cloud, self._jobs),
             OAuthService(cloud.tokens, cloud.clock),
             BillingService(cloud),
@@ -215,7 +217,7 @@ class Cloud:
             await server.stop()
         if self._ending is not Ending.VMS_KEEP_RUNNING:
             await asyncio.gather(*map(self._cloud.vms.destroy, self._store.look("vms")))
-            for resources in (self._queued, self._nodes, self._instances, self._disks, self._jobs):
+            for resources in (self._queued, self._nodes, self._bulk_inserts, self._instances, self._disks, self._jobs):
                 resources.clear()
         await self._cloud.vms.close()
         self._store.close()
@@ -284,6 +286,7 @@ class Cloud:
             await self._nodes.tick()
             self._queued.tick()  # sees at once what its node has become
             await self._instances.tick()
+            self._bulk_inserts.tick()
             await self._jobs.tick()
             self._cloud.vms.reap()
             if time.monotonic() - self._measured > _MEASURE_STORAGE_S:

@@ -178,11 +178,11 @@ def heartbeat(job: Job, bucket: Destination, over: threading.Event) -> None:
     sent = -1
     while not over.wait(job.interval_s):
         try:
+            size = size_of(job.at("train.log"))
             brief = {key: value for key, value in status(job, 0).items() if not key.startswith("log")}
-            brief.update(run=job.run, attempt=job.attempt, log_size=size_of(job.at("train.log")), at=time.time())
+            brief.update(run=job.run, attempt=job.attempt, log_size=size, at=time.time())
             write_json(job.at("status.json"), brief)
             bucket.put("status.json", job.at("status.json"))
-            size = size_of(job.at("train.log"))
             if size != sent and (job.results_bytes is None or size <= job.results_bytes // 4):
                 bucket.put("train.log", job.at("train.log"))
                 sent = size

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The deadline timer: deletes the VM that it runs on at its deadline. Given to the VM as its startup-script.
 
-Static text: what it needs it reads from the metadata server (`oc-deadline`, unix seconds; `oc-delete-url`).
+Static text: what it needs it reads from the metadata server (`oc-deadline`, unix seconds; `oc-delete-url`, in which
+`OWN_NAME` stands for the instance's own name where several instances were made by one request).
 It publishes the deadline, and so counts as armed, only once it has proven that it may delete: on a TPU it is the only
 switch, and an account without that right would get 403 forever. The proof is to ask for the deletion of the name
 in `oc-delete-url` with `-x` behind it, which never exists: 404 is the answer to who may, 403 to who may not.
@@ -24,6 +25,7 @@ POLL_S = 5
 TIMEOUT_S = 8
 NOBODY = "-x"
 """No VM of ours has a name that ends like this."""
+OWN_NAME = "{name}"
 HOST = os.environ.get("GCE_METADATA_HOST", "metadata.google.internal")
 FOLDER = os.path.join(os.path.expanduser("~"), ".orchestrate")
 LOG_BYTES_MAX = 1_000_000
@@ -137,13 +139,17 @@ class Timer:
         """Read the deadline again, so that a change counts, and publish it, which shows that this timer is armed."""
         try:
             self.deadline = int(self.metadata("attributes/oc-deadline"))
-            self.delete_url = self.metadata("attributes/oc-delete-url").strip()
+            self.delete_url = self.own_url(self.metadata("attributes/oc-delete-url").strip())
             if self.published != self.deadline and self.may_delete():
                 self.publish("deadline-timer", str(self.deadline))
                 self.published = self.deadline
                 log(f"armed: deadline {self.deadline}")
         except (OSError, ValueError) as error:
             log(f"metadata: {error}")
+
+    def own_url(self, url: str) -> str:
+        """The URL with this instance's name in it, as the metadata server says it. Raises OSError."""
+        return url.replace(OWN_NAME, self.metadata("name").strip()) if OWN_NAME in url else url
 
     def publish(self, key: str, value: str) -> None:
         """A guest attribute, which whoever rented this VM can read. Raises OSError."""

@@ -120,11 +120,13 @@ def main() -> int:
 
 
 def _set_up() -> None:
+    from orchestrator.errors import DEBUG_VARIABLE
+
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for some takes as long as half of --help
     gc.set_threshold(100_000)  # what is imported stays: looking through it again and again is a tenth of a command
     os.umask(0o077)  # everything that is kept is its owner's alone
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
-    logging.basicConfig(level=logging.INFO if os.environ.get("ORCHESTRATE_DEBUG") else logging.CRITICAL)
+    logging.basicConfig(level=logging.INFO if os.environ.get(DEBUG_VARIABLE) else logging.CRITICAL)
 
 
 def _disk_full(cause: OSError) -> int:

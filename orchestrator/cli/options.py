@@ -222,6 +222,13 @@ accel_option = click.option(
     required=True,
     help="Types, e.g. v3-8,t4; or host:USER@ADDRESS.",
 )
+nodes_option = click.option(
+    "--nodes",
+    type=WholeNumber(1, 1000),
+    default=1,
+    show_default=True,
+    help="So many VMs with each GPU of --accel, for one run; t4 --nodes 2 is t4-n2.",
+)
 workload_option = click.option(
     "--workload",
     default="mnist-cnn",

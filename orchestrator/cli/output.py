@@ -62,7 +62,7 @@ def opened(*, as_json: bool, without_ledger: bool = False) -> Iterator[Project]:
             say("warning: the ledger cannot be used; resources of ours are found by their labels alone")
         if found := writable_by_others((project.state, project.config_file)):
             names = " ".join(shlex.quote(str(path)) for path in found)
-            say(f"warning: other users may change what this command goes by; end that: `chmod go-w {names}`")
+            say(f"warning: other users can edit these files: run `chmod go-w {names}`")
         if not as_json and not is_quiet():
             say(
                 "cloud: local (simulated, costs nothing; set `project` in orchestrate.toml for Google Cloud)"

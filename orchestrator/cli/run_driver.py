@@ -29,8 +29,8 @@ STOPPING = (
     "without cleaning up."
 )
 STOPPING_WATCHING = (
-    "stopped watching: runs that another orchestrate process drives go on (`orchestrate teardown RUN` stops one). "
-    "Those that this command drives are stopped: each waits up to {:.0f} s for its results, then its VM is deleted. "
+    "stopped watching: runs controlled by another orchestrate process continue (`orchestrate teardown RUN` stops one). "
+    "Those that this command controls are stopped: each waits up to {:.0f} s for its results, then its VM is deleted. "
     "Press Ctrl-C again to quit without cleaning up."
 )
 _M_ARENA_MAX = -8

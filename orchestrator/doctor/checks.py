@@ -240,6 +240,25 @@ def _named(found: Sequence[Idle]) -> str:
     )
 
 
+def _ask_network(account: Account, known: Known) -> bool | None:
+    """None where no run has several VMs, so that nobody needs to know."""
+    return account.internal_traffic() if any(item.nodes > 1 for item in known.accelerators) else None
+
+
+def network(is_open: bool | None, known: Known) -> list[Finding]:
+    """Whether the VMs of one run reach each other. Firewall policies are not looked at: they may allow it, too."""
+    if is_open is None:
+        return []
+    if is_open:
+        return [Finding("network", PASS, "a firewall rule lets VMs of the network default reach each other")]
+    fact = "no firewall rule lets VMs of the network default reach each other, as several VMs for one run must"
+    step = (
+        f"gcloud compute firewall-rules create default-allow-internal --project {known.project} --network default "
+        "--allow tcp,udp,icmp --source-ranges 10.128.0.0/9"
+    )
+    return [Finding("network", WARN, fact, step)]
+
+
 def clock(skew_s: float, _known: Known) -> list[Finding]:
     """Deadlines are the cloud's time; a wrong clock is corrected, a very wrong one is refused by Google."""
     if abs(skew_s) < 1:
@@ -291,6 +310,7 @@ CHECKS: tuple[Check[Any], ...] = (
     Check("permissions", lambda account, _: account.permissions(), permissions),
     Check("quotas", lambda account, known: account.quotas(known.accelerators, known.quota_terms), quotas),
     Check("zones", ask_zones, zones),
+    Check("network", _ask_network, network),
     Check("kill-switch rights", lambda account, _: account.worker(), worker),
     Check("scheduler rights", _ask_scheduler, scheduler),
     Check("credit", lambda *_: None, credit),

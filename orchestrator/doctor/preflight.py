@@ -40,6 +40,7 @@ REFUSALS: Mapping[str, _Refusal] = {
     "permissions": _Refusal(PermissionDenied),
     "quotas": _Refusal(QuotaExceeded),
     "zones": _Refusal(UsageError),
+    "network": _Refusal(UsageError, only_for="gpu"),
     "kill-switch rights": _Refusal(KillSwitchNotArmed),
     "scheduler rights": _Refusal(KillSwitchNotArmed, only_for="tpu"),
 }

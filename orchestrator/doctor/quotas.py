@@ -12,6 +12,7 @@ from orchestrator.domain.prices import region_of
 from orchestrator.errors import OrchestratorError, UsageError
 from orchestrator.ports import Account
 
+_ZONAL, _REGIONAL = "PerProjectPerZone", "PerProjectPerRegion"
 _CONSOLE = "https://console.cloud.google.com/iam-admin/quotas?project="
 
 
@@ -20,8 +21,11 @@ def quotas(found: Sequence[Quota], known: Known) -> list[Finding]:
     items = {item.name: item for item in known.accelerators}
     enough, short, unknown = list[Quota](), list[Quota](), list[Quota]()
     for one in found:
-        fits = enough if zones_with_quota(one, items[one.accelerator], known) else short
-        (fits if one.limits else unknown).append(one)
+        item = items[one.accelerator]
+        if one.limits and zones_with_quota(one, item, known):
+            enough.append(one)
+        else:
+            (unknown if _is_unknown(one, item, known) else short).append(one)
     kinds_left = {items[one.accelerator].device for one in (*enough, *unknown)}
     findings = _enough(enough, items, known)
     for kind in ("tpu", "gpu"):
@@ -48,8 +52,11 @@ def _without(one: Quota, item: Accelerator, known: Known) -> Iterator[str]:
     """What is too little in a zone that was asked for."""
     fit = zones_with_quota(one, item, known)
     for zone in known.zones_of(item) if known.zones else ():
-        if zone not in fit:
-            yield f"{one.name} is {_limit(one, zone):g} in {zone} ({item} needs {one.needed:g})"
+        limit = _limit(one, zone)
+        if limit is None:
+            yield f"Google shows no {one.name} in {zone}"
+        elif zone not in fit:
+            yield f"{one.name} is {limit:g} in {zone} ({item} needs {one.needed:g})"
 
 
 def _unknown(found: Sequence[Quota]) -> list[Finding]:
@@ -63,7 +70,22 @@ def zones_with_quota(one: Quota, item: Accelerator, known: Known) -> list[str]:
     """The zones where one VM fits."""
     if _lacks_global(one):
         return []
-    return [zone for zone in known.zones_of(item) if _limit(one, zone) >= one.needed]
+    return [zone for zone in known.zones_of(item) if (_limit(one, zone) or 0.0) >= one.needed]
+
+
+def _is_unknown(one: Quota, item: Accelerator, known: Known) -> bool:
+    """Whether only a create can tell, in one of the zones at least."""
+    if not one.limits:
+        return True
+    return not _lacks_global(one) and any(_limit(one, zone) is None for zone in known.zones_of(item))
+
+
+def _elsewhere(one: Quota, item: Accelerator, known: Known) -> list[str]:
+    """The zones that nobody asked for where one VM fits."""
+    if _lacks_global(one):
+        return []
+    offered = known.prices.zones(item, known.terms_of(item))
+    return [zone for zone in offered if (_limit(one, zone) or 0.0) >= one.needed]
 
 
 def _lacks_global(one: Quota) -> bool:
@@ -71,8 +93,9 @@ def _lacks_global(one: Quota) -> bool:
     return one.everywhere is not None and one.everywhere < one.needed
 
 
-def _limit(one: Quota, zone: str) -> float:
-    return one.limits.get(zone, one.limits.get(region_of(zone), 0.0))
+def _limit(one: Quota, zone: str) -> float | None:
+    """None: nobody knows. Limits of families of chips list places that grant and places that refuse as unset alike."""
+    return one.limits.get(zone, one.limits.get(region_of(zone), None if ":" in one.name else 0.0))
 
 
 def _too_little(lacking: Sequence[Quota], items: dict[str, Accelerator], known: Known, *, fails: bool) -> list[Finding]:
@@ -86,6 +109,10 @@ def _too_little(lacking: Sequence[Quota], items: dict[str, Accelerator], known: 
     texts = [f"{name} is {limit:g} ({', '.join(who)})" for (name, limit), who in needs.items()]
     names = " and ".join(dict.fromkeys(name for name, _ in needs))
     fact, step = f"too little in every zone: {'; '.join(texts)}", f"request more of {names}: {_CONSOLE}{known.project}"
+    others = [(one, _elsewhere(one, items[one.accelerator], known)) for one in lacking]
+    if enough := [f"{one.accelerator} in {', '.join(zones[:3])}" for one, zones in others if zones]:
+        fact += f"; of this launch, for there is enough for {' and for '.join(enough)}"
+        step = "choose those with --zone, or " + step
     return [Finding("quotas", Verdict.FAIL if fails else Verdict.WARN, fact, step)]
 
 
@@ -93,7 +120,10 @@ def _binding(one: Quota, zones: Sequence[str]) -> tuple[str, float]:
     """The quota that is too small, and its limit where that is highest."""
     if _lacks_global(one) and one.everywhere is not None:
         return "GPUS_ALL_REGIONS", one.everywhere
-    return one.name, max((_limit(one, zone) for zone in zones), default=0.0)
+    name = one.name
+    if _ZONAL in name:
+        name += f" (or its twin {name.replace(_ZONAL, _REGIONAL)})"
+    return name, max((_limit(one, zone) or 0.0 for zone in zones), default=0.0)
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ def scheduler(found: SchedulerAccount | None, known: Known) -> list[Finding]:
 
 
 def _passed(check: str, fact: str, account: ServiceAccount, use: str, known: Known) -> Finding:
-    """It passes, as the rights are there; whether far more is there, too, is said with the line that ends it."""
+    """PASS; warns if the account has broader roles than needed, with the fix."""
     if not _BASIC.intersection(account.roles):
         return Finding(check, PASS, fact)
     email = f"orchestrate-{use}@{known.project}.iam.gserviceaccount.com"

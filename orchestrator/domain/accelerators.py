@@ -2,126 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import StrEnum
 from functools import cache
 from typing import Any, Literal
 
-from orchestrator.catalog import read_toml
 from orchestrator.domain.dataclass_json import from_values
+from orchestrator.domain.hardware import Chip, catalog_tables, chips, machine_family, not_rented
 from orchestrator.domain.host_address import PREFIX, HostAddress, parse_host
 from orchestrator.errors import UsageError
 
 _ALIASES = {"v5e": "v5litepod"}  # how else names begin: https://docs.cloud.google.com/tpu/docs/v5e
 
 SET_UP = "set-up"  # the name of the VM without an accelerator; --accel does not take it
-
-
-@dataclass(frozen=True)
-class Chip:
-    """A TPU generation or GPU model; `accelerators.toml` explains each field.
-
-    `memory_gib`, `memory_gb_per_s` (1e9 bytes/s) and `peak_tflops` (1e12 FLOP/s by precision) are those of one chip or
-    GPU. A TPU that is an instance has the `instance_` images, quotas and disk in place of the TPU API's.
-    """
-
-    name: str
-    device: Literal["tpu", "gpu"]
-    title: str
-    memory_gib: int
-    memory_gb_per_s: int
-    peak_tflops: dict[str, float] = field(hash=False)
-    quota: str
-    preemptible_quota: str
-    slice_quota: str | None = None
-    preemptible_slice_quota: str | None = None
-    images: tuple[str, ...] = ()
-    devices: int = 1
-    chip_sku: str = ""
-    node_sku: str = ""
-    counts: Literal["cores", "chips"] = "chips"
-    config_type: str = ""
-    topology_axes: int = 2
-    compiler_topology: str = ""
-    documented_zones: tuple[str, ...] = ()
-    flex_start_zones: tuple[str, ...] = ()
-    n1_cpus_max: dict[str, int] | None = field(default=None, hash=False)
-    instance_images: tuple[str, ...] = ()
-    instance_quota: str = ""
-    instance_preemptible_quota: str = ""
-    instance_disk: str = "pd-balanced"
-
-
-@dataclass(frozen=True)
-class MachineFamily:
-    """Machine types of one family: cores, MiB of memory and GiB of local SSD per unit of the size in their names.
-
-    Those with a `tpu` have that many chips, and cores and memory by size.
-    """
-
-    name: str
-    sku: str = ""
-    memory_mib: int = 0
-    cpus: int = 1
-    ssd_gib: int = 0
-    gpu: str = ""
-    gpus: dict[str, int] | None = field(default=None, hash=False)
-    tpu: str = ""
-    cpus_of: dict[str, int] | None = field(default=None, hash=False)
-    memory_gb_of: dict[str, int] | None = field(default=None, hash=False)
-
-    def gpus_of(self, size: int) -> int:
-        """How many GPUs are built into the machine type of this size; 0 when it does not exist."""
-        if not self.gpu:
-            return 0
-        return size if self.gpus is None else self.gpus.get(str(size), 0)
-
-    def memory_gib_of(self, size: int) -> float:
-        """Memory of the machine type of this size."""
-        listed = self.memory_gb_of
-        return self.memory_mib * size / 1024 if listed is None else listed[str(size)] * 10**9 // 2**30
-
-
-@dataclass(frozen=True)
-class NotRented:
-    """Types that Google lists, and does not create for users: why, and what to take instead."""
-
-    why: str
-    instead: str
-
-
-@cache
-def catalog_tables() -> dict[str, dict[str, Any]]:
-    """The tables of accelerators.toml: kinds, chips, machines, accelerators."""
-    return read_toml("accelerators.toml")
-
-
-@cache
-def chips() -> dict[str, Chip]:
-    """Every chip of the catalog by name."""
-    return {name: from_values(Chip, {"name": name, **row}) for name, row in catalog_tables()["chips"].items()}
-
-
-@cache
-def not_rented() -> dict[str, NotRented]:
-    """What cannot be rented, by how its names begin."""
-    return {name: from_values(NotRented, row) for name, row in catalog_tables()["not_rented"].items()}
-
-
-@cache
-def machine_families() -> dict[str, MachineFamily]:
-    """Every machine family of the catalog by name, as `a2-highgpu`."""
-    tables = catalog_tables()["machines"]
-    return {name: from_values(MachineFamily, {"name": name, **row}) for name, row in tables.items()}
-
-
-def machine_family(machine_type: str) -> tuple[MachineFamily, int] | None:
-    """The family of a machine type and the size in its name; None when the catalog has no such family."""
-    name, _, size = machine_type.rstrip("gt").rpartition("-")
-    family = machine_families().get(name)
-    return (family, int(size)) if family and size.isdecimal() else None
+NODES_MAX = 8
+"""So many VMs train one run at most; each is asked for by itself wherever Google is asked about all of them."""
+_OF_NODES = re.compile(r"(.+)-n([0-9]+)")
 
 
 class Provisioning(StrEnum):
@@ -197,6 +96,11 @@ class Accelerator:
         return self.workers > 1
 
     @property
+    def nodes(self) -> int:
+        """How many instances it is, each a worker; a slice is one node of the TPU API, however many workers it has."""
+        return self.workers if self.api == "gpu" else 1
+
+    @property
     def usual_terms(self) -> Provisioning:
         """On demand where that is offered."""
         return Provisioning.SPOT if self.spot_only else Provisioning.ON_DEMAND
@@ -233,7 +137,7 @@ class Accelerator:
         """
         if text == SET_UP:
             return set_up_vm()
-        if not text.startswith(PREFIX) and text not in accelerators():
+        if not text.startswith(PREFIX) and known_accelerator(text) is None:
             facts = {"api": "tpu", "title": "not in this catalog", "images": [], "strategy": "", "boot_disk_gib": 0}
             sizes = {"chips": 1, "replicas": 1, "workers": 1, "memory_gib": 0, "peak_tflops": 0.0}
             return from_values(cls, {"name": text, **facts, **sizes})
@@ -297,9 +201,10 @@ def accelerator(name: str) -> Accelerator:
     """
     if name.startswith(PREFIX):
         return _host(parse_host(name))
-    known = accelerators()
-    if name.lower() in known:
-        return known[name.lower()]
+    if known := known_accelerator(name.lower()):
+        return known
+    if (of_nodes := _OF_NODES.fullmatch(name.lower())) and of_nodes[1] in accelerators():
+        return with_nodes(accelerators()[of_nodes[1]], int(of_nodes[2]))  # raises: it is none that is known
     for begins, kind in not_rented().items():
         if name.lower().startswith(begins):
             raise UsageError(f"--accel: {name} cannot be rented: {kind.why}", kind.instead)
@@ -310,6 +215,50 @@ def accelerator(name: str) -> Accelerator:
     raise UsageError(
         f"--accel: {name!r} is not an accelerator this tool can rent",
         f"{did_you_mean}`orchestrate accelerators` lists all of them",
+    )
+
+
+@cache
+def known_accelerator(name: str) -> Accelerator | None:
+    """The accelerator of the catalog, or of several VMs with one (`t4-n2`), that has exactly this name; None: none."""
+    if name in accelerators():
+        return accelerators()[name]
+    parts = _OF_NODES.fullmatch(name)
+    if parts is None or parts[1] not in accelerators():
+        return None
+    try:
+        found = with_nodes(accelerators()[parts[1]], int(parts[2]))
+    except UsageError:
+        return None
+    return found if found.name == name else None
+
+
+def with_nodes(item: Accelerator, nodes: int) -> Accelerator:
+    """So many VMs with these GPUs that train together: N times the GPUs, and N times the price; itself for 1.
+
+    Raises UsageError for what is no GPU of the catalog, and for more than NODES_MAX.
+    """
+    if nodes == 1:
+        return item
+    if item.hardware is None or item.device != "gpu":
+        kind, instead = ("a TPU", "v3-32") if item.device == "tpu" else ("a machine of your own", "t4-n2")
+        raise UsageError(
+            f"--nodes: {item.name} is {kind}, and only VMs with GPUs are combined",
+            f"leave --nodes out; what has several hosts by itself is for example {instead}",
+        )
+    if item.nodes > 1:
+        one = item.name.rpartition("-n")[0]
+        raise UsageError(f"--nodes: {item.name} says how many VMs already", f"leave --nodes out, or take {one}")
+    if not 2 <= nodes <= NODES_MAX:
+        raise UsageError(f"--nodes: {nodes} is not between 1 and {NODES_MAX}", f"for example {item.name}-n2")
+    return replace(
+        item,
+        name=f"{item.name}-n{nodes}",
+        title=f"{item.title} in each of {nodes} VMs",
+        chips=item.chips * nodes,
+        replicas=item.replicas * nodes,
+        workers=nodes,
+        strategy="multiworker",
     )
 
 
@@ -339,11 +288,11 @@ def _host(address: HostAddress) -> Accelerator:
     )
 
 
-def named_accelerators(names: Iterable[str]) -> list[Accelerator]:
-    """The accelerators of `--accel`, in order. Raises UsageError for an unknown or repeated one."""
+def named_accelerators(names: Iterable[str], nodes: int = 1) -> list[Accelerator]:
+    """The accelerators of `--accel`, in order, in so many VMs each. Raises UsageError for unknown or repeated ones."""
     found: list[Accelerator] = []
     for name in names:
-        item = accelerator(name.strip())
+        item = with_nodes(accelerator(name.strip()), nodes)
         if item in found:
             raise UsageError(f"--accel: {item.name} is given twice", "use --repeats to run it more than once")
         found.append(item)

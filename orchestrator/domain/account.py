@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
+from orchestrator.domain.prices import region_of
+
 Kind = Literal["tpu", "gpu"]
 """What is rented, and deleted by kill switches: a TPU node, with its queued resource if it has one, or an instance."""
 
@@ -82,6 +84,12 @@ class Quota:
     needed: float
     limits: Mapping[str, float]
     everywhere: float | None = None
+
+
+def smaller_limits(of_zones: Mapping[str, float], of_regions: Mapping[str, float]) -> dict[str, float]:
+    """A zone's limit is no more than its region's; a zone without one of its own has its region's."""
+    held = {zone: min(limit, of_regions.get(region_of(zone), limit)) for zone, limit in of_zones.items()}
+    return {**of_regions, **held}
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ MANIFEST = "MANIFEST.json"
 HEARTBEAT = "status.json"
 """What the runner on a VM uploads every 10 s while it trains (`infra/vm/runner.py`)."""
 _LABEL = re.compile(r"^[a-z0-9_-]{0,63}$")
-_VM = re.compile(r"^oc-[0-9a-z]+-([0-9a-z]+)-a([0-9]+)-[0-9a-f]{4}$")
+_VM = re.compile(r"^oc-[0-9a-z]+-([0-9a-z]+)-a([0-9]+)-[0-9a-f]{4}(?:-n[0-9]+(?:-w[0-9]+)?)?$")
+_OF_NODES = re.compile(r"^(oc-[0-9a-z]+-[0-9a-z]+-a[0-9]+-[0-9a-f]{4}-n([0-9]+))(-w[0-9]+)?$")
 _NAMESPACE = uuid.UUID("6f0f6d5a-6d1f-4b3a-9a5f-0c4f1f5d2b11")
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: ids are read aloud and typed
 
@@ -23,14 +24,30 @@ def new_id(prefix: str, random_bytes: bytes) -> str:
     return prefix + "-" + "".join(_ALPHABET[byte % 32] for byte in random_bytes[:6])
 
 
-def vm_name(experiment: str, run: str, attempt: int, zone: str) -> str:
-    """`oc-<experiment>-<run>-a<attempt>-<zone hash>`: the same for the same attempt, another in another zone."""
+def vm_name(experiment: str, run: str, attempt: int, zone: str, nodes: int = 1) -> str:
+    """`oc-<experiment>-<run>-a<attempt>-<zone hash>`: the same for the same attempt, another in another zone.
+
+    One that is several instances ends in `-n<how many>`, so that its name alone says what has to be deleted.
+    """
     zone_hash = hashlib.sha256(zone.encode()).hexdigest()[:4]
-    return f"oc-{experiment.removeprefix('e-')}-{run.removeprefix('r-')}-a{attempt}-{zone_hash}"
+    name = f"oc-{experiment.removeprefix('e-')}-{run.removeprefix('r-')}-a{attempt}-{zone_hash}"
+    return name if nodes == 1 else f"{name}-n{nodes}"
+
+
+def nodes_of_vm(vm: str) -> tuple[str, ...]:
+    """The names of the instances that a VM is: `<vm>-w0`, `<vm>-w1` .. of one that is several, else its own."""
+    found = _OF_NODES.match(vm)
+    return tuple(f"{vm}-w{worker}" for worker in range(int(found[2]))) if found and not found[3] else (vm,)
+
+
+def vm_of_node(name: str) -> str:
+    """The VM that an instance, or the disk of its name, is part of: itself, unless that VM is several instances."""
+    found = _OF_NODES.match(name)
+    return found[1] if found else name
 
 
 def run_of_vm(name: str) -> tuple[str, int] | None:
-    """The run and attempt in a name that `vm_name` made (a disk has its VM's), None for any other name."""
+    """The run and attempt in a name that `vm_name` made, or of an instance or disk of it; None for any other name."""
     found = _VM.match(name)
     return (f"r-{found[1]}", int(found[2])) if found else None
 

@@ -1,11 +1,13 @@
-"""Where an attempt runs: a zone of the cloud, or a machine of your own."""
+"""Where an attempt runs: a zone of the cloud, or a machine of your own; which VM there, and in which state."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from enum import StrEnum
 
 from orchestrator.domain.host_address import is_host
-from orchestrator.domain.names import bucket_name
+from orchestrator.domain.names import bucket_name, nodes_of_vm
 from orchestrator.domain.prices import region_of
 
 
@@ -50,3 +52,34 @@ class Place(str):
     def ending(self) -> str:
         """What happens at the deadline, for people."""
         return "deleted by its kill switches" if self.is_rented else "stopped there"
+
+
+class VmState(StrEnum):
+    """A VM's state, the same words for nodes and instances. Everything but absence may bill; QUEUED uses quota.
+
+    Of a VM that is several instances: STARTING when all exist and only some run and bill, PARTIAL when some do not
+    exist, yet or any more.
+    """
+
+    QUEUED = "queued"
+    CREATING = "creating"
+    PARTIAL = "partial"
+    STARTING = "starting"
+    READY = "ready"
+    STOPPED = "stopped"
+    PREEMPTED = "preempted"
+    DELETING = "deleting"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class VmRef:
+    """Which VM: its zone and its short name."""
+
+    zone: str
+    name: str
+
+    @property
+    def nodes(self) -> tuple[VmRef, ...]:
+        """The instances that it is, one a worker; itself, where its name does not say that it is several."""
+        return tuple(VmRef(self.zone, name) for name in nodes_of_vm(self.name))

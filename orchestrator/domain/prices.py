@@ -25,14 +25,13 @@ _OTHER_TERMS = re.compile(r"reserv|commit|calendar|\bdws\b|defined duration|flex
 
 
 class PriceKind(StrEnum):
-    """The source of a price: a dated list, the Billing Catalog of the day, a bill; or nothing, as it is not rented.
+    """The source of a price: a dated list, the Billing Catalog of the day; or nothing, as it is not rented.
 
     An upper bound is the on-demand price of what is rented for less, at an unknown price.
     """
 
     LIST = "list"
     LIVE = "live"
-    BILLED = "billed"
     OWNED = "owned"
     UPPER_BOUND = UPPER_BOUND
 
@@ -245,7 +244,7 @@ class PriceBook:
         )
         if accelerator.boot_disk_gib:
             kind, gib = accelerator.boot_disk, accelerator.boot_disk_gib
-            disk = self.price("disk", kind, zone)
+            disk, gib = self.price("disk", kind, zone), gib * accelerator.nodes
             parts.append(RatePart("disk", kind, gib, disk.usd * gib / HOURS_PER_MONTH, False, disk))
         return parts
 
@@ -292,10 +291,10 @@ def _vm_items(accelerator: Accelerator) -> list[tuple[str, str, str, int]]:
     if accelerator.device == "tpu":
         item = "accelerator" if accelerator.api == "tpu" else "accelerator and host"
         return [(item, "tpu", accelerator.tpu_type, 1)]
-    machine = accelerator.machine_type or ""
+    machine, nodes = accelerator.machine_type or "", accelerator.nodes
     if accelerator.attach:
-        return [("host", "machine", machine, 1), ("accelerator", "gpu", accelerator.attach, accelerator.chips)]
-    return [("accelerator and host", "machine", machine, 1)]
+        return [("host", "machine", machine, nodes), ("accelerator", "gpu", accelerator.attach, accelerator.chips)]
+    return [("accelerator and host", "machine", machine, nodes)]
 
 
 def _main_item(accelerator: Accelerator) -> tuple[str, str]:

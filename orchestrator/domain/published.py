@@ -1,6 +1,6 @@
 """What others published for the same workloads: results, and claims about sizes that nobody trained on.
 
-Reference only, never our own results. How fast others' runs were besides is what a first guess is made from.
+Reference only, never our own results. What a first guess is made from is in orchestrator/planning/guess.py.
 """
 
 from __future__ import annotations
@@ -103,83 +103,3 @@ class Claim(BaseModel):
 def claim_about(workload: str) -> Claim | None:
     found = read_toml("published_claim.toml").get(workload)
     return None if found is None else Claim(**found)
-
-
-class PublishedShare(BaseModel):
-    """What share of the peak a published run reached: as published, or from its samples per second."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-    what: str
-    source: str
-    share: float | None = None
-    flops_per_sample: float = 0.0
-    samples_per_s: float = 0.0
-    peak_tflops: float = 0.0
-
-    @property
-    def of_peak(self) -> float:
-        """From 0 to 1."""
-        if self.share is not None:
-            return self.share
-        return self.flops_per_sample * self.samples_per_s / (self.peak_tflops * 1e12)
-
-
-class PublishedStep(BaseModel):
-    """How long a step took that is too short for arithmetic to fill it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-    what: str
-    source: str
-    step_s: float
-
-
-class PublishedPhase(BaseModel):
-    """Between what a part of a VM's life besides training takes."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-    low_s: float
-    high_s: float
-    source: str
-
-
-class PublishedRates(BaseModel):
-    """large_flops: of a sample, from which on a model compiles as long as `compile_large` says. photos_per_s: decoded,
-    of photo_bytes each."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-    large_flops: float
-    upload_slow_bits_per_s: float
-    photos_per_s: float
-    photo_bytes: int
-
-
-class PublishedSpeeds(BaseModel):
-    """All of them. `phases`: boot, install, compile, compile_large."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-    shares: tuple[PublishedShare, ...]
-    steps: tuple[PublishedStep, ...]
-    phases: Mapping[Literal["boot", "install", "compile", "compile_large"], PublishedPhase]
-    rates: PublishedRates
-
-    @property
-    def lowest_share(self) -> float:
-        return min(each.of_peak for each in self.shares)
-
-    @property
-    def highest_share(self) -> float:
-        return max(each.of_peak for each in self.shares)
-
-    @property
-    def slowest_step_s(self) -> float:
-        return max(each.step_s for each in self.steps)
-
-
-@cache
-def published_speeds() -> PublishedSpeeds:
-    return PublishedSpeeds(**read_toml("published_speeds.toml"))

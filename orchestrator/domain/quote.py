@@ -23,8 +23,7 @@ from orchestrator.domain.cost import (
 from orchestrator.domain.money import ZERO, Rate, cents_up
 from orchestrator.domain.places import Place
 from orchestrator.domain.prices import PriceBook
-from orchestrator.domain.runs import KILL_SLACK_S as KILL_SLACK_S
-from orchestrator.domain.runs import Attempt, AttemptState, Run, RunSpec
+from orchestrator.domain.runs import KILL_SLACK_S, Attempt, AttemptState, Run, RunSpec
 
 SWITCHES_NEEDED = 2
 """So many independent kill switches are confirmed, or nothing is rented: any one of them may fail."""
@@ -161,7 +160,7 @@ def make_attempt(
     run: Run, number: int, quote: Quote, now: datetime, ledger_id: str, *, queued: bool = False
 ) -> Attempt:
     """An attempt at that quote, nothing of it reserved yet."""
-    name = names.vm_name(run.experiment, run.id, number, quote.zone)
+    name = names.vm_name(run.experiment, run.id, number, quote.zone, run.spec.accelerator.nodes)
     hours = quote.spec.max_hours
     return Attempt(
         run=run.id,

@@ -129,8 +129,8 @@ def centre(figures: Sequence[float]) -> float:
     return figures[0] if len(set(figures)) == 1 else geometric_mean(figures)
 
 
-def centre_interval(figures: Sequence[float], error: float = FALSE_VERDICTS) -> Interval | None:
-    """The interval that includes one accelerator's true geometric mean but for a share `error` of the cases.
+def centre_interval(figures: Sequence[float]) -> Interval | None:
+    """The interval that includes one accelerator's true geometric mean but for a share FALSE_VERDICTS of the cases.
 
     A t interval of the logs. None with fewer than two runs, and when they do not scatter. Two such intervals may
     overlap while `ratio_interval` excludes 1: a difference is judged by that one.
@@ -142,7 +142,7 @@ def centre_interval(figures: Sequence[float], error: float = FALSE_VERDICTS) -> 
     middle, spread = moments([math.log(figure) for figure in figures])
     if spread <= _LEAST_VARIANCE:
         return None
-    return _around(middle, float(stdtrit(len(figures) - 1, 1 - error / 2)) * math.sqrt(spread / len(figures)))
+    return _around(middle, float(stdtrit(len(figures) - 1, 1 - FALSE_VERDICTS / 2)) * math.sqrt(spread / len(figures)))
 
 
 @dataclass(frozen=True)

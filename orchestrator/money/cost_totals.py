@@ -103,8 +103,8 @@ def _used_so_far(ledger: Ledger, now: datetime) -> Mapping[str, Decimal]:
     return used
 
 
-def past_runs(ledger: Ledger, spec: RunSpec, limit: int = 20) -> list[PastRun]:
-    """The latest runs of that workload, and that code, by that engine on that accelerator that succeeded, latest first.
+def past_runs(ledger: Ledger, spec: RunSpec) -> list[PastRun]:
+    """The latest 20 runs of that workload and code, by that engine on that accelerator, that succeeded; latest first.
 
     Not those that went on from a checkpoint on another VM: no one VM lived for all their epochs.
     """
@@ -116,20 +116,20 @@ def past_runs(ledger: Ledger, spec: RunSpec, limit: int = 20) -> list[PastRun]:
         " json_extract(runs.body, '$.spec.batch_size'), json_extract(runs.body, '$.spec.precision'),"
         " json_extract(runs.body, '$.spec.cache'), json_extract(attempts.body, '$.deadline'),"
         " (SELECT MIN(at) FROM events WHERE events.run=runs.id AND events.attempt=attempts.number"
-        " AND kind=?7 AND json_extract(fields, '$.done')=?8)"
+        " AND kind=?6 AND json_extract(fields, '$.done')=?7)"
         " FROM runs CROSS JOIN attempts ON run=runs.id AND number=json_extract(runs.body, '$.attempt')"
         " WHERE runs.state='succeeded' AND attempts.state='settled'"
         # Ten thousand bodies are not parsed for the few that are meant.
         " AND instr(runs.body, ?3) AND instr(runs.body, ?4)"
         " AND json_extract(runs.body, '$.spec.workload')=?1 AND json_extract(runs.body, '$.spec.accelerator')=?2"
-        " AND json_extract(runs.body, '$.spec.code.sha256') IS ?6"
-        " AND coalesce(json_extract(runs.body, '$.spec.engine'), ?10)=?9"
+        " AND json_extract(runs.body, '$.spec.code.sha256') IS ?5"
+        " AND coalesce(json_extract(runs.body, '$.spec.engine'), ?9)=?8"
         " AND (json_extract(runs.body, '$.spec.checkpoint_every') IS NULL OR NOT EXISTS"
         " (SELECT 1 FROM attempts AS other WHERE other.run=runs.id AND other.number!=attempts.number"
         " AND json_extract(other.body, '$.seen_at') IS NOT NULL))"
-        " ORDER BY runs.rowid DESC LIMIT ?5",
+        " ORDER BY runs.rowid DESC LIMIT 20",
         (
-            *(workload, accelerator, json.dumps(workload), json.dumps(accelerator), limit),
+            *(workload, accelerator, json.dumps(workload), json.dumps(accelerator)),
             *(spec.code and spec.code.sha256, StageDone.__name__, Stage.TRAIN.value),
             *(spec.engine.value, Engine.TENSORFLOW.value),  # of older ledgers, which do not say
         ),

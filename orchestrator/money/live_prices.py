@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from orchestrator.domain.prices import PriceAge, PriceBook, PriceKind, PriceRow, catalog_rows, read_rows
 from orchestrator.errors import UsageError
+from orchestrator.private_file import write_private
 
 FILE_NAME = "live_prices.csv"
 _COLUMNS = ("kind", "name", "region", "zones", "unit", "on_demand_usd", "spot_usd", "flex_usd", "source", "as_of")
@@ -60,15 +60,9 @@ def write_live(home: Path, rows: Sequence[PriceRow]) -> Path:
         amounts = ["" if usd is None else format(usd.normalize(), "f") for usd in prices]
         zones = ";".join(row.zones)
         table.writerow([row.kind, row.name, row.region, zones, row.unit, *amounts, row.source, row.as_of.isoformat()])
-    partial = path.with_suffix(f".{os.getpid()}.partial")
     try:
-        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-            file.write(text.getvalue())
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
+        write_private(path, text.getvalue().encode())
     except OSError as cause:
-        partial.unlink(missing_ok=True)
         raise UsageError(f"{path} cannot be written: {cause.strerror}", "free some disk space") from cause
     return path
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from orchestrator.errors import UsageError
-from orchestrator.planning.recognise import misplaced
+from orchestrator.planning.wrong_data_kind import misplaced
 from trainer.data.kinds import data_kinds
 from trainer.data.manifest import DatasetManifest
 from trainer.data.prepare import prepare_dataset

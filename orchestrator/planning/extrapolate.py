@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
-from orchestrator.domain.accelerators import Provisioning, accelerators
+from orchestrator.domain.accelerators import Provisioning, known_accelerator
 from orchestrator.domain.bottlenecks import (
     TPU_DISK_GIB,
     Bound,
@@ -249,7 +249,7 @@ class _Size:
 
     @classmethod
     def of(cls, name: str) -> _Size:
-        item = accelerators().get(name)
+        item = known_accelerator(name)
         if item is None:
             return cls()
         disk_gib = item.boot_disk_gib or TPU_DISK_GIB
@@ -287,7 +287,7 @@ def _left_out(sweep: Sweep, job: Job, kept: str) -> Iterator[str]:
 
 def _cost(timed: Answer, job: Job, request: ExtrapolationRequest, prices: PriceBook, money: MoneyView) -> Cost | None:
     """None for a machine that the catalog does not have: it has no price, which is not $0."""
-    item = accelerators().get(timed.accelerator)
+    item = known_accelerator(timed.accelerator)
     if item is None:
         return None
     check_flex_start(item, request.provisioning)

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cache
 
+from orchestrator.catalog import read_toml
 from orchestrator.domain.bottlenecks import UPLOAD_BYTES_PER_S
+from orchestrator.domain.dataclass_json import from_values
 from orchestrator.domain.prices import PriceBook
-from orchestrator.domain.published import PublishedSpeeds, published_speeds
 from orchestrator.domain.quote import Quote
 from orchestrator.domain.runs import RunSpec
 from orchestrator.planning.estimate import cost_of_life
@@ -24,6 +26,92 @@ _UNTUNED = 0.5
 _BITS = 8
 _FORWARD = 1 / 3
 """Of the FLOPs of training on a sample: evaluation has no backward pass."""
+
+
+@dataclass(frozen=True)
+class PublishedShare:
+    """What share of the peak a published run reached: as published, or from its samples per second."""
+
+    what: str
+    source: str
+    share: float | None = None
+    flops_per_sample: float = 0.0
+    samples_per_s: float = 0.0
+    peak_tflops: float = 0.0
+
+    @property
+    def of_peak(self) -> float:
+        """From 0 to 1."""
+        if self.share is not None:
+            return self.share
+        return self.flops_per_sample * self.samples_per_s / (self.peak_tflops * 1e12)
+
+
+@dataclass(frozen=True)
+class PublishedStep:
+    """How long a step took that is too short for arithmetic to fill it."""
+
+    what: str
+    source: str
+    step_s: float
+
+
+@dataclass(frozen=True)
+class PublishedPhase:
+    """Between what a part of a VM's life besides training takes."""
+
+    low_s: float
+    high_s: float
+    source: str
+
+
+@dataclass(frozen=True)
+class PublishedPhases:
+    """compile_large: for models of at least `PublishedRates.large_flops`."""
+
+    boot: PublishedPhase
+    install: PublishedPhase
+    compile: PublishedPhase
+    compile_large: PublishedPhase
+
+
+@dataclass(frozen=True)
+class PublishedRates:
+    """large_flops: of a sample, from which on a model compiles as long as `compile_large` says. photos_per_s: decoded,
+    of photo_bytes each."""
+
+    large_flops: float
+    upload_slow_bits_per_s: float
+    photos_per_s: float
+    photo_bytes: int
+
+
+@dataclass(frozen=True)
+class PublishedSpeeds:
+    """All of them."""
+
+    shares: tuple[PublishedShare, ...]
+    steps: tuple[PublishedStep, ...]
+    phases: PublishedPhases
+    rates: PublishedRates
+
+    @property
+    def lowest_share(self) -> float:
+        return min(each.of_peak for each in self.shares)
+
+    @property
+    def highest_share(self) -> float:
+        return max(each.of_peak for each in self.shares)
+
+    @property
+    def slowest_step_s(self) -> float:
+        return max(each.step_s for each in self.steps)
+
+
+@cache
+def published_speeds() -> PublishedSpeeds:
+    """As the catalog has them."""
+    return from_values(PublishedSpeeds, read_toml("published_speeds.toml"))
 
 
 @dataclass(frozen=True)
@@ -77,8 +165,8 @@ def guess_of(quote: Quote, work: Work, prices: PriceBook) -> Guess | None:
     training = training_range(spec, work, speeds)
     if training is None:
         return None
-    size = "compile_large" if work.flops.per_sample >= speeds.rates.large_flops else "compile"
-    phases = (speeds.phases["boot"], speeds.phases["install"], speeds.phases[size])  # type: ignore[index]
+    published, is_large = speeds.phases, work.flops.per_sample >= speeds.rates.large_flops
+    phases = (published.boot, published.install, published.compile_large if is_large else published.compile)
     life = training + Range(sum(phase.low_s for phase in phases), sum(phase.high_s for phase in phases))
     if spec.dataset_dir:  # what is on this machine is uploaded while the VM waits
         slow = speeds.rates.upload_slow_bits_per_s / _BITS

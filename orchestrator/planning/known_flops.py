@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 
 from orchestrator.compiling.kept import KeptSteps
 from orchestrator.compiling.step import StepModel
 from orchestrator.domain.runs import RunSpec
 from orchestrator.planning.guess import Flops
+from orchestrator.private_file import write_private
 from trainer.data.manifest import DatasetManifest
 from trainer.record.checked import Checked
 
@@ -19,10 +19,7 @@ def keep_checked(state: Path, found: Checked) -> None:
     if found.code_sha256 is None or found.trained is None:
         return
     path = _path(state, found.code_sha256, found.input_shape, found.units)
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with NamedTemporaryFile("w", dir=path.parent, delete=False) as file:  # readable by the user alone
-        file.write(found.model_dump_json())
-    Path(file.name).replace(path)
+    write_private(path, found.model_dump_json().encode())
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ def make_plan(
     """
     asked = read_script(request) or find_workload(request.workload)
     trained = asked if isinstance(asked, ScriptWork) else asked[0]
-    chosen = named_accelerators(request.accelerators)
+    chosen = named_accelerators(request.accelerators, request.nodes)
     template, axes, notes = check_request(request, trained, chosen, simulated=ledger.simulated)
     _require_report(request)
     credit = credit_for(chosen, ledger, now=now, until=request.latest_end(now))

@@ -41,6 +41,7 @@ class LaunchRequest(RunOptions):
     """
 
     accelerators: Sequence[str]
+    nodes: int = 1
     epochs: int | None = None
     batch_sizes: Sequence[int | None] = ()
     data_sizes: Sequence[int] = ()
@@ -161,15 +162,18 @@ def _check_slices(
         return
     named = ", ".join(slices)
     if request.script is not None:
-        raise UsageError(f"--script: {named} has several hosts, and a script runs on one", "take a TPU of one host")
+        raise UsageError(
+            f"--script: {named} has several hosts, and a script runs on one", "take a TPU of one host, or one GPU VM"
+        )
     if None in batch_sizes:
         raise UsageError(
             f"--batch-size: auto is searched on one host, and {named} has several", "give --batch-size a number"
         )
-    if Engine.TENSORFLOW in engines and not simulated:
+    of_tpus = ", ".join(item.name for item in chosen if item.is_slice and item.device == "tpu")
+    if of_tpus and Engine.TENSORFLOW in engines and not simulated:
         raise UsageError(
-            f"--engine: tensorflow cannot train on {named}: Google's runtimes for slices end with TensorFlow 2.19, and "
-            "the trainer needs 2.20",
+            f"--engine: tensorflow cannot train on {of_tpus}: Google's runtimes for slices end with TensorFlow 2.19, "
+            "and the trainer needs 2.20",
             "add --engine jax, or take a TPU of one host",
         )
 

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from orchestrator.domain.published import Published
 from orchestrator.errors import UsageError
 from orchestrator.extras import DISTRIBUTION
-from orchestrator.report.end_to_end import Crossover, EndToEnd, Ratio
+from orchestrator.report.end_to_end import Crossover, Ratio
 from orchestrator.report.learning_curve import CurvePoint
 from orchestrator.report.origin import Origin
 from orchestrator.report.report import Report
@@ -30,14 +30,8 @@ from orchestrator.report.workers import WorkerTiming
 
 _BEGINS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _NESTED = {"stages", "curve", "end_to_end", "workers"}
-_PAIR = tuple(
-    name
-    for name in Pairing.model_fields
-    if name in {"workload", "global_batch", "train_samples", "variant", "faster", "slower"}
-)
-_WHOLE = tuple(
-    name for name in EndToEnd.model_fields if name in {"target", "target_is_stated", "faster_reached", "slower_reached"}
-)
+_PAIR = ("workload", "global_batch", "train_samples", "variant", "faster", "slower")
+_WHOLE = ("target", "target_is_stated", "faster_reached", "slower_reached")
 _MAY_BE_EMPTY: Mapping[str, tuple[tuple[str, ...], type[BaseModel], tuple[str, ...]]] = {
     "epochs": (("run",), CurvePoint, ()),
     "pairings": ((), Pairing, (*_WHOLE, "answer")),

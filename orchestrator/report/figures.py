@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, model_serializer
 
-from orchestrator.domain.accelerators import accelerators
+from orchestrator.domain.accelerators import known_accelerator
 from orchestrator.domain.steady_epochs import SteadySpan, steady_span
 from orchestrator.report.sources import Source
 from trainer.record.record import Record
@@ -42,7 +42,7 @@ class Facts:
 
     @cached_property
     def chips(self) -> int | None:
-        known = accelerators().get(self.source.ran_on)
+        known = known_accelerator(self.source.ran_on)
         return known.chips if known else self.device.count if self.device else None
 
     @cached_property

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from orchestrator.domain.accelerators import accelerators
+from orchestrator.domain.accelerators import known_accelerator
 from orchestrator.domain.runs import Attempt
 from orchestrator.errors import UsageError
 from orchestrator.ledger.ledger import Ledger
@@ -59,7 +59,7 @@ def _machines(run: RunMetrics, ledger: Ledger) -> Iterator[tuple[str, ...]]:
     attempts = ledger.attempts(run.run) if run.experiment is not None else []
     last = ledger.run(run.run).attempt if attempts else 0
     prices = [_price(each) for each in attempts if each.seen_at or each.number == last]
-    known = accelerators().get(run.ran_on)
+    known = known_accelerator(run.ran_on)
     title = known.title if known else run.hardware.device
     machine_type = (known.machine_type if known else None) or "-"
     host = f"{run.host.host_cores} cores, {run.host.host_ram_bytes / 2**30:.0f} GiB"

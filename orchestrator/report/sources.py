@@ -10,7 +10,7 @@ from pathlib import Path
 from orchestrator.compiling.bounds import StepBound, bound_of
 from orchestrator.compiling.kept import KeptSteps
 from orchestrator.compiling.step import StepModel
-from orchestrator.domain.accelerators import accelerators
+from orchestrator.domain.accelerators import known_accelerator
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.runs import Attempt, AttemptState, Run, RunState
 from orchestrator.errors import UsageError
@@ -113,7 +113,7 @@ def with_bounds(sources: Sequence[Source], kept: KeptSteps) -> list[Source]:
 
 
 def _bound(source: Source, kept: KeptSteps) -> StepBound | None:
-    record, item = source.record, accelerators().get(source.accelerator or "")
+    record, item = source.record, known_accelerator(source.accelerator or "")
     device, data, batch = record.device, record.data, record.parameters.global_batch_size
     if record.simulated or device is None or device.simulated or item is None or data is None or batch is None:
         return None

@@ -320,5 +320,5 @@ def what_would_decide(pair: Pairing) -> str:
     launch = f"`launch --repeats {pair.more_repeats}`, then `compare` both experiments"
     return (
         f"{pair.more_repeats} more repeat{plural} of each{cost} would probably decide which is faster ({launch}: "
-        "a second chance for a false verdict, which the 5 % do not include)"
+        "testing again raises the 5 % chance of a false verdict)"
     )

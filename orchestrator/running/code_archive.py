@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 
 from orchestrator.domain.runs import UserCode
 from orchestrator.errors import BadArtifact
+from orchestrator.private_file import write_private
 from trainer.user_code import CodeTree, unpacked
 
 
 def keep_code(home: Path, tree: CodeTree, entry: str) -> UserCode:
     """Pack a tree into the state folder, under its sha256; `entry` is the file of it that is run."""
     code = identity(tree, entry)
-    target = _path(home, code)
-    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    descriptor, partial = tempfile.mkstemp(dir=target.parent, suffix=".partial")  # readable by its owner alone
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(tree.packed())
-        file.flush()
-        os.fsync(file.fileno())
-    Path(partial).replace(target)
+    write_private(_path(home, code), tree.packed())
     return code
 
 

@@ -67,7 +67,7 @@ def is_of_ledger(services: Services, vm: str, marked: str | None) -> bool:
 def of_others(services: Services) -> list[Billable]:
     """What carries our label and is not of this ledger: another person's or another machine's, in the same project."""
     found = list_all(services).found
-    return [item for item in found if not is_of_ledger(services, item.ref.name, item.labels.get("oc-nonce"))]
+    return [item for item in found if not is_of_ledger(services, item.vm.name, item.labels.get("oc-nonce"))]
 
 
 @dataclass(frozen=True)

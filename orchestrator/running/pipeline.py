@@ -289,7 +289,7 @@ def _no_zone_left(ctx: RunContext, refused: Mapping[Place, ZoneRefused]) -> NoZo
 
 def _try_again(ctx: RunContext, cause: Preempted) -> None:
     run = ctx.run
-    if not cause.may_follow or run.preemptions + 1 >= run.spec.max_attempts:
+    if not cause.allows_replacement or run.preemptions + 1 >= run.spec.max_attempts:
         fail(ctx, cause)
         return
     zone = ctx.attempt.zone

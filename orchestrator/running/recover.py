@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from orchestrator.domain.cost import Usage, side_lines, total_usd
-from orchestrator.domain.quote import JOB_DAYS, KILL_SLACK_S, scheduler_jobs
-from orchestrator.domain.runs import Attempt, AttemptState, Run, Stage
+from orchestrator.domain.quote import JOB_DAYS, scheduler_jobs
+from orchestrator.domain.runs import KILL_SLACK_S, Attempt, AttemptState, Run, Stage
 from orchestrator.errors import AccountError, LedgerTrouble, OrchestratorError, StillBilling, Unavailable
 from orchestrator.ledger.runs import Changes
 from orchestrator.ports import Billable, KillSwitch, StandingSwitch, VmProvider
@@ -199,7 +199,7 @@ class _Cleanup:
             found = self._look(api)
             active = {run.id for run in unfinished(self._services)}  # read after the look: what was seen is in it
             for item in found:
-                mine = is_of_ledger(self._services, item.ref.name, item.labels.get("oc-nonce"))
+                mine = is_of_ledger(self._services, item.vm.name, item.labels.get("oc-nonce"))
                 if mine and item.labels.get("oc-run") not in active:
                     leaked.append((provider, item))
                 if not mine:
@@ -262,23 +262,20 @@ class _Cleanup:
         """
         for switch in self._services.switches:
             try:
-                found = self._standing(switch)
+                for item in self._standing(switch):
+                    mine = is_of_ledger(self._services, item.ref.name, item.nonce)
+                    if mine or everybodys:
+                        self._remove_switch(switch, item, mine=mine)
             except OrchestratorError as cause:
                 self.report.unproven.append(unlisted(f"kill switches ({switch.name})", cause))
-                continue
-            for item in found:
-                mine = is_of_ledger(self._services, item.ref.name, item.nonce)
-                if mine or everybodys:
-                    self._remove_switch(switch, item, mine=mine)
 
-    def _standing(self, switch: KillSwitch) -> Sequence[StandingSwitch]:
+    def _standing(self, switch: KillSwitch) -> Iterator[StandingSwitch]:
         """What exists of this kind. An account that may not look, and never rented what it is for, has none."""
         try:
-            return switch.standing()
+            yield from switch.standing()
         except AccountError:
             if any(switch in self._services.switches_for(run.spec) for run in self._services.ledger.runs()):
                 raise
-            return ()
 
     def _remove_switch(self, switch: KillSwitch, item: StandingSwitch, *, mine: bool) -> None:
         try:

@@ -113,16 +113,17 @@ class Watch:
             return self._last_early_turn
 
     def seems_gone(self, provider: VmProvider, ref: VmRef, clock: Clock, poll_s: float) -> bool:
-        """Whether a list that is at most a poll old lacks the VM among those that run. Then it is asked about by name.
+        """Whether a list that is at most a poll old lacks the VM, or part of it. Then it is asked about by name.
 
         Where that cannot be listed now, a few runs are each asked about, and of many nothing is known: SSH tells.
         """
         with self._lock:
             shared = self._running_vms.setdefault(id(provider), _Shared())
         said = shared.recent(lambda: _running(provider), clock, self.poll_s(poll_s))
-        if said is None or (ref not in said[1] and hiding(said[0], {ref.zone})):
+        lacking = said is None or not said[1] >= set(ref.nodes)
+        if said is None or (lacking and hiding(said[0], {ref.zone})):
             return not self.is_crowded
-        return ref not in said[1]
+        return lacking
 
     def objects(self, store: ObjectStore, place: tuple[str, str], clock: Clock, age_s: float) -> Mapping[str, int]:
         """Name and generation of the objects that a list showed which is at most so old; none where nothing is known.

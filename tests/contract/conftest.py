@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.local_cloud import LocalCloud, running
+from tests.local_cloud import LocalCloud
 from tests.loopback import Loopback, loopback
 
 
 @pytest.fixture(scope="session")
 def local_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud]:
     """A local cloud in a subprocess."""
-    with running(tmp_path_factory.mktemp("cloud")) as cloud:
+    with LocalCloud(tmp_path_factory.mktemp("cloud")) as cloud:
         yield cloud
 
 

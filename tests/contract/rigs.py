@@ -15,23 +15,27 @@ from infra.gcp.scheduler import SchedulerJobs
 from infra.gcp.tpu import TpuNodes
 from infra.killswitches.scheduler_job import Scheduler
 from orchestrator.domain.accelerators import Provisioning, accelerator
-from orchestrator.domain.names import MANAGED, request_id
+from orchestrator.domain.names import MANAGED, request_id, vm_name
 from orchestrator.errors import NotFound, Unavailable
 from orchestrator.ports import Clock, Vm, VmProvider, VmRef, VmSpec, VmState
 from tests.fakes import FakeClock, FakeScheduler, FakeVmProvider
-from tests.local_cloud import LocalCloud, eventually
+from tests.local_cloud import LocalCloud
+from tests.waiting import eventually
 
 _numbers = itertools.count(1)
 _Found = TypeVar("_Found")
 Api = Literal["tpu", "gpu"]
-Kind = Literal["tpu", "gpu", "flex", "ct6e"]
-"""`ct6e`: a TPU that is an instance of Compute Engine."""
-_WANTED: dict[Kind, str] = {"tpu": "v3-8", "gpu": "t4", "flex": "v6e-1", "ct6e": "ct6e-standard-1t"}
-_APIS: dict[Kind, Api] = {"tpu": "tpu", "gpu": "gpu", "flex": "tpu", "ct6e": "gpu"}
-_LACKING: dict[Kind, str] = {"tpu": "v3-8", "gpu": "nvidia-tesla-t4", "flex": "v6e-1", "ct6e": "ct6e-standard-1t"}
+Kind = Literal["tpu", "gpu", "flex", "ct6e", "gpus"]
+"""`ct6e`: a TPU that is an instance of Compute Engine. `gpus`: a VM that is two instances."""
+_WANTED: dict[Kind, str] = {"tpu": "v3-8", "gpu": "t4", "flex": "v6e-1", "ct6e": "ct6e-standard-1t", "gpus": "t4-n2"}
+_APIS: dict[Kind, Api] = {"tpu": "tpu", "gpu": "gpu", "flex": "tpu", "ct6e": "gpu", "gpus": "gpu"}
+_LACKING: dict[Kind, str] = {
+    "tpu": "v3-8", "gpu": "nvidia-tesla-t4", "flex": "v6e-1", "ct6e": "ct6e-standard-1t", "gpus": "nvidia-tesla-t4",
+}  # fmt: skip
 _QUOTAS: dict[Kind, str] = {
     "tpu": "TPUV3PerProjectPerZoneForTPUAPI", "gpu": "NVIDIA_T4_GPUS",
     "flex": "TPUV6EPreemptiblePerProjectPerZoneForTPUAPI", "ct6e": "TPUS_PER_TPU_FAMILY:CT6E",
+    "gpus": "NVIDIA_T4_GPUS",
 }  # fmt: skip
 
 
@@ -61,8 +65,8 @@ class Rig(ABC):
         labels: dict[str, str] | None = None,
     ) -> VmSpec:
         """A spec with a name of its own; all of flex-start where that is tried."""
-        name = f"oc-x-{self.api}{next(_numbers)}-a1-0000"
         wanted = accelerator(_WANTED[self.kind])
+        name = vm_name("e-x", f"r-{self.api}{next(_numbers)}", 1, zone or self.zone, wanted.nodes)
         marked = {MANAGED: "1", "oc-run": "r-contract"} if labels is None else labels
         terms = Provisioning.FLEX_START if self.flex else provisioning
         until = self.now() + timedelta(seconds=QUEUE_S) if terms is Provisioning.FLEX_START else None
@@ -175,6 +179,10 @@ _METHODS = {
         "create": "tpu.queuedResources.create", "get": "tpu.queuedResources.get",
         "delete": "tpu.queuedResources.delete",
     },
+    "gpus": {
+        "create": "compute.instances.bulkInsert", "get": "compute.instances.get",
+        "delete": "compute.instances.delete",
+    },
 }  # fmt: skip
 
 
@@ -207,7 +215,7 @@ class CloudRig(Rig):
         self.cloud.control("clock/advance", {"seconds": seconds})
 
     def preempt(self, ref: VmRef) -> None:
-        self.cloud.control("preempt", {"name": ref.name})
+        self.cloud.control("preempt", {"name": ref.nodes[-1].name})  # one of several is enough
 
     def no_capacity(self, zone: str, *, available: bool = False) -> None:
         self.cloud.control("capacity", {"zone": zone, "accelerator": "*", "available": available})
@@ -223,7 +231,7 @@ class CloudRig(Rig):
         self.cloud.control("zones/unreachable", {"zone": zone, "unreachable": unreachable})
 
     def fault(self, method: str, when: Literal["before", "after"], times: int = 1) -> None:
-        self.cloud.fault(_METHODS["flex" if self.flex else self.api][method], when, times=times)
+        self.cloud.fault(_METHODS[self.kind if self.kind in _METHODS else self.api][method], when, times=times)
 
     def faults_counted(self) -> Any:
         return self.cloud.faults_counted()

@@ -7,12 +7,14 @@ from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from google.cloud import compute_v1
 from google.cloud.billing import budgets_v1
 
 from infra.gcp.account import GoogleAccount
+from infra.gcp.nodes import allows
 from infra.gcp.permissions import ACT_AS, APIS, LOOKS, PERMISSIONS
 from infra.gcp.storage import Buckets
 from infra.gcp.tpu import TpuNodes
@@ -29,8 +31,8 @@ from orchestrator.errors import (
 )
 from orchestrator.ports import VmRef
 from tests.contract.rigs import CloudRig
-from tests.google_permissions import GOOGLE_PERMISSIONS
-from tests.local_cloud import LocalCloud, running
+from tests.google_api.permissions import GOOGLE_PERMISSIONS
+from tests.local_cloud import LocalCloud
 
 PARENT = "billingAccounts/01LOCA-1C10UD-000000"
 
@@ -38,7 +40,7 @@ PARENT = "billingAccounts/01LOCA-1C10UD-000000"
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud]:
     """A cloud of its own: every test here changes the account that all calls go through."""
-    with running(tmp_path_factory.mktemp("account")) as found:
+    with LocalCloud(tmp_path_factory.mktemp("account")) as found:
         yield found
 
 
@@ -73,7 +75,7 @@ def test_the_quotas_read_are_the_quotas_enforced(account: GoogleAccount, cloud: 
     everything = tuple(accelerators().values())
     for terms in (Provisioning.ON_DEMAND, Provisioning.SPOT):
         unknown = [one.accelerator for one in account.quotas(everything, terms) if not one.limits]
-        assert unknown == ["v2-32", "v3-32"], "every other name is known"
+        assert unknown == ["v3-32"], "every other name is known"
     cloud.control("quotas", {"name": "TPUV3PerProjectPerZoneForTPUAPI", "zone": "us-central1-b", "limit": 4})
     cloud.control("quotas", {"name": "NVIDIA_T4_GPUS", "region": "us-west1", "limit": 0})
     cloud.control("quotas", {"name": "GPUS_PER_GPU_FAMILY:NVIDIA_H100", "region": "us-central1", "limit": 3})
@@ -88,6 +90,18 @@ def test_the_quotas_read_are_the_quotas_enforced(account: GoogleAccount, cloud: 
     rig = CloudRig("tpu", cloud, retry_s=0.5)
     with pytest.raises(QuotaExceeded):
         rig.provider.create(rig.spec("us-central1-b"))
+
+
+def test_a_zone_has_no_more_quota_than_its_region(account: GoogleAccount, cloud: LocalCloud) -> None:
+    """Each TPU quota exists twice, and a create meets the smaller one; it then rules out the whole region."""
+    name = "TPUV3PerProjectPerRegionForTPUAPI"
+    cloud.control("quotas", {"name": name, "region": "europe-west4", "limit": 4})
+    [found] = account.quotas([accelerator("v3-8")], Provisioning.ON_DEMAND)
+    assert (found.limits["europe-west4-a"], found.limits["us-central1-a"]) == (4, 512)
+    rig = CloudRig("tpu", cloud, retry_s=0.5)
+    with pytest.raises(QuotaExceeded) as refused:
+        rig.provider.create(rig.spec("europe-west4-a"))
+    assert (refused.value.quota, refused.value.place) == (name, "europe-west4")
 
 
 @pytest.mark.parametrize(("name", "size"), [("v5litepod-1", 1), ("v5litepod-4", 4), ("v5litepod-8", 8)])
@@ -326,6 +340,37 @@ def test_an_address_that_nothing_uses_is_seen(account: GoogleAccount, cloud: Loc
     with pytest.raises(Unavailable):
         account.idle()
     cloud.control("zones/unreachable", {"zone": "us-central1-f", "unreachable": False})
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_open"),
+    [
+        ({}, True),
+        ({"allowed": [{"I_p_protocol": "all"}], "source_ranges": ["0.0.0.0/0", "::/0"]}, True),
+        ({"allowed": [{"I_p_protocol": "tcp"}], "source_ranges": ["10.0.0.0/8"]}, True),
+        ({"allowed": [{"I_p_protocol": "tcp", "ports": ["22"]}]}, False),
+        ({"allowed": [{"I_p_protocol": "udp"}]}, False),
+        ({"source_ranges": ["10.128.0.0/20"]}, False),
+        ({"target_tags": ["web"]}, False),
+        ({"direction": "EGRESS"}, False),
+        ({"disabled": True}, False),
+        ({"network": "projects/p/global/networks/other"}, False),
+    ],
+)
+def test_which_firewall_rule_lets_vms_reach_each_other(changed: dict[str, Any], is_open: bool) -> None:
+    """All of them, on every port of TCP: which ports collectives take is not known before."""
+    rule = {
+        "network": "projects/p/global/networks/default", "direction": "INGRESS", "source_ranges": ["10.128.0.0/9"],
+        "allowed": [{"I_p_protocol": "tcp", "ports": ["0-65535"]}, {"I_p_protocol": "icmp"}],
+    }  # fmt: skip
+    assert allows(compute_v1.Firewall({**rule, **changed})) is is_open
+
+
+def test_a_network_without_its_internal_rule_is_seen(account: GoogleAccount, cloud: LocalCloud) -> None:
+    """As an administrator leaves it who has deleted the rules of a new project."""
+    assert account.internal_traffic()
+    cloud.clients().firewalls.delete_unary(project=cloud.project, firewall="default-allow-internal")
+    assert not account.internal_traffic()
 
 
 def test_what_is_left_in_a_queue_is_seen(account: GoogleAccount, cloud: LocalCloud) -> None:

@@ -17,9 +17,18 @@ from infra.gcp.gpu import GpuInstances
 from infra.gcp.tpu import TpuNodes
 from infra.killswitches.run_limits import MaxRunDuration
 from orchestrator.domain.accelerators import Provisioning, accelerator, set_up_vm
-from orchestrator.errors import NotOffered, PermissionDenied, Unauthenticated, Unavailable, UsageError
+from orchestrator.errors import (
+    NoSubnetwork,
+    NotOffered,
+    PermissionDenied,
+    QuotaExceeded,
+    Unauthenticated,
+    Unavailable,
+    UsageError,
+    ZoneRefusal,
+)
 from orchestrator.ports import VmRef, VmState
-from tests.contract.rigs import CloudRig
+from tests.contract.rigs import CloudRig, Kind
 from tests.local_cloud import ROOT, LocalCloud
 
 Api = Literal["tpu", "gpu"]
@@ -258,3 +267,28 @@ def test_a_local_cloud_that_does_not_run_is_a_usage_error(tmp_path: Path) -> Non
             path.write_text(text)
         with pytest.raises(UsageError):
             Endpoints.of_local_cloud(path)
+
+
+TWO_QUOTAS = (
+    "Quota limit 'TPUV3PerProjectPerRegionForTPUAPI,TPUV3PerProjectPerZoneForTPUAPI' has been exceeded. "
+    "Limit: 0,0 in region us-central1,zone us-central1-a."
+)
+NO_SUBNETWORK = "No default subnetwork was found in the region of the instance."
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "http", "message", "refusal", "place"),
+    [
+        # In words alone: which zones a launch need not try any more.
+        ("tpu", "tpu.nodes.create", 429, TWO_QUOTAS, QuotaExceeded, "us-central1"),
+        ("gpu", "compute.instances.insert", 400, NO_SUBNETWORK, NoSubnetwork, "us-central1-a"),
+    ],
+)
+def test_a_create_is_refused_for_a_place(
+    kind: Kind, method: str, http: int, message: str, refusal: type[ZoneRefusal], place: str, local_cloud: LocalCloud
+) -> None:
+    rig = CloudRig(kind, local_cloud, retry_s=5)
+    local_cloud.control("faults", {"method": method, "when": "before", "http": http, "message": message})
+    with local_cloud.faults_counted(), pytest.raises(refusal) as caught:
+        rig.provider.create(rig.spec())
+    assert caught.value.place == place

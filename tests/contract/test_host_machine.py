@@ -25,8 +25,8 @@ from orchestrator.errors import (
 )
 from orchestrator.ports import Vm, VmRef, VmSpec, VmState, Worker
 from tests.fakes import FakeObjectStore, FakeShells
-from tests.local_cloud import eventually
 from tests.loopback import Loopback
+from tests.waiting import eventually
 
 _numbers = itertools.count(1)
 

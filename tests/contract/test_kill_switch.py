@@ -9,13 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from infra.gcp.scheduler import FALLBACK_REGION, location_of
 from infra.killswitches.deadline_timer import DeadlineTimer
 from infra.killswitches.run_limits import MaxRunDuration, QueuedRunDuration
 from infra.killswitches.scheduler_job import SchedulerJob, schedule_from
 from infra.localcloud.scheduler.jobs import Cron
 from orchestrator.domain.accelerators import Provisioning, accelerator
-from orchestrator.errors import KillSwitchNotArmed
-from orchestrator.ports import KillSwitch, VmSpec
+from orchestrator.domain.prices import catalog_prices
+from orchestrator.errors import KillSwitchNotArmed, PermissionDenied
+from orchestrator.ports import KillSwitch, VmRef, VmSpec
 from tests.contract.rigs import CloudRig, FakeRig, Rig
 from tests.local_cloud import LocalCloud
 
@@ -26,6 +28,7 @@ LIFE_S = 3600
     params=[
         "fake-tpu-timer", "fake-tpu-job", "fake-gpu-limit", "fake-flex-job", "fake-flex-duration",
         "cloud-tpu-timer", "cloud-tpu-job", "cloud-gpu-timer", "cloud-gpu-limit", "cloud-ct6e-limit",
+        "cloud-gpus-timer", "cloud-gpus-limit",
         "cloud-flex-timer", "cloud-flex-job", "cloud-flex-duration",
     ]
 )  # fmt: skip
@@ -67,12 +70,12 @@ def test_the_vm_is_gone_soon_after_its_deadline(armed: tuple[Rig, KillSwitch]) -
     assert rig.provider.get(spec.ref).state is vm.state
     late_s = 240 if isinstance(switch, SchedulerJob) else 5
     rig.advance((deadline - rig.now()).total_seconds() + late_s)
-    there = lambda: [one.state for one in rig.provider.list_billable().found if one.ref == spec.ref]  # noqa: E731
+    there = lambda: [one.state for one in rig.provider.list_billable().found if one.vm == spec.ref]  # noqa: E731
     rig.wait(lambda: there() in ([], ["SUSPENDED"]))
     assert rig.is_gone(spec.ref) == (not isinstance(switch, QueuedRunDuration))  # its place in the queue stays
     assert rig.now() <= deadline + timedelta(seconds=switch.slack_s)
     switch.disarm(spec.ref)
-    assert switch.standing() == ()
+    assert tuple(switch.standing()) == ()
 
 
 def test_it_is_not_taken_for_armed_before_it_is(armed: tuple[Rig, KillSwitch]) -> None:
@@ -119,7 +122,7 @@ def job(request: pytest.FixtureRequest) -> Iterator[tuple[FakeRig | CloudRig, Sc
     switch = SchedulerJob(rig.scheduler, rig.provider, rig.clock, [rig.zone], poll_s=0.05)
     yield rig, switch
     rig.may_delete(True)
-    for item in switch.standing():
+    for item in tuple(switch.standing()):
         switch.disarm(item.ref)
 
 
@@ -202,3 +205,65 @@ def test_the_script_is_static_and_its_parameters_are_metadata() -> None:
     assert one.metadata["startup-script"].startswith("#!/usr/bin/env python3\n")
     assert one.metadata["oc-deadline"] == str(int((rig.now() + timedelta(seconds=LIFE_S)).timestamp()))
     assert one.metadata["oc-delete-url"].endswith(one.ref.name)
+
+
+# Where the jobs stand: the local cloud lacks Cloud Scheduler in the regions in which Google does.
+
+
+def _job_rig(cloud: LocalCloud) -> tuple[CloudRig, SchedulerJob]:
+    rig = CloudRig("tpu", cloud, retry_s=5)
+    zones = catalog_prices().all_zones("tpu")
+    return rig, SchedulerJob(rig.scheduler, rig.provider, rig.clock, zones, poll_s=0.05)
+
+
+def test_every_zone_with_tpus_has_its_jobs_where_cloud_scheduler_is(local_cloud: LocalCloud) -> None:
+    """One list of ours against another: where a job cannot be made, no TPU of that zone can be rented."""
+    rig, _ = _job_rig(local_cloud)
+    for location in sorted({location_of(zone) for zone in catalog_prices().all_zones("tpu")}):
+        assert rig.scheduler.list(location) == []
+
+
+@pytest.mark.parametrize("zone", ["us-east5-a", "us-central2-b"])
+def test_the_job_of_a_zone_without_cloud_scheduler_stands_in_the_fallback(local_cloud: LocalCloud, zone: str) -> None:
+    """Made and proven there, seen there, and gone from there."""
+    rig, switch = _job_rig(local_cloud)
+    spec = rig.spec(zone)
+    switch.arm(spec, rig.now() + timedelta(hours=1), rig.now())
+    assert rig.scheduler.get(FALLBACK_REGION, spec.ref.name).job.location == FALLBACK_REGION
+    assert [item.ref for item in switch.standing()] == [spec.ref]
+    switch.disarm(spec.ref)
+    assert list(switch.standing()) == []
+
+
+def test_a_job_that_its_region_refuses_stands_in_the_fallback(local_cloud: LocalCloud) -> None:
+    """As where our list of regions is wrong: the node is rented all the same, and its job read back and removed."""
+    rig, switch = _job_rig(local_cloud)
+    spec = rig.spec("europe-west4-a")
+    deadline = (rig.now() + timedelta(hours=1)).replace(microsecond=0)
+    local_cloud.fault("cloudscheduler.jobs.create", "before", http=403)
+    with local_cloud.faults_counted():
+        switch.arm(spec, deadline, rig.now())
+    assert rig.scheduler.get(FALLBACK_REGION, spec.ref.name).job.location == FALLBACK_REGION
+    assert switch.armed(rig.ready(spec), deadline)
+    rig.provider.delete(spec.ref)
+    rig.wait(lambda: rig.is_gone(spec.ref))
+    switch.disarm(spec.ref)
+    assert list(switch.standing()) == []
+
+
+def test_an_attempt_that_was_refused_its_job_has_nothing_to_remove(local_cloud: LocalCloud) -> None:
+    """In the process that asked; another one that may not remove jobs cannot know."""
+    rig, switch = _job_rig(local_cloud)
+    spec = rig.spec()
+    denied = [{"permission": f"cloudscheduler.jobs.{verb}", "denied": True} for verb in ("create", "delete")]
+    for body in denied:
+        rig.cloud.control("permissions", body)
+    try:
+        with pytest.raises(KillSwitchNotArmed, match=r"jobs\.create"):
+            switch.arm(spec, rig.now() + timedelta(hours=1), rig.now())
+        switch.disarm(spec.ref)
+        with pytest.raises(PermissionDenied, match=r"jobs\.delete"):
+            switch.disarm(VmRef(spec.ref.zone, "oc-anothers-a1-0000"))
+    finally:
+        for body in denied:
+            rig.cloud.control("permissions", {**body, "denied": False})

@@ -15,7 +15,7 @@ from orchestrator.ledger.credit import Credit
 from orchestrator.money.cost_totals import experiment_sums, run_sums
 from orchestrator.money.guard import money_view
 from tests.contract.metered_world import MeteredWorld
-from tests.local_cloud import running
+from tests.local_cloud import LocalCloud
 
 ACCELERATORS = "v3-8,v2-8,t4,v100,p100"
 REPEATS = 5
@@ -26,7 +26,7 @@ CENT = Decimal("0.01")
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[MeteredWorld]:
     """A cloud and a ledger of their own, as the clock is moved by days."""
-    with running(tmp_path / "cloud") as cloud:
+    with LocalCloud(tmp_path / "cloud") as cloud:
         made = MeteredWorld(tmp_path, cloud)
         yield made
         made.ledger.close()

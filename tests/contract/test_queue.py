@@ -20,7 +20,8 @@ from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.runs import Attempt, AttemptState, Run, RunState
 from orchestrator.ports import VmRef
 from tests.contract.metered_world import MeteredWorld, MovedClock
-from tests.local_cloud import LocalCloud, eventually, running
+from tests.local_cloud import LocalCloud
+from tests.waiting import eventually
 
 ZONE = "us-central1-a"
 BUSY_TERMS = (Provisioning.ON_DEMAND, Provisioning.SPOT)
@@ -104,7 +105,7 @@ def queued(cloud: LocalCloud) -> list[dict[str, Any]]:
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[QueueWorld]:
     """A cloud and a ledger of their own, as the clock is moved by hours."""
-    with running(tmp_path / "cloud") as cloud:
+    with LocalCloud(tmp_path / "cloud") as cloud:
         made = QueueWorld(tmp_path, cloud)
         yield made
         made.ledger.close()

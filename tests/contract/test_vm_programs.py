@@ -19,7 +19,8 @@ from infra.vm import payload
 from orchestrator.ports import RemoteShell, VmRef
 from tests.contract.rigs import CloudRig
 from tests.contract.test_remote_shell import USER, _key_pair
-from tests.local_cloud import LocalCloud, eventually
+from tests.local_cloud import LocalCloud
+from tests.waiting import eventually
 
 BUCKET, PREFIX = "contract-programs", "results/e-1/r-1/a1"
 TRAINER = "import pathlib; pathlib.Path('artifacts/record.json').write_text('{}'); print('done')"

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from infra.vm.startup import OWN_NAME
 from orchestrator.domain.accelerators import Provisioning, accelerator
 from orchestrator.errors import (
     AlreadyExists,
@@ -24,11 +25,17 @@ from tests.contract.rigs import QUEUE_S, CloudRig, FakeRig, Rig
 from tests.local_cloud import LocalCloud
 
 OTHER_ZONES = {"v3-8": ("europe-west4-a", "us-central1-b"), "t4": ("europe-west4-a", "us-east1-c"),
+               "t4-n2": ("europe-west4-a", "us-east1-c"),
                "v6e-1": ("europe-west4-a", "asia-northeast1-b"),
                "ct6e-standard-1t": ("europe-west4-a", "us-east1-d")}  # fmt: skip
 
 
-@pytest.fixture(params=["fake-tpu", "fake-gpu", "fake-flex", "cloud-tpu", "cloud-gpu", "cloud-flex", "cloud-ct6e"])
+@pytest.fixture(
+    params=[
+        "fake-tpu", "fake-gpu", "fake-flex", "fake-gpus",
+        "cloud-tpu", "cloud-gpu", "cloud-flex", "cloud-ct6e", "cloud-gpus",
+    ]
+)  # fmt: skip
 def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
     """A provider under test; what a test left is deleted."""
     where, kind = request.param.split("-")
@@ -56,7 +63,7 @@ def test_create_returns_before_the_vm_is_ready_and_its_operation_ends(rig: Rig) 
     rig.wait(lambda: rig.provider.operation_done(spec.ref, operation))
     vm = rig.wait(lambda: vm if (vm := rig.provider.get(spec.ref)).state is VmState.READY else None)
     assert (vm.ref, vm.labels) == (spec.ref, spec.labels)
-    assert [worker.index for worker in vm.workers] == [0]
+    assert [worker.index for worker in vm.workers] == list(range(spec.accelerator.workers))
     assert vm.workers[0].address
     assert vm.created_at is not None
     assert abs((vm.created_at - rig.now()).total_seconds()) < 60
@@ -68,7 +75,9 @@ def test_a_second_create_of_the_same_name_never_makes_a_second_vm(rig: Rig) -> N
     rig.ready(spec)
     with pytest.raises(AlreadyExists):
         rig.provider.create(replace(spec, request_id="7c9b4c0e-3f1e-4a94-9d0f-0d2a54d3c111"))
-    assert [item.kind for item in rig.provider.list_billable().found if item.ref == spec.ref].count("disk") <= 1
+    assert [item.kind for item in rig.provider.list_billable().found if item.vm == spec.ref].count("disk") <= len(
+        spec.ref.nodes
+    )
 
 
 def test_an_answer_lost_after_the_effect_is_unavailable_and_get_resolves_it(rig: Rig) -> None:
@@ -105,7 +114,7 @@ def test_no_capacity_is_told_apart_from_quota(rig: Rig) -> None:
         _create_and_wait(rig, spec)
     assert caught.value.zones == (zone,)
     if rig.flex:  # it stays in the queue, with its quota, and is nothing else any more
-        assert [item.state for item in rig.provider.list_billable().found if item.ref == spec.ref] == ["FAILED"]
+        assert [item.state for item in rig.provider.list_billable().found if item.vm == spec.ref] == ["FAILED"]
         rig.provider.delete(spec.ref)
     rig.wait(lambda: rig.is_gone(spec.ref))
 
@@ -160,7 +169,7 @@ def test_delete_is_idempotent_and_the_vm_ends_as_not_found(rig: Rig) -> None:
         rig.provider.delete(spec.ref)
     rig.wait(lambda: rig.is_gone(spec.ref))
     rig.provider.delete(spec.ref)
-    rig.wait(lambda: not [item for item in rig.provider.list_billable().found if item.ref == spec.ref])
+    rig.wait(lambda: not [item for item in rig.provider.list_billable().found if item.vm == spec.ref])
 
 
 def test_a_delete_whose_answer_is_lost_may_be_repeated(rig: Rig) -> None:
@@ -207,7 +216,7 @@ def test_what_lacks_our_label_is_neither_listed_nor_deleted(rig: Rig) -> None:
     rig.ready(spec)
     with pytest.raises(UsageError):
         rig.provider.delete(spec.ref)
-    assert spec.ref not in [item.ref for item in rig.provider.list_billable().found]
+    assert spec.ref not in [item.vm for item in rig.provider.list_billable().found]
     assert rig.provider.get(spec.ref).state is VmState.READY
 
 
@@ -217,7 +226,7 @@ def test_list_billable_shows_ours_in_every_zone(rig: Rig) -> None:
     for spec in specs:
         rig.ready(spec)
     listing = rig.provider.list_billable()
-    assert {spec.ref for spec in specs} <= {item.ref for item in listing.found}
+    assert {spec.ref for spec in specs} <= {item.vm for item in listing.found}
     assert listing.unreachable == ()
     assert all(item.labels["oc-run"] == "r-contract" for item in listing.found)
 
@@ -230,7 +239,7 @@ def test_a_zone_that_cannot_be_reached_is_named_and_nothing_in_it_is_absent(rig:
     try:
         listing = rig.provider.list_billable()
         assert spec.ref.zone in listing.unreachable
-        assert spec.ref not in [item.ref for item in listing.found]
+        assert spec.ref not in [item.vm for item in listing.found]
         with pytest.raises(Unavailable):
             rig.provider.get(spec.ref)
     finally:
@@ -255,10 +264,11 @@ def test_host_keys_come_with_the_boot(rig: Rig) -> None:
     """One key or more for each worker, in base64."""
     spec = rig.spec()
     vm = rig.ready(spec)
-    keys = rig.wait(lambda: rig.provider.host_keys(spec.ref, 0))
-    assert {key.worker for key in keys} == {worker.index for worker in vm.workers}
-    assert all(key.base64.isascii() and " " not in key.base64 for key in keys)
-    assert keys[0].algorithm == "ssh-ed25519"
+    for worker in vm.workers:
+        keys = rig.wait(lambda worker=worker: rig.provider.host_keys(spec.ref, worker.index))
+        assert {key.worker for key in keys} == {worker.index}
+        assert all(key.base64.isascii() and " " not in key.base64 for key in keys)
+        assert keys[0].algorithm == "ssh-ed25519"
 
 
 def test_a_guest_attribute_that_was_not_published_is_none(rig: Rig) -> None:
@@ -273,7 +283,8 @@ def test_the_self_delete_url_names_the_vm(rig: Rig) -> None:
     spec = rig.spec()
     url = urlsplit(rig.provider.self_delete_url(spec.ref, queued=False))
     assert url.scheme == "https"
-    assert url.path.endswith(f"/{spec.ref.name}")
+    own_name = OWN_NAME if rig.kind == "gpus" and isinstance(rig, CloudRig) else spec.ref.name
+    assert url.path.endswith(f"/{own_name}")  # of several each replaces it by its own
 
 
 def test_a_node_goes_also_when_queued_resources_cannot_be_asked_for(local_cloud: LocalCloud) -> None:

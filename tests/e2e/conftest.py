@@ -8,9 +8,8 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,9 @@ from infra.localcloud.http.recording import FILE_VARIABLE
 from orchestrator.domain.runs import Run, Stage
 from orchestrator.ledger.ledger import Ledger
 from tests.fork_server import STAND_IN_JOB
-from tests.local_cloud import LocalCloud, running
+from tests.local_cloud import LocalCloud
 from tests.user_folder import make_user_folder
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 QUICK = ("--workload", "mnist-mlp", "--data-size", "1000", "--batch-size", "200", "--epochs", "1", "--yes", "--json")
@@ -49,6 +49,7 @@ class Orchestrate:
     def __init__(self, home: Path, folder: Path, python: Path) -> None:
         self.home = home
         self.folder = folder
+        self._ledger = home / "local" / "ledger.db"
         self.python = python
         self.environment = {
             "PATH": os.environ["PATH"],
@@ -106,51 +107,37 @@ class Orchestrate:
         """What the local cloud says exists of this kind."""
         return [item for item in self.control("inventory")["items"] if item["kind"] == kind]
 
+    def ledger(self) -> closing[Ledger]:
+        """The ledger of the local cloud's runs, open inside `with`."""
+        return closing(Ledger(self._ledger, simulated=True))
+
     def runs(self) -> list[Run]:
         """The runs in the ledger; none before it exists."""
-        path = self.home / "local" / "ledger.db"
-        if not path.exists():
+        if not self._ledger.exists():
             return []
-        ledger = Ledger(path)
-        try:
+        with self.ledger() as ledger:
             return ledger.runs()
-        finally:
-            ledger.close()
 
     def events(self, run_id: str) -> list[str]:
         """What the ledger says happened to a run, oldest first."""
-        ledger = Ledger(self.home / "local" / "ledger.db")
-        try:
+        with self.ledger() as ledger:
             return [event.message for event in ledger.events(run_id)]
-        finally:
-            ledger.close()
 
     def wait_for_run(self, condition: Callable[[Run], bool], timeout_s: float = 90) -> Run:
         """Watch the ledger until a run meets the condition."""
-        return wait_until(lambda: next((run for run in self.runs() if condition(run)), None), timeout_s)
+        return eventually(lambda: next((run for run in self.runs() if condition(run)), None), timeout_s=timeout_s)
 
     def finish_preempted(self, launched: subprocess.Popen[str], once: str) -> tuple[Run, Finished]:
         """Preempt the only VM of a launch once its log has these words; the run ends well in a second attempt."""
         run = self.wait_for_run(lambda run: run.stage is Stage.TRAIN, 120)
         log = self.home / "local" / "experiments" / run.experiment / run.id / "train-a1.log"
-        wait_until(lambda: log.exists() and once in log.read_text(), 120)
+        eventually(lambda: log.exists() and once in log.read_text(), timeout_s=120)
         [vm] = self.inventory("instance")
         self.control("preempt", {"name": vm["name"]})
         done = self.finish(launched)
         assert (done.code, done.json["billable_remaining"]) == (0, 0), done.err
         assert done.json["runs"][0]["attempts"] == 2
         return run, done
-
-
-def wait_until(probe: Callable[[], Any], timeout_s: float = 60) -> Any:
-    """Look at something another process does, until it is so; fails the test when it never is."""
-    until = time.monotonic() + timeout_s
-    while time.monotonic() < until:
-        found = probe()
-        if found:
-            return found
-        time.sleep(0.01)  # another process's progress: there is nothing here to wait on
-    pytest.fail(f"not so within {timeout_s} s")
 
 
 IMAGE_PYTHON = """#!/bin/sh
@@ -175,7 +162,7 @@ def image_python(tmp_path_factory: pytest.TempPathFactory, command_python: Path)
 @pytest.fixture(scope="session")
 def shared_cloud(tmp_path_factory: pytest.TempPathFactory, image_python: Path) -> Iterator[LocalCloud]:
     """One local cloud for all tests of this process that need no training."""
-    with running(tmp_path_factory.mktemp("cloud"), "--vm-python", str(image_python)) as cloud:
+    with LocalCloud(tmp_path_factory.mktemp("cloud"), "--vm-python", str(image_python)) as cloud:
         yield cloud
 
 
@@ -188,7 +175,7 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def training_cloud(tmp_path_factory: pytest.TempPathFactory, forked_python: Path) -> Iterator[LocalCloud]:
     """One local cloud for all tests of this process that train, forked from a Python that has imported TensorFlow."""
-    with running(tmp_path_factory.mktemp("cloud"), "--vm-python", str(forked_python)) as cloud:
+    with LocalCloud(tmp_path_factory.mktemp("cloud"), "--vm-python", str(forked_python)) as cloud:
         yield cloud
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.domain.runs import RunState, Stage
-from tests.e2e.conftest import QUICK, Orchestrate, kill_hard, wait_until
+from tests.e2e.conftest import QUICK, Orchestrate, kill_hard
+from tests.waiting import eventually
 from trainer.record.record import Record, load_record
 
 STAGES = [stage for stage in Stage if stage is not Stage.DONE]
@@ -52,7 +53,7 @@ def test_recover_succeeds_when_it_stops_a_run_that_had_no_vm(orchestrate: Orches
     orchestrate.run("cloud", "up")
     orchestrate.control("faults", {"method": "compute.instances.insert", "when": "before", "silent": True})
     launched = orchestrate.start_unforked("launch", "--accel", "t4", *QUICK)
-    wait_until(lambda: bool(orchestrate.control("faults")["faults"][0]["hit"]), 60)
+    eventually(lambda: bool(orchestrate.control("faults")["faults"][0]["hit"]))
     kill_hard(launched)
     recovered = orchestrate.run("recover", "--json")
     assert (recovered.code, recovered.json["billable_remaining"]) == (0, 0), recovered.err
@@ -76,11 +77,11 @@ def test_vm_deletes_itself_when_nobody_comes_back(orchestrate: Orchestrate) -> N
         "--yes",
         "--json",
     )
-    wait_until(lambda: len([run for run in orchestrate.runs() if run.stage is Stage.TRAIN]) == 2, 120)
+    eventually(lambda: len([run for run in orchestrate.runs() if run.stage is Stage.TRAIN]) == 2, timeout_s=120)
     kill_hard(launched)
     assert len(orchestrate.inventory("node")) == len(orchestrate.inventory("instance")) == 1
     orchestrate.control("clock/advance", {"seconds": 2 * 3600 + 60})
-    wait_until(lambda: not any(orchestrate.inventory(kind) for kind in ("node", "instance", "disk")), 60)
+    eventually(lambda: not any(orchestrate.inventory(kind) for kind in ("node", "instance", "disk")))
     torn_down = orchestrate.run("teardown", "--all", "--yes", "--json")
     assert (torn_down.code, torn_down.json["billable_remaining"]) == (0, 0)
     metered = Decimal(orchestrate.control("meter")["total_usd"])
@@ -94,7 +95,7 @@ def test_interrupt_collects_tears_down_and_exits_130(orchestrate: Orchestrate) -
     launched = orchestrate.start("launch", "--accel", "t4", "--workload", "mnist-cnn", "--epochs", "2000", "--yes")
     run = orchestrate.wait_for_run(lambda run: run.stage is Stage.TRAIN, 120)
     log = orchestrate.home / "local" / "experiments" / run.experiment / run.id / "train-a1.log"
-    wait_until(lambda: log.exists() and "epoch 1/2000 start" in log.read_text(), 60)
+    eventually(lambda: log.exists() and "epoch 1/2000 start" in log.read_text())
     os.kill(launched.pid, signal.SIGINT)
     done = orchestrate.finish(launched)
     assert done.code == 130, done.err
@@ -114,7 +115,7 @@ def test_recover_ends_what_was_to_stop_when_its_process_was_killed(orchestrate: 
     )
     run = orchestrate.wait_for_run(lambda run: run.stage is Stage.TRAIN, 120)
     log = orchestrate.home / "local" / "experiments" / run.experiment / run.id / "train-a1.log"
-    wait_until(lambda: log.exists() and "epoch 1/2000 start" in log.read_text(), 60)
+    eventually(lambda: log.exists() and "epoch 1/2000 start" in log.read_text())
     os.kill(launched.pid, signal.SIGINT)
     orchestrate.wait_for_run(lambda run: run.stop_requested, 60)
     kill_hard(launched)

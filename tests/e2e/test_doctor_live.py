@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from orchestrator.domain.accelerators import SET_UP
-from orchestrator.domain.quote import KILL_SLACK_S
-from orchestrator.domain.runs import Engine, RunState, Stage
-from orchestrator.ledger.ledger import Ledger
-from tests.e2e.conftest import Orchestrate, wait_until
+from orchestrator.domain.runs import KILL_SLACK_S, Engine, RunState, Stage
+from tests.e2e.conftest import Orchestrate
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("stand_in_job")
 
@@ -47,9 +46,8 @@ def test_everything_holds(orchestrate: Orchestrate) -> None:
     assert re.fullmatch(r"ready after \d+\.\d s: the machine's Python and packages", found["software"][1])
     assert said["experiment"] in said["note"]
     assert "budget import" in said["note"]
-    ledger = Ledger(orchestrate.home / "local" / "ledger.db")
-    tried, used, alone = sorted(ledger.attempts(), key=lambda attempt: attempt.billed_from or attempt.deadline)
-    ledger.close()
+    with orchestrate.ledger() as ledger:
+        tried, used, alone = sorted(ledger.attempts(), key=lambda attempt: attempt.billed_from or attempt.deadline)
     rows = {row["name"]: row for row in orchestrate.control("meter")["rows"] if row["kind"] == "node"}
     metered_s = (datetime.fromisoformat(rows[alone.vm]["to"]) - alone.deadline).total_seconds()
     matched = re.search(r"gone (\d+\.\d) s after", found["deadline"][1])
@@ -87,7 +85,7 @@ def test_ctrl_c_tears_down(orchestrate: Orchestrate) -> None:
     """Once it is rented: torn down and proven gone, the second never rented, exit 130. Here what VMs get is JAX's."""
     process = orchestrate.start(*LIVE, "--engine", "jax")
     orchestrate.wait_for_run(lambda run: run.spec.accelerator.name == ACCEL and run.stage is Stage.PROVISION)
-    wait_until(lambda: orchestrate.inventory("node"))
+    eventually(lambda: orchestrate.inventory("node"))
     process.send_signal(signal.SIGINT)
     done = orchestrate.finish(process)
     assert (done.code, done.json["billable_remaining"]) == (130, 0), done

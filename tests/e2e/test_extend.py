@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.domain.runs import Stage
-from orchestrator.ledger.ledger import Ledger
 from orchestrator.money.guard import stop_at
-from tests.e2e.conftest import Orchestrate, kill_hard, wait_until
+from tests.e2e.conftest import Orchestrate, kill_hard
+from tests.waiting import eventually
 from trainer.record.record import load_record
 
 pytestmark = pytest.mark.usefixtures("stand_in_job")
@@ -30,18 +30,18 @@ def test_extended_run_goes_on_in_another_vm_after_its_deadline(orchestrate: Orch
     refused = orchestrate.run("extend", run.id, "--hours", "0.5", "--yes", "--json")
     assert (refused.code, refused.json["error"]["code"]) == (2, "UsageError")
     log = orchestrate.home / "local" / "experiments" / run.experiment / run.id / "train-a1.log"
-    wait_until(lambda: log.exists() and "checkpoint epoch 21 step 0" in log.read_text(), 120)
+    eventually(lambda: log.exists() and "checkpoint epoch 21 step 0" in log.read_text(), timeout_s=120)
     kill_hard(launched)
 
-    ledger = Ledger(orchestrate.home / "local" / "ledger.db")
-    late = stop_at(ledger.attempt(run.id, 1))
+    with orchestrate.ledger() as ledger:
+        late = stop_at(ledger.attempt(run.id, 1))
     now = datetime.fromisoformat(orchestrate.control("status")["clock"])
     orchestrate.control("clock/advance", {"seconds": (late - now).total_seconds() + 5})
     done = orchestrate.run("attach", run.id, "--json")
     assert (done.code, done.json["billable_remaining"]) == (0, 0), done.err
     assert (done.json["runs"][0]["state"], done.json["runs"][0]["attempts"]) == ("succeeded", 2)
-    first, second = ledger.attempts(run.id)
-    ledger.close()
+    with orchestrate.ledger() as ledger:
+        first, second = ledger.attempts(run.id)
     assert first.gone_at is not None
     assert first.gone_at <= first.deadline
     assert second.max_hours == Decimal("0.5")

@@ -8,10 +8,9 @@ from decimal import Decimal
 
 import pytest
 
-from orchestrator.domain.quote import KILL_SLACK_S
-from orchestrator.domain.runs import Attempt
-from orchestrator.ledger.ledger import Ledger
-from tests.e2e.conftest import QUICK, Orchestrate, kill_hard, wait_until
+from orchestrator.domain.runs import KILL_SLACK_S, Attempt
+from tests.e2e.conftest import QUICK, Orchestrate, kill_hard
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("stand_in_job")
 
@@ -77,7 +76,7 @@ def _pass_the_deadlines(orchestrate: Orchestrate, open_attempts: Sequence[Attemp
     last = max(attempt.deadline for attempt in attempts.values())
     now = datetime.fromisoformat(orchestrate.control("status")["clock"])
     orchestrate.control("clock/advance", {"seconds": (last - now).total_seconds() + 300})
-    wait_until(lambda: not any(orchestrate.inventory(kind) for kind in VM_KINDS), 120)
+    eventually(lambda: not any(orchestrate.inventory(kind) for kind in VM_KINDS), timeout_s=120)
     rows = [row for row in orchestrate.control("meter")["rows"] if row["kind"] in ("node", "instance")]
     assert rows
     for row in rows:
@@ -98,7 +97,7 @@ def test_what_is_granted_when_nobody_waits_any_more_is_deleted(orchestrate: Orch
     orchestrate.control("capacity", {**stock, "available": False})
     _strand(orchestrate, "v3-8", QUEUE_STEPS, *QUEUED)
     orchestrate.control("capacity", {**stock, "available": True})
-    wait_until(lambda: [one for one in orchestrate.inventory("queued resource") if one["state"] == "ACTIVE"], 60)
+    eventually(lambda: [one for one in orchestrate.inventory("queued resource") if one["state"] == "ACTIVE"])
     queued = [attempt for attempt in _attempts(orchestrate) if attempt.queued]
     assert len(queued) == len(QUEUE_STEPS)
     _pass_the_deadlines(orchestrate, queued, broken)
@@ -113,11 +112,11 @@ def test_the_run_duration_alone_ends_what_is_rented_as_flex_start(orchestrate: O
         orchestrate.control("broken", {"mechanism": mechanism, "broken": True})
     now = datetime.fromisoformat(orchestrate.control("status")["clock"])
     orchestrate.control("clock/advance", {"seconds": (attempt.deadline - now).total_seconds() + 60})
-    wait_until(lambda: not orchestrate.inventory("node"), 60)
+    eventually(lambda: not orchestrate.inventory("node"))
     [row] = [row for row in orchestrate.control("meter")["rows"] if row["kind"] == "node"]
     late_s = (datetime.fromisoformat(row["to"]) - attempt.deadline).total_seconds()
     assert -1 < late_s < 60  # a run duration is told in whole seconds
-    [left] = wait_until(
+    [left] = eventually(
         lambda: [one for one in orchestrate.inventory("queued resource") if one["state"] == "SUSPENDED"]
     )
     assert left["name"] == attempt.vm
@@ -138,13 +137,10 @@ def _strand(orchestrate: Orchestrate, accelerator: str, steps: Sequence[Step], *
         assert launched.poll() is None, launched.communicate()
         return all(fault["done"] for fault in orchestrate.control("faults")["faults"])
 
-    wait_until(reached, 120)
+    eventually(reached, timeout_s=120)
     kill_hard(launched)
 
 
 def _attempts(orchestrate: Orchestrate) -> list[Attempt]:
-    ledger = Ledger(orchestrate.home / "local" / "ledger.db")
-    try:
+    with orchestrate.ledger() as ledger:
         return ledger.attempts()
-    finally:
-        ledger.close()

@@ -10,7 +10,6 @@ import pytest
 
 from orchestrator.config import NOTIFY_VARIABLE
 from orchestrator.domain.runs import Stage
-from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.notices import Notice, NoticeKind
 from tests.e2e.conftest import QUICK, Orchestrate, kill_hard
 from tests.webhook import SECRET, Webhook, webhook
@@ -56,9 +55,9 @@ def test_a_service_that_is_ill_neither_stops_nor_fails_a_launch(orchestrate: Orc
 def test_a_teardown_prints_its_result_before_it_sends(orchestrate: Orchestrate, hook: Webhook) -> None:
     """What a command before it could not send is sent afterwards: no service keeps the result back."""
     assert orchestrate.run("status").code == 0  # makes the ledger
-    ledger = Ledger(orchestrate.home / "local" / "ledger.db", simulated=True)
-    ledger.add_notices(datetime.now(UTC), [Notice("unproven:vm-1", NoticeKind.UNPROVEN, "may still be billed: vm-1")])
-    ledger.close()
+    unproven = Notice("unproven:vm-1", NoticeKind.UNPROVEN, "may still be billed: vm-1")
+    with orchestrate.ledger() as ledger:
+        ledger.add_notices(datetime.now(UTC), [unproven])
     was_printed: list[bool] = []
     hook.on_post = lambda: was_printed.append(bool(select.select([torn_down.stdout], [], [], 0)[0]))
     torn_down = orchestrate.start("teardown", "--all", "--yes", "--json")

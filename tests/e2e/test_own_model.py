@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.domain.runs import RunState, Stage
-from tests.e2e.conftest import ROOT, Orchestrate, wait_until
+from tests.e2e.conftest import ROOT, Orchestrate
+from tests.waiting import eventually
 from trainer.record.record import load_record
 from trainer.user_code import imported_tree
 
@@ -31,7 +32,7 @@ def test_what_was_launched_is_what_runs_and_is_compared(orchestrate: Orchestrate
         file.write("raise SystemExit('edited')\n")
     (orchestrate.folder / "blocks.py").unlink()
 
-    wait_until(lambda: all(run.stage is Stage.DONE for run in orchestrate.runs()), timeout_s=500)
+    eventually(lambda: all(run.stage is Stage.DONE for run in orchestrate.runs()), timeout_s=500)
     runs = orchestrate.runs()
     assert [(run.state, run.error) for run in runs] == [(RunState.SUCCEEDED, None)] * 2
     assert {run.spec.code.sha256 for run in runs if run.spec.code} == {tree.sha256}

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.domain.runs import Run, Stage
-from tests.e2e.conftest import Orchestrate, wait_until
+from tests.e2e.conftest import Orchestrate
+from tests.waiting import eventually
 from trainer.config import ENGINES
 from trainer.record.record import Record, load_record
 
@@ -95,7 +96,7 @@ def _preempt(orchestrate: Orchestrate, launched: subprocess.Popen[str], chance: 
                 log.exists() and log.read_text().count(" checkpoint epoch") >= wanted
             )
 
-        wait_until(is_due, 240)
+        eventually(is_due, timeout_s=240)
         if launched.poll() is not None:
             return
         for vm in orchestrate.inventory("instance"):

@@ -7,7 +7,6 @@ from decimal import Decimal
 import pytest
 
 from orchestrator.domain.runs import RunState, Stage
-from orchestrator.ledger.ledger import Ledger
 from tests.e2e.conftest import Orchestrate, kill_hard
 
 pytestmark = pytest.mark.usefixtures("stand_in_job")
@@ -39,10 +38,9 @@ def test_sweep_is_gone_on_with_and_rents_no_more_than_its_verdict_needs(orchestr
     assert [run.attempt for run in before] == [1, 1, 1, 1, 0, 0]
     done = orchestrate.finish(orchestrate.start("attach", "--json"), timeout_s=600)
     assert done.code == 0, done.err
-    ledger = Ledger(orchestrate.home / "local" / "ledger.db")
-    runs = ledger.runs()
-    committed, held = ledger.committed_usd(), ledger.attempts(unsettled=True)
-    ledger.close()
+    with orchestrate.ledger() as ledger:
+        runs = ledger.runs()
+        committed, held = ledger.committed_usd(), ledger.attempts(unsettled=True)
     assert [run.state for run in runs[:4]] == [RunState.SUCCEEDED] * 4
     pairs = orchestrate.run("compare", *(run.id for run in runs[:4]), "--json").json["pairings"]
     stood = [pair["verdict"] for pair in pairs] == ["faster"]

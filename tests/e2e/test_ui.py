@@ -14,7 +14,8 @@ import pytest
 
 from orchestrator.domain.runs import RunState, Stage
 from tests.browser import CHROMIUM, Browser, browser
-from tests.e2e.conftest import Orchestrate, kill_hard, wait_until
+from tests.e2e.conftest import Orchestrate, kill_hard
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("stand_in_job")
 LONG = (
@@ -99,7 +100,7 @@ def test_a_run_that_nobody_drives_is_resumed(orchestrate: Orchestrate, page: Bro
     page.click(f"#{run.experiment} [data-act=resume]")
     log = orchestrate.home / "local" / "experiments" / run.experiment / run.id / "train-a1.log"
     before = log.stat().st_size if log.exists() else 0
-    wait_until(lambda: log.exists() and log.stat().st_size > before)
+    eventually(lambda: log.exists() and log.stat().st_size > before)
     page.until(f"!document.querySelector('#{run.experiment} [data-act=resume]')")
     assert orchestrate.run("teardown", run.id, "--json").code == 0
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tests.google_api.documents import APIS, Json, document, method_of, methods
-from tests.local_cloud import running
+from tests.local_cloud import LocalCloud
 
 PAGE = Path(__file__).parents[2] / "docs" / "localcloud.md"
 _TITLES = {
@@ -72,7 +72,7 @@ def written(page: str) -> str:
 
 def main() -> None:
     """Start a local cloud, ask what it serves, and write that down."""
-    with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as cloud:
+    with tempfile.TemporaryDirectory() as folder, LocalCloud(Path(folder)) as cloud:
         text = table(served(cloud.control("methods")["methods"]))
     PAGE.write_text(_IN_PLACE.sub(lambda _: text, PAGE.read_text()))
 

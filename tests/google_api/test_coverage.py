@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.google_api import coverage
-from tests.local_cloud import running
+from tests.local_cloud import LocalCloud
 
 
 def test_the_page_has_the_table_of_what_is_served(tmp_path: Path) -> None:
-    with running(tmp_path) as cloud:
+    with LocalCloud(tmp_path) as cloud:
         found = coverage.served(cloud.control("methods")["methods"])
     assert coverage.written(coverage.PAGE.read_text()) == coverage.table(found), (
         "`python -m tests.google_api.coverage` writes it anew"

@@ -15,8 +15,8 @@ from infra.localcloud.account.project import scheduler_email
 from orchestrator.config import Config
 from orchestrator.doctor.checks import BUDGET_PART
 from orchestrator.domain.names import MANAGED
-from orchestrator.domain.quote import KILL_SLACK_S
-from tests.google_permissions import GOOGLE_PERMISSIONS
+from orchestrator.domain.runs import KILL_SLACK_S
+from tests.google_api.permissions import GOOGLE_PERMISSIONS
 
 FOLDER = Path(__file__).parents[2] / "infra" / "terraform"
 WHOLE = "".join(path.read_text() for path in sorted(FOLDER.glob("*.tf")))

@@ -29,7 +29,7 @@ from tests.e2e.conftest import IMAGE_PYTHON, ROOT
 from tests.leakbench.interruptions import Interruption
 from tests.leakbench.tools import GCLOUD, MAX_HOURS, OURS, TRAPPED, ZONE, Tool, skypilot
 from tests.leakbench.trial import Outcome, live, place_on
-from tests.local_cloud import running
+from tests.local_cloud import LocalCloud
 from tests.simulation.replay import template
 
 
@@ -80,7 +80,7 @@ def outcomes(seeds: range, tools: Sequence[Tool]) -> list[Outcome]:
         folder = Path(name)
         started, datasets = folder / "started", folder / "datasets"
         datasets.mkdir()
-        with running(folder / "cloud", "--vm-python", str(image_python(folder, started))) as cloud:
+        with LocalCloud(folder / "cloud", "--vm-python", str(image_python(folder, started))) as cloud:
             for seed in seeds:
                 for tool in tools:
                     with place_on(cloud, seed, datasets, started) as place:

@@ -11,7 +11,7 @@ from tests.leakbench.__main__ import cap_usd, image_python, row
 from tests.leakbench.interruptions import Interruption, Kind
 from tests.leakbench.tools import GCLOUD, OURS
 from tests.leakbench.trial import live, place_on
-from tests.local_cloud import running
+from tests.local_cloud import LocalCloud
 
 NOBODY_COMES_BACK = Interruption(seed=0, kind=Kind.KILL_AFTER_CREATE, up_s=0, comes_back=False)
 
@@ -22,7 +22,7 @@ def test_ours_is_deleted_at_its_deadline_and_a_script_s_vm_bills_for_a_day(tmp_p
     """Both are killed as their VM is made; the judge finds what a script leaves, so it would find what ours left."""
     started, datasets = tmp_path / "started", tmp_path / "datasets"
     datasets.mkdir()
-    with running(tmp_path / "cloud", "--vm-python", str(image_python(tmp_path, started))) as cloud:
+    with LocalCloud(tmp_path / "cloud", "--vm-python", str(image_python(tmp_path, started))) as cloud:
         outcomes = []
         for tool in (OURS, GCLOUD):
             with place_on(cloud, 0, datasets, started) as place:

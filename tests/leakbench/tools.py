@@ -61,7 +61,7 @@ class Place:
             cloud.symlink_to(self.cloud.cloud_json.parent)
             cloud.with_name("datasets").symlink_to(self.datasets)
         told = {"HOME": str(home), "ORCHESTRATE_HOME": str(home), "PYTHONPATH": str(ROOT), "LANG": "C.UTF-8"}
-        return {"PATH": os.environ["PATH"], **client.environment(self.cloud.said), **told}
+        return {"PATH": os.environ["PATH"], **client.environment(self.cloud.facts), **told}
 
 
 _ORCHESTRATE = (sys.executable, "-m", "orchestrator")

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from tests.leakbench.interruptions import Interruption, Kind
 from tests.leakbench.tools import LONG_S, ZONE, Place, Tool
-from tests.local_cloud import LocalCloud, eventually
+from tests.local_cloud import LocalCloud
+from tests.waiting import eventually
 
 LATER = timedelta(hours=24)
 TRIES, BETWEEN_TRIES_S = 3, 600.0

@@ -6,12 +6,16 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from decimal import Decimal
 from email import message_from_bytes
 from pathlib import Path
 
 import pytest
 
+import orchestrator as orc
+from orchestrator.api import Plan
 from orchestrator.extras import DISTRIBUTION, MODULES
+from orchestrator.private_file import write_private
 from tests.orchestrator.cli.conftest import ROOT, Shell
 
 WITHOUT = "import sys; sys.modules.update({{n: None for n in {names!r}}}); from {package} import main; sys.exit(main())"
@@ -51,6 +55,30 @@ def test_the_wheel_has_the_three_packages_and_the_licence(built: Path) -> None:
     assert set(MODULES) <= extras
     needs = [line for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line]
     assert [line for line in needs if line.startswith(("scipy", "matplotlib", "numpy", "tensorflow"))] == []
+
+
+def test_the_python_interface_is_listed_and_its_money_can_be_summed() -> None:
+    """Completion shows what there is; pandas neither sums nor draws a Decimal."""
+    public = [name for name in dir(orc) if not name.startswith("_")]
+    assert public == ["CommandFailed", "Experiment", "budget", "launch", "plan", "teardown"]
+    runs = ({"run": "r-1", "worst_case_usd": Decimal("1.5"), "epochs": 2}, {"run": "r-2", "worst_case_usd": None})
+    frame = Plan(Decimal(3), Decimal(300), (), runs).to_frame()
+    assert frame["worst_case_usd"].mean() == 1.5
+    assert frame["worst_case_usd"].dtype == "float64"
+
+
+def test_a_private_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    """A write that fails, here as a folder is in its place, leaves nothing beside it."""
+    path = tmp_path / "state" / "found.json"
+    write_private(path, b"first")
+    write_private(path, b"second")
+    assert (path.read_bytes(), path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (
+        *(b"second", 0o600, 0o700),
+    )
+    (tmp_path / "state" / "folder" / "full").mkdir(parents=True)
+    with pytest.raises(OSError, match="folder"):
+        write_private(tmp_path / "state" / "folder", b"third")
+    assert sorted(each.name for each in path.parent.iterdir()) == ["folder", "found.json"]
 
 
 def test_the_source_distribution_can_be_tested(built: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import cast
 
@@ -80,8 +80,7 @@ class CampaignBill:
             parts.append(("disk", "disk", item.boot_disk, item.boot_disk_gib))
         parts.append(("ipv4", "ipv4", "in-use", item.workers))
         for kind, price_kind, name, quantity in parts:
-            look = catalog().of_machine if price_kind == "machine" else partial(catalog().find, price_kind)
-            price = look(name or "", zone)
+            price = catalog().find(price_kind, name or "", zone)
             assert price is not None, f"{price_kind} {name} in {zone}"
             spot = spec.provisioning is Provisioning.SPOT
             if spec.provisioning is Provisioning.FLEX_START and kind == "node":

@@ -52,13 +52,10 @@ def label_entry(label: int) -> bytes:
     return _field(1, _field(1, b"label") + _field(2, _field(3, _field(1, _varint(label)))))
 
 
-def encode_example(image: bytes | Sequence[bytes], label: int) -> bytes:
-    """Return a serialised tf.train.Example {image: bytes_list [image or frames], label: int64_list [label >= 0]}."""
-    return b"".join(_example_parts(image, label))
-
-
 def _example_parts(image: bytes | Sequence[bytes], label: int) -> list[bytes]:
-    """Return the example in pieces; entries lie in key order, as TensorFlow serialises a map.
+    """Return a serialised tf.train.Example {image: bytes_list [image or frames], label: int64_list [label >= 0]}.
+
+    In pieces, with entries in key order, as TensorFlow serialises a map.
 
     Messages are nested by prefixing heads, so that the image, which is nearly all of it, is not copied.
     """

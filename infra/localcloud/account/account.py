@@ -24,15 +24,17 @@ _BY_RULE = ("tpu", "compute", "storage", "cloudscheduler", "serviceusage", "iam"
 ACT_AS = "iam.serviceAccounts.actAs"
 MINT = "iam.serviceAccounts.getAccessToken"
 """What Cloud Scheduler's own account needs, to get a token of the account in whose name a job calls."""
+_CREATE_INSTANCES = (
+    "compute.instances.create", "compute.instances.setMetadata", "compute.instances.setLabels",
+    "compute.instances.setServiceAccount", "compute.disks.create", "compute.disks.setLabels",
+    "compute.subnetworks.use", "compute.subnetworks.useExternalIp", ACT_AS,
+)  # fmt: skip
 _SPECIAL: dict[str, tuple[str, ...]] = {
     "tpu.nodes.create": ("tpu.nodes.create", ACT_AS),
     "tpu.nodes.getGuestAttributes": ("tpu.nodes.get",),
     "tpu.queuedResources.create": ("tpu.nodes.create", ACT_AS),
-    "compute.instances.insert": (
-        "compute.instances.create", "compute.instances.setMetadata", "compute.instances.setLabels",
-        "compute.instances.setServiceAccount", "compute.disks.create", "compute.disks.setLabels",
-        "compute.subnetworks.use", "compute.subnetworks.useExternalIp", ACT_AS,
-    ),
+    "compute.instances.insert": _CREATE_INSTANCES,
+    "compute.instances.bulkInsert": _CREATE_INSTANCES,
     "cloudscheduler.jobs.create": ("cloudscheduler.jobs.create", ACT_AS),
     "cloudscheduler.jobs.resume": ("cloudscheduler.jobs.enable",),
     "serviceusage.services.batchEnable": ("serviceusage.services.enable",),
@@ -62,8 +64,8 @@ SERVICES = {
     "iam.googleapis.com": "Identity and Access Management (IAM) API",
 }
 _NEEDS_BILLING = frozenset({
-    "tpu.nodes.create", "tpu.queuedResources.create", "compute.instances.insert", "storage.buckets.insert",
-    "storage.objects.insert", "cloudscheduler.jobs.create",
+    "tpu.nodes.create", "tpu.queuedResources.create", "compute.instances.insert", "compute.instances.bulkInsert",
+    "storage.buckets.insert", "storage.objects.insert", "cloudscheduler.jobs.create",
 })  # fmt: skip
 _SCHEDULER = frozenset(f"cloudscheduler.jobs.{verb}" for verb in ("create", "get", "list", "update", "delete"))
 USER = "user"

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from infra.localcloud.account.account import full_name
 from infra.localcloud.account.project import PROJECT_NUMBER
 from infra.localcloud.context import CloudContext
-from infra.localcloud.hardware import GPUS_EVERYWHERE
+from infra.localcloud.hardware import GPUS_EVERYWHERE, REGIONAL, ZONAL
 from infra.localcloud.http.errors import invalid, not_found
 from infra.localcloud.http.messages import LazyTypes, reply
 from infra.localcloud.http.routes import Service, page, routes
@@ -49,7 +49,9 @@ class QuotasService(Service):
         service = full_name(request.path_params["service"])
         if service == TPU:
             zones = sorted(_zones(self._cloud.prices).items())
-            return [self._info(TPU, metric, "zone", {metric: places}) for metric, places in zones]
+            of_zones = [self._info(TPU, metric, "zone", {metric: places}) for metric, places in zones]
+            regions = sorted(_tpu_regions(self._cloud.prices).items())
+            return of_zones + [self._info(TPU, metric, "region", {metric: places}) for metric, places in regions]
         if service == COMPUTE:
             limits: dict[str, dict[str, set[str]]] = {}
             for metric, places in sorted(_regions(self._cloud.prices).items()):
@@ -92,7 +94,7 @@ def _family(metric: str) -> dict[str, str]:
 
 def check_quota(prices: PriceList, metric: str, place: str) -> None:
     """Raises ApiError 400 for a quota that is not here, or not in `place`: a zone, a region, "" for all."""
-    places = {GPUS_EVERYWHERE: set[str](), **_zones(prices), **_regions(prices)}
+    places = {GPUS_EVERYWHERE: set[str](), **_zones(prices), **_tpu_regions(prices), **_regions(prices)}
     if metric not in places:
         near = difflib.get_close_matches(metric, places, n=1, cutoff=0.4)
         raise invalid(f"this cloud has no quota {metric!r}" + (f"; did you mean {near[0]}?" if near else ""))
@@ -109,6 +111,11 @@ def _zones(prices: PriceList) -> dict[str, set[str]]:
         for metric in {shape.quota(spot) for shape in shapes if shape for spot in (False, True)}:
             zones.setdefault(metric, set()).add(zone)
     return zones
+
+
+def _tpu_regions(prices: PriceList) -> dict[str, set[str]]:
+    """The regions of the twin that each of those quotas has."""
+    return {metric.replace(ZONAL, REGIONAL): set(map(region_of, zones)) for metric, zones in _zones(prices).items()}
 
 
 def _regions(prices: PriceList) -> dict[str, set[str]]:

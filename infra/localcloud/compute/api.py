@@ -9,6 +9,8 @@ from starlette.responses import Response
 
 from infra.localcloud.account.project import PROJECT_NUMBER
 from infra.localcloud.compute.addresses import Addresses
+from infra.localcloud.compute.bulk import BulkInserts
+from infra.localcloud.compute.firewalls import Firewalls
 from infra.localcloud.compute.lifecycle import Disks, Instances
 from infra.localcloud.compute.messages import types
 from infra.localcloud.compute.names import Zonal, aggregated, listed, missing
@@ -32,7 +34,14 @@ class ComputeService(Service):
 
     hosts = ("compute.googleapis.com",)
 
-    def __init__(self, cloud: CloudContext, instances: Instances, disks: Disks, operations: ComputeOperations) -> None:
+    def __init__(
+        self,
+        cloud: CloudContext,
+        instances: Instances,
+        disks: Disks,
+        operations: ComputeOperations,
+        bulk_inserts: BulkInserts,
+    ) -> None:
         self._cloud = cloud
         self._instances = instances
         self._disks = disks
@@ -40,9 +49,11 @@ class ComputeService(Service):
         self._requests = InstanceRequests(cloud, disks)
         table = [
             *self._table(),
+            *bulk_inserts.table(),
             *OperationsApi(cloud, operations).table(),
             *ComputeReference(cloud, instances).table(),
             *Addresses(cloud, operations).table(),
+            *Firewalls(cloud, operations).table(),
         ]
         self.routes = [
             route

@@ -228,7 +228,6 @@ class Instances(Zonal, Lifecycle):
         if self._cloud.vms.get(instance["vms"][0])["external_ip"]:
             parts.append(("ipv4", "ipv4", "in-use", 1))
         for kind, price_kind, sku, quantity in parts:
-            prices = self._cloud.prices
-            price = prices.of_machine(sku, zone) if price_kind == "machine" else prices.find(price_kind, sku, zone)
+            price = self._cloud.prices.find(price_kind, sku, zone)
             if price is not None:
                 self._bill(instance, Billable(kind, name, zone, price, quantity, instance["spot"]), at)

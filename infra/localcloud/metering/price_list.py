@@ -82,7 +82,13 @@ class PriceList:
         return [row for rows in self._rows.values() for row in rows]
 
     def find(self, kind: str, name: str, place: str) -> Price | None:
-        """The price in a zone or region; None when it is not offered there or has no known price."""
+        """The price in a zone or region; None when it is not offered there or has no known price.
+
+        A machine type with TPUs costs what the TPU API's type of as many chips does.
+        """
+        shape = self.hardware.machine(name) if kind == "machine" else None
+        if shape and shape.tpu_type:
+            kind, name = "tpu", shape.tpu_type
         rows = [row for row in self._rows.get((kind, name), []) if row.covers(place)]
         rows.sort(key=lambda row: (place not in row.zones, not row.region))
         return next((row for row in rows if row.on_demand_usd is not None or row.spot_usd is not None), None)
@@ -93,19 +99,12 @@ class PriceList:
         highest = max((row for row in known if row), key=lambda row: row.usd(spot=False) or 0, default=None)
         return self.find(kind, name, place) or highest
 
-    def of_machine(self, name: str, place: str) -> Price | None:
-        """The price of a machine type; one with TPUs costs what the TPU API's type of as many chips does."""
-        shape = self.hardware.machine(name)
-        return (
-            self.find("tpu", shape.tpu_type, place) if shape and shape.tpu_type else self.find("machine", name, place)
-        )
-
     def names(self, kind: str, zone: str) -> list[str]:
         """What of this kind is offered in the zone, in name order."""
-        names = [name for (row_kind, name) in self._rows if row_kind == kind and self.find(kind, name, zone)]
+        listed = [name for row_kind, name in self._rows if row_kind == kind]
         if kind == "machine":
-            names += [name for name in self.hardware.tpu_machines if self.of_machine(name, zone)]
-        return sorted(names)
+            listed += self.hardware.tpu_machines
+        return sorted(name for name in listed if self.find(kind, name, zone))
 
     def gpus(self, zone: str) -> list[str]:
         """GPUs that can be attached in the zone, and those that are part of a machine type, in name order."""

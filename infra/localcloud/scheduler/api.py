@@ -9,15 +9,17 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from infra.localcloud.context import CloudContext
-from infra.localcloud.http.errors import invalid
+from infra.localcloud.http.errors import ApiError, invalid
 from infra.localcloud.http.messages import message_body, reply
 from infra.localcloud.http.routes import Service, page, routes, update_mask
 from infra.localcloud.scheduler.jobs import Cron, Jobs
 from infra.localcloud.store import Document
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,500}")
-_NOT_HERE = ("us-central2",)
-"""Regions for a few customers, where Cloud Scheduler does not exist."""
+_NOT_HERE = ("europe-north1", "southamerica-west1", "us-central2", "us-east5")
+"""Regions of the price list that docs.cloud.google.com/scheduler/docs/locations lacks (read in November 2026)."""
+_PERMISSIONS = {"GET": "get", "POST": "create", "DELETE": "delete", "PATCH": "update"}
+"""What is said to be lacking in such a region, by the call's method."""
 _DESCRIPTION_MAX = 500
 _RETRIES_MAX = 5
 _SETTABLE = ("description", "httpTarget", "schedule", "timeZone", "retryConfig", "attemptDeadline")
@@ -51,8 +53,16 @@ class SchedulerService(Service):
     def _guard(self, request: Request) -> None:
         self._cloud.check_project(request)
         location = request.path_params["location"]
-        if location not in self._cloud.prices.regions or location in _NOT_HERE:
-            raise invalid(f"Location '{location}' is not a valid location.")
+        if location in self._cloud.prices.regions and location not in _NOT_HERE:
+            return
+        if request.method == "GET" and "job" not in request.path_params:
+            raise invalid(f"Location '{location}' is not a valid location. Use ListLocations to list valid locations.")
+        resource = request.url.path.removeprefix("/v1/").removesuffix("/jobs")
+        raise ApiError(
+            "PERMISSION_DENIED",
+            f'The principal (user or service account) lacks IAM permission "cloudscheduler.jobs.'
+            f'{_PERMISSIONS[request.method]}" for the resource "{resource}" (or the resource may not exist).',
+        )
 
     async def _list_locations(self, request: Request) -> Response:
         parent = f"projects/{self._cloud.project}/locations"

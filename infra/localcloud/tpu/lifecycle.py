@@ -13,6 +13,7 @@ from infra.localcloud.http.errors import ApiError
 from infra.localcloud.http.messages import message
 from infra.localcloud.lifecycle import Lifecycle, Operations, new_id
 from infra.localcloud.metering.meter import Billable
+from infra.localcloud.metering.price_list import region_of
 from infra.localcloud.store import Document
 from infra.localcloud.tpu.versions import in_v2
 from infra.localcloud.vm.vm import VmSpec
@@ -26,14 +27,14 @@ class Nodes(Lifecycle):
 
     collection, kind, creating, running = "nodes", "node", ("CREATING", "STARTING"), "READY"
 
-    def quota_in_use(self, metric: str, zone: str) -> int:
-        """What counts against a quota: nodes, and queued resources in any state, with or without their nodes."""
+    def quota_in_use(self, metric: str, place: str) -> int:
+        """What counts against it in a zone or region: nodes, and queued resources in any state, with or without one."""
         queued = [document["node"] for document in self._cloud.store.look("queued").values()]
         alone = [node for node in self.look() if not node["resource"].get("queuedResource")]
         sizes = [
             shape.size
             for node in (*queued, *alone)
-            if node["zone"] == zone
+            if place in (node["zone"], region_of(node["zone"]))
             and (shape := self._shape(node)).quota(node["spot"] or node.get("flex_start")) == metric
         ]
         return sum(sizes)

@@ -8,7 +8,7 @@ from typing import Any
 from infra.localcloud.account.project import PROJECT_NUMBER, WORKER_EMAIL
 from infra.localcloud.account.tokens import CLOUD_PLATFORM
 from infra.localcloud.context import CloudContext
-from infra.localcloud.hardware import TpuShape
+from infra.localcloud.hardware import REGIONAL, ZONAL, TpuShape
 from infra.localcloud.http.errors import ApiError, invalid
 from infra.localcloud.http.messages import check_labels, check_metadata
 from infra.localcloud.metering.price_list import region_of
@@ -102,21 +102,21 @@ class NodeRequests:
 
     def _check_quota(self, shape: TpuShape, zone: str, preemptible: bool) -> None:
         metric = shape.quota(preemptible)
-        limit = self._cloud.account.quota(metric, zone)
-        if self._nodes.quota_in_use(metric, zone) + shape.size <= limit:
-            return
-        # As Google answers, without an ErrorInfo; on record in public notes of 2025-08-25, see infra/gcp/wording.py.
-        failure = {
-            "@type": "type.googleapis.com/google.rpc.QuotaFailure",
-            "violations": [
-                {
-                    "subject": f"project:{PROJECT_NUMBER}",
-                    "description": f"Quota '{metric}' exhausted. Limit {limit:g} in zone {zone}",
-                }
-            ],
-        }
-        text = f"Quota limit '{metric}' has been exceeded. Limit: {limit:g} in zone {zone}."
-        raise ApiError("RESOURCE_EXHAUSTED", text, reason="rateLimitExceeded", details=[failure])
+        for name, place in ((metric, zone), (metric.replace(ZONAL, REGIONAL), region_of(zone))):
+            limit = self._cloud.account.quota(name, place)
+            if self._nodes.quota_in_use(metric, place) + shape.size > limit:
+                raise _quota_exceeded(name, limit, f"{'zone' if place == zone else 'region'} {place}")
+
+
+def _quota_exceeded(metric: str, limit: float, where: str) -> ApiError:
+    """As Google answers, without an ErrorInfo; on record in public notes of 2025-08-25, see infra/gcp/wording.py."""
+    text = f"Quota '{metric}' exhausted. Limit {limit:g} in {where}"
+    failure = {
+        "@type": "type.googleapis.com/google.rpc.QuotaFailure",
+        "violations": [{"subject": f"project:{PROJECT_NUMBER}", "description": text}],
+    }
+    text = f"Quota limit '{metric}' has been exceeded. Limit: {limit:g} in {where}."
+    return ApiError("RESOURCE_EXHAUSTED", text, reason="rateLimitExceeded", details=[failure])
 
 
 def _network(name: str, body: Document) -> Document:

@@ -39,6 +39,7 @@ def compare(
     **files: Path | None,
 ) -> None:
     """Compare runs by their records: time, speed, accuracy, memory, cost.
+
     Without an argument: the latest experiment of which a run succeeded.
 
     \b
@@ -55,6 +56,7 @@ def compare(
     from orchestrator.report.origin import origin
     from orchestrator.report.report import make_report
     from orchestrator.report.sources import sources_named, with_bounds
+    from orchestrator.report.tables.markdown import as_markdown
 
     only_files = bool(what) and all(Path(name).exists() for name in what)  # of no project: nothing is said of the cloud
     with output.opened(as_json=as_json or only_files) as project:
@@ -70,8 +72,6 @@ def compare(
     if as_json:
         output.print_json(report.model_dump())
     elif markdown:
-        from orchestrator.report.tables.markdown import as_markdown
-
         output.print_text(output.plain(as_markdown(report)).rstrip("\n"))
     else:
         show_report(report, every=every)

@@ -36,7 +36,7 @@ def data() -> None:
 @click.option("--sequence-length", type=options.WholeNumber(2, 2**20), help="Bytes of a text sample.")
 @click.option(
     "--bad-files", type=click.Choice(["stop", "skip"]), default="stop", show_default=True,
-    help="A damaged file: stop and name it, or leave it out and name it in the manifest.",
+    help="On a damaged file: fail, or skip it and list it in the manifest.",
 )  # fmt: skip
 @click.option("--region", default="us-central1", show_default=True, help="Of the Dataflow job.")
 @click.option("--max-workers", type=options.WholeNumber(1, 1000), default=10, show_default=True, help="Of the job.")

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, dir_okay=False),
 )
 @options.accel_option
+@options.nodes_option
 @options.workload_option
 @click.option(
     "--engine",
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     default=(),
     help="Keras on tensorflow or on jax; both for a sweep.  [default: tensorflow]",
 )
-@click.option("--script", type=click.Path(path_type=Path), help="Any training script; its folder travels with it.")
+@click.option("--script", type=click.Path(path_type=Path), help="Any training script; its folder is copied to the VM.")
 @click.option("--command", metavar="TEXT", help="How to start it (docs/scripts.md). Default: python SCRIPT.")
 @click.option("--requirements", type=click.Path(path_type=Path), help="What to install for it.")
 @click.option(
@@ -104,7 +105,7 @@ if TYPE_CHECKING:
     "target_accuracy",
     type=click.FloatRange(0, 1, min_open=True),
     metavar="SHARE",
-    help="Test accuracy to compare time and cost to, e.g. 0.97: stated before any run, so a verdict.",
+    help="Test accuracy to compare time and cost to, e.g. 0.97; stated before the runs, so results count as a verdict.",
 )
 @options.max_hours_option
 @click.option("--max-usd", type=options.DECIMAL, help="Cap for this launch, besides the credit.")
@@ -127,14 +128,14 @@ if TYPE_CHECKING:
     "queue_hours",
     type=options.DECIMAL,
     metavar="HOURS",
-    help="If no zone has the TPU, wait in a queue for up to so many of --max-hours.",
+    help="If no zone has the TPU: hours of --max-hours to wait in the TPU queue.",
 )
 @options.zones_option
 @click.option(
     "--early-stop/--no-early-stop",
     default=True,
     show_default=True,
-    help="With repeats: rent no more once every pairing has a verdict.",
+    help="Stop renting repeats once every pair has a verdict.",
 )
 @click.option(
     "--parallel",
@@ -165,8 +166,8 @@ def launch(
     """Rent, train, collect, tear down, compare.
 
     FILE.toml sets the same options; command-line options override it. While it runs: steps ● done, ◐ now, ○ to come
-    (provision, prepare, train, collect, teardown); left: of the epochs, by those before; b256, n5000, #2: batch,
-    samples, repeat.
+    (provision, prepare, train, collect, teardown), ✗ failed or stopped; left: of the epochs, by those before; b256,
+    n5000, #2: batch, samples, repeat.
 
     \b
     Examples:

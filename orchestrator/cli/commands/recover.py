@@ -13,7 +13,7 @@ from orchestrator.cli import options, output
 def recover(as_json: bool) -> int:
     """Finish what a crash interrupted and delete what leaked.
 
-    Unfinished runs that have a VM resume at their stage; those without, or that Ctrl-C was to stop, are stopped. VMs
+    Unfinished runs that have a VM resume at their stage; runs without a VM, or interrupted by Ctrl-C, are stopped. VMs
     of this ledger that belong to no run any more are deleted and proven gone; those of another ledger, as another
     machine's or one that was lost, are listed. Exits with 6 when something may still be billed (of another ledger: ten
     minutes after its deadline), or runs are open in other projects' ledgers, which it lists.

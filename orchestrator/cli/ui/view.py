@@ -162,7 +162,7 @@ def _row(project: Project, status: RunStatus, differ: frozenset[str], chosen: Ch
     return RunRow(
         status=status,
         name=name_of(run.spec, differ),
-        steps=steps(run.stage),
+        steps=steps(run.stage, run.state),
         state=run.state.value if run.stage is Stage.DONE else f"{run.state.value}: {run.stage.value}",
         epoch=epochs.latest if epochs else "",
         loss=f"{epochs.ended[-1].loss:.4f}" if epochs and epochs.ended else "",

@@ -116,14 +116,14 @@ def text(found: Extrapolation, money: MoneyView) -> Iterator[str]:
     )
     stored = max((answer.places[-1].needed_bytes for answer in found.answers), default=0.0)
     yield (
-        f"not in it: {size_text(stored)} on the way to the bucket, where they are taken to lie already; on a line of "
-        f"1 Gbit/s that is {_duration(stored / UPLOAD_BYTES_PER_S)}"
+        f"not included: uploading {size_text(stored)}; assumed to be in the bucket already; on a line of 1 Gbit/s "
+        f"uploading takes {_duration(stored / UPLOAD_BYTES_PER_S)}"
     )
     if found.simulated:
         yield "simulated: measured on the local cloud, whose devices are CPUs; speeds, times and costs mean nothing"
 
 
-_HEADS = ("accelerator", "runs", "hours", "interval", "USD", "interval", "of credit", "binds")
+_HEADS = ("accelerator", "runs", "hours", "interval", "USD", "interval", "of credit", "limited by")
 
 
 def _cells(answer: Answer) -> tuple[str, ...]:
@@ -149,7 +149,7 @@ def _sentences(answer: Answer, money: MoneyView) -> Iterator[str]:
     yield (
         f"{answer.accelerator}: from {answer.runs} runs of {len(answer.sizes)} sizes up to {line.largest:,} samples, "
         f"to {_times(answer.factor)} as many: {line.sample_s * 1e6:.3g} µs a sample ({low_high}); runs differ by "
-        f"{line.noise:.1%}, and a bend of up to {line.unseen_bend:.1%} at the largest size would have gone unseen"
+        f"{line.noise:.1%}, and the data cannot rule out a deviation of up to {line.unseen_bend:.1%} at the largest"
     )
     yield from (f"  {bound.name}: {_duration(bound.seconds)}: {bound.basis}" for bound in answer.bounds)
     yield from _limits(answer)
@@ -179,10 +179,10 @@ def _limits(answer: Answer) -> Iterator[str]:
     if too_small:
         needed = size_text(answer.places[-1].needed_bytes)
         yield f"  memory: {needed} of samples; too small: {', '.join(too_small)}"
-    memory = f"memory: it cannot run as it is: {answer.lacks}; if it could, {answer.slowest} would bind"
-    yield f"  binds: {memory if answer.lacks else answer.slowest}"
+    memory = f"memory: it cannot run as it is: {answer.lacks}; if it could, {answer.slowest} would be the limit"
+    yield f"  limited by: {memory if answer.lacks else answer.slowest}"
     if answer.lever:
-        yield f"  lever: {answer.lever}"
+        yield f"  what would help: {answer.lever}"
 
 
 def _money(answer: Answer, money: MoneyView) -> Iterator[str]:

@@ -55,9 +55,9 @@ def guess_sentences(plan: Plan) -> Iterator[str]:
 def _together(plan: Plan) -> str:
     """`guess for all 4 runs: $0.38 to $3.12, for real accelerators instead of this local cloud; reserves nothing; `."""
     total = plan.all_guessed_usd
-    parts = ["it reserves and refuses nothing"]
+    parts = ["the guess does not affect what is reserved"]
     if plan.money.simulated:
-        parts.insert(0, "real accelerators are meant, not this local cloud")
+        parts.insert(0, "the guess is for real accelerators, not the local cloud")
     if total is not None and len(plan.runs) > 1:
         parts.insert(0, f"{usd(total[0])} to {usd(total[1])} for all {len(plan.runs)} runs")
     return f"that guess: {'; '.join(parts)}; "

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from orchestrator.cli import output
 from orchestrator.cli.views.text import span
 from orchestrator.domain.money import ZERO, at_most, usd
-from orchestrator.domain.runs import Run, RunSpec, Stage
+from orchestrator.domain.runs import Run, RunSpec, RunState, Stage
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -136,7 +136,7 @@ class LiveDisplay:
         if progress is None:
             return run, accelerator, workload, "", "", WAITING, "", "", "", "", ""
         epoch, *figures = _cells(progress)
-        marks, stage = steps(progress.stage), progress.stage.value
+        marks, stage = steps(progress.stage, progress.state), progress.stage.value
         return run, accelerator, workload, marks, stage, progress.detail, epoch, self._left(progress), *figures
 
 
@@ -200,8 +200,10 @@ def _stage(progress: Progress | None) -> Stage | None:
     return None if progress is None or progress.detail.startswith(WAITING) else progress.stage
 
 
-def steps(stage: Stage) -> str:
-    """A mark for each stage: done, now, to come."""
+def steps(stage: Stage, state: RunState) -> str:
+    """A mark for each stage: done, now, to come; of a run that has ended without success one cross."""
+    if stage is Stage.DONE and state is not RunState.SUCCEEDED:
+        return "-" if state is RunState.NOT_NEEDED else "✗"
     position = STAGE_NAMES.index(stage.value) if stage is not Stage.DONE else len(STAGE_NAMES)
     return "●" * position + ("◐" if position < len(STAGE_NAMES) else "") + "○" * (len(STAGE_NAMES) - position - 1)
 

@@ -9,8 +9,7 @@ from orchestrator.doctor.diagnosis import Finding, Verdict
 from orchestrator.doctor.live.measure import Checked, Timed
 from orchestrator.domain.accelerators import SET_UP
 from orchestrator.domain.money import ZERO, usd
-from orchestrator.domain.quote import KILL_SLACK_S
-from orchestrator.domain.runs import Attempt, Run, RunState, Stage
+from orchestrator.domain.runs import KILL_SLACK_S, Attempt, Run, RunState, Stage
 from orchestrator.errors import HostKeyRejected, KillSwitchNotArmed
 from orchestrator.ledger.events import CreateRequested, DevicesFound, Event, Happening, SoftwareReady, VmReady
 from orchestrator.money.guard import cost_so_far

@@ -12,8 +12,7 @@ from datetime import datetime
 
 from orchestrator.doctor.live.rentals import USED
 from orchestrator.domain.accelerators import Accelerator
-from orchestrator.domain.quote import KILL_SLACK_S
-from orchestrator.domain.runs import Run, RunState, Stage
+from orchestrator.domain.runs import KILL_SLACK_S, Run, RunState, Stage
 from orchestrator.errors import (
     CloudError,
     DeadlineReached,
@@ -149,7 +148,7 @@ class _Used:
             return None
 
         def delisted() -> bool | None:
-            return all(item.ref != ref for item in everything_at(provider, ref.zone)) or None
+            return all(item.vm != ref for item in everything_at(provider, ref.zone)) or None
 
         def seconds_until(probe: Callable[[], bool | None]) -> float:
             ctx.services.wait_for(probe, "its deletion", ctx.services.pace.delete_timeout_s)
@@ -170,7 +169,7 @@ class _Used:
             if over.is_set():
                 raise Stopped("nobody looks any more")
             asked_at = ctx.now()
-            is_there = any(item.ref == ref for item in everything_at(ctx.provider, ref.zone))
+            is_there = any(item.vm == ref for item in everything_at(ctx.provider, ref.zone))
             if over.is_set():
                 raise Stopped("the answer came too late")
             if is_there:

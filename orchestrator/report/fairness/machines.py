@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from orchestrator.domain.accelerators import accelerators
+from orchestrator.domain.accelerators import known_accelerator
 from orchestrator.report.fairness.check import UNKNOWN, Found, Sides, all_runs, equal, listed
 from orchestrator.report.run_metrics import RunMetrics, Usage
 
@@ -52,7 +52,7 @@ def device_used(sides: Sides) -> Found:
 
 def _is_other(run: RunMetrics) -> bool:
     """False where nothing can be said: a record from elsewhere, a machine that is in no catalog."""
-    asked, used = accelerators().get(run.asked_for or ""), run.hardware
+    asked, used = known_accelerator(run.asked_for or ""), run.hardware
     if asked is None or used.device_kind is None:
         return False
     kind = f"cpu standing in for {asked.device}" if used.simulated else asked.device
@@ -109,7 +109,7 @@ def _possible_share(run: RunMetrics) -> float:
 
 def _peak_share(run: RunMetrics) -> float | None:
     """MFU; where the record has no peak, of the highest that the catalog has for the accelerator in any precision."""
-    item = accelerators().get(run.ran_on)
+    item = known_accelerator(run.ran_on)
     if run.usage.mfu is not None or run.usage.flops_per_s is None or item is None or item.hardware is None:
         return run.usage.mfu
     return run.usage.flops_per_s / (max(item.hardware.peak_tflops.values()) * 1e12 * item.chips)

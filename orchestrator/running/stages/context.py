@@ -16,7 +16,7 @@ from orchestrator.compiling.kept import KeptSteps
 from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.names import of_worker, results_prefix
 from orchestrator.domain.prices import PriceBook
-from orchestrator.domain.runs import Attempt, AttemptState, Run, RunSpec, Stage
+from orchestrator.domain.runs import Attempt, AttemptState, Run, RunSpec, RunState, Stage
 from orchestrator.errors import LedgerTrouble, NotFound, Preempted, Stopped, Unavailable, VmDeleted
 from orchestrator.ledger.events import Happening, Note
 from orchestrator.ledger.ledger import Ledger
@@ -135,6 +135,7 @@ class Progress:
     accelerator: str
     stage: Stage
     detail: str
+    state: RunState = RunState.ACTIVE
     zone: str = ""
     epoch: int = 0
     epochs: int = 0
@@ -229,7 +230,7 @@ class RunContext:
             with suppress(LedgerTrouble):
                 self.services.ledger.update_run(self.run_id, stop_requested=True)
         if self.stop.is_set() or run.stop_requested:
-            raise Stopped(f"run {self.run_id} was stopped by the user")
+            raise Stopped(f"run {self.run_id} was stopped: by Ctrl-C, a signal, a closed terminal or `teardown`")
         if self._is_torn_down(run):
             raise Stopped(
                 f"the teardown of {self.run_id} had started, in another orchestrate process or one that was killed"
@@ -277,9 +278,9 @@ class RunContext:
             if is_kept:
                 raise VmDeleted(self.attempt.vm) from cause
             raise Preempted(f"{self.attempt.vm} was deleted before its run was done") from cause
-        if is_kept and vm.state is VmState.DELETING:
+        if is_kept and vm.state in (VmState.DELETING, VmState.PARTIAL):
             raise VmDeleted(self.attempt.vm)
-        if vm.state in (VmState.PREEMPTED, VmState.STOPPED, VmState.DELETING):
+        if vm.state in (VmState.PREEMPTED, VmState.STOPPED, VmState.DELETING, VmState.PARTIAL):
             raise Preempted(f"{self.attempt.vm} was preempted ({vm.raw_state})")
         return vm
 
@@ -320,6 +321,7 @@ class RunContext:
                 run=run.id,
                 accelerator=run.spec.accelerator.name,
                 stage=run.stage,
+                state=run.state,
                 detail=detail,
                 zone=self.attempt.zone if run.attempt else "",
                 usd=self.cost_usd(),

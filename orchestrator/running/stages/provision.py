@@ -7,12 +7,12 @@ armed switch or a durable intent nothing is asked for.
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from orchestrator.domain.money import usd
 from orchestrator.domain.names import request_id
-from orchestrator.domain.quote import KILL_SLACK_S, attempt_labels, queued_until, switches_needed
-from orchestrator.domain.runs import AttemptState
+from orchestrator.domain.quote import attempt_labels, queued_until, switches_needed
+from orchestrator.domain.runs import KILL_SLACK_S, AttemptState
 from orchestrator.errors import (
     AccountError,
     AlreadyExists,
@@ -41,9 +41,10 @@ CREATE_WITHIN_S = 180.0
 A create whose answer is lost takes 90 s, the looks for its VM 30 s and their last call 45 s: the second request is made
 after 165 s at most, unless this machine slept. Of the 600 s that are reserved after the deadline, a `maxRunDuration`,
 which each request sets anew and whose time counts from RUNNING, leaves 600 - 30 (it acts late) = 570 s for the request,
-to make the VM and to delete it. What deletes a TPU node (its job's 330 s of arming are before the create) fires at a
+to make the VM and to delete it. What deletes a TPU node (its job's 360 s of arming are before the create) fires at a
 time: a late create shortens its life.
 """
+_BEING_MADE = (VmState.QUEUED, VmState.CREATING, VmState.STARTING)
 
 
 def provision(ctx: RunContext) -> None:
@@ -236,14 +237,12 @@ def _wait_until_ready(ctx: RunContext) -> Vm:
                 # The answer to its create was lost, so no operation can say why. It was there and no longer is.
                 raise Preempted(f"{ctx.attempt.vm} vanished while it was created") from None
             return None
-        if ctx.attempt.state is AttemptState.INTENDED:
-            ctx.update_attempt(expect=AttemptState.INTENDED, state=AttemptState.CREATED, seen_at=asked_at)
+        _write_seen(ctx, vm, asked_at)
         if vm.state is VmState.READY:
             return vm
-        if vm.state in (VmState.QUEUED, VmState.CREATING):
-            ctx.update_attempt(billed_from=asked_at)
+        if vm.state in _BEING_MADE or (vm.state is VmState.PARTIAL and ctx.attempt.seen_at is None):
             _raise_if_failed(ctx)
-            if patience is None or vm.state is VmState.CREATING:
+            if patience is None or vm.state is not VmState.QUEUED:
                 ctx.show("creating")
                 return None
             ctx.services.watch.has_started(ctx.run_id)
@@ -251,6 +250,8 @@ def _wait_until_ready(ctx: RunContext) -> Vm:
             if asked_at >= patience:
                 raise NoCapacity(ctx.accelerator.name, [ctx.ref.zone], f"still {vm.raw_state} after the wait")
             return None
+        if ctx.accelerator.nodes > 1 and not _raise_if_failed(ctx):
+            return None  # what there is of it is deleted again: the operation is about to say why
         ctx.live_vm()  # raises Preempted when it was preempted while it was created
         return None
 
@@ -259,8 +260,20 @@ def _wait_until_ready(ctx: RunContext) -> Vm:
     return ctx.services.wait_for(look, f"the creation of {ctx.attempt.vm}", timeout_s)
 
 
-def _raise_if_failed(ctx: RunContext) -> None:
-    """Raise what the create operation ended with, if it failed.
+def _write_seen(ctx: RunContext, vm: Vm, asked_at: datetime) -> None:
+    """Write down that the VM is there, and from when on it can be billed.
+
+    One that is several instances has been seen once all of them were: until then any may still be made, so that its
+    absence proves nothing; and it is billed from the first that runs.
+    """
+    if ctx.attempt.state is AttemptState.INTENDED and vm.state is not VmState.PARTIAL:
+        ctx.update_attempt(expect=AttemptState.INTENDED, state=AttemptState.CREATED, seen_at=asked_at)
+    if vm.state in (VmState.QUEUED, VmState.CREATING):
+        ctx.update_attempt(billed_from=asked_at)
+
+
+def _raise_if_failed(ctx: RunContext) -> bool:
+    """Raise what the create operation ended with, if it failed. Returns whether it has ended, as far as it is known.
 
     An account's error may be about our asking: then nobody knows how the create ended, and the VM may be created. It
     may be, too, where the cloud says no more than that its operation failed.
@@ -268,16 +281,18 @@ def _raise_if_failed(ctx: RunContext) -> None:
     attempt = ctx.attempt
     if attempt.operation:
         try:
-            ctx.provider.operation_done(ctx.ref, attempt.operation)
+            return ctx.provider.operation_done(ctx.ref, attempt.operation)
         except NotFound:
-            return  # operations are forgotten after a while; the VM itself is what counts
+            return True  # operations are forgotten after a while; the VM itself is what counts
         except Unavailable:
             raise
         except OrchestratorError as cause:
-            if isinstance(cause, ZoneRefusal) or not isinstance(cause, AccountError | OperationFailed):
+            is_certain = isinstance(cause, ZoneRefusal) or not isinstance(cause, AccountError | OperationFailed)
+            if is_certain and ctx.accelerator.nodes == 1:  # of several some may have run until all were deleted
                 ctx.update_attempt(state=AttemptState.REFUSED)  # a VM whose creation failed never ran and costs nothing
             ctx.note(f"the create failed: {cause.sentence}")
             raise
+    return True
 
 
 def _confirm_switches(ctx: RunContext, vm: Vm) -> None:

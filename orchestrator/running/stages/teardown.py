@@ -179,7 +179,7 @@ def is_gone(provider: VmProvider, ref: VmRef) -> bool:
     try:
         provider.get(ref)
     except NotFound:
-        return all(item.ref != ref for item in everything_at(provider, ref.zone))
+        return all(item.vm != ref for item in everything_at(provider, ref.zone))
     return False
 
 
@@ -219,7 +219,7 @@ def _looks_gone(provider: VmProvider, ref: VmRef) -> bool:
     try:
         state = provider.get(ref).state
     except NotFound:
-        left = [item for item in everything_at(provider, ref.zone) if item.ref == ref]
+        left = [item for item in everything_at(provider, ref.zone) if item.vm == ref]
         for item in left:
             provider.delete_billable(item)
         return not left

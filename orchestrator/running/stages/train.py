@@ -246,10 +246,11 @@ class _Follower:
         return True
 
 
-def _last_lines(path: Path, count: int = 5) -> str:
+def _last_lines(path: Path) -> str:
     if not path.exists():
         return "(no log)"
     lines = [line for line in path.read_text("utf-8", "replace").splitlines() if line.strip() and _EVENT not in line]
-    while len(" | ".join(lines[-count:])) > _LETTERS and count > 1:
-        count -= 1  # whole lines, as long as there is more than one
-    return " | ".join(lines[-count:])[-_LETTERS:]
+    last = lines[-5:]
+    while len(" | ".join(last)) > _LETTERS and len(last) > 1:
+        last = last[1:]  # whole lines, as long as there is more than one
+    return " | ".join(last)[-_LETTERS:]

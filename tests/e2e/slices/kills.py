@@ -24,8 +24,9 @@ import psutil
 from infra.localcloud.http.recording import FILE_VARIABLE
 from infra.localcloud.store import Store
 from orchestrator.domain.runs import Run, Stage
-from tests.e2e.conftest import IMAGE_PYTHON, Orchestrate, kill_hard, wait_until
-from tests.local_cloud import running
+from tests.e2e.conftest import IMAGE_PYTHON, Orchestrate, kill_hard
+from tests.local_cloud import LocalCloud
+from tests.waiting import eventually
 
 STAGES = [stage for stage in Stage if stage is not Stage.DONE]
 VICTIMS = ("driver", "worker-0", "worker-1", "worker-2", "worker-3", "ssh-0", "ssh-3", "driver+worker-2")
@@ -104,10 +105,10 @@ def run_case(orchestrate: Orchestrate, stage: Stage, victim: str) -> Outcome:
         new = [run for run in orchestrate.runs() if run.id not in known and run.attempt]
         return next((run for run in new if order.index(run.stage) >= order.index(stage)), None)
 
-    run = wait_until(reached, 120)
+    run = eventually(reached, timeout_s=120)
     if stage is Stage.TRAIN:
         for worker in range(4):
-            wait_until(lambda: trainer_of(run, worker), 60)  # noqa: B023 - called before the next turn
+            eventually(lambda: trainer_of(run, worker))  # noqa: B023 - called before the next turn
     parts = victim.split("+")
     for part in parts:
         if part != "driver":
@@ -136,7 +137,7 @@ def main() -> int:
     image.chmod(0o755)
     os.environ.setdefault(FILE_VARIABLE, str(folder / "traffic.jsonl"))
     outcomes = []
-    with running(folder / "cloud", "--vm-python", str(image)) as cloud:
+    with LocalCloud(folder / "cloud", "--vm-python", str(image)) as cloud:
         work = folder / "work"
         work.mkdir()
         orchestrate = Orchestrate(folder / "home", work, Path(sys.executable))

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.domain.runs import RunState, Stage
-from tests.e2e.conftest import Orchestrate, kill_hard, wait_until
+from tests.e2e.conftest import Orchestrate, kill_hard
 from tests.e2e.slices.kills import trainer_of
+from tests.waiting import eventually
 from trainer.record.record import load_record
 
 SLICE = ("launch", "--accel", "v5litepod-16", "--workload", "mnist-mlp", "--data-size", "1000", "--batch-size", "208")
@@ -61,9 +62,9 @@ def test_one_worker_that_dies_ends_the_run_and_is_named(orchestrate: Orchestrate
     """`kill -9` of the trainer on worker 2: the others are stopped, the record of worker 0 is saved, nothing bills."""
     launched = orchestrate.start(*SLICE, *LONG)
     run = orchestrate.wait_for_run(lambda run: run.stage is Stage.TRAIN)
-    victim = wait_until(lambda: trainer_of(run, 2))
+    victim = eventually(lambda: trainer_of(run, 2))
     log = orchestrate.home / "local" / "experiments" / run.experiment / run.id / "train-a1.log"
-    wait_until(lambda: log.exists() and "epoch 2/" in log.read_text())  # before it trains it has no record to save
+    eventually(lambda: log.exists() and "epoch 2/" in log.read_text())  # before it trains it has no record to save
     victim.kill()
     done = orchestrate.finish(launched)
     assert done.code == 1, done.err
@@ -81,7 +82,7 @@ def test_a_killed_command_leaves_a_slice_that_attach_follows_to_its_end(orchestr
     """`kill -9` of the driver while four hosts train: each goes on once, and the run ends as if nothing was."""
     launched = orchestrate.start_unforked(*SLICE, "--epochs", "60", "--yes", "--json")
     run = orchestrate.wait_for_run(lambda run: run.stage is Stage.TRAIN)
-    wait_until(lambda: trainer_of(run, 3))
+    eventually(lambda: trainer_of(run, 3))
     kill_hard(launched)
     attached = orchestrate.run("attach", run.id, "--json")
     assert attached.code == 0, attached.err

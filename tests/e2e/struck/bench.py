@@ -24,7 +24,8 @@ from tests.e2e.conftest import IMAGE_PYTHON, QUICK, Finished, Orchestrate
 from tests.e2e.struck.checks import left, lost, off_the_meter, over_meter_usd, unlike_ours
 from tests.e2e.struck.strike import AFTER, BEFORE, SLEEPS_S, Call, Known, Moments, Strike, calls, points, stage_at
 from tests.fork_server import COMMAND, STAND_IN_JOB, forking_python
-from tests.local_cloud import LocalCloud, eventually, running
+from tests.local_cloud import LocalCloud
+from tests.waiting import eventually
 
 TIMEOUT_S = 300.0
 LAUNCH = ("launch", "--accel", "t4", *QUICK)
@@ -194,7 +195,7 @@ def _sleep(orchestrate: Orchestrate, hit: Call, seconds: int) -> None:
     eventually(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T")
     orchestrate.control("clock/advance", {"seconds": seconds})
     if seconds > 2 * 3600:  # no VM of these commands may live longer
-        eventually(lambda: not orchestrate.inventory("instance") and not orchestrate.inventory("disk"), timeout_s=60)
+        eventually(lambda: not orchestrate.inventory("instance") and not orchestrate.inventory("disk"))
     _clock(orchestrate).write_bytes(struct.pack("q", seconds))
     os.kill(hit.process, signal.SIGCONT)
 
@@ -223,5 +224,5 @@ def bench(folder: Path) -> Iterator[Bench]:
         image = folder / "python3"
         image.write_text(IMAGE_PYTHON.format(job=shlex.quote(str(STAND_IN_JOB)), python=shlex.quote(str(python))))
         image.chmod(0o755)
-        with running(folder / "cloud", "--vm-python", str(image)) as cloud:
+        with LocalCloud(folder / "cloud", "--vm-python", str(image)) as cloud:
             yield Bench(folder / "cases", cloud, python)

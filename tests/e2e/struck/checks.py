@@ -10,8 +10,7 @@ from pathlib import Path
 
 from infra.gcp.storage import Buckets
 from orchestrator.domain.names import results_prefix
-from orchestrator.domain.quote import KILL_SLACK_S
-from orchestrator.domain.runs import Attempt, RunState, Stage
+from orchestrator.domain.runs import KILL_SLACK_S, Attempt, RunState, Stage
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.running.stages.collect import MANIFEST, Manifest
 from tests.e2e.conftest import Finished, Orchestrate

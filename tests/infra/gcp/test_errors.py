@@ -22,8 +22,10 @@ from orchestrator.errors import (
     BillingDisabled,
     CloudError,
     NoCapacity,
+    NoSubnetwork,
     NotFound,
     NotOffered,
+    NoZoneLeft,
     OperationFailed,
     OrchestratorError,
     PermissionDenied,
@@ -153,6 +155,7 @@ def test_json_that_is_not_google_s_is_never_absence(code: int, text: str) -> Non
 
 
 NAME = "TPUV5sLitepodServingPerProjectPerZoneForTPUAPI"
+V2_REGION, V2_ZONE = "TPUV2sPodPerProjectPerRegionForTPUAPI", "TPUV2sPodPerProjectPerZoneForTPUAPI"
 V6E = "TPUV6EPreemptiblePerProjectPerRegionForTPUAPI"
 
 
@@ -169,6 +172,22 @@ V6E = "TPUV6EPreemptiblePerProjectPerRegionForTPUAPI"
         (QUOTA_TEXT, (), (NAME, "4", "us-central1-a")),
         (f"Quota limit '{V6E}' has been exceeded. Limit: 0 in region us-east5.", (), (V6E, "0", "us-east5")),
         ("Quota 'GPUS_ALL_REGIONS' exceeded.  Limit: 0.0 globally.", (), ("GPUS_ALL_REGIONS", "0", "")),
+        # Two at once, in public notes of 2026: the region's rules out more.
+        (
+            f"Quota limit '{V2_REGION},{V2_ZONE}' has been exceeded. Limit: 0,0 in region us-central1,zone "
+            "us-central1-a.",
+            (),
+            (V2_REGION, "0", "us-central1"),
+        ),
+        (
+            f"Quota '{V2_ZONE}' exhausted. Limit 8 in zone us-central1-a\n"
+            f"Quota '{V2_REGION}' exhausted. Limit 4 in region us-central1",
+            (),
+            (V2_REGION, "4", "us-central1"),
+        ),
+        # A form that nobody has seen: the zone that was asked refused, and no other.
+        (f"Quota limit '{V6E}' has been exceeded.", (), (V6E, "unknown", "us-central1-a")),
+        ("new wording", ({**QUOTA_FAILURE, "violations": []},), ("of the project", "unknown", "us-central1-a")),
     ],
 )
 def test_a_quota_names_itself_its_limit_and_its_place(message: str, details: Any, said: tuple[str, str, str]) -> None:
@@ -204,6 +223,20 @@ def test_a_project_without_a_network_says_how_to_make_it() -> None:
     refused = _translated(_call(404, "NOT_FOUND", message=message, reason="notFound"))
     assert type(refused) is UsageError
     assert "gcloud compute networks create default" in refused.hint
+
+
+def test_a_region_without_a_subnetwork_is_skipped() -> None:
+    """Of the network `default`, as where an organization's policy has removed it; other regions have one."""
+    text = "Invalid value for field 'resource.networkInterfaces[0]': ''. No default subnetwork was found in the region"
+    ended = problem_of_failed(_operation("INVALID_FIELD_VALUE", 400, message=text))
+    assert ended is not None
+    for refused in (
+        _translated(_call(400, message=text, reason="invalid")),
+        translate(ended, Doing("create", "us-west8-a", "t4")),
+    ):
+        assert type(refused) is NoSubnetwork
+    everywhere = NoZoneLeft("t4", [("us-west8-a", "NoSubnetwork", NoSubnetwork("t4", "us-west8-a").in_short)])
+    assert (everywhere.exit_code, "networks subnets create" in everywhere.hint) == (2, True)
 
 
 def test_user_credentials_without_a_quota_project_say_how_to_set_it() -> None:

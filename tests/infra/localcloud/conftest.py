@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
-import signal
 import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
 import pytest
@@ -20,12 +15,12 @@ from google.api_core.client_options import ClientOptions
 from google.cloud import compute_v1, tpu_v2
 
 from infra.gcp.clients import TokenFile
+from tests.local_cloud import LocalCloud
+from tests.waiting import eventually
 
-ROOT = Path(__file__).parents[3]
 PROJECT = "local-project"
 ZONE = "us-central1-a"
 PARENT = f"projects/{PROJECT}/locations/{ZONE}"
-CREATE_S = 0.2
 PRICES = """kind,name,region,zones,unit,on_demand_usd,spot_usd,source,as_of
 tpu,v2-8,us-central1,us-central1-b;us-central1-c,hour,4.50,1.35,test,2026-07-01
 tpu,v3-8,us-central1,us-central1-a;us-central1-b,hour,8.00,2.40,test,2026-07-01
@@ -49,86 +44,25 @@ operations,class-b,global,,thousand,0.0004,,test,2026-07-01
 egress,internet,us-central1,,gib,0.12,,test,2026-07-01
 egress,internet,europe-west4,,gib,0.12,,test,2026-07-01
 """
-Found = TypeVar("Found")
 
 
-def until(look: Callable[[], Found], what: str, deadline_s: float = 20.0) -> Found:
-    """The first true answer of `look`, which asks a real process for a real event."""
-    end = time.monotonic() + deadline_s
-    while not (found := look()):
-        assert time.monotonic() < end, f"did not happen in {deadline_s} s: {what}"
-        time.sleep(0.02)
-    return found
+class RunningCloud(LocalCloud):
+    """A local cloud with the small price list, and the clients that speak to it."""
 
-
-ACCELERATORS = ROOT / "orchestrator" / "catalog" / "accelerators.toml"
-
-
-def launch_command(state: Path, prices: Path) -> list[str]:
-    """What starts a cloud on this folder with this price list."""
-    files = ["--prices", str(prices), "--accelerators", str(ACCELERATORS)]
-    return [sys.executable, "-m", "infra.localcloud", "--state", str(state), *files]
-
-
-@dataclass
-class RunningCloud:
-    """A local cloud process and the clients that speak to it."""
-
-    state: Path
-    prices: Path
-    idle_exit_s: float = 3600.0
-    facts: dict[str, Any] = field(default_factory=dict)
-    process: subprocess.Popen[bytes] | None = None
-    http: httpx.Client = field(default_factory=httpx.Client)
+    http: httpx.Client
     """Plain requests of the user's, with the access token."""
 
-    def start(self) -> RunningCloud:
-        """Start it and wait until its cloud.json is new."""
-        old = self.facts.get("boot_id")
-        command = [
-            *launch_command(self.state, self.prices),
-            "--create-s",
-            str(CREATE_S),
-            "--idle-exit-s",
-            str(self.idle_exit_s),
-            "--project",
-            PROJECT,
-        ]
-        self.process = subprocess.Popen(command, cwd=ROOT)
-        file = self.state / "cloud.json"
-        until(lambda: file.exists() and json.loads(file.read_text())["boot_id"] != old, "the local cloud starts")
-        self.facts = json.loads(file.read_text())
-        self.http.close()
+    def start(self) -> None:
+        """As its base, with plain requests by the new access token."""
+        super().start()
         token = Path(self.facts["access_token_file"]).read_text()
         headers = {"Authorization": f"Bearer {token}"}
         self.http = httpx.Client(base_url=self.facts["http_url"], headers=headers, trust_env=False, timeout=30)
-        return self
 
     def kill(self) -> None:
-        """kill -9."""
-        assert self.process is not None
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-
-    def stop(self) -> None:
-        """Shut it down, its VMs too."""
-        if self.process is not None and self.process.poll() is None:
-            with contextlib.suppress(httpx.ConnectError):  # on its way out by itself: nobody asked it for so long
-                self.control("shutdown", destroy=True)
-            self.process.wait(20)
+        """As its base; also after every shutdown."""
+        super().kill()
         self.http.close()
-
-    def control(self, path: str, **body: Any) -> dict[str, Any]:
-        """POST to the control API."""
-        answer = self.http.post(f"/_localcloud/{path}", json=body)
-        answer.raise_for_status()
-        return dict(answer.json())
-
-    def look(self, path: str) -> dict[str, Any]:
-        """GET from the control API."""
-        answer = self.http.get(f"/_localcloud/{path}")
-        answer.raise_for_status()
-        return dict(answer.json())
 
     def client(self, kind: Any, **options: Any) -> Any:
         """An official client of this cloud."""
@@ -169,17 +103,15 @@ def prices(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def local_cloud(tmp_path_factory: pytest.TempPathFactory, prices: Path) -> Iterator[RunningCloud]:
     """One cloud for the tests that leave no trouble behind: each uses names of its own."""
-    cloud = RunningCloud(tmp_path_factory.mktemp("cloud"), prices).start()
-    yield cloud
-    cloud.stop()
+    with RunningCloud(tmp_path_factory.mktemp("cloud"), prices=prices) as cloud:
+        yield cloud
 
 
 @pytest.fixture
 def own_cloud(tmp_path: Path, prices: Path) -> Iterator[RunningCloud]:
     """A cloud of its own for a test that changes clock, capacity or process."""
-    cloud = RunningCloud(tmp_path / "cloud", prices).start()
-    yield cloud
-    cloud.stop()
+    with RunningCloud(tmp_path / "cloud", prices=prices) as cloud:
+        yield cloud
 
 
 @dataclass(frozen=True)
@@ -274,7 +206,7 @@ def metadata_url(cloud: RunningCloud, address: str) -> str:
         texts = [path.read_text() for path in cloud.state.glob("vms/*/home/metadata-host")]
         return [text.strip() for text in texts if text.startswith(f"{address}:") and text.endswith("\n")]
 
-    return f"http://{until(told, 'the startup script runs')[0]}/computeMetadata/v1/"
+    return f"http://{eventually(told, what='the startup script runs')[0]}/computeMetadata/v1/"
 
 
 def instance_body(name: str, key: Key | None = None, **fields: Any) -> compute_v1.Instance:
@@ -310,9 +242,9 @@ def instance_body(name: str, key: Key | None = None, **fields: Any) -> compute_v
     return compute_v1.Instance(**values)
 
 
-def create_instance(cloud: RunningCloud, instance: compute_v1.Instance, zone: str = ZONE) -> Any:
+def create_instance(cloud: RunningCloud, instance: compute_v1.Instance) -> Any:
     """Insert it, wait, and return it as it is then."""
-    operation = cloud.instances().insert_unary(project=PROJECT, zone=zone, instance_resource=instance)
+    operation = cloud.instances().insert_unary(project=PROJECT, zone=ZONE, instance_resource=instance)
     done = cloud.wait(operation)
     assert not done.error.errors, done.error
-    return cloud.instances().get(project=PROJECT, zone=zone, instance=instance.name)
+    return cloud.instances().get(project=PROJECT, zone=ZONE, instance=instance.name)

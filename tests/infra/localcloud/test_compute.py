@@ -10,16 +10,8 @@ import pytest
 from google.api_core import exceptions
 from google.cloud import compute_v1
 
-from tests.infra.localcloud.conftest import (
-    PROJECT,
-    ZONE,
-    Key,
-    RunningCloud,
-    create_instance,
-    door,
-    instance_body,
-    until,
-)
+from tests.infra.localcloud.conftest import PROJECT, ZONE, Key, RunningCloud, create_instance, door, instance_body
+from tests.waiting import eventually
 
 DONE = compute_v1.Operation.Status.DONE
 
@@ -32,7 +24,7 @@ def delete(cloud: RunningCloud, name: str, zone: str = ZONE) -> None:
 
 def inventory(cloud: RunningCloud) -> set[tuple[str, str]]:
     """(kind, name) of all that may bill."""
-    return {(item["kind"], item["name"]) for item in cloud.look("inventory")["items"]}
+    return {(item["kind"], item["name"]) for item in cloud.control("inventory")["items"]}
 
 
 def failure(cloud: RunningCloud, instance: compute_v1.Instance) -> Any:
@@ -57,8 +49,9 @@ def test_an_instance_runs_can_be_entered_and_goes_with_its_disk(
     assert way.run("echo $TRAINER_STAND_IN; hostname >/dev/null").stdout == b"gpu:1\n"
     where = {"project": PROJECT, "zone": ZONE, "instance": "gpu-vm"}
     serial = local_cloud.instances().get_serial_port_output
-    until(
-        lambda: "booted\nstartup-script exit status 0" in serial(**where).contents, "the serial port shows the script"
+    eventually(
+        lambda: "booted\nstartup-script exit status 0" in serial(**where).contents,
+        what="the serial port shows the script",
     )
     assert {("instance", "gpu-vm"), ("disk", "gpu-vm")} <= inventory(local_cloud)
     delete(local_cloud, "gpu-vm")
@@ -143,9 +136,9 @@ def test_an_image_family_resolves(local_cloud: RunningCloud) -> None:
 def test_a_gpu_quota_fails_the_operation(
     local_cloud: RunningCloud, metric: str, region: str, dimensions: dict[str, str]
 ) -> None:
-    local_cloud.control("quotas", name=metric, region=region, limit=0)
+    local_cloud.control("quotas", {"name": metric, "region": region, "limit": 0})
     done = failure(local_cloud, instance_body("over-quota"))
-    local_cloud.control("quotas", name=metric, region=region, limit=16)
+    local_cloud.control("quotas", {"name": metric, "region": region, "limit": 16})
     [error] = done.error.errors
     assert (error.code, done.http_error_status_code, done.http_error_message) == ("QUOTA_EXCEEDED", 403, "FORBIDDEN")
     quota = error.error_details[0].quota_info
@@ -161,9 +154,9 @@ def test_quotas_and_their_usage_can_be_read(local_cloud: RunningCloud) -> None:
 
 
 def test_a_stock_out_fails_the_operation_and_leaves_nothing(local_cloud: RunningCloud) -> None:
-    local_cloud.control("capacity", zone=ZONE, accelerator="nvidia-tesla-t4", available=False)
+    local_cloud.control("capacity", {"zone": ZONE, "accelerator": "nvidia-tesla-t4", "available": False})
     done = failure(local_cloud, instance_body("sold-out"))
-    local_cloud.control("capacity", zone=ZONE, accelerator="nvidia-tesla-t4", available=True)
+    local_cloud.control("capacity", {"zone": ZONE, "accelerator": "nvidia-tesla-t4", "available": True})
     [error] = done.error.errors
     assert (error.code, done.http_error_status_code) == ("ZONE_RESOURCE_POOL_EXHAUSTED", 503)
     assert error.error_details[0].error_info.reason == "resource_availability"
@@ -189,9 +182,9 @@ def test_lists_filter_page_and_say_what_they_could_not_reach(local_cloud: Runnin
     wide = {"project": PROJECT, "filter": "labels.group=list"}
     everywhere = instances.aggregated_list(wide)
     assert len([instance for _, scope in everywhere for instance in scope.instances]) == 3
-    local_cloud.control("zones/unreachable", zone=ZONE, unreachable=True)
+    local_cloud.control("zones/unreachable", {"zone": ZONE, "unreachable": True})
     partial = next(instances.aggregated_list(wide).pages)
-    local_cloud.control("zones/unreachable", zone=ZONE, unreachable=False)
+    local_cloud.control("zones/unreachable", {"zone": ZONE, "unreachable": False})
     assert list(partial.unreachables) == [f"zones/{ZONE}"]
     assert partial.items[f"zones/{ZONE}"].warning.code == "UNREACHABLE"
     for number in range(3):
@@ -203,12 +196,12 @@ def test_a_stopped_instance_keeps_its_disk_and_starts_again(local_cloud: Running
     where = {"project": PROJECT, "zone": ZONE, "instance": "stopper"}
     create_instance(local_cloud, instance_body("stopper", metadata={"startup-script": script}))
     instances = local_cloud.instances()
-    boots = until(lambda: list(local_cloud.state.glob("vms/*/home/boots")), "the startup script runs")[0]
+    boots = eventually(lambda: list(local_cloud.state.glob("vms/*/home/boots")), what="the startup script runs")[0]
     local_cloud.wait(instances.stop_unary(**where))
     assert instances.get(**where).status == "TERMINATED"
     local_cloud.wait(instances.start_unary(**where))
     assert instances.get(**where).status == "RUNNING"
-    until(lambda: boots.read_text() == "boot\nboot\n", "the startup script runs at each start")
+    eventually(lambda: boots.read_text() == "boot\nboot\n", what="the startup script runs at each start")
     delete(local_cloud, "stopper")
 
 
@@ -229,8 +222,8 @@ def test_labels_and_metadata_change_only_with_a_fresh_fingerprint(local_cloud: R
 def test_a_preempted_spot_instance_is_deleted_when_it_asked_for_that(local_cloud: RunningCloud) -> None:
     scheduling = {"provisioning_model": "SPOT", "instance_termination_action": "DELETE"}
     create_instance(local_cloud, instance_body("taken", scheduling=scheduling))
-    local_cloud.control("preempt", name="taken")
-    until(lambda: ("instance", "taken") not in inventory(local_cloud), "the spot instance is gone")
+    local_cloud.control("preempt", {"name": "taken"})
+    eventually(lambda: ("instance", "taken") not in inventory(local_cloud), what="the spot instance is gone")
 
 
 def test_a_machine_with_tpus_takes_no_persistent_disk_and_cannot_migrate(

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from google.cloud import storage
 
-from tests.infra.localcloud.conftest import PROJECT, ROOT, Door, Key, RunningCloud, create_node, door, node_body
+from tests.infra.localcloud.conftest import PROJECT, Door, Key, RunningCloud, create_node, door, node_body
+from tests.local_cloud import ROOT
 from trainer.data.prepare import prepare_dataset
 
 PROGRAM = """

@@ -12,7 +12,7 @@ from infra.localcloud.compute.names import matching
 from infra.localcloud.hardware import Hardware, MachineShape
 from infra.localcloud.http.errors import ApiError
 from infra.localcloud.metering.price_list import PriceList
-from tests.infra.localcloud.conftest import ACCELERATORS
+from tests.local_cloud import ACCELERATORS
 
 # Literals below are an opinion of their own: they must not be taken from the catalog that is tested.
 HARDWARE = Hardware.from_toml(ACCELERATORS)

@@ -20,8 +20,8 @@ from tests.infra.localcloud.conftest import (
     instance_body,
     metadata_url,
     node_body,
-    until,
 )
+from tests.waiting import eventually
 
 FLAVOR = {"Metadata-Flavor": "Google"}
 LOG_IN = (
@@ -118,9 +118,11 @@ def test_a_preemption_is_announced(local_cloud: RunningCloud) -> None:
     where = f"{PARENT}/nodes/warned"
     address = local_cloud.tpu().get_node(name=where).network_endpoints[0].ip_address
     url = f"{metadata_url(local_cloud, address)}instance/preempted"
-    local_cloud.control("preempt", name="warned", notice_s=1.5)
+    local_cloud.control("preempt", {"name": "warned", "notice_s": 1.5})
     assert httpx.get(url, headers=FLAVOR, trust_env=False).text == "TRUE"
-    until(lambda: local_cloud.tpu().get_node(name=where).state == tpu_v2.Node.State.PREEMPTED, "it is taken away")
+    eventually(
+        lambda: local_cloud.tpu().get_node(name=where).state == tpu_v2.Node.State.PREEMPTED, what="it is taken away"
+    )
     local_cloud.tpu().delete_node(name=where)
 
 
@@ -132,7 +134,7 @@ def test_a_node_deletes_itself_with_its_own_token(local_cloud: RunningCloud, vm:
     def is_gone() -> bool:
         return f"{PARENT}/nodes/asks" not in [node.name for node in local_cloud.tpu().list_nodes(parent=PARENT)]
 
-    until(is_gone, "the node is gone by its own hand")
+    eventually(is_gone, what="the node is gone by its own hand")
 
 
 def test_an_instance_without_the_scope_may_not_delete_itself(

@@ -31,14 +31,13 @@ from tests.infra.localcloud.conftest import (
 @pytest.fixture(scope="module")
 def clocked(tmp_path_factory: pytest.TempPathFactory, prices: Path) -> Iterator[RunningCloud]:
     """A cloud whose clock these tests move."""
-    cloud = RunningCloud(tmp_path_factory.mktemp("clocked"), prices).start()
-    yield cloud
-    cloud.stop()
+    with RunningCloud(tmp_path_factory.mktemp("clocked"), prices=prices) as cloud:
+        yield cloud
 
 
 def rows(cloud: RunningCloud, name: str) -> dict[str, Any]:
     """The meter rows of a resource, by SKU."""
-    return {row["sku"]: row for row in cloud.look("meter")["rows"] if row["name"] == name}
+    return {row["sku"]: row for row in cloud.control("meter")["rows"] if row["name"] == name}
 
 
 def seconds(start: str, end: str) -> float:
@@ -48,13 +47,13 @@ def seconds(start: str, end: str) -> float:
 
 def test_a_node_is_billed_by_the_second_from_ready_to_gone(clocked: RunningCloud) -> None:
     create_node(clocked, "billed", node_body())
-    clocked.control("clock/advance", seconds=5000)
+    clocked.control("clock/advance", {"seconds": 5000})
     result_of(clocked.tpu().delete_node(name=f"{PARENT}/nodes/billed"))
     row = rows(clocked, "billed")["v3-8"]
     assert 5000 < row["seconds"] < 5030
     assert seconds(row["from"], row["to"]) <= row["seconds"] < seconds(row["from"], row["to"]) + 1
     assert row["usd"] == f"{Decimal('8.00') * row['seconds'] / 3600:.6f}"
-    clocked.control("clock/advance", seconds=5000)
+    clocked.control("clock/advance", {"seconds": 5000})
     assert rows(clocked, "billed")["v3-8"]["usd"] == row["usd"]
 
 
@@ -67,7 +66,7 @@ def test_a_minute_is_the_least_and_spot_has_its_price(clocked: RunningCloud) -> 
 
 def test_an_instance_bills_machine_gpu_address_and_disk(clocked: RunningCloud) -> None:
     create_instance(clocked, instance_body("parts"))
-    clocked.control("clock/advance", seconds=7200)
+    clocked.control("clock/advance", {"seconds": 7200})
     clocked.wait(clocked.instances().delete_unary(project=PROJECT, zone=ZONE, instance="parts"))
     found = rows(clocked, "parts")
     assert set(found) == {"n1-standard-4", "nvidia-tesla-t4", "in-use", "pd-balanced"}
@@ -75,8 +74,8 @@ def test_an_instance_bills_machine_gpu_address_and_disk(clocked: RunningCloud) -
         assert found[sku]["usd"] == f"{Decimal(per_hour) * found[sku]['seconds'] / 3600:.6f}"
     disk = found["pd-balanced"]
     assert disk["usd"] == f"{Decimal('0.10') * 100 * disk['seconds'] / (730 * 3600):.6f}"
-    total = sum(Decimal(row["usd"]) for row in clocked.look("meter")["rows"])
-    assert abs(total - Decimal(clocked.look("meter")["total_usd"])) < Decimal("0.0001")
+    total = sum(Decimal(row["usd"]) for row in clocked.control("meter")["rows"])
+    assert abs(total - Decimal(clocked.control("meter")["total_usd"])) < Decimal("0.0001")
 
 
 def test_max_run_duration_deletes_the_instance_and_bills_no_longer(clocked: RunningCloud) -> None:
@@ -85,23 +84,23 @@ def test_max_run_duration_deletes_the_instance_and_bills_no_longer(clocked: Runn
     end = instance.resource_status.scheduling.termination_timestamp
     row = rows(clocked, "limited")["n1-standard-4"]
     assert seconds(row["from"], end) == 3600
-    clocked.control("clock/advance", seconds=3500)
+    clocked.control("clock/advance", {"seconds": 3500})
     where = {"project": PROJECT, "zone": ZONE, "instance": "limited"}
     assert clocked.instances().get(**where).status == "RUNNING"
-    clocked.control("clock/advance", seconds=100000)
+    clocked.control("clock/advance", {"seconds": 100000})
     with pytest.raises(exceptions.NotFound):
         clocked.instances().get(**where)
-    assert [item for item in clocked.look("inventory")["items"] if item["name"] == "limited"] == []
+    assert [item for item in clocked.control("inventory")["items"] if item["name"] == "limited"] == []
     assert 3600 <= rows(clocked, "limited")["n1-standard-4"]["seconds"] <= 3602
 
 
 def test_a_termination_time_with_stop_leaves_a_stopped_instance_and_its_disk(clocked: RunningCloud) -> None:
-    now = clocked.look("status")["clock"]
+    now = clocked.control("status")["clock"]
     moment = datetime.fromisoformat(now).timestamp() + 900
     text = datetime.fromtimestamp(moment, datetime.fromisoformat(now).tzinfo).isoformat()
     scheduling = {"termination_time": text, "instance_termination_action": "STOP"}
     create_instance(clocked, instance_body("stopped", scheduling=scheduling))
-    clocked.control("clock/advance", seconds=5000)
+    clocked.control("clock/advance", {"seconds": 5000})
     where = {"project": PROJECT, "zone": ZONE, "instance": "stopped"}
     assert clocked.instances().get(**where).status == "TERMINATED"
     found = rows(clocked, "stopped")
@@ -115,10 +114,10 @@ def test_a_bucket_is_billed_for_what_it_holds(clocked: RunningCloud) -> None:
     bucket = client.create_bucket("metered-bucket", location="us-central1")
     bucket.blob("one").upload_from_string(b"x" * 2**20)
     before = Decimal(rows(clocked, "metered-bucket")["standard"]["usd"])
-    clocked.control("clock/advance", seconds=730 * 3600)
+    clocked.control("clock/advance", {"seconds": 730 * 3600})
     after = Decimal(rows(clocked, "metered-bucket")["standard"]["usd"])
     assert abs(after - before - Decimal("0.02") / 1024) < Decimal("0.000002")
-    assert ("bucket", "metered-bucket") in [(i["kind"], i["name"]) for i in clocked.look("inventory")["items"]]
+    assert ("bucket", "metered-bucket") in [(i["kind"], i["name"]) for i in clocked.control("inventory")["items"]]
 
 
 def test_the_date_header_follows_the_clouds_clock(clocked: RunningCloud) -> None:
@@ -126,7 +125,7 @@ def test_the_date_header_follows_the_clouds_clock(clocked: RunningCloud) -> None
         return clocked.http.get(f"/v2/{PARENT}/nodes").headers["date"]
 
     first = ask()
-    clocked.control("clock/advance", seconds=86400)
+    clocked.control("clock/advance", {"seconds": 86400})
     assert ask() != first
 
 

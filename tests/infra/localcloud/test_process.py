@@ -13,7 +13,6 @@ from google.api_core import exceptions
 from tests.infra.localcloud.conftest import (
     PARENT,
     PROJECT,
-    ROOT,
     ZONE,
     Key,
     RunningCloud,
@@ -21,11 +20,11 @@ from tests.infra.localcloud.conftest import (
     create_node,
     door,
     instance_body,
-    launch_command,
     node_body,
     result_of,
-    until,
 )
+from tests.local_cloud import ROOT, launch_command
+from tests.waiting import eventually
 
 COUNT = (
     "#!/bin/sh\nset -m\nsetsid sh -c 'while :; do date >> $HOME/beat; sleep 0.1; done' </dev/null >/dev/null 2>&1 &\n"
@@ -38,19 +37,19 @@ def test_everything_survives_kill_minus_nine(own_cloud: RunningCloud, ssh_key: K
     found = own_cloud.tpu().get_guest_attributes(request={"name": node.name, "query_path": "hostkeys/"})
     address = node.network_endpoints[0].access_config.external_ip
     way = door(own_cloud, address, found.guest_attributes[0].query_value.items, ssh_key, tmp_path)
-    beat = until(lambda: list(own_cloud.state.glob("vms/*/home/beat")), "the detached process runs")[0]
+    beat = eventually(lambda: list(own_cloud.state.glob("vms/*/home/beat")), what="the detached process runs")[0]
     before = own_cloud.facts
     pending = own_cloud.tpu().create_node(parent=PARENT, node=node_body(), node_id="half-made")
     own_cloud.kill()
     size = beat.stat().st_size
-    until(lambda: beat.stat().st_size > size, "it runs on without the cloud")
+    eventually(lambda: beat.stat().st_size > size, what="it runs on without the cloud")
     own_cloud.start()
     assert {key: own_cloud.facts[key] for key in ("http_url", "tls_port", "proxy_url", "ssh_port")} == {
         key: before[key] for key in ("http_url", "tls_port", "proxy_url", "ssh_port")
     }
     assert way.run("echo still $LOCALCLOUD_VM").stdout.startswith(b"still 4")  # same address, same pinned host key
     assert result_of(pending).name == f"{PARENT}/nodes/half-made"
-    kinds = sorted((item["kind"], item["name"]) for item in own_cloud.look("inventory")["items"])
+    kinds = sorted((item["kind"], item["name"]) for item in own_cloud.control("inventory")["items"])
     assert kinds == [
         ("disk", "disk-holder"),
         ("instance", "disk-holder"),
@@ -85,7 +84,6 @@ def _check_second_start(cloud: RunningCloud) -> None:
 
 def _check_polite_stop(cloud: RunningCloud) -> None:
     """SIGTERM ends it with 0, and the nodes are on disk still."""
-    assert cloud.process is not None
     cloud.process.terminate()
     assert cloud.process.wait(20) == 0
     cloud.start()
@@ -93,13 +91,12 @@ def _check_polite_stop(cloud: RunningCloud) -> None:
 
 
 def test_it_ends_by_itself_when_it_is_not_needed(tmp_path: Path, prices: Path) -> None:
-    cloud = RunningCloud(tmp_path / "idle", prices, idle_exit_s=0.2).start()
-    assert cloud.process is not None
-    assert cloud.process.wait(20) == 0
+    command = [*launch_command(tmp_path / "idle", prices), "--idle-exit-s", "0.2"]
+    assert subprocess.run(command, cwd=ROOT, timeout=60).returncode == 0
 
 
 def test_a_fault_before_the_effect_is_hit_and_changes_nothing(local_cloud: RunningCloud) -> None:
-    fault = local_cloud.control("faults", method="tpu.nodes.create", times=1, when="before", http=429)
+    fault = local_cloud.control("faults", {"method": "tpu.nodes.create", "times": 1, "when": "before", "http": 429})
     with pytest.raises(exceptions.TooManyRequests):
         local_cloud.tpu().create_node(parent=PARENT, node=node_body(), node_id="faulty")
     with pytest.raises(exceptions.NotFound):
@@ -108,7 +105,9 @@ def test_a_fault_before_the_effect_is_hit_and_changes_nothing(local_cloud: Runni
 
 
 def test_a_fault_after_the_effect_hides_only_the_answer(local_cloud: RunningCloud) -> None:
-    fault = local_cloud.control("faults", method="compute.instances.insert", times=1, when="after", http=503)
+    fault = local_cloud.control(
+        "faults", {"method": "compute.instances.insert", "times": 1, "when": "after", "http": 503}
+    )
     where = {"project": PROJECT, "zone": ZONE}
     with pytest.raises(exceptions.ServiceUnavailable):
         local_cloud.instances().insert_unary(**where, instance_resource=instance_body("unclear"))
@@ -118,14 +117,14 @@ def test_a_fault_after_the_effect_hides_only_the_answer(local_cloud: RunningClou
 
 
 def test_a_fault_can_meet_storage_too(local_cloud: RunningCloud) -> None:
-    fault = local_cloud.control("faults", method="storage.buckets.get", times=1, http=503)
+    fault = local_cloud.control("faults", {"method": "storage.buckets.get", "times": 1, "http": 503})
     answer = local_cloud.http.get("/storage/v1/b/nothing")
     assert answer.status_code == 503
     assert _hits(local_cloud, fault["id"]) == 1
 
 
 def _hits(cloud: RunningCloud, number: int) -> int:
-    return sum(fault["hit"] for fault in cloud.look("faults")["faults"] if fault["id"] == number)
+    return sum(fault["hit"] for fault in cloud.control("faults")["faults"] if fault["id"] == number)
 
 
 def test_a_web_page_cannot_command_the_cloud(local_cloud: RunningCloud) -> None:
@@ -147,15 +146,15 @@ def test_a_refresh_token_buys_an_access_token(local_cloud: RunningCloud) -> None
 def test_a_reset_leaves_the_address_and_nothing_else(own_cloud: RunningCloud) -> None:
     """VMs, their processes, data, faults and time are as at a first start; clients need not learn a new address."""
     create_node(own_cloud, "forgotten", node_body(metadata={"startup-script": COUNT}))
-    until(lambda: list(own_cloud.state.glob("vms/*/home/beat")), "the detached process runs")
-    own_cloud.control("faults", method="tpu.nodes.get", when="before", http=503)
-    own_cloud.control("clock/advance", seconds=3600)
+    eventually(lambda: list(own_cloud.state.glob("vms/*/home/beat")), what="the detached process runs")
+    own_cloud.control("faults", {"method": "tpu.nodes.get", "when": "before", "http": 503})
+    own_cloud.control("clock/advance", {"seconds": 3600})
     before = own_cloud.facts
-    own_cloud.control("reset")
+    own_cloud.control("reset", {})
     file = own_cloud.state / "cloud.json"
-    until(lambda: json.loads(file.read_text())["boot_id"] != before["boot_id"], "it starts anew")
-    assert own_cloud.look("status")["http_url"] == before["http_url"]
-    assert own_cloud.look("inventory")["items"] == []
-    assert own_cloud.look("faults") == {"faults": []}
-    assert own_cloud.look("meter")["rows"] == []
+    eventually(lambda: json.loads(file.read_text())["boot_id"] != before["boot_id"], what="it starts anew")
+    assert own_cloud.control("status")["http_url"] == before["http_url"]
+    assert own_cloud.control("inventory")["items"] == []
+    assert own_cloud.control("faults") == {"faults": []}
+    assert own_cloud.control("meter")["rows"] == []
     assert list(own_cloud.state.glob("vms/*")) == []

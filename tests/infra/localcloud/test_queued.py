@@ -9,7 +9,8 @@ import pytest
 from google.api_core import exceptions
 from google.cloud import tpu_v2
 
-from tests.infra.localcloud.conftest import PROJECT, RunningCloud, node_body, result_of, until
+from tests.infra.localcloud.conftest import PROJECT, RunningCloud, node_body, result_of
+from tests.waiting import eventually
 
 PARENT = f"projects/{PROJECT}/locations/us-west4-a"
 State = tpu_v2.QueuedResourceState.State
@@ -40,7 +41,7 @@ def state_of(cloud: RunningCloud, name: str) -> State:
 
 
 def reaches(cloud: RunningCloud, name: str, state: State) -> None:
-    until(lambda: state_of(cloud, name) == state, f"{name} is {state.name}")
+    eventually(lambda: state_of(cloud, name) == state, what=f"{name} is {state.name}")
 
 
 def test_the_official_client_queues_and_deletes(local_cloud: RunningCloud) -> None:
@@ -94,22 +95,22 @@ def test_a_wrong_request_is_an_invalid_argument(
 def test_run_duration_ends_the_node_and_the_quota_is_held_until_the_deletion(own_cloud: RunningCloud) -> None:
     """Half of the price on demand, to the second; a restart of the cloud forgets nothing."""
     metric = "TPUV5sPreemptibleLitepodServingPerProjectPerZoneForTPUAPI"
-    own_cloud.control("quotas", name=metric, zone="us-west4-a", limit=4)
+    own_cloud.control("quotas", {"name": metric, "zone": "us-west4-a", "limit": 4})
     assert post(own_cloud, "flex", flex_body("flex")).status_code == 200
     reaches(own_cloud, "flex", State.ACTIVE)
     own_cloud.kill()
     own_cloud.start()
-    own_cloud.control("clock/advance", seconds=700)
+    own_cloud.control("clock/advance", {"seconds": 700})
     reaches(own_cloud, "flex", State.SUSPENDED)
     with pytest.raises(exceptions.NotFound):
         own_cloud.tpu().get_node(name=f"{PARENT}/nodes/flex")
-    [row] = [row for row in own_cloud.look("meter")["rows"] if row["kind"] == "node"]
+    [row] = [row for row in own_cloud.control("meter")["rows"] if row["kind"] == "node"]
     assert (row["usd_per_unit"], 600 <= row["seconds"] <= 610) == ("2.400", True), row
     refused = post(own_cloud, "next", flex_body("next"))
     assert (refused.status_code, f"Quota '{metric}' exhausted" in refused.text) == (429, True)
     own_cloud.tpu().reset_queued_resource(name=f"{PARENT}/queuedResources/flex")
     reaches(own_cloud, "flex", State.ACTIVE)
-    own_cloud.control("clock/advance", seconds=700)
+    own_cloud.control("clock/advance", {"seconds": 700})
     reaches(own_cloud, "flex", State.SUSPENDED)
     result_of(own_cloud.tpu().delete_queued_resource(name=f"{PARENT}/queuedResources/flex"))
     assert post(own_cloud, "next", flex_body("next")).status_code == 200
@@ -117,14 +118,14 @@ def test_run_duration_ends_the_node_and_the_quota_is_held_until_the_deletion(own
 
 def test_an_unmet_request_fails_and_stays(own_cloud: RunningCloud) -> None:
     """Only what has ended can be put back. While a zone does not answer, lists say so."""
-    own_cloud.control("capacity", zone="us-west4-a", available=False)
+    own_cloud.control("capacity", {"zone": "us-west4-a", "available": False})
     policy = {"validUntilDuration": "30s"}
     assert post(own_cloud, "late", flex_body("late", queueingPolicy=policy)).status_code == 200
     reaches(own_cloud, "late", State.WAITING_FOR_RESOURCES)
     with pytest.raises(exceptions.BadRequest):
         own_cloud.tpu().reset_queued_resource(name=f"{PARENT}/queuedResources/late")
-    own_cloud.control("clock/advance", seconds=31)
+    own_cloud.control("clock/advance", {"seconds": 31})
     reaches(own_cloud, "late", State.FAILED)
-    own_cloud.control("zones/unreachable", zone="us-west4-a", unreachable=True)
+    own_cloud.control("zones/unreachable", {"zone": "us-west4-a", "unreachable": True})
     [page] = own_cloud.tpu().list_queued_resources(parent=f"projects/{PROJECT}/locations/-").pages
     assert (list(page.queued_resources), list(page.unreachable)) == ([], [PARENT])

@@ -14,7 +14,8 @@ from google.cloud import scheduler_v1
 from google.protobuf import duration_pb2, field_mask_pb2
 
 from infra.localcloud.scheduler.jobs import Cron
-from tests.infra.localcloud.conftest import PARENT, PROJECT, RunningCloud, create_node, node_body, until
+from tests.infra.localcloud.conftest import PARENT, PROJECT, RunningCloud, create_node, node_body
+from tests.waiting import eventually
 
 REGION = f"projects/{PROJECT}/locations/us-central1"
 ACCOUNT = "killer@local-project.iam.gserviceaccount.com"
@@ -23,9 +24,8 @@ ACCOUNT = "killer@local-project.iam.gserviceaccount.com"
 @pytest.fixture(scope="module")
 def clocked(tmp_path_factory: pytest.TempPathFactory, prices: Path) -> Iterator[RunningCloud]:
     """A cloud whose clock these tests move."""
-    cloud = RunningCloud(tmp_path_factory.mktemp("scheduled"), prices).start()
-    yield cloud
-    cloud.stop()
+    with RunningCloud(tmp_path_factory.mktemp("scheduled"), prices=prices) as cloud:
+        yield cloud
 
 
 def scheduler(cloud: RunningCloud) -> Any:
@@ -33,7 +33,7 @@ def scheduler(cloud: RunningCloud) -> Any:
 
 
 def now(cloud: RunningCloud) -> datetime:
-    return datetime.fromisoformat(cloud.look("status")["clock"]).astimezone(UTC)
+    return datetime.fromisoformat(cloud.control("status")["clock"]).astimezone(UTC)
 
 
 def job(name: str, schedule: str, node: str = "nobody", **fields: Any) -> scheduler_v1.Job:
@@ -59,7 +59,7 @@ def attempted(cloud: RunningCloud, name: str, after: datetime | None = None) -> 
         ended = "last_attempt_time" in found and (after is None or found.last_attempt_time > after)
         return found if ended else None
 
-    return until(look, f"an attempt of {name}")  # type: ignore[return-value]
+    return eventually(look, what=f"an attempt of {name}")  # type: ignore[return-value]
 
 
 def at(moment: datetime) -> str:
@@ -72,11 +72,11 @@ def test_a_node_is_deleted_at_the_scheduled_minute_and_billed_until_then(clocked
     create_node(clocked, "doomed", node_body())
     due = (now(clocked) + timedelta(hours=2)).replace(second=0, microsecond=0)
     scheduler(clocked).create_job(parent=REGION, job=job("doom", at(due), "doomed"))
-    clocked.control("clock/advance", seconds=(due - now(clocked)).total_seconds() - 30)
-    assert [item["state"] for item in clocked.look("inventory")["items"] if item["kind"] == "node"] == ["READY"]
-    clocked.control("clock/advance", seconds=50000)
-    assert [item for item in clocked.look("inventory")["items"] if item["kind"] == "node"] == []
-    [row] = [row for row in clocked.look("meter")["rows"] if row["name"] == "doomed"]
+    clocked.control("clock/advance", {"seconds": (due - now(clocked)).total_seconds() - 30})
+    assert [item["state"] for item in clocked.control("inventory")["items"] if item["kind"] == "node"] == ["READY"]
+    clocked.control("clock/advance", {"seconds": 50000})
+    assert [item for item in clocked.control("inventory")["items"] if item["kind"] == "node"] == []
+    [row] = [row for row in clocked.control("meter")["rows"] if row["name"] == "doomed"]
     assert timedelta(0) <= datetime.fromisoformat(row["to"]) - due < timedelta(seconds=5)
     found = attempted(clocked, "doom")
     assert (found.status.code, found.state) == (0, scheduler_v1.Job.State.ENABLED)
@@ -92,22 +92,22 @@ def test_run_fires_now_and_its_status_says_what_was_answered(clocked: RunningClo
     client.run_job(name=made.name)
     first = attempted(clocked, "probe")
     assert first.status.code == 5
-    clocked.control("permissions", permission="tpu.nodes.delete", who=ACCOUNT, denied=True)
+    clocked.control("permissions", {"permission": "tpu.nodes.delete", "who": ACCOUNT, "denied": True})
     client.run_job(name=made.name)
     assert attempted(clocked, "probe", first.last_attempt_time).status.code == 7
-    clocked.control("permissions", permission="tpu.nodes.delete", who=ACCOUNT, denied=False)
+    clocked.control("permissions", {"permission": "tpu.nodes.delete", "who": ACCOUNT, "denied": False})
     client.delete_job(name=made.name)
 
 
 def test_a_failed_attempt_is_repeated_with_growing_pauses(clocked: RunningCloud) -> None:
     """retry_count 2 with 10 s: attempts at 0, 10 and 30 s, then the schedule again."""
-    clocked.control("faults", method="tpu.nodes.delete", when="before", http=503, times=3)
+    clocked.control("faults", {"method": "tpu.nodes.delete", "when": "before", "http": 503, "times": 3})
     retry = scheduler_v1.RetryConfig(retry_count=2, min_backoff_duration=duration_pb2.Duration(seconds=10))
     due = (now(clocked) + timedelta(minutes=2)).replace(second=0, microsecond=0)
     scheduler(clocked).create_job(parent=REGION, job=job("again", at(due), retry_config=retry))
     seen = []
     for seconds in (0, 10, 30):
-        clocked.control("clock/advance", seconds=(due - now(clocked)).total_seconds() + seconds + 2)
+        clocked.control("clock/advance", {"seconds": (due - now(clocked)).total_seconds() + seconds + 2})
         found = attempted(clocked, "again")
         seen.append((found.last_attempt_time - due).total_seconds())
         assert found.status.code == 14
@@ -122,7 +122,7 @@ def test_pause_resume_patch_and_list(clocked: RunningCloud) -> None:
     paused = client.pause_job(name=made.name)
     assert (paused.state, "schedule_time" in paused) == (scheduler_v1.Job.State.PAUSED, False)
     before = attempted(clocked, "changed").last_attempt_time if "last_attempt_time" in paused else None
-    clocked.control("clock/advance", seconds=600)
+    clocked.control("clock/advance", {"seconds": 600})
     assert client.get_job(name=made.name).last_attempt_time == before
     assert client.resume_job(name=made.name).state == scheduler_v1.Job.State.ENABLED
     wanted = scheduler_v1.Job(name=made.name, schedule="5 4 3 2 *")
@@ -151,21 +151,39 @@ def test_a_wrong_job_is_an_invalid_argument(clocked: RunningCloud, change: dict[
         scheduler(clocked).create_job(parent=REGION, job=wrong)
 
 
+def test_regions_without_cloud_scheduler_are_refused_as_google_does(clocked: RunningCloud) -> None:
+    """As at an account without the right, and not as something absent; `gcloud scheduler locations list` lacks them."""
+    place = f"projects/{PROJECT}/locations/us-east5"
+    client = scheduler(clocked)
+    wanted = job("nowhere", "* * * * *")
+    wanted.name = f"{place}/jobs/nowhere"
+    said = r'lacks IAM permission "cloudscheduler.jobs.{}" for the resource "{}" \(or the resource may not exist\)'
+    with pytest.raises(exceptions.Forbidden, match=said.format("create", place)):
+        client.create_job(parent=place, job=wanted)
+    with pytest.raises(exceptions.Forbidden, match=said.format("delete", wanted.name)):
+        client.delete_job(name=wanted.name)
+    with pytest.raises(exceptions.BadRequest, match="Location 'us-east5' is not a valid location"):
+        client.list_jobs(parent=place)
+    there = {found.location_id for found in client.list_locations({"name": f"projects/{PROJECT}"}).locations}
+    assert "us-central1" in there
+    assert not {"us-east5", "us-central2", "europe-north1", "southamerica-west1"} & there
+
+
 def test_jobs_survive_a_restart_are_billed_and_make_up_for_what_was_missed(own_cloud: RunningCloud) -> None:
     client = scheduler(own_cloud)
     made = client.create_job(parent=REGION, job=job("lasting", "* * * * *"))
     with pytest.raises(exceptions.Conflict):
         client.create_job(parent=REGION, job=job("lasting", "* * * * *"))
-    assert own_cloud.look("status")["counts"] == {"job": 1}
+    assert own_cloud.control("status")["counts"] == {"job": 1}
     own_cloud.kill()
     own_cloud.start()
-    own_cloud.control("clock/advance", seconds=61)
+    own_cloud.control("clock/advance", {"seconds": 61})
     assert attempted(own_cloud, "lasting").status.code == 5
     scheduler(own_cloud).pause_job(name=made.name)
-    own_cloud.control("clock/advance", seconds=73 * 3600)
+    own_cloud.control("clock/advance", {"seconds": 73 * 3600})
     scheduler(own_cloud).delete_job(name=made.name)
-    own_cloud.control("clock/advance", seconds=73 * 3600)
-    [row] = own_cloud.look("meter")["rows"]
+    own_cloud.control("clock/advance", {"seconds": 73 * 3600})
+    [row] = own_cloud.control("meter")["rows"]
     # 73 hours touch four calendar days or, from late in the evening on, five; the test's month is 31 days for $0.10.
     days = (date.fromisoformat(row["to"][:10]) - date.fromisoformat(row["from"][:10])).days + 1
     assert days in (4, 5)

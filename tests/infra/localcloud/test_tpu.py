@@ -11,17 +11,8 @@ from google.api_core import exceptions, operation
 from google.cloud import tpu_v2
 from google.protobuf import field_mask_pb2
 
-from tests.infra.localcloud.conftest import (
-    PARENT,
-    PROJECT,
-    Key,
-    RunningCloud,
-    create_node,
-    door,
-    node_body,
-    result_of,
-    until,
-)
+from tests.infra.localcloud.conftest import PARENT, PROJECT, Key, RunningCloud, create_node, door, node_body, result_of
+from tests.waiting import eventually
 
 
 def test_a_node_becomes_ready_and_is_gone_after_its_deletion(local_cloud: RunningCloud) -> None:
@@ -102,14 +93,14 @@ def test_a_name_in_use_already_exists(local_cloud: RunningCloud) -> None:
 
 
 def test_a_stock_out_comes_inside_the_operation_and_leaves_nothing(local_cloud: RunningCloud) -> None:
-    local_cloud.control("capacity", zone="us-central1-b", accelerator="v3-8", available=1)
+    local_cloud.control("capacity", {"zone": "us-central1-b", "accelerator": "v3-8", "available": 1})
     parent = f"projects/{PROJECT}/locations/us-central1-b"
     create_node(local_cloud, "first", node_body(), parent)
     with pytest.raises(exceptions.ResourceExhausted, match="no more capacity in the zone") as caught:
         create_node(local_cloud, "second", node_body(), parent)
     assert not caught.value.details
     assert [node.name.rsplit("/", 1)[1] for node in local_cloud.tpu().list_nodes(parent=parent)] == ["first"]
-    local_cloud.control("capacity", zone="us-central1-b", accelerator="v3-8", available=True)
+    local_cloud.control("capacity", {"zone": "us-central1-b", "accelerator": "v3-8", "available": True})
     create_node(local_cloud, "second", node_body(), parent)
     for name in ("first", "second"):
         result_of(local_cloud.tpu().delete_node(name=f"{parent}/nodes/{name}"))
@@ -117,7 +108,7 @@ def test_a_stock_out_comes_inside_the_operation_and_leaves_nothing(local_cloud: 
 
 def test_a_quota_is_refused_at_once_and_says_which(local_cloud: RunningCloud) -> None:
     parent = f"projects/{PROJECT}/locations/us-central1-c"
-    local_cloud.control("quotas", name="TPUV2PerProjectPerZoneForTPUAPI", zone="us-central1-c", limit=8)
+    local_cloud.control("quotas", {"name": "TPUV2PerProjectPerZoneForTPUAPI", "zone": "us-central1-c", "limit": 8})
     body = node_body(accelerator_type="v2-8")
     create_node(local_cloud, "one", body, parent)
     with pytest.raises(
@@ -138,13 +129,13 @@ def test_a_list_over_all_zones_names_those_it_could_not_reach(local_cloud: Runni
     node = create_node(local_cloud, "hidden", node_body(), place)
     everywhere = f"projects/{PROJECT}/locations/-"
     assert node.name in [found.name for found in local_cloud.tpu().list_nodes(parent=everywhere)]
-    local_cloud.control("zones/unreachable", zone="us-central1-b", unreachable=True)
+    local_cloud.control("zones/unreachable", {"zone": "us-central1-b", "unreachable": True})
     partial = local_cloud.tpu().list_nodes(parent=everywhere)
     assert node.name not in [found.name for found in partial.nodes]
     assert list(partial.unreachable) == [place]
     with pytest.raises(exceptions.ServiceUnavailable):
         local_cloud.tpu().get_node(name=node.name)
-    local_cloud.control("zones/unreachable", zone="us-central1-b", unreachable=False)
+    local_cloud.control("zones/unreachable", {"zone": "us-central1-b", "unreachable": False})
     result_of(local_cloud.tpu().delete_node(name=node.name))
 
 
@@ -182,13 +173,15 @@ def test_a_preempted_node_has_no_processes_and_stays_until_it_is_deleted(local_c
     script = "#!/bin/sh\necho $$ > $HOME/spot.pid\nexec sleep 300\n"
     body = node_body(scheduling_config={"spot": True}, metadata={"startup-script": script})
     node = create_node(local_cloud, "spot", body)
-    pid = until(lambda: [f for f in local_cloud.state.glob("vms/*/home/spot.pid") if f.read_text()], "the script runs")
+    pid = eventually(
+        lambda: [f for f in local_cloud.state.glob("vms/*/home/spot.pid") if f.read_text()], what="the script runs"
+    )
     process = psutil.Process(int(pid[0].read_text()))
-    local_cloud.control("preempt", name="spot")
+    local_cloud.control("preempt", {"name": "spot"})
     assert not process.is_running()
     assert local_cloud.tpu().get_node(name=node.name).state == tpu_v2.Node.State.PREEMPTED
     result_of(local_cloud.tpu().delete_node(name=node.name))
-    assert "spot" not in [item["name"] for item in local_cloud.look("inventory")["items"]]
+    assert "spot" not in [item["name"] for item in local_cloud.control("inventory")["items"]]
     assert not pid[0].exists()
 
 

@@ -13,7 +13,8 @@ import paramiko
 import psutil
 import pytest
 
-from tests.infra.localcloud.conftest import Door, Key, RunningCloud, create_node, door, node_body, result_of, until
+from tests.infra.localcloud.conftest import Door, Key, RunningCloud, create_node, door, node_body, result_of
+from tests.waiting import eventually
 
 SCRIPT = '#!/bin/sh\necho "started by $USER"\npwd > "$HOME/started.txt"\n'
 
@@ -57,9 +58,8 @@ def test_python3_is_there_as_in_the_image(vm: Door) -> None:
 
 
 def test_the_startup_script_ran_at_boot(vm: Door) -> None:
-    assert (
-        until(lambda: vm.run("cat started.txt").stdout, "the startup script wrote its file").strip().endswith(b"/home")
-    )
+    told = eventually(lambda: vm.run("cat started.txt").stdout, what="the startup script wrote its file")
+    assert told.strip().endswith(b"/home")
 
 
 def test_sftp_paths_start_at_home(vm: Door, tmp_path: Path) -> None:
@@ -120,7 +120,9 @@ def test_a_disconnect_ends_the_foreground_command_but_not_a_detached_one(vm: Doo
     client = subprocess.Popen(vm.argv(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert client.stdout is not None
     foreground = psutil.Process(int(client.stdout.readline()))
-    detached = psutil.Process(int(until(lambda: vm.run("cat detached.pid").stdout, "the detached process runs")))
+    detached = psutil.Process(
+        int(eventually(lambda: vm.run("cat detached.pid").stdout, what="the detached process runs"))
+    )
     client.send_signal(signal.SIGKILL)
     client.communicate()
     foreground.wait(60)  # a machine may be busy

@@ -7,7 +7,7 @@ import json
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import formatdate
@@ -170,12 +170,3 @@ def serving(world: VmWorld) -> Iterator[VmWorld]:
         server.shutdown()
         server.server_close()
         thread.join()
-
-
-def eventually(look: Callable[[], Any], timeout_s: float = 20.0) -> Any:
-    """What `look` finds, once it finds something: the programs are real processes."""
-    until = time.monotonic() + timeout_s
-    while not (found := look()):
-        assert time.monotonic() < until, f"not within {timeout_s} s"
-        time.sleep(0.02)
-    return found

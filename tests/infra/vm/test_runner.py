@@ -21,7 +21,8 @@ import pytest
 from infra.vm import payload
 from orchestrator.domain.quote import RESULT_FILES
 from orchestrator.running.stages.collect import FIRST
-from tests.infra.vm.servers import TOKEN, VmWorld, eventually, serving
+from tests.infra.vm.servers import TOKEN, VmWorld, serving
+from tests.waiting import eventually
 
 PREFIX = "results/e-1/r-1/a1"
 TRAINER = """

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from infra.vm import startup
-from tests.infra.vm.servers import TOKEN, VmWorld, eventually, serving
+from tests.infra.vm.servers import TOKEN, VmWorld, serving
+from tests.waiting import eventually
 
 KEY = "orchestrate/deadline-timer"
 PROBLEM = f"{KEY}-problem"

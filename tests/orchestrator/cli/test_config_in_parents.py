@@ -59,7 +59,7 @@ def test_what_others_may_write_is_named_once_with_what_ends_it(deep: Shell) -> N
     path.chmod(0o664)
     assert ("warning" in deep("budget", HOME=str(path.parent)).stderr) == (path.group() != path.owner())
     path.chmod(0o646)
-    warning = "warning: other users may change what this command goes by; end that: `chmod go-w"
+    warning = "warning: other users can edit these files: run `chmod go-w"
     assert deep("budget", HOME=str(path.parent)).stderr.count(f"{warning} {path}`\n") == 1
     deep.home.chmod(0o777)
     both = deep("status", "--json", HOME=str(path.parent))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.local_cloud import LocalCloud, running
+from tests.local_cloud import LocalCloud
 from tests.orchestrator.cli.conftest import LOCAL, Done, Shell
 
 pytestmark = pytest.mark.cloud
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.cloud
 @pytest.fixture(scope="module")
 def shared_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud]:
     """One local cloud, emptied after each test."""
-    with running(tmp_path_factory.mktemp("cloud")) as cloud:
+    with LocalCloud(tmp_path_factory.mktemp("cloud")) as cloud:
         yield cloud
 
 

@@ -81,8 +81,9 @@ def test_whole_plan_of_a_file(run_cli: Shell) -> None:
         "--max-hours 0.1 may end it sooner",
         "guess, nothing measured: v3-8 $0.18 to $1.43 a run, 75 s to 11 min, of which training takes up to 3 s; "
         "--max-hours 0.1 may end it sooner",
-        "that guess: $1.15 to $9.22 for all 12 runs; real accelerators are meant, not this local cloud; it reserves "
-        "and refuses nothing; from FLOPs (the workload's formula), peaks and what others published: docs/estimating.md",
+        "that guess: $1.15 to $9.22 for all 12 runs; the guess is for real accelerators, not the local cloud; the "
+        "guess does not affect what is reserved; from FLOPs (the workload's formula), peaks and what others published: "
+        "docs/estimating.md",
         "reserved: the worst case of all runs, before the first starts",
         "at most $14.52 = 4.8% of the $300.00 credit, of which $300.00 is free; "
         "each VM is deleted by its kill switches after 0.1 h",
@@ -200,7 +201,7 @@ def test_file_says_what_flags_say_and_flags_go_before_it(read: Any) -> None:
         ("epoch = 3", "it.toml: epoch: unknown key", "did you mean epochs?"),
         ("[local]\nbatchsize = 3", "[local] batchsize: unknown key", "did you mean batch_size?"),
         ("[locl]\nepochs = 3", "it.toml: locl: unknown key", "did you mean local?"),
-        ("[local.more]\nepochs = 3", "[local] more: unknown key", "known keys: accel, workload"),
+        ("[local.more]\nepochs = 3", "[local] more: unknown key", "known keys: accel, nodes, workload"),
         ("yes = true", "it.toml: yes: unknown key", "give --yes on the command line"),
         ("dry-run = true", "it.toml: dry-run: unknown key", "give --dry-run on the command line"),
         ("epochs = 0", "it.toml: epochs = 0: 0 is not in the range", "--epochs"),

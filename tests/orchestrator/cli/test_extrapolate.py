@@ -27,7 +27,18 @@ def test_sixty_billion_images_beside_the_published_seconds(run_cli: Shell) -> No
     assert done.exit == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == FIRST
-    assert lines[1].split() == ["accelerator", "runs", "hours", "interval", "USD", "interval", "of", "credit", "binds"]
+    assert lines[1].split() == [
+        "accelerator",
+        "runs",
+        "hours",
+        "interval",
+        "USD",
+        "interval",
+        "of",
+        "credit",
+        "limited",
+        "by",
+    ]
     assert (lines[2].split()[0], lines[2].split()[-1]) == ("v3-8", "memory")
     for said in (
         "to 15,000,000 times as many",

@@ -37,8 +37,8 @@ def cloud(elsewhere: Shell) -> Iterator[Shell]:
     elsewhere("cloud", "down", "--destroy")
 
 
-def _ledger_file(shell: Shell, project: str = "my-project-1") -> Path:
-    return shell.home / "projects" / project / "ledger.db"
+def _ledger_file(shell: Shell) -> Path:
+    return shell.home / "projects" / "my-project-1" / "ledger.db"
 
 
 @pytest.mark.cloud

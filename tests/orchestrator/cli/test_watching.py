@@ -11,7 +11,7 @@ from rich.console import Console
 
 from orchestrator.cli.views.conclusion import conclude
 from orchestrator.cli.views.progress import LiveDisplay
-from orchestrator.domain.runs import Run, Stage
+from orchestrator.domain.runs import Run, RunState, Stage
 from orchestrator.errors import StillBilling
 from orchestrator.running.run_folder import run_lock
 from orchestrator.running.stages.context import Progress
@@ -56,8 +56,18 @@ with run_driver.{words} as stop:
     done = run_cli(program=("-c", once))
     assert done.exit == 0
     assert done.stderr.startswith(
-        "stopped watching: runs that another orchestrate process drives go on (`orchestrate t"
+        "stopped watching: runs controlled by another orchestrate process continue (`orchestrate t"
     )
+
+
+@pytest.mark.parametrize(
+    ("state", "marks"), [(RunState.SUCCEEDED, "●●●●●"), (RunState.FAILED, "✗"), (RunState.STOPPED, "✗")]
+)
+def test_a_run_that_failed_has_no_row_of_filled_dots(world: World, state: RunState, marks: str) -> None:
+    [run] = world.admit("t4")
+    line = _shown(140, [run], stage=Stage.DONE, state=state, detail=state.value)[2]
+    assert f" {marks} " in line
+    assert ("●" in line) == (state is RunState.SUCCEEDED)
 
 
 def _shown(width: int, runs: Iterable[Run], **doing: object) -> list[str]:

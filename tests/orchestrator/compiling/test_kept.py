@@ -30,10 +30,10 @@ RECORD = make_record()
 MODEL = StepModel("mnist-cnn", "", "tensorflow", "bfloat16", (28, 28, 1), 10, RECORD.memory.parameter_bytes or 0)
 
 
-def step_of(compute_s: float, replica_batch: int = 32, **changes: Any) -> CompiledStep:
+def step_of(compute_s: float, **changes: Any) -> CompiledStep:
     """Of a v3's core: so many FLOPs that they take `compute_s` at its peak, and next to no bytes."""
     program = Program(1000, 1000, 1000, 0, 0, compute_s * CORE_FLOPS_PER_S, accessed_bytes=2000.0, has_loop=False)
-    step = CompiledStep(Outcome.COMPILED, replica_batch, "libtpu 0.0.42", 1.0, program=program)
+    step = CompiledStep(Outcome.COMPILED, 32, "libtpu 0.0.42", 1.0, program=program)
     return replace(step, **{"topology": "v3:2x2", "model": MODEL, **changes})
 
 

@@ -16,8 +16,8 @@ import numpy as np
 import psutil
 import pytest
 
-from tests.local_cloud import eventually
 from tests.orchestrator.cli.conftest import ROOT, Done, Shell
+from tests.waiting import eventually
 
 pytestmark = [
     pytest.mark.slow,

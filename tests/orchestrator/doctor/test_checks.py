@@ -118,6 +118,19 @@ def test_quotas(found: list[Quota], known: Known, verdicts: list[Verdict], says:
     assert says in got[-1].fact
 
 
+def test_a_launch_is_told_the_zones_that_have_the_quota_which_its_own_lack() -> None:
+    """It looked at the first four; a zone that is not listed for a family of chips may have it."""
+    item = accelerator("ct6e-standard-4t")
+    known = replace(TPU_ONLY, accelerators=(item,), zones=("us-east1-d",))
+    found = Quota(item.name, "TPUS_PER_TPU_FAMILY:CT6E", 4, {"us-east1": 0.0, "europe-west4": 8.0})
+    [short] = quotas([found], known)
+    assert short.verdict is FAIL
+    assert "enough for ct6e-standard-4t in europe-west4-a" in short.fact
+    assert "--zone" in short.next_step
+    [unset] = quotas([replace(found, limits={"europe-west4": 8.0})], known)
+    assert (unset.verdict, "shows no quota for ct6e-standard-4t" in unset.fact) == (WARN, True)
+
+
 def test_a_quota_that_is_short_only_warns_while_others_are_left() -> None:
     """The whole catalog was looked at, nobody asked for that one."""
     wide = replace(BOTH, accelerators=(accelerator("v3-8"), accelerator("v2-8")))

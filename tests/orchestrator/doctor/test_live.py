@@ -15,8 +15,7 @@ from orchestrator.doctor.live.rentals import LEFT_ALONE, USED, Asked, cheapest, 
 from orchestrator.domain.accelerators import accelerator, accelerators, set_up_vm
 from orchestrator.domain.account import Quota
 from orchestrator.domain.prices import catalog_prices
-from orchestrator.domain.quote import KILL_SLACK_S
-from orchestrator.domain.runs import Run, RunState, Stage
+from orchestrator.domain.runs import KILL_SLACK_S, Run, RunState, Stage
 from orchestrator.errors import OverCap, UsageError
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.planning.plan import Plan

@@ -37,6 +37,7 @@ NOW = datetime(2026, 11, 21, tzinfo=timezone.utc)
 VMS_ACCOUNT = facts.ServiceAccount("w@x", ("roles/editor",), {"tpu": True, "gpu": True})
 QUOTAS = {
     "v3-8": facts.Quota("v3-8", "TPUV3PerProjectPerZoneForTPUAPI", 8, dict.fromkeys(ZONES, 8.0)),
+    "t4-n2": facts.Quota("t4-n2", "NVIDIA_T4_GPUS", 2, {"us-central1": 2.0}, everywhere=2.0),
     "t4": facts.Quota("t4", "NVIDIA_T4_GPUS", 1, {"us-central1": 1.0}, everywhere=1.0),
 }
 IN_ORDER: dict[str, Any] = {
@@ -101,7 +102,18 @@ def test_only_what_concerns_the_launch_is_asked() -> None:
     assert {"v3-8 in us-central1-a", "t4 in us-central1-a", "gpus", "scheduler"} <= set(asked)
     assert not {"v3-8 in us-central1-b", "budgets", "buckets", "idle", "project"} & set(asked)
     assert "gpus" not in _check("v3-8")[1]
-    assert "scheduler" not in _check("t4")[1]
+    assert not {"scheduler", "internal_traffic"} & set(_check("t4")[1])
+
+
+@pytest.mark.parametrize(("is_open", "verdict"), [(True, Verdict.PASS), (False, Verdict.WARN)])
+def test_vms_of_one_run_must_reach_each_other(is_open: bool, verdict: Verdict) -> None:
+    """A warning with the command that cures it: a firewall policy, which nobody looks at, may allow it, too."""
+    found, _ = _check("t4-n2", internal_traffic=is_open)
+    [network] = found.of("network")
+    assert (network.verdict, found.refusal) == (verdict, None)
+    assert network.next_step.startswith(
+        "" if is_open else "gcloud compute firewall-rules create default-allow-internal"
+    )
 
 
 @pytest.mark.parametrize(
@@ -150,7 +162,7 @@ def test_what_nobody_could_say_never_ends_a_launch() -> None:
     assert found.passed == ["credentials"]
     rest = [one for one in found.findings if one.check != "credentials"]
     assert {(one.verdict, one.answered) for one in rest} == {(Verdict.WARN, False)}
-    assert {one.check for one in rest} == {*REFUSALS} - {"credentials"}
+    assert {one.check for one in rest} == {*REFUSALS} - {"credentials", "network"}  # of several VMs alone
 
 
 def test_a_first_zone_without_the_type_is_skipped_with_a_warning() -> None:

@@ -11,9 +11,9 @@ from orchestrator.compiling.step import CompiledStep, Outcome, Program, StepMode
 from orchestrator.domain.accelerators import named_accelerators
 from orchestrator.domain.dataclass_json import to_json
 from orchestrator.domain.prices import catalog_prices
-from orchestrator.domain.published import Published, published_results, published_speeds
+from orchestrator.domain.published import Published, published_results
 from orchestrator.domain.runs import Engine, UserCode
-from orchestrator.planning.guess import Flops, Work, training_range
+from orchestrator.planning.guess import Flops, Work, published_speeds, training_range
 from orchestrator.planning.known_flops import KnownFlops, keep_checked
 from orchestrator.planning.launch import with_guesses
 from tests.fakes.world import World
@@ -66,7 +66,7 @@ def test_the_range_is_that_of_the_published_runs() -> None:
     assert all(0 < each.of_peak < 1 and each.source for each in speeds.shares)
     assert f"from {speeds.lowest_share:.0%} to {speeds.highest_share:.0%}" in DOCS
     assert f"{speeds.slowest_step_s * 1e3:.0f} ms" in DOCS
-    assert all(phase.low_s < phase.high_s for phase in speeds.phases.values())
+    assert all(phase.low_s < phase.high_s for phase in vars(speeds.phases).values())
 
 
 def test_a_large_model_is_guessed_by_its_arithmetic(world: World) -> None:

@@ -115,8 +115,8 @@ def test_an_inconclusive_one_says_how_many_more_repeats_and_dollars() -> None:
     assert pair.sentence.endswith(
         "inconclusive: v3-8 was 1.05 times as fast as t4, 95 % interval [0.940, 1.17], which includes 1 (2 s against "
         "2.1 s per epoch, 3 runs each); 14 more repeats of each (about $56.00) would probably decide which is faster "
-        "(`launch --repeats 14`, then `compare` both experiments: a second chance for a false verdict, which the 5 % "
-        "do not include); cost per epoch of v3-8: 0.952 times that of t4, 95 % interval [0.852, 1.06], which includes "
+        "(`launch --repeats 14`, then `compare` both experiments: testing again raises the 5 % chance of a false "
+        "verdict); cost per epoch of v3-8: 0.952 times that of t4, 95 % interval [0.852, 1.06], which includes "
         "1 ($0.0020 against $0.0021)"
     )
     [pair] = compared(*close[:3], *(replace(each, usd_per_hour=Decimal(36), usd=None) for each in close[3:])).pairings
@@ -126,8 +126,7 @@ def test_an_inconclusive_one_says_how_many_more_repeats_and_dollars() -> None:
         "times as much; "
     )
     assert pair.sentence.endswith(
-        "do not include); cost per epoch of v3-8: 9.52 times that of t4, 95 % interval [8.52, 10.6] ($0.0200 against "
-        "$0.0021)"
+        "verdict); cost per epoch of v3-8: 9.52 times that of t4, 95 % interval [8.52, 10.6] ($0.0200 against $0.0021)"
     )
     dear = [replace(each, usd=Decimal(20 + n)) for n, each in enumerate(close[:3])]
     [pair] = compared(*dear, *close[3:5], replace(close[5], usd=Decimal("2.1"))).pairings

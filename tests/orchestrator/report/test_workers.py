@@ -21,12 +21,12 @@ from trainer.record.schema import Device
 EPOCH_S = 2.0
 
 
-def slice_records(waits: Sequence[Sequence[float]], run_id: str = "r-aaaaaa") -> list[Record]:
+def slice_records(waits: Sequence[Sequence[float]]) -> list[Record]:
     """The records of so many workers; of each the seconds it waits for input, by epoch."""
     device = Device(kind="tpu", count=8, names=("/tpu:0",), replicas=8, workers=len(waits), simulated=False)
     return [
         make_record(
-            run_id,
+            "r-aaaaaa",
             worker=worker,
             device=device,
             epochs=tuple(make_epoch(n, EPOCH_S, input_wait_s=wait) for n, wait in enumerate(its, start=1)),

@@ -118,6 +118,23 @@ def test_switches_that_cannot_be_listed_are_no_proof(world: World) -> None:
     assert said.startswith("kill switches (scheduler-job) that could not be listed: list: planned failure")
 
 
+def test_one_region_that_does_not_answer_hides_no_jobs_of_others(world: World) -> None:
+    """What stands elsewhere is removed, and the silent one is said."""
+
+    class Silent(FakeScheduler):
+        def list(self, location: str) -> Sequence[StandingJob]:
+            if location == "asia-east1":
+                raise Unavailable("asia-east1 does not answer")
+            return super().list(location)
+
+    world.scheduler = Silent(world.clock)
+    _job(world, "oc-theirs-a1-0000")
+    world.clock.advance(2 * 3600)
+    report = teardown_all(world.services, buckets=False)
+    assert (report.ended, world.scheduler.names) == (["scheduler-job of oc-theirs-a1-0000 in us-central1-a"], [])
+    assert report.unproven == ["kill switches (scheduler-job) that could not be listed: asia-east1 does not answer"]
+
+
 @pytest.mark.parametrize(("accelerator", "unproven"), [("v3-8", 1), ("t4", 0)])
 def test_an_account_that_may_not_look_for_jobs_needs_not_if_it_rented_nothing_that_has_one(
     world: World, accelerator: str, unproven: int

@@ -21,10 +21,10 @@ from orchestrator.running.many_runs import drive_all
 from orchestrator.running.stages.context import RunContext, Services
 from orchestrator.running.stages.workers import on_every_worker
 from orchestrator.running.watch import HEARTBEAT_LOST_S, LIST_POLLS, LOOK_SPACING_S
-from tests.e2e.conftest import wait_until
-from tests.fakes.many import ManyWorld
+from tests.fakes.parallel_runs import ManyWorld
 from tests.fakes.shells import FakeMachine, FakeShell, FakeShells
 from tests.fakes.world import FakeTrainer
+from tests.waiting import eventually
 from trainer.record.record import load_record
 
 COUNT = 40
@@ -191,8 +191,8 @@ def test_all_are_asked_to_stop_before_any_waits_for_its_record(tmp_path: Path) -
     world.store.read = reading  # type: ignore[method-assign]
     with ThreadPoolExecutor(1) as beside:
         driving = beside.submit(world.drive, runs)
-        wait_until(lambda: driving.done() or world.trainers.started == len(runs))
-        wait_until(lambda: {world.ledger.run(run.id).stage for run in runs} == {Stage.TRAIN})
+        eventually(lambda: driving.done() or world.trainers.started == len(runs))
+        eventually(lambda: {world.ledger.run(run.id).stage for run in runs} == {Stage.TRAIN})
         world.shells.sessions = threading.Semaphore(2)  # and those that are open now
         world.stop.set()
         ended = driving.result(timeout=PATIENCE_S)

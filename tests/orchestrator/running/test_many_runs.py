@@ -22,9 +22,9 @@ from orchestrator.errors import OverCap, Unavailable, UsageError
 from orchestrator.ledger.events import QuotaAwaited
 from orchestrator.ports import Billable, Listing, VmRef
 from orchestrator.running.watch import FULL_PACE_RUNS, LOOK_SPACING_S, STARTING_RUNS, Watch
-from tests.e2e.conftest import wait_until
 from tests.fakes import FakeClock, FakeVmProvider
-from tests.fakes.many import ManyWorld
+from tests.fakes.parallel_runs import ManyWorld
+from tests.waiting import eventually
 
 COUNT = 40
 PATIENCE_S = 60
@@ -57,7 +57,7 @@ def training(world: ManyWorld, runs: Sequence[Run]) -> Iterator[Future[list[Run]
     """The block begins once all of them train; `drive` goes on beside it."""
     with ThreadPoolExecutor(1) as beside:
         driving = beside.submit(world.drive, runs)
-        wait_until(lambda: driving.done() or world.trainers.started == len(runs))
+        eventually(lambda: driving.done() or world.trainers.started == len(runs))
         yield driving
 
 
@@ -81,7 +81,7 @@ def test_preemption_is_seen_while_the_list_lacks_a_region(world: ManyWorld, coun
         world.gpu.unreachable.add("us-far9")  # a region: what it hides nobody knows
         lost = world.ledger.attempt(runs[1].id, 1)
         world.gpu.preempt(VmRef(lost.zone, lost.vm))
-        wait_until(
+        eventually(
             lambda: driving.done() or any("new attempt" in str(one.message) for one in world.ledger.events(runs[1].id))
         )
         world.gpu.unreachable.clear()  # nothing can be proven gone before
@@ -208,7 +208,7 @@ def test_hard_limit_of_open_files_bounds_the_runs_in_progress(tmp_path: Path) ->
 import resource, sys
 from pathlib import Path
 resource.setrlimit(resource.RLIMIT_NOFILE, (302, 302))
-from tests.fakes.many import ManyWorld
+from tests.fakes.parallel_runs import ManyWorld
 world = ManyWorld(Path(sys.argv[1]), factor=600.0, parallel=20)
 ended = world.drive(world.admit_many(20))
 print(world.shells.most_open, *sorted({run.state.value for run in ended}))

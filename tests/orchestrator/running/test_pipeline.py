@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from infra.gcp.scheduler import DeleteJob
 from orchestrator.domain.runs import KILL_SLACK_S, AttemptState, Run, RunState, Stage
-from orchestrator.errors import Unavailable
+from orchestrator.errors import PermissionDenied, Unavailable
 from orchestrator.ledger.events import ZoneRefused
 from orchestrator.money.guard import COLLECT_MARGIN_S
 from orchestrator.ports import CommandResult
@@ -22,7 +23,7 @@ from orchestrator.running.recover import recover, teardown_all, teardown_runs
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.provision import provision
 from orchestrator.running.waiting import Wait
-from tests.fakes import FakeVmProvider
+from tests.fakes import FakeScheduler, FakeVmProvider
 from tests.fakes.world import ENVIRONMENT, World
 from trainer.record.record import load_record
 
@@ -229,6 +230,24 @@ def test_api_that_is_not_enabled_refuses_tpus_and_not_gpus(world: World) -> None
     assert run.error_code in ("KillSwitchNotArmed", "StillBilling")
     assert "Cloud Scheduler" in (run.error or "")
     assert world.tpu.calls("create") == 0
+
+
+def test_an_attempt_whose_job_was_refused_everywhere_settles(world: World) -> None:
+    """No job was made, no VM asked for: though the account may remove no jobs either, no money stays reserved."""
+
+    class Denied(FakeScheduler):
+        def put(self, job: DeleteJob) -> None:
+            raise PermissionDenied(f"no right to create jobs in {job.location}")
+
+        def delete(self, location: str, name: str) -> None:
+            raise PermissionDenied(f"no right to delete jobs in {location}")
+
+    world.scheduler = Denied(world.clock)
+    run = world.launch()
+    assert (run.error_code, world.tpu.calls("create")) == ("KillSwitchNotArmed", 0)
+    [attempt] = world.ledger.attempts(run.id)
+    assert attempt.state is AttemptState.SETTLED
+    assert world.ledger.committed_usd() < Decimal("0.01")
 
 
 def test_job_lives_as_long_as_its_vm_and_no_longer(world: World) -> None:

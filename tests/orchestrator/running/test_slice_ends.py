@@ -14,7 +14,7 @@ from orchestrator.domain.runs import Run, RunState, slice_hosts
 from orchestrator.errors import CloudError
 from orchestrator.ports import StoredObject, VmRef
 from orchestrator.running.stages.collect import OTHERS_TIMEOUT_S
-from tests.fakes.many import ManyWorld
+from tests.fakes.parallel_runs import ManyWorld
 from tests.fakes.world import FakeTrainer
 from tests.orchestrator.running.test_crowd import SLICE, admitted, launched
 

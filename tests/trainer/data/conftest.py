@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.local_cloud import LocalCloud, running
+from tests.local_cloud import LocalCloud
 from trainer.buckets import google_buckets
 
 
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud]:
-    with running(tmp_path_factory.mktemp("cloud")) as started:
+    with LocalCloud(tmp_path_factory.mktemp("cloud")) as started:
         yield started
 
 

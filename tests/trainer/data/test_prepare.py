@@ -21,10 +21,10 @@ from trainer.errors import DataError
 NAMES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 
 
-def write_idx(folder: Path, train: int = 30, test: int = 20, spelling: Callable[[str], str] = str) -> Path:
+def write_idx(folder: Path, train: int = 30, spelling: Callable[[str], str] = str) -> Path:
     """Write a small MNIST-shaped data set whose pixel values and labels follow from the sample's number."""
     folder.mkdir(exist_ok=True)
-    for split, count in (("train", train), ("t10k", test)):
+    for split, count in (("train", train), ("t10k", 20)):
         pixels = b"".join(bytes([index % 256]) * 784 for index in range(count))
         images = struct.pack(">4I", 2051, count, 28, 28) + pixels
         labels = struct.pack(">2I", 2049, count) + bytes(index % 10 for index in range(count))

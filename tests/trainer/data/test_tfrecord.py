@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from trainer.data.prepare import PreparedDataset
-from trainer.data.tfrecord import encode_example
+from trainer.data.tfrecord import write_shard
 
 TENSORFLOW_REWRITES = """
 import sys, tensorflow as tf
@@ -30,8 +31,9 @@ def test_shard_is_byte_identical_to_tensorflows(sample: PreparedDataset, printed
     assert copy.read_bytes() == shard.read_bytes()
 
 
-def test_long_values_get_long_lengths() -> None:
+def test_long_values_get_long_lengths(tmp_path: Path) -> None:
     """Lengths and labels above 127 take more than one byte, as protocol buffers encode them."""
-    example = encode_example(b"x" * 300, 300)
+    write_shard(tmp_path / "shard", [(b"x" * 300, 300)])
+    example = (tmp_path / "shard").read_bytes()
     assert b"\x0a\xac\x02" + b"x" * 300 in example
     assert b"\x1a\x04\x0a\x02\xac\x02" in example

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.infra.vm.servers import eventually
+from tests.waiting import eventually
 from trainer.errors import OutputFailed
 from trainer.files import file_sha256
 from trainer.log import now

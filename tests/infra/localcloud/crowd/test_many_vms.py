@@ -10,7 +10,8 @@ import psutil
 import pytest
 
 from infra.localcloud.store import Document, Store
-from tests.infra.localcloud.conftest import PROJECT, ZONE, RunningCloud, create_instance, instance_body, until
+from tests.infra.localcloud.conftest import PROJECT, ZONE, RunningCloud, create_instance, instance_body
+from tests.waiting import eventually
 
 STUBBORN = "#!/bin/sh\ntrap '' TERM\necho > ~/ignores\nwhile :; do sleep 1; done\n"
 """A startup script that ends by SIGKILL alone, which comes two seconds after SIGTERM."""
@@ -21,7 +22,7 @@ def test_vms_that_take_long_to_end_are_deleted_side_by_side(own_cloud: RunningCl
     names = [f"stubborn-{number}" for number in range(4)]
     for name in names:
         create_instance(own_cloud, instance_body(name, metadata={"startup-script": STUBBORN}))
-    until(lambda: len(list(own_cloud.state.glob("vms/*/home/ignores"))) == 4, "the startup scripts run")
+    eventually(lambda: len(list(own_cloud.state.glob("vms/*/home/ignores"))) == 4, what="the startup scripts run")
     with closing(Store(own_cloud.state / "cloud.db")) as store:
         vms = {vm_id for vm_id, _ in store.list("vms")}
     began = time.monotonic()
@@ -36,7 +37,6 @@ def test_a_cloud_whose_vms_are_idle_sleeps(own_cloud: RunningCloud) -> None:
     """It wakes up for its own tick, ten times a second, and not for each VM."""
     for number in range(8):
         create_instance(own_cloud, instance_body(f"idle-{number}"))
-    assert own_cloud.process is not None
     server = psutil.Process(own_cloud.process.pid)
     before, began = server.num_ctx_switches().voluntary, time.monotonic()
     time.sleep(3.0)  # what is measured is that nothing happens meanwhile
@@ -48,7 +48,7 @@ def test_calls_are_counted_by_method(own_cloud: RunningCloud) -> None:
     """So that it can be shown how often a driver lists."""
 
     def lists() -> int:
-        methods = own_cloud.look("methods")["methods"]
+        methods = own_cloud.control("methods")["methods"]
         return max(int(one["calls"]) for one in methods if one["name"] == "compute.instances.list")
 
     assert lists() == 0

@@ -12,16 +12,8 @@ import pytest
 from google.api_core import exceptions
 
 from infra.localcloud import client
-from tests.infra.localcloud.conftest import (
-    PARENT,
-    PROJECT,
-    ZONE,
-    RunningCloud,
-    create_node,
-    node_body,
-    result_of,
-    until,
-)
+from tests.infra.localcloud.conftest import PARENT, PROJECT, ZONE, RunningCloud, create_node, node_body, result_of
+from tests.waiting import eventually
 
 COMPUTE = f"/compute/v1/projects/{PROJECT}"
 NODE = {"acceleratorType": "v3-8", "runtimeVersion": "v2-alpha", "networkConfig": {"enableExternalIps": True}}
@@ -56,11 +48,13 @@ def test_force_is_written_with_a_capital(local_cloud: RunningCloud) -> None:
     spec = {"parent": PARENT, "nodeId": "forced", "node": {**NODE, "acceleratorType": "v5litepod-4"}}
     url = f"/v2/{PARENT}/queuedResources"
     assert local_cloud.http.post(f"{url}?queuedResourceId=forced", json={"tpu": {"nodeSpec": [spec]}}).is_success
-    until(lambda: local_cloud.http.get(f"{url}/forced").json()["state"]["state"] == "ACTIVE", "it has its node")
+    eventually(
+        lambda: local_cloud.http.get(f"{url}/forced").json()["state"]["state"] == "ACTIVE", what="it has its node"
+    )
     assert local_cloud.http.delete(f"{url}/forced").status_code == 400
     assert local_cloud.http.delete(f"{url}/forced?force=maybe").status_code == 400
     assert local_cloud.http.delete(f"{url}/forced?force=True").status_code == 200
-    until(lambda: local_cloud.http.get(f"{url}/forced").status_code == 404, "it is deleted")
+    eventually(lambda: local_cloud.http.get(f"{url}/forced").status_code == 404, what="it is deleted")
 
 
 def test_several_calls_come_in_a_batch(local_cloud: RunningCloud) -> None:
@@ -111,7 +105,7 @@ def test_addresses_and_disks_are_made_and_deleted(local_cloud: RunningCloud) -> 
     kind = f"projects/{PROJECT}/zones/{ZONE}/diskTypes/pd-balanced"
     _finished(local_cloud, local_cloud.http.post(disks, json={"name": "data", "sizeGb": "20", "type": kind}))
     assert local_cloud.http.get(f"{disks}/data").json()["sizeGb"] == "20"
-    assert [row for row in local_cloud.look("meter")["rows"] if (row["kind"], row["name"]) == ("disk", "data")]
+    assert [row for row in local_cloud.control("meter")["rows"] if (row["kind"], row["name"]) == ("disk", "data")]
     _finished(local_cloud, local_cloud.http.delete(f"{disks}/data"))
     listed = local_cloud.http.get(f"{COMPUTE}/zones/{ZONE}/operations").json()["items"]
     assert {"insert", "delete"} <= {one["operationType"] for one in listed}

@@ -24,22 +24,20 @@ from google.cloud import compute_v1, storage
 from infra.localcloud import client
 from infra.localcloud.access import write_private
 from tests.infra.localcloud.conftest import (
-    ACCELERATORS,
     PARENT,
     PROJECT,
-    ROOT,
     TELL_METADATA_HOST,
     ZONE,
     Key,
     RunningCloud,
     create_node,
     instance_body,
-    launch_command,
     metadata_url,
     node_body,
     result_of,
-    until,
 )
+from tests.local_cloud import ACCELERATORS, ROOT, launch_command
+from tests.waiting import eventually
 
 NOBODY = 65534
 PYTHON = "/usr/bin/python3"
@@ -119,7 +117,7 @@ def test_no_api_serves_a_stranger(local_cloud: RunningCloud, stranger: Stranger)
             assert (path, status) == (path, 401), body
             error = json.loads(body)["error"]
             assert (error["status"], error["details"][0]["reason"]) == ("UNAUTHENTICATED", reason)
-    assert local_cloud.look("status")["boot_id"] == local_cloud.facts["boot_id"], "it was shut down"
+    assert local_cloud.control("status")["boot_id"] == local_cloud.facts["boot_id"], "it was shut down"
     after = _inventory(local_cloud)
     assert after <= before, "a stranger made something"  # a VM of an earlier test may have gone meanwhile
     assert {("bucket", kept.name), ("node", vm)} <= after, "a stranger deleted something"
@@ -128,7 +126,7 @@ def test_no_api_serves_a_stranger(local_cloud: RunningCloud, stranger: Stranger)
 
 
 def _inventory(cloud: RunningCloud) -> set[tuple[str, str]]:
-    return {(item["kind"], item["name"]) for item in cloud.look("inventory")["items"]}
+    return {(item["kind"], item["name"]) for item in cloud.control("inventory")["items"]}
 
 
 def test_oauth_grants_a_stranger_nothing(local_cloud: RunningCloud, stranger: Stranger) -> None:
@@ -213,11 +211,10 @@ def open_folder() -> Iterator[Path]:
 def test_every_file_is_its_owners_alone(open_folder: Path, prices: Path) -> None:
     """Keys, tokens, databases, logs, disks of VMs, objects in buckets; and the folder, however open it was before."""
     (open_folder / "state").mkdir(mode=0o777)
-    cloud = RunningCloud(open_folder / "state", prices).start()
-    try:
+    with RunningCloud(open_folder / "state", prices=prices) as cloud:
         create_node(cloud, "full", node_body(metadata={"startup-script": TELL_METADATA_HOST}))
         cloud.client(storage.Client, project=PROJECT).create_bucket("private").blob("x").upload_from_string("secret")
-        until(lambda: list(cloud.state.glob("vms/*/home/metadata-host")), "the startup script runs")
+        eventually(lambda: list(cloud.state.glob("vms/*/home/metadata-host")), what="the startup script runs")
         found = [path for path in (cloud.state, *cloud.state.rglob("*")) if not path.is_symlink()]
         names = {path.name for path in found}
         assert {"access-token", "secret-key", "cloud.json", "cloud.db", "cloud.log", "server-key.pem", "sudo"} <= names
@@ -228,8 +225,6 @@ def test_every_file_is_its_owners_alone(open_folder: Path, prices: Path) -> None
             assert read.stdout == ""
             assert read.stderr.count("Permission denied") == len(found)
         _check_that_a_start_renews_the_token(cloud)
-    finally:
-        cloud.stop()
 
 
 def _check_that_a_start_renews_the_token(cloud: RunningCloud) -> None:

@@ -1,4 +1,4 @@
-"""Kill switches at their edges: what a job's proof may answer and how long it may take, which times are too late.
+"""Arming kill switches: what a job's proof may answer and how long it may take, which times are too late.
 
 That they delete VMs is tested in tests/contract/test_kill_switch.py.
 """
@@ -13,11 +13,11 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from infra.gcp.clients import CALL_TIMEOUT_S
-from infra.gcp.scheduler import DeleteJob, StandingJob
+from infra.gcp.scheduler import FALLBACK_REGION, DeleteJob, StandingJob
 from infra.killswitches.deadline_timer import DeadlineTimer
 from infra.killswitches.run_limits import MaxRunDuration, QueuedRunDuration
 from infra.killswitches.scheduler_job import SchedulerJob, schedule_from
-from orchestrator.errors import AccountError, ApiDisabled, KillSwitchNotArmed, Unavailable
+from orchestrator.errors import AccountError, ApiDisabled, KillSwitchNotArmed, PermissionDenied, Unavailable
 from orchestrator.ports import Vm, VmRef, Worker
 from tests.contract.rigs import FakeRig
 from tests.fakes import FakeClock, FakeVmProvider
@@ -148,11 +148,22 @@ def test_a_job_that_does_not_answer_in_time_is_not_armed() -> None:
 
 
 def test_arming_takes_no_longer_than_it_says() -> None:
-    """Every call takes as long as it may, and a second run begins just before the time for the proof is up."""
-    rig = FakeRig("tpu")
+    """Every call takes as long as it may, and a second run begins just before the time for the proof is up.
+
+    The job is refused in its region first, at the last moment.
+    """
+    rig = FakeRig("flex")
     scheduler = Scripted(FakeClock(), (13, 89.5), (5, 0.0))
     scheduler.takes_s.update(account=RETRIED_S, put=CALL_TIMEOUT_S + RETRIED_S)
-    slow = scheduler.run
+    slow, take = scheduler.run, scheduler.put
+
+    def put(job: DeleteJob) -> None:
+        if job.location != FALLBACK_REGION:
+            scheduler.clock.advance(CALL_TIMEOUT_S)
+            raise PermissionDenied("or the resource may not exist")
+        take(job)
+
+    scheduler.put = put  # type: ignore[method-assign]
 
     def run(location: str, name: str) -> None:
         slow(location, name)
@@ -172,9 +183,9 @@ def test_arming_takes_no_longer_than_it_says() -> None:
 
     scheduler.run, scheduler.show = run, show  # type: ignore[method-assign]
     switch = SchedulerJob(scheduler, rig.provider, scheduler.clock, [rig.zone], poll_s=0.5)
-    switch.arm(rig.spec(), DEADLINE, rig.now())
+    switch.arm(rig.spec("us-east1-c"), DEADLINE, rig.now())
     assert scheduler.runs == 2
-    assert switch.arm_timeout_s - 1 <= scheduler.clock.monotonic() <= switch.arm_timeout_s == 330
+    assert switch.arm_timeout_s - 1 <= scheduler.clock.monotonic() <= switch.arm_timeout_s == 360
 
 
 @pytest.mark.parametrize(
@@ -272,7 +283,7 @@ def test_only_jobs_with_our_mark_are_ours() -> None:
         assert found(description=text) == [], text
     for deadline in ("soon", 10**30, None):
         assert found(description=json.dumps({**mark, "oc-deadline": deadline})) == [], deadline
-    [ours] = switch.standing()[-1:]
+    *_, ours = switch.standing()
     assert (ours.switch, ours.api, ours.ref, ours.nonce, ours.deadline) == (
         "scheduler-job", "tpu", spec.ref, "abc", DEADLINE,
     )  # fmt: skip
@@ -327,7 +338,7 @@ def test_an_instance_that_goes_later_than_was_reserved_is_not_armed() -> None:
         assert switch.armed(replace(ready, terminates_at=last - timedelta(hours=1)), DEADLINE)
         assert not switch.armed(replace(ready, terminates_at=last + timedelta(seconds=1)), DEADLINE)
         assert not switch.armed(replace(ready, terminates_at=None), DEADLINE)
-        assert (switch.standing(), switch.problem(ready), switch.arm_timeout_s) == ((), "", 0)
+        assert (tuple(switch.standing()), switch.problem(ready), switch.arm_timeout_s) == ((), "", 0)
 
 
 # Timers

@@ -1,4 +1,4 @@
-"""The ledger at its edges: the last nano-dollar, what is not there, what is put right, and what others look into."""
+"""What the ledger admits and keeps: the last nano-dollar, what is missing, what is put right, what others look into."""
 
 from __future__ import annotations
 

@@ -25,6 +25,7 @@ compute.addresses: create createInternal createTagBinding delete deleteInternal 
 compute.disks: addResourcePolicies create createSnapshot createTagBinding delete deleteTagBinding get getIamPolicy
   list listEffectiveTags listTagBindings removeResourcePolicies resize setIamPolicy setLabels startAsyncReplication
   stopAsyncReplication stopGroupAsyncReplication update updateKmsKey use useReadOnly
+compute.firewalls: create createTagBinding delete deleteTagBinding get list listEffectiveTags listTagBindings update
 compute.globalOperations: get getIamPolicy list setIamPolicy
 compute.instances: addAccessConfig addNetworkInterface addResourcePolicies attachDisk create createTagBinding delete
   deleteAccessConfig deleteNetworkInterface deleteTagBinding detachDisk get getEffectiveFirewalls getGuestAttributes

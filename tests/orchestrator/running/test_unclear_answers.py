@@ -1,4 +1,4 @@
-"""Cases that a reviewer found: each once leaked a VM, lost a result, or counted too little."""
+"""Answers that are lost, late, denied or wrong: each once leaked a VM, lost a result, or counted too little."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.domain.accelerators import Provisioning
-from orchestrator.domain.quote import KILL_SLACK_S
-from orchestrator.domain.runs import AttemptState, RunState, Stage
+from orchestrator.domain.runs import KILL_SLACK_S, AttemptState, RunState, Stage
 from orchestrator.errors import NotFound, PermissionDenied, QuotaExceeded, Unauthenticated, Unavailable, UsageError
 from orchestrator.ledger.credit import Credit
 from orchestrator.money.guard import cost_so_far, credit_or_refuse, money_view
@@ -385,7 +384,7 @@ def test_vm_on_demand_that_somebody_deleted_is_not_rented_again(world: World, ac
         world.drive([run])
     after = world.ledger.run(run.id)
     assert (after.state, after.stage, after.error_code) == (RunState.FAILED, Stage.DONE, "VmDeleted"), after.error
-    assert "not rented again" in (after.error or "")
+    assert "it is not replaced" in (after.error or "")
     [attempt] = world.ledger.attempts(run.id)
     assert attempt.state is AttemptState.SETTLED
     assert provider.calls("create") == 1

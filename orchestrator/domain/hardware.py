@@ -1,0 +1,115 @@
+"""Chips, GPUs and machine types, as the catalog describes them; what is rented is made of these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Literal
+
+from orchestrator.catalog import read_toml
+from orchestrator.domain.dataclass_json import from_values
+
+
+@dataclass(frozen=True)
+class Chip:
+    """A TPU generation or GPU model; `accelerators.toml` explains each field.
+
+    `memory_gib`, `memory_gb_per_s` (1e9 bytes/s) and `peak_tflops` (1e12 FLOP/s by precision) are those of one chip or
+    GPU. A TPU that is an instance has the `instance_` images, quotas and disk in place of the TPU API's.
+    """
+
+    name: str
+    device: Literal["tpu", "gpu"]
+    title: str
+    memory_gib: int
+    memory_gb_per_s: int
+    peak_tflops: dict[str, float] = field(hash=False)
+    quota: str
+    preemptible_quota: str
+    slice_quota: str | None = None
+    preemptible_slice_quota: str | None = None
+    images: tuple[str, ...] = ()
+    devices: int = 1
+    chip_sku: str = ""
+    node_sku: str = ""
+    counts: Literal["cores", "chips"] = "chips"
+    config_type: str = ""
+    topology_axes: int = 2
+    compiler_topology: str = ""
+    documented_zones: tuple[str, ...] = ()
+    flex_start_zones: tuple[str, ...] = ()
+    n1_cpus_max: dict[str, int] | None = field(default=None, hash=False)
+    instance_images: tuple[str, ...] = ()
+    instance_quota: str = ""
+    instance_preemptible_quota: str = ""
+    instance_disk: str = "pd-balanced"
+
+
+@dataclass(frozen=True)
+class MachineFamily:
+    """Machine types of one family: cores, MiB of memory and GiB of local SSD per unit of the size in their names.
+
+    Those with a `tpu` have that many chips, and cores and memory by size.
+    """
+
+    name: str
+    sku: str = ""
+    memory_mib: int = 0
+    cpus: int = 1
+    ssd_gib: int = 0
+    gpu: str = ""
+    gpus: dict[str, int] | None = field(default=None, hash=False)
+    tpu: str = ""
+    cpus_of: dict[str, int] | None = field(default=None, hash=False)
+    memory_gb_of: dict[str, int] | None = field(default=None, hash=False)
+
+    def gpus_of(self, size: int) -> int:
+        """How many GPUs are built into the machine type of this size; 0 when it does not exist."""
+        if not self.gpu:
+            return 0
+        return size if self.gpus is None else self.gpus.get(str(size), 0)
+
+    def memory_gib_of(self, size: int) -> float:
+        """Memory of the machine type of this size."""
+        listed = self.memory_gb_of
+        return self.memory_mib * size / 1024 if listed is None else listed[str(size)] * 10**9 // 2**30
+
+
+@dataclass(frozen=True)
+class NotRented:
+    """Types that Google lists, and does not create for users: why, and what to take instead."""
+
+    why: str
+    instead: str
+
+
+@cache
+def catalog_tables() -> dict[str, dict[str, Any]]:
+    """The tables of accelerators.toml: kinds, chips, machines, accelerators."""
+    return read_toml("accelerators.toml")
+
+
+@cache
+def chips() -> dict[str, Chip]:
+    """Every chip of the catalog by name."""
+    return {name: from_values(Chip, {"name": name, **row}) for name, row in catalog_tables()["chips"].items()}
+
+
+@cache
+def not_rented() -> dict[str, NotRented]:
+    """What cannot be rented, by how its names begin."""
+    return {name: from_values(NotRented, row) for name, row in catalog_tables()["not_rented"].items()}
+
+
+@cache
+def machine_families() -> dict[str, MachineFamily]:
+    """Every machine family of the catalog by name, as `a2-highgpu`."""
+    tables = catalog_tables()["machines"]
+    return {name: from_values(MachineFamily, {"name": name, **row}) for name, row in tables.items()}
+
+
+def machine_family(machine_type: str) -> tuple[MachineFamily, int] | None:
+    """The family of a machine type and the size in its name; None when the catalog has no such family."""
+    name, _, size = machine_type.rstrip("gt").rpartition("-")
+    family = machine_families().get(name)
+    return (family, int(size)) if family and size.isdecimal() else None

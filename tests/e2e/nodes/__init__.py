@@ -1,0 +1,1 @@
+"""Several VMs for one run, end to end."""

@@ -1,0 +1,1 @@
+"""Compute Engine of the local cloud: what has a file of its own."""

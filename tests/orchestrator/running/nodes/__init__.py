@@ -1,0 +1,1 @@
+"""A VM that is several instances."""

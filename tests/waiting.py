@@ -1,0 +1,20 @@
+"""Waiting for what another process does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+_Found = TypeVar("_Found")
+
+
+def eventually(
+    look: Callable[[], _Found | None], *, timeout_s: float = 60.0, poll_s: float = 0.02, what: str = ""
+) -> _Found:
+    """What `look` finds, once it finds something; fails the test when it never does."""
+    until = time.monotonic() + timeout_s
+    while not (found := look()):
+        assert time.monotonic() < until, f"not within {timeout_s:g} s: {what or look}"
+        time.sleep(poll_s)
+    return found
