@@ -120,6 +120,21 @@ def test_an_attempt_that_is_under_way_is_waited_for() -> None:
     assert (scheduler.runs, scheduler.clock.monotonic() - began_s) == (2, 4.0)
 
 
+def test_the_answer_of_an_earlier_attempt_proves_nothing() -> None:
+    """Each look brings a time of its own, equal to the last; the job is proven once that moves."""
+    rig = FakeRig("tpu")
+    scheduler = Scripted(FakeClock(), (5, 0.0))
+    looks = iter([True] * 4)  # before it is run, and three times after
+    earlier = "2026-11-21T07:00:00+00:00"
+
+    def show(one: StandingJob) -> StandingJob:
+        return replace(one, attempted_at=datetime.fromisoformat(earlier), code=5) if next(looks, False) else one
+
+    scheduler.show = show
+    _switch(scheduler, rig).arm(rig.spec(), DEADLINE, rig.now())
+    assert (scheduler.runs, scheduler.clock.monotonic()) == (1, 3.0)
+
+
 def test_a_job_that_does_not_answer_in_time_is_not_armed() -> None:
     """90 s, whatever it has answered."""
     for end, said in (((None, 0.0), "did not run within 90 s"), ((13, 30.0), "ended with code 13 within 90 s")):
@@ -303,6 +318,14 @@ def test_a_limit_of_a_hundred_and_twenty_days_is_the_longest() -> None:
     assert switch.arm(rig.spec(), now + longest, now).run_ends_at == now + longest
     with pytest.raises(KillSwitchNotArmed, match="termination-time: the deadline is more than 120 days away"):
         switch.arm(rig.spec(), now + longest + timedelta(seconds=1), now)
+
+
+def test_a_limit_of_half_a_minute_is_the_shortest() -> None:
+    """Google takes no shorter one; a second more is a second more."""
+    rig, switch = FakeRig("gpu"), MaxRunDuration()
+    now = rig.now()
+    limits = [switch.arm(rig.spec(), now + timedelta(seconds=left_s), now).run_limit_s for left_s in (-5, 29, 30, 31)]
+    assert limits == [30, 30, 30, 31]
 
 
 def test_an_instance_that_goes_later_than_was_reserved_is_not_armed() -> None:

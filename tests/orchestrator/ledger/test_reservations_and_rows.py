@@ -131,6 +131,19 @@ def test_a_transaction_that_fails_writes_nothing(world: World) -> None:
     assert world.ledger.run(run.id).state is RunState.STOPPED
 
 
+def test_a_write_does_not_wait_for_whoever_reads(tmp_path: Path, world: World) -> None:
+    """Who reads meanwhile goes on seeing what was there."""
+    credit = Credit(amount_usd=Decimal(7), stated_at=world.clock.now())
+    asked = "SELECT COUNT(*) FROM meta WHERE key='credit'"
+    with closing(Ledger(tmp_path / "ledger.db")) as ledger, closing(sqlite3.connect(ledger.path)) as other:
+        other.execute("BEGIN")
+        assert other.execute(asked).fetchone() == (0,)
+        ledger.set_credit(credit)
+        assert (ledger.credit(), other.execute(asked).fetchone()) == (credit, (0,))
+        other.rollback()
+        assert other.execute(asked).fetchone() == (1,)
+
+
 # More time
 
 

@@ -171,6 +171,8 @@ def test_the_credit_ends_when_it_is_used_up_or_expires(world: World, attempt: At
     credit = replace(BEFORE, amount_usd=burn * 10, spent_before_usd=burn, expires=None)
     assert cost_so_far(attempt, now) == burn
     assert money_view(world.ledger, credit, now).ends_at == now + timedelta(hours=8)
+    more = replace(credit, amount_usd=burn * Decimal("10.5"))
+    assert money_view(world.ledger, more, now).ends_at == now + timedelta(hours=8.5)
     assert money_view(world.ledger, replace(credit, expires=TODAY), now).ends_at == now + timedelta(hours=8)
     assert money_view(world.ledger, replace(credit, expires=TODAY - DAY), now).ends_at == MIDNIGHT - DAY
     used_up = replace(credit, amount_usd=burn, spent_before_usd=burn * 2)

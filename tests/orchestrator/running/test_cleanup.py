@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -16,6 +17,7 @@ from orchestrator.domain.runs import KILL_SLACK_S, Attempt, AttemptState, Run, R
 from orchestrator.errors import AccountError, NotFound, StillBilling, Stopped, Unavailable
 from orchestrator.ports import Billable, Listing, Vm, VmRef, VmState
 from orchestrator.running.recover import recover, teardown_all, teardown_runs
+from orchestrator.running.run_folder import run_lock
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.provision import provision
 from orchestrator.running.stages.teardown import ask_to_go, end_attempt, is_gone, prove_gone
@@ -85,6 +87,18 @@ def test_a_switch_of_another_ledger_stays_to_the_last_second_in_which_its_vm_may
     report = teardown_all(world.services, buckets=False)
     assert (report.switches, report.ended) == ([], ["scheduler-job of oc-theirs-a1-0000 in us-central1-a"])
     assert (world.scheduler.names, report.unproven) == ([], [])
+
+
+@pytest.mark.parametrize(("is_driven", "days"), [(True, 31), (False, 1)])
+def test_a_job_that_a_driver_may_still_make_is_paid_for(world: World, is_driven: bool, days: int) -> None:
+    """Its attempt was ended as it armed, and it may die before it sees that: a month of it is settled, not a day."""
+    [run] = world.admit("v3-8")
+    world.ledger.update_attempt(run.id, 1, armed_from=world.clock.now())
+    with run_lock(world.services.run_folder(run)) if is_driven else nullcontext():
+        teardown_all(world.services, buckets=False)
+    attempt = world.ledger.attempt(run.id, 1)
+    assert (attempt.state, attempt.settled_usd) == (AttemptState.SETTLED, 0)
+    assert attempt.storage_usd == pytest.approx(Decimal("0.10") * days / 31, abs=Decimal("1e-9"))
 
 
 def test_a_switch_that_cannot_be_removed_is_no_proof(world: World) -> None:
@@ -158,6 +172,23 @@ def test_recover_resumes_a_run_that_has_its_vm(world: World) -> None:
     assert (after.id, after.state, after.attempt) == (run.id, RunState.SUCCEEDED, 1)
     assert (world.tpu.calls("create"), world.alive, report.unproven) == (1, 0, [])
     assert key.stat().st_mode & 0o777 == 0o600
+
+
+def test_recover_stops_a_run_that_has_not_had_its_turn(world: World) -> None:
+    """It waits for budget that other runs have reserved, and has no attempt: nothing was ever asked for."""
+    plan = world.plan("t4")
+    runs = [replace(run, attempt=0) for run in plan.runs]
+    world.ledger.admit(plan.experiment, runs, [], plan.credit)
+    stopped, report = recover(world.services, world.progress.append, world.stop)
+    assert [(run.id, run.state) for run in stopped] == [(run.id, RunState.STOPPED) for run in runs]
+    assert (world.gpu.calls("create"), report.unproven) == (0, [])
+
+
+def test_whoever_watches_sees_that_a_vm_is_deleted_and_then_that_it_is_gone(world: World) -> None:
+    """Deleting takes minutes: before them, not only afterwards."""
+    world.launch("t4")
+    shown = [one.detail for one in world.progress if one.stage is Stage.TEARDOWN]
+    assert shown == ["deleting", "proven gone"]
 
 
 def test_a_vm_that_leaked_and_cannot_be_deleted_is_named(world: World) -> None:
