@@ -41,9 +41,12 @@ class EndOfVm(PartOfVm):
 
     name: str
     slack_s = 600
+    shortest = timedelta(0)
     longest: timedelta
 
     def arm(self, spec: VmSpec, deadline: datetime, now: datetime) -> VmSpec:
+        if deadline - now < self.shortest:
+            raise KillSwitchNotArmed(f"{self.name}: the deadline is less than {self.shortest.seconds} s away")
         if deadline - now > self.longest:
             raise KillSwitchNotArmed(
                 f"{self.name}: the deadline is more than {self.longest.days} days away", "use a smaller --max-hours"
@@ -62,6 +65,7 @@ class TerminationTime(EndOfVm):
     """
 
     name = "termination-time"
+    shortest = timedelta(seconds=30)
     longest = timedelta(days=120)
 
     def covers(self, accelerator: Accelerator, provisioning: Provisioning) -> bool:

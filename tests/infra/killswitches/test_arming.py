@@ -320,12 +320,13 @@ def test_a_limit_of_a_hundred_and_twenty_days_is_the_longest() -> None:
         switch.arm(rig.spec(), now + longest + timedelta(seconds=1), now)
 
 
-def test_a_limit_of_half_a_minute_is_the_shortest() -> None:
-    """Google takes no shorter one; a second more is a second more."""
-    rig, switch = FakeRig("gpu"), MaxRunDuration()
-    now = rig.now()
-    limits = [switch.arm(rig.spec(), now + timedelta(seconds=left_s), now).run_limit_s for left_s in (-5, 29, 30, 31)]
-    assert limits == [30, 30, 30, 31]
+def test_a_deadline_less_than_half_a_minute_away_is_not_asked_for() -> None:
+    """Google takes no nearer end of an instance."""
+    rig, switch = FakeRig("gpu"), TerminationTime()
+    now, shortest = rig.now(), timedelta(seconds=30)
+    assert switch.arm(rig.spec(), now + shortest, now).run_ends_at == now + shortest
+    with pytest.raises(KillSwitchNotArmed, match="termination-time: the deadline is less than 30 s away"):
+        switch.arm(rig.spec(), now + shortest - timedelta(seconds=1), now)
 
 
 def test_an_instance_that_goes_later_than_was_reserved_is_not_armed() -> None:
