@@ -73,7 +73,7 @@ BUGS = (
     _bug("random-names", 0, (names.vm_name, "hashlib.sha256(zone.encode()).hexdigest()[:4]", "uuid.uuid4().hex[:4]")),
     _bug("no-nonce", 0, (inventory.is_of_ledger, "marked == nonce(services.ledger.id, vm)", "True")),
     _bug("no-intent", 0, (provision._arm_and_intend, INTEND, "pass")),
-    _bug("late-create", 283, (provision._create, "_check_still_meant(ctx, answer_lost=answer_lost)", "pass")),
+    _bug("late-create", 217, (provision._create, "_check_still_meant(ctx, answer_lost=answer_lost)", "pass")),
     _bug("lock-ignored", 10, (run_folder.run_lock, "yield False", "yield True")),
     # kill switches
     _bug("armed-too-late", 10,
