@@ -114,7 +114,7 @@ def _check_columns(columns: set[str], name: str) -> None:
 def _parsed(text: str, where: str, what: str) -> Any:
     try:
         return json.loads(text, parse_float=Decimal, parse_constant=_no_number)
-    except (ValueError, RecursionError) as cause:
+    except (ValueError, ArithmeticError, RecursionError) as cause:  # 1e9999999999999999999 is no Decimal
         raise UsageError(
             f"{where}: {what} is not JSON: {cause}", "export the file again, or remove the line"
         ) from cause
@@ -149,8 +149,11 @@ class _Line:
         return record.get(inner) if inner and isinstance(record, dict) else None
 
     def text(self, path: str) -> str:
-        """A text that may be missing. Raises UsageError for half a character, which JSON can escape."""
-        found = self.find(path)
+        """A text that may be missing. Raises UsageError."""
+        return self.as_text(path, self.find(path))
+
+    def as_text(self, path: str, found: Any) -> str:
+        """A value found there, "" for none. Raises UsageError for half a character, which JSON can escape."""
         text = "" if found is None else str(found)
         try:
             text.encode()
@@ -194,7 +197,8 @@ def _row(line: _Line) -> BilledRow:
     if ends < starts:
         raise UsageError(f"{line.where}: usage_end_time: {ends} is before usage_start_time {starts}", "export it again")
     cost = line.must("cost", _amount, "an amount in USD, like 0.0125")
-    labels = {str(item.get("key")): str(item.get("value")) for item in line.items("labels", _CSV_LABELS)}
+    pairs = [(item.get("key"), item.get("value")) for item in line.items("labels", _CSV_LABELS)]
+    labels = {line.as_text("labels", key): line.as_text("labels", value) for key, value in pairs}
     resource = (line.text("resource.name") or line.text("resource.global_name")).rsplit("/", 1)[-1]
     run, attempt = _whose(labels, resource)
     exact = [line.text(name) for name in ("billing_account_id", "service.description", "sku.description", "project.id")]

@@ -99,6 +99,7 @@ def test_labels_or_the_name_say_whose_a_row_is(changed: dict[str, Any], whose: t
         ("labels", {"oc-run": "r-a"}, "labels: "),
         ("credits", [{"name": "Free Trial"}], "credits.amount: it is missing"),
         ("sku", {"description": "\ud800"}, "sku.description: '\\ud800' is not text"),
+        ("labels", [{"key": "oc-run", "value": "r-\ud800"}], "labels: 'r-\\ud800' is not text"),
     ],
 )
 def test_bad_line_is_named_with_its_field(field: str, value: object, says: str) -> None:
@@ -117,6 +118,7 @@ def test_bad_line_is_named_with_its_field(field: str, value: object, says: str) 
         (b"[]", "has no rows"),
         (b"\xff\xfe\x00", "is not UTF-8 text"),
         (b'{"cost": NaN}', "line 1: the line is not JSON"),
+        (b'{"cost": 1e9999999999999999999}', "line 1: the line is not JSON"),
         (b"{\n", "line 1: the line is not JSON"),
         (b"[1]", "row 1: '1' is not an object"),
         (b"cost,currency\n1,USD\n", "labels: no such column"),
