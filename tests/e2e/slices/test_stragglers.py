@@ -17,7 +17,7 @@ LAUNCH = ("launch", "--accel", "v4-16", "--engine", "tensorflow,jax", "--workloa
 @pytest.mark.slow
 @pytest.mark.timeout(480)
 def test_the_host_whose_input_is_slow_is_found_by_both_engines(orchestrate: Orchestrate) -> None:
-    """Two hosts of a v4-16, one of which waits 40 ms for each batch; samples of both together count once."""
+    """Two hosts of a v4-16, one of which waits 100 ms for each batch; samples of both together count once."""
     shutil.copy(ROOT / "tests/trainer/plugins/uneven_input.py", orchestrate.folder / "uneven.py")
     done = orchestrate.run(*LAUNCH, "--yes", "--json")
     assert (done.code, done.json["billable_remaining"]) == (0, 0), done.err
@@ -31,7 +31,7 @@ def test_the_host_whose_input_is_slow_is_found_by_both_engines(orchestrate: Orch
         assert first.epochs[-1].samples == 96  # of both hosts: the epoch of either record is the whole
         assert run["samples_per_s"] == pytest.approx(96 / run["steady_epoch_s"])
         assert [(each["worker"], each["is_straggler"]) for each in run["workers"]] == [(0, False), (1, True)]
-        assert run["workers"][1]["excess_s"] > 0.5 * 6 * 0.04
+        assert run["workers"][1]["excess_s"] > 0.5 * 6 * 0.1
         shown = orchestrate.run("status", run["run"])
         assert "worker 1 is a straggler: it waits" in shown.out
         [experiment] = orchestrate.run("status", run["run"], "--json").json["experiments"]

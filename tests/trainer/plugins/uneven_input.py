@@ -21,7 +21,7 @@ from trainer.data.source import BatchPlan, Dataset, epoch_order
 from trainer.record.schema import Data
 from trainer.workloads.signature import images
 
-WAIT_S = 0.04
+WAIT_S = 0.1
 SLOW = 1
 batch_size = 16
 epochs = 5

@@ -63,11 +63,11 @@ def test_all_are_made_by_one_operation_and_a_repeated_request_makes_no_more(loca
 @pytest.mark.parametrize(("at_least", "stay"), [(2, []), (1, ["instance"])])
 def test_when_too_few_can_be_made_none_stays(local_cloud: RunningCloud, at_least: int, stay: list[str]) -> None:
     """`minCount` of two: the one that there is room for is deleted; of one: it stays."""
-    local_cloud.control("capacity", zone=ZONE, accelerator="nvidia-tesla-t4", available=1)
+    local_cloud.control("capacity", {"zone": ZONE, "accelerator": "nvidia-tesla-t4", "available": 1})
     try:
         done = local_cloud.wait(ask(local_cloud, bulk("few-a", "few-b", min_count=at_least)))
     finally:
-        local_cloud.control("capacity", zone=ZONE, accelerator="nvidia-tesla-t4", available=True)
+        local_cloud.control("capacity", {"zone": ZONE, "accelerator": "nvidia-tesla-t4", "available": True})
     codes = [error.code for error in done.error.errors]
     summary = ["VM_MIN_COUNT_NOT_REACHED"] if at_least == 2 else []
     assert codes[: len(summary)] == summary
@@ -82,11 +82,11 @@ def test_when_too_few_can_be_made_none_stays(local_cloud: RunningCloud, at_least
 
 def test_a_quota_binds_all_of_them(local_cloud: RunningCloud) -> None:
     """One GPU is allowed and two are wanted."""
-    local_cloud.control("quotas", name="NVIDIA_T4_GPUS", region=ZONE[:-2], limit=1)
+    local_cloud.control("quotas", {"name": "NVIDIA_T4_GPUS", "region": ZONE[:-2], "limit": 1})
     try:
         done = local_cloud.wait(ask(local_cloud, bulk("poor-a", "poor-b")))
     finally:
-        local_cloud.control("quotas", name="NVIDIA_T4_GPUS", region=ZONE[:-2], limit=8)
+        local_cloud.control("quotas", {"name": "NVIDIA_T4_GPUS", "region": ZONE[:-2], "limit": 8})
     assert {error.code for error in done.error.errors} >= {"VM_MIN_COUNT_NOT_REACHED", "QUOTA_EXCEEDED"}
     assert not [name for _, name in inventory(local_cloud) if name.startswith("poor-")]
 
