@@ -262,8 +262,8 @@ def _crossovers(fast: _Runs, slow: _Runs, error: float) -> Iterator[Crossover]:
 
 def _trained_samples(run: RunMetrics) -> float:
     """All epochs together, as a line over samples has them."""
-    assert run.steady_epoch_s
-    assert run.speed.sample_s
+    assert run.steady_epoch_s is not None
+    assert run.speed.sample_s is not None
     return run.epochs * run.steady_epoch_s / run.speed.sample_s
 
 
