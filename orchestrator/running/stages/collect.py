@@ -100,12 +100,8 @@ def objects_of_runs(ctx: RunContext, age_s: float) -> Mapping[str, int]:
 def _collect(ctx: RunContext) -> None:
     ctx.show("waiting for the results")
     manifest = _awaited_manifest(ctx)
-    (record,) = ctx.services.wait_for(
-        lambda: (_pull_and_note(ctx, manifest),),
-        f"the download of the results of {ctx.run_id}",
-        ctx.patience_s(max(DOWNLOAD_PATIENCE_S, _left_s(ctx))),
-        most_poll_s=1.0,
-    )
+    what = f"the download of the results of {ctx.run_id}"
+    (record,) = _in_time(ctx, lambda: (_pull_and_note(ctx, manifest),), what, least_s=DOWNLOAD_PATIENCE_S)
     _collect_from_others(ctx)
     if record is None and ctx.run.error is None:
         raise BadArtifact(f"the training of {ctx.run_id} succeeded, but there is no record among its results")
@@ -314,9 +310,11 @@ def read_manifest(ctx: RunContext, worker: int = 0) -> Manifest | None:
     return manifest
 
 
-def _in_time(ctx: RunContext, probe: Callable[[], T | None], what: str, most_s: float = math.inf) -> T:
+def _in_time(
+    ctx: RunContext, probe: Callable[[], T | None], what: str, most_s: float = math.inf, least_s: float = 0.0
+) -> T:
     """The VM uploads until it dies, so its results are waited for until the deadline, ten minutes at most."""
-    timeout_s = ctx.patience_s(min(ctx.services.pace.upload_timeout_s, _left_s(ctx), most_s))
+    timeout_s = ctx.patience_s(max(least_s, min(ctx.services.pace.upload_timeout_s, _left_s(ctx), most_s)))
     return ctx.services.wait_for(probe, what, timeout_s, most_poll_s=1.0)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,23 @@ def test_a_download_that_breaks_when_the_deadline_is_over_is_tried_again(world: 
     answering(world, slept)
     run = world.launch()
     assert load_record(Path(run.record or "")).status == "succeeded"
+
+
+def test_a_download_that_never_works_is_given_up_long_before_the_deadline(world: World) -> None:
+    """Ten minutes: the VM bills while its results are tried for."""
+    ended: list[datetime] = []
+
+    def note(usual: Answer, verb: str) -> CommandResult | None:
+        said = usual(["", "", verb])
+        if "exited" in said.stdout and not ended:
+            ended.append(world.clock.now())
+        return said
+
+    answering(world, note)
+    world.store.fail("download", 10_000)
+    run = world.launch(max_hours=Decimal(5))
+    assert (run.error_code, run.record) == ("Unavailable", None)
+    assert billed_s_after(world, run, ended[0]) < 600 + SOON_S
 
 
 def stopped_at_first_look(world: World) -> None:
