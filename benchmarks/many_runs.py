@@ -36,7 +36,7 @@ from infra.localcloud import client
 from orchestrator.domain.runs import RunState, Stage
 from orchestrator.ledger.ledger import Ledger
 from tests.fakes.parallel_runs import ManyWorld
-from tests.fork_server import COMMAND, STAND_IN_JOB, forking_python
+from tests.fork_server import STAND_IN_JOB, VM, forking_python
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGE_PYTHON = """#!/bin/sh
@@ -149,7 +149,7 @@ class Bench:
 @contextmanager
 def waiting_cloud() -> Iterator[Bench]:
     """A local cloud whose VMs train until `end` is opened for writing."""
-    with tempfile.TemporaryDirectory() as folder, forking_python(Path(folder), COMMAND) as python:
+    with tempfile.TemporaryDirectory() as folder, forking_python(Path(folder), VM) as python:
         home, end = Path(folder), Path(folder) / "end"
         os.mkfifo(end)
         image = home / "image"

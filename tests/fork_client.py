@@ -1,19 +1,20 @@
 """`fork_client.py SOCKET PYTHON ARGUMENTS`: `PYTHON ARGUMENTS`, forked by fork_server.py where that can be.
 
 To whoever started it, it is that program: streams, signals (SIGKILL too), exit status. A shell's `exec` starts it in
-isolation and without `site`, in 15 ms; so it imports nothing but the standard library.
+isolation and without `site`. It stays while the program runs, so it imports nothing that is not built in: 15 ms and
+3 MiB, where `json`, `signal` and `socket` would make that 26 ms and 4 MiB.
 """
 
 from __future__ import annotations
 
-import array
-import json
+import _signal as signal
+import _socket as socket
 import os
-import signal
-import socket
 import sys
-from pathlib import Path
-from types import FrameType
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
 
 READ_AT_IMPORT = (
     *("TF_", "KERAS_", "JAX_", "GCS_", "OMP_", "OPENBLAS_", "MKL_", "PJRT_", "TPU_", "NPY_"),
@@ -28,8 +29,9 @@ def main() -> None:
     path, python, *arguments = sys.argv[1:]
     umask = os.umask(0o077)
     os.umask(umask)
-    asked = {"arguments": arguments, "environ": dict(os.environ), "cwd": str(Path.cwd()), "umask": umask}
-    status = _forked(path, json.dumps(asked).encode())
+    environ = [f"{name}={value}" for name, value in os.environ.items()]
+    asked = [os.getcwd(), str(umask), str(len(arguments)), *arguments, *environ]  # noqa: PTH109 - pathlib takes 5 ms
+    status = _forked(path, os.fsencode("\0".join(asked)))
     if not status:
         os.execv(python, [python, *arguments])
     code = int(status)
@@ -41,14 +43,14 @@ def main() -> None:
 
 def _forked(path: str, asked: bytes) -> bytes:
     """The exit status as text; empty when the server does not serve this, or is not there."""
-    server = socket.socket(socket.AF_UNIX)
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
         server.send(bytes([number]))
 
     try:
         server.connect(path)
-        streams = array.array("i", [0, 1, 2])
+        streams = b"".join(number.to_bytes(4, sys.byteorder) for number in (0, 1, 2))
         server.sendmsg([len(asked).to_bytes(4, "big")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, streams)])
         server.sendall(asked)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):

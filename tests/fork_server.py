@@ -10,11 +10,12 @@ read at their import, the server refuses, and the client starts an ordinary Pyth
 from __future__ import annotations
 
 import array
+import atexit
 import ctypes
 import gc
 import importlib
-import json
 import os
+import resource
 import runpy
 import selectors
 import shlex
@@ -23,12 +24,12 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from tests.fork_client import READ_AT_IMPORT
 from tests.waiting import eventually
@@ -36,6 +37,9 @@ from tests.waiting import eventually
 ROOT = Path(__file__).resolve().parents[1]
 _CLIENT = Path(__file__).with_name("fork_client.py")
 _OURS = ("infra", "orchestrator", "tests", "trainer")
+_ROOM_BYTES = 32 * 1024
+"""So long may a program's arguments be, and its environment: a shell or CI adds to what it hands on."""
+_FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 _PDEATHSIG = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
 _PYTHON = """#!/bin/sh
@@ -50,11 +54,27 @@ exec {python} "$@"
 @dataclass(frozen=True)
 class Forked:
     """The modules that a server imports, and the programs for which it forks: "-m MODULE", "-c" with any text, or a
-    script's path.
+    script's path, or its name alone where it lies in any folder. `executes`: what they start as `sys.executable` is
+    forked, too, which gets no open files but its streams.
     """
 
     imports: tuple[str, ...]
     programs: tuple[str, ...]
+    executes: bool = False
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What a client asks for: `python ARGUMENTS` in this folder and environment."""
+
+    arguments: list[str]
+    environ: dict[str, str]
+    cwd: str
+    umask: int
+
+    @property
+    def entries(self) -> list[str]:
+        return [f"{name}={value}" for name, value in self.environ.items()]
 
 
 _CHECKED = ("pydantic", "simplejpeg", "cv2")
@@ -79,6 +99,18 @@ COMMAND = Forked(
     ),
     programs=("-m orchestrator", "-c", str(STAND_IN_JOB)),
 )
+VM = Forked(
+    imports=(
+        *("trainer.record.record", "google_crc32c", *_CHECKED),
+        *("urllib.request", "email.utils", "zipfile", "subprocess", "concurrent.futures", "argparse"),
+    ),
+    programs=(
+        *("-c", "-m zipfile", str(STAND_IN_JOB)),
+        *("startup-script", "environment.py", "runner.py", "transfer.py"),
+    ),
+    executes=True,
+)
+"""The programs of a VM whose trainer is the stand-in job."""
 
 
 @contextmanager
@@ -90,18 +122,20 @@ def forking_python(folder: Path, forked: Forked, preload: Path | None = None) ->
     place, python = folder / "socket", folder / "python3"
     names = {"client": _CLIENT, "socket": place, "python": sys.executable}
     quoted = {name: shlex.quote(str(path)) for name, path in names.items()}
-    starts = [start for program in forked.programs for start in (f"{program} ", f"-P {program}")]
-    patterns = " | ".join(f"{shlex.quote(start)}*" for start in starts)
+    patterns = " | ".join(pattern for program in forked.programs for pattern in _patterns(program))
     programs = ", ".join(forked.programs)
     python.write_text(_PYTHON.format(programs=programs, patterns=patterns, **quoted))
     python.chmod(0o755)
     unwanted = ("PYTHONDONTWRITEBYTECODE", "XLA_", *READ_AT_IMPORT)  # libraries read what the server sets, and no more
     environ = {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}
     environ["LC_ALL"] = "C.UTF-8"
+    environ["ROOM"] = "-" * _ROOM_BYTES
     if preload is not None:
         environ["LD_PRELOAD"] = str(preload)
     with (folder / "server.log").open("wb") as log:
-        argv = [sys.executable, "-m", __name__, str(place), *forked.imports]
+        room = "room=" + "-" * _ROOM_BYTES
+        executable = python if forked.executes else sys.executable
+        argv = [sys.executable, "-X", room, "-m", __name__, str(place), str(executable), *forked.imports]
         server = subprocess.Popen(argv, cwd=ROOT, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
         eventually(place.exists, timeout_s=120)
@@ -109,6 +143,13 @@ def forking_python(folder: Path, forked: Forked, preload: Path | None = None) ->
     finally:
         server.kill()
         server.wait()
+
+
+def _patterns(program: str) -> list[str]:
+    """What a shell's `case` matches with the first arguments of a Python that is to run it."""
+    if program.startswith("-") or "/" in program:
+        return [f"{shlex.quote(start)}*" for start in (f"{program} ", f"-P {program}")]
+    return [f"{before}{shlex.quote(f'{program} ')}*" for before in ("", "*/")]
 
 
 class _Programs:
@@ -120,7 +161,7 @@ class _Programs:
         self._selector.register(listener, selectors.EVENT_READ)
         self._children: dict[int, socket.socket] = {}
 
-    def serve(self) -> dict[str, Any]:
+    def serve(self) -> _Asked:
         """Return in each child, with what was asked."""
         while True:
             for key, _ in self._selector.select():
@@ -133,10 +174,10 @@ class _Programs:
                 else:
                     self._bury(key.fd, key.data)
 
-    def _accept(self) -> dict[str, Any] | None:
+    def _accept(self) -> _Asked | None:
         connection, _ = self._listener.accept()
         asked, streams = _received(connection)
-        if asked is None or not _is_as_imported(asked["environ"]) or _wants_other_engine(asked["arguments"]):
+        if asked is None or not _can_be(asked):
             connection.close()
             for stream in streams:
                 os.close(stream)
@@ -175,7 +216,7 @@ class _Programs:
             connection.close()
 
 
-def _received(connection: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
+def _received(connection: socket.socket) -> tuple[_Asked | None, list[int]]:
     """The request and the client's streams; None when the client went away meanwhile."""
     fds: array.array[int] = array.array("i")
     content, ancillary, _, _ = connection.recvmsg(4, socket.CMSG_SPACE(3 * fds.itemsize))
@@ -189,7 +230,17 @@ def _received(connection: socket.socket) -> tuple[dict[str, Any] | None, list[in
         if not piece:
             return None, list(fds)
         body += piece
-    return (json.loads(body), list(fds)) if len(fds) == 3 else (None, list(fds))
+    if len(fds) != 3:
+        return None, list(fds)
+    cwd, umask, count, *words = os.fsdecode(body).split("\0")
+    environ = dict(word.split("=", 1) for word in words[int(count) :])
+    return _Asked(words[: int(count)], environ, cwd, int(umask)), list(fds)
+
+
+def _can_be(asked: _Asked) -> bool:
+    """Whether a child can become what is asked for, in every way that counts."""
+    fits = max(map(len, (_block(asked.arguments), _block(asked.entries)))) <= _ROOM_BYTES
+    return fits and _is_as_imported(asked.environ) and not _wants_other_engine(asked.arguments)
 
 
 def _is_as_imported(environ: Mapping[str, str]) -> bool:
@@ -197,7 +248,8 @@ def _is_as_imported(environ: Mapping[str, str]) -> bool:
 
     Of what libraries read the server has only what it has set itself, as each program does before it imports them.
     """
-    return all(os.environ.get(name) == value for name, value in environ.items() if name.startswith(READ_AT_IMPORT))
+    read = {name: value for name, value in environ.items() if name.startswith(READ_AT_IMPORT) and name != "TF_CONFIG"}
+    return all(os.environ.get(name) == value for name, value in read.items())  # TF_CONFIG is read by strategies, later
 
 
 def _wants_other_engine(arguments: list[str]) -> bool:
@@ -205,17 +257,38 @@ def _wants_other_engine(arguments: list[str]) -> bool:
     return "tensorflow" in sys.modules and any(argument.removeprefix("--engine=") == "jax" for argument in arguments)
 
 
-def _become(asked: Mapping[str, Any], streams: list[int]) -> None:
+def _block(words: list[str]) -> bytes:
+    """Words as a process's memory has its arguments and its environment."""
+    return b"".join(os.fsencode(word) + b"\0" for word in words)
+
+
+def _show(asked: _Asked) -> None:
+    """Have /proc say of this process what it would say had it been started so: by that a VM's programs are found.
+
+    Both blocks lie where the server's own do, which have room; proc(5) says where /proc/PID/stat has their addresses.
+    Nothing points there any more: Python has copied its arguments, and `os.environ` every variable that it has set.
+    """
+    stat = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    arguments_at, arguments_end, environ_at, environ_end = map(int, stat[45:49])
+    words = [sys.executable, *asked.arguments]
+    for block, start, end in ((words, arguments_at, arguments_end), (asked.entries, environ_at, environ_end)):
+        ctypes.memset(start, 0, end - start)
+        ctypes.memmove(start, _block(block), len(_block(block)))
+
+
+def _become(asked: _Asked, streams: list[int]) -> None:
     """Make this child what was asked for, as far as the system sees it."""
     os.setsid()
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
-    os.closerange(3, 1024)  # the server's own
-    os.chdir(asked["cwd"])
-    os.umask(asked["umask"])
-    for name in set(os.environ) - set(asked["environ"]):
+    os.closerange(3, _files(_FILES))  # the server's own
+    os.chdir(asked.cwd)
+    os.umask(asked.umask)
+    for name in set(os.environ) - set(asked.environ):
         del os.environ[name]
-    os.environ.update(asked["environ"])
+    os.environ.update(asked.environ)
+    if sys.platform == "linux":
+        _show(asked)
 
 
 def _run(arguments: list[str], path: list[str]) -> None:
@@ -223,7 +296,7 @@ def _run(arguments: list[str], path: list[str]) -> None:
     is_safe = arguments[0] == "-P"
     kind, *arguments = arguments[is_safe:]
     program = arguments.pop(0) if kind in ("-m", "-c") else kind
-    here = [] if is_safe else [{"-m": str(Path.cwd()), "-c": ""}.get(kind, str(Path(program).parent))]
+    here = [] if is_safe else [{"-m": str(Path.cwd()), "-c": ""}.get(kind, str(Path(program).absolute().parent))]
     own = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     sys.path[:] = [*here, *own, *path]
     sys.argv = [program if kind == "-m" else kind, *arguments]
@@ -234,6 +307,16 @@ def _run(arguments: list[str], path: list[str]) -> None:
     else:
         main = sys.modules["__main__"] = ModuleType("__main__")
         exec(compile(program, "<string>", "exec"), main.__dict__)
+
+
+def _end(status: int) -> None:
+    """End as Python does, but for the last step: to take all modules apart would copy what the server shares."""
+    threading._shutdown()  # type: ignore[attr-defined] # waits for the threads that are none of the daemons
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, ValueError):  # it has none, or has closed it
+            stream.flush()
+    os._exit(status & 0xFF)
 
 
 def _import(modules: list[str]) -> None:
@@ -259,6 +342,13 @@ def _import(modules: list[str]) -> None:
     gc.freeze()  # a collection in a child would copy every page
 
 
+def _files(count: int) -> int:
+    """Let this process open so many files; how many it could open before."""
+    before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count, most))
+    return before
+
+
 def end_with_parent() -> None:
     """From now on this process is killed when the thread that started it ends: a `kill -9` of that leaves none behind.
 
@@ -271,16 +361,26 @@ def end_with_parent() -> None:
 def main() -> None:
     """Serve; each child goes on as its program, and ends as one."""
     end_with_parent()
-    place, *modules = sys.argv[1:]
+    place, executable, *modules = sys.argv[1:]
     own = {"", str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)}
     path = [entry for entry in sys.path if entry not in own]
     _import(modules)
     listener = socket.socket(socket.AF_UNIX)
+    _files(resource.getrlimit(resource.RLIMIT_NOFILE)[1])  # two for each program
     os.umask(0o077)
     listener.bind(f"{place}.new")
     listener.listen(64)
     Path(f"{place}.new").rename(place)
-    _run(_Programs(listener).serve()["arguments"], path)
+    asked = _Programs(listener).serve()
+    sys.executable = executable
+    try:
+        _run(asked.arguments, path)
+        status = 0
+    except SystemExit as end:
+        if not isinstance(end.code, int | None):
+            raise
+        status = end.code or 0
+    _end(status)
 
 
 if __name__ == "__main__":

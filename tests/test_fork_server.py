@@ -88,6 +88,36 @@ def test_the_files_of_a_program_stay_open_to_its_end(python: Path, environ: dict
     assert process.communicate(timeout=60) == ("", "")
 
 
+DETACHED = """
+import os, sys, time
+print(sys.executable, flush=True)
+if not os.fork():
+    os.setsid()
+    print(os.getpid(), flush=True)
+    os.closerange(0, 3)
+    time.sleep(60)
+"""
+
+
+def test_the_system_tells_of_it_what_it_tells_of_any_program(environ: dict[str, str], tmp_path: Path) -> None:
+    """Also of what it has left behind: a VM's programs are found by their environment. A script is known by name."""
+    (tmp_path / "some").mkdir()
+    (tmp_path / "some" / "timer.py").write_text(DETACHED)
+    with forking_python(tmp_path, Forked((), ("timer.py",), executes=True)) as python:
+        process = start(python, environ, tmp_path, "a b", program=("some/timer.py",))
+        out, _ = process.communicate(timeout=60)
+        executable, pid = out.split()
+        proc = Path("/proc") / pid
+        try:
+            assert executable == str(python)
+            assert process.returncode == 0
+            assert f"SECRET={environ['SECRET']}" in (proc / "environ").read_text().split("\0")
+            assert (proc / "cmdline").read_text().split("\0")[1:3] == ["some/timer.py", "a b"]
+            assert "ROOM" not in (proc / "environ").read_text()
+        finally:
+            os.kill(int(pid), signal.SIGKILL)
+
+
 def has_ended(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
 

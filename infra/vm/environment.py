@@ -94,16 +94,20 @@ NEEDED_GIB = {"tpu": 3, "gpu": 9, "cpu": 3}
 PIP_INSTALL = ["-m", "pip", "install", "--quiet", "--no-cache-dir", "--only-binary", ":all:"]
 CHECK = """
 import importlib.metadata as m, {modules}
-found = {{d.metadata['Name'].replace('_', '-'): d.version for d in m.distributions() if d.metadata['Name']}}
-assert {also} <= set(found)
-raise SystemExit(not any(found.get(name) in {suitable!r} for name in {names!r}))
+def version(name):
+    try:
+        return m.version(name)
+    except m.PackageNotFoundError:
+        return None
+assert all(map(version, {also!r}))
+raise SystemExit(not any(version(name) in {suitable!r} for name in {names!r}))
 """
 
 
 def suits(python: str, engine: Engine, plugin: str = "") -> bool:
     """Whether this interpreter has what the trainer imports, in a version it is tested with, and the plug-in."""
-    also = {name for name in (*engine.also, plugin) if name}
-    check = CHECK.format(modules=engine.modules, also=also or "set()", suitable=engine.suitable, names=engine.names)
+    also = [name for name in (*engine.also, plugin) if name]
+    check = CHECK.format(modules=engine.modules, also=also, suitable=engine.suitable, names=engine.names)
     try:
         done = subprocess.run([python, "-c", check], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=120)
     except (OSError, subprocess.TimeoutExpired):
