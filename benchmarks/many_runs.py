@@ -9,6 +9,9 @@ cloud, over real SSH and Google's clients, which run a stand-in for the trainer;
 `attach` drives on, and the cloud's inventory and meter are asked what is left at the end, and what it cost. What the
 cloud and its VMs take is told too: a VM's programs are processes of their own. With more than 64 runs the driver
 polls as seldom as on Google. CPU time is the processes' own: other load does not add to it.
+
+A VM's programs take 23 MiB, so 1,000 VMs need a kernel that keeps equal pages once, which brings that to 8 MiB
+(Linux 6.4 or newer, as root): `cd /sys/kernel/mm/ksm; echo 5000 > pages_to_scan; echo 1 > run`.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ _OURS = ("infra", "orchestrator", "tests", "trainer")
 _ROOM_BYTES = 32 * 1024
 """So long may a program's arguments be, and its environment: a shell or CI adds to what it hands on."""
 _FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-_PDEATHSIG = 1
-"""PR_SET_PDEATHSIG of prctl(2)."""
+_PDEATHSIG, _MEMORY_MERGE = 1, 67
+"""PR_SET_PDEATHSIG and PR_SET_MEMORY_MERGE of prctl(2)."""
 _PYTHON = """#!/bin/sh
 # A python3 whose `{programs}`, with -P too, is forked from one that has imported what these need.
 case "$1 $2 $3" in
@@ -361,6 +361,8 @@ def end_with_parent() -> None:
 def main() -> None:
     """Serve; each child goes on as its program, and ends as one."""
     end_with_parent()
+    if sys.platform == "linux":  # what is equal in many programs is kept once, where /sys/kernel/mm/ksm/run is 1
+        ctypes.CDLL(None).prctl(_MEMORY_MERGE, 1, 0, 0, 0)
     place, executable, *modules = sys.argv[1:]
     own = {"", str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)}
     path = [entry for entry in sys.path if entry not in own]

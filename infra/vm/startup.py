@@ -136,10 +136,13 @@ class Timer:
         return body.decode()
 
     def look(self) -> None:
-        """Read the deadline again, so that a change counts, and publish it, which shows that this timer is armed."""
+        """Read the deadline again, so that a change counts, and publish it, which shows that this timer is armed.
+
+        The URL stays what it is, so it is read once.
+        """
         try:
             self.deadline = int(self.metadata("attributes/oc-deadline"))
-            self.delete_url = self.own_url(self.metadata("attributes/oc-delete-url").strip())
+            self.delete_url = self.delete_url or self.own_url(self.metadata("attributes/oc-delete-url").strip())
             if self.published != self.deadline and self.may_delete():
                 self.publish("deadline-timer", str(self.deadline))
                 self.published = self.deadline
