@@ -1,9 +1,9 @@
 """Reservations by name, as Compute Engine lists them (of VMs, and of chips of TPUs) and as the TPU API does.
 
-TPUs reserved through Compute Engine are there as an amount of chips of a VM family (`aggregateReservation`), which the
-TPU API consumes: "You can then consume the reservation by provisioning TPUs using the Create Node API or the Queued
-Resources API" (docs.cloud.google.com/tpu/docs/calendar-mode-reservation). Those that Google's sales made are in the TPU
-API's own list (v2alpha1 `reservations.list`); whether either list has what is in the other, no page says.
+TPUs reserved through Compute Engine are there as an amount of chips of a VM family (`aggregateReservation`), and queued
+resources consume them (docs.cloud.google.com/tpu/docs/consume-reservation names those in Compute Engine's own form,
+projects/P/reservations/NAME, and future reservations, which Compute Engine makes). The TPU API has a list of its own
+(v2alpha1 `reservations.list`); whether either list has what is in the other, no page says.
 """
 
 from __future__ import annotations
@@ -49,15 +49,18 @@ class Reservations:
         try:
             there, unreachable = self._in_compute_engine(name)
             found += [_of_chips(one, zone) for one, zone in there if one.aggregate_reservation.vm_family]
-            unanswered += [f"no answer from {zone}" for zone in unreachable]
+            unanswered += [f"no answer from {zone}" for zone in unreachable if zone in zones]
         except OrchestratorError as cause:
             unanswered.append(cause.sentence)
+        refused: list[str] = []
         for zone in zones:
             try:
                 found += self._in_tpu_api(name, zone)
             except OrchestratorError as cause:
-                unanswered.append(cause.sentence)
-        return TpuReservations(tuple(found), tuple(dict.fromkeys(unanswered)))
+                refused.append(cause.sentence)
+        if refused:  # mostly all of them for one reason
+            unanswered.append(refused[0] + (f", and so {len(refused) - 1} more" if len(refused) > 1 else ""))
+        return TpuReservations(tuple(found), tuple(unanswered))
 
     def _in_compute_engine(self, name: str) -> tuple[list[tuple[Any, str]], list[str]]:
         """(each with its zone, the zones that did not answer)."""

@@ -177,7 +177,7 @@ def _notes(
         )
     unsaid = [item for item, ours in usable.items() if not all(one.generation for one in ours)]
     if unsaid:
-        found.append(f"whether reservation {name} is for {_named(unsaid)} cannot be checked: Google refuses it if not")
+        found.append(f"whether reservation {name} is for {_named(unsaid)} cannot be checked: Google's answer decides")
     return found
 
 

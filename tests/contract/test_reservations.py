@@ -228,13 +228,15 @@ def test_who_did_not_answer_is_listed(tpus: CloudRig) -> None:
     """A refusal and a silent zone: nothing is raised, and nothing is taken for absent."""
     tpus.cloud.control("permissions", {"permission": "compute.reservations.list", "denied": True})
     tpus.unreachable(ZONE, unreachable=True)
-    said = GoogleAccount(tpus.cloud.clients(retry_s=0.1)).tpu_reservations("team", [ZONE])
+    account = GoogleAccount(tpus.cloud.clients(retry_s=0.1))
+    said, of_many = (account.tpu_reservations("team", zones) for zones in ([ZONE, "us-central1-b"], [ZONE, ZONE]))
     tpus.unreachable(ZONE, unreachable=False)
     tpus.cloud.control("permissions", {"permission": "compute.reservations.list", "denied": False})
     assert said.found == ()
     assert len(said.unanswered) == 2
     assert "compute.reservations.list" in said.unanswered[0]
     assert ZONE in said.unanswered[1]
+    assert of_many.unanswered[1] == f"{said.unanswered[1]}, and so 1 more"
 
 
 @pytest.mark.parametrize("family", ["", "VM_FAMILY_CLOUD_TPU_DEVICE_CT3"])

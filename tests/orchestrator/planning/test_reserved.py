@@ -80,7 +80,7 @@ def test_cores_are_counted_as_google_names_them() -> None:
     of_cores = TpuReservation("us-central2-b", "TPU_V4", "", 32, 8, "cores")
     room = room_in("team", (), TpuReservations((of_cores,)), [V4], ())
     assert (room.zones, room.runs) == ({V4: ["us-central2-b"]}, 3)
-    assert room.notes[1] == "whether reservation team is for v4-8 cannot be checked: Google refuses it if not"
+    assert room.notes[1] == "whether reservation team is for v4-8 cannot be checked: Google's answer decides"
 
 
 @pytest.mark.parametrize(
