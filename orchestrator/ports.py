@@ -319,6 +319,9 @@ class Account(Protocol):
     def reservations(self, name: str) -> tuple[account.Reservation, ...]:
         """Compute Engine's by that name in all zones: of the project, or of P as `projects/P/reservations/NAME`."""
 
+    def tpu_reservations(self, name: str, zones: Sequence[str]) -> account.TpuReservations:
+        """Those of TPUs by that name, of Compute Engine in all zones and of the TPU API in these. Raises nothing."""
+
     def idle(self) -> tuple[account.Idle, ...]:
         """What bills in the project although nothing uses it, whoever made it."""
 

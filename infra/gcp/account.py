@@ -27,6 +27,7 @@ from infra.gcp.permissions import (
 )
 from infra.gcp.price_catalog import usd
 from infra.gcp.queued import HOLDS_QUOTA_FOR_NOTHING, QueuedResources
+from infra.gcp.reservations import Reservations
 from infra.gcp.storage import Buckets
 from infra.gcp.tpu import TpuNodes
 from orchestrator.domain.accelerators import Accelerator, Provisioning
@@ -40,7 +41,6 @@ from orchestrator.domain.account import (
     Permission,
     ProjectFacts,
     Quota,
-    Reservation,
     SchedulerAccount,
     ServiceAccount,
     smaller_limits,
@@ -64,6 +64,8 @@ class GoogleAccount:
         self._clients = clients
         self._scheduler = scheduler
         self._project = f"projects/{clients.project}"
+        reservations = Reservations(clients)
+        self.reservations, self.tpu_reservations = reservations.of_vms, reservations.of_tpus
 
     def identity(self) -> str:
         with translated("log in"):
@@ -183,9 +185,6 @@ class GoogleAccount:
         if unreachable:
             raise Unavailable("no answer from " + ", ".join(dict.fromkeys(unreachable)))
         return tuple(found)
-
-    def reservations(self, name: str) -> tuple[Reservation, ...]:
-        return GpuInstances(self._clients).reservations(name)
 
     def buckets(self) -> tuple[BucketFacts, ...]:
         return Buckets(self._clients).buckets()

@@ -200,8 +200,9 @@ def translate(problem: Problem, doing: Doing) -> OrchestratorError:
 
 
 def is_zone_refusal(problem: Problem) -> bool:
-    """Whether the zone has no more of it: a quota or a stock-out."""
-    return problem.quota is not None or bool(problem.reasons & (_QUOTA | _CAPACITY))
+    """Whether the zone has no more of it: a quota, a stock-out or a full reservation."""
+    is_out = problem.quota is not None or bool(problem.reasons & (_QUOTA | _CAPACITY))
+    return is_out or wording.has_no_room(problem.message)
 
 
 def _by_resource(problem: Problem, doing: Doing) -> OrchestratorError | None:

@@ -10,11 +10,9 @@ from infra.gcp import vms
 from infra.gcp.clients import CLOUD_PLATFORM, CREATE_TIMEOUT_S, GoogleClients
 from infra.gcp.errors import Doing, Problem, is_zone_refusal, translate, translated
 from infra.gcp.nodes import MIN_COUNT_NOT_REACHED, as_one, in_bulk, on_each
-from infra.gcp.shared_call import SharedCall
 from infra.gcp.wording import Quota
 from infra.vm.startup import OWN_NAME
 from orchestrator.domain.accelerators import Accelerator, Provisioning
-from orchestrator.domain.account import Reservation
 from orchestrator.domain.names import MANAGED
 from orchestrator.errors import CloudError, NotFound, Unavailable, UsageError
 from orchestrator.ports import Billable, HostKey, Listing, Vm, VmRef, VmSpec, VmState, Worker
@@ -47,7 +45,7 @@ class GpuInstances:
 
     def __init__(self, clients: GoogleClients) -> None:
         self._clients = clients
-        self.list_billable = SharedCall(self._list_billable)
+        self.list_billable = vms.SharedCall(self._list_billable)
 
     def offers(self, item: Accelerator, zone: str) -> bool | None:
         return vms.is_offered(lambda: self._check_offered(item, zone))
@@ -166,20 +164,6 @@ class GpuInstances:
             ask=lambda: self._clients.disks.delete_unary(**disk),
         )  # fmt: skip
 
-    def reservations(self, name: str) -> tuple[Reservation, ...]:
-        """Those of that name in all zones of the project that has them. Raises Unavailable if a silent one may."""
-        *path, short = name.split("/")
-        unreachable: list[str] = []
-        found: list[Reservation] = []
-        with translated(f"look for the reservation {name}"):
-            request = {"project": path[1] if path else self._clients.project, "filter": f"name = {short}"}
-            pager = self._clients.reservations.aggregated_list(request, **self._clients.repeatable)
-            for zone, items in vms.scopes(pager, "reservations", unreachable):
-                found += [_reservation(one, zone) for one in items if one.name == short]
-        if unreachable and not found:
-            raise Unavailable(f"no answer from {', '.join(unreachable)} about the reservation {name}")
-        return tuple(found)
-
     def host_keys(self, ref: VmRef, worker: int) -> tuple[HostKey, ...]:
         return tuple(vms.host_keys(worker, self._attributes(ref.nodes[worker], vms.HOST_KEYS + "/").items()))
 
@@ -277,12 +261,14 @@ def _vm(ref: VmRef, found: Any) -> Vm:
 def problem_of_failed(operation: Any) -> Problem | None:
     """What an operation ended with; None while it runs and when it succeeded.
 
-    That of several instances lists what became of each: a quota or a stock-out is what all the others follow from.
+    That of several instances lists what became of each: what the zone or the reservation lacks is what all the others
+    follow from.
     """
     if operation.status.name != "DONE" or not operation.error.errors:
         return None
-    told = sorted(operation.error.errors, key=lambda each: each.code == MIN_COUNT_NOT_REACHED)  # it says no cause
-    problems = [_problem(error, operation) for error in told]
+    told = operation.error.errors
+    causes = [each for each in told if each.code != MIN_COUNT_NOT_REACHED] or told  # that one says no cause
+    problems = [_problem(error, operation) for error in causes]
     return next(filter(is_zone_refusal, problems), problems[0])
 
 
@@ -308,28 +294,3 @@ def _affinity(name: str) -> dict[str, object]:
         "key": "compute.googleapis.com/reservation-name",
         "values": [name],
     }
-
-
-def _reservation(one: Any, zone: str) -> Reservation:
-    own = one.specific_reservation
-    of = own.instance_properties
-    return Reservation(
-        name=one.name,
-        zone=zone,
-        machine_type=of.machine_type,
-        gpus={card.accelerator_type.rpartition("/")[2]: card.accelerator_count for card in of.guest_accelerators},
-        count=own.count,
-        in_use=own.in_use_count,
-        problem=_why_unusable(one),
-    )
-
-
-def _why_unusable(one: Any) -> str:
-    """VMs that are bound to a dense reservation run "for the entire duration of their associated reservation"
-    (gcloud compute instances create, --provisioning-model=RESERVATION_BOUND): no time of ours would end them.
-    """
-    if not one.specific_reservation.instance_properties.machine_type:
-        return "it is for an amount of chips or cores, not for VMs of a machine type"
-    if one.deployment_type == "DENSE":
-        return "its VMs are bound to it (dense deployment) and run until it ends"
-    return "" if one.status == "READY" else f"it is {one.status}"

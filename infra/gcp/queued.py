@@ -3,7 +3,9 @@
 Google's client (google-cloud-tpu 1.28.0) lacks `provisioningModel` and `runDuration`, which flex-start needs, so the
 create, and the look at what Google has committed to, are plain REST; everything else goes through the client.
 On demand is the request without a tier, spot the tier `spot`, as gcloud sends them (v2; cloud.google.com/tpu/docs/
-queued-resources); both have no run duration (400 of v2alpha1's reference: FLEX_START only).
+queued-resources); both have no run duration (400 of v2alpha1's reference: FLEX_START only). From a reservation is on
+demand with `reservationName`, projects/PROJECT/locations/ZONE/reservations/NAME, again without a tier
+(docs.cloud.google.com/tpu/docs/consume-reservation; gcloud's `--reservation` of v2alpha1 and `--reserved` of v2).
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from google.protobuf import json_format
 from infra.gcp import vms
 from infra.gcp.clients import GoogleClients
 from infra.gcp.errors import Doing, problem_of_operation, translate, translated
+from infra.gcp.reservations import owner_and_name
 from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.names import MANAGED
 from orchestrator.errors import AccountError, NoCapacity, NotFound, OrchestratorError, UsageError
@@ -61,6 +64,9 @@ class QueuedResources:
             body["provisioningModel"] = "FLEX_START"
         elif spec.provisioning is Provisioning.SPOT:
             body["spot"] = {}
+        if spec.reservation:
+            project, name = owner_and_name(spec.reservation, self._clients.project)
+            body["reservationName"] = f"projects/{project}/locations/{spec.ref.zone}/reservations/{name}"
         if spec.queued_until is not None:
             body["queueingPolicy"] = {"validUntilTime": vms.rfc3339(spec.queued_until)}
         if spec.run_ends_at is not None:

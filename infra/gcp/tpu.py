@@ -13,7 +13,6 @@ from infra.gcp import vms
 from infra.gcp.clients import CLOUD_PLATFORM, CREATE_TIMEOUT_S, GoogleClients
 from infra.gcp.errors import Doing, problem_of_operation, translate, translated
 from infra.gcp.queued import QueuedResources
-from infra.gcp.shared_call import SharedCall
 from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.names import MANAGED
 from orchestrator.errors import CloudError, NotFound, NotOffered, OrchestratorError, Unavailable, UsageError
@@ -38,7 +37,7 @@ class TpuNodes:
     def __init__(self, clients: GoogleClients) -> None:
         self._clients = clients
         self._queued = QueuedResources(clients)
-        self.list_billable = SharedCall(self._list_billable)
+        self.list_billable = vms.SharedCall(self._list_billable)
 
     def offers(self, item: Accelerator, zone: str) -> bool | None:
         return vms.is_offered(lambda: self._check_offered(item, zone))

@@ -1,13 +1,15 @@
-"""What TPU nodes and GPU instances have in common: labels, metadata, host keys and guest attributes."""
+"""What TPU nodes and GPU instances have in common: labels, metadata, host keys, guest attributes, one list for many."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from infra.gcp.errors import translated
 from orchestrator.domain.accelerators import Accelerator
@@ -23,6 +25,7 @@ from orchestrator.errors import (
 )
 from orchestrator.ports import HostKey, VmRef, VmSpec
 
+_Said = TypeVar("_Said")
 HOST_KEYS = "hostkeys"
 _NAME_PREFIX = "oc-"
 _PREFERRED = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ssh-rsa")
@@ -145,3 +148,34 @@ def _is_base64(text: str) -> bool:
         return len(base64.b64decode(text, validate=True)) > 0
     except binascii.Error:
         return False
+
+
+class SharedCall(Generic[_Said]):
+    """A call without arguments that many threads make, as the list that proves a deletion; one at a time.
+
+    Whoever asks while one is under way gets the answer to the next: each answer is to a call that was begun after it
+    was asked for, so it proves what a call of one's own would prove.
+    """
+
+    def __init__(self, call: Callable[[], _Said]) -> None:
+        self._call = call
+        self._lock = threading.Lock()
+        self._turn = threading.Lock()
+        self._next: Future[_Said] | None = None
+
+    def __call__(self) -> _Said:
+        """The answer. Raises what the call raises."""
+        with self._lock:
+            mine = self._next is None
+            if self._next is None:
+                self._next = Future()
+            answer = self._next
+        if mine:
+            with self._turn:
+                with self._lock:
+                    self._next = None  # who asks from now on gets the answer to another call
+                try:
+                    answer.set_result(self._call())
+                except BaseException as cause:
+                    answer.set_exception(cause)
+        return answer.result()

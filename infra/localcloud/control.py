@@ -20,6 +20,7 @@ from infra.localcloud.faults import CallFaults
 from infra.localcloud.http.errors import invalid, not_found
 from infra.localcloud.http.messages import json_body
 from infra.localcloud.http.routes import Handler, Service, routes
+from infra.localcloud.reserved_chips import TPU_RESERVATIONS
 from infra.localcloud.store import Document
 
 _Call = Callable[[Document], Awaitable[Document | None]]
@@ -69,6 +70,7 @@ class ControlService(Service):
             "POST clock/advance": self._advance,
             "POST capacity": self._set_capacity,
             "POST lacking": self._set_lacking,
+            "POST tpu-reservations": self._set_tpu_reservation,
             "POST quotas": self._set_quota,
             "POST account": self._set_account,
             "POST services": self._set_service,
@@ -138,6 +140,18 @@ class ControlService(Service):
         """`name`: of a TPU type, GPU or machine type that the zone does not have from now on, or has again."""
         lacking = _field(body, "lacking", bool)
         self._cloud.outages.set_lacking(_field(body, "zone", str), _field(body, "name", str), lacking)
+
+    async def _set_tpu_reservation(self, body: Document) -> None:
+        """Make one of the TPU API's own, which no API of Google's can: `chips` of a `generation`; 0 deletes it."""
+        zone, name, chips = _field(body, "zone", str), _field(body, "name", str), _field(body, "chips", int)
+        own = {
+            "zone": zone, "name": name, "chips": chips, "generation": _field(body, "generation", str),
+            "state": body.get("state", "ACTIVE"),
+        }  # fmt: skip
+        if chips:
+            self._cloud.store.put(TPU_RESERVATIONS, f"{zone}/{name}", own)
+        else:
+            self._cloud.store.delete(TPU_RESERVATIONS, f"{zone}/{name}")
 
     async def _set_quota(self, body: Document) -> None:
         name, place = _field(body, "name", str), body.get("region") or body.get("zone") or ""

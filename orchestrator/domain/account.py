@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
+from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.prices import region_of
 
 Kind = Literal["tpu", "gpu"]
@@ -165,6 +166,43 @@ class Reservation:
     def __str__(self) -> str:
         gpus = "".join(f" with {count} x {gpu}" for gpu, count in self.gpus.items())
         return f"{self.machine_type}{gpus} in {self.zone}"
+
+
+@dataclass(frozen=True)
+class TpuReservation:
+    """A reservation of `size` chips (or cores, see `unit`) of TPUs in a zone, `in_use` of them used already.
+
+    `held_for`: which TPUs, as Google says it. `generation`: which, as the catalog says it; "" where Google's words are
+    none that a page of its own explains. `problem`: why no TPU can be rented from it here, "" for nothing.
+    """
+
+    zone: str
+    held_for: str
+    generation: str
+    size: int
+    in_use: int
+    unit: Literal["chips", "cores"]
+    problem: str = ""
+
+    def is_for(self, item: Accelerator) -> bool:
+        """Whether it may hold such TPUs: not, if it is said to be for another generation."""
+        return self.generation in ("", item.hardware.name if item.hardware else "")
+
+    def room_for(self, item: Accelerator) -> int:
+        """How many of them it has left."""
+        number = int(item.tpu_type.rpartition("-")[2])  # cores, or chips where one has one core
+        return max(0, self.size - self.in_use) // (item.chips if self.unit == "chips" else number)
+
+    def __str__(self) -> str:
+        return f"{self.held_for} in {self.zone}, {self.in_use} of {self.size} {self.unit} in use"
+
+
+@dataclass(frozen=True)
+class TpuReservations:
+    """The reservations of TPUs that have one name; `unanswered`: who did not say whether it has one, and why."""
+
+    found: tuple[TpuReservation, ...] = ()
+    unanswered: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

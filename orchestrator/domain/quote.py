@@ -149,7 +149,7 @@ def queued_until(run: Run, attempt: Attempt) -> datetime | None:
     the VM is granted. An extension that has other hours waits for the same share of them.
     """
     spec = run.spec
-    if not (attempt.queued or spec.provisioning is Provisioning.FLEX_START):
+    if not (attempt.queued or spec.begins_in_queue):
         return None
     hours = float(attempt.max_hours or spec.max_hours)
     share = QUEUE_SHARE if spec.queue_hours is None else float(spec.queue_hours / spec.max_hours)

@@ -98,14 +98,15 @@ class RunOptions:
     """What a user may choose for all runs of a launch alike.
 
     `max_hours` bounds each attempt from its create to its deadline. `queue_hours`: so much of it may pass in a queue
-    for TPU capacity; None: none on demand and as spot, QUEUE_SHARE of it as flex-start. `checkpoint_every` is the
-    trainer's flag: 1epochs, 200steps; of a script AS_WRITTEN; None for none. `learning_rate`: None = the workload's.
-    `cache`: where the trainer keeps decoded samples, "none" streams them from the bucket. `cache_note`: why, where the
-    launch decided on it. `precision`: "auto" lets the trainer take what each device computes fastest.
-    `profile`: whether a trace of a few steps comes back with the results. `target_accuracy`: the test accuracy whose
-    time and cost the launch is about, stated before any run; no run stops there. `inference_calls`: of the trained
-    model at each batch, at most; 0: inference is not measured; None: as the trainer does by itself. `reservation`: the
-    one of the account that VMs are rented from, "" for none; of a spec, only where it is for such VMs.
+    for TPU capacity; None: none on demand and as spot, QUEUE_SHARE of it where each VM is queued for.
+    `checkpoint_every` is the trainer's flag: 1epochs, 200steps; of a script AS_WRITTEN; None for none. `learning_rate`:
+    None = the workload's. `cache`: where the trainer keeps decoded samples, "none" streams them from the bucket.
+    `cache_note`: why, where the launch decided on it. `precision`: "auto" lets the trainer take what each device
+    computes fastest. `profile`: whether a trace of a few steps comes back with the results. `target_accuracy`: the test
+    accuracy whose time and cost the launch is about, stated before any run; no run stops there. `inference_calls`: of
+    the trained model at each batch, at most; 0: inference is not measured; None: as the trainer does by itself.
+    `reservation`: the one of the account that VMs are rented from, "" for none; of a spec, only where it is for such
+    VMs.
     """
 
     workload: str
@@ -181,10 +182,15 @@ class RunSpec(RunOptions):
         return "{checkpoint} in --command" if self.script else "--checkpoint-every 1"
 
     @property
+    def begins_in_queue(self) -> bool:
+        """Whether each VM is asked for in a queue: flex-start, and a node of the TPU API that a reservation holds."""
+        is_reserved_node = bool(self.reservation) and self.accelerator.api == "tpu"
+        return self.provisioning is Provisioning.FLEX_START or is_reserved_node
+
+    @property
     def may_queue(self) -> bool:
-        """Whether a VM on demand or as spot is queued for once no zone has capacity; flex-start always is."""
-        on_other_terms = self.provisioning is not Provisioning.FLEX_START
-        return self.queue_hours is not None and self.accelerator.service == "tpu" and on_other_terms
+        """Whether a VM on demand or as spot is queued for once no zone has capacity."""
+        return self.queue_hours is not None and self.accelerator.service == "tpu" and not self.begins_in_queue
 
     @property
     def rented_as(self) -> str:

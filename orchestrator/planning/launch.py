@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from orchestrator.domain.accelerators import Accelerator, named_accelerators
-from orchestrator.domain.account import Reservation
+from orchestrator.domain.account import Reservation, TpuReservations
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import CHECKPOINT_BYTES, RunSpec
@@ -31,7 +31,7 @@ from orchestrator.planning.model_bounds import bound_notes
 from orchestrator.planning.model_check import FindRefusal, refused_by_xla
 from orchestrator.planning.own_workload import Built, find_workload
 from orchestrator.planning.plan import Plan, PlannedRun, fresh_id, plan_runs
-from orchestrator.planning.request import LaunchRequest, check_request
+from orchestrator.planning.request import LaunchRequest, check_request, queue_note
 from orchestrator.planning.script import ScriptWork, read_script, with_script
 from orchestrator.planning.zone_order import ZoneOrder, room_in
 from orchestrator.running.code_archive import keep_code
@@ -47,17 +47,18 @@ from trainer.workloads.base import COUNTERS_BYTES, checkpoint_room
 class Callbacks:
     """What is called while a launch is planned. `progress`: (samples or files of the data set done, of how many).
 
-    `offers` is asked of zones that are chosen here, `find_reservations` for those of one name, if a launch names one;
-    nothing else is asked of the cloud. `check_own` gets the user's own
-    workload and the prepared data set, None where the workload brings its own; it raises UsageError for what would fail
-    on a VM. `before_building` raises what would end the launch after that, half a minute later. `compiled_before` finds
-    what the TPU compiler said of a training step; `find_flops` what earlier commands counted of a model, and
-    `tpu_refusal` why XLA refused it in `workloads check` ("" for nothing known).
+    `offers` is asked of zones that are chosen here, `find_reservations` for those of one name, if a launch names one,
+    and `find_tpu_reservations` for those of TPUs, in these zones; nothing else is asked of the cloud. `check_own` gets
+    the user's own workload and the prepared data set, None where the workload brings its own; it raises UsageError for
+    what would fail on a VM. `before_building` raises what would end the launch after that, half a minute later.
+    `compiled_before` finds what the TPU compiler said of a training step; `find_flops` what earlier commands counted of
+    a model, and `tpu_refusal` why XLA refused it in `workloads check` ("" for nothing known).
     """
 
     progress: Callable[[int, int], None] | None = None
     offers: Offers = not_asked
     find_reservations: Callable[[str], Sequence[Reservation]] = lambda _name: ()
+    find_tpu_reservations: Callable[[str, Sequence[str]], TpuReservations] = lambda _name, _zones: TpuReservations()
     check_own: Callable[[OwnWorkload, Path | None], Built] = lambda _own, _data: Built()
     before_building: Callable[[], None] = lambda: None
     compiled_before: FindSteps = lambda _item, _batch, _is_model: ()
@@ -105,7 +106,7 @@ def make_plan(
         template = with_cache(template, axes, manifest, simulated=ledger.simulated)
         notes += [template.cache_note] if template.cache_note else []
     order = ZoneOrder(template, ledger, prices, now, notes)
-    request, reserved = _with_room(request, chosen, callbacks, notes)
+    request, reserved = _with_room(request, chosen, prices, callbacks, notes, simulated=ledger.simulated)
     specs = sweep_specs(template, axes, prices, _noting(callbacks.offers, notes), order, reserved)
     plan = priced(specs, manifest)
     if isinstance(trained, Workload) and isinstance(manifest, DatasetManifest):
@@ -118,14 +119,27 @@ def make_plan(
 
 
 def _with_room(
-    request: LaunchRequest, chosen: Sequence[Accelerator], callbacks: Callbacks, notes: list[str]
+    request: LaunchRequest,
+    chosen: Sequence[Accelerator],
+    prices: PriceBook,
+    callbacks: Callbacks,
+    notes: list[str],
+    *,
+    simulated: bool,
 ) -> tuple[LaunchRequest, Mapping[Accelerator, Sequence[str]]]:
-    """The request with as many runs side by side as its reservation has room for, and where that is; a note on it."""
-    if not request.reservation:
+    """The request with as many runs side by side as its reservation has room for, and where that is; notes on it."""
+    name = request.reservation
+    if not name:
         return request, {}
-    room = room_in(request.reservation, callbacks.find_reservations(request.reservation), chosen, request.zones)
-    notes.append(room.note)
-    return replace(request, parallel=min(request.parallel, room.free)), room.zones
+    nodes = [item for item in chosen if item.api == "tpu"]
+    vms = callbacks.find_reservations(name) if any(item.api == "gpu" for item in chosen) else ()
+    everywhere = dict.fromkeys(zone for item in nodes for zone in prices.zones(item, request.provisioning))
+    tpus = callbacks.find_tpu_reservations(name, request.zones or list(everywhere)) if nodes else TpuReservations()
+    room = room_in(name, vms, tpus, chosen, request.zones)
+    notes += room.notes
+    if request.queue_hours is None and any(item in room.zones for item in nodes):
+        notes.append(queue_note("--reservation", request.max_hours, simulated=simulated))
+    return replace(request, parallel=min(request.parallel, room.runs or request.parallel)), room.zones
 
 
 def with_guesses(

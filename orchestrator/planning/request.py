@@ -109,7 +109,7 @@ def check_request(
         raise UsageError("--accel: no accelerator is given", "for example --accel v3-8,t4")
     for item in chosen:
         check_terms(item, request.provisioning)
-    _check_reservation(request, chosen)
+    _check_reservation(request)
     notes: list[str] = []
     check_max_hours(request.max_hours)
     _check_set_up_fits(request.max_hours, chosen, simulated=simulated)
@@ -146,7 +146,7 @@ def check_request(
     return template, axes, [*notes, *warnings]
 
 
-def _check_reservation(request: LaunchRequest, chosen: Sequence[Accelerator]) -> None:
+def _check_reservation(request: LaunchRequest) -> None:
     """Raises UsageError for a name that Google would not take, and for terms on which none is used: spot VMs cannot
     (cloud.google.com/compute/docs/instances/reservations-consume), and flex-start has a queue of its own.
     """
@@ -158,8 +158,6 @@ def _check_reservation(request: LaunchRequest, chosen: Sequence[Accelerator]) ->
     if request.reservation and request.provisioning is not Provisioning.ON_DEMAND:
         terms = "--spot" if request.provisioning is Provisioning.SPOT else "--flex-start"
         raise UsageError(f"--reservation: a reservation is not used with {terms}", f"leave {terms} out")
-    if request.reservation and any(item.nodes > 1 for item in chosen):
-        raise UsageError("--reservation: several VMs for one run are not rented from one", "leave --nodes out")
 
 
 def _check_slices(
@@ -301,8 +299,9 @@ def _queue_notes(options: RunOptions, chosen: Sequence[Accelerator], *, simulate
     wait, is_flex = options.queue_hours, options.provisioning is Provisioning.FLEX_START
     if wait is None:
         if is_flex and any(item.is_rented for item in chosen):
-            yield flex_start_note(options.max_hours, simulated=simulated)
+            yield queue_note("--flex-start", options.max_hours, simulated=simulated)
         return
+    begins_there = is_flex or bool(options.reservation)
     tpus = [item.name for item in chosen if item.service == "tpu"]
     others = [item.name for item in chosen if item.name not in tpus]
     if not tpus:
@@ -318,21 +317,22 @@ def _queue_notes(options: RunOptions, chosen: Sequence[Accelerator], *, simulate
             f"--queue: {wait} h of the {options.max_hours} h of --max-hours leave too little to train",
             f"--max-hours counts from the request, so that its worst case holds: give {wait} plus the hours to train",
         )
+    when, where = ("", "") if begins_there else ("if no zone has capacity, ", " of one zone")
     yield (
-        f"queue: {'' if is_flex else 'if no zone has capacity, '}up to {wait} of the {options.max_hours} h may pass in "
-        f"the queue{'' if is_flex else ' of one zone'} for {', '.join(tpus)}, where nothing is billed; a VM is deleted "
-        f"{options.max_hours} h after it was asked for, whenever it is granted"
+        f"queue: {when}up to {wait} of the {options.max_hours} h may pass in the queue{where} for {', '.join(tpus)}, "
+        f"where nothing is billed; a VM is deleted {options.max_hours} h after it was asked for, whenever it is granted"
     )
     if others:
         yield f"queue: {', '.join(others)} is not queued for: only TPUs are"
 
 
-def flex_start_note(max_hours: Decimal, *, simulated: bool) -> str:
-    """A note on the time in the queue. Raises UsageError when too little of it would be left."""
+def queue_note(option: str, max_hours: Decimal, *, simulated: bool) -> str:
+    """A note on the time in the queue that this option leads to. Raises UsageError when too little would be left."""
     if max_hours < QUEUE_HOURS_MIN and not simulated:  # nobody waits for minutes on the local cloud
         raise UsageError(
-            f"--max-hours: {max_hours} is too little for --flex-start: {QUEUE_SHARE:.0%} of it is for the queue, and "
+            f"--max-hours: {max_hours} is too little for {option}: {QUEUE_SHARE:.0%} of it is for the queue, and "
             "arming the kill switches takes up to 90 s of that",
             f"give {QUEUE_HOURS_MIN} at least, better hours",
         )
-    return f"flex-start: up to {QUEUE_SHARE:.0%} of the {max_hours} h may pass in the queue, where nothing is billed"
+    share = f"{QUEUE_SHARE:.0%} of the {max_hours} h"
+    return f"{option.removeprefix('--')}: up to {share} may pass in the queue, where nothing is billed"

@@ -15,9 +15,11 @@ from typing import Any
 
 import pytest
 
+from infra.gcp.account import GoogleAccount
 from infra.gcp.tpu import TpuNodes
 from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.runs import Attempt, AttemptState, Run, RunState
+from orchestrator.planning.launch import Callbacks
 from orchestrator.ports import VmRef
 from tests.contract.metered_world import MeteredWorld, MovedClock
 from tests.local_cloud import LocalCloud
@@ -66,6 +68,12 @@ class QueueWorld(MeteredWorld):
     def after(self, minutes: float, act: Callable[[], None]) -> None:
         """Do this once so much time has passed."""
         self.moved.planned.append((self.begun + timedelta(minutes=minutes), act))
+
+    def reserve(self, chips: int) -> None:
+        """So many chips under the name `team`, which a launch finds as the real one does."""
+        self.cloud.control("tpu-reservations", {"zone": ZONE, "name": "team", "chips": chips, "generation": "v3"})
+        account = GoogleAccount(self.cloud.clients())
+        self.callbacks = Callbacks(find_tpu_reservations=account.tpu_reservations)
 
     def restock(self) -> None:
         self.stock(available=True)
@@ -200,3 +208,27 @@ def test_granted_just_as_the_user_stops_it_is_deleted(world: QueueWorld) -> None
     run, [_, waited] = world.wait_and_train(Provisioning.ON_DEMAND)
     assert (run.state, waited.queued) == (RunState.STOPPED, True)
     assert states[0] in ("PROVISIONING", "ACTIVE")
+
+
+@pytest.mark.cloud
+def test_a_run_trains_on_reserved_chips(world: QueueWorld) -> None:
+    """At once, from the first attempt on, billed as on demand, and nothing is left."""
+    world.reserve(chips=4)
+    run, [granted] = world.wait_and_train(Provisioning.ON_DEMAND, reservation="team")
+    assert (run.state, run.spec.reservation) == (RunState.SUCCEEDED, "team")
+    [row] = [row for row in world.metered() if row["kind"] == "node"]
+    assert row["spot"] is False
+    assert datetime.fromisoformat(row["from"]) - world.begun <= timedelta(minutes=5)
+    assert granted.rate == granted.reserve_rate
+
+
+@pytest.mark.cloud
+def test_reserved_chips_that_are_not_free_are_waited_for(world: QueueWorld) -> None:
+    """Until the wait is over: no capacity, nothing metered, and no zone's own TPU in its place."""
+    world.reserve(chips=2)
+    world.after(30, world.restock)
+    run, [waited] = world.wait_and_train(Provisioning.ON_DEMAND, reservation="team")
+    assert (run.state, run.error_code) == (RunState.FAILED, "NoCapacity")
+    assert waited.gone_at is not None
+    assert timedelta(hours=1) <= waited.gone_at - world.begun <= timedelta(hours=1, minutes=4)
+    assert (world.metered(), queued(world.cloud)) == ([], [])

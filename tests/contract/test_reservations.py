@@ -1,8 +1,10 @@
-"""Reservations by name: found as Google's client made them; a VM is rented from one, and none where it has no room."""
+"""Reservations by name: found as Google's client made them; a VM is rented from one, and none where it has no room.
+
+Those of TPU chips are in either of two lists, and used by a node that comes through a queued resource.
+"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -11,22 +13,22 @@ import pytest
 from google.cloud import compute_v1
 
 from infra.gcp.account import GoogleAccount
-from infra.gcp.gpu import _why_unusable
+from infra.gcp.reservations import why_unusable
 from infra.killswitches.run_limits import TerminationTime
 from orchestrator.domain.accelerators import Provisioning, accelerator
-from orchestrator.domain.account import Reservation
-from orchestrator.errors import CloudError, NoCapacity, OrchestratorError, UsageError
-from orchestrator.planning.zone_order import Room, room_in
-from orchestrator.ports import VmSpec
+from orchestrator.domain.account import Reservation, TpuReservation
+from orchestrator.errors import CloudError, NoCapacity, OrchestratorError
+from orchestrator.ports import VmSpec, VmState
 from tests.contract.rigs import CloudRig
 from tests.local_cloud import LocalCloud
 
-T4, L4, V6E = accelerator("t4"), accelerator("l4"), accelerator("v6e-4")
+T4 = accelerator("t4")
+ZONE = "us-central1-a"
 
 
-@pytest.fixture
-def rig(local_cloud: LocalCloud) -> Iterator[CloudRig]:
-    made = CloudRig("gpu", local_cloud, retry_s=5)
+@pytest.fixture(params=["gpu"])
+def rig(local_cloud: LocalCloud, request: pytest.FixtureRequest) -> Iterator[CloudRig]:
+    made = CloudRig(request.param, local_cloud, retry_s=5)
     yield made
     made.clear()
     for one in GoogleAccount(local_cloud.clients()).reservations("team"):
@@ -35,8 +37,10 @@ def rig(local_cloud: LocalCloud) -> Iterator[CloudRig]:
         )
 
 
-def _reserve(rig: CloudRig, machine_type: str = T4.machine_type or "", gpu: str = T4.attach or "") -> None:
-    """One VM, as somebody made it with Google's client; VMs have to name it."""
+def _reserve(
+    rig: CloudRig, machine_type: str = T4.machine_type or "", gpu: str = T4.attach or "", count: int = 1
+) -> None:
+    """So many VMs, as somebody made it with Google's client; VMs have to name it."""
     cards = [{"accelerator_type": gpu, "accelerator_count": 1}] if gpu else []
     rig.cloud.clients().reservations.insert_unary(
         project=rig.cloud.project,
@@ -45,7 +49,7 @@ def _reserve(rig: CloudRig, machine_type: str = T4.machine_type or "", gpu: str 
             name="team",
             specific_reservation_required=True,
             specific_reservation={
-                "count": 1,
+                "count": count,
                 "instance_properties": {"machine_type": machine_type, "guest_accelerators": cards},
             },
         ),
@@ -119,45 +123,166 @@ def test_nothing_is_rented_where_it_is_not_or_is_for_others(rig: CloudRig) -> No
     assert rig.provider.list_billable().found == ()
 
 
-def _held(zone: str = "us-central1-a", *, in_use: int = 0, problem: str = "", count: int = 2) -> Reservation:
-    return Reservation("team", zone, T4.machine_type or "", {T4.attach or "": 1}, count, in_use, problem)
+@pytest.mark.parametrize("rig", ["gpus"], indirect=True)
+def test_a_vm_of_two_instances_takes_two_until_it_is_deleted(rig: CloudRig) -> None:
+    """By one bulkInsert that names it in `instanceProperties`, where the zone has no such VM besides."""
+    _reserve(rig, count=3)
+    rig.no_capacity(rig.zone)
+    spec = _from(rig)
+    vm = rig.ready(spec)
+    assert _in_use(rig) == len(vm.workers) == 2
+    assert spec.run_ends_at is not None
+    assert vm.terminates_at == spec.run_ends_at.replace(microsecond=0)
+    rig.provider.delete(spec.ref)
+    rig.wait(lambda: rig.is_gone(spec.ref))
+    assert _in_use(rig) == 0
+    rig.no_capacity(rig.zone, available=True)
 
 
-def test_what_it_is_for_is_rented_from_it_and_the_rest_as_ever() -> None:
-    """In its zones that have room; so many runs side by side."""
-    found = [_held(), _held("us-east1-d", in_use=2), _held("us-west1-a", in_use=1)]
-    room = room_in("team", found, [T4, V6E], ())
-    assert (room.zones, room.free) == ({T4: ["us-central1-a", "us-west1-a"]}, 3)
-    assert room_in("team", found, [T4], ["us-west1-a"]) == Room({T4: ["us-west1-a"]}, 1, room.note.replace("3", "1"))
-
-
-@pytest.mark.parametrize(
-    ("found", "wanted", "error", "sentence"),
-    [
-        ([], (), UsageError, "there is none called team"),
-        ([_held()], ("us-east1-d",), UsageError, "in us-central1-a: not what --accel and --zone"),
-        ([_held(problem="it is CREATING")], (), UsageError, "cannot be used: it is CREATING"),
-        ([_held(in_use=2)], (), NoCapacity, "reservation team: 2 of 2 in use"),
-    ],
-)
-def test_a_launch_without_room_in_it_is_refused(
-    found: list[Reservation], wanted: tuple[str, ...], error: type[OrchestratorError], sentence: str
-) -> None:
-    with pytest.raises(error, match=re.escape(sentence)):
-        room_in("team", found, [T4], wanted)
-
-
-def test_a_tpu_of_the_tpu_api_is_not_rented_from_one() -> None:
-    with pytest.raises(UsageError, match="not what --accel says") as refused:
-        room_in("team", [_held()], [V6E, L4], ())
-    assert "ct6e-standard-4t" in refused.value.hint
+@pytest.mark.parametrize("rig", ["gpus"], indirect=True)
+def test_half_of_a_vm_is_not_rented(rig: CloudRig) -> None:
+    """Room for one of its two instances is no capacity, and leaves neither; one that is not there is said to be so."""
+    _reserve(rig)
+    spec = _from(rig)
+    refused = _refused(rig, spec)
+    assert isinstance(refused, NoCapacity)
+    assert "Specified reservation 'team' does not have available resources" in refused.sentence
+    rig.wait(lambda: rig.is_gone(spec.ref))
+    missing = _refused(rig, other := _from(rig, "nobodys"))
+    assert not isinstance(missing, NoCapacity)
+    assert "Specified reservations [nobodys] do not exist" in missing.sentence
+    rig.wait(lambda: rig.is_gone(other.ref))
+    assert (_in_use(rig), rig.provider.list_billable().found) == (0, ())
 
 
 def test_a_reservation_that_binds_its_vms_or_reserves_chips_is_not_used() -> None:
     """A VM that is bound to it has no end of its own; one for an amount of chips says nothing of machines."""
     specific = {"count": 1, "instance_properties": {"machine_type": "ct6e-standard-4t"}}
     dense = compute_v1.Reservation(status="READY", deployment_type="DENSE", specific_reservation=specific)
-    assert "run until it ends" in _why_unusable(dense)
-    assert "amount of chips" in _why_unusable(compute_v1.Reservation(status="READY"))
-    assert _why_unusable(compute_v1.Reservation(status="CREATING", specific_reservation=specific)) == "it is CREATING"
-    assert _why_unusable(compute_v1.Reservation(status="READY", specific_reservation=specific)) == ""
+    assert "run until it ends" in why_unusable(dense)
+    assert "amount of chips" in why_unusable(compute_v1.Reservation(status="READY"))
+    assert why_unusable(compute_v1.Reservation(status="CREATING", specific_reservation=specific)) == "it is CREATING"
+    assert why_unusable(compute_v1.Reservation(status="READY", specific_reservation=specific)) == ""
+
+
+def _reserve_chips(cloud: LocalCloud, chips: int, *, generation: str = "v3", state: str = "ACTIVE") -> None:
+    """As Google's sales do, for the TPU API."""
+    body = {"zone": ZONE, "name": "team", "chips": chips, "generation": generation, "state": state}
+    cloud.control("tpu-reservations", body)
+
+
+def _reserve_in_compute(cloud: LocalCloud, family: str, chips: int) -> None:
+    """As a future reservation leaves it there."""
+    held = {"accelerator": {"accelerator_count": chips}}
+    cloud.clients().reservations.insert_unary(
+        project=cloud.project,
+        zone=ZONE,
+        reservation_resource=compute_v1.Reservation(
+            name="team",
+            specific_reservation_required=True,
+            aggregate_reservation={"vm_family": family, "reserved_resources": [held]},
+        ),
+    )
+
+
+@pytest.fixture
+def tpus(local_cloud: LocalCloud) -> Iterator[CloudRig]:
+    made = CloudRig("tpu", local_cloud, retry_s=5)
+    yield made
+    made.clear()
+    _reserve_chips(local_cloud, 0)
+    clients = local_cloud.clients()
+    for one in GoogleAccount(clients).reservations("team"):
+        clients.reservations.delete_unary(project=local_cloud.project, zone=one.zone, reservation=one.name)
+
+
+def _node_from(tpus: CloudRig, name: str = "team", terms: Provisioning = Provisioning.ON_DEMAND) -> VmSpec:
+    return replace(tpus.spec(provisioning=terms), queued_until=tpus.now() + timedelta(minutes=10), reservation=name)
+
+
+def test_chips_are_found_in_the_list_of_the_tpu_api(tpus: CloudRig) -> None:
+    """With its size, and how much is in use; Google does not say of which TPUs in words that could be compared."""
+    _reserve_chips(tpus.cloud, 8)
+    account = GoogleAccount(tpus.cloud.clients())
+    expected = TpuReservation(ZONE, "v3", "", size=8, in_use=0, unit="chips")
+    for name in ("team", f"projects/{tpus.cloud.project}/reservations/team"):
+        said = account.tpu_reservations(name, [ZONE, "us-central1-b"])
+        assert (said.found, said.unanswered) == ((expected,), ())
+    assert account.tpu_reservations("teams", [ZONE]).found == ()
+    _reserve_chips(tpus.cloud, 8, state="EXPIRED")
+    assert account.tpu_reservations("team", [ZONE]).found == (replace(expected, problem="it is EXPIRED"),)
+
+
+def test_chips_are_found_among_those_of_compute_engine(tpus: CloudRig) -> None:
+    """By its VM family; as one of VMs it cannot be used."""
+    _reserve_in_compute(tpus.cloud, "VM_FAMILY_CLOUD_TPU_POD_SLICE_CT4P", 16)
+    account = GoogleAccount(tpus.cloud.clients())
+    [found] = account.tpu_reservations("team", [ZONE]).found
+    assert found == TpuReservation(ZONE, "CT4P", "v4", size=16, in_use=0, unit="chips")
+    assert (found.is_for(accelerator("v4-8")), found.is_for(accelerator("v3-8"))) == (True, False)
+    [of_vms] = account.reservations("team")
+    assert of_vms.problem == "it is for an amount of chips or cores, not for VMs of a machine type"
+
+
+def test_who_did_not_answer_is_listed(tpus: CloudRig) -> None:
+    """A refusal and a silent zone: nothing is raised, and nothing is taken for absent."""
+    tpus.cloud.control("permissions", {"permission": "compute.reservations.list", "denied": True})
+    tpus.unreachable(ZONE, unreachable=True)
+    account = GoogleAccount(tpus.cloud.clients(retry_s=0.1))
+    said, of_many = (account.tpu_reservations("team", zones) for zones in ([ZONE, "us-central1-b"], [ZONE, ZONE]))
+    tpus.unreachable(ZONE, unreachable=False)
+    tpus.cloud.control("permissions", {"permission": "compute.reservations.list", "denied": False})
+    assert said.found == ()
+    assert len(said.unanswered) == 2
+    assert "compute.reservations.list" in said.unanswered[0]
+    assert ZONE in said.unanswered[1]
+    assert of_many.unanswered[1] == f"{said.unanswered[1]}, and so 1 more"
+
+
+@pytest.mark.parametrize("family", ["", "VM_FAMILY_CLOUD_TPU_DEVICE_CT3"])
+def test_a_node_uses_it_until_it_is_deleted(tpus: CloudRig, family: str) -> None:
+    """Also where the zone has no such TPU besides. The next one waits: there is no room for it."""
+    if family:
+        _reserve_in_compute(tpus.cloud, family, 4)
+    else:
+        _reserve_chips(tpus.cloud, 4)
+    tpus.no_capacity(tpus.zone)
+    spec, account = _node_from(tpus), GoogleAccount(tpus.cloud.clients())
+    vm = tpus.ready(spec)
+    assert vm.queued
+    asked = tpus.cloud.clients().nodes.get_queued_resource(
+        name=f"projects/{tpus.cloud.project}/locations/{ZONE}/queuedResources/{spec.ref.name}"
+    )
+    assert asked.reservation_name == f"projects/{tpus.cloud.project}/locations/{ZONE}/reservations/team"
+    assert (asked._pb.WhichOneof("tier"), asked.tpu.node_spec[0].node.scheduling_config.spot) == (None, False)
+    [held] = account.tpu_reservations("team", [ZONE]).found
+    assert held.in_use == 4
+    waiting = _node_from(tpus)
+    tpus.provider.create(waiting)
+    tpus.wait(lambda: tpus.provider.get(waiting.ref).raw_state == "WAITING_FOR_RESOURCES")
+    tpus.provider.delete(spec.ref)
+    tpus.wait(lambda: tpus.is_gone(spec.ref))
+    tpus.wait(lambda: tpus.provider.get(waiting.ref).state is VmState.READY)
+    tpus.provider.delete(waiting.ref)
+    tpus.wait(lambda: tpus.is_gone(waiting.ref))
+    [free] = account.tpu_reservations("team", [ZONE]).found
+    assert free.in_use == 0
+    tpus.no_capacity(tpus.zone, available=True)
+
+
+def _refused_at_once(tpus: CloudRig, spec: VmSpec) -> OrchestratorError:
+    with pytest.raises(OrchestratorError) as cause:
+        tpus.provider.create(spec)
+    return cause.value
+
+
+def test_no_node_is_rented_where_it_is_not_or_is_for_others(tpus: CloudRig) -> None:
+    """With the cloud's own sentence, and nothing on demand in its place."""
+    _reserve_chips(tpus.cloud, 8, generation="v4")
+    assert "is not for the accelerator type v3-8" in _refused_at_once(tpus, _node_from(tpus)).sentence
+    missing = _refused_at_once(tpus, _node_from(tpus, "nobodys"))
+    assert isinstance(missing, CloudError)
+    assert "reservations/nobodys was not found" in missing.sentence
+    assert missing.hint.startswith("nothing was rented")
+    assert "STANDARD" in _refused_at_once(tpus, _node_from(tpus, terms=Provisioning.SPOT)).sentence
+    assert tpus.provider.list_billable().found == ()

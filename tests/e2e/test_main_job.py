@@ -101,6 +101,25 @@ def test_a_gpu_comes_from_a_reservation_by_its_name(orchestrate: Orchestrate, sh
     reservations.delete_unary(reservation="team", **where)
 
 
+@pytest.mark.usefixtures("stand_in_job")
+def test_a_tpu_node_comes_from_reserved_chips(orchestrate: Orchestrate, shared_cloud: LocalCloud) -> None:
+    """Through the queue, in the zone that has them and no other TPU to give; its kill switches are those of a queue."""
+    zone = "us-east1-d"
+    reserved = {"zone": zone, "name": "team", "generation": "v6e"}
+    shared_cloud.control("tpu-reservations", {**reserved, "chips": 4})
+    shared_cloud.control("capacity", {"zone": zone, "accelerator": "*", "available": False})
+    flags = ("--accel", "v6e-4", "--reservation", "team", "--workload", "mnist-mlp", "--epochs", "1")
+    notes = orchestrate.run("launch", *flags, "--dry-run", "--json").json["notes"]
+    assert any("v6e-4 from reservation team (v6e in us-east1-d, 0 of 4 chips in use)" in note for note in notes)
+    done = orchestrate.run("launch", *flags, "--yes", "--json")
+    assert (done.code, done.json["billable_remaining"]) == (0, 0), done.err
+    [run] = orchestrate.runs()
+    assert (run.spec.zones, run.spec.reservation) == ((zone,), "team")
+    _assert_meter_agrees(orchestrate, sum(Decimal(one["usd"]) for one in done.json["runs"]))
+    assert [orchestrate.inventory(kind) for kind in ("node", "queued resource", "job")] == [[], [], []]
+    shared_cloud.control("tpu-reservations", {**reserved, "chips": 0})
+
+
 @pytest.mark.usefixtures("forked_job")
 @pytest.mark.slow
 def test_jax_trains_on_a_tpu_and_a_gpu_to_a_verdict(orchestrate: Orchestrate) -> None:

@@ -17,7 +17,7 @@ from orchestrator.domain.names import MANIFEST
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.runs import Run
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.planning.launch import make_plan
+from orchestrator.planning.launch import Callbacks, make_plan
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.request import LaunchRequest
 from orchestrator.ports import CommandResult, VmProvider
@@ -139,6 +139,7 @@ class World:
         self._build()
         self.stop = threading.Event()
         self.parallel_runs = 1
+        self.callbacks = Callbacks()
         self.needs_pip = False
         self.progress: list[Progress] = []
         self._teach()
@@ -220,6 +221,7 @@ class World:
             home=self.home,
             now=self.clock.now(),
             argv=["launch"],
+            callbacks=self.callbacks,
         )
 
     def admit(self, accelerator: str = "v3-8", **flags: object) -> list[Run]:

@@ -113,7 +113,7 @@ def reservation_error(name: str, resource: Document | None, instance: Document, 
 
     The words by which the cluster autoscaler of Kubernetes tells them apart (cloudprovider/gce).
     """
-    if resource is None:
+    if resource is None or "specificReservation" not in resource:  # chips are for the TPU API alone
         return failed("CONDITION_NOT_MET", f"Specified reservations [{name}] do not exist.", 412)
     wanted = resource["specificReservation"]
     of = wanted["instanceProperties"]

@@ -1,4 +1,7 @@
-"""Reservations of VMs of one machine type in a zone. They are not metered; a VM that uses one is, as any other."""
+"""Reservations of VMs of one machine type in a zone, and of TPU chips there, which the TPU API uses.
+
+They are not metered; a VM that uses one is, as any other.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,14 @@ from infra.localcloud.http.errors import invalid
 from infra.localcloud.http.messages import check_id, message_body, reply
 from infra.localcloud.http.routes import Table
 from infra.localcloud.lifecycle import new_id
+from infra.localcloud.reserved_chips import chips_in_use, reserved_count
 from infra.localcloud.store import Document
 
 _RESERVATION = "/zones/{zone}/reservations/{reservation}"
 
 
 class Reservations(Zonal):
-    """Specific reservations, by `ZONE/NAME`; only VMs that name one use it."""
+    """By `ZONE/NAME`; only what names one uses it."""
 
     collection, kind = "reservations", "reservation"
 
@@ -41,14 +45,16 @@ class Reservations(Zonal):
 
     async def _insert(self, request: Request) -> Response:
         zone, body = request.path_params["zone"], await message_body(request, types.Reservation)
-        name, wanted = body.get("name", ""), body.get("specificReservation", {})
+        name = body.get("name", "")
         check_id("resource.name", name)
         self.check_new(f"{zone}/{name}")
-        machine_type = wanted.get("instanceProperties", {}).get("machineType", "")
-        if machine_type not in self._cloud.offered("machine", zone):
-            raise no_such_value("resource.specificReservation.instanceProperties.machineType", machine_type)
-        if int(wanted.get("count", 0)) < 1:
-            raise invalid("Invalid value for field 'resource.specificReservation.count': '0'. It must be at least 1.")
+        if "aggregateReservation" in body:
+            if reserved_count(body["aggregateReservation"]) < 1 or not body["aggregateReservation"].get("vmFamily"):
+                raise invalid(
+                    "Invalid value for field 'resource.aggregateReservation': it needs a VM family and chips."
+                )
+        else:
+            self._check_vms(zone, body.get("specificReservation", {}))
         zone_url = f"{COMPUTE_URL}/projects/{self._cloud.project}/zones/{zone}"
         resource = body | {
             "kind": "compute#reservation", "id": new_id(), "zone": zone_url, "status": "READY",
@@ -56,6 +62,13 @@ class Reservations(Zonal):
         }  # fmt: skip
         made = self.put({"name": name, "zone": zone, "resource": resource})
         return operation_reply(self._operations.record(made, "insert", resource))
+
+    def _check_vms(self, zone: str, wanted: Document) -> None:
+        machine_type = wanted.get("instanceProperties", {}).get("machineType", "")
+        if machine_type not in self._cloud.offered("machine", zone):
+            raise no_such_value("resource.specificReservation.instanceProperties.machineType", machine_type)
+        if int(wanted.get("count", 0)) < 1:
+            raise invalid("Invalid value for field 'resource.specificReservation.count': '0'. It must be at least 1.")
 
     async def _get(self, request: Request) -> Response:
         return reply(types.Reservation, self._shown(self._find(request)))
@@ -76,9 +89,13 @@ class Reservations(Zonal):
         return aggregated(request, types.ReservationAggregatedList, found, scopes, lost)
 
     def _shown(self, one: Document) -> Document:
+        resource: Document = one["resource"]
+        if aggregate := resource.get("aggregateReservation"):
+            chips = {"acceleratorCount": chips_in_use(self._cloud, one["zone"], one["name"])}
+            return {**resource, "aggregateReservation": {**aggregate, "inUseResources": [{"accelerator": chips}]}}
         in_use = self._instances.in_reservation(one["zone"], one["name"])
-        wanted = one["resource"]["specificReservation"]
-        return {**one["resource"], "specificReservation": {**wanted, "inUseCount": str(in_use)}}
+        wanted = resource["specificReservation"]
+        return {**resource, "specificReservation": {**wanted, "inUseCount": str(in_use)}}
 
     def _find(self, request: Request) -> Document:
         return self.find(f"{request.path_params['zone']}/{request.path_params['reservation']}")

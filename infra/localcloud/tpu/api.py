@@ -16,6 +16,7 @@ from infra.localcloud.tpu.lifecycle import Nodes
 from infra.localcloud.tpu.locations import HOST, Locations
 from infra.localcloud.tpu.queued import QueuedApi, QueuedResources
 from infra.localcloud.tpu.request import NodeRequests
+from infra.localcloud.tpu.reservations import TpuReservations
 from infra.localcloud.tpu.versions import versioned, versioned_body
 from infra.localcloud.vm.metadata import guest_items
 
@@ -36,7 +37,7 @@ class TpuService(Service):
         table = [*self._table(), *queued_resources, *locations.runtime_versions()]
         own: tuple[tuple[str, Table], ...] = (
             ("v2", table),
-            ("v2alpha1", table),
+            ("v2alpha1", [*table, *TpuReservations(cloud).table()]),
             ("v1", []),
         )  # gcloud lists types in v1
         self.routes = [

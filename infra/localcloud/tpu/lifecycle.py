@@ -92,7 +92,7 @@ class Nodes(Lifecycle):
             await self._stop_preempted(document, due)
 
     async def _finish_create(self, node: Document, due: float) -> None:
-        if not self._has_capacity(node):
+        if not node.get("reservation") and not self._has_capacity(node):
             error = {"error": no_capacity(node["zone"], self._other_zones(node)).rpc_status()}
             if self.state(node) == "STARTING":  # It existed before: a failed start leaves it stopped.
                 node["resource"]["state"] = "STOPPED"

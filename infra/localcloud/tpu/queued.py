@@ -24,6 +24,7 @@ from infra.localcloud.store import Document
 from infra.localcloud.tpu.lifecycle import Nodes, TpuOperations, no_capacity
 from infra.localcloud.tpu.locations import Locations
 from infra.localcloud.tpu.request import NodeRequests
+from infra.localcloud.tpu.reservations import TpuReservations
 from infra.localcloud.tpu.versions import versioned, versioned_body
 
 _DATA = {
@@ -46,6 +47,7 @@ class QueuedResources(Resources):
         super().__init__(cloud)
         self._nodes = nodes
         self._operations = operations
+        self._reservations = TpuReservations(cloud)
         self._steps = {
             "ACCEPTED": self._wait,
             "WAITING_FOR_RESOURCES": self._wait,
@@ -103,7 +105,11 @@ class QueuedResources(Resources):
         if now < queued["queued_at"] + self._cloud.create_s:
             return
         same = [one for one in self._nodes.look() if (one["zone"], one["hardware"]) == (zone, node["hardware"])]
-        if self._cloud.outages.has_capacity(zone, node["hardware"], len(same)):
+        if node.get("reservation"):
+            is_there = self._reservations.has_room(node)
+        else:
+            is_there = self._cloud.outages.has_capacity(zone, node["hardware"], len(same))
+        if is_there:
             with self._cloud.store.atomic():
                 self._nodes.create(node)
                 self._enter("PROVISIONING", queued)
@@ -164,6 +170,7 @@ class QueuedApi:
         self._locations = locations
         self._queued = queued
         self._nodes = nodes
+        self._reservations = TpuReservations(cloud)
 
     def table(self) -> Table:
         """Its methods."""
@@ -207,7 +214,8 @@ class QueuedApi:
         return self._queued.find(f"{self._locations.name(request)}/queuedResources/{request.path_params['queued']}")
 
     def _checked(self, name: str, body: Document) -> Document:
-        """The document of a CreateQueuedResource body with one node: flex-start, spot or on demand. Raises ApiError.
+        """The document of a CreateQueuedResource body with one node: flex-start, spot, on demand or from a reservation.
+        Raises ApiError.
 
         Other tiers, and several nodes in one resource, have no caller here.
         """
@@ -220,6 +228,9 @@ class QueuedApi:
         )
         node = self._nodes.check(node_name, spec.get("node", {}), spot=spot, flex_start=flex_start)
         node["resource"]["queuedResource"] = name
+        if reservation := self._reservations.named(resource, node["zone"]):
+            self._reservations.check_is_for(reservation, node)
+            node["reservation"] = reservation
         ends_at, runs_for_s = self._run(resource.get("runDuration"), flex_start)
         return {
             "name": name,
@@ -258,7 +269,7 @@ class QueuedApi:
 def _is_flex_start(resource: Document) -> bool:
     model = resource.get("provisioningModel", "STANDARD")
     if model == "RESERVATION_BOUND":
-        raise invalid("This cloud has no reservations for 'queued_resource.provisioning_model'.")
+        raise invalid("This cloud has no reservations that a 'queued_resource' can be bound to.")
     if model == _FLEX_START and ("spot" in resource or "guaranteed" in resource):
         raise invalid("A tier cannot be set with the FLEX_START provisioning model.")
     return bool(model == _FLEX_START)

@@ -240,6 +240,7 @@ def _plan(project: Project, request: LaunchRequest, *, asks: bool, as_json: bool
                 lambda done, total: line.update(f"preparing the data set: {done:,} of {total:,}"),
                 zone_offers(project),
                 lambda name: connect_account(project).reservations(name),
+                lambda name, zones: connect_account(project).tpu_reservations(name, zones),
                 partial(check_own, {engine: vm_packages(engine) for engine in engines}, line.update),
                 partial(check_can_ask, as_json=as_json) if asks else lambda: None,
                 project.kept_steps.find,

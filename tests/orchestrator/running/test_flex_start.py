@@ -14,7 +14,7 @@ from orchestrator.domain.quote import QUEUE_SHARE
 from orchestrator.domain.runs import RunState
 from orchestrator.errors import UsageError, WrongPrice
 from orchestrator.ledger.events import SwitchProven
-from orchestrator.planning.request import flex_start_note
+from orchestrator.planning.request import queue_note
 from tests.fakes.world import World
 
 FLEX = Provisioning.FLEX_START
@@ -73,9 +73,9 @@ def test_a_lost_answer_does_not_queue_twice(world: World) -> None:
 def test_minutes_leave_no_time_to_queue_for() -> None:
     """At Google; the local cloud's queue is shorter than anybody's patience."""
     with pytest.raises(UsageError, match=r"0\.09 is too little for --flex-start"):
-        flex_start_note(Decimal("0.09"), simulated=False)
-    assert "50% of the 0.1 h" in flex_start_note(Decimal("0.1"), simulated=False)
-    assert flex_start_note(Decimal("0.02"), simulated=True)
+        queue_note("--flex-start", Decimal("0.09"), simulated=False)
+    assert "50% of the 0.1 h" in queue_note("--flex-start", Decimal("0.1"), simulated=False)
+    assert queue_note("--flex-start", Decimal("0.02"), simulated=True)
 
 
 def test_a_machine_of_your_own_is_queued_for_nowhere(world: World) -> None:

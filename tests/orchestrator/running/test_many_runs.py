@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.gcp.shared_call import SharedCall
+from infra.gcp.vms import SharedCall
 from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.runs import AttemptState, Run, RunState, Stage
 from orchestrator.errors import OverCap, Unavailable, UsageError

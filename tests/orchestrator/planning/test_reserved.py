@@ -1,0 +1,132 @@
+"""What a launch rents from its reservation: what it is for, where it has room, and what nobody could check."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import pytest
+
+from orchestrator.domain.accelerators import Accelerator, accelerator
+from orchestrator.domain.account import Reservation, TpuReservation, TpuReservations
+from orchestrator.domain.quote import queued_until
+from orchestrator.errors import NoCapacity, OrchestratorError, UsageError
+from orchestrator.planning.launch import Callbacks
+from orchestrator.planning.zone_order import room_in
+from tests.fakes.world import World
+
+T4, T4X2, L4 = accelerator("t4"), accelerator("t4-n2"), accelerator("l4")
+V4, V6E, V6E_SLICE = accelerator("v4-8"), accelerator("v6e-4"), accelerator("v6e-16")
+NONE = TpuReservations()
+DENIED = TpuReservations((), ("the list of reservations was denied",))
+
+
+def _held(zone: str = "us-central1-a", *, in_use: int = 0, problem: str = "", count: int = 2) -> Reservation:
+    return Reservation("team", zone, T4.machine_type or "", {T4.attach or "": 1}, count, in_use, problem)
+
+
+def _chips(zone: str = "us-east5-a", *, generation: str = "v6e", in_use: int = 0, problem: str = "") -> TpuReservation:
+    return TpuReservation(zone, generation or "tpu", generation, 16, in_use, "chips", problem)
+
+
+def test_what_it_is_for_is_rented_from_it_and_the_rest_as_ever() -> None:
+    """In its zones that have room; so many runs side by side."""
+    found = [_held(), _held("us-east1-d", in_use=2), _held("us-west1-a", in_use=1)]
+    room = room_in("team", found, NONE, [T4, V6E], ())
+    assert (room.zones, room.runs) == ({T4: ["us-central1-a", "us-west1-a"]}, 3)
+    assert room.notes[0].startswith("t4 from reservation team (3 free), and from nowhere else")
+    there = room_in("team", found, NONE, [T4], ["us-west1-a"])
+    assert (there.zones, there.runs) == ({T4: ["us-west1-a"]}, 1)
+
+
+def test_the_vms_of_one_run_come_from_one_zone() -> None:
+    """A zone that has one left has no room for two of them."""
+    found = [_held("us-east1-d", in_use=1), _held(count=5)]
+    room = room_in("team", found, NONE, [T4X2], ())
+    assert (room.zones, room.runs) == ({T4X2: ["us-central1-a"]}, 2)
+    with pytest.raises(NoCapacity, match="1 of 2 in use, and a run takes 2 in one zone"):
+        room_in("team", [_held(in_use=1)], NONE, [T4X2], ())
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "error", "sentence"),
+    [
+        ([], (), UsageError, "there is none called team"),
+        ([_held()], ("us-east1-d",), UsageError, "in us-central1-a: not what --accel and --zone"),
+        ([_held(problem="it is CREATING")], (), UsageError, "cannot be used: it is CREATING"),
+        ([_held(in_use=2)], (), NoCapacity, "reservation team: 2 of 2 in use"),
+    ],
+)
+def test_a_launch_without_room_in_it_is_refused(
+    found: list[Reservation], wanted: tuple[str, ...], error: type[OrchestratorError], sentence: str
+) -> None:
+    with pytest.raises(error, match=re.escape(sentence)):
+        room_in("team", found, NONE, [T4], wanted)
+
+
+def test_nodes_come_from_reserved_chips() -> None:
+    """As many runs as chips are left for, or one that waits; never of another generation."""
+    room = room_in("team", (), TpuReservations((_chips(in_use=4),)), [V6E, L4], ())
+    assert (room.zones, room.runs) == ({V6E: ["us-east5-a"]}, 3)
+    assert "v6e in us-east5-a, 4 of 16 chips in use" in room.notes[0]
+    full = room_in("team", (), TpuReservations((_chips(in_use=4),)), [V6E_SLICE], ())
+    assert (full.zones, full.runs) == ({V6E_SLICE: ["us-east5-a"]}, 1)
+    with pytest.raises(UsageError, match="is for v6e in us-east5-a, 0 of 16 chips in use: not what --accel says"):
+        room_in("team", (), TpuReservations((_chips(),)), [V4], ())
+
+
+def test_cores_are_counted_as_google_names_them() -> None:
+    """The TPU API has reservations of cores, two a chip of v4, and does not say of which TPUs in words of a page."""
+    of_cores = TpuReservation("us-central2-b", "TPU_V4", "", 32, 8, "cores")
+    room = room_in("team", (), TpuReservations((of_cores,)), [V4], ())
+    assert (room.zones, room.runs) == ({V4: ["us-central2-b"]}, 3)
+    assert room.notes[1] == "whether reservation team is for v4-8 cannot be checked: Google's answer decides"
+
+
+@pytest.mark.parametrize(
+    ("tpus", "wanted", "sentence"),
+    [
+        (NONE, (), "there is none called team"),
+        (TpuReservations((_chips(problem="it is EXPIRED"),)), (), "team cannot be used: it is EXPIRED"),
+        (TpuReservations((_chips(),)), ("us-east1-d",), "not what --accel and --zone"),
+        (DENIED, (), "nobody says in which zone team is: the list of reservations was denied"),
+        (DENIED, ("us-east5-a", "us-east5-b"), "nobody says in which zone team is"),
+    ],
+)
+def test_nodes_are_refused_only_for_what_is_known(
+    tpus: TpuReservations, wanted: tuple[str, ...], sentence: str
+) -> None:
+    with pytest.raises(UsageError, match=re.escape(sentence)):
+        room_in("team", (), tpus, [V6E], wanted)
+
+
+def test_what_could_not_be_checked_is_said_and_asked_for_in_the_zone_that_is_given() -> None:
+    room = room_in("team", (), DENIED, [V6E], ["us-east5-a"])
+    assert (room.zones, room.runs) == ({V6E: ["us-east5-a"]}, None)
+    [note] = room.notes
+    assert note.startswith(
+        "reservation team could not be checked (the list of reservations was denied): v6e-4 is asked"
+    )
+    beside = room_in("team", [_held()], DENIED, [T4, V6E], ())
+    assert beside.zones == {T4: ["us-central1-a"]}
+    assert beside.notes[-1].startswith("v6e-4 is rented as ever: whether team is for it could not be checked")
+
+
+@pytest.mark.parametrize(("item", "queues"), [(V6E, True), (T4, False)])
+def test_a_node_from_a_reservation_waits_in_a_queue_from_the_start(
+    world: World, item: Accelerator, queues: bool
+) -> None:
+    """For half of its hours, at the worst case of a node on demand; an instance is rented at once."""
+    world.callbacks = Callbacks(
+        find_reservations=lambda _: [_held()],
+        find_tpu_reservations=lambda _name, _zones: TpuReservations((_chips(),)),
+    )
+    plan = world.plan(item.name, reservation="team")
+    [run], [attempt] = plan.runs, plan.admitted
+    assert (run.spec.reservation, run.spec.begins_in_queue, run.spec.may_queue) == ("team", queues, False)
+    half = attempt.deadline - timedelta(minutes=30)
+    assert queued_until(run, attempt) == (half if queues else None)
+    assert any("reservation: up to 50% of the 1 h may pass in the queue" in note for note in plan.notes) is queues
+    world.callbacks = Callbacks()
+    [ordinary] = world.plan(item.name, zones=run.spec.zones).admitted
+    assert attempt.reserved_usd == ordinary.reserved_usd
