@@ -12,6 +12,7 @@ from orchestrator.cli import options, output
 
 @click.command()
 @click.option("--accel", "accelerators", type=options.LIST, default=(), help="Accelerator types, e.g. v3-8,t4.")
+@options.nodes_option
 @click.option("--workload", help="What to train (`orchestrate workloads`). Default: mnist-cnn, or that of --from.")
 @click.option("--engine", type=click.Choice(("tensorflow", "jax")), help="What Keras runs on.  [default: tensorflow]")
 @options.epochs_option
@@ -43,6 +44,7 @@ def estimate(sweep: Sequence[str], as_json: bool, **asked: Any) -> None:
     Examples:
       orchestrate estimate --accel v3-8,t4 --workload mnist-cnn --max-hours 1
       orchestrate estimate --accel v5litepod-4,l4,a100-40 --epochs 20 --spot --json
+      orchestrate estimate --accel t4 --nodes 2 --workload resnet50
       orchestrate estimate --accel v6e-4 --workload ./my_model.py --data ./arrays.npz --compile
       orchestrate estimate --accel v3-8,v6e-4 --workload resnet50 --batch-size 256,auto --compile
       orchestrate estimate --images 60e9 --test-images 10e9 --from e-7k2m9x
@@ -58,6 +60,8 @@ def estimate(sweep: Sequence[str], as_json: bool, **asked: Any) -> None:
         raise click.UsageError("--data-gib cannot be used with --data, whose size is known")
     if compiles and (sweep or asked["test_images"]):
         raise click.UsageError("--compile cannot be used with --from and --test-images")
+    if asked["nodes"] > 1 and sweep:
+        raise click.UsageError("--nodes cannot be used with --from, whose runs say how many VMs they had")
     if asked["engine"] and sweep:
         raise click.UsageError("--engine cannot be used with --from, whose runs have one")
     if not compiles and (sweep or asked["images"] or asked["test_images"]):
