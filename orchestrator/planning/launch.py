@@ -33,7 +33,7 @@ from orchestrator.planning.own_workload import Built, find_workload
 from orchestrator.planning.plan import Plan, PlannedRun, fresh_id, plan_runs
 from orchestrator.planning.request import LaunchRequest, check_request
 from orchestrator.planning.script import ScriptWork, read_script, with_script
-from orchestrator.planning.zone_order import ZoneOrder, room_in
+from orchestrator.planning.zone_order import FindQuotas, ZoneOrder, ZoneQuotas, room_in
 from orchestrator.running.code_archive import keep_code
 from trainer.data.cache_policy import UNKNOWN_DEVICE_BYTES, Room, SampleBytes, choose_cache
 from trainer.data.manifest import DatasetManifest
@@ -47,12 +47,12 @@ from trainer.workloads.base import COUNTERS_BYTES, checkpoint_room
 class Callbacks:
     """What is called while a launch is planned. `progress`: (samples or files of the data set done, of how many).
 
-    `offers` is asked of zones that are chosen here, `find_reservations` for those of one name, if a launch names one;
-    nothing else is asked of the cloud. `check_own` gets the user's own
-    workload and the prepared data set, None where the workload brings its own; it raises UsageError for what would fail
-    on a VM. `before_building` raises what would end the launch after that, half a minute later. `compiled_before` finds
-    what the TPU compiler said of a training step; `find_flops` what earlier commands counted of a model, and
-    `tpu_refusal` why XLA refused it in `workloads check` ("" for nothing known).
+    `offers` is asked of zones that are chosen here, `find_quotas` for what the project may have there,
+    `find_reservations` for those of one name, if a launch names one; nothing else is asked of the cloud. `check_own`
+    gets the user's own workload and the prepared data set, None where the workload brings its own; it raises UsageError
+    for what would fail on a VM. `before_building` raises what would end the launch after that, half a minute later.
+    `compiled_before` finds what the TPU compiler said of a training step; `find_flops` what earlier commands counted of
+    a model, and `tpu_refusal` why XLA refused it in `workloads check` ("" for nothing known).
     """
 
     progress: Callable[[int, int], None] | None = None
@@ -63,6 +63,7 @@ class Callbacks:
     compiled_before: FindSteps = lambda _item, _batch, _is_model: ()
     find_flops: FindFlops = lambda _spec, _data: None
     tpu_refusal: FindRefusal = lambda _spec, _data: ""
+    find_quotas: FindQuotas = lambda _items, _terms: ()
 
 
 def make_plan(
@@ -104,8 +105,10 @@ def make_plan(
         check_sizes(axes, manifest.splits.train.samples)
         template = with_cache(template, axes, manifest, simulated=ledger.simulated)
         notes += [template.cache_note] if template.cache_note else []
-    order = ZoneOrder(template, ledger, prices, now, notes)
     request, reserved = _with_room(request, chosen, callbacks, notes)
+    rented = [item for item in chosen if item.is_rented]
+    quotas = ZoneQuotas(callbacks.find_quotas, rented, request.provisioning, axes.runs_of_each, request.parallel)
+    order = ZoneOrder(template, ledger, prices, now, notes, quotas)
     specs = sweep_specs(template, axes, prices, _noting(callbacks.offers, notes), order, reserved)
     plan = priced(specs, manifest)
     if isinstance(trained, Workload) and isinstance(manifest, DatasetManifest):

@@ -17,9 +17,10 @@ from orchestrator.domain.names import MANIFEST
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.runs import Run
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.planning.launch import make_plan
+from orchestrator.planning.launch import Callbacks, make_plan
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.request import LaunchRequest
+from orchestrator.planning.zone_order import FindQuotas
 from orchestrator.ports import CommandResult, VmProvider
 from orchestrator.running.many_runs import drive_all
 from orchestrator.running.stages.context import Pace, Payload, Progress, Services
@@ -141,6 +142,7 @@ class World:
         self.parallel_runs = 1
         self.needs_pip = False
         self.progress: list[Progress] = []
+        self.find_quotas: FindQuotas = lambda _items, _terms: ()
         self._teach()
 
     def _build(self) -> None:
@@ -220,6 +222,7 @@ class World:
             home=self.home,
             now=self.clock.now(),
             argv=["launch"],
+            callbacks=Callbacks(find_quotas=self.find_quotas),
         )
 
     def admit(self, accelerator: str = "v3-8", **flags: object) -> list[Run]:

@@ -17,7 +17,7 @@ from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
     from orchestrator.bootstrap import Project
-    from orchestrator.doctor.preflight import Preflight
+    from orchestrator.doctor.preflight import Preflight, QuotasAskedOnce
     from orchestrator.errors import OrchestratorError
     from orchestrator.planning.plan import Plan
     from orchestrator.planning.request import LaunchRequest
@@ -177,9 +177,11 @@ def launch(
       orchestrate launch --accel v5litepod-4,l4 --script train.py --command "python train.py {epochs}" --epochs 5
       orchestrate launch examples/W3.toml --repeats 5
     """
+    from orchestrator.bootstrap import running_account
     from orchestrator.cli import run_driver
     from orchestrator.cli.local_cloud import announced
     from orchestrator.cli.views.plan import plan_json, show_plan
+    from orchestrator.doctor.preflight import QuotasAskedOnce
     from orchestrator.planning.request import LaunchRequest
 
     if typed["script"] and ctx.get_parameter_source("workload") is ParameterSource.DEFAULT:
@@ -190,8 +192,9 @@ def launch(
         if file is not None:
             _introduce(ctx, project, file, has_data=typed["data"] is not None, quiet=as_json)
         request = LaunchRequest(**options.with_defaults(typed, project.config))
-        plan = _plan(project, request, asks=not (yes or dry_run), as_json=as_json)
-        checked = replace(_check(project, plan, dry_run=dry_run), ignored=ignored)
+        quotas = QuotasAskedOnce(partial(running_account, project))
+        plan = _plan(project, request, quotas, asks=not (yes or dry_run), as_json=as_json)
+        checked = replace(_check(project, plan, quotas, dry_run=dry_run), ignored=ignored)
         if not as_json:
             show_plan(plan, checked, items=items)
         if (refusal := checked.refusal) is not None:
@@ -216,7 +219,7 @@ def _introduce(ctx: click.Context, project: Project, file: ExperimentFile, *, ha
             output.say(f"{file.path.name}: {line}")
 
 
-def _plan(project: Project, request: LaunchRequest, *, asks: bool, as_json: bool) -> Plan:
+def _plan(project: Project, request: LaunchRequest, quotas: QuotasAskedOnce, *, asks: bool, as_json: bool) -> Plan:
     """`asks`: the launch will ask whether to go on; a model takes half a minute to build, so that must be possible."""
     from orchestrator.bootstrap import SystemClock, connect_account, vm_packages, zone_offers
     from orchestrator.cli.run_driver import check_can_ask, share_heap
@@ -245,11 +248,12 @@ def _plan(project: Project, request: LaunchRequest, *, asks: bool, as_json: bool
                 project.kept_steps.find,
                 known.find,
                 known.tpu_refusal,
+                quotas,
             ),
         )
 
 
-def _check(project: Project, plan: Plan, *, dry_run: bool) -> Preflight:
+def _check(project: Project, plan: Plan, quotas: QuotasAskedOnce, *, dry_run: bool) -> Preflight:
     """What the account says before anything is rented, and whether people can be told. Nothing is asked for machines of
     one's own, and no local cloud is started for a dry run.
     """
@@ -265,7 +269,7 @@ def _check(project: Project, plan: Plan, *, dry_run: bool) -> Preflight:
     clock = SystemClock()
     prices = project.prices(clock.now())
     with output.stderr().status("checking the account"):
-        return preflight(connect_account(project), project.name, plan.runs, prices, plan.credit, clock)
+        return preflight(connect_account(project), project.name, plan.runs, prices, plan.credit, clock, quotas)
 
 
 def _refused(

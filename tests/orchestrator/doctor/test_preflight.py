@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.doctor.checks import CHECKS
 from orchestrator.doctor.diagnosis import Verdict
-from orchestrator.doctor.preflight import REFUSALS, Preflight, preflight
+from orchestrator.doctor.preflight import REFUSALS, Preflight, QuotasAskedOnce, preflight
 from orchestrator.domain import account as facts
 from orchestrator.domain.accelerators import Accelerator, Provisioning, accelerator
 from orchestrator.domain.places import Place
@@ -92,7 +92,8 @@ def _check(
         for name in names
     ]
     credit = Credit(amount_usd=Decimal(300), stated_at=NOW)
-    return preflight(account, "p", runs, catalog_prices(), credit, FakeClock()), account.asked
+    quotas = QuotasAskedOnce(lambda: account)
+    return preflight(account, "p", runs, catalog_prices(), credit, FakeClock(), quotas), account.asked
 
 
 def test_only_what_concerns_the_launch_is_asked() -> None:
