@@ -9,6 +9,7 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
+from orchestrator.domain.accelerators import NODES_MAX
 from orchestrator.domain.prices import read_rows
 from orchestrator.ledger.ledger import Ledger
 from tests.orchestrator.cli.conftest import Shell
@@ -103,7 +104,7 @@ def test_estimate_of_several_vms_is_that_of_one_so_many_times(run_cli: Shell) ->
     [
         ("--accel v3-8 --nodes 2", "--nodes: v3-8 is a TPU"),
         ("--accel t4-n2 --nodes 2", "--nodes: t4-n2 says how many VMs already"),
-        ("--accel t4 --nodes 9", "--nodes: 9 is not between 1 and 8"),
+        ("--accel t4 --nodes 9", f"9 is not in the range 1<=x<={NODES_MAX}"),
         ("--accel t4-n9", "is not between 1 and 8"),
         ("--accel host:me@192.168.1.7 --nodes 2", "is a machine of your own"),
         ("--images 1e6 --from e-7k2m9x --nodes 2", "--nodes cannot be used with --from"),
