@@ -235,12 +235,6 @@ def connect_account(project: Project) -> Account:
     return GoogleAccount(google_clients(project), project.config.scheduler_service_account)
 
 
-def running_account(project: Project) -> Account | None:
-    """The same; None while a local project's cloud is off, which is not started for this."""
-    is_off = project.simulated and local_cloud(project, start=False) is None
-    return None if is_off else connect_account(project)
-
-
 def connect(project: Project, stop: threading.Event | None = None, runs: Sequence[Run] = ()) -> Services:
     """Pick the adapters and build the services for these runs; for whatever there may be without any.
 

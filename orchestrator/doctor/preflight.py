@@ -19,6 +19,7 @@ from orchestrator.errors import (
     PermissionDenied,
     QuotaExceeded,
     Unauthenticated,
+    UnexpectedError,
     UsageError,
 )
 from orchestrator.ledger.credit import Credit
@@ -98,7 +99,7 @@ class QuotasAskedOnce:
         self._said: dict[tuple[frozenset[Accelerator], Provisioning], Sequence[Quota] | OrchestratorError] = {}
 
     def __call__(self, items: Sequence[Accelerator], terms: Provisioning) -> Sequence[Quota]:
-        """Raises again what the first look raised."""
+        """Raises an OrchestratorError, again the one that the first look raised."""
         key = frozenset(items), terms
         if key not in self._said:
             try:
@@ -108,10 +109,16 @@ class QuotasAskedOnce:
                 self._said[key] = account.quotas(items, terms)
             except OrchestratorError as cause:
                 self._said[key] = cause
+            except Exception as cause:  # What is wrong with this question must not end a launch, as in `examine`.
+                self._said[key] = UnexpectedError(cause)
         said = self._said[key]
         if isinstance(said, OrchestratorError):
             raise said
         return said
+
+    def check(self, _account: Account, known: Known) -> Sequence[Quota]:
+        """As doctor's check asks."""
+        return self(known.accelerators, known.quota_terms)
 
 
 def preflight(
@@ -139,9 +146,7 @@ def preflight(
         terms=specs[0].provisioning,
     )
     wanted = [
-        replace(one, ask=lambda _account, known: quotas(known.accelerators, known.quota_terms))
-        if one.name == "quotas"
-        else one
+        replace(one, ask=quotas.check) if one.name == "quotas" else one
         for one in CHECKS
         if one.name in REFUSALS and known.concerns(REFUSALS[one.name].only_for)
     ]

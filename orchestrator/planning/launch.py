@@ -106,9 +106,7 @@ def make_plan(
         template = with_cache(template, axes, manifest, simulated=ledger.simulated)
         notes += [template.cache_note] if template.cache_note else []
     request, reserved = _with_room(request, chosen, callbacks, notes)
-    rented = [item for item in chosen if item.is_rented]
-    quotas = ZoneQuotas(callbacks.find_quotas, rented, request.provisioning, axes.runs_of_each, request.parallel)
-    order = ZoneOrder(template, ledger, prices, now, notes, quotas)
+    order = ZoneOrder(template, ledger, prices, now, notes, _zone_quotas(request, axes, callbacks))
     specs = sweep_specs(template, axes, prices, _noting(callbacks.offers, notes), order, reserved)
     plan = priced(specs, manifest)
     if isinstance(trained, Workload) and isinstance(manifest, DatasetManifest):
@@ -129,6 +127,12 @@ def _with_room(
     room = room_in(request.reservation, callbacks.find_reservations(request.reservation), chosen, request.zones)
     notes.append(room.note)
     return replace(request, parallel=min(request.parallel, room.free)), room.zones
+
+
+def _zone_quotas(request: LaunchRequest, axes: Axes, callbacks: Callbacks) -> ZoneQuotas:
+    """What quotas are enough for, of all accelerators that are rented: the check of the account asks for the same."""
+    rented = [item for item in axes.accelerators if item.is_rented]
+    return ZoneQuotas(callbacks.find_quotas, rented, request.provisioning, axes.runs_of_each, request.parallel)
 
 
 def with_guesses(

@@ -37,14 +37,12 @@ def estimate(sweep: Sequence[str], as_json: bool, **asked: Any) -> None:
     Shows worst case and expected cost of one run on each accelerator, side by side. Contacts no cloud, creates nothing.
     With --from: time and cost for a data set of any size, with interval, from a measured sweep over data sizes.
     With --data: for that data set, converted here as a launch would; its samples and shapes are used.
-    With --compile: the training step compiled by Google's TPU compiler on this machine, without a TPU: whether it fits
-    into the memory, and what no run can be faster or cheaper than. --images: the samples of an epoch.
+    With --compile: Google's TPU compiler says here, without a TPU, whether the training step fits, and its best speed.
 
     \b
     Examples:
       orchestrate estimate --accel v3-8,t4 --workload mnist-cnn --max-hours 1
       orchestrate estimate --accel v5litepod-4,l4,a100-40 --epochs 20 --spot --json
-      orchestrate estimate --accel t4 --nodes 2 --workload resnet50
       orchestrate estimate --accel v6e-4 --workload ./my_model.py --data ./arrays.npz --compile
       orchestrate estimate --accel v3-8,v6e-4 --workload resnet50 --batch-size 256,auto --compile
       orchestrate estimate --images 60e9 --test-images 10e9 --from e-7k2m9x
@@ -60,10 +58,8 @@ def estimate(sweep: Sequence[str], as_json: bool, **asked: Any) -> None:
         raise click.UsageError("--data-gib cannot be used with --data, whose size is known")
     if compiles and (sweep or asked["test_images"]):
         raise click.UsageError("--compile cannot be used with --from and --test-images")
-    if asked["nodes"] > 1 and sweep:
-        raise click.UsageError("--nodes cannot be used with --from, whose runs say how many VMs they had")
-    if asked["engine"] and sweep:
-        raise click.UsageError("--engine cannot be used with --from, whose runs have one")
+    if sweep and (asked["engine"] or asked["nodes"] > 1):
+        raise click.UsageError("--engine and --nodes cannot be used with --from, whose runs have theirs")
     if not compiles and (sweep or asked["images"] or asked["test_images"]):
         refused = {name: asked.pop(name) for name in ("data", "data_gib", "image_size", "sequence_length")}
         if asked["max_hours"] is not None or any(value is not None for value in refused.values()):

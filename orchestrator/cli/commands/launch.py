@@ -177,11 +177,9 @@ def launch(
       orchestrate launch --accel v5litepod-4,l4 --script train.py --command "python train.py {epochs}" --epochs 5
       orchestrate launch examples/W3.toml --repeats 5
     """
-    from orchestrator.bootstrap import running_account
     from orchestrator.cli import run_driver
     from orchestrator.cli.local_cloud import announced
     from orchestrator.cli.views.plan import plan_json, show_plan
-    from orchestrator.doctor.preflight import QuotasAskedOnce
     from orchestrator.planning.request import LaunchRequest
 
     if typed["script"] and ctx.get_parameter_source("workload") is ParameterSource.DEFAULT:
@@ -192,8 +190,7 @@ def launch(
         if file is not None:
             _introduce(ctx, project, file, has_data=typed["data"] is not None, quiet=as_json)
         request = LaunchRequest(**options.with_defaults(typed, project.config))
-        quotas = QuotasAskedOnce(partial(running_account, project))
-        plan = _plan(project, request, quotas, asks=not (yes or dry_run), as_json=as_json)
+        plan, quotas = _plan(project, request, asks=not (yes or dry_run), as_json=as_json)
         checked = replace(_check(project, plan, quotas, dry_run=dry_run), ignored=ignored)
         if not as_json:
             show_plan(plan, checked, items=items)
@@ -219,9 +216,13 @@ def _introduce(ctx: click.Context, project: Project, file: ExperimentFile, *, ha
             output.say(f"{file.path.name}: {line}")
 
 
-def _plan(project: Project, request: LaunchRequest, quotas: QuotasAskedOnce, *, asks: bool, as_json: bool) -> Plan:
-    """`asks`: the launch will ask whether to go on; a model takes half a minute to build, so that must be possible."""
+def _plan(project: Project, request: LaunchRequest, *, asks: bool, as_json: bool) -> tuple[Plan, QuotasAskedOnce]:
+    """The plan, and the quotas as they were looked at for it.
+
+    `asks`: the launch will ask whether to go on; a model takes half a minute to build, so that must be possible.
+    """
     from orchestrator.bootstrap import SystemClock, connect_account, vm_packages, zone_offers
+    from orchestrator.cli.local_cloud import asked_once
     from orchestrator.cli.run_driver import check_can_ask, share_heap
     from orchestrator.domain.runs import Engine
     from orchestrator.planning.known_flops import KnownFlops
@@ -230,9 +231,9 @@ def _plan(project: Project, request: LaunchRequest, quotas: QuotasAskedOnce, *, 
 
     share_heap()  # before the first thread
     now, engines = SystemClock().now(), request.engines or (Engine.TENSORFLOW,)
-    known = KnownFlops(project.state, project.kept_steps)
+    known, quotas = KnownFlops(project.state, project.kept_steps), asked_once(project)
     with output.stderr().status("reading the data set") as line:  # silent without a terminal
-        return make_plan(
+        plan = make_plan(
             request,
             ledger=project.ledger,
             prices=project.prices(now),
@@ -251,6 +252,7 @@ def _plan(project: Project, request: LaunchRequest, quotas: QuotasAskedOnce, *, 
                 quotas,
             ),
         )
+    return plan, quotas
 
 
 def _check(project: Project, plan: Plan, quotas: QuotasAskedOnce, *, dry_run: bool) -> Preflight:

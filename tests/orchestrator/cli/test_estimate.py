@@ -107,7 +107,7 @@ def test_estimate_of_several_vms_is_that_of_one_so_many_times(run_cli: Shell) ->
         ("--accel t4 --nodes 9", f"9 is not in the range 1<=x<={NODES_MAX}"),
         ("--accel t4-n9", "is not between 1 and 8"),
         ("--accel host:me@192.168.1.7 --nodes 2", "is a machine of your own"),
-        ("--images 1e6 --from e-7k2m9x --nodes 2", "--nodes cannot be used with --from"),
+        ("--images 1e6 --from e-7k2m9x --nodes 2", "--engine and --nodes cannot be used with --from"),
         ("--accel t4 --nodes 2 --compile", "the TPU compiler does not know t4-n2"),
     ],
 )
