@@ -18,7 +18,7 @@ import click
 
 from orchestrator.errors import UsageError
 
-_COMMAND_LINE_ONLY = ("ignore_checks", "yes", "detach", "dry_run", "items")
+_COMMAND_LINE_ONLY = ("ignore_checks", "yes", "detach", "dry_run", "items", "project")
 _NOT_IN_FILES = ("as_json", *_COMMAND_LINE_ONLY)
 _TEXTS = ("about", "needs_data")
 LOCAL = "local"

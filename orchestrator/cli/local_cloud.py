@@ -10,7 +10,13 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.bootstrap import SystemClock, ask_local_cloud, local_cloud, local_cloud_environment
+from orchestrator.bootstrap import (
+    SystemClock,
+    ask_local_cloud,
+    connect_account,
+    local_cloud,
+    local_cloud_environment,
+)
 from orchestrator.cli import output
 from orchestrator.domain.money import usd
 from orchestrator.errors import CloudError, OrchestratorError, UsageError
@@ -18,6 +24,7 @@ from orchestrator.running.waiting import wait_for
 
 if TYPE_CHECKING:
     from orchestrator.bootstrap import Project
+    from orchestrator.doctor.preflight import QuotasAskedOnce
 
 STOP_TIMEOUT_S = 60.0
 VM_KINDS = ("node", "instance")
@@ -69,6 +76,13 @@ def announced(project: Project, *, as_json: bool) -> Iterator[None]:
     finally:
         if was_off and not (as_json or output.is_quiet() or _is_off(project)):
             output.say("the local cloud stays running, for the next command: `orchestrate cloud down` stops it")
+
+
+def asked_once(project: Project) -> QuotasAskedOnce:
+    """The quotas of the project's account; none are known while a local cloud is off, which is not started for this."""
+    from orchestrator.doctor.preflight import QuotasAskedOnce
+
+    return QuotasAskedOnce(lambda: None if _is_off(project) else connect_account(project))
 
 
 @contextmanager

@@ -224,7 +224,7 @@ accel_option = click.option(
 )
 nodes_option = click.option(
     "--nodes",
-    type=WholeNumber(1, 1000),
+    type=WholeNumber(1, 8),  # NODES_MAX, without the time that importing it takes
     default=1,
     show_default=True,
     help="So many VMs with each GPU of --accel, for one run; t4 --nodes 2 is t4-n2.",
@@ -280,7 +280,11 @@ def with_defaults(typed: dict[str, Any], config: Config) -> dict[str, Any]:
 
 
 zones_option = click.option(
-    "--zone", "zones", type=LIST, default=(), help="Zones to try, in order. Default: the cheapest."
+    "--zone",
+    "zones",
+    type=LIST,
+    default=(),
+    help="Zones to try, in order. Default: by price, and in a launch by quota.",
 )
 
 # Options of `estimate` for what is not measured yet.

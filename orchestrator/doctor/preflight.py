@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from orchestrator.doctor.checks import CHECKS
 from orchestrator.doctor.diagnosis import Finding, Known, Verdict, examine
-from orchestrator.domain.account import Kind
+from orchestrator.domain.accelerators import Accelerator, Provisioning
+from orchestrator.domain.account import Kind, Quota
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Run
 from orchestrator.errors import (
@@ -18,6 +19,7 @@ from orchestrator.errors import (
     PermissionDenied,
     QuotaExceeded,
     Unauthenticated,
+    UnexpectedError,
     UsageError,
 )
 from orchestrator.ledger.credit import Credit
@@ -86,10 +88,52 @@ class Preflight:
         return [one for one in self.findings if one.check == check]
 
 
+class QuotasAskedOnce:
+    """The quotas of an account, for the plan of a launch and for the check after it: one question, one answer.
+
+    `connect` gives None while there is no account to ask; that is not remembered.
+    """
+
+    def __init__(self, connect: Callable[[], Account | None]) -> None:
+        self._connect = connect
+        self._said: dict[tuple[frozenset[Accelerator], Provisioning], Sequence[Quota] | OrchestratorError] = {}
+
+    def __call__(self, items: Sequence[Accelerator], terms: Provisioning) -> Sequence[Quota]:
+        """Raises an OrchestratorError, again the one that the first look raised."""
+        key = frozenset(items), terms
+        if key not in self._said:
+            try:
+                account = self._connect()
+                if account is None:
+                    return ()
+                self._said[key] = account.quotas(items, terms)
+            except OrchestratorError as cause:
+                self._said[key] = cause
+            except Exception as cause:  # What is wrong with this question must not end a launch, as in `examine`.
+                self._said[key] = UnexpectedError(cause)
+        said = self._said[key]
+        if isinstance(said, OrchestratorError):
+            raise said
+        return said
+
+    def check(self, _account: Account, known: Known) -> Sequence[Quota]:
+        """As doctor's check asks."""
+        return self(known.accelerators, known.quota_terms)
+
+
 def preflight(
-    account: Account, project: str, runs: Sequence[Run], prices: PriceBook, credit: Credit, clock: Clock
+    account: Account,
+    project: str,
+    runs: Sequence[Run],
+    prices: PriceBook,
+    credit: Credit,
+    clock: Clock,
+    quotas: QuotasAskedOnce,
 ) -> Preflight:
-    """Ask what concerns the accelerators, zones and terms of these runs, all at once. Changes nothing, never raises."""
+    """Ask what concerns the accelerators, zones and terms of these runs, all at once. Changes nothing, never raises.
+
+    Of `quotas` what the plan of these runs has asked is not asked again.
+    """
     specs = [run.spec for run in runs if run.spec.accelerator.is_rented]
     known = Known(
         project,
@@ -101,5 +145,9 @@ def preflight(
         today=clock.now().date(),
         terms=specs[0].provisioning,
     )
-    wanted = [one for one in CHECKS if one.name in REFUSALS and known.concerns(REFUSALS[one.name].only_for)]
+    wanted = [
+        replace(one, ask=quotas.check) if one.name == "quotas" else one
+        for one in CHECKS
+        if one.name in REFUSALS and known.concerns(REFUSALS[one.name].only_for)
+    ]
     return Preflight(examine(account, known, wanted, clock))

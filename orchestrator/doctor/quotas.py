@@ -43,9 +43,9 @@ def _enough(found: Sequence[Quota], items: dict[str, Accelerator], known: Known)
     names = ", ".join(one.accelerator for one in found)
     skipped = [text for one in found for text in _without(one, items[one.accelerator], known)]
     if skipped:
-        fact = f"enough for one VM of {names}{where}, but not everywhere: {'; '.join(skipped)}"
+        fact = f"enough for one run on {names}{where}, but not everywhere: {'; '.join(skipped)}"
         return [Finding("quotas", Verdict.WARN, fact, "a launch goes on to the next zone there")]
-    return [Finding("quotas", Verdict.PASS, f"enough for one VM of {names}{where}")]
+    return [Finding("quotas", Verdict.PASS, f"enough for one run on {names}{where}")]
 
 
 def _without(one: Quota, item: Accelerator, known: Known) -> Iterator[str]:
@@ -67,7 +67,7 @@ def _unknown(found: Sequence[Quota]) -> list[Finding]:
 
 
 def zones_with_quota(one: Quota, item: Accelerator, known: Known) -> list[str]:
-    """The zones where one VM fits."""
+    """The zones where one run fits."""
     if _lacks_global(one):
         return []
     return [zone for zone in known.zones_of(item) if (_limit(one, zone) or 0.0) >= one.needed]
@@ -81,7 +81,7 @@ def _is_unknown(one: Quota, item: Accelerator, known: Known) -> bool:
 
 
 def _elsewhere(one: Quota, item: Accelerator, known: Known) -> list[str]:
-    """The zones that nobody asked for where one VM fits."""
+    """The zones that nobody asked for where one run fits."""
     if _lacks_global(one):
         return []
     offered = known.prices.zones(item, known.terms_of(item))

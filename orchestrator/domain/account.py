@@ -86,6 +86,10 @@ class Quota:
     limits: Mapping[str, float]
     everywhere: float | None = None
 
+    def limit_in(self, zone: str) -> float | None:
+        """The limit that a VM in this zone counts against; None: not known, which is not zero."""
+        return self.limits.get(zone, self.limits.get(region_of(zone)))
+
 
 def smaller_limits(of_zones: Mapping[str, float], of_regions: Mapping[str, float]) -> dict[str, float]:
     """A zone's limit is no more than its region's; a zone without one of its own has its region's."""

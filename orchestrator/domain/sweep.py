@@ -22,7 +22,7 @@ Offers = Callable[[Accelerator, str], bool | None]
 
 
 Order = Callable[[Accelerator, list[str]], list[str]]
-"""Sorts zones that nobody chose, best first."""
+"""Sorts zones that nobody chose, best first, without those where nothing can be had; one at least is left."""
 
 
 def by_price(_item: Accelerator, zones: list[str]) -> list[str]:
@@ -47,6 +47,11 @@ class Axes:
     data_sizes: Sequence[int | None] = (None,)
     engines: Sequence[Engine] = (Engine.TENSORFLOW,)
     repeats: int = 1
+
+    @property
+    def runs_of_each(self) -> int:
+        """How many runs there are on each accelerator."""
+        return len(self.batch_sizes) * len(self.data_sizes) * len(self.engines) * self.repeats
 
 
 def check_sizes(axes: Axes, available: int) -> None:

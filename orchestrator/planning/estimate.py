@@ -52,6 +52,12 @@ class EstimateRequest(RunOptions):
     image_size: int | None = None
     sequence_length: int | None = None
     engine: Engine = Engine.TENSORFLOW
+    nodes: int = 1
+
+    @property
+    def chosen(self) -> list[Accelerator]:
+        """What `--accel` and `--nodes` name. Raises UsageError."""
+        return named_accelerators(self.accelerators, self.nodes)
 
 
 @dataclass(frozen=True)
@@ -131,7 +137,7 @@ def make_estimates(
     """One run on each accelerator. Raises UsageError, UnknownPrice, StalePrice or WrongPrice."""
     workload, own = find_workload(request.workload)
     check_max_hours(request.max_hours)
-    chosen = named_accelerators(request.accelerators)
+    chosen = request.chosen
     for item in chosen:
         check_terms(item, request.provisioning)
     manifest = data.manifest

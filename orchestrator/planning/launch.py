@@ -33,7 +33,7 @@ from orchestrator.planning.own_workload import Built, find_workload
 from orchestrator.planning.plan import Plan, PlannedRun, fresh_id, plan_runs
 from orchestrator.planning.request import LaunchRequest, check_request, queue_note
 from orchestrator.planning.script import ScriptWork, read_script, with_script
-from orchestrator.planning.zone_order import ZoneOrder, room_in
+from orchestrator.planning.zone_order import FindQuotas, ZoneOrder, ZoneQuotas, room_in
 from orchestrator.running.code_archive import keep_code
 from trainer.data.cache_policy import UNKNOWN_DEVICE_BYTES, Room, SampleBytes, choose_cache
 from trainer.data.manifest import DatasetManifest
@@ -47,10 +47,11 @@ from trainer.workloads.base import COUNTERS_BYTES, checkpoint_room
 class Callbacks:
     """What is called while a launch is planned. `progress`: (samples or files of the data set done, of how many).
 
-    `offers` is asked of zones that are chosen here, `find_reservations` for those of one name, if a launch names one,
-    and `find_tpu_reservations` for those of TPUs, in these zones; nothing else is asked of the cloud. `check_own` gets
-    the user's own workload and the prepared data set, None where the workload brings its own; it raises UsageError for
-    what would fail on a VM. `before_building` raises what would end the launch after that, half a minute later.
+    `offers` is asked of zones that are chosen here, `find_quotas` for what the project may have there,
+    `find_reservations` for those of one name, if a launch names one, and `find_tpu_reservations` for those of TPUs, in
+    these zones; nothing else is asked of the cloud. `check_own` gets the user's own workload and the prepared data set,
+    None where the workload brings its own; it raises UsageError for what would fail on a VM. `before_building` raises
+    what would end the launch after that, half a minute later.
     `compiled_before` finds what the TPU compiler said of a training step; `find_flops` what earlier commands counted of
     a model, and `tpu_refusal` why XLA refused it in `workloads check` ("" for nothing known).
     """
@@ -64,6 +65,7 @@ class Callbacks:
     compiled_before: FindSteps = lambda _item, _batch, _is_model: ()
     find_flops: FindFlops = lambda _spec, _data: None
     tpu_refusal: FindRefusal = lambda _spec, _data: ""
+    find_quotas: FindQuotas = lambda _items, _terms: ()
 
 
 def make_plan(
@@ -105,8 +107,8 @@ def make_plan(
         check_sizes(axes, manifest.splits.train.samples)
         template = with_cache(template, axes, manifest, simulated=ledger.simulated)
         notes += [template.cache_note] if template.cache_note else []
-    order = ZoneOrder(template, ledger, prices, now, notes)
     request, reserved = _with_room(request, chosen, prices, callbacks, notes, simulated=ledger.simulated)
+    order = ZoneOrder(template, ledger, prices, now, notes, _zone_quotas(request, axes, callbacks))
     specs = sweep_specs(template, axes, prices, _noting(callbacks.offers, notes), order, reserved)
     plan = priced(specs, manifest)
     if isinstance(trained, Workload) and isinstance(manifest, DatasetManifest):
@@ -140,6 +142,12 @@ def _with_room(
     if request.queue_hours is None and any(item in room.zones for item in nodes):
         notes.append(queue_note("--reservation", request.max_hours, simulated=simulated))
     return replace(request, parallel=min(request.parallel, room.runs or request.parallel)), room.zones
+
+
+def _zone_quotas(request: LaunchRequest, axes: Axes, callbacks: Callbacks) -> ZoneQuotas:
+    """What quotas are enough for, of all accelerators that are rented: the check of the account asks for the same."""
+    rented = [item for item in axes.accelerators if item.is_rented]
+    return ZoneQuotas(callbacks.find_quotas, rented, request.provisioning, axes.runs_of_each, request.parallel)
 
 
 def with_guesses(

@@ -305,7 +305,10 @@ def _queue_notes(options: RunOptions, chosen: Sequence[Accelerator], *, simulate
     tpus = [item.name for item in chosen if item.service == "tpu"]
     others = [item.name for item in chosen if item.name not in tpus]
     if not tpus:
-        raise UsageError(f"--queue: only TPUs are queued for, not {', '.join(others)}", "leave --queue out")
+        raise UsageError(
+            f"--queue: only TPUs by their TPU type, as v6e-4, can be queued, not {', '.join(others)}",
+            "leave --queue out",
+        )
     shortest, least = (ZERO, ZERO) if simulated else (QUEUE_MIN, SET_UP_HOURS_MIN)
     if wait <= ZERO or wait < shortest:
         raise UsageError(

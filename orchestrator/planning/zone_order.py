@@ -1,18 +1,20 @@
-"""In which order zones are tried that nobody chose: what they cost, and what this ledger's attempts met there; and the
-zones of a reservation, which leave no choice."""
+"""In which order zones are tried that nobody chose: by the project's quotas there, what they cost, and what this
+ledger's attempts met there; and the zones of a reservation, which leave no choice."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import IntEnum
+from functools import cached_property
 
-from orchestrator.domain.accelerators import Accelerator
-from orchestrator.domain.account import Reservation, TpuReservation, TpuReservations
+from orchestrator.domain.accelerators import Accelerator, Provisioning
+from orchestrator.domain.account import Quota, Reservation, TpuReservation, TpuReservations
 from orchestrator.domain.prices import PriceBook, region_of
 from orchestrator.domain.quote import BUCKET_LIFETIME_DAYS
 from orchestrator.domain.runs import Attempt, Run, RunSpec
-from orchestrator.errors import NoCapacity, UsageError
+from orchestrator.errors import NoCapacity, OrchestratorError, UsageError
 from orchestrator.ledger.events import ZoneRefused
 from orchestrator.ledger.ledger import Ledger
 
@@ -20,14 +22,78 @@ REFUSED_FOR = timedelta(days=1)
 """So long a zone that had no capacity is tried after all others, unless it gave a VM since."""
 _RUNS_SINCE = timedelta(days=8)
 """A run that met a refusal in that day is no older: --max-hours is a week at most."""
+_ZONES_SHOWN = 4
+
+FindQuotas = Callable[[Sequence[Accelerator], Provisioning], Sequence[Quota]]
+"""The quotas that these accelerators count against on these terms; none where no cloud is asked."""
+
+
+class QuotaFit(IntEnum):
+    """What a zone's quota is enough for, best first. One that nobody could tell is neither enough nor too small."""
+
+    ALL_RUNS = 0
+    ONE_RUN = 1
+    UNKNOWN = 2
+    NO_RUN = 3
+
+
+@dataclass(frozen=True)
+class ZoneQuotas:
+    """What the quotas of zones are enough for. They are asked for all accelerators of a launch at once, when one of
+    them has zones that nobody chose; a failed look leaves all of them unknown.
+
+    `runs_of_each`: so many runs on each accelerator, of all of them `parallel` side by side. What other VMs of the
+    project use of a quota is not known.
+    """
+
+    find: FindQuotas
+    items: Sequence[Accelerator]
+    terms: Provisioning
+    runs_of_each: int
+    parallel: int
+
+    def fit(self, item: Accelerator, zone: str) -> QuotaFit:
+        """By what the zone grants the project of the accelerator's quota."""
+        quota = self._found.get(item.name)
+        limit = None if quota is None else quota.limit_in(zone)
+        if quota is None or limit is None:
+            return QuotaFit.UNKNOWN
+        if limit < quota.needed:
+            return QuotaFit.NO_RUN
+        return QuotaFit.ALL_RUNS if limit >= self._side_by_side(quota.name) else QuotaFit.ONE_RUN
+
+    def note(self, item: Accelerator, zones: Sequence[str]) -> str:
+        """On zones that are left out, all of them with too small a quota."""
+        quota = self._found[item.name]
+        shown = ", ".join(f"{zone} ({quota.limit_in(zone):g})" for zone in zones[:_ZONES_SHOWN])
+        more = f" and {len(zones) - _ZONES_SHOWN} more" if len(zones) > _ZONES_SHOWN else ""
+        return (
+            f"{item.name}{self.terms.suffix} needs {quota.needed:g} of the quota {quota.name}, and these zones, with "
+            f"less, are not tried: {shown}{more}; --zone tries one all the same"
+        )
+
+    @cached_property
+    def _found(self) -> Mapping[str, Quota]:
+        try:
+            return {one.accelerator: one for one in self.find(self.items, self.terms)}
+        except OrchestratorError:  # the check of the account says why
+            return {}
+
+    def _side_by_side(self, quota: str) -> float:
+        """The most of a quota that runs of this launch take at once, on whichever of its accelerators."""
+        each = min(self.runs_of_each, self.parallel)
+        needs = sorted(one.needed for one in self._found.values() if one.name == quota for _ in range(each))
+        return sum(needs[-self.parallel :])
 
 
 @dataclass(frozen=True)
 class ZoneOrder:
     """Sorts the zones of an accelerator, best first, on the terms and for the data set of a launch.
 
-    Those without capacity in the last day come last. Before that, as ever, Google's documented zones and the price
-    decide: of equals, first one that gave such a VM before, then one in a region whose bucket has the data set.
+    Those whose quota is known to be too small for one run are left out, unless there is no other. Those without
+    capacity in the last day come last, before them those whose quota is not known. Of the others, as ever, Google's
+    documented zones and the price decide: of equals, first one with quota for all runs side by side, then one that gave
+    such a VM before, then one in a region whose bucket has the data set.
     """
 
     spec: RunSpec
@@ -35,9 +101,14 @@ class ZoneOrder:
     prices: PriceBook
     now: datetime
     notes: list[str]
+    quotas: ZoneQuotas
 
     def __call__(self, item: Accelerator, zones: list[str]) -> list[str]:
-        """The same zones; a note on each that is put last."""
+        """The zones to try; a note on each that is put last, and one on those that are left out."""
+        fits = {zone: self.quotas.fit(item, zone) for zone in zones}
+        zones = [zone for zone in zones if fits[zone] is not QuotaFit.NO_RUN] or zones
+        if left_out := [zone for zone in fits if zone not in zones]:
+            self.notes.append(self.quotas.note(item, left_out))
         runs = {run.id: run for run in self.ledger.runs() if run.created_at >= self.now - _RUNS_SINCE}
         alike = {name: run for name, run in runs.items() if self._is_alike(run, item)}
         attempts = self.ledger.attempts()
@@ -47,7 +118,8 @@ class ZoneOrder:
 
         def turn(zone: str) -> tuple[object, ...]:
             offered = self.prices.turn(item, zone, self.spec.provisioning)
-            return zone in refused, *offered, zone not in granted, region_of(zone) not in near
+            is_unknown = fits[zone] is QuotaFit.UNKNOWN
+            return zone in refused, is_unknown, *offered, fits[zone], zone not in granted, region_of(zone) not in near
 
         self.notes.extend(
             f"{zone} had no {item.name}{self.spec.provisioning.suffix} at {refused[zone]:%Y-%m-%d %H:%M} UTC: other "

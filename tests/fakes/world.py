@@ -6,7 +6,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
@@ -20,6 +20,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.planning.launch import Callbacks, make_plan
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.request import LaunchRequest
+from orchestrator.planning.zone_order import FindQuotas
 from orchestrator.ports import CommandResult, VmProvider
 from orchestrator.running.many_runs import drive_all
 from orchestrator.running.stages.context import Pace, Payload, Progress, Services
@@ -142,6 +143,7 @@ class World:
         self.callbacks = Callbacks()
         self.needs_pip = False
         self.progress: list[Progress] = []
+        self.find_quotas: FindQuotas = lambda _items, _terms: ()
         self._teach()
 
     def _build(self) -> None:
@@ -221,7 +223,7 @@ class World:
             home=self.home,
             now=self.clock.now(),
             argv=["launch"],
-            callbacks=self.callbacks,
+            callbacks=replace(self.callbacks, find_quotas=self.find_quotas),
         )
 
     def admit(self, accelerator: str = "v3-8", **flags: object) -> list[Run]:

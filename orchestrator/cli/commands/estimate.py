@@ -12,6 +12,7 @@ from orchestrator.cli import options, output
 
 @click.command()
 @click.option("--accel", "accelerators", type=options.LIST, default=(), help="Accelerator types, e.g. v3-8,t4.")
+@options.nodes_option
 @click.option("--workload", help="What to train (`orchestrate workloads`). Default: mnist-cnn, or that of --from.")
 @click.option("--engine", type=click.Choice(("tensorflow", "jax")), help="What Keras runs on.  [default: tensorflow]")
 @options.epochs_option
@@ -36,8 +37,7 @@ def estimate(sweep: Sequence[str], as_json: bool, **asked: Any) -> None:
     Shows worst case and expected cost of one run on each accelerator, side by side. Contacts no cloud, creates nothing.
     With --from: time and cost for a data set of any size, with interval, from a measured sweep over data sizes.
     With --data: for that data set, converted here as a launch would; its samples and shapes are used.
-    With --compile: the training step compiled by Google's TPU compiler on this machine, without a TPU: whether it fits
-    into the memory, and what no run can be faster or cheaper than. --images: the samples of an epoch.
+    With --compile: Google's TPU compiler says here, without a TPU, whether the training step fits, and its best speed.
 
     \b
     Examples:
@@ -58,8 +58,8 @@ def estimate(sweep: Sequence[str], as_json: bool, **asked: Any) -> None:
         raise click.UsageError("--data-gib cannot be used with --data, whose size is known")
     if compiles and (sweep or asked["test_images"]):
         raise click.UsageError("--compile cannot be used with --from and --test-images")
-    if asked["engine"] and sweep:
-        raise click.UsageError("--engine cannot be used with --from, whose runs have one")
+    if sweep and (asked["engine"] or asked["nodes"] > 1):
+        raise click.UsageError("--engine and --nodes cannot be used with --from, whose runs have theirs")
     if not compiles and (sweep or asked["images"] or asked["test_images"]):
         refused = {name: asked.pop(name) for name in ("data", "data_gib", "image_size", "sequence_length")}
         if asked["max_hours"] is not None or any(value is not None for value in refused.values()):

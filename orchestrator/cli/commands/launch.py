@@ -17,7 +17,7 @@ from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
     from orchestrator.bootstrap import Project
-    from orchestrator.doctor.preflight import Preflight
+    from orchestrator.doctor.preflight import Preflight, QuotasAskedOnce
     from orchestrator.errors import OrchestratorError
     from orchestrator.planning.plan import Plan
     from orchestrator.planning.request import LaunchRequest
@@ -190,8 +190,8 @@ def launch(
         if file is not None:
             _introduce(ctx, project, file, has_data=typed["data"] is not None, quiet=as_json)
         request = LaunchRequest(**options.with_defaults(typed, project.config))
-        plan = _plan(project, request, asks=not (yes or dry_run), as_json=as_json)
-        checked = replace(_check(project, plan, dry_run=dry_run), ignored=ignored)
+        plan, quotas = _plan(project, request, asks=not (yes or dry_run), as_json=as_json)
+        checked = replace(_check(project, plan, quotas, dry_run=dry_run), ignored=ignored)
         if not as_json:
             show_plan(plan, checked, items=items)
         if (refusal := checked.refusal) is not None:
@@ -216,9 +216,13 @@ def _introduce(ctx: click.Context, project: Project, file: ExperimentFile, *, ha
             output.say(f"{file.path.name}: {line}")
 
 
-def _plan(project: Project, request: LaunchRequest, *, asks: bool, as_json: bool) -> Plan:
-    """`asks`: the launch will ask whether to go on; a model takes half a minute to build, so that must be possible."""
+def _plan(project: Project, request: LaunchRequest, *, asks: bool, as_json: bool) -> tuple[Plan, QuotasAskedOnce]:
+    """The plan, and the quotas as they were looked at for it.
+
+    `asks`: the launch will ask whether to go on; a model takes half a minute to build, so that must be possible.
+    """
     from orchestrator.bootstrap import SystemClock, connect_account, vm_packages, zone_offers
+    from orchestrator.cli.local_cloud import asked_once
     from orchestrator.cli.run_driver import check_can_ask, share_heap
     from orchestrator.domain.runs import Engine
     from orchestrator.planning.known_flops import KnownFlops
@@ -227,9 +231,9 @@ def _plan(project: Project, request: LaunchRequest, *, asks: bool, as_json: bool
 
     share_heap()  # before the first thread
     now, engines = SystemClock().now(), request.engines or (Engine.TENSORFLOW,)
-    known = KnownFlops(project.state, project.kept_steps)
+    known, quotas = KnownFlops(project.state, project.kept_steps), asked_once(project)
     with output.stderr().status("reading the data set") as line:  # silent without a terminal
-        return make_plan(
+        plan = make_plan(
             request,
             ledger=project.ledger,
             prices=project.prices(now),
@@ -246,11 +250,13 @@ def _plan(project: Project, request: LaunchRequest, *, asks: bool, as_json: bool
                 project.kept_steps.find,
                 known.find,
                 known.tpu_refusal,
+                quotas,
             ),
         )
+    return plan, quotas
 
 
-def _check(project: Project, plan: Plan, *, dry_run: bool) -> Preflight:
+def _check(project: Project, plan: Plan, quotas: QuotasAskedOnce, *, dry_run: bool) -> Preflight:
     """What the account says before anything is rented, and whether people can be told. Nothing is asked for machines of
     one's own, and no local cloud is started for a dry run.
     """
@@ -266,7 +272,7 @@ def _check(project: Project, plan: Plan, *, dry_run: bool) -> Preflight:
     clock = SystemClock()
     prices = project.prices(clock.now())
     with output.stderr().status("checking the account"):
-        return preflight(connect_account(project), project.name, plan.runs, prices, plan.credit, clock)
+        return preflight(connect_account(project), project.name, plan.runs, prices, plan.credit, clock, quotas)
 
 
 def _refused(

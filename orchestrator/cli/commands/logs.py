@@ -17,7 +17,7 @@ POLL_S = 1.0
 @click.command(short_help="Print or follow the log of a run.")
 @click.argument("run", required=False, metavar="[RUN]", shell_complete=completion.runs)
 @click.option("-f", "--follow", is_flag=True, help="Follow it until the run is done or Ctrl-C.")
-@click.option("--worker", type=click.IntRange(min=0), default=0, help="Of a slice: the log of this host; default: 0.")
+@click.option("--worker", type=click.IntRange(min=0), default=0, help="Of several hosts: the log of this; default: 0.")
 @options.project_option
 @output.json_option
 def logs(run: str | None, follow: bool, worker: int, as_json: bool) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from orchestrator.bootstrap import Project
     from orchestrator.cli.views.compiled import Steps
+    from orchestrator.domain.accelerators import Accelerator
     from orchestrator.domain.cost import CostLine
     from orchestrator.domain.money import Rate
     from orchestrator.money.guard import MoneyView
@@ -71,7 +72,6 @@ def lines_table(title: str, worst: Sequence[tuple[str, Sequence[CostLine]]]) -> 
 def estimate_and_show(project: Project, asked: dict[str, Any], steps: Steps | None, *, as_json: bool) -> None:
     """One run on each accelerator; with `steps` also what the TPU compiler says of them."""
     from orchestrator.bootstrap import SystemClock
-    from orchestrator.domain.accelerators import named_accelerators
     from orchestrator.money.guard import credit_for, money_view
 
     now = SystemClock().now()
@@ -85,7 +85,7 @@ def estimate_and_show(project: Project, asked: dict[str, Any], steps: Steps | No
         data = find_data(request, project.ledger, project.home)
     if samples is None and data.manifest is not None:
         samples = data.manifest.splits.train.samples
-    credit = credit_for(named_accelerators(request.accelerators), project.ledger, now=now)
+    credit = credit_for(request.chosen, project.ledger, now=now)
     money = money_view(project.ledger, credit, now)
     found = make_estimates(request, data, project.prices(now), project.ledger, money)
     view = estimate_json(request, data, found, money)
@@ -126,6 +126,7 @@ def _estimate_json(one: Estimate) -> dict[str, Any]:
     quote, expected = one.quote, one.expected
     return {
         "accelerator": one.item.name,
+        "vms": one.item.nodes,
         "zone": quote.zone,
         "usd_per_hour": quote.rate.usd_per_hour,
         "price_kind": quote.rate.kind,
@@ -166,15 +167,20 @@ def show_estimates(request: EstimateRequest, data: EstimatedData, found: Sequenc
         output.print_sentence(_sentence(one, money))
     for one in found:
         if one.bounds:
-            output.print_sentence(_bounds_sentence(one.item.name, one.bounds, one.quote.rate))
+            output.print_sentence(_bounds_sentence(one.item, one.bounds, one.quote.rate))
     if any(one.quote.rate.is_upper_bound for one in found):
         output.print_sentence(NO_FLEX_START_PRICE)
     dates = sorted({f"{line.price.kind.value} {line.price.as_of}" for one in found for line in one.quote.lines})
     output.say(
-        f"worst case: one VM at the on-demand price for {request.max_hours} h and ten minutes, {data.gib:.3g} GiB "
-        f"of data ({data.basis}) and the results kept for 30 days, operations, egress, scheduler jobs; prices: "
-        f"{', '.join(dates) or 'none'} (--json lists every item with its price)"
+        f"worst case: {_vms(found)} at the on-demand price for {request.max_hours} h and ten minutes, "
+        f"{data.gib:.3g} GiB of data ({data.basis}) and the results kept for 30 days, operations, egress, scheduler "
+        f"jobs; prices: {', '.join(dates) or 'none'} (--json lists every item with its price)"
     )
+
+
+def _vms(found: Sequence[Estimate]) -> str:
+    """What the worst case of one run pays for: `one VM`, or all VMs of the run where one has several."""
+    return "all VMs of a run" if any(one.item.nodes > 1 for one in found) else "one VM"
 
 
 def _cells(one: Estimate) -> tuple[str, ...]:
@@ -207,19 +213,21 @@ def _sentence(one: Estimate, money: MoneyView) -> str:
     return "; ".join(parts)
 
 
-def _bounds_sentence(name: str, bounds: ModelBounds, rate: Rate) -> str:
+def _bounds_sentence(item: Accelerator, bounds: ModelBounds, rate: Rate) -> str:
     """`t4: at its peak 2,837 samples/s, $0.04 a million samples; weights and optimizer take 0.2 of 16 GiB`."""
     usd_per_million = bounds.usd_per_million(rate)
     parts = []
     if usd_per_million is not None:
         parts.append(f"at its peak {bounds.samples_per_s:,.0f} samples/s, {usd(usd_per_million)} a million samples")
+        if item.nodes > 1:
+            parts.append(f"the {item.nodes} VMs exchange gradients over the network, which is not counted in that")
     state = f"weights and optimizer take {bounds.state_bytes / 2**30:.1f}"
     if bounds.memory_bytes is None:
         parts.append(f"{state} GiB of each replica")
     else:
         short = "" if bounds.fits else ": it does NOT fit"
         parts.append(f"{state} of {bounds.memory_bytes / 2**30:.0f} GiB of each replica, without activations{short}")
-    return f"{name}: {'; '.join(parts)}"
+    return f"{item}: {'; '.join(parts)}"
 
 
 def _hours(left: Decimal) -> str:

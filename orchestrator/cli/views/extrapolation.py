@@ -29,7 +29,7 @@ def extrapolate_and_show(project: Project, sweep: Sequence[str], asked: dict[str
         raise click.UsageError("--images and --test-images need --from: a measured sweep to extrapolate from")
     if not asked["images"]:
         raise click.UsageError("--from needs --images: how many training samples to extrapolate to")
-    del asked["max_hours"], asked["engine"]
+    del asked["max_hours"], asked["engine"], asked["nodes"]
     from orchestrator.bootstrap import SystemClock
     from orchestrator.money.guard import credit_or_refuse, money_view
     from orchestrator.planning.extrapolate import ExtrapolationRequest, extrapolate

@@ -33,11 +33,13 @@ def guess_json(guess: Guess) -> dict[str, Any]:
 def guess_sentences(plan: Plan) -> Iterator[str]:
     """A sentence for each accelerator on which nothing was measured, one for all runs, and what is not known."""
     guesses: dict[str, list[Guess]] = {}
+    several: list[str] = []
     unknown: dict[str, str] = {}
     for one in plan.planned:
         name = one.run.spec.accelerator.name
         if one.guess is not None:
             guesses.setdefault(name, []).append(one.guess)
+            several += [name] if one.run.spec.accelerator.nodes > 1 else []
         elif one.expected is None:
             unknown[name] = _why(plan, one.run.spec)
     limit = plan.runs[0].spec.max_hours
@@ -47,6 +49,8 @@ def guess_sentences(plan: Plan) -> Iterator[str]:
     if guesses:
         counted = ", ".join(dict.fromkeys(each.flops.counted_by for found in guesses.values() for each in found))
         yield f"{_together(plan)}from FLOPs ({counted}), peaks and what others published: docs/estimating.md"
+    if several:
+        yield f"not in the guess for {', '.join(dict.fromkeys(several))}: exchanging gradients over the network"
     for why in dict.fromkeys(unknown.values()):
         names = ", ".join(name for name, said in unknown.items() if said == why)
         yield f"no guess for {names}: {why}"

@@ -77,6 +77,8 @@ def notes(found: Sequence[Offer]) -> Iterator[str]:
     flex_start = [offer.item.name for offer in found if offer.item.flex_start_zones]
     if flex_start:
         yield f"--flex-start: {', '.join(flex_start)} (--json lists their zones)"
+    if any(offer.item.device == "gpu" for offer in found):
+        yield "several VMs with a GPU for one run: --accel t4-n2, or --accel t4 --nodes 2; at N times the price of one"
     yield f"not listed, because it is not rented: your own machine over SSH, --accel {FORM}"
     sources = sorted({name for offer in found for name in offer.sources})
     yield (

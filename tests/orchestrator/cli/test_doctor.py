@@ -155,3 +155,40 @@ def test_what_nobody_may_look_at_is_shown_and_stops_no_launch(cloud: Shell) -> N
     assert "checked: 7 of 8 pass (credentials, billing, account kind, APIs, permissions, quotas, zones)" in lines
     [unknown] = [line for line in lines if line.startswith("  unknown:")]
     assert unknown.startswith("  unknown: kill-switch rights: could not be asked: ")
+
+
+def test_a_launch_tries_zones_with_quota_first_and_asks_no_more_for_it(cloud: Shell, shared_cloud: LocalCloud) -> None:
+    """On demand and as spot by quotas of their own; asked once for plan and check together; --zone stays as given."""
+
+    def asked() -> int:
+        return sum(
+            one["calls"] for one in shared_cloud.control("methods")["methods"] if "quotaInfos.list" in one["name"]
+        )
+
+    def zones(*options: str) -> list[str]:
+        done = cloud("launch", "--accel", "v3-8", "--dry-run", "--json", *options)
+        assert done.exit == 0, done
+        notes.append(" ".join(note for note in done.json["notes"] if "not tried" in note))
+        return list(done.json["runs"][0]["zones"])
+
+    notes: list[str] = []
+    usual = zones()
+    spot = "TPUV3PreemptiblePerProjectPerZoneForTPUAPI"
+    assert cloud("cloud", "up", "--quota", f"{V3}@{usual[0]}=0", "--quota", f"{spot}@{usual[1]}=4").exit == 0
+    looks_before = asked()
+    assert zones("--zone", ",".join(usual[:2])) == usual[:2]
+    assert notes[-1] == ""
+    looks = asked() - looks_before
+    assert usual[0] not in zones()
+    assert asked() - looks_before == 2 * looks > 0, "as many as where nothing is chosen by quota"
+    assert f"{V3}, and these zones, with less, are not tried: {usual[0]} (0)" in notes[-1]
+    assert usual[1] not in (preemptible := zones("--spot"))
+    assert usual[0] in preemptible
+    assert f"v3-8 spot needs 8 of the quota {spot}" in notes[-1]
+    assert cloud("cloud", "up", "--deny", "cloudquotas.quotas.get").exit == 0
+    assert (zones(), notes[-1]) == (usual, "")
+    plain = cloud("launch", "--accel", "v3-8", "--dry-run")
+    assert "unknown: quotas: could not be asked" in plain.stderr
+
+
+V3 = "TPUV3PerProjectPerZoneForTPUAPI"

@@ -9,6 +9,7 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
+from orchestrator.domain.accelerators import NODES_MAX
 from orchestrator.domain.prices import read_rows
 from orchestrator.ledger.ledger import Ledger
 from tests.orchestrator.cli.conftest import Shell
@@ -76,6 +77,44 @@ def test_estimate_says_it_in_a_sentence(run_cli: Shell) -> None:
         "v3-8: at most $9.49 = 3.2 % of your $300.00 credit; your free credit buys 37 h of it; "
         "expected: unknown: not measured yet"
     ) in done.stdout.splitlines()
+
+
+def test_estimate_of_several_vms_is_that_of_one_so_many_times(run_cli: Shell) -> None:
+    """By either name, as a launch would reserve it; no run on one VM says how fast two are."""
+    done = run_cli("estimate", "--accel", "t4", "--nodes", "2", "--workload", "resnet50", "--json")
+    assert (done.exit, done.stderr) == (0, "")
+    [two] = done.json["estimates"]
+    by_name = run_cli("estimate", "--accel", "t4,t4-n2", "--workload", "resnet50", "--json").json["estimates"]
+    assert by_name[1] == two
+    one = by_name[0]
+    assert (one["vms"], two["vms"], two["accelerator"], two["expected"]) == (1, 2, "t4-n2", None)
+    assert Decimal(two["usd_per_hour"]) == pytest.approx(2 * Decimal(one["usd_per_hour"]), rel=Decimal("1e-6"))
+    assert two["model"]["samples_per_s_at_peak"] == 2 * one["model"]["samples_per_s_at_peak"]
+    assert two["model"]["replica_memory_bytes"] == one["model"]["replica_memory_bytes"]
+    shown = run_cli("estimate", "--accel", "t4", "--nodes", "2", "--workload", "resnet50")
+    assert "the 2 VMs exchange gradients over the network, which is not counted in that" in shown.stdout
+    assert "worst case: all VMs of a run at the on-demand price" in " ".join(shown.stderr.split())
+    dry = run_cli("launch", "--accel", "t4", "--nodes", "2", "--dry-run", "--json").json["runs"][0]
+    small = run_cli("estimate", "--accel", "t4-n2", "--data-gib", "0.01", "--json").json["estimates"][0]
+    assert abs(Decimal(dry["worst_case_usd"]) - Decimal(small["worst_case_usd"])) <= Decimal("0.02")
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ("--accel v3-8 --nodes 2", "--nodes: v3-8 is a TPU"),
+        ("--accel t4-n2 --nodes 2", "--nodes: t4-n2 says how many VMs already"),
+        ("--accel t4 --nodes 9", f"9 is not in the range 1<=x<={NODES_MAX}"),
+        ("--accel t4-n9", "is not between 1 and 8"),
+        ("--accel host:me@192.168.1.7 --nodes 2", "is a machine of your own"),
+        ("--images 1e6 --from e-7k2m9x --nodes 2", "--engine and --nodes cannot be used with --from"),
+        ("--accel t4 --nodes 2 --compile", "the TPU compiler does not know t4-n2"),
+    ],
+)
+def test_estimate_refuses_what_cannot_be_several_vms(run_cli: Shell, flags: str, says: str) -> None:
+    """In the words of `launch`, with a next step."""
+    done = run_cli("estimate", *flags.split())
+    assert (done.exit, says in done.stderr, "next:" in done.stderr) == (2, True, True), done.stderr
 
 
 def test_estimate_bounds_a_model_by_its_formulas(run_cli: Shell) -> None:

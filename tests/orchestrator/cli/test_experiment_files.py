@@ -202,6 +202,7 @@ def test_file_says_what_flags_say_and_flags_go_before_it(read: Any) -> None:
         ("[local]\nbatchsize = 3", "[local] batchsize: unknown key", "did you mean batch_size?"),
         ("[locl]\nepochs = 3", "it.toml: locl: unknown key", "did you mean local?"),
         ("[local.more]\nepochs = 3", "[local] more: unknown key", "known keys: accel, nodes, workload"),
+        ("project = 'my-project-1'", "it.toml: project: unknown key", "give --project on the command line"),
         ("yes = true", "it.toml: yes: unknown key", "give --yes on the command line"),
         ("dry-run = true", "it.toml: dry-run: unknown key", "give --dry-run on the command line"),
         ("epochs = 0", "it.toml: epochs = 0: 0 is not in the range", "--epochs"),

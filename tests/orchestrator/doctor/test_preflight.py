@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.doctor.checks import CHECKS
 from orchestrator.doctor.diagnosis import Verdict
-from orchestrator.doctor.preflight import REFUSALS, Preflight, preflight
+from orchestrator.doctor.preflight import REFUSALS, Preflight, QuotasAskedOnce, preflight
 from orchestrator.domain import account as facts
 from orchestrator.domain.accelerators import Accelerator, Provisioning, accelerator
 from orchestrator.domain.places import Place
@@ -27,6 +27,7 @@ from orchestrator.errors import (
     QuotaExceeded,
     Unauthenticated,
     Unavailable,
+    UnexpectedError,
     UsageError,
 )
 from orchestrator.ledger.credit import Credit
@@ -92,7 +93,8 @@ def _check(
         for name in names
     ]
     credit = Credit(amount_usd=Decimal(300), stated_at=NOW)
-    return preflight(account, "p", runs, catalog_prices(), credit, FakeClock()), account.asked
+    quotas = QuotasAskedOnce(lambda: account)
+    return preflight(account, "p", runs, catalog_prices(), credit, FakeClock(), quotas), account.asked
 
 
 def test_only_what_concerns_the_launch_is_asked() -> None:
@@ -188,3 +190,23 @@ def test_what_another_kind_of_accelerator_needs_does_not_matter() -> None:
 def test_every_check_that_can_end_a_launch_is_one_of_doctors() -> None:
     """One copy of each."""
     assert set(REFUSALS) <= {check.name for check in CHECKS}
+
+
+@pytest.mark.parametrize("cause", [PermissionDenied("no cloudquotas.quotas.get"), ValueError("limit 'many'")])
+def test_a_failed_look_at_quotas_is_made_once_and_ends_nothing(cause: Exception) -> None:
+    """The plan goes by no quota then, and the check says that they could not be asked, whatever went wrong."""
+    asked: list[str] = []
+
+    class _Failing(_Account):
+        def quotas(self, items: Sequence[Accelerator], _terms: Provisioning) -> tuple[facts.Quota, ...]:
+            asked.extend(item.name for item in items)
+            raise cause
+
+    connected: list[Any] = [None, _Failing(IN_ORDER, {})]
+    quotas = QuotasAskedOnce(lambda: connected.pop(0))
+    items = [accelerator("v3-8"), accelerator("t4")]
+    assert quotas(items, Provisioning.ON_DEMAND) == (), "no account yet, which is not remembered"
+    for order in (items, items[::-1]):
+        with pytest.raises((PermissionDenied, UnexpectedError)):
+            quotas(order, Provisioning.ON_DEMAND)
+    assert asked == ["v3-8", "t4"]

@@ -1,11 +1,14 @@
-"""Zones that nobody chose: in which order they are tried, after what earlier attempts met there."""
+"""Zones that nobody chose: in which order they are tried, by quota and after what earlier attempts met there."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
-from orchestrator.domain.accelerators import Provisioning
+from orchestrator.domain.accelerators import Accelerator, Provisioning
+from orchestrator.domain.account import Quota
 from orchestrator.domain.runs import RunState
+from orchestrator.errors import PermissionDenied
 from orchestrator.planning.plan import Plan
 from tests.fakes.world import World
 
@@ -57,3 +60,72 @@ def test_of_zones_at_one_price_the_one_whose_bucket_has_the_data_set_comes_first
     assert _zones(world.plan("v6e-1"))[0] == "us-central1-b"
     world.launch("t4", zones=("us-east1-d",))
     assert _zones(world.plan("v6e-1"))[0] == "us-east1-d"
+
+
+V3 = "TPUV3PerProjectPerZoneForTPUAPI"
+
+
+def _left_out(plan: Plan) -> list[str]:
+    return [note for note in plan.notes if "are not tried" in note]
+
+
+def test_zones_whose_quota_is_enough_come_first_and_those_with_too_little_are_left_out(world: World) -> None:
+    """One that Google does not show is tried after those known to fit; one with less than a run needs is named."""
+    first, second, *others = _zones(world.plan())
+    world.find_quotas = lambda _items, _terms: [Quota("v3-8", V3, 8, {first: 4, others[0]: 8})]
+    plan = world.plan()
+    assert _zones(plan) == [others[0], second, *others[1:]]
+    assert _left_out(plan) == [
+        f"v3-8 needs 8 of the quota {V3}, and these zones, with less, are not tried: {first} (4); --zone tries one all "
+        "the same"
+    ]
+    given = world.plan(zones=(first, second))
+    assert (_zones(given), _left_out(given)) == ([first, second], [])
+
+
+def test_a_zone_with_room_for_all_runs_side_by_side_comes_before_one_with_room_for_one(world: World) -> None:
+    """Runs on other accelerators take of the same quota, too. A zone that costs more is not tried first for that."""
+    first, roomy, expensive = "us-central1", "us-east1", "asia-east1"
+
+    def find(items: Sequence[Accelerator], _terms: Provisioning) -> list[Quota]:
+        return [Quota(item.name, "NVIDIA_T4_GPUS", item.chips, {first: 2, roomy: 3, expensive: 64}) for item in items]
+
+    def regions(names: str, **options: object) -> set[str]:
+        """Of the first zone of each run."""
+        return {str(run.spec.zones[0]).rpartition("-")[0] for run in world.plan(names, **options).runs}
+
+    world.find_quotas = find
+    assert regions("t4") == regions("t4x2") == regions("t4", repeats=2) == {first}
+    assert regions("t4", repeats=3) == regions("t4,t4x2") == {roomy}
+    assert regions("t4,t4x2", parallel=1) == {first}, "one at a time"
+
+
+def test_without_capacity_comes_after_an_unknown_quota(world: World) -> None:
+    """What was met there within a day says more than a quota, which promises nothing."""
+    first = _zones(world.plan())[0]
+    world.tpu.capacity[first] = False
+    assert world.launch().state is RunState.SUCCEEDED
+    world.find_quotas = lambda _items, _terms: [Quota("v3-8", V3, 8, {first: 64})]
+    assert _zones(world.plan())[-1] == first
+
+
+def test_a_failed_look_and_quotas_that_are_nowhere_enough_change_nothing(world: World) -> None:
+    """Unknown is not zero; and where no zone fits, the check of the account says so, with all of them."""
+    usual = _zones(world.plan())
+
+    def denied(_items: Sequence[Accelerator], _terms: Provisioning) -> Sequence[Quota]:
+        raise PermissionDenied("no cloudquotas.quotas.get")
+
+    for find in (denied, lambda _items, _terms: [Quota("v3-8", V3, 8, {})]):
+        world.find_quotas = find
+        assert (_zones(world.plan()), _left_out(world.plan())) == (usual, [])
+    asked: list[Provisioning] = []
+
+    def nothing(items: Sequence[Accelerator], terms: Provisioning) -> list[Quota]:
+        asked.append(terms)
+        zones = [f"{zone.rpartition('-')[0]}" for zone in usual]
+        return [Quota(item.name, V3, 8, dict.fromkeys(zones, 0.0)) for item in items]
+
+    world.find_quotas = nothing
+    spot = world.plan(provisioning=Provisioning.SPOT)
+    assert (bool(_zones(spot)), asked) == (True, [Provisioning.SPOT])

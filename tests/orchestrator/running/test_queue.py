@@ -88,8 +88,8 @@ def test_the_plan_says_what_is_waited_for(world: World) -> None:
 @pytest.mark.parametrize(
     ("accelerators", "hours", "text"),
     [
-        ("t4", "1", "only TPUs are queued for, not t4"),
-        ("host:me@localhost", "1", "only TPUs are queued for"),
+        ("t4", "1", "only TPUs by their TPU type, as v6e-4, can be queued, not t4"),
+        ("host:me@localhost", "1", "can be queued, not host:me@localhost"),
         ("v3-8", "0", "--queue: 0 h is too short"),
         ("v3-8", "4", "leave too little to train"),
         ("v3-8", "9", "leave too little to train"),
