@@ -30,6 +30,9 @@ POLL_SPACING_S = 0.02
 """A poll takes so long for each run that trains, or longer: reading its VM in a list takes 0.5 ms of CPU."""
 HEARTBEAT_LOST_S = 90.0
 """A runner that has uploaded nothing for so long is looked at before its turn: it uploads every 10 s."""
+QUEUE_SPACING_S = 0.06
+"""Of the runs in a queue of Google's one is looked at in this time, a thousand in a minute: each look is up to four
+requests and a durable write. While they are few, each is looked at at every poll."""
 LIST_POLLS = 4
 """The bucket is listed after so many polls of a few runs, each 20 s at Google: what one run reserves for that
 (`quote.usage`)."""
@@ -50,7 +53,7 @@ class Watch:
         self._following = 0
         self._untold: Counter[int] = Counter()
         self._stops_of_many = WeakSet[threading.Event]()
-        self._last_turn = self._last_early_turn = -inf
+        self._last_turn = self._last_early_turn = self._last_look_in_queue = -inf
         self._starting: list[str] = []
         self._billed: list[str] = []
         self._admitted: set[str] = set()
@@ -113,6 +116,12 @@ class Watch:
         with self._lock:
             self._last_early_turn = max(self._last_early_turn + LOOK_SPACING_S, now_s)
             return self._last_early_turn
+
+    def next_look_in_queue(self, now_s: float) -> float:
+        """When a run that waits in a queue of Google's, and was looked at now, is looked at again at the earliest."""
+        with self._lock:
+            self._last_look_in_queue = max(self._last_look_in_queue + QUEUE_SPACING_S, now_s)
+            return self._last_look_in_queue
 
     def seems_gone(self, provider: VmProvider, ref: VmRef, clock: Clock, poll_s: float) -> bool:
         """Whether a list that is at most a poll old lacks the VM, or part of it. Then it is asked about by name.

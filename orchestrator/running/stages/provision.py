@@ -212,14 +212,27 @@ def _wait_until_ready(ctx: RunContext) -> Vm:
     patience = queued_until(ctx.run, ctx.attempt)
     if patience is not None:
         ctx.note(f"in the queue of {ctx.ref.zone} until {patience:%Y-%m-%d %H:%M} UTC, where nothing is billed")
+    services, look_at_s = ctx.services, 0.0
+
+    def ready() -> Vm | None:
+        nonlocal look_at_s
+        ctx.check_stop()
+        if services.clock.monotonic() < look_at_s:
+            return None
+        vm = _look(ctx, patience)
+        if vm is not None and vm.state is VmState.QUEUED:
+            look_at_s = services.watch.next_look_in_queue(services.clock.monotonic())
+        return vm if vm is not None and vm.state is VmState.READY else None
+
     queue_s = max(0.0, (patience - ctx.now()).total_seconds()) if patience else 0.0
-    timeout_s = queue_s + ctx.services.pace.create_timeout_s
-    return ctx.services.wait_for(lambda: _ready(ctx, patience), f"the creation of {ctx.attempt.vm}", timeout_s)
+    timeout_s = queue_s + services.pace.create_timeout_s
+    return services.wait_for(ready, f"the creation of {ctx.attempt.vm}", timeout_s)
 
 
-def _ready(ctx: RunContext, patience: datetime | None) -> Vm | None:
-    """One look: the VM once it is READY. Raises what its create ended with, Preempted or VmDeleted when it is lost."""
-    ctx.check_stop()
+def _look(ctx: RunContext, patience: datetime | None) -> Vm | None:
+    """The VM as it is now; None before it is there. Raises what its create ended with, Preempted or VmDeleted when it
+    is lost, and NoCapacity when it still waits in its queue after `patience`.
+    """
     asked_at = ctx.now()
     try:
         vm = ctx.provider.get(ctx.ref)
@@ -234,16 +247,14 @@ def _ready(ctx: RunContext, patience: datetime | None) -> Vm | None:
             ctx.live_vm()  # no more of them are made: raises Preempted, unless the rest came since that look
         if patience is None or vm.state is not VmState.QUEUED:
             ctx.show("creating")
-            return None
+            return vm
         ctx.services.watch.has_started(ctx.run_id)
         ctx.show(f"queued for capacity until {patience:%Y-%m-%d %H:%M} UTC: {vm.raw_state}")
         if asked_at >= patience:
             raise NoCapacity(ctx.accelerator.name, [ctx.ref.zone], f"still {vm.raw_state} after the wait")
-        return None
-    if ctx.accelerator.nodes > 1 and not _raise_if_failed(ctx):
-        return None  # what there is of it is deleted again: the operation is about to say why
-    ctx.live_vm()  # raises Preempted when it was preempted while it was created
-    return None
+    elif ctx.accelerator.nodes == 1 or _raise_if_failed(ctx):  # else the operation is about to say what is wrong
+        ctx.live_vm()  # raises Preempted when it was preempted while it was created
+    return vm
 
 
 def _raise_if_vanished(ctx: RunContext) -> None:
