@@ -6,15 +6,13 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime, timedelta
 from typing import Any
 
 from orchestrator.domain.places import Place, is_within
 from orchestrator.domain.quote import make_attempt, quote_for
-from orchestrator.domain.runs import KILL_SLACK_S, Attempt, AttemptState, Run, RunState, Stage
+from orchestrator.domain.runs import Attempt, AttemptState, Run, RunState, Stage
 from orchestrator.errors import (
     NoCapacity,
-    NoZoneLeft,
     OrchestratorError,
     Preempted,
     QuotaExceeded,
@@ -25,6 +23,13 @@ from orchestrator.errors import (
 )
 from orchestrator.ledger.events import QuotaAwaited, StageDone, ZoneRefused
 from orchestrator.money.guard import credit_for
+from orchestrator.running.quota_wait import (
+    latest_refusals,
+    no_zone_left,
+    others_in_use,
+    others_that_fill,
+    wait_for_quota,
+)
 from orchestrator.running.run_folder import run_lock
 from orchestrator.running.stages.collect import collect
 from orchestrator.running.stages.context import RunContext, already_stopped
@@ -116,66 +121,12 @@ def _wait_to_start(ctx: RunContext, stage: Stage) -> None:
         watch.has_started(ctx.run_id)
         return
     if ctx.run.attempt and ctx.attempt.state is AttemptState.RESERVED:
-        _wait_for_quota(ctx)
+        wait_for_quota(ctx)
     watch.queue_to_start(ctx.run_id, at_once=stage is Stage.PREPARE)  # its VM is billed: it may have left the line
     if not watch.may_start(ctx.run_id):
         ctx.show("waiting until other runs have started")
     while not watch.may_start(ctx.run_id):
         ctx.sleep(ctx.services.pace.poll_s)
-
-
-def _wait_for_quota(ctx: RunContext) -> None:
-    """Where the cloud has refused such a VM, until another of yours is gone. Raises Stopped or NoZoneLeft.
-
-    The latter where none of the kind was let in for longer than those before it can last.
-    """
-    watch, name = ctx.services.watch, ctx.run.spec.rented_as
-    shown, turns, until = False, -1, ctx.now()
-    while not watch.has_quota(name, ctx.run_id, lambda: _others_in_use(ctx)):
-        if (now_turns := watch.quota_turns(name)) != turns:
-            turns, until = now_turns, _latest_end(ctx)
-        if ctx.now() > until:
-            why = ZoneRefused(ctx.attempt.zone, QuotaExceeded.__name__, "", "other VMs of yours use the quota", "")
-            raise _no_zone_left(ctx, _latest_refusals(ctx) or {ctx.attempt.zone: why})
-        watch.has_started(ctx.run_id)  # whoever waits keeps no other accelerator from starting
-        if not shown:
-            ctx.show("waiting for quota that other runs use")
-        shown = True
-        ctx.sleep(ctx.services.pace.poll_s)
-
-
-def _others(ctx: RunContext, since: datetime | None = None) -> list[Attempt]:
-    """The other runs' attempts of this kind that may have a VM now, or get one; or had one that went `since` then.
-
-    Not those of runs that this process has ended, nor what no kill switch can have left (a launch that was killed).
-    """
-    ledger, name = ctx.services.ledger, ctx.run.spec.rented_as
-    ended, earliest = ctx.services.watch.ended() | {ctx.run_id}, ctx.now() - timedelta(seconds=KILL_SLACK_S)
-    asked = (AttemptState.INTENDED, AttemptState.CREATED, AttemptState.DELETING)
-    there = [one for one in ledger.attempts(unsettled=True) if one.state in asked and one.deadline > earliest]
-    found = [one for one in there if one.run not in ended]
-    if since is not None:
-        gone = (one for one in ledger.attempts() if one.seen_at and one.gone_at and one.gone_at >= since)
-        found += [one for one in gone if one.run != ctx.run_id]
-    return [one for one in found if ledger.run(one.run).spec.rented_as == name]
-
-
-def _others_in_use(ctx: RunContext) -> set[str]:
-    """The other runs of this ledger that have a VM of this kind, or whose create was accepted."""
-    return {one.run for one in _others(ctx) if one.operation or one.seen_at}
-
-
-def _may_fill(other: Attempt, full: list[str]) -> bool:
-    """Whether it may use quota that is full in these places: what got no VM from a queue uses none elsewhere."""
-    is_without_vm = other.queued and other.proven_at is None
-    return bool(full) and (not is_without_vm or any(is_within(other.zone, place) for place in full))
-
-
-def _latest_end(ctx: RunContext) -> datetime:
-    """Until when the others of this kind may use their VMs, and one as this that is about to be created."""
-    slack = timedelta(seconds=2 * KILL_SLACK_S)
-    own = ctx.now() + timedelta(hours=float(ctx.run.spec.max_hours))
-    return max([own, *(one.deadline for one in _others(ctx))]) + slack
 
 
 def _answer(ctx: RunContext, cause: OrchestratorError, stage: Stage) -> None:
@@ -245,7 +196,7 @@ def _try_next_zone(ctx: RunContext, cause: ZoneRefusal) -> None:
     zone, zones = ctx.attempt.zone, ctx.run.spec.zones
     reason = f"{cause.in_short}, also in its queue" if ctx.attempt.queued else cause.in_short
     ctx.log(ZoneRefused(zone, cause.code, cause.sentence, reason, cause.place))
-    refused = _latest_refusals(ctx)
+    refused = latest_refusals(ctx)
     for following in () if ctx.attempt.queued else zones[zones.index(zone) + 1 :]:
         ruled_out = [what for what in refused.values() if is_within(following, what.place)]
         if not ruled_out:
@@ -260,31 +211,12 @@ def _try_next_zone(ctx: RunContext, cause: ZoneRefusal) -> None:
         return
     full = [what.place for what in refused.values() if what.error == QuotaExceeded.__name__]
     since = min(one.billed_from or ctx.now() for one in ctx.services.ledger.attempts(ctx.run_id)[-len(refused) :])
-    if others := [one for one in _others(ctx, since) if _may_fill(one, full)]:
-        ctx.log(QuotaAwaited(len(others)))
-        ctx.services.watch.quota_is_full(ctx.run.spec.rented_as, ctx.run_id, _others_in_use(ctx))
+    if others := others_that_fill(ctx, full, since):
+        ctx.log(QuotaAwaited(others))
+        ctx.services.watch.quota_is_full(ctx.run.spec.rented_as, ctx.run_id, others_in_use(ctx))
         _new_attempt(ctx, zones[0])
         return
-    fail(ctx, cause if len(refused) == 1 else _no_zone_left(ctx, refused))
-
-
-def _latest_refusals(ctx: RunContext) -> dict[Place, ZoneRefused]:
-    """What each zone said when it was last asked; before a wait for quota it may have said something else."""
-    refused: dict[Place, ZoneRefused] = {}
-    was_awaited = False
-    for event in ctx.services.ledger.events(ctx.run_id):
-        if isinstance(event.what, QuotaAwaited):
-            was_awaited = True
-        if isinstance(event.what, ZoneRefused):
-            if was_awaited:
-                refused.clear()
-            was_awaited = False
-            refused[Place(event.what.zone)] = event.what
-    return refused
-
-
-def _no_zone_left(ctx: RunContext, refused: Mapping[Place, ZoneRefused]) -> NoZoneLeft:
-    return NoZoneLeft(ctx.accelerator.name, [(what.zone, what.error, what.reason) for what in refused.values()])
+    fail(ctx, cause if len(refused) == 1 else no_zone_left(ctx, refused))
 
 
 def _try_again(ctx: RunContext, cause: Preempted) -> None:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from math import inf
 from typing import Generic, TypeVar
 from weakref import WeakSet
@@ -29,6 +30,9 @@ POLL_SPACING_S = 0.02
 """A poll takes so long for each run that trains, or longer: reading its VM in a list takes 0.5 ms of CPU."""
 HEARTBEAT_LOST_S = 90.0
 """A runner that has uploaded nothing for so long is looked at before its turn: it uploads every 10 s."""
+QUEUE_SPACING_S = 0.06
+"""Of the runs in a queue of Google's one is looked at in this time, a thousand in a minute: each look is up to four
+requests and a durable write. While they are few, each is looked at at every poll."""
 LIST_POLLS = 4
 """The bucket is listed after so many polls of a few runs, each 20 s at Google: what one run reserves for that
 (`quote.usage`)."""
@@ -44,11 +48,12 @@ class Watch:
     """One for each process that drives runs. Safe for threads."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # who is asked what is in use asks who has ended
+        self._lock = threading.Lock()
+        self._quota_lock = threading.Lock()  # under which the ledger is read: no run that trains waits for that
         self._following = 0
         self._untold: Counter[int] = Counter()
         self._stops_of_many = WeakSet[threading.Event]()
-        self._last_turn = self._last_early_turn = -inf
+        self._last_turn = self._last_early_turn = self._last_look_in_queue = -inf
         self._starting: list[str] = []
         self._billed: list[str] = []
         self._admitted: set[str] = set()
@@ -112,6 +117,12 @@ class Watch:
             self._last_early_turn = max(self._last_early_turn + LOOK_SPACING_S, now_s)
             return self._last_early_turn
 
+    def next_look_in_queue(self, now_s: float) -> float:
+        """When a run that waits in a queue of Google's, and was looked at now, is looked at again at the earliest."""
+        with self._lock:
+            self._last_look_in_queue = max(self._last_look_in_queue + QUEUE_SPACING_S, now_s)
+            return self._last_look_in_queue
+
     def seems_gone(self, provider: VmProvider, ref: VmRef, clock: Clock, poll_s: float) -> bool:
         """Whether a list that is at most a poll old lacks the VM, or part of it. Then it is asked about by name.
 
@@ -168,7 +179,7 @@ class Watch:
 
         More than are known to have one may be given: of those that began together, some still wait for their answer.
         """
-        with self._lock:
+        with self._quota_lock:
             line = self._lines.setdefault(hardware, _Line())
             knew_all = run in line.let_in
             line.let_in.discard(run)
@@ -182,10 +193,11 @@ class Watch:
         Where it has refused none of this kind, that is always so. Each time that others have ended, one more is let in
         than had fitted: the limit is only what was seen, and may have been raised.
         """
-        with self._lock:
+        with self._quota_lock:
             if (line := self._lines.get(hardware)) is None or run in line.let_in:
                 return True
             if run not in line.waiting:
+                line.until = line.until if line.waiting else None  # an older line's may be over
                 line.waiting.append(run)
             if line.waiting[0] != run:
                 return False
@@ -197,13 +209,20 @@ class Watch:
                 return False
             line.waiting.remove(run)
             line.let_in.add(run)
-            line.turns += 1
+            line.until = None  # the line moves
             return True
 
-    def quota_turns(self, hardware: str) -> int:
-        """How many runs that waited for quota of this kind have been let in: while it grows, the line moves."""
-        with self._lock:
-            return self._lines[hardware].turns if hardware in self._lines else 0
+    def quota_until(self, hardware: str, latest: Callable[[], datetime]) -> datetime:
+        """Until when those in line wait for the next of them to be let in.
+
+        `latest`: the answer as of now. It is asked for once each time that one was let in, by one for all: each answer
+        reads every open attempt.
+        """
+        with self._quota_lock:
+            line = self._lines[hardware]
+            if line.until is None:
+                line.until = latest()
+            return line.until
 
     def ended(self) -> Set[str]:
         """The runs that this process drives no more, however they ended."""
@@ -215,6 +234,7 @@ class Watch:
         self.has_started(run)
         with self._lock:
             self._over.add(run)
+        with self._quota_lock:
             for line in self._lines.values():
                 line.let_in.discard(run)
                 if run in line.waiting:
@@ -226,7 +246,7 @@ class _Line:
     """Runs that wait for quota which other runs use; those `let_in` may ask, or have asked, for a VM."""
 
     limit: int = 0
-    turns: int = 0
+    until: datetime | None = None
     used: Set[str] = frozenset()
     waiting: list[str] = field(default_factory=list)
     let_in: set[str] = field(default_factory=set)

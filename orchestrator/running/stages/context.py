@@ -155,6 +155,8 @@ class RunContext:
     stop: threading.Event
     opened: Callable[[RemoteShell], None] = lambda _shell: None
     """Told of each SSH session, so that another thread can end what waits in it."""
+    other_failed: threading.Event = field(default_factory=threading.Event)
+    """Set once another worker has failed: this one is to end as at a stop, but nobody stops the run."""
 
     @property
     def run(self) -> Run:
@@ -223,7 +225,8 @@ class RunContext:
         """Raises Stopped when the user has requested it, here or with `teardown` in another process.
 
         Not called where stopping would lose or leak something. A stop here is written down: whoever ends the run after
-        this process was killed, ends it as one to be stopped.
+        this process was killed, ends it as one to be stopped. Another worker's failure is not: the run may go on with
+        another VM.
         """
         run = self.run
         if self.stop.is_set() and not run.stop_requested:
@@ -231,6 +234,8 @@ class RunContext:
                 self.services.ledger.update_run(self.run_id, stop_requested=True)
         if self.stop.is_set() or run.stop_requested:
             raise Stopped(f"run {self.run_id} was stopped: by Ctrl-C, a signal, a closed terminal or `teardown`")
+        if self.other_failed.is_set():
+            raise Stopped(f"another worker of run {self.run_id} has failed")
         if self._is_torn_down(run):
             raise Stopped(
                 f"the teardown of {self.run_id} had started, in another orchestrate process or one that was killed"
@@ -244,7 +249,7 @@ class RunContext:
     def is_to_stop(self) -> bool:
         """Whether `check_stop` raises."""
         run = self.run
-        return self.stop.is_set() or run.stop_requested or self._is_torn_down(run)
+        return self.stop.is_set() or self.other_failed.is_set() or run.stop_requested or self._is_torn_down(run)
 
     def _is_torn_down(self, run: Run) -> bool:
         ended = (AttemptState.DELETING, AttemptState.SETTLED)

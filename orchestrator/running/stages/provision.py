@@ -212,39 +212,58 @@ def _wait_until_ready(ctx: RunContext) -> Vm:
     patience = queued_until(ctx.run, ctx.attempt)
     if patience is not None:
         ctx.note(f"in the queue of {ctx.ref.zone} until {patience:%Y-%m-%d %H:%M} UTC, where nothing is billed")
+    services, look_at_s = ctx.services, 0.0
 
-    def look() -> Vm | None:
+    def ready() -> Vm | None:
+        nonlocal look_at_s
         ctx.check_stop()
-        asked_at = ctx.now()
-        try:
-            vm = ctx.provider.get(ctx.ref)
-        except NotFound:
-            _raise_if_failed(ctx)
-            if ctx.attempt.seen_at is not None and ctx.attempt.operation is None:
-                # The answer to its create was lost, so no operation can say why. It was there and no longer is.
-                raise Preempted(f"{ctx.attempt.vm} vanished while it was created") from None
+        if services.clock.monotonic() < look_at_s:
             return None
-        _write_seen(ctx, vm, asked_at)
-        if vm.state is VmState.READY:
-            return vm
-        if vm.state in _BEING_MADE or (vm.state is VmState.PARTIAL and ctx.attempt.seen_at is None):
-            _raise_if_failed(ctx)
-            if patience is None or vm.state is not VmState.QUEUED:
-                ctx.show("creating")
-                return None
-            ctx.services.watch.has_started(ctx.run_id)
-            ctx.show(f"queued for capacity until {patience:%Y-%m-%d %H:%M} UTC: {vm.raw_state}")
-            if asked_at >= patience:
-                raise NoCapacity(ctx.accelerator.name, [ctx.ref.zone], f"still {vm.raw_state} after the wait")
-            return None
-        if ctx.accelerator.nodes > 1 and not _raise_if_failed(ctx):
-            return None  # what there is of it is deleted again: the operation is about to say why
-        ctx.live_vm()  # raises Preempted when it was preempted while it was created
-        return None
+        vm = _look(ctx, patience)
+        if vm is not None and vm.state is VmState.QUEUED:
+            look_at_s = services.watch.next_look_in_queue(services.clock.monotonic())
+        return vm if vm is not None and vm.state is VmState.READY else None
 
     queue_s = max(0.0, (patience - ctx.now()).total_seconds()) if patience else 0.0
-    timeout_s = queue_s + ctx.services.pace.create_timeout_s
-    return ctx.services.wait_for(look, f"the creation of {ctx.attempt.vm}", timeout_s)
+    timeout_s = queue_s + services.pace.create_timeout_s
+    return services.wait_for(ready, f"the creation of {ctx.attempt.vm}", timeout_s)
+
+
+def _look(ctx: RunContext, patience: datetime | None) -> Vm | None:
+    """The VM as it is now; None before it is there. Raises what its create ended with, Preempted or VmDeleted when it
+    is lost, and NoCapacity when it still waits in its queue after `patience`.
+    """
+    asked_at = ctx.now()
+    try:
+        vm = ctx.provider.get(ctx.ref)
+    except NotFound:
+        _raise_if_vanished(ctx)
+        return None
+    _write_seen(ctx, vm, asked_at)
+    if vm.state is VmState.READY:
+        return vm
+    if vm.state in _BEING_MADE or (vm.state is VmState.PARTIAL and ctx.attempt.seen_at is None):
+        if _raise_if_failed(ctx) and vm.state is VmState.PARTIAL and ctx.attempt.operation:
+            ctx.live_vm()  # no more of them are made: raises Preempted, unless the rest came since that look
+        if patience is None or vm.state is not VmState.QUEUED:
+            ctx.show("creating")
+            return vm
+        ctx.services.watch.has_started(ctx.run_id)
+        ctx.show(f"queued for capacity until {patience:%Y-%m-%d %H:%M} UTC: {vm.raw_state}")
+        if asked_at >= patience:
+            raise NoCapacity(ctx.accelerator.name, [ctx.ref.zone], f"still {vm.raw_state} after the wait")
+    elif ctx.accelerator.nodes == 1 or _raise_if_failed(ctx):  # else the operation is about to say what is wrong
+        ctx.live_vm()  # raises Preempted when it was preempted while it was created
+    return vm
+
+
+def _raise_if_vanished(ctx: RunContext) -> None:
+    """Of a VM that is not there: raise why, unless it may still come. Its operation knows best, where there is one."""
+    if not _raise_if_failed(ctx) or ctx.attempt.seen_at is None:
+        return
+    if ctx.attempt.operation is None:  # the answer to its create was lost: that may have failed
+        raise Preempted(f"{ctx.attempt.vm} vanished while it was created") from None
+    ctx.live_vm()  # its create is over: somebody deleted it, or it was preempted
 
 
 def _write_seen(ctx: RunContext, vm: Vm, asked_at: datetime) -> None:

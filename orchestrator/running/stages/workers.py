@@ -17,17 +17,6 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 
-class _StopOfTheRest(threading.Event):
-    """Set when the run is to stop, or when another worker has failed."""
-
-    def __init__(self, of_run: threading.Event) -> None:
-        super().__init__()
-        self._of_run = of_run
-
-    def is_set(self) -> bool:
-        return super().is_set() or self._of_run.is_set()
-
-
 def on_every_worker(ctx: RunContext, workers: Sequence[Worker], do: Callable[[RunContext, Worker], T]) -> list[T]:
     """`do` for each worker, in a thread of its own; returns what they returned, in the order of `workers`.
 
@@ -36,21 +25,21 @@ def on_every_worker(ctx: RunContext, workers: Sequence[Worker], do: Callable[[Ru
     """
     if len(workers) == 1:
         return [do(ctx, workers[0])]
-    stop, sessions = _StopOfTheRest(ctx.stop), list[RemoteShell]()
+    failed, sessions = threading.Event(), list[RemoteShell]()
 
     def opened(session: RemoteShell) -> None:
         sessions.append(session)
-        if stop.is_set():  # another failed while this connected: nothing long begins in it
+        if failed.is_set() or ctx.stop.is_set():  # while this connected: nothing long begins in it
             session.close()
 
-    own = replace(ctx, stop=stop, opened=opened)
+    own = replace(ctx, other_failed=failed, opened=opened)
     with ThreadPoolExecutor(len(workers), thread_name_prefix=f"{ctx.run_id}-worker") as pool:
         futures = {pool.submit(do, own, worker): worker for worker in workers}
         for future in as_completed(futures):
             cause = future.exception()
             if cause is None:
                 continue
-            stop.set()
+            failed.set()
             for session in list(sessions):
                 session.close()
             if isinstance(cause, OrchestratorError) and not isinstance(cause, Stopped):

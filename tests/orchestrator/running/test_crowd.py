@@ -51,9 +51,9 @@ def among_others(world: ManyWorld) -> Iterator[Services]:
         yield services
 
 
-def admitted(world: ManyWorld, accelerator: str, max_hours: str = "2") -> Run:
+def admitted(world: ManyWorld, accelerator: str, max_hours: str = "2", **flags: object) -> Run:
     options = {"engines": (Engine.JAX,), "batch_sizes": (208,)} if accelerator == SLICE else {}
-    [run] = world.admit(accelerator, max_hours=Decimal(max_hours), **options)
+    [run] = world.admit(accelerator, max_hours=Decimal(max_hours), **options, **flags)
     return run
 
 

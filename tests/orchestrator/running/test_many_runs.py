@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -17,12 +17,14 @@ import pytest
 
 from infra.gcp.vms import SharedCall
 from orchestrator.domain.accelerators import Provisioning
-from orchestrator.domain.runs import AttemptState, Run, RunState, Stage
+from orchestrator.domain.runs import Attempt, AttemptState, Run, RunState, Stage
 from orchestrator.errors import OverCap, Unavailable, UsageError
 from orchestrator.ledger.events import QuotaAwaited
+from orchestrator.ledger.ledger import Ledger
 from orchestrator.ports import Billable, Listing, VmRef
 from orchestrator.running.watch import FULL_PACE_RUNS, LOOK_SPACING_S, STARTING_RUNS, Watch
 from tests.fakes import FakeClock, FakeVmProvider
+from tests.fakes.clock import START
 from tests.fakes.parallel_runs import ManyWorld
 from tests.waiting import eventually
 
@@ -208,6 +210,7 @@ def test_hard_limit_of_open_files_bounds_the_runs_in_progress(tmp_path: Path) ->
 import resource, sys
 from pathlib import Path
 resource.setrlimit(resource.RLIMIT_NOFILE, (302, 302))
+from tests.fakes.clock import START
 from tests.fakes.parallel_runs import ManyWorld
 world = ManyWorld(Path(sys.argv[1]), factor=600.0, parallel=20)
 ended = world.drive(world.admit_many(20))
@@ -308,6 +311,66 @@ def test_limit_of_quota_rises_with_what_is_seen_in_use_and_after_each_end() -> N
     assert not watch.has_quota("t4", "r-3", lambda: {"r-b", "r-c", "r-1"})
     watch.quota_is_full("t4", "r-2", {"r-b", "r-c", "r-1"})
     assert not watch.has_quota("t4", "r-3", lambda: {"r-b", "r-c", "r-1"})
+
+
+def test_until_when_quota_is_waited_for_is_asked_once_for_all_who_wait() -> None:
+    """Anew when one was let in; and where nobody waited any more, as an older answer may be over."""
+    watch, asked = Watch(), list[str]()
+
+    def until(run: str) -> datetime:
+        def latest() -> datetime:
+            asked.append(run)
+            return START + timedelta(hours=len(asked))
+
+        return watch.quota_until("t4", latest)
+
+    watch.quota_is_full("t4", "r-1", {"r-a", "r-b"})
+    for run in ("r-1", "r-2", "r-3"):
+        assert not watch.has_quota("t4", run, lambda: {"r-a", "r-b"})
+    assert {until(run) for run in ("r-2", "r-1", "r-3")} == {START + timedelta(hours=1)}
+    assert watch.has_quota("t4", "r-1", lambda: {"r-b"})
+    assert {until(run) for run in ("r-3", "r-2")} == {START + timedelta(hours=2)}
+    watch.is_over("r-2")
+    watch.is_over("r-3")
+    assert not watch.has_quota("t4", "r-4", lambda: {"r-a", "r-b"})
+    assert until("r-4") == START + timedelta(hours=3)
+    assert asked == ["r-2", "r-3", "r-4"]
+
+
+def test_runs_that_train_do_not_wait_for_what_is_read_for_one_that_waits_for_quota() -> None:
+    watch = Watch()
+    watch.quota_is_full("t4", "r-1", {"r-a"})
+
+    def reading() -> set[str]:
+        with ThreadPoolExecutor(1) as beside:
+            beside.submit(watch.next_turn, 0.0, 0.0).result(PATIENCE_S)
+        return {"r-a"}
+
+    assert not watch.has_quota("t4", "r-1", reading)
+
+
+def test_who_uses_quota_now_is_found_without_what_ever_was(world: ManyWorld) -> None:
+    """At each refusal, of a thousand runs as of two; all that was is read where none has such a VM now."""
+    whole = list[str]()
+
+    class Counted(Ledger):
+        def attempts(self, run_id: str | None = None, unsettled: bool = False) -> list[Attempt]:
+            whole.extend([] if run_id or unsettled else ["all"])
+            return super().attempts(run_id, unsettled)
+
+    other, new = world.admit_many(20)[:2]
+    world.ledger.close()
+    world.ledger = Counted(world.home / "ledger.db", simulated=True)
+    now = world.clock.now()
+    lives = {"billed_from": now, "seen_at": now, "deadline": now + timedelta(days=1), "operation": "op"}
+    world.ledger.update_attempt(other.id, 1, state=AttemptState.CREATED, **lives)
+    world.gpu.quotas.update(dict.fromkeys(new.spec.zones, 0))
+    with ThreadPoolExecutor(1) as beside:
+        driving = beside.submit(world.drive, [new])
+        eventually(lambda: any(isinstance(each.what, QuotaAwaited) for each in world.ledger.events(new.id)))
+        world.stop.set()
+        [ended] = driving.result(PATIENCE_S)
+    assert (ended.error_code, whole) == ("Stopped", [])
 
 
 def test_quota_that_no_run_of_ours_uses_is_not_waited_for(world: ManyWorld) -> None:

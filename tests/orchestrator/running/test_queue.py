@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
+from itertools import pairwise
 
 import pytest
 
@@ -12,6 +13,8 @@ from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.runs import AttemptState, RunState
 from orchestrator.errors import UsageError
 from orchestrator.ledger.events import SwitchProven
+from orchestrator.running.many_runs import drive_all
+from orchestrator.running.stages.context import Progress
 from tests.fakes.world import World
 
 ZONES = catalog_prices().zones(accelerator("v3-8"), Provisioning.ON_DEMAND)
@@ -120,3 +123,32 @@ def test_another_run_of_the_kind_keeps_no_run_from_the_queue(world: World, has_v
     assert timedelta(hours=3) <= world.clock.now() - now <= timedelta(hours=3, minutes=5)
     assert after.error_code == "NoCapacity"
     assert world.alive == 0
+
+
+@pytest.mark.parametrize(("others", "every_s"), [(0, 5), (999, 60)])
+def test_of_many_in_a_queue_each_is_looked_at_less_often_and_ends_as_soon(
+    world: World, others: int, every_s: int
+) -> None:
+    """A look is some requests and a write; a `teardown` in another process is still seen at the next poll."""
+    [zone] = ZONES[:1]
+    world.tpu.capacity[zone] = False
+    services, looked_at = world.services, list[datetime]()
+    [run] = world.admit("v3-8", zones=(zone,), **QUEUE)
+
+    def report(progress: Progress) -> None:
+        if not progress.detail.startswith("queued for capacity"):
+            return
+        looked_at.append(world.clock.now())
+        for _ in range(others):  # they are looked at before this one has its next turn
+            services.watch.next_look_in_queue(world.clock.monotonic())
+        if len(looked_at) == 20:
+            world.ledger.update_run(run.id, stop_requested=True)
+
+    [after] = drive_all(services, [run], report, world.stop)
+    pauses = [(later - earlier).total_seconds() for earlier, later in pairwise(looked_at)]
+    assert len(pauses) == 19
+    assert every_s <= min(pauses) <= max(pauses) <= every_s + 5
+    [attempt] = [one for one in world.ledger.attempts(run.id) if one.queued]
+    assert after.error_code == "Stopped"
+    assert attempt.gone_at is not None
+    assert attempt.gone_at - looked_at[-1] <= timedelta(seconds=5 + world.tpu.delete_s + 5)

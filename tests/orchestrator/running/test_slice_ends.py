@@ -1,22 +1,26 @@
-"""How a slice ends whose first worker has its record while the others say nothing more, or cannot be read."""
+"""How a slice ends of which one worker is lost, or says nothing more, or cannot be read."""
 
 from __future__ import annotations
 
+import itertools
+import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from orchestrator.domain.accelerators import accelerator
+from orchestrator.domain.accelerators import Provisioning, accelerator
 from orchestrator.domain.quote import RESULTS_BYTES, WORKER_FILES, WORKER_RESULTS_BYTES, results_bytes, usage
-from orchestrator.domain.runs import Run, RunState, slice_hosts
-from orchestrator.errors import CloudError
-from orchestrator.ports import StoredObject, VmRef
+from orchestrator.domain.runs import Run, RunState, Stage, slice_hosts
+from orchestrator.errors import CloudError, Unavailable
+from orchestrator.ports import CommandResult, StoredObject, VmRef
 from orchestrator.running.stages.collect import OTHERS_TIMEOUT_S
 from tests.fakes.parallel_runs import ManyWorld
 from tests.fakes.world import FakeTrainer
 from tests.orchestrator.running.test_crowd import SLICE, admitted, launched
+from tests.waiting import eventually
 
 TRAIN_S = 60.0
 
@@ -95,6 +99,42 @@ def test_a_slice_that_is_preempted_once_the_first_worker_has_its_record_is_done(
     [run] = world.drive([admitted(world, SLICE)])
     assert (run.state, run.preemptions) == (RunState.SUCCEEDED, 0), run.error
     assert lived(world, run) < timedelta(seconds=TRAIN_S + OTHERS_TIMEOUT_S)
+
+
+@pytest.mark.parametrize("stage", [Stage.PREPARE, Stage.TRAIN])
+def test_a_spot_slice_that_is_preempted_under_all_of_its_workers_is_replaced(world: ManyWorld, stage: Stage) -> None:
+    """One of them sees it first; the others, ended by that, stop no run."""
+    run = admitted(world, SLICE, provisioning=Provisioning.SPOT)
+    meet, turns = threading.Barrier(4), itertools.count()
+
+    def says_that_one_failed() -> bool:
+        return any(" failed: " in event.message for event in world.ledger.events(run.id))
+
+    def is_preempted() -> None:
+        if world.ledger.run(run.id).attempt > 1:
+            return
+        if next(turns) == 0:
+            [ref] = world.tpu.alive()
+            world.tpu.preempt(ref)
+        else:
+            eventually(says_that_one_failed)
+        raise Unavailable("the connection is closed")
+
+    def installs(_argv: Sequence[str]) -> CommandResult:
+        if world.ledger.run(run.id).attempt == 1:
+            meet.wait(timeout=30)
+        is_preempted()
+        return CommandResult(0, "", "")
+
+    if stage is Stage.PREPARE:
+        world.shells.on(["mkdir"], installs)
+    else:
+        world.trainers.special = lambda _trainer: is_preempted()
+    [after] = world.drive([run])
+    assert (after.state, after.preemptions) == (RunState.SUCCEEDED, 1), after.error
+    assert [one.number for one in world.ledger.attempts(run.id)] == [1, 2]
+    assert not after.stop_requested
+    assert world.alive == world.shells.open_now == 0
 
 
 def test_a_log_of_another_worker_that_cannot_be_read_fails_no_run(world: ManyWorld) -> None:

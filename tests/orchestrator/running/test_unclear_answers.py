@@ -19,7 +19,7 @@ from orchestrator.money.guard import cost_so_far, credit_or_refuse, money_view
 from orchestrator.ports import CommandResult, Listing, Vm, VmRef, VmSpec, VmState
 from orchestrator.running.many_runs import drive_all
 from orchestrator.running.recover import recover, teardown_all, teardown_runs
-from orchestrator.running.stages.context import RunContext
+from orchestrator.running.stages.context import Progress, RunContext
 from orchestrator.running.stages.provision import provision
 from tests.fakes import FakeVmProvider
 from tests.fakes.world import World
@@ -303,6 +303,33 @@ def test_vm_taken_back_while_it_is_installed_gets_a_new_attempt(world: World) ->
     [after] = world.drive([run])
     assert after.state is RunState.SUCCEEDED, after.error
     assert len(world.ledger.attempts(run.id)) == 2
+
+
+@pytest.mark.parametrize(
+    ("provisioning", "ends"),
+    [
+        (Provisioning.SPOT, (RunState.SUCCEEDED, None, 1, 2)),
+        (Provisioning.ON_DEMAND, (RunState.FAILED, "VmDeleted", 0, 1)),
+    ],
+)
+def test_vm_that_vanishes_between_two_looks_at_its_creation_is_not_waited_for(
+    world: World, provisioning: Provisioning, ends: tuple[RunState, str | None, int, int]
+) -> None:
+    """Seen as it was created, its operation then done, and nothing there: preempted, or deleted by somebody."""
+    world.gpu.delete_s = 1
+    vanished_at: list[datetime] = []
+
+    def vanish(progress: Progress) -> None:
+        if progress.detail == "creating" and not vanished_at:
+            vanished_at.append(world.clock.now())
+            [ref] = world.gpu.alive()
+            world.gpu.preempt(ref) if provisioning is Provisioning.SPOT else world.gpu.delete(ref)
+
+    [run] = drive_all(world.services, world.admit("t4", provisioning=provisioning), vanish, world.stop)
+    attempts = world.ledger.attempts(run.id)
+    assert (run.state, run.error_code, run.preemptions, len(attempts)) == ends, run.error
+    assert attempts[0].gone_at is not None
+    assert attempts[0].gone_at - vanished_at[0] < timedelta(minutes=2)
 
 
 def _stops(world: World, *, is_deleted: bool) -> Callable[[], None]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from infra.gcp.nodes import as_one, on_each
+from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.runs import AttemptState, RunState
 from orchestrator.errors import NoCapacity, NotFound
@@ -32,6 +33,7 @@ class OneByOne(FakeVmProvider):
 
     room_for_one = False
     late: tuple[datetime, VmSpec] | None = None
+    dies_at_look = False  # the process that looks next
     deletes = 0
 
     def create(self, spec: VmSpec) -> str:
@@ -58,6 +60,9 @@ class OneByOne(FakeVmProvider):
         return not self.room_for_one
 
     def get(self, ref: VmRef) -> Vm:
+        if self.dies_at_look:
+            self.dies_at_look = False
+            raise KeyboardInterrupt
         self._come()
         return as_one(ref, [self._look(node) for node in ref.nodes])
 
@@ -150,3 +155,25 @@ def test_a_teardown_by_another_process_deletes_every_instance(world: World) -> N
     drive_all(world.services, runs, stopping(world, lambda: len(gpus(world).alive()) == 1), world.stop)
     report = teardown_all(world.services, buckets=False)
     assert (report.unproven, world.alive) == ([], 0)
+
+
+def test_a_node_that_was_preempted_before_both_were_seen_is_not_waited_for(world: World) -> None:
+    """The process was killed once its create was requested; then one of two is there, and the operation is over."""
+    [run] = world.admit("t4-n2", provisioning=Provisioning.SPOT)
+    made = gpus(world)
+    made.dies_at_look = True
+    with pytest.raises(KeyboardInterrupt):
+        world.drive([run])
+    world.clock.advance(APART_S + 30)
+    second = made.alive()[1]
+    made.preempt(second)
+    world.clock.advance(made.delete_s)
+    assert len(made.alive()) == 1
+    began = world.clock.now()
+    [after] = drive_all(world.services, [run], stopping(world, lambda: len(made.alive()) == 2), world.stop)
+    assert (after.state, after.preemptions) == (RunState.STOPPED, 1), after.error
+    lost, _ = world.ledger.attempts(run.id)
+    assert lost.gone_at is not None
+    assert lost.gone_at - began < timedelta(minutes=5), "the other node bills meanwhile"
+    assert (lost.settled_usd or ZERO) >= lost.rate.cost_usd(APART_S)
+    assert world.alive == 0

@@ -1,0 +1,101 @@
+"""Waiting for quota that other runs use: whose it is, for how long, and what the zones had said before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+from orchestrator.domain.places import Place, is_within
+from orchestrator.domain.runs import KILL_SLACK_S, Attempt, AttemptState
+from orchestrator.errors import NoZoneLeft, QuotaExceeded
+from orchestrator.ledger.events import QuotaAwaited, ZoneRefused
+from orchestrator.running.stages.context import RunContext
+
+
+def wait_for_quota(ctx: RunContext) -> None:
+    """Where the cloud has refused such a VM, until another of yours is gone. Raises Stopped or NoZoneLeft.
+
+    The latter where none of the kind was let in for longer than those before it can last.
+    """
+    watch, name = ctx.services.watch, ctx.run.spec.rented_as
+    shown = False
+    while not watch.has_quota(name, ctx.run_id, lambda: others_in_use(ctx)):
+        if ctx.now() > watch.quota_until(name, lambda: _latest_end(ctx)):
+            why = ZoneRefused(ctx.attempt.zone, QuotaExceeded.__name__, "", "other VMs of yours use the quota", "")
+            raise no_zone_left(ctx, latest_refusals(ctx) or {ctx.attempt.zone: why})
+        watch.has_started(ctx.run_id)  # whoever waits keeps no other accelerator from starting
+        if not shown:
+            ctx.show("waiting for quota that other runs use")
+        shown = True
+        ctx.sleep(ctx.services.pace.poll_s)
+
+
+def others_in_use(ctx: RunContext) -> set[str]:
+    """The other runs of this ledger that have a VM of this kind, or whose create was accepted."""
+    return {one.run for one in _others(ctx) if one.operation or one.seen_at}
+
+
+def others_that_fill(ctx: RunContext, full: Sequence[str], since: datetime) -> int:
+    """How many other runs of this kind may use quota that is full in these places.
+
+    Where none does now, those that did `since` then: only for these is all that ever was in the ledger read.
+    """
+    if not full:
+        return 0
+    now = sum(_may_fill(one, full) for one in _others(ctx))
+    return now or sum(_may_fill(one, full) for one in _others_gone(ctx, since))
+
+
+def _others(ctx: RunContext) -> list[Attempt]:
+    """The other runs' attempts of this kind that may have a VM now, or get one.
+
+    Not those of runs that this process has ended, nor what no kill switch can have left (a launch that was killed).
+    """
+    ended, earliest = ctx.services.watch.ended(), ctx.now() - timedelta(seconds=KILL_SLACK_S)
+    asked = (AttemptState.INTENDED, AttemptState.CREATED, AttemptState.DELETING)
+    there = [one for one in ctx.services.ledger.attempts(unsettled=True) if one.state in asked]
+    return _of_kind(ctx, [one for one in there if one.deadline > earliest and one.run not in ended])
+
+
+def _others_gone(ctx: RunContext, since: datetime) -> list[Attempt]:
+    """Those whose VM has gone since then."""
+    attempts = ctx.services.ledger.attempts()
+    return _of_kind(ctx, [one for one in attempts if one.seen_at and one.gone_at and one.gone_at >= since])
+
+
+def _of_kind(ctx: RunContext, attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Those of other runs that rent the same."""
+    ledger, name = ctx.services.ledger, ctx.run.spec.rented_as
+    return [one for one in attempts if one.run != ctx.run_id and ledger.run(one.run).spec.rented_as == name]
+
+
+def _may_fill(other: Attempt, full: Sequence[str]) -> bool:
+    """Whether it may use quota that is full in these places: what got no VM from a queue uses none elsewhere."""
+    is_without_vm = other.queued and other.proven_at is None
+    return not is_without_vm or any(is_within(other.zone, place) for place in full)
+
+
+def _latest_end(ctx: RunContext) -> datetime:
+    """Until when the others of this kind may use their VMs, and one as this that is about to be created."""
+    slack = timedelta(seconds=2 * KILL_SLACK_S)
+    own = ctx.now() + timedelta(hours=float(ctx.run.spec.max_hours))
+    return max([own, *(one.deadline for one in _others(ctx))]) + slack
+
+
+def latest_refusals(ctx: RunContext) -> dict[Place, ZoneRefused]:
+    """What each zone said when it was last asked; before a wait for quota it may have said something else."""
+    refused: dict[Place, ZoneRefused] = {}
+    was_awaited = False
+    for event in ctx.services.ledger.events(ctx.run_id):
+        if isinstance(event.what, QuotaAwaited):
+            was_awaited = True
+        if isinstance(event.what, ZoneRefused):
+            if was_awaited:
+                refused.clear()
+            was_awaited = False
+            refused[Place(event.what.zone)] = event.what
+    return refused
+
+
+def no_zone_left(ctx: RunContext, refused: Mapping[Place, ZoneRefused]) -> NoZoneLeft:
+    return NoZoneLeft(ctx.accelerator.name, [(what.zone, what.error, what.reason) for what in refused.values()])
