@@ -60,6 +60,8 @@ class FakeTrainer:
     """So long after its start its runner is killed."""
     stopped_at: float = 0.0
     leaves_record: bool = True
+    leaves: dict[str, bytes] = field(default_factory=dict)
+    """Other files among its artifacts, by name."""
     code_sha256: str | None = None  # what the record says of the user's code, if anything else than what was launched
 
     def answer(self, argv: Sequence[str]) -> CommandResult:
@@ -109,21 +111,26 @@ class FakeTrainer:
         worker = read_worker_role("tpu", env).index
         told = {"worker": worker, "status": status, "fingerprint": self.dataset, **self.measured, **times}
         made = make_record(run, **told)
-        record = made.to_json().encode()
         bucket, prefix = str(self.job["bucket"]), str(self.job["prefix"])
-        self.store.put(bucket, f"{prefix}/record.json", record)
-        entry = {
-            "name": "record.json",
-            "size_bytes": len(record),
-            "sha256": hashlib.sha256(record).hexdigest(),
-            "crc32c": crc32c(record),
-        }
+        record = {"record.json": made.to_json().encode()} if self.leaves_record else {}
+        files = {**record, **self.leaves}
+        for name, content in files.items():
+            self.store.put(bucket, f"{prefix}/{name}", content)
+        entries = [
+            {
+                "name": name,
+                "size_bytes": len(content),
+                "sha256": hashlib.sha256(content).hexdigest(),
+                "crc32c": crc32c(content),
+            }
+            for name, content in files.items()
+        ]
         manifest = {
             "schema_version": 1,
             "run": self.job["run"],
             "attempt": self.job["attempt"],
             "rc": self.rc,
-            "files": [entry] if self.leaves_record else [],
+            "files": entries,
         }
         self.store.put(bucket, f"{prefix}/{MANIFEST}", json.dumps(manifest).encode())
 

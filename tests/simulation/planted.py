@@ -116,7 +116,7 @@ BUGS = (
     _bug("extension-not-reserved", 132,
          (Ledger.admit_extension, RESERVE, UNRESERVED)),
     _bug("billed-from-ready", 0,
-         (provision._wait_until_ready, "return vm\n", "return (ctx.update_attempt(billed_from=ctx.now()), vm)[1]\n")),
+         (provision._wait_until_ready, "return vm if", "return (ctx.update_attempt(billed_from=ctx.now()), vm)[1] if")),
     _bug("slack-not-billed", 8, (guard.cost_so_far, f"attempt.deadline + {SLACK}", "attempt.deadline")),
     _bug("refused-still-billed", 31,
          (guard.cost_so_far, "(AttemptState.RESERVED, AttemptState.REFUSED)", "(AttemptState.RESERVED,)")),

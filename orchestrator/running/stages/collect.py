@@ -39,7 +39,8 @@ OTHERS_TIMEOUT_S = 60.0
 """So long the other workers of a slice are waited for, once the first one's results are here."""
 DOWNLOAD_PATIENCE_S = 30.0
 """So long a download is tried again, though the deadline is over: what is in the bucket needs no VM."""
-FIRST = (RECORD_NAME, "rc.json", "train.log")
+EXIT_NAME = "rc.json"
+FIRST = (RECORD_NAME, EXIT_NAME, "train.log")
 """What the runner uploads besides the run's own files (`infra/vm/uploads.py`)."""
 
 
@@ -219,13 +220,18 @@ def _pull_and_note(ctx: RunContext, manifest: Manifest) -> Path | None:
     return record
 
 
-def pull(ctx: RunContext, manifest: Manifest, worker: int = 0) -> Path | None:
-    """Download and verify every file of the manifest; returns the path of the record, None when there is none."""
-    prefix = ctx.results_of(worker)
-    folder = ctx.folder / prefix.rpartition("/")[2]
+def results_folder(ctx: RunContext, worker: int) -> Path:
+    """Where this machine keeps what a worker of the current attempt has left."""
+    return ctx.folder / ctx.results_of(worker).rpartition("/")[2]
+
+
+def pull(ctx: RunContext, manifest: Manifest, worker: int = 0, only: str = "") -> Path | None:
+    """Download and verify every file of the manifest, or one; returns the path of the record, None without one."""
+    prefix, folder = ctx.results_of(worker), results_folder(ctx, worker)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     objects = {item.name: item for item in ctx.services.store.list(ctx.bucket, prefix + "/")}
-    entries = sorted(manifest.files, key=lambda entry: (entry.name not in FIRST, entry.size_bytes))
+    files = [entry for entry in manifest.files if only in ("", entry.name)]
+    entries = sorted(files, key=lambda entry: (entry.name not in FIRST, entry.size_bytes))
     most = result_files(worker) + len(FIRST)
     if len(entries) > most:
         ctx.note(f"{len(entries) - most} of {len(entries)} files stay in the bucket: {most} were reserved")
@@ -238,7 +244,7 @@ def pull(ctx: RunContext, manifest: Manifest, worker: int = 0) -> Path | None:
         else:
             place = f"{ctx.services.store.url(ctx.bucket)}/{prefix}"
             ctx.note(f"{entry.name} stays in {place}: its download was not reserved")
-    if not any(entry.name == RECORD_NAME for entry in manifest.files):
+    if not any(entry.name == RECORD_NAME for entry in files):
         return None
     return _checked_record(ctx, folder / RECORD_NAME, worker)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from math import inf
-from pathlib import Path
 
 from orchestrator.domain.names import HEARTBEAT, MANIFEST
 from orchestrator.errors import (
@@ -19,6 +18,7 @@ from orchestrator.ledger.events import TrainerStarted
 from orchestrator.money.guard import must_stop
 from orchestrator.running.stages.collect import OTHERS_TIMEOUT_S, objects_of_runs
 from orchestrator.running.stages.context import RunContext
+from orchestrator.running.stages.failure import failed_first, last_lines
 from orchestrator.running.stages.job import RunnerStatus, TrainerProgress
 from orchestrator.running.stages.link import Link
 from orchestrator.running.stages.prepare import workers_of
@@ -31,9 +31,6 @@ _HELD_OPEN_S = 15.0
 """A connection that would be idle for longer is closed until the next look."""
 BUCKET_POLL_S = 4.0
 """Between two looks into the bucket at least: each is two requests, and so many are reserved (`plan.usage`)."""
-_LETTERS = 600
-"""So much of a failed trainer's log at most is part of the error."""
-_EVENT = ":::MLLOG "  # a line that only programs read
 SILENT_LOOKS = 50
 """After so many looks in a row without a usable answer, on a connection that works, the run fails."""
 
@@ -53,7 +50,7 @@ def train(ctx: RunContext) -> None:
         raise TrainingFailed(f"the supervisor{where} of the trainer vanished without an exit code", "see its log")
     if status.rc != 0:
         raise TrainingFailed(
-            f"the trainer{where} ended with status {status.rc}: {_last_lines(ctx.log_path(status.worker))}",
+            f"the trainer{where} ended with status {status.rc}: {last_lines(ctx, status)}",
             f"the whole log: orchestrate logs {ctx.run_id}",
         )
     ctx.note("training ended")
@@ -229,7 +226,7 @@ class _Follower:
         found = [link.said for link in self._links]
         failed = [one for one in found if one and (one.state == "lost" or (one.state == "exited" and one.rc != 0))]
         if failed:
-            return min(failed, key=lambda one: one.ended_at or 0.0)
+            return failed_first(self._ctx, failed)
         if (first := found[0]) is None or not first.has_ended:
             return None
         now_s = self._ctx.services.clock.monotonic()
@@ -244,13 +241,3 @@ class _Follower:
             return False
         self._looked_at = now
         return True
-
-
-def _last_lines(path: Path) -> str:
-    if not path.exists():
-        return "(no log)"
-    lines = [line for line in path.read_text("utf-8", "replace").splitlines() if line.strip() and _EVENT not in line]
-    last = lines[-5:]
-    while len(" | ".join(last)) > _LETTERS and len(last) > 1:
-        last = last[1:]  # whole lines, as long as there is more than one
-    return " | ".join(last)[-_LETTERS:]

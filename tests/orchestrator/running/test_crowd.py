@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -25,6 +26,7 @@ from tests.fakes.parallel_runs import ManyWorld
 from tests.fakes.shells import FakeMachine, FakeShell, FakeShells
 from tests.fakes.world import FakeTrainer
 from tests.waiting import eventually
+from trainer.environment import read_worker_role
 from trainer.record.record import load_record
 
 COUNT = 40
@@ -91,6 +93,35 @@ def test_a_trainer_that_fails_on_any_worker_is_seen_in_the_bucket(
     assert trained_s(world, run) <= FAILS_S + LIST_POLLS * 5 * 2
     assert load_record(Path(run.record or "")).status == ("interrupted" if worker else "failed")
     assert world.alive == world.shells.open_now == 0
+
+
+def test_of_hosts_that_fail_between_two_lists_the_first_is_blamed_by_its_whole_log(world: ManyWorld) -> None:
+    """As its exit code in the bucket says it; what is read for that is not fetched again with the results."""
+    download, fetched = world.store.download, list[str]()
+
+    def counted(bucket: str, item: StoredObject, target: Path) -> None:
+        fetched.append(item.name.partition("/a1")[2])
+        download(bucket, item, target)
+
+    def fails(trainer: FakeTrainer) -> None:
+        trainer.train_s, worker = FAILS_S, read_worker_role("tpu", cast(dict[str, str], trainer.job["env"])).index
+        if worker == 1:
+            trainer.train_s = 10 * TURN_S
+            return
+        trainer.rc = 10 + worker
+        ended = {"rc": trainer.rc, "ended_at": 1000.0 + (0.5 if worker != 2 else 0.0)}
+        copy = world.services.log_path(world.ledger.run(str(trainer.job["run"])), 1, worker)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text("epoch 1 begins\n")  # at the last look over SSH
+        log = f"epoch 7 begins\nhost {worker} ran out of memory\n".encode()
+        trainer.leaves = {"rc.json": json.dumps(ended).encode(), "train.log": log}
+
+    world.store.download, world.trainers.special = counted, fails  # type: ignore[method-assign]
+    run = launched(world, SLICE)
+    assert run.error is not None
+    assert "the trainer of worker 2 ended with status 12: epoch 7 begins | host 2 ran out of memory" in run.error
+    assert sorted(fetched) == sorted(set(fetched))
+    assert "-w2/train.log" in fetched
 
 
 @pytest.mark.parametrize(("accelerator", "worker"), [("t4", 0), (SLICE, 2)])

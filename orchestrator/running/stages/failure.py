@@ -1,0 +1,79 @@
+"""Which worker's trainer failed first, and the end of its log: from the bucket where SSH has not brought them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from math import inf
+
+from pydantic import BaseModel, ConfigDict, FiniteFloat
+
+from orchestrator.errors import OrchestratorError
+from orchestrator.running.run_log import LOG_NAME, local_log
+from orchestrator.running.stages.collect import EXIT_NAME, pull, read_manifest, results_folder
+from orchestrator.running.stages.context import RunContext
+from orchestrator.running.stages.job import RunnerStatus
+from orchestrator.running.stages.workers import side_by_side
+
+_LETTERS = 600
+"""So much of a failed trainer's log at most is part of the error."""
+_END_BYTES = 2**20
+"""The last lines for people are in so much of its end."""
+_EVENT = ":::MLLOG "  # a line that only programs read
+
+
+class _Exit(BaseModel):
+    """What the runner writes when the trainer has ended (`infra/vm/runner.py`): here only when that was."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    ended_at: FiniteFloat
+
+
+def failed_first(ctx: RunContext, failed: Sequence[RunnerStatus]) -> RunnerStatus:
+    """The others fail because of the first. One that is lost does not say when: nothing that another does makes it."""
+    if len(failed) == 1:
+        return failed[0]
+
+    def ended_at(one: RunnerStatus) -> float:
+        at = 0.0 if one.state == "lost" else one.ended_at
+        return _ended_at(ctx, one.worker) if at is None else at
+
+    times = side_by_side(ended_at, failed)
+    return min(zip(times, failed, strict=True), key=lambda each: each[0])[1]
+
+
+def last_lines(ctx: RunContext, ended: RunnerStatus) -> str:
+    """The last lines of its log: as SSH has brought it; among many runs that may be half an hour old when its end is
+    seen in the bucket, where its whole log is, too.
+    """
+    if ended.ended_at is None:
+        _pull_ahead(ctx, ended.worker, LOG_NAME)
+    log = local_log(ctx.services.home, ctx.run, _END_BYTES, ended.worker)
+    if log is None:
+        return "(no log)"
+    lines = [line for line in log.decode("utf-8", "replace").splitlines() if line.strip() and _EVENT not in line]
+    last = lines[-5:]
+    while len(" | ".join(last)) > _LETTERS and len(last) > 1:
+        last = last[1:]  # whole lines, as long as there is more than one
+    return " | ".join(last)[-_LETTERS:]
+
+
+def _ended_at(ctx: RunContext, worker: int) -> float:
+    """When its trainer ended by its exit code among its results, in Unix seconds; after all others where unknown."""
+    _pull_ahead(ctx, worker, EXIT_NAME)
+    try:
+        return _Exit.model_validate_json((results_folder(ctx, worker) / EXIT_NAME).read_bytes()).ended_at
+    except (OSError, ValueError):
+        return inf
+
+
+def _pull_ahead(ctx: RunContext, worker: int, name: str) -> None:
+    """Pull one file of its results, if it is there: `collect` finds it here, so nothing is fetched twice.
+
+    What goes wrong is said by `collect`, if anything: here it only takes a reason away.
+    """
+    with suppress(OrchestratorError, OSError):
+        manifest = read_manifest(ctx, worker)
+        if manifest is not None:
+            pull(ctx, manifest, worker, only=name)
