@@ -92,6 +92,12 @@ class RunTable(Database):
         order = " ORDER BY +run, number"  # by +run: the few open ones are found by their index, and sorted then
         return [self.read(Attempt, row[0]) for row in self.select(query + order, parameters)]
 
+    def outlived(self, *, unsettled: bool = False) -> list[Attempt]:
+        """Attempts whose VM was seen alive when its kill switches should have deleted it, in order."""
+        query = 'SELECT body FROM attempts WHERE instr(body, \'"outlived_at": "\')'
+        query += " AND state != 'settled'" if unsettled else ""
+        return [self.read(Attempt, row[0]) for row in self.select(query + " ORDER BY +run, number")]
+
     def update_attempt(
         self, run_id: str, number: int, *, expect: AttemptState | None = None, **changes: Any
     ) -> Attempt:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from orchestrator.domain.cost import Usage, side_lines, total_usd
 from orchestrator.domain.quote import JOB_DAYS, scheduler_jobs
 from orchestrator.domain.runs import KILL_SLACK_S, Attempt, AttemptState, Run, Stage
 from orchestrator.errors import AccountError, LedgerTrouble, OrchestratorError, StillBilling, Unavailable
 from orchestrator.ledger.runs import Changes
+from orchestrator.money.guard import overrun_sentence
 from orchestrator.ports import Billable, KillSwitch, StandingSwitch, VmProvider
 from orchestrator.running.inventory import is_of_ledger, list_service, silent_places, unlisted, unseen
 from orchestrator.running.many_runs import drive_all
 from orchestrator.running.run_folder import run_lock
 from orchestrator.running.stages.context import Progress, Services, already_stopped
-from orchestrator.running.stages.teardown import ask_to_go, everything_at, is_gone, prove_ended
+from orchestrator.running.stages.teardown import ask_to_go, everything_at, is_gone, note_outlived, prove_ended
 
 DRIVER_PATIENCE_S = 90.0
 """For all runs together: a process that hangs hangs with all that it drives."""
@@ -37,6 +38,8 @@ class TeardownReport:
     of_others: list[str] = field(default_factory=list)
     """What carries our label and is not of this ledger, which `recover` leaves alone: another machine's, or of a ledger
     that was lost. Those that ought to be gone by now are in `unproven` besides."""
+    outlived: list[str] = field(default_factory=list)
+    """VMs that their kill switches did not delete in time, and what they cost beyond what was reserved for them."""
 
 
 def recover(
@@ -56,7 +59,7 @@ def recover(
     unsettled = services.ledger.attempts(unsettled=True)
     cleanup.end_all([one for one in unsettled if services.ledger.run(one.run).stage is Stage.DONE])
     cleanup.remove_switches(everybodys=False)
-    return [services.ledger.run(run.id) for run in runs], cleanup.report
+    return [services.ledger.run(run.id) for run in runs], cleanup.done()
 
 
 def unfinished(services: Services) -> list[Run]:
@@ -73,7 +76,7 @@ def teardown_runs(services: Services, runs: Sequence[Run]) -> TeardownReport:
 
     A trainer that runs is asked to write its record first, and results that are in the bucket are downloaded.
     """
-    return _torn_down(services, runs).report
+    return _torn_down(services, runs).done()
 
 
 def teardown_all(services: Services, *, buckets: bool) -> TeardownReport:
@@ -86,7 +89,7 @@ def teardown_all(services: Services, *, buckets: bool) -> TeardownReport:
     cleanup.delete_all()
     cleanup.remove_switches(everybodys=True)
     cleanup.list_buckets(delete=buckets)
-    return cleanup.report
+    return cleanup.done()
 
 
 def _torn_down(services: Services, runs: Sequence[Run]) -> _Cleanup:
@@ -147,7 +150,18 @@ class _Cleanup:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._began = services.clock.now()
         self.report = TeardownReport()
+
+    def done(self) -> TeardownReport:
+        """The report, once all is asked and proven."""
+        with suppress(OrchestratorError):
+            self.report.outlived = [
+                overrun_sentence(attempt, self._services.clock.now())
+                for attempt in self._services.ledger.outlived()
+                if attempt.gone_at is None or attempt.gone_at >= self._began
+            ]
+        return self.report
 
     def end_all(self, attempts: Sequence[Attempt]) -> None:
         """All are asked to go before the first is waited for."""
@@ -221,13 +235,22 @@ class _Cleanup:
             self._not_proven(map(str, self._look(api)))
 
     def _look(self, api: str) -> Sequence[Billable]:
+        asked_at = self._services.clock.now()
         try:
             listing = list_service(self._services, api)
         except OrchestratorError as cause:
             self.report.unproven.append(unlisted("resources", cause))
             return ()
+        self._note_outlived({item.vm.name for item in listing.found if item.runs}, asked_at)
         self._not_proven(map(unseen, silent_places(self._services, listing)))
         return listing.found
+
+    def _note_outlived(self, running: Set[str], asked_at: datetime) -> None:
+        """A VM that is deleted here may be gone before its attempt is ended."""
+        with suppress(OrchestratorError):
+            for attempt in self._services.ledger.attempts(unsettled=True):
+                if attempt.vm in running:
+                    note_outlived(self._services, attempt, asked_at)
 
     def _not_proven(self, names: Iterable[str]) -> None:
         """Each is reported once."""
