@@ -140,7 +140,11 @@ def test_the_summary_of_a_bulk_insert_does_not_hide_its_cause(
 @pytest.mark.parametrize(
     ("code", "message", "error"),
     [
-        ("CONDITION_NOT_MET", "Constraint constraints/compute.vmExternalIpAccess violated for project 1.", PolicyDenied),
+        (
+            "CONDITION_NOT_MET",
+            "Constraint constraints/compute.vmExternalIpAccess violated for project 1.",
+            PolicyDenied,
+        ),
         ("INVALID_USAGE", "The resource 'projects/p/global/networks/default' was not found", UsageError),
         ("RESOURCE_NOT_FOUND", "The resource 'projects/p/serviceAccounts/x' was not found", CloudError),
     ],
