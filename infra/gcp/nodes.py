@@ -44,7 +44,8 @@ def as_one(ref: VmRef, found: Sequence[Vm | NotFound]) -> Vm:
     """The VM that these instances are. Raises NotFound when none of them exists.
 
     It is READY when all run, and lost when one is: PREEMPTED, STOPPED, or PARTIAL when one does not exist any more,
-    whatever the others' states mean. Its end is that of the last; its labels are what all have in common; it has workers once all have an address.
+    whatever the others' states mean. Its end is that of the last; its labels are what all have in common; it has
+    workers once all have an address.
     """
     there = [each for each in found if isinstance(each, Vm)]
     if not there:

@@ -14,7 +14,7 @@ from orchestrator.errors import OrchestratorError, StillBilling
 if TYPE_CHECKING:
     from orchestrator.bootstrap import OtherLedger, Project
     from orchestrator.domain.runs import Run
-    from orchestrator.running.recover import TeardownReport
+    from orchestrator.running.cleanup import TeardownReport
     from orchestrator.running.stages.context import Services
 
 

@@ -23,7 +23,7 @@ from orchestrator.running.stages.context import Services
 
 if TYPE_CHECKING:
     from orchestrator.bootstrap import OtherLedger
-    from orchestrator.running.recover import TeardownReport
+    from orchestrator.running.cleanup import TeardownReport
 
 FEW = 6
 """Up to so many runs are listed one by one."""

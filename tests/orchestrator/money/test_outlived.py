@@ -15,7 +15,8 @@ from orchestrator.ledger.credit import Credit
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.money.guard import cost_so_far, credit_or_refuse, money_view, stated_credit
 from orchestrator.ports import Vm, VmRef
-from orchestrator.running.recover import TeardownReport, recover, teardown_all, teardown_runs
+from orchestrator.running.cleanup import TeardownReport
+from orchestrator.running.recover import recover, teardown_all, teardown_runs
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.provision import provision
 from orchestrator.running.stages.teardown import end_attempt
