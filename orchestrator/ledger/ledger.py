@@ -17,6 +17,7 @@ from orchestrator.ledger.credit import Credit, CreditTable
 from orchestrator.ledger.events import EventTable
 from orchestrator.ledger.notices import NoticeTable
 from orchestrator.ledger.runs import Changes, Experiment, RunTable
+from orchestrator.ledger.seals import FOR_ADMISSION
 
 MakeAttempt = Callable[[int], Attempt]
 """Makes an attempt of the number that is the next one at the moment when its worst case is reserved."""
@@ -103,7 +104,7 @@ class Ledger(CreditTable, RunTable, EventTable, NoticeTable):
         self, db: sqlite3.Connection, experiment: Experiment, attempts: Sequence[Attempt], credit: Credit
     ) -> None:
         needed_usd = sum((attempt.reserved_usd for attempt in attempts), ZERO)
-        if needed_usd and (damage := self.damage()):
+        if needed_usd and (damage := self.damage(FOR_ADMISSION)):
             raise LedgerTrouble(f"something else than orchestrate has changed the ledger: {damage[0]}")
         if needed_usd:
             self.check_not_frozen()
