@@ -109,9 +109,8 @@ def _started_in_time(connection: fabric.Connection) -> Iterator[None]:
     """
 
     def close() -> None:
-        with contextlib.suppress(
-            EOFError, OSError, paramiko.SSHException
-        ):  # nobody reads an error of the timer's thread
+        # Nobody reads an error of the timer's thread.
+        with contextlib.suppress(EOFError, OSError, paramiko.SSHException):
             connection.close()
 
     timer = threading.Timer(connection.connect_timeout, close)

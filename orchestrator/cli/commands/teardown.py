@@ -120,12 +120,12 @@ class _Outcome:
         }
 
     def messages(self) -> Iterator[str]:
-        from orchestrator.cli.views.conclusion import OVERRUN
+        from orchestrator.cli.views.conclusion import NOT_IN_TIME
 
         report = self.report
         yield from (f"proven gone: {name}" for name in report.ended)
         yield from (f"NOT PROVEN, may still be billed: {name}" for name in self.unproven)
-        yield from (f"{OVERRUN}: {sentence}" for sentence in report.outlived)
+        yield from (f"{NOT_IN_TIME}: {sentence}" for sentence in report.outlived)
         for name in report.switches:
             yield f"kept for now: {name}; its VM may still be created. Run `orchestrate teardown --all` again later."
         yield from (f"deleted: gs://{name}" for name in report.deleted_buckets)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 FEW = 6
 """Up to so many runs are listed one by one."""
-OVERRUN = "SPENT BEYOND ITS RESERVATION"
+NOT_IN_TIME = "NOT DELETED IN TIME"
 UNSUCCESSFUL = (RunState.FAILED, RunState.STOPPED)
 
 
@@ -63,7 +63,7 @@ def conclude(
         else:
             _say_all(services, ended, elsewhere, left)
             for sentence in outlived:
-                output.say(f"{OVERRUN}: {sentence}")
+                output.say(f"{NOT_IN_TIME}: {sentence}")
             say_not_proven(others or ())
     finally:  # also where nobody reads what is printed; afterwards, as a message service may keep one waiting
         tell_unproven(services, left.names)

@@ -74,7 +74,7 @@ def note_outlived(services: Services, attempt: Attempt, asked_at: datetime) -> N
         if before.outlived_at is None:
             run = services.ledger.run(attempt.run)
             what = f"{attempt.vm} is alive: its kill switches should have deleted it by {attempt.last_end:%H:%M:%S} UTC"
-            note = Note(f"{what}; it is billed beyond its reservation until it is proven gone")
+            note = Note(f"{what}; it costs until it is proven gone, whatever was reserved")
             services.ledger.log(asked_at, run.id, attempt.number, run.stage, note)
 
 

@@ -169,7 +169,7 @@ def _lines(project: Project, newest: int | None) -> Iterator[str]:
     for attempt in overdue(ledger, now):
         yield f"may still bill: {attempt.vm} in {attempt.zone}, past its deadline; `orchestrate recover` proves it gone"
     for attempt in ledger.outlived():
-        yield f"beyond its reservation: {overrun_sentence(attempt, now)}"
+        yield f"not deleted in time: {overrun_sentence(attempt, now)}"
     runs = run_sums(ledger, now, newest)
     if not runs:
         return
