@@ -14,7 +14,7 @@ import shlex
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Never
+from typing import Any, Never
 
 import fabric
 import invoke
@@ -101,8 +101,36 @@ def _waits_for_a_key(connection: fabric.Connection) -> bool:
     return transport is not None and transport.is_active() and not transport.is_authenticated()
 
 
-class _QuietlyKilled(fabric.runners.Remote):  # type: ignore[misc] # Fabric has no types
-    """A command whose time is up just as its connection breaks: nothing reads an error of the timer's thread."""
+@contextlib.contextmanager
+def _started_in_time(connection: fabric.Connection) -> Iterator[None]:
+    """Whatever is started here has so long as connecting had; then the session is closed, which ends the waiting.
+
+    paramiko waits without an end for the answer to such a request, and Fabric's own timer begins only after it.
+    """
+
+    def close() -> None:
+        # Nobody reads an error of the timer's thread.
+        with contextlib.suppress(EOFError, OSError, paramiko.SSHException):
+            connection.close()
+
+    timer = threading.Timer(connection.connect_timeout, close)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+class _Command(fabric.runners.Remote):  # type: ignore[misc] # Fabric has no types
+    """A command that is started in time, or not at all.
+
+    When its time is up just as its connection breaks, nothing reads an error of the timer's thread.
+    """
+
+    def start(self, *args: Any, **named: Any) -> None:
+        with _started_in_time(self.context):
+            super().start(*args, **named)
 
     def kill(self) -> None:
         with contextlib.suppress(EOFError, OSError, paramiko.SSHException):
@@ -150,7 +178,9 @@ class FabricShell:
     def _sftp(self, what: str) -> Iterator[paramiko.SFTPClient]:
         with _translated(what):
             self._must_be_open()
-            with contextlib.closing(self.connection.client.open_sftp()) as sftp:
+            with _started_in_time(self.connection):
+                opened = self.connection.client.open_sftp()
+            with contextlib.closing(opened) as sftp:
                 sftp.get_channel().settimeout(_TRANSFER_TIMEOUT_S)
                 yield sftp
 
@@ -184,7 +214,7 @@ def _connected(address: str, port: int, user: str, key: Path | None, pinned: Seq
     """
     keys = {"key_filename": str(key), "allow_agent": False, "look_for_keys": False} if key else {}
     patience = dict.fromkeys(("banner_timeout", "auth_timeout", "channel_timeout"), _CONNECT_TIMEOUT_S)
-    runners = {"runners": {"remote": _QuietlyKilled}}
+    runners = {"runners": {"remote": _Command}}
     connection = fabric.Connection(
         address,
         user=user,

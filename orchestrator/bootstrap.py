@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from trainer.plugins import OwnWorkload
 
 LEDGER_FILE = "ledger.db"
+PROOFS_AT_ONCE = 256  # so many VMs are proven gone side by side: a silent zone is not waited for once for each of them
 UPLOAD_THREADS = 8
 """So many shards are uploaded side by side, as google-cloud-storage's transfer manager does unless told otherwise."""
 
@@ -308,6 +309,7 @@ def _of_own_machines(project: Project, hosts: Hosts, clock: Clock, runs: Sequenc
         payload=lambda: _payload(project),
         pace=Pace(poll_s=1.0, delete_timeout_s=120, late_create_s=1),  # a machine that is off is not waited for long
         parallel_runs=_side_by_side(project.ledger, runs),
+        proofs_at_once=PROOFS_AT_ONCE,
     )
 
 

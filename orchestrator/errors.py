@@ -103,13 +103,18 @@ class OverCap(RefusedByBudget):
 
 
 class CreatesFrozen(RefusedByBudget):
-    """More was billed than the ledger counts, or something else has changed it; nobody has acknowledged that yet."""
+    """More was billed than the ledger counts, or something else has changed it, and nobody has acknowledged that yet.
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(
-            f"creates are frozen: {reason}",
-            "once you know why: `orchestrate budget acknowledge` counts what was billed as spent, and allows new VMs",
-        )
+    Or a VM has outlived its kill switches: until it is proven gone nothing bounds what it costs.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        hint: str = "once you know why: `orchestrate budget acknowledge` counts what was billed as spent, and allows "
+        "new VMs",
+    ) -> None:
+        super().__init__(f"creates are frozen: {reason}", hint)
 
 
 class UnknownPrice(RefusedByBudget):

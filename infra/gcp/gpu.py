@@ -267,8 +267,8 @@ def problem_of_failed(operation: Any) -> Problem | None:
     if operation.status.name != "DONE" or not operation.error.errors:
         return None
     told = operation.error.errors
-    causes = [each for each in told if each.code != MIN_COUNT_NOT_REACHED] or told  # that one says no cause
-    problems = [_problem(error, operation) for error in causes]
+    causes = [each for each in told if each.code != MIN_COUNT_NOT_REACHED]  # it says that too few were made, not why
+    problems = [_problem(error, operation) for error in causes or told]
     return next(filter(is_zone_refusal, problems), problems[0])
 
 

@@ -28,7 +28,7 @@ _ADDRESSES = IPv4Network("10.128.0.0/9")
 """What an auto mode network gives its VMs, and what `default-allow-internal` allows
 (docs.cloud.google.com/firewall/docs/firewalls#more_rules_default_vpc)."""
 _ALL_PORTS = ({"0-65535"}, {"1-65535"}, set[str]())
-_LOST = (VmState.PREEMPTED, VmState.STOPPED, VmState.UNKNOWN)
+_LOST = (VmState.PREEMPTED, VmState.STOPPED)
 
 
 def on_each(nodes: Sequence[VmRef], do: Callable[[VmRef], T]) -> list[T]:
@@ -43,8 +43,9 @@ def on_each(nodes: Sequence[VmRef], do: Callable[[VmRef], T]) -> list[T]:
 def as_one(ref: VmRef, found: Sequence[Vm | NotFound]) -> Vm:
     """The VM that these instances are. Raises NotFound when none of them exists.
 
-    It is READY when all run, and lost when one is: PREEMPTED, STOPPED, or PARTIAL when one does not exist any more. Its
-    end is that of the last; its labels are what all have in common; it has workers once all have an address.
+    It is READY when all run, and lost when one is: PREEMPTED, STOPPED, or PARTIAL when one does not exist any more,
+    whatever the others' states mean. Its end is that of the last; its labels are what all have in common; it has
+    workers once all have an address.
     """
     there = [each for each in found if isinstance(each, Vm)]
     if not there:
@@ -69,7 +70,8 @@ def as_one(ref: VmRef, found: Sequence[Vm | NotFound]) -> Vm:
 
 
 def _state(there: Sequence[Vm], wanted: int) -> tuple[VmState, str]:
-    for state in _LOST:
+    # What nobody knows the meaning of hides no instance that is gone.
+    for state in (*_LOST, VmState.UNKNOWN) if len(there) == wanted else _LOST:
         for each in there:
             if each.state is state:
                 return state, each.raw_state

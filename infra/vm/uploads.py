@@ -21,8 +21,9 @@ import urllib.parse
 import urllib.request
 from typing import IO, Any
 
-NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*){0,4}")
-"""What the other side accepts: no hidden files, five levels, no `..`."""
+_PART = r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}"
+NAME = re.compile(f"{_PART}(/{_PART}){{0,4}}")
+"""What the other side accepts (`running/stages/collect.py`): no hidden files, five levels of 200 letters, no `..`."""
 OWN_NAMES = ("train.log", "rc.json", "status.json", "MANIFEST.json")
 FIRST = ("record.json", "rc.json", "train.log")
 """What is never left out for other files."""

@@ -278,6 +278,7 @@ class Attempt:
     `billed_from` is the latest moment at which billing can not have begun yet (None: nothing was asked for), so a cost
     is never too small; `seen_at` is when the VM was first seen in the cloud (None: it may never have existed);
     `armed_from` is from when on its kill switches may stand; `proven_at` is when all of them were read back.
+    `outlived_at` is when its VM was last seen alive after its slowest kill switch should have deleted it (None: never).
     `max_hours` bounds its life (None in old ledgers: as its run says). `queued`: its VM, on demand or as
     spot, is asked for in a queue; flex-start always is. `fetched_bytes` were downloaded or about to be.
     When it is settled, `settled_usd` is what the VM cost and `storage_usd` everything besides: storage, operations,
@@ -303,10 +304,16 @@ class Attempt:
     seen_at: datetime | None
     armed_from: datetime | None = None
     proven_at: datetime | None = None
+    outlived_at: datetime | None = None
     gone_at: datetime | None
     fetched_bytes: int = 0
     settled_usd: Decimal | None
     storage_usd: Decimal
+
+    @property
+    def last_end(self) -> datetime:
+        """The latest time at which a kill switch has deleted its VM; what it costs until then is reserved."""
+        return self.deadline + timedelta(seconds=KILL_SLACK_S)
 
 
 def slice_hosts(runs: Iterable[Run], side_by_side: int) -> int:

@@ -84,10 +84,10 @@ class Database:
             seals.watch(db)
         return version
 
-    def damage(self) -> list[Damage]:
-        """The rows that something else than this program has changed, removed or added. Raises LedgerTrouble."""
+    def damage(self, tables: Sequence[str] | None = None) -> list[Damage]:
+        """The rows (of these tables, or all) that something else changed, removed or added. Raises LedgerTrouble."""
         with self._lock, self._translated():
-            return seals.find_damage(self._db)
+            return seals.find_damage(self._db, tables)
 
     @property
     def is_in_memory(self) -> bool:

@@ -158,13 +158,20 @@ class EventTable(Database):
 
     def events(self, run_id: str) -> list[Event]:
         """What happened to a run, oldest first. Raises LedgerTrouble where a row is none that we wrote."""
-        rows = self.select(
-            "SELECT at, attempt, stage, message, kind, fields FROM events WHERE run=? ORDER BY seq", (run_id,)
-        )
+        return self._read("run=? ORDER BY seq", run_id)
+
+    def last_events(self, experiment: str) -> dict[str, Event]:
+        """The latest of each run of an experiment, by run. Raises LedgerTrouble as `events` does."""
+        latest = "SELECT (SELECT MAX(seq) FROM events WHERE run=runs.id) FROM runs WHERE experiment=?"
+        return {event.run: event for event in self._read(f"seq IN ({latest})", experiment)}
+
+    def _read(self, where: str, value: str) -> list[Event]:
+        columns = "run, at, attempt, stage, message, kind, fields"
+        rows = self.select(f"SELECT {columns} FROM events WHERE {where}", (value,))  # noqa: S608 - conditions of ours
         with self.understood():
             return [
-                Event(datetime.fromisoformat(at), run_id, attempt, Stage(stage), self._what(message, *typed), message)
-                for at, attempt, stage, message, *typed in rows
+                Event(datetime.fromisoformat(at), run, attempt, Stage(stage), self._what(message, *typed), message)
+                for run, at, attempt, stage, message, *typed in rows
             ]
 
     def _what(self, message: str, kind: str | None, fields: str) -> Happening:

@@ -17,6 +17,7 @@ from orchestrator.ledger.credit import Credit, CreditTable
 from orchestrator.ledger.events import EventTable
 from orchestrator.ledger.notices import NoticeTable
 from orchestrator.ledger.runs import Changes, Experiment, RunTable
+from orchestrator.ledger.seals import FOR_ADMISSION
 
 MakeAttempt = Callable[[int], Attempt]
 """Makes an attempt of the number that is the next one at the moment when its worst case is reserved."""
@@ -62,6 +63,20 @@ class Ledger(CreditTable, RunTable, EventTable, NoticeTable):
                 self._resume(db, attempt)
             return attempt
 
+    def check_not_frozen(self) -> None:
+        """Raises CreatesFrozen while nothing new may be rented.
+
+        That is so, too, while a VM that outlived its kill switches is not proven deleted: nothing bounds what it costs.
+        """
+        if (freeze := self.frozen()) is not None:
+            raise CreatesFrozen(freeze.reason)
+        if alive := self.outlived(unsettled=True):
+            what = ", ".join(f"{one.vm} in {one.zone}" for one in alive)
+            raise CreatesFrozen(
+                f"not deleted by its kill switches, and not proven deleted since: {what}",
+                "`orchestrate recover`, or `orchestrate teardown --all`, until it is proven gone",
+            )
+
     def granted(self, run_id: str) -> Attempt | None:
         """More time that is reserved for a run, and has not begun."""
         current = self.run(run_id).attempt
@@ -89,10 +104,10 @@ class Ledger(CreditTable, RunTable, EventTable, NoticeTable):
         self, db: sqlite3.Connection, experiment: Experiment, attempts: Sequence[Attempt], credit: Credit
     ) -> None:
         needed_usd = sum((attempt.reserved_usd for attempt in attempts), ZERO)
-        if needed_usd and (damage := self.damage()):
+        if needed_usd and (damage := self.damage(FOR_ADMISSION)):
             raise LedgerTrouble(f"something else than orchestrate has changed the ledger: {damage[0]}")
-        if needed_usd and (freeze := self.frozen()) is not None:
-            raise CreatesFrozen(freeze.reason)
+        if needed_usd:
+            self.check_not_frozen()
         credit = self.credit() or credit  # as it is stated now, not as it was when the plan was shown
         free_usd = credit.amount_usd - credit.spent_before_usd - self.billed_more_usd() - self.committed_usd()
         _check_fits(needed_usd, free_usd, f"the ${credit.amount_usd:.2f} credit")

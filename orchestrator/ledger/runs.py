@@ -53,6 +53,14 @@ class RunTable(Database):
         """All, oldest first."""
         return [self.experiment(row[0]) for row in self.select("SELECT id FROM experiments ORDER BY created_at, id")]
 
+    def open_experiments(self) -> frozenset[str]:
+        """Those with a run that is not over, or whose VM is not proven deleted."""
+        rows = self.select(
+            "SELECT DISTINCT experiment FROM runs WHERE state IN ('planned', 'active')"
+            " OR id IN (SELECT run FROM attempts WHERE state NOT IN ('reserved', 'settled'))"
+        )
+        return frozenset(row[0] for row in rows)
+
     def run(self, run_id: str) -> Run:
         """Raises UsageError when there is none of that id."""
         rows = self.select("SELECT body FROM runs WHERE id=?", (run_id,))
@@ -91,6 +99,12 @@ class RunTable(Database):
             query += " AND state != 'settled'"
         order = " ORDER BY +run, number"  # by +run: the few open ones are found by their index, and sorted then
         return [self.read(Attempt, row[0]) for row in self.select(query + order, parameters)]
+
+    def outlived(self, *, unsettled: bool = False) -> list[Attempt]:
+        """Attempts whose VM was seen alive when its kill switches should have deleted it, in order."""
+        query = 'SELECT body FROM attempts WHERE instr(body, \'"outlived_at": "\')'
+        query += " AND state != 'settled'" if unsettled else ""
+        return [self.read(Attempt, row[0]) for row in self.select(query + " ORDER BY +run, number")]
 
     def update_attempt(
         self, run_id: str, number: int, *, expect: AttemptState | None = None, **changes: Any

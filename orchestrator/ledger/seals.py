@@ -19,6 +19,8 @@ _KEYS = {
     "acknowledged": "seq",
 }  # fmt: skip
 """The primary key of each table that is sealed."""
+FOR_ADMISSION = ("meta", "experiments", "runs", "attempts", "acknowledged")
+"""What is summed, or forbids it, when money is reserved: not events and billed rows, of which there are the most."""
 _NAMES = {
     "meta": "value", "experiments": "experiment", "runs": "run", "attempts": "attempt", "events": "event",
     "billed": "billed row", "acknowledged": "acknowledged row",
@@ -115,9 +117,11 @@ def seal_all(db: sqlite3.Connection, tables: Iterable[str] = _KEYS) -> None:
         db.execute(_SEAL_ALL.format(**_parts(db, table)))
 
 
-def find_damage(db: sqlite3.Connection, tables: Iterable[str] = _KEYS) -> list[Damage]:
-    """The rows of these tables that do not verify."""
-    return [Damage(table, *found) for table in tables for found in db.execute(_FIND.format(**_parts(db, table)))]
+def find_damage(db: sqlite3.Connection, tables: Iterable[str] | None = None) -> list[Damage]:
+    """The rows of these tables, of all unless they are given, that do not verify."""
+    return [
+        Damage(table, *found) for table in tables or _KEYS for found in db.execute(_FIND.format(**_parts(db, table)))
+    ]
 
 
 def restore(db: sqlite3.Connection, found: Sequence[Damage]) -> None:

@@ -10,7 +10,7 @@ from decimal import Decimal
 from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.money import CENT, ZERO, usd
 from orchestrator.domain.runs import KILL_SLACK_S, Attempt, AttemptState
-from orchestrator.errors import CreatesFrozen, UsageError
+from orchestrator.errors import UsageError
 from orchestrator.ledger.credit import Credit
 from orchestrator.ledger.ledger import Ledger
 
@@ -54,8 +54,7 @@ def credit_or_refuse(ledger: Ledger, *, now: datetime, until: datetime | None = 
     Raises UsageError for a real project without a stated credit, with one that has expired, or with one that expires
     before `until`: afterwards what still runs is billed to the card. Raises CreatesFrozen.
     """
-    if (freeze := ledger.frozen()) is not None:
-        raise CreatesFrozen(freeze.reason)
+    ledger.check_not_frozen()
     credit = stated_credit(ledger, now=now)
     if credit.expires and now.date() > credit.expires:
         raise UsageError(
@@ -97,21 +96,41 @@ def cost_so_far(attempt: Attempt, now: datetime) -> Decimal:
 
     From the moment a create was asked for, unless the cloud refused it: what was not seen may exist all the same. No VM
     outlives its deadline by more than the switches' slack, whatever `now` is: a node's scheduler job was proven before
-    its create, an instance's limit is part of it.
+    its create, an instance's limit is part of it. One that was seen alive later did, and costs until it is proven gone.
     """
     if attempt.state is AttemptState.SETTLED:
         return (attempt.settled_usd or ZERO) + attempt.storage_usd
     if attempt.billed_from is None or attempt.state in (AttemptState.RESERVED, AttemptState.REFUSED):
         return ZERO
-    end = min(now, attempt.deadline + timedelta(seconds=KILL_SLACK_S))
+    end = now
+    if attempt.outlived_at is None:
+        end = min(now, attempt.deadline + timedelta(seconds=KILL_SLACK_S))
     return attempt.rate.cost_usd((end - attempt.billed_from).total_seconds())
+
+
+def held_usd(attempt: Attempt, now: datetime) -> Decimal:
+    """What an attempt that is not settled takes of the credit: its reservation, or what it has cost where that is more,
+    as of a VM that outlived its kill switches.
+    """
+    return max(attempt.reserved_usd, cost_so_far(attempt, now))
+
+
+def overrun_sentence(attempt: Attempt, now: datetime) -> str:
+    """What a VM cost that outlived its kill switches: a reservation is to exclude that, so it is never hidden."""
+    spent_usd = cost_so_far(attempt, now)
+    ends = f"was proven gone at {attempt.gone_at:%Y-%m-%d %H:%M} UTC" if attempt.gone_at else "is NOT PROVEN gone"
+    due = f"by {attempt.last_end:%Y-%m-%d %H:%M} UTC"
+    return (
+        f"{attempt.vm} in {attempt.zone} was not deleted by its kill switches ({due}) "
+        f"and {ends}: it has cost {usd(spent_usd)}, where {usd(attempt.reserved_usd)} was reserved"
+    )
 
 
 def money_view(ledger: Ledger, credit: Credit, now: datetime) -> MoneyView:
     """Where the money stands at `now`, from the ledger alone."""
     live = ledger.attempts(unsettled=True)
     settled = ledger.settled_usd()
-    reserved = sum((attempt.reserved_usd for attempt in live), ZERO)
+    reserved = sum((held_usd(attempt, now) for attempt in live), ZERO)
     running = [attempt for attempt in live if attempt.seen_at]
     burn = sum((attempt.rate.usd_per_hour for attempt in running), ZERO)
     billed_more = ledger.billed_more_usd()

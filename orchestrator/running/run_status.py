@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Set
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -32,7 +33,7 @@ class VmStatus:
 class RunStatus:
     """A run at a moment. `usd` is what its VMs and its data have cost so far, or at most, when it `is_bound`.
 
-    `reserved_usd`: the worst case of its VMs that are not settled.
+    `reserved_usd`: the worst case of its VMs that are not settled. `events`: all of them, where they were asked for.
     """
 
     run: Run
@@ -42,15 +43,12 @@ class RunStatus:
     usd: Decimal
     is_bound: bool
     reserved_usd: Decimal
-    events: tuple[Event, ...]
+    last: Event | None = None
+    events: tuple[Event, ...] = ()
 
     @property
     def unfinished(self) -> bool:
         return self.run.state in (RunState.PLANNED, RunState.ACTIVE) or bool(self.vms)
-
-    @property
-    def last(self) -> Event | None:
-        return self.events[-1] if self.events else None
 
     def outcome_json(self) -> dict[str, Any]:
         """As the commands that drive runs print it."""
@@ -86,8 +84,10 @@ class RunStatus:
         return {**shown, "events": [_event_json(event) for event in self.events]} if with_events else shown
 
 
-def run_status(ledger: Ledger, run: Run, now: datetime) -> RunStatus:
-    """The run as it is at `now`."""
+def run_status(
+    ledger: Ledger, run: Run, now: datetime, last: Event | None = None, events: tuple[Event, ...] = ()
+) -> RunStatus:
+    """The run as it is at `now`; with what was read of its events."""
     attempts = ledger.attempts(run.id)
     vms = tuple(
         VmStatus(
@@ -111,20 +111,47 @@ def run_status(ledger: Ledger, run: Run, now: datetime) -> RunStatus:
         reserved_usd=sum(
             (attempt.reserved_usd for attempt in attempts if attempt.state is not AttemptState.SETTLED), ZERO
         ),
-        events=tuple(ledger.events(run.id)),
+        last=last,
+        events=events,
     )
 
 
 def experiments_with_runs(ledger: Ledger, only: set[str], now: datetime) -> list[tuple[Experiment, list[RunStatus]]]:
-    """Those with unfinished runs first, then the newest; with `only`, just those runs. Raises UsageError: unknown."""
+    """Those with unfinished runs first, then the newest; with `only`, just those runs, and all that happened to them.
+
+    Raises UsageError: unknown.
+    """
     for run_id in sorted(only):
         ledger.run(run_id)
-    found = []
-    for experiment in reversed(ledger.experiments()):
-        runs = [run_status(ledger, run, now) for run in ledger.runs(experiment.id) if not only or run.id in only]
-        if runs:
-            found.append((experiment, runs))
+    found = statuses(ledger, ledger.experiments()[::-1], now, only, opened=only)
     return sorted(found, key=lambda pair: not any(run.unfinished for run in pair[1]))
+
+
+def newest_experiments(
+    ledger: Ledger, now: datetime, most: int | None, opened: Set[str]
+) -> tuple[list[tuple[Experiment, list[RunStatus]]], int]:
+    """All with unfinished runs, then so many others (None: all), the newest first; and how many are left out.
+
+    Of all runs the last event is read, of those `opened` all: two seconds later they are read again.
+    """
+    newest, unfinished = ledger.experiments()[::-1], ledger.open_experiments()
+    finished = [one for one in newest if one.id not in unfinished]
+    kept = [one for one in newest if one.id in unfinished] + finished[:most]
+    return statuses(ledger, kept, now, opened=opened), len(newest) - len(kept)
+
+
+def statuses(
+    ledger: Ledger, experiments: Iterable[Experiment], now: datetime, only: Set[str] = frozenset(), *, opened: Set[str]
+) -> list[tuple[Experiment, list[RunStatus]]]:
+    """The runs of these experiments, or `only` those, where there are any; with the events of those `opened`."""
+    found = []
+    for experiment in experiments:
+        if runs := [run for run in ledger.runs(experiment.id) if not only or run.id in only]:
+            last = ledger.last_events(experiment.id)
+            events = {run.id: tuple(ledger.events(run.id)) for run in runs if run.id in opened}
+            its = [run_status(ledger, run, now, last.get(run.id), events.get(run.id, ())) for run in runs]
+            found.append((experiment, its))
+    return found
 
 
 def _event_json(event: Event) -> dict[str, Any]:

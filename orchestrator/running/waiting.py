@@ -1,8 +1,9 @@
-"""Waiting for something: with a deadline, a poll interval and an injected clock."""
+"""Waiting for something: with a deadline, a poll interval and an injected clock; for many things at the same time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
@@ -11,6 +12,7 @@ from orchestrator.errors import Unavailable
 from orchestrator.ports import Clock
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 @dataclass(frozen=True)
@@ -75,3 +77,36 @@ def wait_for(
             raise Unavailable(f"{what} did not happen within {timeout_s:.0f} s{last_error}")
         clock.sleep(min(pause_s, max(0.0, until - clock.monotonic())))
         pause_s = min(pause_s * grow, poll_s * 10)
+
+
+def side_by_side(do: Callable[[T], U], items: Sequence[T], at_once: int | None = None) -> list[U]:
+    """`do` for all of them, so many at once (None: all); returns their results in order, or raises the first error in the end.
+
+    Ctrl-C need not wait for any: their threads end with the process.
+    """
+    if at_once == 1 or len(items) < 2:
+        return [do(item) for item in items]
+    done: dict[int, U] = {}
+    failed: dict[int, BaseException] = {}
+    left = iter(enumerate(items))
+    lock = threading.Lock()
+
+    def work() -> None:
+        while True:
+            with lock:
+                if (taken := next(left, None)) is None:
+                    return
+            place, item = taken
+            try:
+                done[place] = do(item)
+            except BaseException as cause:
+                failed[place] = cause
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in items[:at_once]]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[min(failed)]
+    return [done[place] for place in range(len(items))]

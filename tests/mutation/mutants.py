@@ -21,6 +21,7 @@ MODULES = (
     *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "orchestrator/ledger").glob("*.py")),
     "orchestrator/running/stages/teardown.py",
     "orchestrator/running/recover.py",
+    "orchestrator/running/cleanup.py",
     *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "infra/killswitches").glob("*.py")),
 )
 """Guard, ledger, teardown, recovery and kill switches: what must not be wrong."""

@@ -29,7 +29,7 @@ from orchestrator.domain import names, quote
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.runs import RunTable, _attempt_row
 from orchestrator.money import guard
-from orchestrator.running import inventory, pipeline, recover, run_folder
+from orchestrator.running import cleanup, inventory, pipeline, run_folder
 from orchestrator.running.stages import collect, provision, teardown
 from tests.simulation.judge import Rule
 from tests.simulation.replay import live, rules
@@ -88,7 +88,7 @@ BUGS = (
     _bug("deadline-too-long", 0, (provision._arm_and_intend, "hours=float(hours)", "hours=float(hours), minutes=20")),
     _bug("disarmed-before-gone", 10,
          (teardown.prove_ended, "_wait_until_gone(services, prov", f"{DISARM}; _wait_until_gone(services, prov")),
-    _bug("needed-switch-removed", 10, (recover._Cleanup._remove_switch, "self._is_needed(item, mine=mine)", "False")),
+    _bug("needed-switch-removed", 10, (cleanup.Cleanup._remove_switch, "self._is_needed(item, mine=mine)", "False")),
     # lost and late answers
     _bug("lost-answer-is-refusal", 8,
          (provision._create, "answer_lost = True", f"answer_lost = True; {REFUSE}")),
@@ -105,7 +105,7 @@ BUGS = (
     _bug("not-waited-for", 0, (teardown.prove_gone, "services.wait_for(gone, ", "(lambda *_, **__: None)(gone, ")),
     _bug("tombstone-skipped", 0, (teardown._write_tombstone, TOMBSTONE, "pass")),
     _bug("leak-is-active", 10,
-         (recover._Cleanup.delete_leaked, 'mine and item.labels.get("oc-run") not in active', "mine")),
+         (cleanup.Cleanup.delete_leaked, 'mine and item.labels.get("oc-run") not in active', "mine")),
     _bug("second-vm", 257, (pipeline._new_attempt, "prove_ended(services, ctx.attempt)", "None")),
     # money
     _bug("slack-not-reserved", 0, (quote.quote_for, "* 3600 + KILL_SLACK_S", "* 3600")),

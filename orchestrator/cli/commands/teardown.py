@@ -14,7 +14,7 @@ from orchestrator.errors import OrchestratorError, StillBilling
 if TYPE_CHECKING:
     from orchestrator.bootstrap import OtherLedger, Project
     from orchestrator.domain.runs import Run
-    from orchestrator.running.recover import TeardownReport
+    from orchestrator.running.cleanup import TeardownReport
     from orchestrator.running.stages.context import Services
 
 
@@ -115,13 +115,17 @@ class _Outcome:
             "buckets_kept": self.report.buckets,
             "buckets_deleted": self.report.deleted_buckets,
             "silent_costs": self.idle_costs,
+            "outlived": self.report.outlived,
             "other_ledgers": other_ledgers.to_json(self.others),
         }
 
     def messages(self) -> Iterator[str]:
+        from orchestrator.cli.views.conclusion import NOT_IN_TIME
+
         report = self.report
         yield from (f"proven gone: {name}" for name in report.ended)
         yield from (f"NOT PROVEN, may still be billed: {name}" for name in self.unproven)
+        yield from (f"{NOT_IN_TIME}: {sentence}" for sentence in report.outlived)
         for name in report.switches:
             yield f"kept for now: {name}; its VM may still be created. Run `orchestrate teardown --all` again later."
         yield from (f"deleted: gs://{name}" for name in report.deleted_buckets)

@@ -24,7 +24,7 @@ from orchestrator.money.cost_totals import experiment_sums
 from orchestrator.money.guard import money_view, stated_credit
 from orchestrator.running.run_folder import log_copy, run_folder, run_lock
 from orchestrator.running.run_log import LATEST_BYTES, LoggedEpoch, local_log, logged_epochs
-from orchestrator.running.run_status import RunStatus, experiments_with_runs
+from orchestrator.running.run_status import RunStatus, newest_experiments
 
 NEWEST = 10
 """So many finished experiments are shown unless all are asked for."""
@@ -111,10 +111,8 @@ class ExperimentView:
 
 def live_html(project: Project, chosen: Chosen, actions: Sequence[Outcome], now: datetime) -> str:
     """The part of the page that is replaced every two seconds. Everything from ledger and logs is escaped."""
-    found = experiments_with_runs(project.ledger, set(), now)
-    unfinished = [pair for pair in found if any(run.unfinished for run in pair[1])]
-    rest = found[len(unfinished) :]
-    kept = [*unfinished, *(rest if chosen.everything else rest[:NEWEST])]
+    kept, hidden = newest_experiments(project.ledger, now, None if chosen.everything else NEWEST, chosen.opened)
+    is_unfinished = any(run.unfinished for _, runs in kept for run in runs)
     costs = {one.experiment: one.reserved_usd for one in experiment_sums(project.ledger, now)}
     money = money_view(project.ledger, stated_credit(project.ledger, now=now), now)
     return _template().render(
@@ -124,11 +122,11 @@ def live_html(project: Project, chosen: Chosen, actions: Sequence[Outcome], now:
         bars=list(_bars(money.credit_usd, money.spent_usd, money.reserved_usd, money.free_usd)),
         usd=usd,
         frozen=project.ledger.frozen(),
-        cloud_is_down=project.simulated and bool(unfinished) and local_cloud(project, start=False) is None,
+        cloud_is_down=project.simulated and is_unfinished and local_cloud(project, start=False) is None,
         others=other_ledgers(project),
         actions=actions,
         experiments=[_experiment(project, one, runs, costs[one.id], chosen, now) for one, runs in kept],
-        hidden=len(found) - len(kept),
+        hidden=hidden,
         moment=moment,
         one_line=one_line,
     )

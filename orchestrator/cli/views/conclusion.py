@@ -14,6 +14,7 @@ from orchestrator.domain.money import ZERO, at_most, usd
 from orchestrator.domain.quote import PROFILE_FOLDER
 from orchestrator.domain.runs import Attempt, Run, RunState, Stage
 from orchestrator.errors import OrchestratorError, StillBilling
+from orchestrator.money.guard import overrun_sentence
 from orchestrator.running.early_stop import spared_usd
 from orchestrator.running.inventory import Remaining, remaining
 from orchestrator.running.run_folder import run_lock
@@ -22,10 +23,11 @@ from orchestrator.running.stages.context import Services
 
 if TYPE_CHECKING:
     from orchestrator.bootstrap import OtherLedger
-    from orchestrator.running.recover import TeardownReport
+    from orchestrator.running.cleanup import TeardownReport
 
 FEW = 6
 """Up to so many runs are listed one by one."""
+NOT_IN_TIME = "NOT DELETED IN TIME"
 UNSUCCESSFUL = (RunState.FAILED, RunState.STOPPED)
 
 
@@ -50,20 +52,33 @@ def conclude(
     ended = [run for run in runs if run not in elsewhere]
     left = remaining(services, ended)
     left = Remaining(left.count, tuple(sorted({*left.names, *(cleaned.unproven if cleaned else ())})))
+    outlived = [*dict.fromkeys((*_outlived(services, ended), *(cleaned.outlived if cleaned else ())))]
     try:
         if as_json:
             found: dict[str, object] = {} if others is None else {"other_ledgers": to_json(others)}
             if cleaned:
                 found["of_other_ledgers"] = cleaned.of_others
+            found["outlived"] = outlived
             output.print_json({"experiment": experiment, **_as_json(services, ended, elsewhere, left), **found})
         else:
             _say_all(services, ended, elsewhere, left)
+            for sentence in outlived:
+                output.say(f"{NOT_IN_TIME}: {sentence}")
             say_not_proven(others or ())
     finally:  # also where nobody reads what is printed; afterwards, as a message service may keep one waiting
         tell_unproven(services, left.names)
     if others:
         return StillBilling.exit_code
     return exit_code(ended, left, unsuccessful) or (130 if elsewhere else 0)
+
+
+def _outlived(services: Services, runs: Sequence[Run]) -> Iterator[str]:
+    """What VMs of these runs cost that their kill switches did not delete in time."""
+    of_these = {run.id for run in runs}
+    with suppress(OrchestratorError):
+        for attempt in services.ledger.outlived():
+            if attempt.run in of_these:
+                yield overrun_sentence(attempt, services.clock.now())
 
 
 def tell_unproven(services: Services, names: Sequence[str]) -> None:

@@ -20,7 +20,7 @@ from orchestrator.errors import BadArtifact, LedgerTrouble, NotFound, Orchestrat
 from orchestrator.ports import StoredObject
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.link import Link
-from orchestrator.running.stages.workers import side_by_side
+from orchestrator.running.waiting import side_by_side
 from trainer.errors import RecordError
 from trainer.record.record import RECORD_NAME, load_record
 

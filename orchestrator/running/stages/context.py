@@ -94,6 +94,7 @@ class Services:
     parallel_runs: int = 1
     watch: Watch = field(default_factory=Watch)
     upload_threads: int = 1
+    proofs_at_once: int = 1
     waits: Waits = field(default_factory=Waits)
     notifier: Notifier | None = None
     """Tells people who are away; None: nobody asked for that."""

@@ -13,7 +13,7 @@ from orchestrator.running.run_log import LOG_NAME, local_log
 from orchestrator.running.stages.collect import EXIT_NAME, pull, read_manifest, results_folder
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.job import RunnerStatus
-from orchestrator.running.stages.workers import side_by_side
+from orchestrator.running.waiting import side_by_side
 
 _LETTERS = 600
 """So much of a failed trainer's log at most is part of the error."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from decimal import Decimal
 
 from orchestrator.domain.cost import side_lines, total_usd
@@ -49,13 +50,47 @@ def ask_to_go(services: Services, attempt: Attempt) -> None:
     """The tombstone and one DELETE, without waiting: where many are ended, none bills while others are proven gone.
 
     Proves nothing and raises nothing: `end_attempt` asks again. Nothing is sent for an attempt that has asked for no
-    VM, or is settled.
+    VM, or is settled; nor for one that bills nothing any more, whose end can wait for its proof.
     """
     if attempt.state in (AttemptState.RESERVED, AttemptState.SETTLED):
         return
     _write_tombstone(services, attempt)
+    if not _may_bill(services, attempt):
+        return
     with suppress(OrchestratorError):
         services.vms[attempt.api].delete(VmRef(attempt.zone, attempt.vm))
+
+
+def note_outlived(services: Services, attempt: Attempt, asked_at: datetime) -> None:
+    """Its VM was alive at a look that began then: write that down if its kill switches should have deleted it before.
+
+    It costs until it is proven gone then, whoever proves it, and nothing new is rented before. Raises nothing.
+    """
+    if asked_at <= attempt.last_end or not attempt.zone.is_rented:
+        return
+    with suppress(OrchestratorError):
+        before = services.ledger.attempt(attempt.run, attempt.number)
+        services.ledger.update_attempt(attempt.run, attempt.number, outlived_at=asked_at)
+        if before.outlived_at is None:
+            run = services.ledger.run(attempt.run)
+            what = f"{attempt.vm} is alive: its kill switches should have deleted it by {attempt.last_end:%H:%M:%S} UTC"
+            note = Note(f"{what}; it costs until it is proven gone, whatever was reserved")
+            services.ledger.log(asked_at, run.id, attempt.number, run.stage, note)
+
+
+def _may_bill(services: Services, attempt: Attempt) -> bool:
+    """Whether its VM is billed, for all that is known: looked at once it should be gone, and noted if it is not.
+
+    Before a delete is asked for: afterwards nobody would know how long it lived, or that it was only preempted. A look
+    that fails keeps no delete waiting.
+    """
+    asked_at = services.clock.now()
+    if asked_at > attempt.last_end:
+        with suppress(OrchestratorError):
+            if not services.vms[attempt.api].get(VmRef(attempt.zone, attempt.vm)).state.may_bill:
+                return False
+            note_outlived(services, attempt, asked_at)
+    return True
 
 
 def prove_ended(services: Services, attempt: Attempt) -> Changes:
@@ -88,8 +123,9 @@ def prove_ended(services: Services, attempt: Attempt) -> Changes:
             return {}
         came_late = found is True
     _write_tombstone(services, attempt)
+    billed = attempt if _may_bill(services, attempt) else None
     try:
-        _wait_until_gone(services, provider, attempt, ref)
+        _wait_until_gone(services, provider, attempt, ref, billed)
     except OrchestratorError as cause:
         what = "attempt (not rented, but not seen to stop)" if not attempt.zone.is_rented else f"{attempt.api} VM"
         raise StillBilling([f"{what} {ref.name} in {ref.zone}: {cause.sentence}"]) from cause
@@ -116,14 +152,16 @@ def _disarm(services: Services, attempt: Attempt, ref: VmRef) -> None:
             raise StillBilling([f"{switch.name} of {ref.name}, whose VM is deleted: {cause.sentence}"]) from cause
 
 
-def _wait_until_gone(services: Services, provider: VmProvider, attempt: Attempt, ref: VmRef) -> None:
+def _wait_until_gone(
+    services: Services, provider: VmProvider, attempt: Attempt, ref: VmRef, billed: Attempt | None
+) -> None:
     """A VM that was never seen may still appear: its create must have ended, and it must stay absent for a while."""
     if attempt.state is AttemptState.REFUSED or attempt.seen_at is not None:
-        prove_gone(services, provider, ref)
+        prove_gone(services, provider, ref, billed=billed)
         return
     if attempt.operation is not None:
         _wait_for_operation(services, provider, attempt.operation, ref)
-    prove_gone(services, provider, ref, absent_s=services.pace.late_create_s)
+    prove_gone(services, provider, ref, absent_s=services.pace.late_create_s, billed=billed)
 
 
 def _wait_for_operation(services: Services, provider: VmProvider, operation: str, ref: VmRef) -> None:
@@ -183,21 +221,32 @@ def is_gone(provider: VmProvider, ref: VmRef) -> bool:
     return False
 
 
-def prove_gone(services: Services, provider: VmProvider, ref: VmRef, *, absent_s: float = 0.0) -> None:
+def prove_gone(
+    services: Services, provider: VmProvider, ref: VmRef, *, absent_s: float = 0.0, billed: Attempt | None = None
+) -> None:
     """Ask for deletion, again and again, until GET says NOT_FOUND and a list with its zone lacks the VM and its disks.
 
     That has to be so at every look for `absent_s`, from the end of the first to the beginning of the last: a laptop may
-    sleep between a look and what is made of it. Raises Unavailable when it is not so in time, and at once an
-    AccountError, which asking again does not cure.
+    sleep between a look and what is made of it. If the VM is seen too late, that is noted of the attempt that is
+    `billed` for it. Raises Unavailable when it is not so in time, and at once an AccountError, which asking again does
+    not cure.
     """
     clock = services.clock
     absent_since: float | None = None
 
     def gone() -> bool | None:
         nonlocal absent_since
-        looked_at = clock.monotonic()
+        looked_at, asked_at = clock.monotonic(), clock.now()
+
+        def seen(state: VmState) -> None:
+            nonlocal billed
+            if not state.may_bill:
+                billed = None  # when it is deleted, nothing more is billed
+            elif billed is not None:
+                note_outlived(services, billed, asked_at)
+
         try:
-            absent = _looks_gone(provider, ref)
+            absent = _looks_gone(provider, ref, seen)
         except AccountError:
             raise
         except OrchestratorError as cause:  # whatever it is, it is no sign of absence: ask again
@@ -214,8 +263,8 @@ def prove_gone(services: Services, provider: VmProvider, ref: VmRef, *, absent_s
     services.wait_for(gone, "its deletion", services.pace.delete_timeout_s, grow=1.5, of=f"{ref.name} in {ref.zone}")
 
 
-def _looks_gone(provider: VmProvider, ref: VmRef) -> bool:
-    """One look; asks for deletion of what is still there. Raises Unavailable when not everything could be seen."""
+def _looks_gone(provider: VmProvider, ref: VmRef, seen: Callable[[VmState], None]) -> bool:
+    """One look; asks for deletion of what is still there, after `seen`. Raises Unavailable when not all was seen."""
     try:
         state = provider.get(ref).state
     except NotFound:
@@ -223,6 +272,7 @@ def _looks_gone(provider: VmProvider, ref: VmRef) -> bool:
         for item in left:
             provider.delete_billable(item)
         return not left
+    seen(state)
     if state is not VmState.DELETING:
         provider.delete(ref)
     return False

@@ -22,7 +22,8 @@ from orchestrator.running.stages.failure import failed_first, last_lines
 from orchestrator.running.stages.job import RunnerStatus, TrainerProgress
 from orchestrator.running.stages.link import Link
 from orchestrator.running.stages.prepare import workers_of
-from orchestrator.running.stages.workers import on_every_worker, side_by_side
+from orchestrator.running.stages.workers import on_every_worker
+from orchestrator.running.waiting import side_by_side
 from orchestrator.running.watch import LIST_POLLS
 
 _ENDED_BY_A_SIGNAL = (143, -15, -9)

@@ -14,7 +14,6 @@ from orchestrator.ports import RemoteShell, Worker
 from orchestrator.running.stages.context import RunContext
 
 T = TypeVar("T")
-U = TypeVar("U")
 
 
 def on_every_worker(ctx: RunContext, workers: Sequence[Worker], do: Callable[[RunContext, Worker], T]) -> list[T]:
@@ -47,11 +46,3 @@ def on_every_worker(ctx: RunContext, workers: Sequence[Worker], do: Callable[[Ru
                     ctx.note(f"worker {futures[future].index} failed: {cause.sentence}")
             raise cause
         return [future.result() for future in futures]
-
-
-def side_by_side(do: Callable[[T], U], items: Sequence[T]) -> list[U]:
-    """`do` for all of them at once; returns their results in order, or raises the first error when all have ended."""
-    if len(items) == 1:
-        return [do(items[0])]
-    with ThreadPoolExecutor(len(items)) as pool:
-        return list(pool.map(do, items))

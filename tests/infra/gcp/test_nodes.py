@@ -12,7 +12,16 @@ from google.cloud import compute_v1
 from infra.gcp.errors import Doing, translate
 from infra.gcp.gpu import problem_of_failed
 from infra.gcp.nodes import as_one, on_each
-from orchestrator.errors import NoCapacity, NotFound, OrchestratorError, QuotaExceeded, Unavailable
+from orchestrator.errors import (
+    CloudError,
+    NoCapacity,
+    NotFound,
+    OrchestratorError,
+    PolicyDenied,
+    QuotaExceeded,
+    Unavailable,
+    UsageError,
+)
 from orchestrator.ports import Vm, VmRef, VmState, Worker
 
 REF = VmRef("us-central1-a", "oc-x-y-a1-0000-n2")
@@ -50,6 +59,8 @@ DELETING, PARTIAL, STARTING, UNKNOWN = VmState.DELETING, VmState.PARTIAL, VmStat
         (UNKNOWN, STOPPED, STOPPED),
         (DELETING, DELETING, DELETING),
         (DELETING, None, DELETING),
+        (UNKNOWN, None, PARTIAL),
+        (None, UNKNOWN, PARTIAL),
         (DELETING, READY, PARTIAL),
         (CREATING, DELETING, PARTIAL),
     ],
@@ -124,3 +135,33 @@ def test_the_summary_of_a_bulk_insert_does_not_hide_its_cause(
     translated = translate(problem, Doing("create", "us-central1-a", "t4-n2"))
     assert type(translated) is error
     assert f"about {codes[-1]}" in translated.sentence
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "error"),
+    [
+        (
+            "CONDITION_NOT_MET",
+            "Constraint constraints/compute.vmExternalIpAccess violated for project 1.",
+            PolicyDenied,
+        ),
+        ("INVALID_USAGE", "The resource 'projects/p/global/networks/default' was not found", UsageError),
+        ("RESOURCE_NOT_FOUND", "The resource 'projects/p/serviceAccounts/x' was not found", CloudError),
+    ],
+)
+@pytest.mark.parametrize("summary_first", [True, False])
+def test_what_no_zone_would_do_is_no_stock_out_because_too_few_were_made(
+    code: str, message: str, error: type[OrchestratorError], summary_first: bool
+) -> None:
+    """The same error as for one instance: no other zone is tried, and none is avoided for a day."""
+    told: list[Any] = [
+        {"code": "VM_MIN_COUNT_NOT_REACHED", "message": "Requested minimum count of 2 VMs could not be created."},
+        {"code": code, "message": message},
+    ]
+    ordered = told if summary_first else told[::-1]
+    operation = compute_v1.Operation(status="DONE", error={"errors": ordered}, http_error_status_code=412)
+    problem = problem_of_failed(operation)
+    assert problem is not None
+    translated = translate(problem, Doing("create", "us-central1-a"))
+    assert (type(translated), translated.code == "NoCapacity") == (error, False)
+    assert message.split("'")[0] in translated.sentence

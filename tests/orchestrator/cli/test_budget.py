@@ -70,6 +70,7 @@ def test_budget_set_states_the_credit_and_shows_it(run_cli: Shell) -> None:
         "ends_at": "2090-02-01T00:00:00+00:00",
         "frozen": None,
         "simulated": True,
+        "outlived": [],
         "runs_in_all": 0,
         "experiments": [],
         "runs": [],

@@ -11,7 +11,7 @@ from orchestrator.cli import output
 from orchestrator.cli.views.conclusion import conclude
 from orchestrator.ledger.notices import NoticeKind
 from orchestrator.notify.notifier import Notifier
-from orchestrator.running.recover import TeardownReport
+from orchestrator.running.cleanup import TeardownReport
 from tests.fakes.world import World
 
 

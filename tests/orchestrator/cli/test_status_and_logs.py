@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from orchestrator.cli.views.status import status_view
 from orchestrator.cli.views.text import time_left
-from orchestrator.domain.runs import RunState, Stage
+from orchestrator.domain.runs import AttemptState, RunState, Stage
 from orchestrator.ledger.events import Note
-from orchestrator.running.run_status import experiments_with_runs
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.running.run_status import experiments_with_runs, newest_experiments
 from tests.fakes.world import World
 from tests.orchestrator.cli.conftest import LOCAL, Done, Shell, on_terminal
 from tests.orchestrator.cli.sample_ledger import DAY, fill
@@ -245,3 +249,57 @@ def test_endless_output_is_no_json_object(filled: Shell, command: tuple[str, ...
 @pytest.mark.parametrize(("left_s", "said"), [(720.0, "12 min"), (0.0, "0 s"), (-85_680.0, "23.8 h late")])
 def test_no_negative_time_is_left(left_s: float, said: str) -> None:
     assert time_left(left_s) == said
+
+
+class Counting(Ledger):
+    """`rows_read`: how many rows were read."""
+
+    rows_read = 0
+
+    def select(self, query: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        rows = super().select(query, parameters)
+        self.rows_read += len(rows)
+        return rows
+
+
+def test_what_is_read_every_two_seconds_is_not_every_event_of_every_run(world: World) -> None:
+    """Of each run that is shown its last event, of one that is open all; of old experiments only that they are."""
+    experiments = []
+    for _ in range(14):
+        experiments.append(world.admit("t4", repeats=4, early_stop=False))
+        world.clock.advance(1)
+    now = world.clock.now()
+    for runs in experiments:
+        for run in runs:
+            for number in range(30):
+                world.ledger.log(now, run.id, 1, Stage.TRAIN, Note(f"event {number}"))
+    for run in (run for runs in experiments[1:] for run in runs):
+        world.ledger.update_run(run.id, state=RunState.SUCCEEDED, stage=Stage.DONE)
+        world.ledger.update_attempt(run.id, 1, state=AttemptState.SETTLED, settled_usd=Decimal(1))
+    ledger = Counting(world.ledger.path, simulated=True)
+    ledger.rows_read = 0
+    opened = experiments[0][1].id
+    shown, hidden = newest_experiments(ledger, now, 10, {opened})
+    assert ledger.rows_read < 14 * 2 + 11 * 4 * 4 + 2 * 30, "experiments; runs, attempts and last events; what is open"
+    order = [runs[0].experiment for runs in (experiments[0], *experiments[:3:-1])]
+    assert ([one.id for one, _ in shown], hidden) == (order, 3)
+    assert {status.last.message for _, its in shown for status in its if status.last} == {"event 29"}
+    assert {status.run.id: len(status.events) for _, its in shown for status in its if status.events} == {opened: 30}
+    shown, hidden = newest_experiments(ledger, now, None, set())
+    assert (len(shown), hidden) == (14, 0)
+    ledger.rows_read = 0
+    assert len(experiments_with_runs(ledger, set(), now)) == 14
+    assert ledger.rows_read < 14 * 2 + 14 * 4 * 4
+    ledger.close()
+
+
+def test_an_experiment_whose_vm_is_not_proven_deleted_is_not_old(world: World) -> None:
+    """Whatever became of its run."""
+    [run] = world.admit("t4")
+    world.ledger.update_run(run.id, state=RunState.FAILED, stage=Stage.DONE)
+    for state in (AttemptState.RESERVED, AttemptState.DELETING, AttemptState.SETTLED):
+        is_open = state is AttemptState.DELETING
+        world.ledger.update_attempt(run.id, 1, state=state)
+        shown, _ = newest_experiments(world.ledger, world.clock.now(), 0, set())
+        assert bool(shown) is is_open
+        assert is_open is any(status.unfinished for _, its in shown for status in its)

@@ -85,6 +85,7 @@ def test_every_single_digit_that_is_flipped_is_found_and_brought_back(world: Wor
         ("UPDATE attempts SET state = 'settled'", "attempt {run}/1 was changed"),
         ("DELETE FROM attempts", "attempt {run}/1 was missing"),
         ("DELETE FROM runs", "run {run} was missing"),
+        ("UPDATE experiments SET max_usd = '1000'", "experiment {experiment} was changed"),
         ("UPDATE meta SET value = '{{}}' WHERE key = 'ledger_id'", "value ledger_id was changed"),
     ],
 )
@@ -93,10 +94,10 @@ def test_nothing_is_rented_by_a_ledger_that_was_changed(world: World, statement:
     [run] = world.admit("t4")
     whole = _contents(world.ledger.path)
     _by_hand(world.ledger.path, statement.format())
-    with pytest.raises(LedgerTrouble, match=said.format(run=run.id)):
+    with pytest.raises(LedgerTrouble, match=said.format(run=run.id, experiment=run.experiment)):
         world.admit("v3-8")
     world.ledger.restore(world.clock.now())
-    with pytest.raises(CreatesFrozen, match=said.format(run=run.id)):
+    with pytest.raises(CreatesFrozen, match=said.format(run=run.id, experiment=run.experiment)):
         world.admit("v3-8")
     world.ledger.set_frozen(None)
     assert _contents(world.ledger.path) == whole
@@ -110,6 +111,19 @@ def test_what_was_changed_is_not_changed_on(world: World) -> None:
     with pytest.raises(LedgerTrouble, match="something else than orchestrate has changed the row"):
         world.ledger.update_attempt(run.id, 1, state=AttemptState.REFUSED)
     assert [str(one) for one in world.ledger.damage()] == [f"attempt {run.id}/1 was changed"]
+
+
+def test_a_reservation_reads_the_rows_that_money_depends_on_and_an_opening_all(world: World) -> None:
+    """A hundred thousand events are not read anew for each VM, which nobody else can reserve for meanwhile."""
+    [run] = world.admit("t4")
+    world.ledger.log(world.clock.now(), run.id, 1, Stage.PROVISION, Note("asked"))
+    _by_hand(world.ledger.path, "UPDATE events SET message = 'x' WHERE seq = (SELECT MAX(seq) FROM events)")
+    world.admit("t4")
+    ledger = Ledger(world.ledger.path, simulated=True)
+    assert ledger.was_damaged
+    ledger.restore(world.clock.now())
+    assert "event 1 was changed" in (ledger.frozen() or Freeze(at=world.clock.now(), reason="")).reason
+    ledger.close()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import random
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from infra.vm.uploads import OWN_NAMES, artifacts_in
 from orchestrator.domain.names import MANIFEST
 from orchestrator.errors import BadArtifact
 from orchestrator.running.stages.collect import pull, read_manifest
@@ -104,6 +106,30 @@ def test_any_manifest_ends_in_files_of_the_run_or_a_sentence(world: World, colle
         outside = [name for name in set(_files_in(world.home)) - before if not name.startswith(f"{folder}/")]
         assert outside == [], f"seed {seed}"
     assert outcomes == {True, False}
+
+
+def test_what_the_vm_uploads_the_collector_takes_and_the_other_way_round(
+    world: World, collects: Collects, tmp_path: Path
+) -> None:
+    """A name that only one of them accepts would keep every result of the run in the bucket."""
+    root = tmp_path / "artifacts"
+    parts = [part for part in PARTS if part not in ("", ".", "..", "\ud800") and "\0" not in part and len(part) < 256]
+    names = [*parts, *("a" * length for length in (199, 201)), *(f"d/{part}" for part in parts)]
+    names += ["/".join(["d"] * depth + ["f"]) for depth in range(1, 7)] + ["x" * 201 + "/f", "x" * 200 + "/f"]
+    for name in set(names) - {"a", "record.json", *OWN_NAMES}:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("x")
+    uploaded, left_out = artifacts_in(str(root))
+    assert len(uploaded) > 10
+    assert len(left_out) > 10
+    collects(_as_json(world, [name for name, _ in uploaded]), dict.fromkeys((name for name, _ in uploaded), b"x"))
+    for name in map(ast.literal_eval, left_out):
+        with pytest.raises(BadArtifact, match="not a safe relative path"):
+            collects(_as_json(world, [name]), {name: b"x"})
+
+
+def _as_json(world: World, names: list[str]) -> bytes:
+    return json.dumps(_manifest(world, dict.fromkeys(names, b"x"))).encode()
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -11,11 +14,13 @@ import pytest
 from orchestrator.domain.runs import AttemptState, Run, RunState, Stage
 from orchestrator.ledger.credit import Credit
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ports import Billable, VmRef
-from orchestrator.running.recover import DRIVER_PATIENCE_S, TeardownReport, recover, teardown_all, teardown_runs
+from orchestrator.ports import Billable, Listing, Vm, VmRef
+from orchestrator.running.cleanup import TeardownReport
+from orchestrator.running.recover import DRIVER_PATIENCE_S, recover, teardown_all, teardown_runs
 from orchestrator.running.run_folder import run_lock
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.provision import provision
+from orchestrator.running.waiting import side_by_side
 from tests.fakes import FakeVmProvider
 from tests.fakes.world import World
 
@@ -147,3 +152,96 @@ def test_attempts_of_runs_that_are_over_are_ended_together(world: World, cloud: 
     assert (report.unproven, world.alive) == ([], 0)
     assert cloud.first_asked == dict.fromkeys(cloud.first_asked, COUNT)
     assert {attempt.state for attempt in world.ledger.attempts()} == {AttemptState.SETTLED}
+
+
+class Together(Asked):
+    """The first look at a VM, and the first requests to delete what was listed, wait until all are there.
+
+    Where one is proven gone after the other, the first waits in vain.
+    """
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._meet = threading.Barrier(COUNT, timeout=20)
+        self._lock = threading.RLock()
+        self._calls: Counter[tuple[str, VmRef]] = Counter()
+        self.meets = False
+
+    def _await_all(self, call: str, ref: VmRef, times: int) -> None:
+        self._calls[call, ref] += self.meets
+        if self.meets and self._calls[call, ref] <= times:
+            self._meet.wait()
+
+    def get(self, ref: VmRef) -> Vm:
+        self._await_all("get", ref, times=1)
+        with self._lock:
+            return super().get(ref)
+
+    def delete(self, ref: VmRef) -> None:
+        with self._lock:
+            super().delete(ref)
+
+    def delete_billable(self, item: Billable) -> None:
+        self._await_all("delete_billable", item.ref, times=2)  # of the request, and of its proof
+        with self._lock:
+            super().delete_billable(item)
+
+    def alive(self) -> tuple[VmRef, ...]:
+        with self._lock:
+            return super().alive()
+
+    def list_billable(self) -> Listing:
+        with self._lock:
+            return super().list_billable()
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_all_are_proven_gone_side_by_side(world: World, is_known: bool) -> None:
+    """Of this ledger, or of one that was lost: a zone that does not answer would be waited for once, not for each."""
+    world.gpu = cloud = Together(world)
+    world.ledger.set_credit(Credit(amount_usd=Decimal(1_000_000), stated_at=world.clock.now()))
+    for run in _rent(world):
+        world.ledger.update_run(run.id, stage=Stage.DONE, state=RunState.FAILED)
+    if not is_known:
+        world.ledger = Ledger(world.home / "another.db", simulated=True)
+    cloud.meets = True
+    report = teardown_all(replace(world.services, proofs_at_once=COUNT), buckets=False)
+    _assert_gone_together(world, cloud, report)
+
+
+def test_what_could_not_be_proven_gone_is_asked_again_and_not_waited_for_again(world: World, cloud: Asked) -> None:
+    """Whose proof did not come in a quarter of an hour is not given another one three times in the same command."""
+    [run] = world.admit("t4")
+    provision(RunContext(world.services, run.id, lambda _: None, world.stop))
+    world.ledger.update_run(run.id, stage=Stage.DONE, state=RunState.FAILED)
+    cloud.fail("delete", times=10**6)
+    patience_s, began_s = world.services.pace.delete_timeout_s, world.clock.monotonic()
+    [vm] = [attempt.vm for attempt in world.ledger.attempts()]
+    for end in (lambda: teardown_all(world.services, buckets=False), lambda: teardown_runs(world.services, [run])):
+        report = end()
+        assert world.clock.monotonic() - began_s < patience_s + 60
+        assert any(vm in name for name in report.unproven)
+        assert report.ended == []
+        began_s = world.clock.monotonic()
+    _, report = recover(world.services, lambda _: None, world.stop)
+    assert world.clock.monotonic() - began_s < patience_s + 60
+    assert any(vm in name for name in report.unproven)
+
+
+def test_of_many_the_first_error_is_raised_when_all_have_ended() -> None:
+    """And results are in order, however many threads there are."""
+    done = []
+
+    def half(number: int) -> int:
+        if number % 2:
+            raise ValueError(number)
+        done.append(number)
+        return number // 2
+
+    for at_once in (1, 3, 100):
+        assert side_by_side(half, range(0, 40, 2), at_once) == list(range(20))
+    assert side_by_side(half, [], 3) == []
+    done.clear()
+    with pytest.raises(ValueError, match=r"^3$"):
+        side_by_side(half, [2, 3, 4, 5, 6], 2)
+    assert sorted(done) == [2, 4, 6]

@@ -1,0 +1,289 @@
+"""Deletes what is billed, proves it gone, and reports what could not be proven."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from orchestrator.domain.cost import Usage, side_lines, total_usd
+from orchestrator.domain.quote import JOB_DAYS, scheduler_jobs
+from orchestrator.domain.runs import KILL_SLACK_S, Attempt, AttemptState, Run, Stage
+from orchestrator.errors import AccountError, LedgerTrouble, OrchestratorError, StillBilling
+from orchestrator.ledger.runs import Changes
+from orchestrator.money.guard import overrun_sentence
+from orchestrator.ports import Billable, KillSwitch, StandingSwitch, VmProvider, VmRef
+from orchestrator.running.inventory import is_of_ledger, list_service, silent_places, unlisted, unseen
+from orchestrator.running.run_folder import run_lock
+from orchestrator.running.stages.context import Services
+from orchestrator.running.stages.teardown import ask_to_go, everything_at, is_gone, note_outlived, prove_ended
+from orchestrator.running.waiting import side_by_side
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+@dataclass
+class TeardownReport:
+    """What was deleted, what is proven gone, and what is not. `unproven` empty means: nothing of ours bills."""
+
+    ended: list[str] = field(default_factory=list)
+    unproven: list[str] = field(default_factory=list)
+    switches: list[str] = field(default_factory=list)
+    """Kill switches that are kept, because their VM may still be created."""
+    buckets: list[str] = field(default_factory=list)
+    deleted_buckets: list[str] = field(default_factory=list)
+    of_others: list[str] = field(default_factory=list)
+    """What carries our label and is not of this ledger, which `recover` leaves alone: another machine's, or of a ledger
+    that was lost. Those that ought to be gone by now are in `unproven` besides."""
+    outlived: list[str] = field(default_factory=list)
+    """VMs that their kill switches did not delete in time, and what they cost beyond what was reserved for them."""
+
+
+def unfinished(services: Services) -> list[Run]:
+    """The runs that are not done, whoever drives them."""
+    return [run for run in services.ledger.runs() if run.stage is not Stage.DONE]
+
+
+def is_driven(services: Services, run: Run) -> bool:
+    """Whether another process drives the run now."""
+    try:
+        with run_lock(services.run_folder(run)) as free:
+            return not free and services.ledger.run(run.id).stage is not Stage.DONE
+    except OSError:  # a full disk has no place for the lock
+        return False
+
+
+def ask_to_stop(services: Services, run: Run) -> LedgerTrouble | None:
+    """Whoever drives the run reads this. Returns why it could not be written: a delete waits for no ledger, or disk."""
+    try:
+        services.ledger.update_run(run.id, stop_requested=True)
+    except LedgerTrouble as cause:
+        return cause
+    return None
+
+
+@dataclass(frozen=True)
+class _Proof:
+    """That something of a VM is gone, or why nobody knows."""
+
+    vm: VmRef
+    ended: str
+    unproven: Sequence[str] = ()
+
+
+def _ask_to_delete(found: tuple[VmProvider, Billable]) -> None:
+    provider, item = found
+    with suppress(OrchestratorError):  # the proof asks again, and reports what is wrong
+        provider.delete_billable(item)
+
+
+class Cleanup:
+    """Deletes what it is asked to, and reports what is proven gone and what is not. Raises nothing."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._began = services.clock.now()
+        self._unproven: set[VmRef] = set()
+        self.report = TeardownReport()
+
+    def done(self) -> TeardownReport:
+        """The report, once all is asked and proven."""
+        with suppress(OrchestratorError):
+            self.report.outlived = [
+                overrun_sentence(attempt, self._services.clock.now())
+                for attempt in self._services.ledger.outlived()
+                if attempt.gone_at is None or attempt.gone_at >= self._began
+            ]
+        return self.report
+
+    def end_all(self, attempts: Sequence[Attempt]) -> None:
+        """All that are not settled: each is asked to go before the first is waited for, which is done side by side."""
+        self._side_by_side(lambda attempt: ask_to_go(self._services, attempt), attempts)
+        again = [attempt for attempt in attempts if VmRef(attempt.zone, attempt.vm) not in self._unproven]
+        self._take(self._side_by_side(self._end, again))
+
+    def _end(self, attempt: Attempt) -> _Proof | None:
+        run_id, number = attempt.run, attempt.number
+        attempt = self._services.ledger.attempt(run_id, number)
+        if attempt.state is AttemptState.SETTLED:
+            return None
+        vm = VmRef(attempt.zone, attempt.vm)
+        # Asked before its switches are removed: a driver that makes its job after that, and dies, is seen here.
+        run = self._services.ledger.run(run_id)
+        driven = attempt.state is AttemptState.RESERVED and is_driven(self._services, run)
+        try:
+            settled = prove_ended(self._services, attempt)
+            if settled:
+                job = self._still_armed(attempt) if driven else {}
+                self._services.ledger.update_attempt(run_id, number, **{**settled, **job})
+        except StillBilling as cause:
+            return _Proof(vm, "", cause.what)
+        except OrchestratorError as cause:
+            return _Proof(vm, "", [f"{attempt.vm} in {attempt.zone}: {cause.sentence}"])
+        return _Proof(vm, f"{attempt.vm} in {attempt.zone}")
+
+    def _side_by_side(self, do: Callable[[T], U], items: Sequence[T]) -> list[U]:
+        return side_by_side(do, items, self._services.proofs_at_once)
+
+    def _take(self, proofs: Iterable[_Proof | None]) -> None:
+        """Report them. What could not be proven is asked to go again by this command, and not waited for again."""
+        for proof in proofs:
+            if proof is None:
+                continue
+            self.report.unproven.extend(proof.unproven)
+            if proof.unproven:
+                self._unproven.add(proof.vm)
+            else:
+                self.report.ended.append(proof.ended)
+
+    def _still_armed(self, taken: Attempt) -> Changes:
+        """A scheduler job for a month: its driver may still make one for an attempt that was ended, and then die."""
+        attempt, run = self._services.ledger.attempt(taken.run, taken.number), self._services.ledger.run(taken.run)
+        if attempt.state is not AttemptState.REFUSED or attempt.armed_from is None:
+            return {}
+        left = Usage(0, 0, 0, 0, 0, JOB_DAYS * scheduler_jobs(run.spec.accelerator))
+        return {"storage_usd": total_usd(side_lines(attempt.side_rates, left))}
+
+    def stop_again(self, runs: Sequence[Run]) -> None:
+        """Runs whose stop could not be requested at first: whoever drives one may have rented another VM since."""
+        causes = [(run, ask_to_stop(self._services, run)) for run in runs]
+        self.end_all([attempt for run in runs for attempt in self._services.ledger.attempts(run.id)])
+        for run, cause in causes:
+            if cause is not None:
+                self._not_proven([f"run {run.id} may go on in another process: {cause.sentence}"])
+
+    def delete_leaked(self) -> None:
+        """What is of this ledger and of no run that is unfinished."""
+        leaked: list[tuple[VmProvider, Billable]] = []
+        for api, provider in self._services.vms.items():
+            found = self._look(api)
+            active = {run.id for run in unfinished(self._services)}  # read after the look: what was seen is in it
+            for item in found:
+                mine = is_of_ledger(self._services, item.vm.name, item.labels.get("oc-nonce"))
+                if mine and item.labels.get("oc-run") not in active:
+                    leaked.append((provider, item))
+                if not mine:
+                    self._leave(item)
+        self._delete(leaked)
+
+    def _leave(self, item: Billable) -> None:
+        """It is its own ledger's to end, and its kill switches'; once those should have, it is said to be billed."""
+        self.report.of_others.append(str(item))
+        deadline = item.labels.get("oc-deadline", "")
+        if deadline.isdecimal() and self._services.clock.now().timestamp() >= int(deadline) + KILL_SLACK_S:
+            self._not_proven([f"{item}, of another ledger and past its deadline"])
+
+    def delete_all(self) -> None:
+        """Everything of ours in every zone; then, as the proof, another look at everything."""
+        vms = self._services.vms
+        self._delete([(provider, item) for api, provider in vms.items() for item in self._look(api)])
+        for api in vms:
+            self._not_proven(map(str, self._look(api)))
+
+    def _look(self, api: str) -> Sequence[Billable]:
+        asked_at = self._services.clock.now()
+        try:
+            listing = list_service(self._services, api)
+        except OrchestratorError as cause:
+            self.report.unproven.append(unlisted("resources", cause))
+            return ()
+        self._note_outlived({item.vm.name for item in listing.found if item.runs}, asked_at)
+        self._not_proven(map(unseen, silent_places(self._services, listing)))
+        return listing.found
+
+    def _note_outlived(self, running: Set[str], asked_at: datetime) -> None:
+        """A VM that is deleted here may be gone before its attempt is ended."""
+        with suppress(OrchestratorError):
+            for attempt in self._services.ledger.attempts(unsettled=True):
+                if attempt.vm in running:
+                    note_outlived(self._services, attempt, asked_at)
+
+    def _not_proven(self, names: Iterable[str]) -> None:
+        """Each is reported once."""
+        self.report.unproven.extend(name for name in names if name not in self.report.unproven)
+
+    def _delete(self, found: Sequence[tuple[VmProvider, Billable]]) -> None:
+        """All are asked to go before the first is waited for, which is done side by side."""
+        self._side_by_side(_ask_to_delete, found)
+        again = [(provider, item) for provider, item in found if item.vm not in self._unproven]
+        self._take(self._side_by_side(self._prove_deleted, again))
+
+    def _prove_deleted(self, found: tuple[VmProvider, Billable]) -> _Proof:
+        provider, item = found
+
+        def gone() -> bool | None:
+            provider.delete_billable(item)
+            left = everything_at(provider, item.ref.zone)
+            return all((other.kind, other.ref) != (item.kind, item.ref) for other in left) or None
+
+        services = self._services
+        try:
+            services.wait_for(gone, f"the deletion of {item}", services.pace.delete_timeout_s, grow=1.5)
+        except OrchestratorError as cause:
+            return _Proof(item.vm, "", [f"{item}: {cause.sentence}"])
+        return _Proof(item.vm, f"{item.ref.name} in {item.ref.zone}")
+
+    def remove_switches(self, *, everybodys: bool) -> None:
+        """Remove the kill switches that exist without a VM; of this ledger's, or of everybody's.
+
+        One whose VM exists, or may still be created, is kept: it is the last thing that would delete that VM.
+        """
+        for switch in self._services.switches:
+            try:
+                for item in self._standing(switch):
+                    mine = is_of_ledger(self._services, item.ref.name, item.nonce)
+                    if mine or everybodys:
+                        self._remove_switch(switch, item, mine=mine)
+            except OrchestratorError as cause:
+                self.report.unproven.append(unlisted(f"kill switches ({switch.name})", cause))
+
+    def _standing(self, switch: KillSwitch) -> Iterator[StandingSwitch]:
+        """What exists of this kind. An account that may not look, and never rented what it is for, has none."""
+        try:
+            yield from switch.standing()
+        except AccountError:
+            if any(switch in self._services.switches_for(run.spec) for run in self._services.ledger.runs()):
+                raise
+
+    def _remove_switch(self, switch: KillSwitch, item: StandingSwitch, *, mine: bool) -> None:
+        try:
+            if self._is_needed(item, mine=mine):
+                self.report.switches.append(str(item))
+                return
+            switch.disarm(item.ref)
+            self.report.ended.append(str(item))
+        except OrchestratorError as cause:
+            self.report.unproven.append(f"{item}: {cause.sentence}")
+
+    def _is_needed(self, item: StandingSwitch, *, mine: bool) -> bool:
+        """Whether its VM exists or may be created: a switch is made before its VM, perhaps by somebody just now.
+
+        Raises an error when that cannot be seen.
+        """
+        services = self._services
+        if mine:
+            if any(attempt.vm == item.ref.name for attempt in services.ledger.attempts(unsettled=True)):
+                return True
+        elif services.clock.now() < item.deadline + timedelta(seconds=KILL_SLACK_S):
+            return True
+        return not is_gone(services.vms[item.api], item.ref)
+
+    def list_buckets(self, *, delete: bool) -> None:
+        """The buckets, deleted if that is wanted; one that could not be deleted may still bill."""
+        try:
+            names = [bucket.name for bucket in self._services.store.buckets()]
+        except OrchestratorError as cause:
+            self.report.unproven.append(unlisted("buckets", cause))
+            return
+        for name in names:
+            if not delete:
+                self.report.buckets.append(name)
+                continue
+            try:
+                self._services.store.delete_bucket(name)
+                self.report.deleted_buckets.append(name)
+            except OrchestratorError as cause:
+                self.report.unproven.append(f"bucket {name}: {cause.sentence}")
