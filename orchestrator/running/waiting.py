@@ -80,7 +80,8 @@ def wait_for(
 
 
 def side_by_side(do: Callable[[T], U], items: Sequence[T], at_once: int | None = None) -> list[U]:
-    """`do` for all of them, so many at once (None: all); returns their results in order, or raises the first error in the end.
+    """`do` for all of them, so many at once (None: all). Returns the results in order, or raises the first error once
+    all have ended.
 
     Ctrl-C need not wait for any: their threads end with the process.
     """
