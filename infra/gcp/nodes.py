@@ -130,7 +130,7 @@ def allows(rule: Any) -> bool:
     is_for_all = rule.network.endswith(_NETWORK) and not (rule.target_tags or rule.target_service_accounts)
     if not is_for_all or rule.disabled or rule.direction != "INGRESS":
         return False
-    sources = [ip_network(text) for text in rule.source_ranges]
+    sources = [ip_network(text, strict=False) for text in rule.source_ranges]
     from_all = any(isinstance(source, IPv4Network) and source.supernet_of(_ADDRESSES) for source in sources)
     return from_all and any(
         allowed.I_p_protocol in ("tcp", "6", "all") and set(allowed.ports) in _ALL_PORTS for allowed in rule.allowed

@@ -265,7 +265,7 @@ def _emergency(ctx: RunContext, cause: Exception) -> Run:
         with suppress(Exception):  # the VM is deleted whatever is wrong with the results; nosemgrep: swallowed-error
             collect(replace(ctx, stop=already_stopped()))
     try:
-        prove_gone(ctx.services, ctx.provider, ctx.ref)
+        prove_gone(ctx.services, ctx.provider, ctx.ref, billed=ctx.attempt)
         stage = Stage.DONE
     except Exception:
         log.exception("the end of the VM of run %s", run.id)

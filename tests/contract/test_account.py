@@ -355,6 +355,7 @@ def test_an_address_that_nothing_uses_is_seen(account: GoogleAccount, cloud: Loc
         ({"direction": "EGRESS"}, False),
         ({"disabled": True}, False),
         ({"network": "projects/p/global/networks/other"}, False),
+        ({"source_ranges": ["10.200.1.2/8"]}, True),
     ],
 )
 def test_which_firewall_rule_lets_vms_reach_each_other(changed: dict[str, Any], is_open: bool) -> None:
