@@ -43,10 +43,11 @@ from tests.fork_server import STAND_IN_JOB, VM, forking_python
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGE_PYTHON = """#!/bin/sh
-# The python3 of VMs whose training lasts until somebody opens a FIFO for writing, and then writes its record.
+# The python3 of VMs whose training lasts until somebody opens a FIFO for writing, and then writes its record. Four a
+# second end, since a thousand that ask at once for the data set are more than this machine can answer in a minute.
 case "$1 $2 $*" in
 "-m trainer "*--probe*) shift 2; exec {python} {job} "$@" ;;
-"-m trainer "*) shift 2; : < {end}; exec {python} {job} "$@" ;;
+"-m trainer "*) shift 2; : < {end}; sleep $(($$ % {spread_s})); exec {python} {job} "$@" ;;
 esac
 exec {python} "$@"
 """
@@ -116,7 +117,7 @@ def on_fakes(count: int, watch_s: float, factor: float) -> dict[str, Any]:
 
 def on_local_cloud(count: int, watch_s: float) -> dict[str, Any]:
     """Launch so many runs with the real command; kill it while they train, and attach."""
-    with waiting_cloud() as bench:
+    with waiting_cloud(count) as bench:
         return _launched(count, watch_s, bench)
 
 
@@ -150,13 +151,13 @@ class Bench:
 
 
 @contextmanager
-def waiting_cloud() -> Iterator[Bench]:
-    """A local cloud whose VMs train until `end` is opened for writing."""
+def waiting_cloud(vms: int = 1) -> Iterator[Bench]:
+    """A local cloud whose VMs, so many, train until `end` is opened for writing, and then end one after the other."""
     with tempfile.TemporaryDirectory() as folder, forking_python(Path(folder), VM) as python:
         home, end = Path(folder), Path(folder) / "end"
         os.mkfifo(end)
         image = home / "image"
-        words = {"python": str(python), "job": str(STAND_IN_JOB), "end": str(end)}
+        words = {"python": str(python), "job": str(STAND_IN_JOB), "end": str(end), "spread_s": str(max(1, vms // 4))}
         image.write_text(IMAGE_PYTHON.format(**{name: shlex.quote(word) for name, word in words.items()}))
         image.chmod(0o755)
         environ = {"PATH": os.environ["PATH"], "HOME": folder, "ORCHESTRATE_HOME": folder, "PYTHONPATH": str(ROOT)}

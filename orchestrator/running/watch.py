@@ -26,8 +26,8 @@ FULL_PACE_RUNS = 8
 """So many runs are each looked at over SSH at every poll."""
 LOOK_SPACING_S = 2.0
 """Beyond that, one look over SSH begins in this time: with its handshake it takes some 60 ms of CPU."""
-POLL_SPACING_S = 0.02
-"""A poll takes so long for each run that trains, or longer: reading its VM in a list takes 0.5 ms of CPU."""
+POLL_SPACING_S = 0.03
+"""A poll takes so long for each run that trains, or longer: to read its VM and its disk in lists takes 1 ms of CPU."""
 HEARTBEAT_LOST_S = 90.0
 """A runner that has uploaded nothing for so long is looked at before its turn: it uploads every 10 s."""
 QUEUE_SPACING_S = 0.06
