@@ -171,7 +171,12 @@ def test_failed_at_google_it_is_deleted(world: QueueWorld) -> None:
 @pytest.mark.cloud
 def test_granted_in_the_last_minute_it_is_used(world: QueueWorld) -> None:
     """What is being made when the wait is over is no longer waited for: it is there."""
-    world.after(59.5, world.restock)
+
+    def granted_now() -> None:
+        world.restock()
+        eventually(lambda: [one for one in queued(world.cloud) if one["state"] != "WAITING_FOR_RESOURCES"])
+
+    world.after(59.5, granted_now)
     run, [_, granted] = world.wait_and_train(Provisioning.ON_DEMAND)
     assert (run.state, granted.queued) == (RunState.SUCCEEDED, True)
 

@@ -33,6 +33,7 @@ _SPECIAL: dict[str, tuple[str, ...]] = {
     "tpu.nodes.create": ("tpu.nodes.create", ACT_AS),
     "tpu.nodes.getGuestAttributes": ("tpu.nodes.get",),
     "tpu.queuedResources.create": ("tpu.nodes.create", ACT_AS),
+    "tpu.reservations.list": ("tpu.nodes.get",),  # as the reference of its method says
     "compute.instances.insert": _CREATE_INSTANCES,
     "compute.instances.bulkInsert": _CREATE_INSTANCES,
     "cloudscheduler.jobs.create": ("cloudscheduler.jobs.create", ACT_AS),
