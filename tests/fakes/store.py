@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,19 @@ from tests.fakes.faults import Faults
 def crc32c(content: bytes) -> str:
     """The checksum as Cloud Storage writes it."""
     return base64.b64encode(google_crc32c.value(content).to_bytes(4, "big")).decode()
+
+
+def manifest_entries(files: Mapping[str, bytes]) -> list[dict[str, object]]:
+    """What a manifest says of these files, by name, as the runner writes it."""
+    return [
+        {
+            "name": name,
+            "size_bytes": len(content),
+            "sha256": hashlib.sha256(content).hexdigest(),
+            "crc32c": crc32c(content),
+        }
+        for name, content in files.items()
+    ]
 
 
 @dataclass

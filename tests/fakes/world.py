@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
@@ -20,12 +19,11 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.planning.launch import Callbacks, make_plan
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.request import LaunchRequest
-from orchestrator.planning.zone_order import FindQuotas
 from orchestrator.ports import CommandResult, VmProvider
 from orchestrator.running.many_runs import drive_all
 from orchestrator.running.stages.context import Pace, Payload, Progress, Services
 from tests.fakes import FakeClock, FakeObjectStore, FakeScheduler, FakeShells, FakeVmProvider
-from tests.fakes.store import crc32c
+from tests.fakes.store import manifest_entries
 from tests.records import make_record
 from trainer.environment import read_worker_role
 from trainer.record.schema import Code
@@ -116,21 +114,12 @@ class FakeTrainer:
         files = {**record, **self.leaves}
         for name, content in files.items():
             self.store.put(bucket, f"{prefix}/{name}", content)
-        entries = [
-            {
-                "name": name,
-                "size_bytes": len(content),
-                "sha256": hashlib.sha256(content).hexdigest(),
-                "crc32c": crc32c(content),
-            }
-            for name, content in files.items()
-        ]
         manifest = {
             "schema_version": 1,
             "run": self.job["run"],
             "attempt": self.job["attempt"],
             "rc": self.rc,
-            "files": entries,
+            "files": manifest_entries(files),
         }
         self.store.put(bucket, f"{prefix}/{MANIFEST}", json.dumps(manifest).encode())
 
@@ -150,7 +139,6 @@ class World:
         self.callbacks = Callbacks()
         self.needs_pip = False
         self.progress: list[Progress] = []
-        self.find_quotas: FindQuotas = lambda _items, _terms: ()
         self._teach()
 
     def _build(self) -> None:
@@ -230,7 +218,7 @@ class World:
             home=self.home,
             now=self.clock.now(),
             argv=["launch"],
-            callbacks=replace(self.callbacks, find_quotas=self.find_quotas),
+            callbacks=self.callbacks,
         )
 
     def admit(self, accelerator: str = "v3-8", **flags: object) -> list[Run]:

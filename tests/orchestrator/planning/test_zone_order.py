@@ -9,6 +9,7 @@ from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.account import Quota
 from orchestrator.domain.runs import RunState
 from orchestrator.errors import PermissionDenied
+from orchestrator.planning.launch import Callbacks
 from orchestrator.planning.plan import Plan
 from tests.fakes.world import World
 
@@ -72,7 +73,7 @@ def _left_out(plan: Plan) -> list[str]:
 def test_zones_whose_quota_is_enough_come_first_and_those_with_too_little_are_left_out(world: World) -> None:
     """One that Google does not show is tried after those known to fit; one with less than a run needs is named."""
     first, second, *others = _zones(world.plan())
-    world.find_quotas = lambda _items, _terms: [Quota("v3-8", V3, 8, {first: 4, others[0]: 8})]
+    world.callbacks = Callbacks(find_quotas=lambda _items, _terms: [Quota("v3-8", V3, 8, {first: 4, others[0]: 8})])
     plan = world.plan()
     assert _zones(plan) == [others[0], second, *others[1:]]
     assert _left_out(plan) == [
@@ -94,7 +95,7 @@ def test_a_zone_with_room_for_all_runs_side_by_side_comes_before_one_with_room_f
         """Of the first zone of each run."""
         return {str(run.spec.zones[0]).rpartition("-")[0] for run in world.plan(names, **options).runs}
 
-    world.find_quotas = find
+    world.callbacks = Callbacks(find_quotas=find)
     assert regions("t4") == regions("t4x2") == regions("t4", repeats=2) == {first}
     assert regions("t4", repeats=3) == regions("t4,t4x2") == {roomy}
     assert regions("t4,t4x2", parallel=1) == {first}, "one at a time"
@@ -105,7 +106,7 @@ def test_without_capacity_comes_after_an_unknown_quota(world: World) -> None:
     first = _zones(world.plan())[0]
     world.tpu.capacity[first] = False
     assert world.launch().state is RunState.SUCCEEDED
-    world.find_quotas = lambda _items, _terms: [Quota("v3-8", V3, 8, {first: 64})]
+    world.callbacks = Callbacks(find_quotas=lambda _items, _terms: [Quota("v3-8", V3, 8, {first: 64})])
     assert _zones(world.plan())[-1] == first
 
 
@@ -117,7 +118,7 @@ def test_a_failed_look_and_quotas_that_are_nowhere_enough_change_nothing(world: 
         raise PermissionDenied("no cloudquotas.quotas.get")
 
     for find in (denied, lambda _items, _terms: [Quota("v3-8", V3, 8, {})]):
-        world.find_quotas = find
+        world.callbacks = Callbacks(find_quotas=find)
         assert (_zones(world.plan()), _left_out(world.plan())) == (usual, [])
     asked: list[Provisioning] = []
 
@@ -126,6 +127,6 @@ def test_a_failed_look_and_quotas_that_are_nowhere_enough_change_nothing(world: 
         zones = [f"{zone.rpartition('-')[0]}" for zone in usual]
         return [Quota(item.name, V3, 8, dict.fromkeys(zones, 0.0)) for item in items]
 
-    world.find_quotas = nothing
+    world.callbacks = Callbacks(find_quotas=nothing)
     spot = world.plan(provisioning=Provisioning.SPOT)
     assert (bool(_zones(spot)), asked) == (True, [Provisioning.SPOT])

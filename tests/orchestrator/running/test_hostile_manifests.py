@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import hashlib
 import json
 import random
 import shutil
@@ -19,7 +18,7 @@ from orchestrator.domain.names import MANIFEST
 from orchestrator.errors import BadArtifact
 from orchestrator.running.stages.collect import pull, read_manifest
 from orchestrator.running.stages.context import RunContext
-from tests.fakes.store import crc32c
+from tests.fakes.store import manifest_entries
 from tests.fakes.world import World
 from tests.records import make_record
 
@@ -53,16 +52,7 @@ def collects(world: World) -> Collects:
 
 def _manifest(world: World, files: dict[str, bytes]) -> dict[str, Any]:
     [run] = world.ledger.runs()
-    entries = [
-        {
-            "name": name,
-            "size_bytes": len(content),
-            "sha256": hashlib.sha256(content).hexdigest(),
-            "crc32c": crc32c(content),
-        }
-        for name, content in files.items()
-    ]
-    return {"schema_version": 1, "run": run.id, "attempt": 1, "rc": 0, "files": entries}
+    return {"schema_version": 1, "run": run.id, "attempt": 1, "rc": 0, "files": manifest_entries(files)}
 
 
 def _hostile(world: World, rng: random.Random) -> tuple[bytes, dict[str, bytes]]:
