@@ -103,9 +103,9 @@ def _waits_for_a_key(connection: fabric.Connection) -> bool:
 
 @contextlib.contextmanager
 def _started_in_time(connection: fabric.Connection) -> Iterator[None]:
-    """Whatever is started here has so long as connecting had; then the session is closed, which ends the waiting.
+    """Close the session if what is started here takes longer than connecting may.
 
-    paramiko waits without an end for the answer to such a request, and Fabric's own timer begins only after it.
+    paramiko waits without limit for the answer to such a request, and Fabric's own timer begins only after it.
     """
 
     def close() -> None:

@@ -38,7 +38,8 @@ ROOT = Path(__file__).resolve().parents[1]
 _CLIENT = Path(__file__).with_name("fork_client.py")
 _OURS = ("infra", "orchestrator", "tests", "trainer")
 _ROOM_BYTES = 32 * 1024
-"""So long may a program's arguments be, and its environment: a shell or CI adds to what it hands on."""
+"""Most bytes of a program's arguments, and of its environment. The server starts with padding of this size in both,
+which `_show` overwrites."""
 _FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 _PDEATHSIG, _MEMORY_MERGE = 1, 67
 """PR_SET_PDEATHSIG and PR_SET_MEMORY_MERGE of prctl(2)."""
@@ -281,7 +282,9 @@ def _become(asked: _Asked, streams: list[int]) -> None:
     os.setsid()
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
-    os.closerange(3, _files(_FILES))  # the server's own
+    most_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    os.closerange(3, most_files)  # the server's own
+    _limit_open_files(_FILES)
     os.chdir(asked.cwd)
     os.umask(asked.umask)
     for name in set(os.environ) - set(asked.environ):
@@ -342,11 +345,9 @@ def _import(modules: list[str]) -> None:
     gc.freeze()  # a collection in a child would copy every page
 
 
-def _files(count: int) -> int:
-    """Let this process open so many files; how many it could open before."""
-    before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (count, most))
-    return before
+def _limit_open_files(count: int) -> None:
+    """Let this process open so many files."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
 
 def end_with_parent() -> None:
@@ -368,7 +369,7 @@ def main() -> None:
     path = [entry for entry in sys.path if entry not in own]
     _import(modules)
     listener = socket.socket(socket.AF_UNIX)
-    _files(resource.getrlimit(resource.RLIMIT_NOFILE)[1])  # two for each program
+    _limit_open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[1])  # two for each program
     os.umask(0o077)
     listener.bind(f"{place}.new")
     listener.listen(64)

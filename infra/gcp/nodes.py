@@ -66,11 +66,12 @@ def as_one(ref: VmRef, found: Sequence[Vm | NotFound]) -> Vm:
         else (),
         created_at=min((each.created_at for each in there if each.created_at is not None), default=None),
         terminates_at=max(ends) if is_whole and len(ends) == len(there) else None,
+        may_bill=any(each.may_bill for each in there),
     )
 
 
 def _state(there: Sequence[Vm], wanted: int) -> tuple[VmState, str]:
-    # What nobody knows the meaning of hides no instance that is gone.
+    # An unknown state must not hide that another instance is gone.
     for state in (*_LOST, VmState.UNKNOWN) if len(there) == wanted else _LOST:
         for each in there:
             if each.state is state:

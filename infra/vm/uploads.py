@@ -23,7 +23,8 @@ from typing import IO, Any
 
 _PART = r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}"
 NAME = re.compile(f"{_PART}(/{_PART}){{0,4}}")
-"""What the other side accepts (`running/stages/collect.py`): no hidden files, five levels of 200 letters, no `..`."""
+"""What the other side accepts (`running/stages/collect.py`): no hidden files, no `..`, five levels of at most 200
+characters each."""
 OWN_NAMES = ("train.log", "rc.json", "status.json", "MANIFEST.json")
 FIRST = ("record.json", "rc.json", "train.log")
 """What is never left out for other files."""

@@ -227,7 +227,7 @@ nodes_option = click.option(
     type=WholeNumber(1, 8),  # NODES_MAX, without the time that importing it takes
     default=1,
     show_default=True,
-    help="So many VMs with each GPU of --accel, for one run; t4 --nodes 2 is t4-n2.",
+    help="VMs per run, each with the GPUs of --accel; t4 --nodes 2 is t4-n2.",
 )
 workload_option = click.option(
     "--workload",
@@ -284,7 +284,7 @@ zones_option = click.option(
     "zones",
     type=LIST,
     default=(),
-    help="Zones to try, in order. Default: by price, and in a launch by quota.",
+    help="Zones to try, in order. Default: the cheapest first; for launch, those with enough quota.",
 )
 
 # Options of `estimate` for what is not measured yet.

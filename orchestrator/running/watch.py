@@ -31,8 +31,8 @@ POLL_SPACING_S = 0.03
 HEARTBEAT_LOST_S = 90.0
 """A runner that has uploaded nothing for so long is looked at before its turn: it uploads every 10 s."""
 QUEUE_SPACING_S = 0.06
-"""Of the runs in a queue of Google's one is looked at in this time, a thousand in a minute: each look is up to four
-requests and a durable write. While they are few, each is looked at at every poll."""
+"""Of all runs that wait in Google's queue one is looked at every 60 ms, so each of a thousand once a minute: a look is
+up to four requests and a durable write. While they are few, each is looked at at every poll."""
 LIST_POLLS = 4
 """The bucket is listed after so many polls of a few runs, each 20 s at Google: what one run reserves for that
 (`quote.usage`)."""
@@ -197,7 +197,8 @@ class Watch:
             if (line := self._lines.get(hardware)) is None or run in line.let_in:
                 return True
             if run not in line.waiting:
-                line.until = line.until if line.waiting else None  # an older line's may be over
+                if not line.waiting:
+                    line.until = None  # that of an earlier line may be over
                 line.waiting.append(run)
             if line.waiting[0] != run:
                 return False

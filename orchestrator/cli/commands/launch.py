@@ -128,9 +128,14 @@ if TYPE_CHECKING:
     "queue_hours",
     type=options.DECIMAL,
     metavar="HOURS",
-    help="If no zone has the TPU: hours of --max-hours to wait in the TPU queue.",
+    help="Hours of --max-hours to wait for a TPU once no zone has one; with --flex-start or --reservation at once.",
 )
-@click.option("--reservation", default="", metavar="NAME", help="Rent from this reservation of your project.")
+@click.option(
+    "--reservation",
+    default="",
+    metavar="NAME",
+    help="Rent what it is for from this reservation alone; another project's: projects/PROJECT/reservations/NAME.",
+)
 @options.zones_option
 @click.option(
     "--early-stop/--no-early-stop",
@@ -178,7 +183,7 @@ def launch(
       orchestrate launch examples/W3.toml --repeats 5
     """
     from orchestrator.cli import run_driver
-    from orchestrator.cli.local_cloud import announced
+    from orchestrator.cli.local_cloud import announced, asked_once
     from orchestrator.cli.views.plan import plan_json, show_plan
     from orchestrator.planning.request import LaunchRequest
 
@@ -190,7 +195,8 @@ def launch(
         if file is not None:
             _introduce(ctx, project, file, has_data=typed["data"] is not None, quiet=as_json)
         request = LaunchRequest(**options.with_defaults(typed, project.config))
-        plan, quotas = _plan(project, request, asks=not (yes or dry_run), as_json=as_json)
+        quotas = asked_once(project)
+        plan = _plan(project, request, quotas, asks=not (yes or dry_run), as_json=as_json)
         checked = replace(_check(project, plan, quotas, dry_run=dry_run), ignored=ignored)
         if not as_json:
             show_plan(plan, checked, items=items)
@@ -216,13 +222,9 @@ def _introduce(ctx: click.Context, project: Project, file: ExperimentFile, *, ha
             output.say(f"{file.path.name}: {line}")
 
 
-def _plan(project: Project, request: LaunchRequest, *, asks: bool, as_json: bool) -> tuple[Plan, QuotasAskedOnce]:
-    """The plan, and the quotas as they were looked at for it.
-
-    `asks`: the launch will ask whether to go on; a model takes half a minute to build, so that must be possible.
-    """
+def _plan(project: Project, request: LaunchRequest, quotas: QuotasAskedOnce, *, asks: bool, as_json: bool) -> Plan:
+    """`asks`: the launch will ask whether to go on; a model takes half a minute to build, so that must be possible."""
     from orchestrator.bootstrap import SystemClock, connect_account, vm_packages, zone_offers
-    from orchestrator.cli.local_cloud import asked_once
     from orchestrator.cli.run_driver import check_can_ask, share_heap
     from orchestrator.domain.runs import Engine
     from orchestrator.planning.known_flops import KnownFlops
@@ -231,9 +233,9 @@ def _plan(project: Project, request: LaunchRequest, *, asks: bool, as_json: bool
 
     share_heap()  # before the first thread
     now, engines = SystemClock().now(), request.engines or (Engine.TENSORFLOW,)
-    known, quotas = KnownFlops(project.state, project.kept_steps), asked_once(project)
+    known = KnownFlops(project.state, project.kept_steps)
     with output.stderr().status("reading the data set") as line:  # silent without a terminal
-        plan = make_plan(
+        return make_plan(
             request,
             ledger=project.ledger,
             prices=project.prices(now),
@@ -241,19 +243,18 @@ def _plan(project: Project, request: LaunchRequest, *, asks: bool, as_json: bool
             now=now,
             argv=sys.argv[1:],
             callbacks=Callbacks(
-                lambda done, total: line.update(f"preparing the data set: {done:,} of {total:,}"),
-                zone_offers(project),
-                lambda name: connect_account(project).reservations(name),
-                lambda name, zones: connect_account(project).tpu_reservations(name, zones),
-                partial(check_own, {engine: vm_packages(engine) for engine in engines}, line.update),
-                partial(check_can_ask, as_json=as_json) if asks else lambda: None,
-                project.kept_steps.find,
-                known.find,
-                known.tpu_refusal,
-                quotas,
+                progress=lambda done, total: line.update(f"preparing the data set: {done:,} of {total:,}"),
+                offers=zone_offers(project),
+                find_reservations=lambda name: connect_account(project).reservations(name),
+                find_tpu_reservations=lambda name, zones: connect_account(project).tpu_reservations(name, zones),
+                check_own=partial(check_own, {engine: vm_packages(engine) for engine in engines}, line.update),
+                before_building=partial(check_can_ask, as_json=as_json) if asks else lambda: None,
+                compiled_before=project.kept_steps.find,
+                find_flops=known.find,
+                tpu_refusal=known.tpu_refusal,
+                find_quotas=quotas,
             ),
         )
-    return plan, quotas
 
 
 def _check(project: Project, plan: Plan, quotas: QuotasAskedOnce, *, dry_run: bool) -> Preflight:

@@ -31,7 +31,10 @@ class _Exit(BaseModel):
 
 
 def failed_first(ctx: RunContext, failed: Sequence[RunnerStatus]) -> RunnerStatus:
-    """The others fail because of the first. One that is lost does not say when: nothing that another does makes it."""
+    """The worker that failed first: the others usually fail because of it.
+
+    A lost one counts as the first: its supervisor left no time, and no other worker's failure can cause that.
+    """
     if len(failed) == 1:
         return failed[0]
 
@@ -44,8 +47,10 @@ def failed_first(ctx: RunContext, failed: Sequence[RunnerStatus]) -> RunnerStatu
 
 
 def last_lines(ctx: RunContext, ended: RunnerStatus) -> str:
-    """The last lines of its log: as SSH has brought it; among many runs that may be half an hour old when its end is
-    seen in the bucket, where its whole log is, too.
+    """The last lines of its log.
+
+    Among many runs the copy that SSH brought may be half an hour old, so where its end was only seen in the bucket, the
+    log is downloaded first.
     """
     if ended.ended_at is None:
         _pull_ahead(ctx, ended.worker, LOG_NAME)

@@ -210,7 +210,6 @@ def test_hard_limit_of_open_files_bounds_the_runs_in_progress(tmp_path: Path) ->
 import resource, sys
 from pathlib import Path
 resource.setrlimit(resource.RLIMIT_NOFILE, (302, 302))
-from tests.fakes.clock import START
 from tests.fakes.parallel_runs import ManyWorld
 world = ManyWorld(Path(sys.argv[1]), factor=600.0, parallel=20)
 ended = world.drive(world.admit_many(20))
