@@ -61,7 +61,10 @@ class VmSpec:
 
 @dataclass(frozen=True)
 class Vm:
-    """A VM as the cloud shows it. `terminates_at`: the deletion it has committed to. `queued`: by a queue."""
+    """A VM as the cloud shows it. `terminates_at`: the deletion it has committed to. `queued`: by a queue.
+
+    `may_bill`: False only where the cloud surely bills no processors of it in this state, as of a stopped instance.
+    """
 
     ref: VmRef
     state: VmState
@@ -71,6 +74,7 @@ class Vm:
     created_at: datetime | None
     terminates_at: datetime | None
     queued: bool = False
+    may_bill: bool = True
 
 
 @dataclass(frozen=True)

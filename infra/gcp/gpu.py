@@ -29,6 +29,8 @@ _STATES = {
     "TERMINATED": VmState.STOPPED, "STOPPED": VmState.STOPPED, "STOPPING": VmState.STOPPED,
     "PENDING_STOP": VmState.STOPPED, "SUSPENDING": VmState.STOPPED, "SUSPENDED": VmState.STOPPED,
 }  # fmt: skip
+_NOT_BILLED = frozenset({"TERMINATED", "STOPPED", "SUSPENDED"})
+"""'Stopped instances do not incur VM usage charges while they are stopped' (reference of `instances.stop`)."""
 
 
 _WITHOUT_CHARGE = {"provisioned_iops": 3000, "provisioned_throughput": 140}
@@ -255,14 +257,15 @@ def _vm(ref: VmRef, found: Any) -> Vm:
         workers=tuple(workers),
         created_at=vms.parsed_moment(found.creation_timestamp),
         terminates_at=vms.parsed_moment(found.resource_status.scheduling.termination_timestamp),
+        may_bill=found.status not in _NOT_BILLED,
     )
 
 
 def problem_of_failed(operation: Any) -> Problem | None:
     """What an operation ended with; None while it runs and when it succeeded.
 
-    That of several instances lists what became of each: what the zone or the reservation lacks is what all the others
-    follow from.
+    An operation on several instances has an error for each. A quota, a stock-out or a full reservation among them is
+    the cause of the others, and is returned.
     """
     if operation.status.name != "DONE" or not operation.error.errors:
         return None

@@ -26,6 +26,8 @@ _STATES = {
     "STOPPING": VmState.STOPPED, "TERMINATED": VmState.STOPPED, "PREEMPTED": VmState.PREEMPTED,
     "DELETING": VmState.DELETING,
 }  # fmt: skip
+_NOT_BILLED = frozenset({"PREEMPTED", "TERMINATED"})
+"""What Google has taken back. Of a node that somebody has stopped no page was found that says so."""
 
 
 class TpuNodes:
@@ -192,4 +194,5 @@ def _vm(ref: VmRef, node: tpu_v2.Node) -> Vm:
         ),
         created_at=vms.moment(node, "create_time"),
         terminates_at=None,
+        may_bill=node.state.name not in _NOT_BILLED,
     )

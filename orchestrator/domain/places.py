@@ -71,11 +71,6 @@ class VmState(StrEnum):
     DELETING = "deleting"
     UNKNOWN = "unknown"
 
-    @property
-    def may_bill(self) -> bool:
-        """Whether a VM may be billed in this state: not while it is queued for, nor once it is preempted."""
-        return self not in (VmState.QUEUED, VmState.PREEMPTED)
-
 
 @dataclass(frozen=True)
 class VmRef:

@@ -192,8 +192,7 @@ def side_usage(run: Run, attempt: Attempt, now: datetime, log_bytes: int) -> Usa
     if attempt.state in (AttemptState.RESERVED, AttemptState.REFUSED):  # no VM, but its switches may have stood
         return Usage(0, 0, 0, 0, 0, job_days(run, attempt, now))
     began = attempt.billed_from or now
-    latest = attempt.deadline + timedelta(seconds=KILL_SLACK_S)
-    lived_s = (min(now, latest) - began).total_seconds()
+    lived_s = (attempt.billed_until(now) - began).total_seconds()
     return usage(run.spec, lived_s, attempt.fetched_bytes + log_bytes, job_days(run, attempt, now))
 
 

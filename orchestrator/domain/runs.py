@@ -311,9 +311,15 @@ class Attempt:
     storage_usd: Decimal
 
     @property
-    def last_end(self) -> datetime:
-        """The latest time at which a kill switch has deleted its VM; what it costs until then is reserved."""
+    def deleted_by(self) -> datetime:
+        """The time by which its slowest kill switch has deleted its VM; what it costs until then is reserved."""
         return self.deadline + timedelta(seconds=KILL_SLACK_S)
+
+    def billed_until(self, now: datetime) -> datetime:
+        """Until when its VM may be billed, as of `now`: no longer than its kill switches take, unless one was seen alive
+        after that.
+        """
+        return now if self.outlived_at else min(now, self.deleted_by)
 
 
 def slice_hosts(runs: Iterable[Run], side_by_side: int) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -16,7 +17,7 @@ from orchestrator.errors import CreatesFrozen, LedgerTrouble, OverCap
 from orchestrator.ledger.credit import Credit, CreditTable
 from orchestrator.ledger.events import EventTable
 from orchestrator.ledger.notices import NoticeTable
-from orchestrator.ledger.runs import Changes, Experiment, RunTable
+from orchestrator.ledger.runs import Changes, Experiment, RunTable, check_state
 from orchestrator.ledger.seals import FOR_ADMISSION
 
 MakeAttempt = Callable[[int], Attempt]
@@ -63,14 +64,30 @@ class Ledger(CreditTable, RunTable, EventTable, NoticeTable):
                 self._resume(db, attempt)
             return attempt
 
-    def check_not_frozen(self) -> None:
+    def intend(self, run_id: str, number: int, credit: Credit, at: datetime) -> Attempt:
+        """Write down that the VM of a reserved attempt is about to be asked for, so may be billed from now on.
+
+        Raises Stopped where another process has ended the attempt; CreatesFrozen; OverCap where what VMs have cost
+        since it was reserved, beyond their own reservations, has used up the credit.
+        """
+        with self.transaction() as db:
+            attempt = self.attempt(run_id, number)
+            check_state(attempt, AttemptState.RESERVED)
+            if attempt.reserved_usd:
+                self.check_not_frozen()
+                self._check_fits_credit(attempt.reserved_usd, credit, freed_usd=attempt.reserved_usd)
+            return self._change_attempt(db, attempt, {"state": AttemptState.INTENDED, "billed_from": at})
+
+    def check_not_frozen(self, but: Attempt | None = None) -> None:
         """Raises CreatesFrozen while nothing new may be rented.
 
         That is so, too, while a VM that outlived its kill switches is not proven deleted: nothing bounds what it costs.
+        `but`: an attempt whose VM is proven deleted, and which is about to be settled.
         """
         if (freeze := self.frozen()) is not None:
             raise CreatesFrozen(freeze.reason)
-        if alive := self.outlived(unsettled=True):
+        proven = None if but is None else (but.run, but.number)
+        if alive := [one for one in self.outlived(unsettled=True) if (one.run, one.number) != proven]:
             what = ", ".join(f"{one.vm} in {one.zone}" for one in alive)
             raise CreatesFrozen(
                 f"not deleted by its kill switches, and not proven deleted since: {what}",
@@ -108,14 +125,18 @@ class Ledger(CreditTable, RunTable, EventTable, NoticeTable):
             raise LedgerTrouble(f"something else than orchestrate has changed the ledger: {damage[0]}")
         if needed_usd:
             self.check_not_frozen()
-        credit = self.credit() or credit  # as it is stated now, not as it was when the plan was shown
-        free_usd = credit.amount_usd - credit.spent_before_usd - self.billed_more_usd() - self.committed_usd()
-        _check_fits(needed_usd, free_usd, f"the ${credit.amount_usd:.2f} credit")
+        self._check_fits_credit(needed_usd, credit)
         if experiment.max_usd is not None:
             left_usd = experiment.max_usd - self.committed_usd(experiment.id)
             _check_fits(needed_usd, left_usd, f"this launch's --max-usd {experiment.max_usd:.2f}")
         for attempt in attempts:
             self._add_attempt(db, attempt)
+
+    def _check_fits_credit(self, needed_usd: Decimal, credit: Credit, freed_usd: Decimal = ZERO) -> None:
+        """Raises OverCap. `freed_usd`: so much of what is committed is for the same."""
+        credit = self.credit() or credit  # as it is stated now, not as it was when the plan was shown
+        free_usd = credit.amount_usd - credit.spent_before_usd - self.billed_more_usd() - self.committed_usd()
+        _check_fits(needed_usd, free_usd + freed_usd, f"the ${credit.amount_usd:.2f} credit")
 
 
 def _check_fits(needed_usd: Decimal, free_usd: Decimal, limit: str) -> None:

@@ -116,8 +116,8 @@ class RunTable(Database):
         """
         with self.transaction() as db:
             before = self.attempt(run_id, number)
-            if expect is not None and before.state is not expect:
-                raise Stopped(f"attempt {number} of run {run_id} was {before.state} by another orchestrate process")
+            if expect is not None:
+                check_state(before, expect)
             return self._change_attempt(db, before, changes)
 
     def _add_experiment(self, db: sqlite3.Connection, experiment: Experiment, runs: Sequence[Run]) -> None:
@@ -148,6 +148,14 @@ class RunTable(Database):
             "UPDATE attempts SET state=?, committed_nano_usd=?, body=? WHERE run=? AND number=?", (*rest, run, number)
         )
         return attempt
+
+
+def check_state(attempt: Attempt, expected: AttemptState) -> None:
+    """Raises Stopped when another process has changed the attempt's state."""
+    if attempt.state is not expected:
+        raise Stopped(
+            f"attempt {attempt.number} of run {attempt.run} was {attempt.state} by another orchestrate process"
+        )
 
 
 def _attempt_row(attempt: Attempt) -> tuple[str, int, str, int, str]:

@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.money import CENT, ZERO, usd
-from orchestrator.domain.runs import KILL_SLACK_S, Attempt, AttemptState
+from orchestrator.domain.runs import Attempt, AttemptState
 from orchestrator.errors import UsageError
 from orchestrator.ledger.credit import Credit
 from orchestrator.ledger.ledger import Ledger
@@ -20,6 +20,7 @@ FREE_TRIAL_DAYS = 90
 COLLECT_MARGIN_S = 180.0
 """How long before its deadline a run is stopped, so that its record is collected before the kill switches fire."""
 MAX_CREDIT_USD = Decimal(10_000_000)
+NOT_IN_TIME = "NOT DELETED IN TIME"
 _NO_USE = "an expired credit pays for nothing"
 
 
@@ -48,13 +49,15 @@ class MoneyView:
     ends_at: datetime | None
 
 
-def credit_or_refuse(ledger: Ledger, *, now: datetime, until: datetime | None = None) -> Credit:
-    """The stated credit, when something may be rented at its expense until `until`.
+def credit_or_refuse(
+    ledger: Ledger, *, now: datetime, until: datetime | None = None, but: Attempt | None = None
+) -> Credit:
+    """The stated credit, when something may be rented at its expense until `until`; `but` as of `check_not_frozen`.
 
     Raises UsageError for a real project without a stated credit, with one that has expired, or with one that expires
     before `until`: afterwards what still runs is billed to the card. Raises CreatesFrozen.
     """
-    ledger.check_not_frozen()
+    ledger.check_not_frozen(but)
     credit = stated_credit(ledger, now=now)
     if credit.expires and now.date() > credit.expires:
         raise UsageError(
@@ -68,10 +71,17 @@ def credit_or_refuse(ledger: Ledger, *, now: datetime, until: datetime | None = 
     return credit
 
 
-def credit_for(items: Iterable[Accelerator], ledger: Ledger, *, now: datetime, until: datetime | None = None) -> Credit:
+def credit_for(
+    items: Iterable[Accelerator],
+    ledger: Ledger,
+    *,
+    now: datetime,
+    until: datetime | None = None,
+    but: Attempt | None = None,
+) -> Credit:
     """As `credit_or_refuse` when any of these is rented; your own machines need no credit."""
     if any(item.is_rented for item in items):
-        return credit_or_refuse(ledger, now=now, until=until)
+        return credit_or_refuse(ledger, now=now, until=until, but=but)
     return ledger.credit() or Credit(amount_usd=FREE_TRIAL_USD if ledger.simulated else ZERO, stated_at=now)
 
 
@@ -102,35 +112,29 @@ def cost_so_far(attempt: Attempt, now: datetime) -> Decimal:
         return (attempt.settled_usd or ZERO) + attempt.storage_usd
     if attempt.billed_from is None or attempt.state in (AttemptState.RESERVED, AttemptState.REFUSED):
         return ZERO
-    end = now
-    if attempt.outlived_at is None:
-        end = min(now, attempt.deadline + timedelta(seconds=KILL_SLACK_S))
-    return attempt.rate.cost_usd((end - attempt.billed_from).total_seconds())
+    return attempt.rate.cost_usd((attempt.billed_until(now) - attempt.billed_from).total_seconds())
 
 
-def held_usd(attempt: Attempt, now: datetime) -> Decimal:
-    """What an attempt that is not settled takes of the credit: its reservation, or what it has cost where that is more,
-    as of a VM that outlived its kill switches.
+def committed_usd(attempt: Attempt, now: datetime) -> Decimal:
+    """What an open attempt takes of the credit: its reservation, or its cost so far if that is more (its VM outlived
+    its kill switches).
     """
     return max(attempt.reserved_usd, cost_so_far(attempt, now))
 
 
-def overrun_sentence(attempt: Attempt, now: datetime) -> str:
-    """What a VM cost that outlived its kill switches: a reservation is to exclude that, so it is never hidden."""
-    spent_usd = cost_so_far(attempt, now)
-    ends = f"was proven gone at {attempt.gone_at:%Y-%m-%d %H:%M} UTC" if attempt.gone_at else "is NOT PROVEN gone"
-    due = f"by {attempt.last_end:%Y-%m-%d %H:%M} UTC"
-    return (
-        f"{attempt.vm} in {attempt.zone} was not deleted by its kill switches ({due}) "
-        f"and {ends}: it has cost {usd(spent_usd)}, where {usd(attempt.reserved_usd)} was reserved"
-    )
+def outlived_sentence(attempt: Attempt, now: datetime) -> str:
+    """What a VM that outlived its kill switches has cost: a reservation is to exclude that, so it is never hidden."""
+    due = f"its kill switches should have deleted it by {attempt.deleted_by:%Y-%m-%d %H:%M} UTC"
+    end = f"proven gone at {attempt.gone_at:%Y-%m-%d %H:%M} UTC" if attempt.gone_at else "NOT PROVEN gone"
+    cost = f"cost {usd(cost_so_far(attempt, now))}, reserved {usd(attempt.reserved_usd)}"
+    return f"{NOT_IN_TIME}: {attempt.vm} in {attempt.zone}: {due}; {end}; {cost}"
 
 
 def money_view(ledger: Ledger, credit: Credit, now: datetime) -> MoneyView:
     """Where the money stands at `now`, from the ledger alone."""
     live = ledger.attempts(unsettled=True)
     settled = ledger.settled_usd()
-    reserved = sum((held_usd(attempt, now) for attempt in live), ZERO)
+    reserved = sum((committed_usd(attempt, now) for attempt in live), ZERO)
     running = [attempt for attempt in live if attempt.seen_at]
     burn = sum((attempt.rate.usd_per_hour for attempt in running), ZERO)
     billed_more = ledger.billed_more_usd()
@@ -155,8 +159,7 @@ def money_view(ledger: Ledger, credit: Credit, now: datetime) -> MoneyView:
 
 def overdue(ledger: Ledger, now: datetime) -> list[Attempt]:
     """Attempts whose VM must be gone by now and of which nobody has proven it: their money stays reserved."""
-    latest = now - timedelta(seconds=KILL_SLACK_S)
-    return [one for one in ledger.attempts(unsettled=True) if one.billed_from and one.deadline < latest]
+    return [one for one in ledger.attempts(unsettled=True) if one.billed_from and one.deleted_by < now]
 
 
 def _ends_at(credit: Credit, left: Decimal, burn: Decimal, now: datetime) -> datetime | None:

@@ -11,9 +11,8 @@ from typing import TypeVar
 from orchestrator.domain.cost import Usage, side_lines, total_usd
 from orchestrator.domain.quote import JOB_DAYS, scheduler_jobs
 from orchestrator.domain.runs import KILL_SLACK_S, Attempt, AttemptState, Run, Stage
-from orchestrator.errors import AccountError, LedgerTrouble, OrchestratorError, StillBilling
+from orchestrator.errors import AccountError, LedgerTrouble, OrchestratorError, StillBilling, UnexpectedError
 from orchestrator.ledger.runs import Changes
-from orchestrator.money.guard import overrun_sentence
 from orchestrator.ports import Billable, KillSwitch, StandingSwitch, VmProvider, VmRef
 from orchestrator.running.inventory import is_of_ledger, list_service, silent_places, unlisted, unseen
 from orchestrator.running.run_folder import run_lock
@@ -38,8 +37,8 @@ class TeardownReport:
     of_others: list[str] = field(default_factory=list)
     """What carries our label and is not of this ledger, which `recover` leaves alone: another machine's, or of a ledger
     that was lost. Those that ought to be gone by now are in `unproven` besides."""
-    outlived: list[str] = field(default_factory=list)
-    """VMs that their kill switches did not delete in time, and what they cost beyond what was reserved for them."""
+    outlived: list[Attempt] = field(default_factory=list)
+    """Those whose VM was seen alive after its kill switches should have deleted it."""
 
 
 def unfinished(services: Services) -> list[Run]:
@@ -93,7 +92,7 @@ class Cleanup:
         """The report, once all is asked and proven."""
         with suppress(OrchestratorError):
             self.report.outlived = [
-                overrun_sentence(attempt, self._services.clock.now())
+                attempt
                 for attempt in self._services.ledger.outlived()
                 if attempt.gone_at is None or attempt.gone_at >= self._began
             ]
@@ -102,28 +101,33 @@ class Cleanup:
     def end_all(self, attempts: Sequence[Attempt]) -> None:
         """All that are not settled: each is asked to go before the first is waited for, which is done side by side."""
         self._side_by_side(lambda attempt: ask_to_go(self._services, attempt), attempts)
-        again = [attempt for attempt in attempts if VmRef(attempt.zone, attempt.vm) not in self._unproven]
-        self._take(self._side_by_side(self._end, again))
+        to_prove = [attempt for attempt in attempts if VmRef(attempt.zone, attempt.vm) not in self._unproven]
+        self._take(self._side_by_side(self._end, to_prove))
 
     def _end(self, attempt: Attempt) -> _Proof | None:
-        run_id, number = attempt.run, attempt.number
+        """None where it had ended before."""
+        vm, name = VmRef(attempt.zone, attempt.vm), f"{attempt.vm} in {attempt.zone}"
+        try:
+            return _Proof(vm, name) if self._ends(attempt.run, attempt.number) else None
+        except StillBilling as cause:
+            return _Proof(vm, "", cause.what)
+        except Exception as cause:  # whatever it is, the others are proven gone all the same
+            failure = cause if isinstance(cause, OrchestratorError) else UnexpectedError(cause)
+            return _Proof(vm, "", [f"{name}: {failure.sentence}"])
+
+    def _ends(self, run_id: str, number: int) -> bool:
+        """End an attempt; False where it had ended before."""
         attempt = self._services.ledger.attempt(run_id, number)
         if attempt.state is AttemptState.SETTLED:
-            return None
-        vm = VmRef(attempt.zone, attempt.vm)
+            return False
         # Asked before its switches are removed: a driver that makes its job after that, and dies, is seen here.
         run = self._services.ledger.run(run_id)
         driven = attempt.state is AttemptState.RESERVED and is_driven(self._services, run)
-        try:
-            settled = prove_ended(self._services, attempt)
-            if settled:
-                job = self._still_armed(attempt) if driven else {}
-                self._services.ledger.update_attempt(run_id, number, **{**settled, **job})
-        except StillBilling as cause:
-            return _Proof(vm, "", cause.what)
-        except OrchestratorError as cause:
-            return _Proof(vm, "", [f"{attempt.vm} in {attempt.zone}: {cause.sentence}"])
-        return _Proof(vm, f"{attempt.vm} in {attempt.zone}")
+        settled = prove_ended(self._services, attempt)
+        if settled:
+            job = self._still_armed(attempt) if driven else {}
+            self._services.ledger.update_attempt(run_id, number, **{**settled, **job})
+        return True
 
     def _side_by_side(self, do: Callable[[T], U], items: Sequence[T]) -> list[U]:
         return side_by_side(do, items, self._services.proofs_at_once)
@@ -208,8 +212,8 @@ class Cleanup:
     def _delete(self, found: Sequence[tuple[VmProvider, Billable]]) -> None:
         """All are asked to go before the first is waited for, which is done side by side."""
         self._side_by_side(_ask_to_delete, found)
-        again = [(provider, item) for provider, item in found if item.vm not in self._unproven]
-        self._take(self._side_by_side(self._prove_deleted, again))
+        to_prove = [(provider, item) for provider, item in found if item.vm not in self._unproven]
+        self._take(self._side_by_side(self._prove_deleted, to_prove))
 
     def _prove_deleted(self, found: tuple[VmProvider, Billable]) -> _Proof:
         provider, item = found

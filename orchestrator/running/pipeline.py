@@ -35,7 +35,7 @@ from orchestrator.running.stages.collect import collect
 from orchestrator.running.stages.context import RunContext, already_stopped
 from orchestrator.running.stages.prepare import prepare
 from orchestrator.running.stages.provision import provision
-from orchestrator.running.stages.teardown import end_attempts, prove_ended, prove_gone, teardown
+from orchestrator.running.stages.teardown import end_attempts, may_bill, prove_ended, prove_gone, teardown
 from orchestrator.running.stages.train import train
 
 Stages = Mapping[Stage, Callable[[RunContext], None]]
@@ -241,7 +241,7 @@ def _new_attempt(ctx: RunContext, zone: Place, *, queued: bool = False, **change
     try:
         ctx.check_stop()
         settled = prove_ended(services, ctx.attempt)
-        credit = credit_for([ctx.accelerator], services.ledger, now=ctx.now())
+        credit = credit_for([ctx.accelerator], services.ledger, now=ctx.now(), but=ctx.attempt)
         services.ledger.admit_attempt(run.id, make, credit, settled, **changes)
     except OrchestratorError as cause:
         fail(ctx, cause)
@@ -265,7 +265,8 @@ def _emergency(ctx: RunContext, cause: Exception) -> Run:
         with suppress(Exception):  # the VM is deleted whatever is wrong with the results; nosemgrep: swallowed-error
             collect(replace(ctx, stop=already_stopped()))
     try:
-        prove_gone(ctx.services, ctx.provider, ctx.ref, billed=ctx.attempt)
+        charged = ctx.attempt if may_bill(ctx.services, ctx.attempt) else None
+        prove_gone(ctx.services, ctx.provider, ctx.ref, charged=charged)
         stage = Stage.DONE
     except Exception:
         log.exception("the end of the VM of run %s", run.id)

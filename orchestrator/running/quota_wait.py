@@ -13,9 +13,9 @@ from orchestrator.running.stages.context import RunContext
 
 
 def wait_for_quota(ctx: RunContext) -> None:
-    """Where the cloud has refused such a VM, until another of yours is gone. Raises Stopped or NoZoneLeft.
+    """Where the cloud has refused such a VM for lack of quota, wait until another run of this ledger frees some.
 
-    The latter where none of the kind was let in for longer than those before it can last.
+    Raises Stopped; NoZoneLeft when none in line was let in by the time at which the VMs ahead must have been deleted.
     """
     watch, name = ctx.services.watch, ctx.run.spec.rented_as
     shown = False
@@ -51,10 +51,10 @@ def _others(ctx: RunContext) -> list[Attempt]:
 
     Not those of runs that this process has ended, nor what no kill switch can have left (a launch that was killed).
     """
-    ended, earliest = ctx.services.watch.ended(), ctx.now() - timedelta(seconds=KILL_SLACK_S)
+    ended, now = ctx.services.watch.ended(), ctx.now()
     asked = (AttemptState.INTENDED, AttemptState.CREATED, AttemptState.DELETING)
     there = [one for one in ctx.services.ledger.attempts(unsettled=True) if one.state in asked]
-    return _of_kind(ctx, [one for one in there if one.deadline > earliest and one.run not in ended])
+    return _of_kind(ctx, [one for one in there if one.deleted_by > now and one.run not in ended])
 
 
 def _others_gone(ctx: RunContext, since: datetime) -> list[Attempt]:
@@ -76,10 +76,15 @@ def _may_fill(other: Attempt, full: Sequence[str]) -> bool:
 
 
 def _latest_end(ctx: RunContext) -> datetime:
-    """Until when the others of this kind may use their VMs, and one as this that is about to be created."""
-    slack = timedelta(seconds=2 * KILL_SLACK_S)
-    own = ctx.now() + timedelta(hours=float(ctx.run.spec.max_hours))
-    return max([own, *(one.deadline for one in _others(ctx))]) + slack
+    """By when the VMs of this kind that others use now must have been deleted, and one that is created now for any run
+    that waits; and some more. It is one answer for all who wait, whatever their own hours are.
+    """
+    ledger, slack = ctx.services.ledger, timedelta(seconds=KILL_SLACK_S)
+    reserved = [one for one in ledger.attempts(unsettled=True) if one.state is AttemptState.RESERVED]
+    waiting = [ctx.attempt, *_of_kind(ctx, reserved)]
+    hours = max(float(one.max_hours or ledger.run(one.run).spec.max_hours) for one in waiting)
+    created_now = ctx.now() + timedelta(hours=hours) + slack
+    return max([created_now, *(one.deleted_by for one in _others(ctx))]) + slack
 
 
 def latest_refusals(ctx: RunContext) -> dict[Place, ZoneRefused]:

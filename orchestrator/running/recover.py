@@ -8,8 +8,7 @@ from contextlib import suppress
 
 from orchestrator.domain.runs import AttemptState, Run, Stage
 from orchestrator.errors import Unavailable
-from orchestrator.running.cleanup import Cleanup, TeardownReport, ask_to_stop, is_driven
-from orchestrator.running.cleanup import unfinished as unfinished
+from orchestrator.running.cleanup import Cleanup, TeardownReport, ask_to_stop, is_driven, unfinished
 from orchestrator.running.many_runs import drive_all
 from orchestrator.running.stages.context import Progress, Services, already_stopped
 

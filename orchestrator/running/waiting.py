@@ -103,9 +103,16 @@ def side_by_side(do: Callable[[T], U], items: Sequence[T], at_once: int | None =
             except BaseException as cause:
                 failed[place] = cause
 
-    threads = [threading.Thread(target=work, daemon=True) for _ in items[:at_once]]
-    for thread in threads:
-        thread.start()
+    threads: list[threading.Thread] = []
+    for _ in items[:at_once]:
+        thread = threading.Thread(target=work, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the system allows no more: those that there are do the work
+            break
+        threads.append(thread)
+    if not threads:
+        work()
     for thread in threads:
         thread.join()
     if failed:

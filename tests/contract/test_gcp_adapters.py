@@ -221,6 +221,7 @@ def test_a_stopped_instance_still_exists(local_cloud: LocalCloud) -> None:
     local_cloud.clients().instances.stop_unary(project=local_cloud.project, zone=spec.ref.zone, instance=spec.ref.name)
     vm = rig.wait(lambda: vm if (vm := rig.provider.get(spec.ref)).raw_state == "TERMINATED" else None)
     assert vm.state is VmState.STOPPED
+    assert not vm.may_bill
     assert spec.ref in [item.ref for item in rig.provider.list_billable().found]
     rig.provider.delete(spec.ref)
 

@@ -336,7 +336,8 @@ class FakeVmProvider:
         spec = replace(machine.spec)
         raw = machine.ended or state.name
         is_queued = spec.queued_until is not None
-        return Vm(spec.ref, state, raw, dict(spec.labels), workers, machine.created_at, limit, is_queued)
+        may_bill = state not in (VmState.QUEUED, VmState.PREEMPTED)
+        return Vm(spec.ref, state, raw, dict(spec.labels), workers, machine.created_at, limit, is_queued, may_bill)
 
     def _reach(self, zone: str) -> None:
         if zone in self.unreachable:

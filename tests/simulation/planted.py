@@ -26,6 +26,7 @@ from infra.killswitches.run_limits import EndOfVm
 from infra.killswitches.scheduler_job import SchedulerJob, schedule_from
 from orchestrator.clock import SystemClock
 from orchestrator.domain import names, quote
+from orchestrator.domain.runs import Attempt
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.runs import RunTable, _attempt_row
 from orchestrator.money import guard
@@ -60,7 +61,7 @@ def _bug(name: str, seed: int, *edits: tuple[Any, str, str]) -> Bug:
     return Bug(name, tuple(Edit(getattr(one, "__wrapped__", one), old, new) for one, old, new in edits), seed)
 
 
-INTEND = "ctx.update_attempt(expect=AttemptState.RESERVED, state=AttemptState.INTENDED, billed_from=ctx.now())"
+INTEND = "services.ledger.intend(ctx.run_id, ctx.attempt.number, credit, ctx.now())"
 TOMBSTONE = "services.ledger.update_attempt(attempt.run, attempt.number, state=AttemptState.DELETING)"
 RESERVE = "attempt = self._reserve_next(db, run_id, make, credit)"
 DISARM = "_disarm(services, attempt, ref)"
@@ -117,7 +118,7 @@ BUGS = (
          (Ledger.admit_extension, RESERVE, UNRESERVED)),
     _bug("billed-from-ready", 0,
          (provision._wait_until_ready, "return vm if", "return (ctx.update_attempt(billed_from=ctx.now()), vm)[1] if")),
-    _bug("slack-not-billed", 8, (guard.cost_so_far, f"attempt.deadline + {SLACK}", "attempt.deadline")),
+    _bug("slack-not-billed", 8, (Attempt.billed_until, "self.deleted_by", "self.deadline")),
     _bug("refused-still-billed", 31,
          (guard.cost_so_far, "(AttemptState.RESERVED, AttemptState.REFUSED)", "(AttemptState.RESERVED,)")),
     _bug("settled-opened-again", 360,

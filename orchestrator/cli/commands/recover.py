@@ -28,11 +28,12 @@ def recover(as_json: bool) -> int:
     from orchestrator.cli.views.progress import live_display
     from orchestrator.domain.runs import RunState
     from orchestrator.running import recover as reconcile
+    from orchestrator.running.cleanup import unfinished as unfinished_runs
     from orchestrator.running.inventory import idle_costs
 
     with output.opened(as_json=as_json) as project, run_driver.stopping() as stop:
         services = run_driver.connect_to_end(project, project.ledger.runs(), stop)
-        unfinished = reconcile.unfinished(services)
+        unfinished = unfinished_runs(services)
         quiet = as_json or output.is_quiet() or not unfinished
         with (
             run_driver.notifying(services, unfinished),

@@ -101,6 +101,7 @@ class _Outcome:
     report: TeardownReport
     unproven: Sequence[str]
     remaining: int | None
+    outlived: Sequence[str]
     idle_costs: Sequence[str] = ()
     others: Sequence[OtherLedger] = ()
 
@@ -115,17 +116,15 @@ class _Outcome:
             "buckets_kept": self.report.buckets,
             "buckets_deleted": self.report.deleted_buckets,
             "silent_costs": self.idle_costs,
-            "outlived": self.report.outlived,
+            "outlived": self.outlived,
             "other_ledgers": other_ledgers.to_json(self.others),
         }
 
     def messages(self) -> Iterator[str]:
-        from orchestrator.cli.views.conclusion import NOT_IN_TIME
-
         report = self.report
         yield from (f"proven gone: {name}" for name in report.ended)
         yield from (f"NOT PROVEN, may still be billed: {name}" for name in self.unproven)
-        yield from (f"{NOT_IN_TIME}: {sentence}" for sentence in report.outlived)
+        yield from self.outlived
         for name in report.switches:
             yield f"kept for now: {name}; its VM may still be created. Run `orchestrate teardown --all` again later."
         yield from (f"deleted: gs://{name}" for name in report.deleted_buckets)
@@ -139,7 +138,7 @@ def _end_runs(services: Services, runs: Sequence[Run]) -> _Outcome:
 
     report = teardown_runs(services, runs)
     unproven = sorted(set(report.unproven))
-    return _Outcome(report, unproven, len(unproven))
+    return _Outcome(report, unproven, len(unproven), _outlived(services, report))
 
 
 def _end_all(project: Project, services: Services, *, buckets: bool) -> _Outcome:
@@ -150,7 +149,14 @@ def _end_all(project: Project, services: Services, *, buckets: bool) -> _Outcome
     report = teardown_all(services, buckets=buckets)
     left = remaining(services)
     unproven = sorted({*report.unproven, *left.names})
-    return _Outcome(report, unproven, left.count, idle_costs(services), other_ledgers(project))
+    outlived = _outlived(services, report)
+    return _Outcome(report, unproven, left.count, outlived, idle_costs(services), other_ledgers(project))
+
+
+def _outlived(services: Services, report: TeardownReport) -> Sequence[str]:
+    from orchestrator.money.guard import outlived_sentence
+
+    return [outlived_sentence(attempt, services.clock.now()) for attempt in report.outlived]
 
 
 def _ask_about_buckets(project: Project, services: Services, *, as_json: bool) -> None:

@@ -14,20 +14,18 @@ from orchestrator.domain.money import ZERO, at_most, usd
 from orchestrator.domain.quote import PROFILE_FOLDER
 from orchestrator.domain.runs import Attempt, Run, RunState, Stage
 from orchestrator.errors import OrchestratorError, StillBilling
-from orchestrator.money.guard import overrun_sentence
+from orchestrator.money.guard import outlived_sentence
+from orchestrator.running.cleanup import TeardownReport, is_driven
 from orchestrator.running.early_stop import spared_usd
 from orchestrator.running.inventory import Remaining, remaining
-from orchestrator.running.run_folder import run_lock
 from orchestrator.running.run_status import run_status
 from orchestrator.running.stages.context import Services
 
 if TYPE_CHECKING:
     from orchestrator.bootstrap import OtherLedger
-    from orchestrator.running.cleanup import TeardownReport
 
 FEW = 6
 """Up to so many runs are listed one by one."""
-NOT_IN_TIME = "NOT DELETED IN TIME"
 UNSUCCESSFUL = (RunState.FAILED, RunState.STOPPED)
 
 
@@ -48,11 +46,11 @@ def conclude(
 
     Runs that another process still drives (this one was interrupted while it watched) have not ended: they are listed.
     """
-    elsewhere = [run for run in runs if _is_driven_elsewhere(services, run)]
+    elsewhere = [run for run in runs if is_driven(services, run)]
     ended = [run for run in runs if run not in elsewhere]
     left = remaining(services, ended)
     left = Remaining(left.count, tuple(sorted({*left.names, *(cleaned.unproven if cleaned else ())})))
-    outlived = [*dict.fromkeys((*_outlived(services, ended), *(cleaned.outlived if cleaned else ())))]
+    outlived = _outlived(services, ended, cleaned)
     try:
         if as_json:
             found: dict[str, object] = {} if others is None else {"other_ledgers": to_json(others)}
@@ -63,7 +61,7 @@ def conclude(
         else:
             _say_all(services, ended, elsewhere, left)
             for sentence in outlived:
-                output.say(f"{NOT_IN_TIME}: {sentence}")
+                output.say(sentence)
             say_not_proven(others or ())
     finally:  # also where nobody reads what is printed; afterwards, as a message service may keep one waiting
         tell_unproven(services, left.names)
@@ -72,13 +70,13 @@ def conclude(
     return exit_code(ended, left, unsuccessful) or (130 if elsewhere else 0)
 
 
-def _outlived(services: Services, runs: Sequence[Run]) -> Iterator[str]:
-    """What VMs of these runs cost that their kill switches did not delete in time."""
-    of_these = {run.id for run in runs}
+def _outlived(services: Services, runs: Sequence[Run], cleaned: TeardownReport | None) -> list[str]:
+    """What VMs of these runs, and of what was cleaned up, cost that their kill switches did not delete in time."""
+    found, of_these = list(cleaned.outlived if cleaned else ()), {run.id for run in runs}
     with suppress(OrchestratorError):
-        for attempt in services.ledger.outlived():
-            if attempt.run in of_these:
-                yield overrun_sentence(attempt, services.clock.now())
+        found += [one for one in services.ledger.outlived() if one.run in of_these]
+    latest = {(one.run, one.number): one for one in found}  # as it is now, of one that is in both
+    return [outlived_sentence(one, services.clock.now()) for one in latest.values()]
 
 
 def tell_unproven(services: Services, names: Sequence[str]) -> None:
@@ -103,13 +101,6 @@ def say_unfinished(services: Services, but: Sequence[Run]) -> None:
     others = [run for run in services.ledger.runs() if run.stage is not Stage.DONE and run.id not in ids]
     if others:
         output.say(f"unfinished: {_named(others)} (`orchestrate status`)")
-
-
-def _is_driven_elsewhere(services: Services, run: Run) -> bool:
-    if run.stage is not Stage.DONE:
-        with suppress(OSError), run_lock(services.run_folder(run)) as free:  # a full disk keeps no word back
-            return not free
-    return False
 
 
 def _as_json(services: Services, ended: Sequence[Run], elsewhere: Sequence[Run], left: Remaining) -> dict[str, object]:

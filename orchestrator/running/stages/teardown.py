@@ -16,7 +16,7 @@ from orchestrator.errors import AccountError, NotFound, OrchestratorError, Still
 from orchestrator.ledger.events import Note
 from orchestrator.ledger.runs import Changes
 from orchestrator.money.guard import cost_so_far
-from orchestrator.ports import Billable, VmProvider, VmRef, VmState
+from orchestrator.ports import Billable, Vm, VmProvider, VmRef, VmState
 from orchestrator.running.stages.context import RunContext, Services
 from orchestrator.running.watch import hiding
 
@@ -55,39 +55,38 @@ def ask_to_go(services: Services, attempt: Attempt) -> None:
     if attempt.state in (AttemptState.RESERVED, AttemptState.SETTLED):
         return
     _write_tombstone(services, attempt)
-    if not _may_bill(services, attempt):
+    if not may_bill(services, attempt):
         return
     with suppress(OrchestratorError):
         services.vms[attempt.api].delete(VmRef(attempt.zone, attempt.vm))
 
 
 def note_outlived(services: Services, attempt: Attempt, asked_at: datetime) -> None:
-    """Its VM was alive at a look that began then: write that down if its kill switches should have deleted it before.
+    """Record that the VM was alive at `asked_at`, if its kill switches should have deleted it before.
 
-    It costs until it is proven gone then, whoever proves it, and nothing new is rented before. Raises nothing.
+    From then on it is charged until it is proven gone, and nothing new is rented. Raises nothing.
     """
-    if asked_at <= attempt.last_end or not attempt.zone.is_rented:
+    if asked_at <= attempt.deleted_by or not attempt.zone.is_rented:
         return
     with suppress(OrchestratorError):
         before = services.ledger.attempt(attempt.run, attempt.number)
         services.ledger.update_attempt(attempt.run, attempt.number, outlived_at=asked_at)
         if before.outlived_at is None:
             run = services.ledger.run(attempt.run)
-            what = f"{attempt.vm} is alive: its kill switches should have deleted it by {attempt.last_end:%H:%M:%S} UTC"
+            due = f"{attempt.deleted_by:%Y-%m-%d %H:%M} UTC"
+            what = f"{attempt.vm} is alive: its kill switches should have deleted it by {due}"
             note = Note(f"{what}; it costs until it is proven gone, whatever was reserved")
             services.ledger.log(asked_at, run.id, attempt.number, run.stage, note)
 
 
-def _may_bill(services: Services, attempt: Attempt) -> bool:
-    """Whether its VM is billed, for all that is known: looked at once it should be gone, and noted if it is not.
-
-    Before a delete is asked for: afterwards nobody would know how long it lived, or that it was only preempted. A look
-    that fails keeps no delete waiting.
+def may_bill(services: Services, attempt: Attempt) -> bool:
+    """Whether its VM may still be billed. Once it should be deleted it is looked at first, and recorded if alive,
+    because after a DELETE nobody could tell how long it lived. A look that fails delays no delete.
     """
     asked_at = services.clock.now()
-    if asked_at > attempt.last_end:
+    if asked_at > attempt.deleted_by:
         with suppress(OrchestratorError):
-            if not services.vms[attempt.api].get(VmRef(attempt.zone, attempt.vm)).state.may_bill:
+            if not services.vms[attempt.api].get(VmRef(attempt.zone, attempt.vm)).may_bill:
                 return False
             note_outlived(services, attempt, asked_at)
     return True
@@ -123,9 +122,9 @@ def prove_ended(services: Services, attempt: Attempt) -> Changes:
             return {}
         came_late = found is True
     _write_tombstone(services, attempt)
-    billed = attempt if _may_bill(services, attempt) else None
+    charged = attempt if may_bill(services, attempt) else None
     try:
-        _wait_until_gone(services, provider, attempt, ref, billed)
+        _wait_until_gone(services, provider, attempt, ref, charged)
     except OrchestratorError as cause:
         what = "attempt (not rented, but not seen to stop)" if not attempt.zone.is_rented else f"{attempt.api} VM"
         raise StillBilling([f"{what} {ref.name} in {ref.zone}: {cause.sentence}"]) from cause
@@ -153,15 +152,15 @@ def _disarm(services: Services, attempt: Attempt, ref: VmRef) -> None:
 
 
 def _wait_until_gone(
-    services: Services, provider: VmProvider, attempt: Attempt, ref: VmRef, billed: Attempt | None
+    services: Services, provider: VmProvider, attempt: Attempt, ref: VmRef, charged: Attempt | None
 ) -> None:
     """A VM that was never seen may still appear: its create must have ended, and it must stay absent for a while."""
     if attempt.state is AttemptState.REFUSED or attempt.seen_at is not None:
-        prove_gone(services, provider, ref, billed=billed)
+        prove_gone(services, provider, ref, charged=charged)
         return
     if attempt.operation is not None:
         _wait_for_operation(services, provider, attempt.operation, ref)
-    prove_gone(services, provider, ref, absent_s=services.pace.late_create_s, billed=billed)
+    prove_gone(services, provider, ref, absent_s=services.pace.late_create_s, charged=charged)
 
 
 def _wait_for_operation(services: Services, provider: VmProvider, operation: str, ref: VmRef) -> None:
@@ -222,13 +221,13 @@ def is_gone(provider: VmProvider, ref: VmRef) -> bool:
 
 
 def prove_gone(
-    services: Services, provider: VmProvider, ref: VmRef, *, absent_s: float = 0.0, billed: Attempt | None = None
+    services: Services, provider: VmProvider, ref: VmRef, *, absent_s: float = 0.0, charged: Attempt | None = None
 ) -> None:
     """Ask for deletion, again and again, until GET says NOT_FOUND and a list with its zone lacks the VM and its disks.
 
     That has to be so at every look for `absent_s`, from the end of the first to the beginning of the last: a laptop may
     sleep between a look and what is made of it. If the VM is seen too late, that is noted of the attempt that is
-    `billed` for it. Raises Unavailable when it is not so in time, and at once an AccountError, which asking again does
+    `charged` for it. Raises Unavailable when it is not so in time, and at once an AccountError, which asking again does
     not cure.
     """
     clock = services.clock
@@ -238,12 +237,12 @@ def prove_gone(
         nonlocal absent_since
         looked_at, asked_at = clock.monotonic(), clock.now()
 
-        def seen(state: VmState) -> None:
-            nonlocal billed
-            if not state.may_bill:
-                billed = None  # when it is deleted, nothing more is billed
-            elif billed is not None:
-                note_outlived(services, billed, asked_at)
+        def seen(vm: Vm) -> None:
+            nonlocal charged
+            if not vm.may_bill:
+                charged = None  # when it is deleted, nothing more is billed
+            elif charged is not None:
+                note_outlived(services, charged, asked_at)
 
         try:
             absent = _looks_gone(provider, ref, seen)
@@ -263,17 +262,17 @@ def prove_gone(
     services.wait_for(gone, "its deletion", services.pace.delete_timeout_s, grow=1.5, of=f"{ref.name} in {ref.zone}")
 
 
-def _looks_gone(provider: VmProvider, ref: VmRef, seen: Callable[[VmState], None]) -> bool:
+def _looks_gone(provider: VmProvider, ref: VmRef, seen: Callable[[Vm], None]) -> bool:
     """One look; asks for deletion of what is still there, after `seen`. Raises Unavailable when not all was seen."""
     try:
-        state = provider.get(ref).state
+        vm = provider.get(ref)
     except NotFound:
         left = [item for item in everything_at(provider, ref.zone) if item.vm == ref]
         for item in left:
             provider.delete_billable(item)
         return not left
-    seen(state)
-    if state is not VmState.DELETING:
+    seen(vm)
+    if vm.state is not VmState.DELETING:
         provider.delete(ref)
     return False
 

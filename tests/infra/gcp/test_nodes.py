@@ -87,6 +87,13 @@ def test_its_end_is_the_last_and_unknown_while_one_has_none() -> None:
     assert as_one(REF, [instance(1, READY), GONE]).terminates_at is None
 
 
+def test_it_may_bill_as_long_as_one_of_them_may() -> None:
+    """It is STOPPED when one is, and the others run on."""
+    stopped = replace(instance(2, STOPPED), may_bill=False)
+    assert as_one(REF, [instance(1, READY), stopped]).may_bill
+    assert not as_one(REF, [replace(instance(1, STOPPED), may_bill=False), stopped]).may_bill
+
+
 def test_its_workers_are_all_of_them_in_order_or_none() -> None:
     """`armed` of the timer looks at every worker: it must not see half of them and be content."""
     vm = as_one(REF, [instance(1, READY), instance(2, READY)])

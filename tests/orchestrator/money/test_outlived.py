@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 
@@ -13,8 +14,8 @@ from orchestrator.domain.runs import KILL_SLACK_S, Attempt, AttemptState, Run, R
 from orchestrator.errors import CreatesFrozen, OverCap
 from orchestrator.ledger.credit import Credit
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.money.guard import cost_so_far, credit_or_refuse, money_view, stated_credit
-from orchestrator.ports import Vm, VmRef
+from orchestrator.money.guard import cost_so_far, credit_or_refuse, money_view, outlived_sentence, stated_credit
+from orchestrator.ports import Vm, VmRef, VmState
 from orchestrator.running.cleanup import TeardownReport
 from orchestrator.running.recover import recover, teardown_all, teardown_runs
 from orchestrator.running.stages.context import RunContext
@@ -58,8 +59,17 @@ def _teardown_run(world: World) -> TeardownReport:
     return teardown_runs(world.services, world.ledger.runs())
 
 
+def _teardown_all_of(world: World, run: Run) -> None:
+    assert teardown_runs(world.services, [run]).unproven == []
+
+
 def _recover(world: World) -> TeardownReport:
     return recover(world.services, world.progress.append, world.stop)[1]
+
+
+def _said(world: World, report: TeardownReport) -> str:
+    [attempt] = report.outlived
+    return outlived_sentence(attempt, world.clock.now())
 
 
 @pytest.mark.parametrize("end", [_teardown_all, _teardown_run, _recover])
@@ -79,8 +89,8 @@ def test_what_it_cost_until_it_is_proven_gone_is_spent(
     spent, reserved = _books(world)
     assert (spent, reserved) == (world.ledger.committed_usd(), 0)
     if end is not _recover:  # what it drives to its end is said with the run
-        [said] = report.outlived
-        assert f"${spent:.2f}, where ${attempt.reserved_usd:.2f} was reserved" in said
+        said = _said(world, report)
+        assert f"cost ${spent:.2f}, reserved ${attempt.reserved_usd:.2f}" in said
     [event] = [one for one in world.ledger.events(run.id) if "is alive: its kill switches should have" in one.message]
     assert event.attempt == 1
 
@@ -91,8 +101,7 @@ def test_a_run_that_is_over_is_charged_when_recover_finds_its_vm(world: World) -
     run, attempt = _rented_for_good(world)
     world.ledger.update_run(run.id, state=RunState.FAILED, stage=Stage.DONE)
     _late(world, attempt)
-    [said] = _recover(world).outlived
-    assert attempt.vm in said
+    assert attempt.vm in _said(world, _recover(world))
     assert (world.ledger.attempt(run.id, 1).settled_usd or 0) >= world.metered_usd(run) > attempt.reserved_usd
 
 
@@ -108,6 +117,45 @@ def test_nothing_is_rented_beyond_the_credit_afterwards(world: World) -> None:
     assert [one.id for one in world.ledger.runs()] == [run.id]
 
 
+def test_what_it_cost_is_not_there_for_runs_whose_money_was_reserved_before(world: World) -> None:
+    """Their own reservations fitted beside its reservation, not beside what it has cost."""
+    run, attempt = _rented_for_good(world)
+    first, second = world.admit(repeats=2)
+    world.ledger.set_credit(Credit(amount_usd=3 * attempt.reserved_usd, stated_at=world.clock.now()))
+    _late(world, attempt, timedelta(minutes=30))
+    _teardown_all_of(world, run)
+    assert attempt.reserved_usd < (spent := _books(world)[0]) < 2 * attempt.reserved_usd
+    world.tpu.timers = world.scheduler.fires = True
+    [refused] = world.drive([first])
+    assert (refused.state, refused.error_code) == (RunState.FAILED, OverCap.__name__)
+    assert world.ledger.attempt(first.id, 1).billed_from is None
+    [ended] = world.drive([second])
+    assert ended.state is RunState.SUCCEEDED, "with what the first one gave back it fits"
+    assert _books(world)[0] > spent
+
+
+def test_a_run_whose_vm_outlived_its_switches_is_given_another(world: World) -> None:
+    """It is proven gone then: its own money is no reason to freeze its own replacement."""
+    world.gpu.delete_s = 0
+    [run] = world.admit("t4")
+    provision(RunContext(world.services, run.id, world.progress.append, world.stop))
+    world.gpu.timers = world.gpu.run_limits = False
+    attempt = world.ledger.attempt(run.id, 1)
+    world.ledger.update_run(run.id, state=RunState.ACTIVE, stage=Stage.PREPARE)
+    _late(world, attempt)
+    look = world.gpu.get
+
+    def preempted(ref: VmRef) -> Vm:
+        vm = look(ref)
+        return replace(vm, state=VmState.STOPPED, raw_state="TERMINATED") if ref.name == attempt.vm else vm
+
+    world.gpu.get = preempted  # type: ignore[method-assign]
+    world.gpu.timers = world.gpu.run_limits = True
+    [ended] = world.drive([world.ledger.run(run.id)])
+    assert (ended.state, ended.attempt) == (RunState.SUCCEEDED, 2)
+    assert world.ledger.attempt(run.id, 1).outlived_at is not None
+
+
 def test_until_it_is_proven_gone_nothing_new_is_rented(world: World) -> None:
     """Nothing bounds what it costs, which another process sees as well; what it costs counts as reserved meanwhile."""
     faults = Faults()
@@ -116,8 +164,7 @@ def test_until_it_is_proven_gone_nothing_new_is_rented(world: World) -> None:
     _late(world, attempt)
     world.tpu.fail("delete", times=10**6)
     report = _teardown_all(world)
-    [said] = report.outlived
-    assert "is NOT PROVEN gone" in said
+    assert "NOT PROVEN gone" in _said(world, report)
     assert any(attempt.vm in name for name in report.unproven)
     ledger = Ledger(world.home / "ledger.db", simulated=True)
     [alive] = ledger.outlived(unsettled=True)
@@ -152,6 +199,20 @@ def test_a_node_that_was_preempted_and_still_listed_does_not_bill(world: World) 
     world.tpu.preempt(VmRef(attempt.zone, attempt.vm))
     _late(world, attempt)
     assert _teardown_all(world).outlived == []
+    assert (world.ledger.attempt(run.id, 1).settled_usd or 0) <= attempt.reserved_usd
+
+
+def test_an_instance_that_was_stopped_and_is_still_there_does_not_bill(world: World) -> None:
+    """As a host error leaves it: the laptop that could have deleted it was off for three days."""
+    run, attempt = _rented_for_good(world, "t4")
+    look = world.gpu.get
+
+    def stopped(ref: VmRef) -> Vm:
+        return replace(look(ref), state=VmState.STOPPED, raw_state="TERMINATED", may_bill=False)
+
+    world.gpu.get = stopped  # type: ignore[method-assign]
+    world.clock.advance(3 * 24 * 3600)
+    assert _teardown_run(world).outlived == []
     assert (world.ledger.attempt(run.id, 1).settled_usd or 0) <= attempt.reserved_usd
 
 

@@ -137,7 +137,7 @@ def _print_json(project: Project, newest: int | None) -> None:
     from orchestrator.bootstrap import SystemClock
     from orchestrator.cli.views.budget import experiment_json, money_json, run_json
     from orchestrator.money.cost_totals import counts, experiment_sums, run_sums
-    from orchestrator.money.guard import money_view, overrun_sentence, stated_credit
+    from orchestrator.money.guard import money_view, outlived_sentence, stated_credit
 
     ledger, now = project.ledger, SystemClock().now()
     view = money_view(ledger, stated_credit(ledger, now=now), now)
@@ -145,7 +145,7 @@ def _print_json(project: Project, newest: int | None) -> None:
         {
             **money_json(view, now, ledger.frozen()),
             "simulated": project.simulated,
-            "outlived": [overrun_sentence(attempt, now) for attempt in ledger.outlived()],
+            "outlived": [outlived_sentence(attempt, now) for attempt in ledger.outlived()],
             "runs_in_all": counts(ledger)[1],
             "experiments": [experiment_json(one) for one in experiment_sums(ledger, now, newest)],
             "runs": [run_json(run) for run in run_sums(ledger, now, newest)],
@@ -158,7 +158,7 @@ def _lines(project: Project, newest: int | None) -> Iterator[str]:
     from orchestrator.bootstrap import SystemClock
     from orchestrator.cli.views.budget import budget_lines, experiment_lines, frozen_lines, run_lines
     from orchestrator.money.cost_totals import counts, experiment_sums, run_sums
-    from orchestrator.money.guard import money_view, overdue, overrun_sentence, stated_credit
+    from orchestrator.money.guard import money_view, outlived_sentence, overdue, stated_credit
 
     ledger, now = project.ledger, SystemClock().now()
     # An expired credit admits no launch, but where it went is still to be seen.
@@ -169,7 +169,7 @@ def _lines(project: Project, newest: int | None) -> Iterator[str]:
     for attempt in overdue(ledger, now):
         yield f"may still bill: {attempt.vm} in {attempt.zone}, past its deadline; `orchestrate recover` proves it gone"
     for attempt in ledger.outlived():
-        yield f"not deleted in time: {overrun_sentence(attempt, now)}"
+        yield outlived_sentence(attempt, now)
     runs = run_sums(ledger, now, newest)
     if not runs:
         return
