@@ -77,7 +77,7 @@ class GpuAllowance:
 class Quota:
     """What an accelerator counts against. `limits` by zone (TPU) or region (GPU); one that is not in it is not known.
 
-    `needed` is how much of it one VM takes. `everywhere` is the limit over all regions, None where there is none.
+    `needed` is how much of it one run takes. `everywhere` is the limit over all regions, None where there is none.
     """
 
     accelerator: str
