@@ -16,15 +16,12 @@ from infra.gcp import vms
 from infra.gcp.clients import GoogleClients
 from infra.gcp.errors import translated
 from orchestrator.domain.account import Reservation, TpuReservation, TpuReservations
+from orchestrator.domain.hardware import tpus_by_vm_family
 from orchestrator.errors import OrchestratorError, Unavailable
 
 if TYPE_CHECKING:
     from google.cloud import tpu_v2alpha1
 
-_GENERATIONS = {
-    "CT3": "v3", "CT3P": "v3", "CT4P": "v4", "CT5L": "v5litepod", "CT5LP": "v5litepod", "CT5P": "v5p", "CT6E": "v6e",
-}  # fmt: skip
-"""By how a `VmFamily` of Compute Engine ends (VM_FAMILY_CLOUD_TPU_LITE_POD_SLICE_CT6E)."""
 _STILL_THERE = ("APPROVED", "PROVISIONING", "ACTIVE")
 """States of the TPU API's reservations from which something can still come, if only later."""
 
@@ -137,12 +134,12 @@ def _problem(one: Any) -> str:
 
 def _of_chips(one: Any, zone: str) -> TpuReservation:
     own = one.aggregate_reservation
-    family = own.vm_family.rpartition("_")[2]
+    family = own.vm_family.rpartition("_")[2]  # CT6E of VM_FAMILY_CLOUD_TPU_LITE_POD_SLICE_CT6E
     return TpuReservation(
         zone=zone,
         held_for=family,
         # A family that came after this was written is one that no TPU of the catalog has.
-        generation=_GENERATIONS.get(family, family),
+        generation=tpus_by_vm_family().get(family, family),
         size=sum(each.accelerator.accelerator_count for each in own.reserved_resources),
         in_use=sum(each.accelerator.accelerator_count for each in own.in_use_resources),
         unit="chips",
