@@ -108,7 +108,7 @@ def _of_vms(one: Any, zone: str) -> Reservation:
         zone=zone,
         machine_type=of.machine_type,
         gpus={card.accelerator_type.rpartition("/")[2]: card.accelerator_count for card in of.guest_accelerators},
-        count=own.count,
+        size=own.count,
         in_use=own.in_use_count,
         problem=problem_of_vms(one),
     )

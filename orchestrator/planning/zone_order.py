@@ -3,7 +3,7 @@ ledger's attempts met there; and the zones of a reservation, which leave no choi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import IntEnum
@@ -150,11 +150,14 @@ class ZoneOrder:
         return fresh and one.zone.is_rented and run is not None and run.spec.dataset == self.spec.dataset != ""
 
 
-@dataclass(frozen=True)
-class Room:
-    """Where each accelerator is rented from the reservation, for how many runs at once, and what to say of it.
+AnyReservation = Reservation | TpuReservation
 
-    `runs` is None where nobody said.
+
+@dataclass(frozen=True)
+class ReservedZones:
+    """Where each accelerator is rented from the reservation, for how many runs at once, and notes for the plan.
+
+    `runs` is None where that is not known.
     """
 
     zones: Mapping[Accelerator, Sequence[str]]
@@ -162,42 +165,34 @@ class Room:
     notes: tuple[str, ...]
 
 
-def room_in(
+def reserved_zones(
     name: str,
     vms: Sequence[Reservation],
     tpus: TpuReservations,
     chosen: Sequence[Accelerator],
     wanted: Sequence[str],
-) -> Room:
+) -> ReservedZones:
     """What of the launch the reservations of that name are for. Raises UsageError, and NoCapacity when they are full.
 
-    What they are not for is rented as ever. In zones that were asked for, where some were. `vms`: those of instances;
-    `tpus`: those of nodes of the TPU API, which wait in a queue where one is full.
+    An accelerator that they are not for is rented as without one. If zones are `wanted`, only those count. `vms`: the
+    reservations of instances; `tpus`: those of nodes of the TPU API, which wait in a queue where one is full.
     """
-    there = [one for one in vms if not wanted or one.zone in wanted]
-    chips = [one for one in tpus.found if not wanted or one.zone in wanted]
-    nodes = [item for item in chosen if item.api == "tpu"]
-    of_vms = {item: held for item in chosen if (held := [one for one in there if _is_for(one, item)])}
-    of_chips = {item: fit for item in nodes if (fit := [one for one in chips if one.is_for(item)])}
-    unsure = [item for item in nodes if item not in of_chips] if tpus.unanswered else []
-    if not of_vms and not of_chips:
-        if not unsure:
-            raise _is_for_others(name, [*vms, *tpus.found], bool(wanted))
+    found: list[AnyReservation] = [*vms, *tpus.found]
+    there = [one for one in found if not wanted or one.zone in wanted]
+    fits = {item: held for item in chosen if (held := [one for one in there if one.is_for(item)])}
+    unsure = [item for item in chosen if item.api == "tpu" and item not in fits] if tpus.unanswered else []
+    if not fits and not unsure:
+        raise _is_for_others(name, found, bool(wanted))
+    if not fits:
         return _unchecked(name, unsure, wanted, tpus.unanswered)
-    with_room = {item: _with_room(name, item, held) for item, held in of_vms.items()}
-    usable = {item: _usable(name, fit) for item, fit in of_chips.items()}
-    runs = [sum(_left(one) // item.nodes for one in held) for item, held in with_room.items()]
-    runs += [max(1, sum(one.room_for(item) for one in fit)) for item, fit in usable.items()]
-    zones = {item: [one.zone for one in held] for item, held in with_room.items()}
-    zones |= {item: list(dict.fromkeys(one.zone for one in fit)) for item, fit in usable.items()}
-    return Room(zones, min(runs), (*_notes(name, with_room, usable), *_not_asked(name, unsure, tpus.unanswered)))
+    usable = {item: _usable(name, item, held) for item, held in fits.items()}
+    # Where all chips are in use, one run at a time waits for them.
+    runs = min(max(1, sum(one.room_for(item) for one in held)) for item, held in usable.items())
+    zones = {item: list(dict.fromkeys(one.zone for one in held)) for item, held in usable.items()}
+    return ReservedZones(zones, runs, (*_notes(name, usable), *_not_asked(name, unsure, tpus.unanswered)))
 
 
-def _is_for(one: Reservation, item: Accelerator) -> bool:
-    return one.is_for(item.machine_type, item.attach, item.chips // item.nodes)
-
-
-def _is_for_others(name: str, found: Sequence[Reservation | TpuReservation], in_zones: bool) -> UsageError:
+def _is_for_others(name: str, found: Sequence[AnyReservation], in_zones: bool) -> UsageError:
     if not found:
         return UsageError(
             f"--reservation: there is none called {name}",
@@ -212,7 +207,7 @@ def _is_for_others(name: str, found: Sequence[Reservation | TpuReservation], in_
     )
 
 
-def _unchecked(name: str, nodes: Sequence[Accelerator], wanted: Sequence[str], why: Sequence[str]) -> Room:
+def _unchecked(name: str, nodes: Sequence[Accelerator], wanted: Sequence[str], why: Sequence[str]) -> ReservedZones:
     """The one zone that was asked for: where the reservation is must be known, as a queue elsewhere never ends."""
     reasons = "; ".join(why)
     if len(wanted) != 1:
@@ -221,65 +216,56 @@ def _unchecked(name: str, nodes: Sequence[Accelerator], wanted: Sequence[str], w
         f"reservation {name} could not be checked ({reasons}): {_named(nodes)} is asked for from it in {wanted[0]}, "
         "and Google's answer to that decides"
     )
-    return Room(dict.fromkeys(nodes, wanted), None, (note,))
+    return ReservedZones(dict.fromkeys(nodes, wanted), None, (note,))
+
+
+def _usable(name: str, item: Accelerator, held: Sequence[AnyReservation]) -> list[AnyReservation]:
+    """Those from which one run can be rented: instances where there is room for them, nodes also where they wait."""
+    usable = [one for one in held if not one.problem]
+    if not usable:
+        raise UsageError(f"--reservation: {name} cannot be used: {held[0].problem}", "leave it out")
+    found = [one for one in usable if item.api == "tpu" or one.room_for(item)]
+    if not found:
+        in_use, size = sum(one.in_use for one in usable), sum(one.size for one in usable)
+        several = f", and a run takes {item.nodes} in one zone" if item.nodes > 1 else ""
+        zones = [one.zone for one in usable]
+        raise NoCapacity(item.name, zones, f"reservation {name}: {in_use} of {size} in use{several}")
+    return found
+
+
+def _notes(name: str, usable: Mapping[Accelerator, Sequence[AnyReservation]]) -> Sequence[str]:
+    billed = "Google bills what it holds whether it is used or not, which is not counted here"
+    nodes = {item: held for item, held in usable.items() if item.api == "tpu"}
+    instances = {item: held for item, held in usable.items() if item not in nodes}
+    notes = []
+    if instances:
+        vms = {one.zone: one for held in instances.values() for one in held}  # of several accelerators: once
+        free = sum(one.size - one.in_use for one in vms.values())
+        notes.append(f"{_named(instances)} from reservation {name} ({free} free), and from nowhere else; {billed}")
+    if nodes:
+        shown = "; ".join(dict.fromkeys(str(one) for held in nodes.values() for one in held))
+        notes.append(
+            f"{_named(nodes)} from reservation {name} ({shown}), by Google's queue and from nowhere else; {billed}"
+        )
+    if unsaid := [item for item, held in nodes.items() if not all(map(_says_of_what, held))]:
+        notes.append(f"whether reservation {name} is for {_named(unsaid)} cannot be checked: Google's answer decides")
+    return notes
+
+
+def _says_of_what(one: AnyReservation) -> bool:
+    return isinstance(one, Reservation) or bool(one.generation)
 
 
 def _not_asked(name: str, nodes: Sequence[Accelerator], why: Sequence[str]) -> Sequence[str]:
-    """That nobody knows whether it holds these, too."""
+    """A note on those of which nobody knows whether the reservation is for them, too."""
     if not nodes:
         return ()
     reasons = "; ".join(why)
     return (f"{_named(nodes)} is rented as ever: whether {name} is for it could not be checked ({reasons})",)
 
 
-def _notes(
-    name: str,
-    with_room: Mapping[Accelerator, Sequence[Reservation]],
-    usable: Mapping[Accelerator, Sequence[TpuReservation]],
-) -> Sequence[str]:
-    billed = "Google bills what it holds whether it is used or not, which is not counted here"
-    found = []
-    if with_room:
-        free = sum(map(_left, {one.zone: one for ours in with_room.values() for one in ours}.values()))
-        found.append(f"{_named(with_room)} from reservation {name} ({free} free), and from nowhere else; {billed}")
-    if usable:
-        shown = "; ".join(dict.fromkeys(str(one) for ours in usable.values() for one in ours))
-        found.append(
-            f"{_named(usable)} from reservation {name} ({shown}), by Google's queue and from nowhere else; {billed}"
-        )
-    unsaid = [item for item, ours in usable.items() if not all(one.generation for one in ours)]
-    if unsaid:
-        found.append(f"whether reservation {name} is for {_named(unsaid)} cannot be checked: Google's answer decides")
-    return found
-
-
-def _named(items: Sequence[Accelerator] | Mapping[Accelerator, object]) -> str:
+def _named(items: Iterable[Accelerator]) -> str:
     return ", ".join(item.name for item in items)
-
-
-def _left(one: Reservation) -> int:
-    return one.count - one.in_use
-
-
-def _usable(name: str, ours: Sequence[TpuReservation]) -> list[TpuReservation]:
-    usable = [one for one in ours if not one.problem]
-    if not usable:
-        raise UsageError(f"--reservation: {name} cannot be used: {ours[0].problem}", "leave it out")
-    return usable
-
-
-def _with_room(name: str, item: Accelerator, ours: Sequence[Reservation]) -> list[Reservation]:
-    """Those with room for one run, whose VMs are all in one zone."""
-    usable = [one for one in ours if not one.problem]
-    if not usable:
-        raise UsageError(f"--reservation: {name} cannot be used: {ours[0].problem}", "leave it out")
-    found = [one for one in usable if _left(one) >= item.nodes]
-    if not found:
-        in_use, count = sum(one.in_use for one in usable), sum(one.count for one in usable)
-        wanted = f", and a run takes {item.nodes} in one zone" if item.nodes > 1 else ""
-        zones = [one.zone for one in usable]
-        raise NoCapacity(item.name, zones, f"reservation {name}: {in_use} of {count} in use{wanted}")
-    return found
 
 
 def _granted(attempts: list[Attempt]) -> dict[str, datetime]:

@@ -84,7 +84,7 @@ def test_it_is_found_by_its_name_in_whatever_zone(rig: CloudRig) -> None:
     """With what each VM of it is, and how many are in use; none of that name is none."""
     _reserve(rig)
     account = GoogleAccount(rig.cloud.clients())
-    expected = Reservation("team", rig.zone, T4.machine_type or "", {T4.attach or "": 1}, count=1, in_use=0)
+    expected = Reservation("team", rig.zone, T4.machine_type or "", {T4.attach or "": 1}, size=1, in_use=0)
     assert account.reservations("team") == (expected,)
     assert account.reservations(f"projects/{rig.cloud.project}/reservations/team") == (expected,)
     assert account.reservations("teams") == ()
