@@ -33,7 +33,8 @@ from orchestrator.planning.own_workload import Built, find_workload
 from orchestrator.planning.plan import Plan, PlannedRun, fresh_id, plan_runs
 from orchestrator.planning.request import LaunchRequest, check_request, queue_note
 from orchestrator.planning.script import ScriptWork, read_script, with_script
-from orchestrator.planning.zone_order import FindQuotas, ZoneOrder, ZoneQuotas, reserved_zones
+from orchestrator.planning.zones.order import FindQuotas, ZoneOrder, ZoneQuotas
+from orchestrator.planning.zones.reservation import reserved_zones
 from orchestrator.running.code_archive import keep_code
 from trainer.data.cache_policy import UNKNOWN_DEVICE_BYTES, Room, SampleBytes, choose_cache
 from trainer.data.manifest import DatasetManifest

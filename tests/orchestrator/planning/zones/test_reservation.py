@@ -13,7 +13,7 @@ from orchestrator.domain.account import Reservation, TpuReservation, TpuReservat
 from orchestrator.domain.quote import queued_until
 from orchestrator.errors import NoCapacity, OrchestratorError, UsageError
 from orchestrator.planning.launch import Callbacks
-from orchestrator.planning.zone_order import reserved_zones
+from orchestrator.planning.zones.reservation import reserved_zones
 from tests.fakes.world import World
 
 T4, T4X2, L4 = accelerator("t4"), accelerator("t4-n2"), accelerator("l4")
