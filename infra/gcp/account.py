@@ -328,8 +328,8 @@ def _limits(item: Accelerator, quota: str, limits: Mapping[str, Mapping[str, flo
 
 
 def _quota_needed(item: Accelerator) -> float:
-    """How much of it one VM takes: GPUs or chips of an instance, or the number in the TPU API's name of a TPU (cores,
-    or chips for v5e and v6e)."""
+    """How much of it one run takes: GPUs or chips of its instances, or the number in the TPU API's name of a TPU
+    (cores, or chips for v5e and v6e)."""
     return float(item.chips if item.api == "gpu" else item.name.rpartition("-")[2])
 
 

@@ -16,15 +16,12 @@ from infra.gcp import vms
 from infra.gcp.clients import GoogleClients
 from infra.gcp.errors import translated
 from orchestrator.domain.account import Reservation, TpuReservation, TpuReservations
+from orchestrator.domain.hardware import tpus_by_vm_family
 from orchestrator.errors import OrchestratorError, Unavailable
 
 if TYPE_CHECKING:
     from google.cloud import tpu_v2alpha1
 
-_GENERATIONS = {
-    "CT3": "v3", "CT3P": "v3", "CT4P": "v4", "CT5L": "v5litepod", "CT5LP": "v5litepod", "CT5P": "v5p", "CT6E": "v6e",
-}  # fmt: skip
-"""By how a `VmFamily` of Compute Engine ends (VM_FAMILY_CLOUD_TPU_LITE_POD_SLICE_CT6E)."""
 _STILL_THERE = ("APPROVED", "PROVISIONING", "ACTIVE")
 """States of the TPU API's reservations from which something can still come, if only later."""
 
@@ -58,8 +55,8 @@ class Reservations:
                 found += self._in_tpu_api(name, zone)
             except OrchestratorError as cause:
                 refused.append(cause.sentence)
-        if refused:  # mostly all of them for one reason
-            unanswered.append(refused[0] + (f", and so {len(refused) - 1} more" if len(refused) > 1 else ""))
+        if refused:
+            unanswered.append(refused[0] + _and_more(len(refused) - 1))
         return TpuReservations(tuple(found), tuple(unanswered))
 
     def _in_compute_engine(self, name: str) -> tuple[list[tuple[Any, str]], list[str]]:
@@ -96,6 +93,13 @@ def owner_and_name(name: str, project: str) -> tuple[str, str]:
     return path[1] if path else project, short
 
 
+def _and_more(zones: int) -> str:
+    """Only that they did not answer: each may have a reason of its own."""
+    if not zones:
+        return ""
+    return f" ({zones} more zone{'' if zones == 1 else 's'} did not answer)"
+
+
 def _of_vms(one: Any, zone: str) -> Reservation:
     own = one.specific_reservation
     of = own.instance_properties
@@ -104,22 +108,25 @@ def _of_vms(one: Any, zone: str) -> Reservation:
         zone=zone,
         machine_type=of.machine_type,
         gpus={card.accelerator_type.rpartition("/")[2]: card.accelerator_count for card in of.guest_accelerators},
-        count=own.count,
+        size=own.count,
         in_use=own.in_use_count,
-        problem=why_unusable(one),
+        problem=problem_of_vms(one),
     )
 
 
-def why_unusable(one: Any) -> str:
-    """VMs that are bound to a dense reservation run "for the entire duration of their associated reservation"
-    (gcloud compute instances create, --provisioning-model=RESERVATION_BOUND): no time of ours would end them.
-    """
+def problem_of_vms(one: Any) -> str:
+    """Why no VM can be rented from it, "" for nothing."""
     if not one.specific_reservation.instance_properties.machine_type:
         return "it is for an amount of chips or cores, not for VMs of a machine type"
-    return _why_bound(one)
+    return _problem(one)
 
 
-def _why_bound(one: Any) -> str:
+def _problem(one: Any) -> str:
+    """Why nothing can be rented from a reservation of Compute Engine, "" for nothing.
+
+    VMs that are bound to a dense one run "for the entire duration of their associated reservation" (gcloud compute
+    instances create, --provisioning-model=RESERVATION_BOUND): no deadline of ours would end them.
+    """
     if one.deployment_type == "DENSE":
         return "its VMs are bound to it (dense deployment) and run until it ends"
     return "" if one.status == "READY" else f"it is {one.status}"
@@ -127,16 +134,16 @@ def _why_bound(one: Any) -> str:
 
 def _of_chips(one: Any, zone: str) -> TpuReservation:
     own = one.aggregate_reservation
-    family = own.vm_family.rpartition("_")[2]
+    family = own.vm_family.rpartition("_")[2]  # CT6E of VM_FAMILY_CLOUD_TPU_LITE_POD_SLICE_CT6E
     return TpuReservation(
         zone=zone,
         held_for=family,
         # A family that came after this was written is one that no TPU of the catalog has.
-        generation=_GENERATIONS.get(family, family),
+        generation=tpus_by_vm_family().get(family, family),
         size=sum(each.accelerator.accelerator_count for each in own.reserved_resources),
         in_use=sum(each.accelerator.accelerator_count for each in own.in_use_resources),
         unit="chips",
-        problem=_why_bound(one),
+        problem=_problem(one),
     )
 
 

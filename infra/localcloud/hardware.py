@@ -29,8 +29,8 @@ _QUOTAS = {
 
 From others' public records of 2025 and 2026; v2 and v3 by the pattern of the others.
 """
-_TPU_FAMILIES = {"v6e": "CT6E"}
-"""Compute Engine's names of TPU families."""
+_QUOTA_FAMILIES = {"v6e": "CT6E"}
+"""TPUs whose quota of instances on demand has a value for each family, and the family; not the catalog's, either."""
 _RUNTIME_VERSIONS = (
     "v2-alpha", "v2-alpha-tpuv5", "v2-alpha-tpuv5-lite", "v2-alpha-tpuv6e",
     "tpu-vm-tf-2.16.1-pjrt", "tpu-vm-tf-2.16.1-pod-pjrt", "tpu-vm-tf-2.17.1-pjrt", "tpu-vm-tf-2.17.1-pod-pjrt",
@@ -156,6 +156,10 @@ class Hardware:
             return None
         return TpuShape(generation, int(size), self.tpus[generation])
 
+    def tpu_of_family(self, family: str) -> str:
+        """The TPU generation of a VM family, by how its name ends; "" when it is none of the catalog's."""
+        return next((name for name, row in self.tpus.items() if family in row.get("vm_families", ())), "")
+
     def machine(self, machine_type: str) -> MachineShape | None:
         """None when the name follows no family that is known here."""
         family, _, number = machine_type.rstrip("gt").rpartition("-")
@@ -197,7 +201,7 @@ class Hardware:
             return str(self.gpus[chip]["preemptible_quota" if spot else "quota"])
         if spot:
             return f"PREEMPTIBLE_TPU_{chip.upper()}"
-        return f"TPUS_PER_TPU_FAMILY:{_TPU_FAMILIES[chip]}" if chip in _TPU_FAMILIES else f"TPU_{chip.upper()}"
+        return f"TPUS_PER_TPU_FAMILY:{_QUOTA_FAMILIES[chip]}" if chip in _QUOTA_FAMILIES else f"TPU_{chip.upper()}"
 
     def n1_cpus_max(self, gpu: str) -> dict[int, int]:
         """How many of this GPU can be attached to an N1 machine -> the most vCPUs it may have then; {} for none."""

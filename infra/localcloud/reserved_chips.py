@@ -14,10 +14,6 @@ from infra.localcloud.store import Document
 
 TPU_RESERVATIONS = "tpu_reservations"
 """The TPU API's own, by `ZONE/NAME`."""
-_FAMILIES = {
-    "v3": ("CT3", "CT3P"), "v4": ("CT4P",), "v5litepod": ("CT5L", "CT5LP"), "v5p": ("CT5P",), "v6e": ("CT6E",),
-}  # fmt: skip
-"""How the VM families of Compute Engine end that are a generation of TPUs."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +34,8 @@ def reserved_chips(cloud: CloudContext, zone: str, name: str) -> ReservedChips |
     found = cloud.store.get("reservations", f"{zone}/{name}") or {}
     aggregate: Document = found.get("resource", {}).get("aggregateReservation", {})
     family = str(aggregate.get("vmFamily", "")).rpartition("_")[2]
-    for generation, families in _FAMILIES.items():
-        if family in families:
-            return ReservedChips(generation, reserved_count(aggregate), in_use)
-    return None
+    generation = cloud.prices.hardware.tpu_of_family(family)
+    return ReservedChips(generation, reserved_count(aggregate), in_use) if generation else None
 
 
 def reserved_count(aggregate: Document) -> int:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from orchestrator.doctor.diagnosis import Finding, Known, Verdict, unanswered
 from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.account import Quota
-from orchestrator.domain.prices import region_of
 from orchestrator.errors import OrchestratorError, UsageError
 from orchestrator.ports import Account
 
@@ -94,8 +93,13 @@ def _lacks_global(one: Quota) -> bool:
 
 
 def _limit(one: Quota, zone: str) -> float | None:
-    """None: nobody knows. Limits of families of chips list places that grant and places that refuse as unset alike."""
-    return one.limits.get(zone, one.limits.get(region_of(zone), None if ":" in one.name else 0.0))
+    """The limit in this zone; None: not known.
+
+    A place without an entry has none of the quota. Not so where a quota has a value for each family of chips
+    (NAME:FAMILY): there Google shows places that grant it and places that refuse it as unset alike.
+    """
+    limit = one.limit_in(zone)
+    return 0.0 if limit is None and ":" not in one.name else limit
 
 
 def _too_little(lacking: Sequence[Quota], items: dict[str, Accelerator], known: Known, *, fails: bool) -> list[Finding]:

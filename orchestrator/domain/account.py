@@ -77,7 +77,7 @@ class GpuAllowance:
 class Quota:
     """What an accelerator counts against. `limits` by zone (TPU) or region (GPU); one that is not in it is not known.
 
-    `needed` is how much of it one VM takes. `everywhere` is the limit over all regions, None where there is none.
+    `needed` is how much of it one run takes. `everywhere` is the limit over all regions, None where there is none.
     """
 
     accelerator: str
@@ -150,7 +150,7 @@ class Idle:
 
 @dataclass(frozen=True)
 class Reservation:
-    """A reservation of Compute Engine for `count` VMs of a machine type in a zone, `in_use` of them used already.
+    """A reservation of Compute Engine for `size` VMs of a machine type in a zone, `in_use` of them used already.
 
     `gpus`: how many are attached to each, by type. `problem`: why no VM can be rented from it here, "" for nothing.
     """
@@ -159,13 +159,19 @@ class Reservation:
     zone: str
     machine_type: str
     gpus: Mapping[str, int]
-    count: int
+    size: int
     in_use: int
     problem: str = ""
 
-    def is_for(self, machine_type: str | None, gpu: str | None, count: int) -> bool:
-        """Whether it holds such VMs; `gpu` None: without one, or as part of the machine type."""
-        return self.machine_type == machine_type and (gpu is None or self.gpus == {gpu: count})
+    def is_for(self, item: Accelerator) -> bool:
+        """Whether it is for instances like these: of the machine type, with the attached GPUs if it has any."""
+        if self.machine_type != item.machine_type:
+            return False
+        return item.attach is None or self.gpus == {item.attach: item.chips // item.nodes}
+
+    def room_for(self, item: Accelerator) -> int:
+        """How many runs on it have room; the VMs of one run are all in one zone."""
+        return max(0, self.size - self.in_use) // item.nodes
 
     def __str__(self) -> str:
         gpus = "".join(f" with {count} x {gpu}" for gpu, count in self.gpus.items())
@@ -189,11 +195,11 @@ class TpuReservation:
     problem: str = ""
 
     def is_for(self, item: Accelerator) -> bool:
-        """Whether it may hold such TPUs: not, if it is said to be for another generation."""
-        return self.generation in ("", item.hardware.name if item.hardware else "")
+        """Whether it may be for such nodes of the TPU API: not if Google says that it is for another generation."""
+        return item.api == "tpu" and self.generation in ("", item.hardware.name if item.hardware else "")
 
     def room_for(self, item: Accelerator) -> int:
-        """How many of them it has left."""
+        """How many runs on it have room, each on one node."""
         number = int(item.tpu_type.rpartition("-")[2])  # cores, or chips where one has one core
         return max(0, self.size - self.in_use) // (item.chips if self.unit == "chips" else number)
 

@@ -16,6 +16,7 @@ class Chip:
 
     `memory_gib`, `memory_gb_per_s` (1e9 bytes/s) and `peak_tflops` (1e12 FLOP/s by precision) are those of one chip or
     GPU. A TPU that is an instance has the `instance_` images, quotas and disk in place of the TPU API's.
+    `vm_families`: how Compute Engine's names of its VM families end, one of which a reservation of chips has.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Chip:
     node_sku: str = ""
     counts: Literal["cores", "chips"] = "chips"
     config_type: str = ""
+    vm_families: tuple[str, ...] = ()
     topology_axes: int = 2
     compiler_topology: str = ""
     documented_zones: tuple[str, ...] = ()
@@ -93,6 +95,12 @@ def catalog_tables() -> dict[str, dict[str, Any]]:
 def chips() -> dict[str, Chip]:
     """Every chip of the catalog by name."""
     return {name: from_values(Chip, {"name": name, **row}) for name, row in catalog_tables()["chips"].items()}
+
+
+@cache
+def tpus_by_vm_family() -> dict[str, str]:
+    """{how the name of a VM family ends: the TPU generation in it}."""
+    return {family: chip.name for chip in chips().values() for family in chip.vm_families}
 
 
 @cache

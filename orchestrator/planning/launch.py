@@ -33,7 +33,8 @@ from orchestrator.planning.own_workload import Built, find_workload
 from orchestrator.planning.plan import Plan, PlannedRun, fresh_id, plan_runs
 from orchestrator.planning.request import LaunchRequest, check_request, queue_note
 from orchestrator.planning.script import ScriptWork, read_script, with_script
-from orchestrator.planning.zone_order import FindQuotas, ZoneOrder, ZoneQuotas, room_in
+from orchestrator.planning.zones.order import FindQuotas, ZoneOrder, ZoneQuotas
+from orchestrator.planning.zones.reservation import reserved_zones
 from orchestrator.running.code_archive import keep_code
 from trainer.data.cache_policy import UNKNOWN_DEVICE_BYTES, Room, SampleBytes, choose_cache
 from trainer.data.manifest import DatasetManifest
@@ -137,11 +138,11 @@ def _with_room(
     vms = callbacks.find_reservations(name) if any(item.api == "gpu" for item in chosen) else ()
     everywhere = dict.fromkeys(zone for item in nodes for zone in prices.zones(item, request.provisioning))
     tpus = callbacks.find_tpu_reservations(name, request.zones or list(everywhere)) if nodes else TpuReservations()
-    room = room_in(name, vms, tpus, chosen, request.zones)
-    notes += room.notes
-    if request.queue_hours is None and any(item in room.zones for item in nodes):
+    there = reserved_zones(name, vms, tpus, chosen, request.zones)
+    notes += there.notes
+    if request.queue_hours is None and any(item in there.zones for item in nodes):
         notes.append(queue_note("--reservation", request.max_hours, simulated=simulated))
-    return replace(request, parallel=min(request.parallel, room.runs or request.parallel)), room.zones
+    return replace(request, parallel=min(request.parallel, there.runs or request.parallel)), there.zones
 
 
 def _zone_quotas(request: LaunchRequest, axes: Axes, callbacks: Callbacks) -> ZoneQuotas:

@@ -13,7 +13,7 @@ import pytest
 from google.cloud import compute_v1
 
 from infra.gcp.account import GoogleAccount
-from infra.gcp.reservations import why_unusable
+from infra.gcp.reservations import problem_of_vms
 from infra.killswitches.run_limits import TerminationTime
 from orchestrator.domain.accelerators import Provisioning, accelerator
 from orchestrator.domain.account import Reservation, TpuReservation
@@ -84,7 +84,7 @@ def test_it_is_found_by_its_name_in_whatever_zone(rig: CloudRig) -> None:
     """With what each VM of it is, and how many are in use; none of that name is none."""
     _reserve(rig)
     account = GoogleAccount(rig.cloud.clients())
-    expected = Reservation("team", rig.zone, T4.machine_type or "", {T4.attach or "": 1}, count=1, in_use=0)
+    expected = Reservation("team", rig.zone, T4.machine_type or "", {T4.attach or "": 1}, size=1, in_use=0)
     assert account.reservations("team") == (expected,)
     assert account.reservations(f"projects/{rig.cloud.project}/reservations/team") == (expected,)
     assert account.reservations("teams") == ()
@@ -159,10 +159,10 @@ def test_a_reservation_that_binds_its_vms_or_reserves_chips_is_not_used() -> Non
     """A VM that is bound to it has no end of its own; one for an amount of chips says nothing of machines."""
     specific = {"count": 1, "instance_properties": {"machine_type": "ct6e-standard-4t"}}
     dense = compute_v1.Reservation(status="READY", deployment_type="DENSE", specific_reservation=specific)
-    assert "run until it ends" in why_unusable(dense)
-    assert "amount of chips" in why_unusable(compute_v1.Reservation(status="READY"))
-    assert why_unusable(compute_v1.Reservation(status="CREATING", specific_reservation=specific)) == "it is CREATING"
-    assert why_unusable(compute_v1.Reservation(status="READY", specific_reservation=specific)) == ""
+    assert "run until it ends" in problem_of_vms(dense)
+    assert "amount of chips" in problem_of_vms(compute_v1.Reservation(status="READY"))
+    assert problem_of_vms(compute_v1.Reservation(status="CREATING", specific_reservation=specific)) == "it is CREATING"
+    assert problem_of_vms(compute_v1.Reservation(status="READY", specific_reservation=specific)) == ""
 
 
 def _reserve_chips(cloud: LocalCloud, chips: int, *, generation: str = "v3", state: str = "ACTIVE") -> None:
@@ -236,7 +236,7 @@ def test_who_did_not_answer_is_listed(tpus: CloudRig) -> None:
     assert len(said.unanswered) == 2
     assert "compute.reservations.list" in said.unanswered[0]
     assert ZONE in said.unanswered[1]
-    assert of_many.unanswered[1] == f"{said.unanswered[1]}, and so 1 more"
+    assert of_many.unanswered[1] == f"{said.unanswered[1]} (1 more zone did not answer)"
 
 
 @pytest.mark.parametrize("family", ["", "VM_FAMILY_CLOUD_TPU_DEVICE_CT3"])

@@ -11,6 +11,7 @@ import pytest
 from orchestrator.domain import names
 from orchestrator.domain.accelerators import Provisioning, accelerator, accelerators
 from orchestrator.domain.cost import side_lines, side_rates, total_usd
+from orchestrator.domain.hardware import tpus_by_vm_family
 from orchestrator.domain.money import Rate, cents_up, usd
 from orchestrator.domain.places import Place
 from orchestrator.domain.prices import PriceBook, catalog_prices, read_rows
@@ -73,6 +74,14 @@ def test_a_tpu_by_its_machine_type_is_an_instance_and_by_its_tpu_type_a_node() -
     assert instance.quota(Provisioning.ON_DEMAND) == "TPUS_PER_TPU_FAMILY:CT6E"
     assert instance.quota(Provisioning.SPOT) == "PREEMPTIBLE_TPU_V6E"
     assert accelerator("ct5p-hightpu-4t").tpu_type == "v5p-8"  # named by cores
+
+
+def test_each_vm_family_of_compute_engine_is_one_tpu_generation() -> None:
+    """Written down here a second time: the local cloud reads the same catalog, and would repeat what is wrong there."""
+    assert tpus_by_vm_family() == {
+        "CT3": "v3", "CT3P": "v3", "CT4P": "v4", "CT5L": "v5litepod", "CT5LP": "v5litepod", "CT5P": "v5p",
+        "CT6E": "v6e",
+    }  # fmt: skip
 
 
 def test_an_instance_with_tpus_costs_what_the_node_costs_and_its_disk() -> None:

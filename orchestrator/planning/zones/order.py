@@ -1,5 +1,5 @@
-"""In which order zones are tried that nobody chose: by the project's quotas there, what they cost, and what this
-ledger's attempts met there; and the zones of a reservation, which leave no choice."""
+"""The order in which zones are tried that nobody chose: by the project's quotas there, what they cost, and what this
+ledger's attempts met there."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from enum import IntEnum
 from functools import cached_property
 
 from orchestrator.domain.accelerators import Accelerator, Provisioning
-from orchestrator.domain.account import Quota, Reservation, TpuReservation, TpuReservations
+from orchestrator.domain.account import Quota
 from orchestrator.domain.prices import PriceBook, region_of
 from orchestrator.domain.quote import BUCKET_LIFETIME_DAYS
 from orchestrator.domain.runs import Attempt, Run, RunSpec
-from orchestrator.errors import NoCapacity, OrchestratorError, UsageError
+from orchestrator.errors import NoCapacity, OrchestratorError
 from orchestrator.ledger.events import ZoneRefused
 from orchestrator.ledger.ledger import Ledger
 
@@ -148,138 +148,6 @@ class ZoneOrder:
         run = runs.get(one.run)
         fresh = one.proven_at is not None and one.proven_at > self.now - timedelta(days=BUCKET_LIFETIME_DAYS)
         return fresh and one.zone.is_rented and run is not None and run.spec.dataset == self.spec.dataset != ""
-
-
-@dataclass(frozen=True)
-class Room:
-    """Where each accelerator is rented from the reservation, for how many runs at once, and what to say of it.
-
-    `runs` is None where nobody said.
-    """
-
-    zones: Mapping[Accelerator, Sequence[str]]
-    runs: int | None
-    notes: tuple[str, ...]
-
-
-def room_in(
-    name: str,
-    vms: Sequence[Reservation],
-    tpus: TpuReservations,
-    chosen: Sequence[Accelerator],
-    wanted: Sequence[str],
-) -> Room:
-    """What of the launch the reservations of that name are for. Raises UsageError, and NoCapacity when they are full.
-
-    What they are not for is rented as ever. In zones that were asked for, where some were. `vms`: those of instances;
-    `tpus`: those of nodes of the TPU API, which wait in a queue where one is full.
-    """
-    there = [one for one in vms if not wanted or one.zone in wanted]
-    chips = [one for one in tpus.found if not wanted or one.zone in wanted]
-    nodes = [item for item in chosen if item.api == "tpu"]
-    of_vms = {item: held for item in chosen if (held := [one for one in there if _is_for(one, item)])}
-    of_chips = {item: fit for item in nodes if (fit := [one for one in chips if one.is_for(item)])}
-    unsure = [item for item in nodes if item not in of_chips] if tpus.unanswered else []
-    if not of_vms and not of_chips:
-        if not unsure:
-            raise _is_for_others(name, [*vms, *tpus.found], bool(wanted))
-        return _unchecked(name, unsure, wanted, tpus.unanswered)
-    with_room = {item: _with_room(name, item, held) for item, held in of_vms.items()}
-    usable = {item: _usable(name, fit) for item, fit in of_chips.items()}
-    runs = [sum(_left(one) // item.nodes for one in held) for item, held in with_room.items()]
-    runs += [max(1, sum(one.room_for(item) for one in fit)) for item, fit in usable.items()]
-    zones = {item: [one.zone for one in held] for item, held in with_room.items()}
-    zones |= {item: list(dict.fromkeys(one.zone for one in fit)) for item, fit in usable.items()}
-    return Room(zones, min(runs), (*_notes(name, with_room, usable), *_not_asked(name, unsure, tpus.unanswered)))
-
-
-def _is_for(one: Reservation, item: Accelerator) -> bool:
-    return one.is_for(item.machine_type, item.attach, item.chips // item.nodes)
-
-
-def _is_for_others(name: str, found: Sequence[Reservation | TpuReservation], in_zones: bool) -> UsageError:
-    if not found:
-        return UsageError(
-            f"--reservation: there is none called {name}",
-            "`gcloud compute reservations list` shows those of the project, `gcloud alpha compute tpus reservations "
-            "list --zone ZONE` those of the TPU API; another project's is projects/PROJECT/reservations/NAME",
-        )
-    where = "and --zone (or zones in orchestrate.toml) say" if in_zones else "says"
-    return UsageError(
-        f"--reservation: {name} is for {', '.join(map(str, found))}: not what --accel {where}",
-        "leave --reservation out, or give what it is for; a TPU is rented from one for VMs by its machine type "
-        "(ct6e-standard-4t), from one for chips by the name that the TPU API has for it (v6e-4)",
-    )
-
-
-def _unchecked(name: str, nodes: Sequence[Accelerator], wanted: Sequence[str], why: Sequence[str]) -> Room:
-    """The one zone that was asked for: where the reservation is must be known, as a queue elsewhere never ends."""
-    reasons = "; ".join(why)
-    if len(wanted) != 1:
-        raise UsageError(f"--reservation: nobody says in which zone {name} is: {reasons}", "give its zone: --zone ZONE")
-    note = (
-        f"reservation {name} could not be checked ({reasons}): {_named(nodes)} is asked for from it in {wanted[0]}, "
-        "and Google's answer to that decides"
-    )
-    return Room(dict.fromkeys(nodes, wanted), None, (note,))
-
-
-def _not_asked(name: str, nodes: Sequence[Accelerator], why: Sequence[str]) -> Sequence[str]:
-    """That nobody knows whether it holds these, too."""
-    if not nodes:
-        return ()
-    reasons = "; ".join(why)
-    return (f"{_named(nodes)} is rented as ever: whether {name} is for it could not be checked ({reasons})",)
-
-
-def _notes(
-    name: str,
-    with_room: Mapping[Accelerator, Sequence[Reservation]],
-    usable: Mapping[Accelerator, Sequence[TpuReservation]],
-) -> Sequence[str]:
-    billed = "Google bills what it holds whether it is used or not, which is not counted here"
-    found = []
-    if with_room:
-        free = sum(map(_left, {one.zone: one for ours in with_room.values() for one in ours}.values()))
-        found.append(f"{_named(with_room)} from reservation {name} ({free} free), and from nowhere else; {billed}")
-    if usable:
-        shown = "; ".join(dict.fromkeys(str(one) for ours in usable.values() for one in ours))
-        found.append(
-            f"{_named(usable)} from reservation {name} ({shown}), by Google's queue and from nowhere else; {billed}"
-        )
-    unsaid = [item for item, ours in usable.items() if not all(one.generation for one in ours)]
-    if unsaid:
-        found.append(f"whether reservation {name} is for {_named(unsaid)} cannot be checked: Google's answer decides")
-    return found
-
-
-def _named(items: Sequence[Accelerator] | Mapping[Accelerator, object]) -> str:
-    return ", ".join(item.name for item in items)
-
-
-def _left(one: Reservation) -> int:
-    return one.count - one.in_use
-
-
-def _usable(name: str, ours: Sequence[TpuReservation]) -> list[TpuReservation]:
-    usable = [one for one in ours if not one.problem]
-    if not usable:
-        raise UsageError(f"--reservation: {name} cannot be used: {ours[0].problem}", "leave it out")
-    return usable
-
-
-def _with_room(name: str, item: Accelerator, ours: Sequence[Reservation]) -> list[Reservation]:
-    """Those with room for one run, whose VMs are all in one zone."""
-    usable = [one for one in ours if not one.problem]
-    if not usable:
-        raise UsageError(f"--reservation: {name} cannot be used: {ours[0].problem}", "leave it out")
-    found = [one for one in usable if _left(one) >= item.nodes]
-    if not found:
-        in_use, count = sum(one.in_use for one in usable), sum(one.count for one in usable)
-        wanted = f", and a run takes {item.nodes} in one zone" if item.nodes > 1 else ""
-        zones = [one.zone for one in usable]
-        raise NoCapacity(item.name, zones, f"reservation {name}: {in_use} of {count} in use{wanted}")
-    return found
 
 
 def _granted(attempts: list[Attempt]) -> dict[str, datetime]:
