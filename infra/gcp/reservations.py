@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from infra.gcp import vms
 from infra.gcp.clients import GoogleClients
@@ -49,10 +51,12 @@ class Reservations:
             unanswered += [f"no answer from {zone}" for zone in unreachable if zone in zones]
         except OrchestratorError as cause:
             unanswered.append(cause.sentence)
+        with ThreadPoolExecutor(len(zones) or 1) as pool:  # an API that does not answer is waited for once
+            asked = [pool.submit(self._in_tpu_api, name, zone) for zone in zones]
         refused: list[str] = []
-        for zone in zones:
+        for one in asked:
             try:
-                found += self._in_tpu_api(name, zone)
+                found += one.result()
             except OrchestratorError as cause:
                 refused.append(cause.sentence)
         if refused:
@@ -78,8 +82,9 @@ class Reservations:
         found: list[TpuReservation] = []
         token = ""
         while True:
+            page_path = f"{path}?pageToken={quote(token, safe='')}"
             with translated(f"look for the reservation {name} in {zone}", zone=zone):
-                said = self._clients.retry(self._clients.call)("tpu.googleapis.com", f"{path}?pageToken={token}")
+                said = self._clients.retry(self._clients.call)("tpu.googleapis.com", page_path)
             page = tpu_v2alpha1.ListReservationsResponse.from_json(json.dumps(said), ignore_unknown_fields=True)
             found += [_of_tpu_api(one, zone) for one in page.reservations if one.name.endswith(f"/{short}")]
             token = page.next_page_token

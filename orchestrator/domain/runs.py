@@ -316,9 +316,7 @@ class Attempt:
         return self.deadline + timedelta(seconds=KILL_SLACK_S)
 
     def billed_until(self, now: datetime) -> datetime:
-        """Until when its VM may be billed, as of `now`: no longer than its kill switches take, unless one was seen alive
-        after that.
-        """
+        """Until when its VM may be billed, as of `now`: as long as its kill switches take, unless seen alive later."""
         return now if self.outlived_at else min(now, self.deleted_by)
 
 

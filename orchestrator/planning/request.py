@@ -301,7 +301,6 @@ def _queue_notes(options: RunOptions, chosen: Sequence[Accelerator], *, simulate
         if is_flex and any(item.is_rented for item in chosen):
             yield queue_note("--flex-start", options.max_hours, simulated=simulated)
         return
-    begins_there = is_flex or bool(options.reservation)
     tpus = [item.name for item in chosen if item.service == "tpu"]
     others = [item.name for item in chosen if item.name not in tpus]
     if not tpus:
@@ -320,10 +319,13 @@ def _queue_notes(options: RunOptions, chosen: Sequence[Accelerator], *, simulate
             f"--queue: {wait} h of the {options.max_hours} h of --max-hours leave too little to train",
             f"--max-hours counts from the request, so that its worst case holds: give {wait} plus the hours to train",
         )
-    when, where = ("", "") if begins_there else ("if no zone has capacity, ", " of one zone")
+    when = "" if is_flex else "if no zone has capacity, "
+    if options.reservation:
+        when = "at once for what is in the reservation, else if no zone has capacity, "
+    hours = options.max_hours
     yield (
-        f"queue: {when}up to {wait} of the {options.max_hours} h may pass in the queue{where} for {', '.join(tpus)}, "
-        f"where nothing is billed; a VM is deleted {options.max_hours} h after it was asked for, whenever it is granted"
+        f"queue: {when}up to {wait} of the {hours} h may pass in the queue of one zone for {', '.join(tpus)}, "
+        f"where nothing is billed; a VM is deleted {hours} h after it was asked for, whenever it is granted"
     )
     if others:
         yield f"queue: {', '.join(others)} is not queued for: only TPUs are"

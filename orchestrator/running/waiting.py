@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -103,18 +103,21 @@ def side_by_side(do: Callable[[T], U], items: Sequence[T], at_once: int | None =
             except BaseException as cause:
                 failed[place] = cause
 
+    _in_threads(work, len(items[:at_once]))
+    if failed:
+        raise failed[min(failed)]
+    return [done[place] for place in range(len(items))]
+
+
+def _in_threads(work: Callable[[], None], most: int) -> None:
+    """Let so many threads do it, or as many as the system allows, if only this one; until all have ended."""
     threads: list[threading.Thread] = []
-    for _ in items[:at_once]:
-        thread = threading.Thread(target=work, daemon=True)
-        try:
+    with suppress(RuntimeError):  # "can't start new thread"
+        for _ in range(most):
+            thread = threading.Thread(target=work, daemon=True)
             thread.start()
-        except RuntimeError:  # the system allows no more: those that there are do the work
-            break
-        threads.append(thread)
+            threads.append(thread)
     if not threads:
         work()
     for thread in threads:
         thread.join()
-    if failed:
-        raise failed[min(failed)]
-    return [done[place] for place in range(len(items))]

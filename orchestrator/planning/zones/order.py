@@ -130,7 +130,9 @@ class ZoneOrder:
         return sorted(zones, key=turn)
 
     def _is_alike(self, run: Run, item: Accelerator) -> bool:
-        return run.spec.accelerator.name == item.name and run.spec.provisioning is self.spec.provisioning
+        """Whether it has asked for the same; what a reservation has or lacks says nothing of its zone."""
+        terms = run.spec.accelerator.name, run.spec.provisioning, run.spec.reservation
+        return terms == (item.name, self.spec.provisioning, "")
 
     def _refused(self, runs: dict[str, Run]) -> dict[str, datetime]:
         """When each zone last had no capacity, in the last day."""

@@ -143,14 +143,17 @@ def test_a_run_whose_vm_outlived_its_switches_is_given_another(world: World) -> 
     attempt = world.ledger.attempt(run.id, 1)
     world.ledger.update_run(run.id, state=RunState.ACTIVE, stage=Stage.PREPARE)
     _late(world, attempt)
-    look = world.gpu.get
+    look, delete = world.gpu.get, world.gpu.delete
 
-    def preempted(ref: VmRef) -> Vm:
+    def stopping(ref: VmRef) -> Vm:
         vm = look(ref)
-        return replace(vm, state=VmState.STOPPED, raw_state="TERMINATED") if ref.name == attempt.vm else vm
+        return replace(vm, state=VmState.STOPPED, raw_state="STOPPING") if ref.name == attempt.vm else vm
 
-    world.gpu.get = preempted  # type: ignore[method-assign]
-    world.gpu.timers = world.gpu.run_limits = True
+    def delete_for_good(ref: VmRef) -> None:
+        delete(ref)
+        world.gpu.timers = world.gpu.run_limits = True  # of the next one they work again
+
+    world.gpu.get, world.gpu.delete = stopping, delete_for_good  # type: ignore[method-assign]
     [ended] = world.drive([world.ledger.run(run.id)])
     assert (ended.state, ended.attempt) == (RunState.SUCCEEDED, 2)
     assert world.ledger.attempt(run.id, 1).outlived_at is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -226,6 +228,22 @@ def test_what_could_not_be_proven_gone_is_asked_again_and_not_waited_for_again(w
     _, report = recover(world.services, lambda _: None, world.stop)
     assert world.clock.monotonic() - began_s < patience_s + 60
     assert any(vm in name for name in report.unproven)
+
+
+def test_where_the_system_allows_no_more_threads_those_that_there_are_do_the_work() -> None:
+    """A teardown of many VMs must not end before it has asked for every deletion."""
+    code = """
+import os, resource
+from orchestrator.running.waiting import side_by_side
+resource.setrlimit(resource.RLIMIT_NPROC, (THREADS, THREADS))
+if os.geteuid() == 0:  # whom the limit does not bind
+    os.setuid(64999)
+print(side_by_side(lambda number: number, range(100), 100) == list(range(100)))
+"""
+    for threads in (1, 4):
+        argv = [sys.executable, "-c", code.replace("THREADS", str(threads))]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+        assert done.stdout == "True\n", done.stderr
 
 
 def test_of_many_the_first_error_is_raised_when_all_have_ended() -> None:
