@@ -7,11 +7,11 @@ Each count is driven by a process of its own. Without --local-cloud the cloud, S
 process, so their own CPU is counted too, but no HTTP and no SSH. With it `orchestrate launch` drives VMs of the local
 cloud, over real SSH and Google's clients, which run a stand-in for the trainer; then the driver is killed with SIGKILL,
 `attach` drives on, and the cloud's inventory and meter are asked what is left at the end, and what it cost. What the
-cloud and its VMs take is told too: a VM's programs are processes of their own. With more than 64 runs the driver
-polls as seldom as on Google. CPU time is the processes' own: other load does not add to it.
+cloud and its VMs take is printed too: a VM's programs are processes of their own. With more than 64 runs the driver
+polls as seldom as on Google. CPU time is the processes' own, but a loaded machine makes it longer.
 
-A VM's programs take 23 MiB, so 1,000 VMs need a kernel that keeps equal pages once, which brings that to 8 MiB
-(Linux 6.4 or newer, as root): `cd /sys/kernel/mm/ksm; echo 5000 > pages_to_scan; echo 1 > run`.
+A VM's programs take 23 MiB, or 8 to 14 on a kernel that merges equal pages, which 1,000 VMs need on 24 GiB (Linux 6.4
+or newer, as root): `cd /sys/kernel/mm/ksm; echo 4000 > pages_to_scan; echo 1 > run`.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from tests.fork_server import STAND_IN_JOB, VM, forking_python
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGE_PYTHON = """#!/bin/sh
-# The python3 of VMs whose training lasts until somebody opens a FIFO for writing, and then writes its record. Four a
-# second end, since a thousand that ask at once for the data set are more than this machine can answer in a minute.
+# The python3 of VMs whose training lasts until somebody opens a FIFO for writing, and then writes its record. One a
+# second ends: of 1,000 of which four a second did, 300 waited longer for the data set than they have patience.
 case "$1 $2 $*" in
 "-m trainer "*--probe*) shift 2; exec {python} {job} "$@" ;;
 "-m trainer "*) shift 2; : < {end}; sleep $(($$ % {spread_s})); exec {python} {job} "$@" ;;
@@ -157,7 +157,7 @@ def waiting_cloud(vms: int = 1) -> Iterator[Bench]:
         home, end = Path(folder), Path(folder) / "end"
         os.mkfifo(end)
         image = home / "image"
-        words = {"python": str(python), "job": str(STAND_IN_JOB), "end": str(end), "spread_s": str(max(1, vms // 4))}
+        words = {"python": str(python), "job": str(STAND_IN_JOB), "end": str(end), "spread_s": str(vms)}
         image.write_text(IMAGE_PYTHON.format(**{name: shlex.quote(word) for name, word in words.items()}))
         image.chmod(0o755)
         environ = {"PATH": os.environ["PATH"], "HOME": folder, "ORCHESTRATE_HOME": folder, "PYTHONPATH": str(ROOT)}

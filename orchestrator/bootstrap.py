@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from trainer.plugins import OwnWorkload
 
 LEDGER_FILE = "ledger.db"
-PROOFS_AT_ONCE = 256
-"""At most so many VMs are proven gone side by side, so that a silent zone is waited for once, not once for each VM."""
+PROOFS_AT_ONCE = 256  # so many VMs are proven gone side by side: a silent zone is waited for once, not for each VM
 UPLOAD_THREADS = 8
 """So many shards are uploaded side by side, as google-cloud-storage's transfer manager does unless told otherwise."""
 

@@ -195,8 +195,7 @@ def launch(
         if file is not None:
             _introduce(ctx, project, file, has_data=typed["data"] is not None, quiet=as_json)
         request = LaunchRequest(**options.with_defaults(typed, project.config))
-        quotas = asked_once(project)
-        plan = _plan(project, request, quotas, asks=not (yes or dry_run), as_json=as_json)
+        plan = _plan(project, request, quotas := asked_once(project), asks=not (yes or dry_run), as_json=as_json)
         checked = replace(_check(project, plan, quotas, dry_run=dry_run), ignored=ignored)
         if not as_json:
             show_plan(plan, checked, items=items)

@@ -54,10 +54,5 @@ def recover(as_json: bool) -> int:
         # To stop a run that has no VM is what it is for; only Ctrl-C makes it a failure.
         failed = UNSUCCESSFUL if stop.is_set() else (RunState.FAILED,)
         return conclude(
-            services,
-            driven,
-            as_json=as_json,
-            cleaned=ended,
-            unsuccessful=failed,
-            others=other_ledgers(project),
+            services, driven, as_json=as_json, cleaned=ended, unsuccessful=failed, others=other_ledgers(project)
         )
