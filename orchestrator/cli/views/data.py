@@ -31,10 +31,10 @@ def show_prepared(prepared: PreparedDataset, *, as_json: bool) -> None:
         output.say(f"left out: {bad.name} {bad.problem}")
     if len(manifest.left_out) > _NAMED:
         output.say(f"left out: {len(manifest.left_out) - _NAMED:,} more, see {prepared.where}/manifest.json")
-    train, test = manifest.splits.train, manifest.splits.test
+    train, test, left_out = manifest.splits.train, manifest.splits.test, len(manifest.left_out)
     output.say(
         f"{'unchanged: ' if prepared.reused else ''}{train.samples:,} samples for training and {test.samples:,} for "
-        f"testing in {len(manifest.shards):,} shards, {len(manifest.left_out):,} damaged files left out"
+        f"testing in {len(manifest.shards):,} shards, {left_out:,} damaged file{'s' * (left_out != 1)} left out"
     )
     output.say(f"fingerprint {manifest.fingerprint}")
     output.print_text(prepared.where)
