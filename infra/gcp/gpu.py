@@ -29,8 +29,8 @@ _STATES = {
     "TERMINATED": VmState.STOPPED, "STOPPED": VmState.STOPPED, "STOPPING": VmState.STOPPED,
     "PENDING_STOP": VmState.STOPPED, "SUSPENDING": VmState.STOPPED, "SUSPENDED": VmState.STOPPED,
 }  # fmt: skip
-_NOT_BILLED = frozenset({"TERMINATED", "STOPPED", "SUSPENDED"})
-"""'Stopped instances do not incur VM usage charges while they are stopped' (reference of `instances.stop`)."""
+_NOT_BILLED = frozenset({"TERMINATED", "STOPPED"})
+"""'Stopped instances do not incur VM usage charges while they are stopped', their disks do (`instances.stop`)."""
 
 
 _WITHOUT_CHARGE = {"provisioned_iops": 3000, "provisioned_throughput": 140}

@@ -88,6 +88,14 @@ class CreditTable(Database):
             experiment,
         )
 
+    def begun_usd(self, experiment: str | None = None) -> Decimal:
+        """As `committed_usd`, without reservations of attempts that have not asked for a VM yet."""
+        return self._sum(
+            "SELECT SUM(committed_nano_usd) FROM attempts WHERE state!='reserved'"
+            " AND (?1 IS NULL OR run IN (SELECT id FROM runs WHERE experiment=?1))",
+            experiment,
+        )
+
     def settled_usd(self) -> Decimal:
         """What all settled attempts have cost."""
         return self._sum("SELECT SUM(committed_nano_usd) FROM attempts WHERE state='settled'")

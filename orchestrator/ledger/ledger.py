@@ -67,15 +67,16 @@ class Ledger(CreditTable, RunTable, EventTable, NoticeTable):
     def intend(self, run_id: str, number: int, credit: Credit, at: datetime) -> Attempt:
         """Write down that the VM of a reserved attempt is about to be asked for, so may be billed from now on.
 
-        Raises Stopped where another process has ended the attempt; CreatesFrozen; OverCap where what VMs have cost
-        since it was reserved, beyond their own reservations, has used up the credit.
+        Raises Stopped where another process has ended the attempt; CreatesFrozen; OverCap where it does not fit beside
+        what has begun, as VMs have cost more than was reserved for them, or more was billed.
         """
         with self.transaction() as db:
             attempt = self.attempt(run_id, number)
             check_state(attempt, AttemptState.RESERVED)
             if attempt.reserved_usd:
                 self.check_not_frozen()
-                self._check_fits_credit(attempt.reserved_usd, credit, freed_usd=attempt.reserved_usd)
+                experiment = self.experiment(self.run(run_id).experiment)
+                self._check_fits(attempt.reserved_usd, experiment, credit, self.begun_usd)
             return self._change_attempt(db, attempt, {"state": AttemptState.INTENDED, "billed_from": at})
 
     def check_not_frozen(self, but: Attempt | None = None) -> None:
@@ -125,21 +126,26 @@ class Ledger(CreditTable, RunTable, EventTable, NoticeTable):
             raise LedgerTrouble(f"something else than orchestrate has changed the ledger: {damage[0]}")
         if needed_usd:
             self.check_not_frozen()
-        self._check_fits_credit(needed_usd, credit)
-        if experiment.max_usd is not None:
-            left_usd = experiment.max_usd - self.committed_usd(experiment.id)
-            _check_fits(needed_usd, left_usd, f"this launch's --max-usd {experiment.max_usd:.2f}")
+        self._check_fits(needed_usd, experiment, credit, self.committed_usd)
         for attempt in attempts:
             self._add_attempt(db, attempt)
 
-    def _check_fits_credit(self, needed_usd: Decimal, credit: Credit, freed_usd: Decimal = ZERO) -> None:
-        """Raises OverCap. `freed_usd`: so much of what is committed is for the same."""
+    def _check_fits(
+        self, needed_usd: Decimal, experiment: Experiment, credit: Credit, used_usd: Callable[[str | None], Decimal]
+    ) -> None:
+        """Raises OverCap where it does not fit into the credit, or the launch's own cap, beside what is used of it.
+
+        `used_usd` says how much that is, of an experiment or (None) of all.
+        """
         credit = self.credit() or credit  # as it is stated now, not as it was when the plan was shown
-        free_usd = credit.amount_usd - credit.spent_before_usd - self.billed_more_usd() - self.committed_usd()
-        _check_fits(needed_usd, free_usd + freed_usd, f"the ${credit.amount_usd:.2f} credit")
+        free_usd = credit.amount_usd - credit.spent_before_usd - self.billed_more_usd() - used_usd(None)
+        _check_free(needed_usd, free_usd, f"the ${credit.amount_usd:.2f} credit")
+        if experiment.max_usd is not None:
+            left_usd = experiment.max_usd - used_usd(experiment.id)
+            _check_free(needed_usd, left_usd, f"this launch's --max-usd {experiment.max_usd:.2f}")
 
 
-def _check_fits(needed_usd: Decimal, free_usd: Decimal, limit: str) -> None:
+def _check_free(needed_usd: Decimal, free_usd: Decimal, limit: str) -> None:
     """Raises OverCap; what costs nothing always fits."""
     if needed_usd > max(free_usd, ZERO):
         raise OverCap(needed_usd, max(free_usd, ZERO), limit)

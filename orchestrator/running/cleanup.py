@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TypeVar
 
 from orchestrator.domain.cost import Usage, side_lines, total_usd
@@ -22,6 +24,7 @@ from orchestrator.running.waiting import side_by_side
 
 T = TypeVar("T")
 U = TypeVar("U")
+log = logging.getLogger("orchestrate")
 
 
 @dataclass
@@ -73,10 +76,29 @@ class _Proof:
     unproven: Sequence[str] = ()
 
 
-def _ask_to_delete(found: tuple[VmProvider, Billable]) -> None:
-    provider, item = found
-    with suppress(OrchestratorError):  # the proof asks again, and reports what is wrong
-        provider.delete_billable(item)
+def _logged(do: Callable[[T], None]) -> Callable[[T], None]:
+    """Asks for a deletion. What goes wrong is only logged: the proof asks again, and reports it."""
+
+    def ask(item: T) -> None:
+        try:
+            do(item)
+        except Exception:
+            log.exception("a request to delete")
+
+    return ask
+
+
+def _proof(vm: VmRef, ended: str, what: str, prove: Callable[[], bool]) -> _Proof | None:
+    """Of one thing; whatever goes wrong, the others are proven gone all the same. None where it had ended before."""
+    try:
+        return _Proof(vm, ended) if prove() else None
+    except StillBilling as cause:
+        return _Proof(vm, "", cause.what)
+    except OrchestratorError as cause:
+        return _Proof(vm, "", [f"{what}: {cause.sentence}"])
+    except Exception as cause:
+        log.exception("the end of %s", what)
+        return _Proof(vm, "", [f"{what}: {UnexpectedError(cause).sentence}"])
 
 
 class Cleanup:
@@ -100,22 +122,16 @@ class Cleanup:
 
     def end_all(self, attempts: Sequence[Attempt]) -> None:
         """All that are not settled: each is asked to go before the first is waited for, which is done side by side."""
-        self._side_by_side(lambda attempt: ask_to_go(self._services, attempt), attempts)
+        self._side_by_side(_logged(partial(ask_to_go, self._services)), attempts)
         to_prove = [attempt for attempt in attempts if VmRef(attempt.zone, attempt.vm) not in self._unproven]
-        self._take(self._side_by_side(self._end, to_prove))
+        self._take(self._side_by_side(self._prove_ended, to_prove))
 
-    def _end(self, attempt: Attempt) -> _Proof | None:
-        """None where it had ended before."""
-        vm, name = VmRef(attempt.zone, attempt.vm), f"{attempt.vm} in {attempt.zone}"
-        try:
-            return _Proof(vm, name) if self._ends(attempt.run, attempt.number) else None
-        except StillBilling as cause:
-            return _Proof(vm, "", cause.what)
-        except Exception as cause:  # whatever it is, the others are proven gone all the same
-            failure = cause if isinstance(cause, OrchestratorError) else UnexpectedError(cause)
-            return _Proof(vm, "", [f"{name}: {failure.sentence}"])
+    def _prove_ended(self, attempt: Attempt) -> _Proof | None:
+        name = f"{attempt.vm} in {attempt.zone}"
+        end = partial(self._end, attempt.run, attempt.number)
+        return _proof(VmRef(attempt.zone, attempt.vm), name, name, end)
 
-    def _ends(self, run_id: str, number: int) -> bool:
+    def _end(self, run_id: str, number: int) -> bool:
         """End an attempt; False where it had ended before."""
         attempt = self._services.ledger.attempt(run_id, number)
         if attempt.state is AttemptState.SETTLED:
@@ -211,24 +227,23 @@ class Cleanup:
 
     def _delete(self, found: Sequence[tuple[VmProvider, Billable]]) -> None:
         """All are asked to go before the first is waited for, which is done side by side."""
-        self._side_by_side(_ask_to_delete, found)
+        self._side_by_side(_logged(lambda one: one[0].delete_billable(one[1])), found)
         to_prove = [(provider, item) for provider, item in found if item.vm not in self._unproven]
         self._take(self._side_by_side(self._prove_deleted, to_prove))
 
-    def _prove_deleted(self, found: tuple[VmProvider, Billable]) -> _Proof:
+    def _prove_deleted(self, found: tuple[VmProvider, Billable]) -> _Proof | None:
         provider, item = found
+        services = self._services
 
         def gone() -> bool | None:
             provider.delete_billable(item)
             left = everything_at(provider, item.ref.zone)
             return all((other.kind, other.ref) != (item.kind, item.ref) for other in left) or None
 
-        services = self._services
-        try:
-            services.wait_for(gone, f"the deletion of {item}", services.pace.delete_timeout_s, grow=1.5)
-        except OrchestratorError as cause:
-            return _Proof(item.vm, "", [f"{item}: {cause.sentence}"])
-        return _Proof(item.vm, f"{item.ref.name} in {item.ref.zone}")
+        def prove() -> bool:
+            return services.wait_for(gone, f"the deletion of {item}", services.pace.delete_timeout_s, grow=1.5)
+
+        return _proof(item.vm, f"{item.ref.name} in {item.ref.zone}", str(item), prove)
 
     def remove_switches(self, *, everybodys: bool) -> None:
         """Remove the kill switches that exist without a VM; of this ledger's, or of everybody's.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -12,6 +13,7 @@ from orchestrator.running.cleanup import Cleanup, TeardownReport, ask_to_stop, i
 from orchestrator.running.many_runs import drive_all
 from orchestrator.running.stages.context import Progress, Services, already_stopped
 
+log = logging.getLogger("orchestrate")
 DRIVER_PATIENCE_S = 90.0
 """For all runs together: a process that hangs hangs with all that it drives."""
 
@@ -66,7 +68,10 @@ def _torn_down(services: Services, runs: Sequence[Run]) -> Cleanup:
     before = {(attempt.run, attempt.number) for attempt in services.ledger.attempts(unsettled=True)}
     open_runs = [run for run in runs if run.stage is not Stage.DONE]
     unasked = [run for run in open_runs if ask_to_stop(services, run) is not None]
-    drive_all(services, open_runs, _ignore, already_stopped())
+    try:
+        drive_all(services, open_runs, _ignore, already_stopped())
+    except Exception:
+        log.exception("runs that are to be ended")  # what it has not ended is ended below, and proven
     _await_drivers(services, open_runs)
     attempts = [attempt for run in runs for attempt in services.ledger.attempts(run.id)]
     for attempt in attempts:

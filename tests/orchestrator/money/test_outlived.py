@@ -32,10 +32,19 @@ def _rented_for_good(world: World, accelerator: str = "v3-8") -> tuple[Run, Atte
     """A run whose VM is READY, and whose kill switches are proven and will not work."""
     [run] = world.admit(accelerator)
     provision(RunContext(world.services, run.id, world.progress.append, world.stop))
-    world.tpu.timers = world.gpu.timers = world.gpu.run_limits = False
-    world.scheduler.fires = False
+    _let_live(world)
     world.ledger.update_run(run.id, state=RunState.ACTIVE, stage=Stage.TEARDOWN)
     return run, world.ledger.attempt(run.id, 1)
+
+
+def _let_live(world: World) -> None:
+    """No kill switch works any more."""
+    world.tpu.timers = world.gpu.timers = world.gpu.run_limits = world.scheduler.fires = False
+
+
+def _mend(world: World) -> None:
+    """They do again."""
+    world.tpu.timers = world.gpu.timers = world.gpu.run_limits = world.scheduler.fires = True
 
 
 def _late(world: World, attempt: Attempt, by: timedelta = THREE_HOURS) -> None:
@@ -57,10 +66,6 @@ def _teardown_all(world: World) -> TeardownReport:
 
 def _teardown_run(world: World) -> TeardownReport:
     return teardown_runs(world.services, world.ledger.runs())
-
-
-def _teardown_all_of(world: World, run: Run) -> None:
-    assert teardown_runs(world.services, [run]).unproven == []
 
 
 def _recover(world: World) -> TeardownReport:
@@ -117,21 +122,45 @@ def test_nothing_is_rented_beyond_the_credit_afterwards(world: World) -> None:
     assert [one.id for one in world.ledger.runs()] == [run.id]
 
 
-def test_what_it_cost_is_not_there_for_runs_whose_money_was_reserved_before(world: World) -> None:
-    """Their own reservations fitted beside its reservation, not beside what it has cost."""
+def test_runs_that_were_reserved_before_and_do_not_fit_any_more_are_not_rented(world: World) -> None:
+    """They fitted beside its reservation, and may not fit beside what it has cost."""
     run, attempt = _rented_for_good(world)
     first, second = world.admit(repeats=2)
     world.ledger.set_credit(Credit(amount_usd=3 * attempt.reserved_usd, stated_at=world.clock.now()))
-    _late(world, attempt, timedelta(minutes=30))
-    _teardown_all_of(world, run)
-    assert attempt.reserved_usd < (spent := _books(world)[0]) < 2 * attempt.reserved_usd
-    world.tpu.timers = world.scheduler.fires = True
-    [refused] = world.drive([first])
-    assert (refused.state, refused.error_code) == (RunState.FAILED, OverCap.__name__)
-    assert world.ledger.attempt(first.id, 1).billed_from is None
-    [ended] = world.drive([second])
-    assert ended.state is RunState.SUCCEEDED, "with what the first one gave back it fits"
-    assert _books(world)[0] > spent
+    _late(world, attempt)
+    assert teardown_runs(world.services, [run]).unproven == []
+    assert _books(world)[0] > 2 * attempt.reserved_usd
+    _mend(world)
+    for ended in world.drive([first, second]):
+        assert (ended.state, ended.error_code) == (RunState.FAILED, OverCap.__name__)
+        assert world.ledger.attempt(ended.id, 1).billed_from is None
+
+
+def test_of_runs_that_were_reserved_before_only_the_last_is_not_rented(world: World) -> None:
+    """What has not begun is not counted against one that is about to: of each that is refused a reservation is left."""
+    run, attempt = _rented_for_good(world)
+    first, second = world.admit(repeats=2)
+    world.ledger.set_credit(Credit(amount_usd=3 * attempt.reserved_usd, stated_at=world.clock.now()))
+    _late(world, attempt, timedelta(minutes=15))
+    assert teardown_runs(world.services, [run]).unproven == []
+    assert attempt.reserved_usd < _books(world)[0] < 2 * attempt.reserved_usd
+    _mend(world)
+    provision(RunContext(world.services, first.id, world.progress.append, world.stop))
+    with pytest.raises(OverCap, match="credit"):
+        provision(RunContext(world.services, second.id, world.progress.append, world.stop))
+
+
+def test_nor_is_one_that_does_not_fit_into_its_launchs_cap_any_more(world: World) -> None:
+    _, attempt = _rented_for_good(world)
+    first, second = world.admit(repeats=2, max_usd=2 * attempt.reserved_usd)
+    _mend(world)
+    provision(RunContext(world.services, first.id, world.progress.append, world.stop))
+    _let_live(world)
+    _late(world, world.ledger.attempt(first.id, 1), timedelta(minutes=15))
+    assert teardown_runs(world.services, [first, world.ledger.run(attempt.run)]).unproven == []
+    _mend(world)
+    with pytest.raises(OverCap, match="--max-usd"):
+        provision(RunContext(world.services, second.id, world.progress.append, world.stop))
 
 
 def test_a_run_whose_vm_outlived_its_switches_is_given_another(world: World) -> None:
@@ -139,7 +168,7 @@ def test_a_run_whose_vm_outlived_its_switches_is_given_another(world: World) -> 
     world.gpu.delete_s = 0
     [run] = world.admit("t4")
     provision(RunContext(world.services, run.id, world.progress.append, world.stop))
-    world.gpu.timers = world.gpu.run_limits = False
+    _let_live(world)
     attempt = world.ledger.attempt(run.id, 1)
     world.ledger.update_run(run.id, state=RunState.ACTIVE, stage=Stage.PREPARE)
     _late(world, attempt)
@@ -151,7 +180,7 @@ def test_a_run_whose_vm_outlived_its_switches_is_given_another(world: World) -> 
 
     def delete_for_good(ref: VmRef) -> None:
         delete(ref)
-        world.gpu.timers = world.gpu.run_limits = True  # of the next one they work again
+        _mend(world)  # of the next one
 
     world.gpu.get, world.gpu.delete = stopping, delete_for_good  # type: ignore[method-assign]
     [ended] = world.drive([world.ledger.run(run.id)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -12,13 +13,14 @@ import pytest
 
 from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.runs import AttemptState, Engine, Run, RunState, Stage
-from orchestrator.errors import OverCap, UsageError
+from orchestrator.errors import NoZoneLeft, OverCap, UsageError
 from orchestrator.ledger.credit import Credit
 from orchestrator.planning.extend import check_extendable
 from orchestrator.running.early_stop import Verdicts, spared_usd
 from orchestrator.running.many_runs import drive_all
+from orchestrator.running.quota_wait import wait_for_quota
 from orchestrator.running.recover import recover
-from orchestrator.running.stages.context import Progress
+from orchestrator.running.stages.context import Progress, RunContext
 from tests.fakes.world import World
 from tests.records import make_record, write_record
 
@@ -271,3 +273,14 @@ def test_stopped_sweep_rents_nothing_more(world: World) -> None:
     ended = world.drive(runs)
     assert {(run.state, run.exit_code, run.stage) for run in ended} == {(RunState.STOPPED, 130, Stage.DONE)}
     assert (world.ledger.attempts(), world.alive) == ([], 0)
+
+
+def test_runs_that_wait_for_quota_wait_as_long_as_the_longest_in_line_may_use_it(world: World) -> None:
+    """The five-hour run that was let in has no VM yet; the one-hour run behind it does not give up before that ends."""
+    [short], [long] = world.admit("t4", max_hours=Decimal(1)), world.admit("t4", max_hours=Decimal(5))
+    services, name, began = world.services, short.spec.rented_as, world.clock.now()
+    services.watch.quota_is_full(name, long.id, {"r-holder"})
+    assert services.watch.has_quota(name, long.id, set)
+    with pytest.raises(NoZoneLeft):
+        wait_for_quota(RunContext(services, short.id, world.progress.append, world.stop))
+    assert timedelta(hours=5) < world.clock.now() - began < timedelta(hours=6)

@@ -22,7 +22,7 @@ while :; do sleep 1; done
 
 
 def test_vms_that_take_long_to_end_are_deleted_side_by_side(own_cloud: RunningCloud, tmp_path: Path) -> None:
-    """The last that is asked to end sees another that still has its two seconds; none of their processes is left."""
+    """Two of them at least are asked to end while the same others live; none of their processes is left."""
     names, noted = [f"stubborn-{number}" for number in range(4)], tmp_path / "noted"
     noted.mkdir()
     startup = {"startup-script": STUBBORN.format(folder=noted)}
@@ -33,8 +33,9 @@ def test_vms_that_take_long_to_end_are_deleted_side_by_side(own_cloud: RunningCl
         vms = {vm_id for vm_id, _ in store.list("vms")}
     asked = [own_cloud.instances().delete_unary(project=PROJECT, zone=ZONE, instance=name) for name in names]
     assert all(not own_cloud.wait(operation).error.errors for operation in asked)
-    alive = [len(script.read_text().split()) for script in noted.iterdir()]
-    assert min(filter(None, alive)) > 1  # none: a shell that got no processor in its two seconds
+    counts = [len(script.read_text().split()) for script in noted.iterdir()]
+    seen = [count for count in counts if count]  # a shell may get no processor in its two seconds
+    assert len(set(seen)) < len(seen), "one after the other they see 4, 3, 2 and 1"
     left = [one for one in psutil.process_iter(["environ"]) if (one.info["environ"] or {}).get("LOCALCLOUD_VM") in vms]
     assert left == []
 

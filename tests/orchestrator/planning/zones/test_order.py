@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 from orchestrator.domain.accelerators import Accelerator, Provisioning
 from orchestrator.domain.account import Quota
+from orchestrator.domain.dataclass_json import to_json
 from orchestrator.domain.runs import RunState
-from orchestrator.errors import PermissionDenied
+from orchestrator.errors import NoCapacity, PermissionDenied
+from orchestrator.ledger.events import ZoneRefused
 from orchestrator.planning.launch import Callbacks
 from orchestrator.planning.plan import Plan
 from tests.fakes.world import World
@@ -32,6 +35,18 @@ def test_a_zone_without_capacity_is_tried_last_for_a_day(world: World) -> None:
     later = world.plan()
     assert usual[0] in _zones(later)[:2]
     assert not [note for note in later.notes if "had no v3-8" in note]
+
+
+def test_a_reservation_without_room_says_nothing_of_its_zone(world: World) -> None:
+    """Its queue ends for lack of capacity in it; who rents on demand there asks for other machines."""
+    usual = _zones(world.plan())
+    [run] = world.admit(zones=(usual[0],))
+    reserved = replace(run.spec, reservation="mine")
+    with world.ledger.transaction() as db:
+        db.execute("UPDATE runs SET body=? WHERE id=?", (to_json(replace(run, spec=reserved)), run.id))
+    refused = ZoneRefused(usual[0], NoCapacity.__name__, "", "out of stock", "")
+    world.ledger.log(world.clock.now(), run.id, 1, run.stage, refused)
+    assert _zones(world.plan()) == usual
 
 
 def test_a_zone_that_gave_a_vm_since_is_no_longer_last(world: World) -> None:
