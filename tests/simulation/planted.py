@@ -65,7 +65,7 @@ INTEND = "services.ledger.intend(ctx.run_id, ctx.attempt.number, credit, ctx.now
 TOMBSTONE = "services.ledger.update_attempt(attempt.run, attempt.number, state=AttemptState.DELETING)"
 RESERVE = "attempt = self._reserve_next(db, run_id, make, credit)"
 DISARM = "_disarm(services, attempt, ref)"
-REFUSE = "ctx.update_attempt(state=AttemptState.REFUSED)"
+REFUSE = "_refuse(ctx)"
 UNRESERVED = "attempt = make(len(self.attempts(run_id)) + 1); self._add_attempt(db, attempt)"
 SLACK = "timedelta(seconds=KILL_SLACK_S)"
 WALL = "lambda: wall().timestamp()"

@@ -156,7 +156,7 @@ def _create(ctx: RunContext, spec: VmSpec) -> None:
                 raise
         except OrchestratorError:
             if not answer_lost:
-                ctx.update_attempt(state=AttemptState.REFUSED)
+                _refuse(ctx)
             raise
         else:
             ctx.update_attempt(operation=operation)
@@ -175,8 +175,15 @@ def _check_still_meant(ctx: RunContext, *, answer_lost: bool) -> None:
     arming_s = sum(switch.arm_timeout_s for switch in ctx.services.switches_for(ctx.run.spec))
     if (attempt.deadline - ctx.now()).total_seconds() < hours * 3600 - arming_s - CREATE_WITHIN_S:
         if not answer_lost:
-            ctx.update_attempt(state=AttemptState.REFUSED)  # nothing was asked for
+            _refuse(ctx)  # nothing was asked for
         raise Preempted(f"the create of {attempt.vm} was interrupted until it was too late for it")
+
+
+def _refuse(ctx: RunContext) -> None:
+    """Write down that no VM was made; not of an attempt that is being ended, whose end is proven all the same."""
+    state = ctx.attempt.state
+    if state is not AttemptState.DELETING:
+        ctx.update_attempt(expect=state, state=AttemptState.REFUSED)
 
 
 def _appears(ctx: RunContext) -> bool:
@@ -295,7 +302,7 @@ def _raise_if_failed(ctx: RunContext) -> bool:
         except OrchestratorError as cause:
             is_certain = isinstance(cause, ZoneRefusal) or not isinstance(cause, AccountError | OperationFailed)
             if is_certain and ctx.accelerator.nodes == 1:  # of several some may have run until all were deleted
-                ctx.update_attempt(state=AttemptState.REFUSED)  # a VM whose creation failed never ran and costs nothing
+                _refuse(ctx)  # a VM whose creation failed never ran and costs nothing
             ctx.note(f"the create failed: {cause.sentence}")
             raise
     return True
