@@ -105,7 +105,7 @@ class QueuedResources:
             created_at=vms.moment(found, "create_time"),
             terminates_at=None,
             queued=True,
-            may_bill=item.state == "PROVISIONING" or item.state not in _STATES,  # it has no node, or not yet
+            may_bill=item.state == "PROVISIONING" or item.state not in _STATES,  # in others it surely has no node
         )
 
     def holds(self, ref: VmRef) -> bool:

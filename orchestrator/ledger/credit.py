@@ -82,18 +82,18 @@ class CreditTable(Database):
 
     def committed_usd(self, experiment: str | None = None) -> Decimal:
         """Settled costs plus the whole reservations of attempts that are not settled; of one experiment or of all."""
-        return self._sum(
-            "SELECT SUM(committed_nano_usd) FROM attempts"
-            " WHERE ?1 IS NULL OR run IN (SELECT id FROM runs WHERE experiment=?1)",
-            experiment,
-        )
+        return self._committed_usd(experiment)
 
     def begun_usd(self, experiment: str | None = None) -> Decimal:
         """As `committed_usd`, without reservations of attempts that have not asked for a VM yet."""
+        return self._committed_usd(experiment, left_out="reserved")
+
+    def _committed_usd(self, experiment: str | None, left_out: str | None = None) -> Decimal:
         return self._sum(
-            "SELECT SUM(committed_nano_usd) FROM attempts WHERE state!='reserved'"
+            "SELECT SUM(committed_nano_usd) FROM attempts WHERE state IS NOT ?2"
             " AND (?1 IS NULL OR run IN (SELECT id FROM runs WHERE experiment=?1))",
             experiment,
+            left_out,
         )
 
     def settled_usd(self) -> Decimal:
