@@ -42,7 +42,10 @@ def main() -> None:
 
 
 def _forked(path: str, asked: bytes) -> bytes:
-    """The exit status as text; empty when the server does not serve this, or is not there."""
+    """The exit status as text; empty when the server does not serve this, or is not there.
+
+    A server that dies once it has forked takes the client's exit status along: nothing is run twice.
+    """
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
@@ -53,10 +56,10 @@ def _forked(path: str, asked: bytes) -> bytes:
         streams = b"".join(number.to_bytes(4, sys.byteorder) for number in (0, 1, 2))
         server.sendmsg([len(asked).to_bytes(4, "big")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, streams)])
         server.sendall(asked)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGABRT, signal.SIGUSR1, signal.SIGUSR2):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, pass_on)
-        return server.recv(16)
+        return server.recv(1) and (server.recv(16) or b"-9")
     except OSError:
         return b""
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import array
 import atexit
 import ctypes
+import faulthandler
 import gc
 import importlib
 import os
@@ -192,13 +193,19 @@ class _Programs:
         for stream in streams:
             os.close(stream)
         self._children[child] = connection
+        with suppress(OSError):
+            connection.sendall(b"+")
         self._selector.register(connection, selectors.EVENT_READ, child)
         self._selector.register(os.pidfd_open(child), selectors.EVENT_READ, child)
         return None
 
     def _hear(self, connection: socket.socket, child: int) -> None:
         """Pass a signal on; a client that has ended, as by `kill -9`, takes its program along."""
-        said = connection.recv(1)
+        if connection.fileno() < 0:
+            return  # its program was buried a moment ago
+        said = b""
+        with suppress(ConnectionResetError):  # it has ended without reading what it was sent
+            said = connection.recv(1)
         if self._children.get(child) is connection:  # else it has ended already, and its number may be another's
             os.kill(child, said[0] if said else signal.SIGKILL)
         if not said:
@@ -375,6 +382,8 @@ def main() -> None:
     listener.listen(64)
     Path(f"{place}.new").rename(place)
     asked = _Programs(listener).serve()
+    if "PYTHONFAULTHANDLER" in asked.environ:
+        faulthandler.enable()
     sys.executable = executable
     try:
         _run(asked.arguments, path)

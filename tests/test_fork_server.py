@@ -146,8 +146,7 @@ def test_signals_reach_it_and_kill_minus_nine_takes_it_along(
 ) -> None:
     """Its own handler answers a signal; nothing answers SIGKILL."""
     process = start(python, environ, tmp_path, "wait")
-    assert process.stdout is not None
-    pid = json.loads(process.stdout.readline())["pid"]
+    pid = said_pid(process)
     process.send_signal(number)
     out, _ = process.communicate()
     assert (process.returncode, "ended by" in out) == (code, number == signal.SIGTERM)
@@ -159,6 +158,50 @@ def test_a_signal_that_ends_it_is_how_it_ended(python: Path, environ: dict[str, 
     process = start(python, environ, tmp_path, "abort")
     process.communicate()
     assert process.returncode == -signal.SIGABRT
+
+
+def said_pid(process: subprocess.Popen[str]) -> int:
+    """The process that was forked, once it runs."""
+    assert process.stdout is not None
+    return int(json.loads(process.stdout.readline())["pid"])
+
+
+def stat_of(pid: int) -> tuple[str, int]:
+    """State and parent of a process: proc(5)."""
+    state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
+    return state, int(parent)
+
+
+def test_programs_that_end_while_a_signal_is_passed_on_end_nobody_else(environ: dict[str, str], tmp_path: Path) -> None:
+    """The end of a VM signals programs and their clients at once."""
+    with forking_python(tmp_path, Forked((), ("-m program",))) as python:
+        clients = [start(python, environ, tmp_path, "wait") for _ in range(4)]
+        *pids, other = map(said_pid, clients)
+        _, server = stat_of(other)
+        os.kill(server, signal.SIGSTOP)  # so that it sees both at once
+        for pid, client in zip(pids, clients, strict=False):
+            os.kill(pid, signal.SIGKILL)
+            client.terminate()
+        eventually(lambda: {stat_of(pid)[0] for pid in pids} == {"Z"})
+        os.kill(server, signal.SIGCONT)
+        for client in clients[:-1]:
+            client.communicate(timeout=60)
+        clients[-1].terminate()
+        clients[-1].communicate(timeout=60)
+        assert [client.returncode for client in clients] == [-signal.SIGKILL] * 3 + [3]
+
+
+def test_a_server_that_is_killed_has_nothing_run_twice(environ: dict[str, str], tmp_path: Path) -> None:
+    """Its client ends as killed; who asks later gets a Python of their own."""
+    with forking_python(tmp_path, Forked((), ("-m program",))) as python:
+        process = start(python, environ, tmp_path, "wait")
+        pid = said_pid(process)
+        os.kill(stat_of(pid)[1], signal.SIGKILL)
+        assert process.wait(60) == -signal.SIGKILL
+        os.kill(pid, signal.SIGKILL)
+        assert "pid" not in process.communicate()[0]
+        later = start(python, environ, tmp_path)
+        assert json.loads(later.communicate("")[0])["pid"] == later.pid
 
 
 def test_another_environment_for_a_library_gets_a_python_of_its_own(

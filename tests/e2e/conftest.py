@@ -57,6 +57,7 @@ class Orchestrate:
             "ORCHESTRATE_HOME": str(home),
             "PYTHONPATH": str(ROOT),
             "LANG": "C.UTF-8",
+            "PYTHONFAULTHANDLER": "1",
             FILE_VARIABLE: os.environ[FILE_VARIABLE],
         }
 
@@ -84,8 +85,13 @@ class Orchestrate:
         )
 
     def finish(self, process: subprocess.Popen[str], timeout_s: float = 240) -> Finished:
-        """Wait for a started command."""
-        out, err = process.communicate(timeout=timeout_s)
+        """Wait for a started command; one that takes too long is ended, and the failure says where it was."""
+        try:
+            out, err = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGABRT)
+            out, err = process.communicate()
+            raise AssertionError(f"not ended after {timeout_s} s: {process.args}\n{out}\n{err}") from None
         return Finished(process.returncode, out, err)
 
     def run(self, *args: str) -> Finished:
