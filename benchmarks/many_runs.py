@@ -10,7 +10,7 @@ cloud, over real SSH and Google's clients, which run a stand-in for the trainer;
 cloud and its VMs take is printed too: a VM's programs are processes of their own. With more than 64 runs the driver
 polls as seldom as on Google. CPU time is the processes' own, but a loaded machine makes it longer.
 
-A VM's programs take 23 MiB, or 8 to 14 on a kernel that merges equal pages, which 1,000 VMs need on 24 GiB (Linux 6.4
+A VM's programs take 23 MiB, or 8 to 17 on a kernel that merges equal pages, which 1,000 VMs need on 24 GiB (Linux 6.4
 or newer, as root): `cd /sys/kernel/mm/ksm; echo 4000 > pages_to_scan; echo 1 > run`.
 """
 

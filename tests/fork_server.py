@@ -184,7 +184,10 @@ class _Programs:
             for stream in streams:
                 os.close(stream)
             return None
-        child = os.fork()
+        try:
+            child = os.fork()
+        except OSError:  # no memory, too many processes: the client tries it itself
+            child = -1
         if not child:
             for own in (self._selector, self._listener, connection, *self._children.values()):
                 own.close()  # now: freed later, it would close whatever has its number then
@@ -192,6 +195,9 @@ class _Programs:
             return asked
         for stream in streams:
             os.close(stream)
+        if child < 0:
+            connection.close()
+            return None
         self._children[child] = connection
         with suppress(OSError):
             connection.sendall(b"+")

@@ -160,6 +160,15 @@ def test_a_signal_that_ends_it_is_how_it_ended(python: Path, environ: dict[str, 
     assert process.returncode == -signal.SIGABRT
 
 
+def test_where_it_was_is_said_when_it_is_aborted(python: Path, environ: dict[str, str], tmp_path: Path) -> None:
+    """If its environment asks for it, as that of tests' commands does."""
+    process = start(python, {**environ, "PYTHONFAULTHANDLER": "1"}, tmp_path, "wait")
+    said_pid(process)
+    process.send_signal(signal.SIGABRT)
+    assert 'program.py", line' in process.communicate(timeout=60)[1]
+    assert process.returncode == -signal.SIGABRT
+
+
 def said_pid(process: subprocess.Popen[str]) -> int:
     """The process that was forked, once it runs."""
     assert process.stdout is not None

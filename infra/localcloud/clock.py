@@ -18,7 +18,7 @@ def rfc3339(at: float) -> str:
 class CloudClock:
     """The only source of time in the local cloud.
 
-    `now()` never goes back while the process lives; the offset is on disk, so a restart keeps it.
+    It is this machine's clock, as for the VMs' programs, and an offset; that is on disk, so a restart keeps it.
     """
 
     def __init__(self, store: Store) -> None:

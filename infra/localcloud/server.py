@@ -250,17 +250,21 @@ class Cloud:
         return int(str(self._saved.get(name, ":0")).rsplit(":", 1)[-1])
 
     def _vm_port(self, name: str) -> int:
-        """One port for all VMs, chosen at the first start, below the ephemeral ports that other processes may use."""
+        """One port for all VMs, chosen at the first start, which nobody listens on at any address of this machine.
+
+        Above those of slices' trainers (`orchestrator.running.stages.job.peers`), below the ephemeral ones.
+        """
         saved = self._store.get("ports", name)
         while saved is None:
-            port = 20000 + secrets.randbelow(12000)
-            try:
-                bind_port = socket.create_server(("127.0.0.1", port))
-            except OSError:
-                continue
-            bind_port.close()
-            saved = {"port": port}
-            self._store.put("ports", name, saved)
+            port = 30_000 + secrets.randbelow(2_700)
+            with socket.socket() as probe:
+                try:
+                    probe.bind(("0.0.0.0", port))  # noqa: S104 - nothing listens
+                except OSError:
+                    continue
+            if port not in [other["port"] for _, other in self._store.list("ports")]:
+                saved = {"port": port}
+                self._store.put("ports", name, saved)
         return int(saved["port"])
 
     async def _request(self, method: str, url: str, headers: Mapping[str, str]) -> int:

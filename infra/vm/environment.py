@@ -105,14 +105,25 @@ raise SystemExit(not any(version(name) in {suitable!r} for name in {names!r}))
 
 
 def suits(python: str, engine: Engine, plugin: str = "") -> bool:
-    """Whether this interpreter has what the trainer imports, in a version it is tested with, and the plug-in."""
+    """Whether this interpreter has what the trainer imports, in a version it is tested with, and the plug-in.
+
+    One that is killed, or does not answer while it reads TensorFlow from a cold disk, is asked again: to install what
+    is there already takes minutes, which bill.
+    """
     also = [name for name in (*engine.also, plugin) if name]
     check = CHECK.format(modules=engine.modules, also=also, suitable=engine.suitable, names=engine.names)
-    try:
-        done = subprocess.run([python, "-c", check], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=120)
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return done.returncode == 0
+    for _ in range(2):
+        try:
+            done = subprocess.run(
+                [python, "-c", check], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=120
+            )
+        except OSError:
+            return False
+        except subprocess.TimeoutExpired:
+            continue
+        if done.returncode >= 0:
+            return done.returncode == 0
+    return False
 
 
 class Maker:

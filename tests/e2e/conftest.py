@@ -89,10 +89,16 @@ class Orchestrate:
         try:
             out, err = process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGABRT)
-            out, err = process.communicate()
-            raise AssertionError(f"not ended after {timeout_s} s: {process.args}\n{out}\n{err}") from None
+            raise AssertionError(
+                f"not ended after {timeout_s} s: {process.args}\n{_aborted(process)}\n{self._what_happened()}"
+            ) from None
         return Finished(process.returncode, out, err)
+
+    def _what_happened(self) -> str:
+        """What the ledger says of the runs, and the end of the local cloud's log."""
+        told = [f"{run.id} {run.stage.value}: {event}" for run in self.runs() for event in self.events(run.id)]
+        log = self.home / "local" / "cloud" / "cloud.log"
+        return "\n".join([*told, *(log.read_text().splitlines()[-40:] if log.exists() else ())])
 
     def run(self, *args: str) -> Finished:
         """Run a command to its end."""
@@ -144,6 +150,17 @@ class Orchestrate:
         assert (done.code, done.json["billable_remaining"]) == (0, 0), done.err
         assert done.json["runs"][0]["attempts"] == 2
         return run, done
+
+
+def _aborted(process: subprocess.Popen[str]) -> str:
+    """What a command had printed and, from faulthandler, where each of its threads was."""
+    process.send_signal(signal.SIGABRT)
+    try:
+        out, err = process.communicate(timeout=30)
+    except subprocess.TimeoutExpired as late:  # what was forked for it is out of reach
+        process.kill()
+        return f"{late.output!r}, and no answer to SIGABRT"
+    return f"{out}\n{err}"
 
 
 IMAGE_PYTHON = """#!/bin/sh

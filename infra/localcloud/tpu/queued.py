@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 
 from infra.localcloud.context import CloudContext
 from infra.localcloud.faults import RUN_LIMIT
-from infra.localcloud.http.errors import ApiError, invalid
+from infra.localcloud.http.errors import RPC_CODE_OF_STATUS, ApiError, invalid
 from infra.localcloud.http.messages import check_id, check_request_id
 from infra.localcloud.http.routes import Table, flag
 from infra.localcloud.lifecycle import Resources
@@ -111,12 +111,16 @@ class QueuedResources(Resources):
             is_there = self._cloud.outages.has_capacity(zone, node["hardware"], len(same))
         if is_there:
             with self._cloud.store.atomic():
-                self._nodes.create(node)
-                self._enter("PROVISIONING", queued)
+                making = self._nodes.create(node)["name"]
+                self._enter("PROVISIONING", {**queued, "making": making})
 
     def _provision(self, queued: Document, node: Document | None) -> None:
         if node is None:
-            self._enter("WAITING_FOR_RESOURCES", queued)  # Something else took the capacity.
+            error = self._operations.find(queued["making"]).get("error", {})
+            if error.get("code") == RPC_CODE_OF_STATUS["INTERNAL"]:  # This machine cannot run it, now or later.
+                self._enter("FAILED", queued, error=error)
+            else:
+                self._enter("WAITING_FOR_RESOURCES", queued)  # Something else took the capacity.
         elif self._nodes.state(node) == "READY":
             self._enter("ACTIVE", {**queued, "active_at": self._cloud.clock.now()})
 

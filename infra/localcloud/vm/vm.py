@@ -105,9 +105,9 @@ class VmRuntime:
         processes.make_folder(folder, self._access.python)
         keys = _host_keys(folder)
         vm["guest"] = {**vm["guest"], **{f"hostkeys/{name}": value for name, value in keys.items()}}
+        await self._open(vm)
         vm["running"] = True
         self._store.put("vms", vm_id, vm)
-        await self._open(vm)
         self._start_script(vm)
 
     async def resume(self) -> None:
@@ -195,7 +195,11 @@ class VmRuntime:
         metadata = HttpListener(app, bind(vm["address"], self._access.metadata_port))
         await metadata.start()
         ssh = SshServer(vm["id"], self._folder / vm["id"], self._store, self._clock, self.environment)
-        await ssh.open(vm["address"], self._access.ssh_port)
+        try:
+            await ssh.open(vm["address"], self._access.ssh_port)
+        except BaseException:
+            await metadata.stop()
+            raise
         self._servers[vm["id"]] = (ssh, metadata)
 
     async def _close(self, vm_id: str) -> None:

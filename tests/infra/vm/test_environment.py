@@ -19,7 +19,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from infra.vm import payload
-from infra.vm.environment import ENGINES, JAX, OWN_PYTHON, TENSORFLOW, UV_PIN
+from infra.vm.environment import ENGINES, JAX, OWN_PYTHON, TENSORFLOW, UV_PIN, suits
 from tests.infra.vm.pythons import found_python
 
 MODULES = {
@@ -172,6 +172,15 @@ def test_it_asks_for_pip_where_it_has_to_make_one_and_pip_was_not_sent(tmp_path:
     done = image.make("tpu")
     assert (done.returncode, json.loads(done.stdout)) == (0, {"lacks": "pip.zip"}), done.stderr
     assert _names(image.home) == []
+
+
+@pytest.mark.parametrize(("ends", "answer"), [(("kill -9 $$", "exit 0"), True), (("exit 1", "exit 0"), False)])
+def test_a_python_that_was_killed_is_asked_again(ends: tuple[str, str], answer: bool, tmp_path: Path) -> None:
+    """What it would have said is not known; one that said no is believed."""
+    python, asked = tmp_path / "python3", shlex.quote(str(tmp_path / "asked"))
+    python.write_text(f"#!/bin/sh\n[ -e {asked} ] || {{ : > {asked}; {ends[0]}; }}\n{ends[1]}\n")
+    python.chmod(0o755)
+    assert suits(str(python), ENGINES["tensorflow"]) is answer
 
 
 @_MUST_MOUNT
