@@ -128,9 +128,11 @@ def test_a_script_that_is_told_to_end_resumes_elsewhere_from_what_it_wrote(
 HALF = """
 import os, pathlib, sys, time
 folder = pathlib.Path(sys.argv[2])
+state = folder / "state.txt"
+state.write_text("half")
 print("half of it is written", flush=True)
 while True:
-    (folder / "state.txt").write_text("half")  # and SIGTERM ends it in the middle
+    state.write_text("half")  # and SIGTERM ends it in the middle
     time.sleep(0.05)
 """
 
