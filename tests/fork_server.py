@@ -179,23 +179,15 @@ class _Programs:
     def _accept(self) -> _Asked | None:
         connection, _ = self._listener.accept()
         asked, streams = _received(connection)
-        if asked is None or not _can_be(asked):
-            connection.close()
-            for stream in streams:
-                os.close(stream)
-            return None
-        try:
-            child = os.fork()
-        except OSError:  # no memory, too many processes: the client tries it itself
-            child = -1
-        if not child:
+        child = _fork() if asked is not None and _can_be(asked) else None
+        if asked is not None and child == 0:
             for own in (self._selector, self._listener, connection, *self._children.values()):
                 own.close()  # now: freed later, it would close whatever has its number then
             _become(asked, streams)
             return asked
         for stream in streams:
             os.close(stream)
-        if child < 0:
+        if child is None:
             connection.close()
             return None
         self._children[child] = connection
@@ -228,6 +220,14 @@ class _Programs:
                 connection.sendall(b"%d" % os.waitstatus_to_exitcode(status))
             self._selector.unregister(connection)
             connection.close()
+
+
+def _fork() -> int | None:
+    """As `os.fork`; None where the system has no room for another process: the client tries it itself."""
+    try:
+        return os.fork()
+    except OSError:
+        return None
 
 
 def _received(connection: socket.socket) -> tuple[_Asked | None, list[int]]:
