@@ -11,6 +11,7 @@ PYTORCH := $(CURDIR)/$(VENV)/pytorch
 SECURITY := $(VENV)/security
 MUTATION := $(VENV)/mutation
 DEMO := $(CURDIR)/.demo
+WORKERS ?= 3
 export PYTHONDONTWRITEBYTECODE :=  # the tests start hundreds of programs: each module is compiled once
 
 .PHONY: install demo quick test test-schedules test-vm test-vm-tensorflow test-vm-jax test-beam test-pytorch test-compiler bench \
@@ -24,24 +25,20 @@ demo: $(STAMP)  ## rent a TPU VM and a GPU VM on the embedded local cloud, train
 	ORCHESTRATE_HOME=$(DEMO) $(BIN)/orchestrate teardown --all --yes
 	ORCHESTRATE_HOME=$(DEMO) $(BIN)/orchestrate budget
 
-QUICK := tests/test_*.py tests/orchestrator tests/infra/gcp tests/infra/vm $(wildcard tests/infra/localcloud/test_storage_*.py) \
-	$(addprefix tests/infra/localcloud/test_,knowledge.py proxy.py) \
-	$(addprefix tests/contract/test_,object_store.py remote_shell.py vm_provider.py) \
-	$(addprefix tests/trainer/,test_command.py test_config.py test_record.py) \
-	$(addprefix tests/trainer/data/test_,prepare.py stream.py)
-quick: $(STAMP)  ## between two edits: everything on fakes, the command line, and what else is quick
-	$(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder -m "not slow and not timing and not network and not cloud" $(QUICK)
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
+TESTED := not verify and not timing and not network and not compiler
+quick: $(STAMP)  ## between two edits: everything on fakes, and the command line
+	$(PYTEST) -m "not slow and $(TESTED)"
 
-test: $(LIBTPU)  ## the whole suite, slow tests included
-	$(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder -m "not timing and not network and not compiler"
-	$(BIN)/python -m pytest -m timing tests/trainer
+test: $(LIBTPU)  ## what a contributor and a stranger run: also each kind of whole run once, on the local cloud
+	$(PYTEST) -m "$(TESTED)"
 
 SEEDS ?= 0:10000
 test-schedules: $(STAMP)  ## 10,000 runs of the simulation on two processes (make test has 2,000); SEEDS=FIRST:END
 	$(BIN)/python -m tests.simulation.replay $(SEEDS) --processes 2
 
 leakbench: $(STAMP)  ## interrupted launches through ours and others; needs gcloud; SKYPILOT=PYTHON of skypilot[gcp]
-	$(BIN)/python -m tests.leakbench --launches 100 --processes 2 $(if $(SKYPILOT),--skypilot $(SKYPILOT))
+	$(BIN)/python -m tests.verification.leakbench --launches 100 --processes 2 $(if $(SKYPILOT),--skypilot $(SKYPILOT))
 
 COUNT ?= 20
 preemptions: $(STAMP)  ## runs preempted at COUNT random steps, by each engine, against undisturbed ones; PREEMPTION_SEED=N for others
@@ -111,9 +108,9 @@ $(SECURITY)/.installed: tests/semgrep/requirements.lock $(STAMP)  # 0.4 GB
 SAMPLE ?= 150
 mutation: $(STAMP)  ## SAMPLE random changes of guard, ledger, teardown, recovery, kill switches: how many the tests notice; an hour
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --require-hashes \
-		--target $(MUTATION) -r tests/mutation/requirements.lock
-	PYTHONPATH=$(MUTATION) $(BIN)/python -m tests.mutation --record
-	PYTHONPATH=$(MUTATION) $(BIN)/python -m tests.mutation --sample $(SAMPLE)
+		--target $(MUTATION) -r tests/verification/mutation/requirements.lock
+	PYTHONPATH=$(MUTATION) $(BIN)/python -m tests.verification.mutation --record
+	PYTHONPATH=$(MUTATION) $(BIN)/python -m tests.verification.mutation --sample $(SAMPLE)
 
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("orchestrate needs Python 3.11 to 3.13, not " + sys.version.split()[0] + ": make PYTHON=python3.11 ...") if not (3, 11) <= sys.version_info < (3, 14) else None'

@@ -1,4 +1,4 @@
-"""The order of the suite, and the judge of all traffic with local clouds.
+"""The tiers and the order of the suite, and the judge of all traffic with local clouds.
 
 What takes longest goes first, so that no worker is left alone with it at the end.
 """
@@ -6,6 +6,8 @@ What takes longest goes first, so that no worker is left alone with it at the en
 from __future__ import annotations
 
 import os
+import signal
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,12 +31,53 @@ LONGEST_FIRST = (
 )  # fmt: skip
 """Modules by the time they take, measured; all others follow in the order of their names."""
 
+STARTING = frozenset({
+    "command_python", "forked_jax_python", "forked_python",
+    "local_cloud", "localcloud", "machine", "own_cloud", "shared_cloud", "training_cloud",
+    "forked_trainer", "trainer",
+})  # fmt: skip
+"""Fixtures that start a cloud, a machine with SSH or a trainer: a test that uses one, also through others, is slow."""
+VERIFIED = frozenset({"compiler", "network", "timing", "verify"})
+"""Marks of what `make verify` runs."""
+LONG_S = 5.0
 
+_REAL = {"SIGINT": signal.default_int_handler, "SIGQUIT": signal.SIG_DFL, "SIGHUP": signal.SIG_DFL}
+
+
+def pytest_configure() -> None:
+    """Take signals as a terminal's foreground does: `nohup`, and a shell in the background, ignore some for all that
+    they start, and no program that a test starts would ever see the Ctrl-C that it is sent."""
+    for name, action in _REAL.items():
+        if signal.getsignal(getattr(signal, name)) is signal.SIG_IGN:
+            signal.signal(getattr(signal, name), action)
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort modules; tests stay in the order of their file. `make test` keeps xdist from sorting again."""
+    """Give each test its tier, before `-m` chooses, and sort modules; tests stay in the order of their file. The
+    Makefile keeps xdist from sorting again."""
+    for item in items:
+        if item.path.is_relative_to(TESTS / "verification"):
+            item.add_marker(pytest.mark.verify)
+        if STARTING.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slow)
     places = {TESTS / name: place for place, name in enumerate(LONGEST_FIRST)}
     assert all(path.exists() for path in places), "LONGEST_FIRST names a module that is not there"
     items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """List what is in `make quick` by its marks, and took long: a report, not a failure."""
+    took: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport) and not ({"slow", *VERIFIED} & report.keywords.keys()):
+                took[report.nodeid] += report.duration
+    long = [(name, duration_s) for name, duration_s in took.most_common() if duration_s > LONG_S]
+    if long:
+        terminalreporter.section(f"unmarked tests that took more than {LONG_S:g} s")
+        for name, duration_s in long:
+            terminalreporter.line(f"{duration_s:6.1f} s  {name}")
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`make quick` runs each suite on the fake alone: the local cloud's half is marked."""
+    """`make quick` runs each suite on the fake alone: the local cloud's half is slow."""
     for item in items:
         if "[cloud" in item.nodeid:
-            item.add_marker(pytest.mark.cloud)
+            item.add_marker(pytest.mark.slow)

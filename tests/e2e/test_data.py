@@ -14,7 +14,7 @@ from infra.gcp.clients import Endpoints, GoogleClients
 from tests.e2e.conftest import Finished, Orchestrate
 from tests.trainer.data.pictures import write_photos
 
-pytestmark = [pytest.mark.slow, pytest.mark.cloud]
+pytestmark = [pytest.mark.slow, pytest.mark.slow]
 needs_beam = pytest.mark.skipif(find_spec("apache_beam") is None, reason="make test-beam installs Apache Beam")
 
 

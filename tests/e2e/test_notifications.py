@@ -14,7 +14,7 @@ from orchestrator.ledger.notices import Notice, NoticeKind
 from tests.e2e.conftest import QUICK, Orchestrate, kill_hard
 from tests.webhook import SECRET, Webhook, webhook
 
-pytestmark = [pytest.mark.usefixtures("stand_in_job"), pytest.mark.cloud]
+pytestmark = [pytest.mark.usefixtures("stand_in_job"), pytest.mark.slow]
 
 
 @pytest.fixture

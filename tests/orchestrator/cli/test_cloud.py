@@ -78,7 +78,7 @@ def test_wrong_requests_start_nothing(run_cli: Shell, args: tuple[str, ...], pro
     assert f"error: {sentence}\n" in done.stderr
 
 
-@pytest.mark.cloud
+@pytest.mark.slow
 def test_up_env_and_down(cloud: Shell) -> None:
     """What `env` prints points curl at it; a VM in it keeps it from stopping; `--destroy` ends both."""
     up = cloud("cloud", "up", "--no-capacity", "us-central1-f", "--quota", "GPUS_ALL_REGIONS=0", "--json").json
@@ -108,7 +108,7 @@ def test_up_env_and_down(cloud: Shell) -> None:
     assert cloud("cloud", "status").stderr.endswith("is not running: `orchestrate cloud up` starts it\n")
 
 
-@pytest.mark.cloud
+@pytest.mark.slow
 def test_recover_names_what_a_lost_ledger_rented(cloud: Shell) -> None:
     """Exit 0 as long as it may be another machine's; 6 once its deadline is over, as its kill switches have failed."""
     assert cloud("cloud", "up").exit == 0
@@ -127,7 +127,7 @@ def test_recover_names_what_a_lost_ledger_rented(cloud: Shell) -> None:
     assert late[0].endswith(", of another ledger and past its deadline")
 
 
-@pytest.mark.cloud
+@pytest.mark.slow
 def test_the_buckets_to_be_deleted_are_asked_about_by_name(cloud: Shell) -> None:
     """And whose they are. No answer keeps them, and nobody to ask is an error before any cloud is started."""
     assert cloud("teardown", "--all", "--buckets").exit == 2
@@ -146,7 +146,7 @@ def test_the_buckets_to_be_deleted_are_asked_about_by_name(cloud: Shell) -> None
         assert not cloud("cloud", "status", "--json").json["running"], "it did not run before either"
 
 
-@pytest.mark.cloud
+@pytest.mark.slow
 def test_a_launch_that_starts_it_says_that_it_stays_running(cloud: Shell) -> None:
     """Also one that is refused then; not one that found it running."""
     launch = ("launch", "--accel", "t4", "--workload", "mnist-mlp", "--yes")
@@ -161,7 +161,7 @@ def test_a_launch_that_starts_it_says_that_it_stays_running(cloud: Shell) -> Non
     assert (told in found.stderr, told in started.stderr) == (False, True)
 
 
-@pytest.mark.cloud
+@pytest.mark.slow
 def test_logs_and_fetch_read_the_bucket(cloud: Shell) -> None:
     """A run whose process died: nothing of it is on this machine, all of it is in the bucket."""
     ledger = cloud.ledger()

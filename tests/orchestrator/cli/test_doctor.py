@@ -10,7 +10,7 @@ import pytest
 from tests.local_cloud import LocalCloud
 from tests.orchestrator.cli.conftest import LOCAL, Done, Shell
 
-pytestmark = pytest.mark.cloud
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -229,7 +229,7 @@ def test_a_stale_price_refuses_with_the_refresh_as_next_step(run_cli: Shell) -> 
     assert run_cli("accelerators", **GOOGLE).exit == 0, "looking is always allowed"
 
 
-@pytest.mark.cloud
+@pytest.mark.slow
 def test_refresh_keeps_live_prices_and_a_failing_one_loses_none(run_cli: Shell) -> None:
     """The local cloud's catalog says what the list says, and prices of flex-start besides; then live prices are shown,
     and survive a refresh offline.

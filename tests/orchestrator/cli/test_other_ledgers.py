@@ -41,7 +41,7 @@ def _ledger_file(shell: Shell) -> Path:
     return shell.home / "projects" / "my-project-1" / "ledger.db"
 
 
-@pytest.mark.cloud
+@pytest.mark.slow
 def test_teardown_and_recover_list_what_is_open_elsewhere_and_end_with_6(cloud: Shell) -> None:
     """They say what is gone here alone, name the run and the command, and change nothing there."""
     before = _ledger_file(cloud).read_bytes()
@@ -145,7 +145,7 @@ def test_a_ledger_that_is_locked_is_named(elsewhere: Shell) -> None:
     assert (done.exit, said in done.stderr) == (0, True), done.stderr
 
 
-@pytest.mark.cloud
+@pytest.mark.slow
 def test_a_damaged_ledger_elsewhere_is_not_proven(cloud: Shell) -> None:
     """Nothing is known of what it has rented: 6."""
     _damage(_ledger_file(cloud))

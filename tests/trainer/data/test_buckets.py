@@ -15,7 +15,7 @@ from trainer.data.prepare import prepare_dataset
 from trainer.errors import DataError
 from trainer.workloads.base import PrepareOptions
 
-pytestmark = pytest.mark.cloud
+pytestmark = pytest.mark.slow
 OPTIONS = PrepareOptions(image_size=24, shard_mb=1)
 
 

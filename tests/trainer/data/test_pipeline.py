@@ -93,7 +93,7 @@ def test_a_damaged_photo_ends_it_by_name_or_is_left_out_and_whole_shards_are_kep
     assert {name: (out / name).stat().st_mtime_ns for name in times} == times
 
 
-@pytest.mark.cloud
+@pytest.mark.slow
 def test_from_bucket_to_bucket_gives_the_shards_of_the_folder(tmp_path: Path, bucket: str) -> None:
     """An interrupted conversion reads no finished shard again; a changed object is another source."""
     from trainer.data.pipeline import write_shards_by_beam

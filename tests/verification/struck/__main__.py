@@ -1,9 +1,9 @@
 """Real commands, struck at chosen calls: killed, signalled, a full or broken disk, no network, a laptop that sleeps.
 
-    python -m tests.e2e.struck                                  # cases 0 to 99
-    python -m tests.e2e.struck 100:400 --kinds SIGKILL,EIO      # others; of these kinds only
-    python -m tests.e2e.struck 17                               # one again
-    python -m tests.e2e.struck 0:800 --processes 2              # on two clouds, side by side
+    python -m tests.verification.struck                                  # cases 0 to 99
+    python -m tests.verification.struck 100:400 --kinds SIGKILL,EIO      # others; of these kinds only
+    python -m tests.verification.struck 17                               # one again
+    python -m tests.verification.struck 0:800 --processes 2              # on two clouds, side by side
 
 First each command runs undisturbed, with a library preloaded that records the calls at which it can be struck, and in
 which stage each is made. Each case draws a stage by its number, and one of its calls, strikes a command there on an
@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING
 import click
 
 from infra.localcloud.client import LocalCloudError
-from tests.e2e.struck.bench import Outcome, bench
-from tests.e2e.struck.strike import KINDS, draw
+from tests.verification.struck.bench import Outcome, bench
+from tests.verification.struck.strike import KINDS, draw
 
 if TYPE_CHECKING:
     from multiprocessing.queues import Queue

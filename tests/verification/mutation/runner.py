@@ -28,8 +28,8 @@ import psutil
 import pytest
 
 from tests.fork_server import end_with_parent
-from tests.mutation.mutants import ROOT, Change, Mutant
-from tests.mutation.reach import ARGUMENTS, TESTS, Reach
+from tests.verification.mutation.mutants import ROOT, Change, Mutant
+from tests.verification.mutation.reach import ARGUMENTS, TESTS, Reach
 
 _OURS = ("infra", "orchestrator", "tests", "trainer")
 _LEFT_BEHIND = (".git", ".venv", ".demo", ".site", "shared", "build", "dist")
@@ -94,7 +94,9 @@ def warm() -> None:
             pytest.main([*ARGUMENTS, "--collect-only", *TESTS])
         finally:
             sys.stdout = streams
-    for name in [name for name in sys.modules if name.partition(".")[0] in _OURS and name != "tests.mutation.runner"]:
+    for name in [
+        name for name in sys.modules if name.partition(".")[0] in _OURS and name != "tests.verification.mutation.runner"
+    ]:
         del sys.modules[name]
     tempfile.tempdir = None
     assert threading.active_count() == 1, "a process with threads cannot be forked"

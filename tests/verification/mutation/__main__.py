@@ -1,8 +1,8 @@
 """The mutation score of guard, ledger, teardown, recovery and kill switches, on a random sample of changes.
 
     make mutation                                          # 150 of them, seed 20
-    .. python -m tests.mutation --sample 300 --seed 7      # others
-    .. python -m tests.mutation --again                    # those that survived, after tests were added
+    .. python -m tests.verification.mutation --sample 300 --seed 7      # others
+    .. python -m tests.verification.mutation --again                    # those that survived, after tests were added
 
 The first time, or with --record, the tests are run once to see which lines each of them runs. What was tried is kept in
 the results' file; a change that was noticed is not tried again.
@@ -17,10 +17,10 @@ from pathlib import Path
 import click
 import pytest
 
-from tests.mutation.mutants import sample
-from tests.mutation.reach import ARGUMENTS, TESTS, Reach, Recorder
-from tests.mutation.runner import Verdict, read, run
-from tests.mutation.score import judged, report
+from tests.verification.mutation.mutants import sample
+from tests.verification.mutation.reach import ARGUMENTS, TESTS, Reach, Recorder
+from tests.verification.mutation.runner import Verdict, read, run
+from tests.verification.mutation.score import judged, report
 
 FOLDER = Path("build/mutation")
 

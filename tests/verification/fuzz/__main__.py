@@ -1,7 +1,7 @@
 """Hostile inputs: whatever a file or a VM says, it ends in a value or a sentence, and nothing of it leaves its place.
 
-    python -m tests.fuzz                       # 100,000 inputs
-    python -m tests.fuzz billing --inputs 5000 --seed 7
+    python -m tests.verification.fuzz                       # 100,000 inputs
+    python -m tests.verification.fuzz billing --inputs 5000 --seed 7
 
 No traceback, no file outside of the folder that is meant, nothing on a terminal that controls it, no tag of theirs in
 the page. An input that fails is printed with its seed; the same seed makes it again.
@@ -20,8 +20,8 @@ from pathlib import Path
 
 import click
 
-from tests.fuzz.hostile import EXPECTED, say
-from tests.fuzz.targets import TARGETS, Check, Room, Target
+from tests.verification.fuzz.hostile import EXPECTED, say
+from tests.verification.fuzz.targets import TARGETS, Check, Room, Target
 
 
 def try_one(check: Check, seed: str) -> str | None:

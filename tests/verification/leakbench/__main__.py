@@ -1,6 +1,6 @@
 """The same interrupted launches through each tool, judged by the local cloud.
 
-python -m tests.leakbench --launches 100 [--skypilot PYTHON] [--first-seed 0] [--processes 2]
+python -m tests.verification.leakbench --launches 100 [--skypilot PYTHON] [--first-seed 0] [--processes 2]
 
 PYTHON is that of an environment with `pip install 'skypilot[gcp]'`. gcloud has to be on the PATH.
 """
@@ -26,9 +26,9 @@ from orchestrator.domain.places import Place
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.quote import quote_for
 from tests.e2e.conftest import IMAGE_PYTHON, ROOT
-from tests.leakbench.interruptions import Interruption
-from tests.leakbench.tools import GCLOUD, MAX_HOURS, OURS, TRAPPED, ZONE, Tool, skypilot
-from tests.leakbench.trial import Outcome, live, place_on
+from tests.verification.leakbench.interruptions import Interruption
+from tests.verification.leakbench.tools import GCLOUD, MAX_HOURS, OURS, TRAPPED, ZONE, Tool, skypilot
+from tests.verification.leakbench.trial import Outcome, live, place_on
 from tests.local_cloud import LocalCloud
 from tests.simulation.replay import template
 

@@ -1,11 +1,11 @@
-"""A sample of the hostile inputs; `python -m tests.fuzz` tries 100,000."""
+"""A sample of the hostile inputs; `python -m tests.verification.fuzz` tries 100,000."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.fuzz.__main__ import fuzz
-from tests.fuzz.targets import TARGETS, Target
+from tests.verification.fuzz.__main__ import fuzz
+from tests.verification.fuzz.targets import TARGETS, Target
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.__name__)

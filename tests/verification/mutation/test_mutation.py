@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutation.mutants import MODULES, ROOT, Mutant, function_at
-from tests.mutation.reach import Reach
-from tests.mutation.runner import Trial, Verdict
-from tests.mutation.score import interval, judged, report
+from tests.verification.mutation.mutants import MODULES, ROOT, Mutant, function_at
+from tests.verification.mutation.reach import Reach
+from tests.verification.mutation.runner import Trial, Verdict
+from tests.verification.mutation.score import interval, judged, report
 
 GUARD = "orchestrator/money/guard.py"
 

@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 MODULES = (
     "orchestrator/money/guard.py",
     *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "orchestrator/ledger").glob("*.py")),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import tomllib
 
-from tests.mutation.runner import Trial, Verdict
+from tests.verification.mutation.runner import Trial, Verdict
 
 _EQUIVALENT = Path(__file__).with_name("equivalent.toml")
 _Z = 1.96

@@ -1,4 +1,4 @@
-"""A sample of the struck commands; `python -m tests.e2e.struck` strikes as many as there is time for."""
+"""A sample of the struck commands; `python -m tests.verification.struck` strikes as many as there is time for."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.struck.bench import Bench, bench
-from tests.e2e.struck.strike import KINDS, Known, Point, Strike, calls, draw, points
+from tests.verification.struck.bench import Bench, bench
+from tests.verification.struck.strike import KINDS, Known, Point, Strike, calls, draw, points
 
 SAMPLE = {
     "killed as it keeps the record": Strike("launch", "SIGKILL", Point(30, "rename", "state", 1), "recover"),

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from tests.mutation.mutants import MODULES, ROOT, Mutant
+from tests.verification.mutation.mutants import MODULES, ROOT, Mutant
 
 TESTS = (
-    "tests/mutation/campaigns.py", "tests/orchestrator/ledger", "tests/orchestrator/money",
+    "tests/verification/mutation/campaigns.py", "tests/orchestrator/ledger", "tests/orchestrator/money",
     "tests/orchestrator/running", "tests/orchestrator/planning", "tests/orchestrator/notify",
     "tests/orchestrator/doctor", "tests/orchestrator/cli", "tests/contract", "tests/infra/killswitches",
 )  # fmt: skip

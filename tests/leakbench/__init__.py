@@ -1,1 +1,0 @@
-"""How tools for renting VMs survive interruptions, with the local cloud as the judge: `python -m tests.leakbench`."""
