@@ -15,7 +15,7 @@ from tests.e2e.conftest import Finished, Orchestrate
 from tests.trainer.data.pictures import write_photos
 
 pytestmark = [pytest.mark.slow, pytest.mark.slow]
-needs_beam = pytest.mark.skipif(find_spec("apache_beam") is None, reason="make test-beam installs Apache Beam")
+needs_beam = pytest.mark.skipif(find_spec("apache_beam") is None, reason="make verify STEPS=beam installs Apache Beam")
 
 
 def test_a_launch_reuses_what_was_prepared_and_damaged_files_are_named(

@@ -1,6 +1,6 @@
 """A run that loses its VM at random steps ends as one that nothing disturbed, in the weights' last bit.
 
-`make preemptions` has 20 of them for each engine, this file as it is 2; PREEMPTION_SEED chooses others.
+`make verify STEPS=preemptions` has 20 of them for each engine, this file as it is 2; PREEMPTION_SEED chooses others.
 """
 
 from __future__ import annotations

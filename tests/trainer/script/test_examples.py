@@ -52,6 +52,6 @@ def _python(package: str) -> str:
         return python
     if find_spec(package) is None:
         pytest.skip(
-            f"{package} is not installed here" + (": `make test-pytorch` runs this" if package == "torch" else "")
+            f"{package} is not installed here" + (": `make verify STEPS=pytorch` runs this" if package == "torch" else "")
         )
     return sys.executable
