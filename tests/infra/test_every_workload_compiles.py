@@ -1,8 +1,9 @@
 """Google's TPU compiler as the judge: the training step of every workload compiles for every TPU, with both engines.
 
 Small samples, batches of two. What the compiler said is kept in the user's cache folder, by the content of the trainer
-and the versions of what compiles: `make verify STEPS=compiler` takes minutes after a change there, else seconds. ResNet-50,
-which has no small form, takes as long as half of all others together, and is compiled by `python -m benchmarks.tpu_compiles`.
+and the versions of what compiles: `make verify STEPS=compiler` takes minutes after a change there, else seconds.
+ResNet-50, which has no small form, takes as long as half of all others together, and is compiled by `python -m
+benchmarks.tpu_compiles`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@
     python -m tests.verification beam security    # these
     python -m tests.verification --list
 
-When a step has ended, its last lines are printed, or all if it failed. A step that fails ends no other one. Exit 1 when one failed.
+When a step has ended, its last lines are printed, or all if it failed. A step that fails ends no other one. Exit 1 when
+one failed.
 """
 
 from __future__ import annotations
