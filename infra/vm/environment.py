@@ -44,8 +44,8 @@ class Engine:
 
     suitable: the versions that the trainer is tested with, of a distribution that has one of these `names`.
     requirements: of a TPU, of a GPU, and of a CPU alone. pythons: the first and the last for which a package index has
-    everything that is pinned; `make verify` asks one. also: distributions that must be there; gpu_plugin: one more, on a
-    host whose GPUs are to be used.
+    everything that is pinned; `make verify` asks one. also: distributions that must be there; gpu_plugin: one more, on
+    a host whose GPUs are to be used.
     """
 
     suitable: tuple[str, ...]
