@@ -316,7 +316,8 @@ def _of_own_machines(project: Project, hosts: Hosts, clock: Clock, runs: Sequenc
 def _side_by_side(ledger: Ledger, runs: Sequence[Run]) -> int:
     """So many runs as they were launched with, or all whose VMs may be billed already: none of those has to wait."""
     billed = sum(1 for one in ledger.attempts(unsettled=True) if one.billed_from)
-    return max([billed, *(run.parallel for run in runs or ledger.runs() if run.stage is not Stage.DONE)], default=1)
+    chosen = runs or [run for run in ledger.runs() if run.stage is not Stage.DONE]
+    return max([1, billed, *(run.parallel for run in chosen)])
 
 
 def _payload(project: Project) -> Payload:
