@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -106,6 +107,27 @@ def test_more_time_for_a_run_that_has_ended_begins_at_once_or_reserves_nothing(
     else:
         assert (done.exit, done.json["error"]["code"], numbers) == (2, "UsageError", [1])
         assert done.json["error"]["hint"]
+
+
+AS_ANYBODY = """
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(24, 1)  # PR_CAPBSET_DROP, CAP_DAC_OVERRIDE: root too may write no folder that is not writable
+os.execv(sys.executable, [sys.executable, "-P", "-m", "orchestrator", *sys.argv[1:]])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="root loses its rights by prctl(2)")
+def test_a_ledger_that_can_only_be_read_keeps_nothing_from_being_ended(run_cli: Shell, own: World) -> None:
+    """`status` and `recover` go by what is there; nothing proves for `--all` that no VM of a local cloud is left."""
+    run_id = _ended(own, "failed")
+    own.ledger.close()
+    (run_cli.home / "local" / "ledger.db").chmod(0o400)
+    (run_cli.home / "local" / "cloud").touch()  # in the way of a local cloud, which no command can start then
+    commands = (("status", run_id), ("recover",), ("teardown", run_id), ("teardown", "--all"), ("attach", run_id))
+    found = [run_cli(*command, program=("-c", AS_ANYBODY)) for command in commands]
+    assert [done.exit for done in found] == [0, 0, 0, 6, 1], found
+    assert run_id in found[0].stdout
+    assert all("ledger.db cannot be written: nothing that happens now is recorded" in done.stderr for done in found[:4])
 
 
 def test_the_form_is_said_where_accelerators_are_listed_and_where_it_is_mistyped(run_cli: Shell) -> None:
