@@ -85,6 +85,8 @@ class Ledger(CreditTable, RunTable, EventTable, NoticeTable):
         That is so, too, while a VM that outlived its kill switches is not proven deleted: nothing bounds what it costs.
         `but`: an attempt whose VM is proven deleted, and which is about to be settled.
         """
+        if self.copied_from is not None:
+            raise LedgerTrouble(f"the ledger {self.copied_from} can only be read: nothing is rented")
         if (freeze := self.frozen()) is not None:
             raise CreatesFrozen(freeze.reason)
         proven = None if but is None else (but.run, but.number)

@@ -17,7 +17,7 @@ from orchestrator.errors import AccountError, LedgerTrouble, OrchestratorError, 
 from orchestrator.ledger.runs import Changes
 from orchestrator.ports import Billable, KillSwitch, StandingSwitch, VmProvider, VmRef
 from orchestrator.running.inventory import is_of_ledger, list_service, silent_places, unlisted, unseen
-from orchestrator.running.run_folder import run_lock
+from orchestrator.running.run_folder import is_locked
 from orchestrator.running.stages.context import Services
 from orchestrator.running.stages.teardown import ask_to_go, everything_at, is_gone, note_outlived, prove_ended
 from orchestrator.running.waiting import side_by_side
@@ -51,11 +51,7 @@ def unfinished(services: Services) -> list[Run]:
 
 def is_driven(services: Services, run: Run) -> bool:
     """Whether another process drives the run now."""
-    try:
-        with run_lock(services.run_folder(run)) as free:
-            return not free and services.ledger.run(run.id).stage is not Stage.DONE
-    except OSError:  # a full disk has no place for the lock
-        return False
+    return is_locked(services.run_folder(run)) and services.ledger.run(run.id).stage is not Stage.DONE
 
 
 def ask_to_stop(services: Services, run: Run) -> LedgerTrouble | None:
@@ -64,6 +60,8 @@ def ask_to_stop(services: Services, run: Run) -> LedgerTrouble | None:
         services.ledger.update_run(run.id, stop_requested=True)
     except LedgerTrouble as cause:
         return cause
+    if services.ledger.copied_from is not None and is_driven(services, run):
+        return LedgerTrouble(f"the ledger {services.ledger.copied_from} cannot be written")
     return None
 
 
