@@ -106,6 +106,7 @@ def open_project(
     try:
         make_private(home)
         ledger = _restored(Ledger(home / LEDGER_FILE, simulated=config.is_local))
+        ledger.check_past(SystemClock().now())
     except (LedgerTrouble, UsageError) as cause:
         if not (read_only or without_ledger):
             raise

@@ -16,7 +16,7 @@ from orchestrator.domain.runs import KILL_SLACK_S, Attempt, AttemptState, Run, S
 from orchestrator.errors import AccountError, LedgerTrouble, OrchestratorError, StillBilling, UnexpectedError
 from orchestrator.ledger.runs import Changes
 from orchestrator.ports import Billable, KillSwitch, StandingSwitch, VmProvider, VmRef
-from orchestrator.running.inventory import is_of_ledger, list_service, silent_places, unlisted, unseen
+from orchestrator.running.inventory import is_of_ledger, is_own, list_service, silent_places, unlisted, unseen
 from orchestrator.running.run_folder import is_locked
 from orchestrator.running.stages.context import Services
 from orchestrator.running.stages.teardown import ask_to_go, everything_at, is_gone, note_outlived, prove_ended
@@ -180,7 +180,7 @@ class Cleanup:
             found = self._look(api)
             active = {run.id for run in unfinished(self._services)}  # read after the look: what was seen is in it
             for item in found:
-                mine = is_of_ledger(self._services, item.vm.name, item.labels.get("oc-nonce"))
+                mine = is_own(self._services, item)
                 if mine and item.labels.get("oc-run") not in active:
                     leaked.append((provider, item))
                 if not mine:

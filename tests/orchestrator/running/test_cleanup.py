@@ -14,10 +14,11 @@ import pytest
 from infra.gcp.scheduler import DeleteJob, StandingJob, location_of
 from orchestrator.domain.names import MANAGED
 from orchestrator.domain.runs import KILL_SLACK_S, Attempt, AttemptState, Run, RunState, Stage
-from orchestrator.errors import AccountError, NotFound, StillBilling, Stopped, Unavailable
+from orchestrator.errors import AccountError, CreatesFrozen, NotFound, StillBilling, Stopped, Unavailable
 from orchestrator.ledger.database import IN_MEMORY
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ports import Billable, Listing, Vm, VmRef, VmState
+from orchestrator.running.inventory import check_past
 from orchestrator.running.recover import recover, teardown_all, teardown_runs
 from orchestrator.running.run_folder import run_lock
 from orchestrator.running.stages.context import RunContext
@@ -106,6 +107,29 @@ def test_a_driver_that_cannot_be_told_to_stop_may_go_on(world: World) -> None:
     why = f"the ledger {world.ledger.path} cannot be written"
     assert report.unproven == [f"run {run.id} may go on in another process: {why}"]
     ledger.close()
+
+
+# A ledger that was lost, or an older copy of it
+
+
+@pytest.mark.parametrize("how", ["older copy of the state folder", "lost ledger"])
+def test_what_the_cloud_has_and_the_ledger_lacks_is_deleted_before_anything_is_rented(world: World, how: str) -> None:
+    """By the nonce of this ledger, and of a lost one by its runs' folders: not another machine's."""
+    _, attempt = _rented(world)
+    older = Ledger(IN_MEMORY)
+    with older.transaction() as db:
+        if how == "lost ledger":
+            db.execute("INSERT INTO meta VALUES ('lost_runs', ?)", (attempt.run,))
+        else:
+            older.id = world.ledger.id
+    check_past(replace(world.services, ledger=Ledger(IN_MEMORY)))  # of another machine it is no concern
+    services = replace(world.services, ledger=older)
+    with pytest.raises(CreatesFrozen, match=attempt.vm) as refused:
+        check_past(services)
+    assert "orchestrate recover" in refused.value.hint
+    _, report = recover(services, world.progress.append, world.stop)
+    assert (world.alive, report.unproven, report.of_others) == (0, [], [])
+    check_past(services)
 
 
 # Kill switches
