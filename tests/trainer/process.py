@@ -14,6 +14,21 @@ from trainer.record.record import Record, load_record
 ROOT = Path(__file__).parents[2]
 Trainer = Callable[..., subprocess.CompletedProcess[str]]
 Runs = dict[str, Record]
+"""Records by the names of their runs."""
+
+
+class Trained(Runs):
+    """Runs that are trained when a test first looks them up, by `train(name)`; what each writes lies in folder/name."""
+
+    def __init__(self, folder: Path, train: Callable[[str], Runs]) -> None:
+        super().__init__()
+        self.folder, self._train = folder, train
+
+    def __missing__(self, name: str) -> Record:
+        self.update(self._train(name))
+        return self[name]
+
+
 FEW_CALLS = "--inference_calls=5"
 """Two hundred at each of five batches are a second of CPU or more; a test of what they measure asks for more."""
 _UNOPTIMISED = "--xla_backend_optimization_level=0"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ from pydantic import ValidationError
 
 from tests.records import make_epoch, make_record
 from tests.trainer.process import ROOT
+from tests.waiting import eventually
 from trainer.config import make_config
 from trainer.errors import RecordError
 from trainer.hardware import peak_of_run
@@ -167,9 +166,7 @@ def test_schema_in_the_documentation_is_the_one_in_the_code() -> None:
 def test_killed_run_has_the_record_of_the_latest_flush(recorder: Recorder, tmp_path: Path) -> None:
     """A thread writes it in time without being asked, and nothing is written once it is closed."""
     autosave = Autosave("the record", lambda: recorder.write("running"), interval_s=0.05)
-    deadline_s = time.monotonic() + 10
-    while not (tmp_path / "record.json").exists() and time.monotonic() < deadline_s:
-        threading.Event().wait(0.01)
+    eventually((tmp_path / "record.json").exists)
     autosave.close()
     assert load_record(tmp_path / "record.json").status == "running"
     (tmp_path / "record.json").unlink()

@@ -47,7 +47,7 @@ def finish(workers: list[subprocess.Popen[str]]) -> None:
     assert [worker.returncode for worker in workers] == [0, 0], outputs
 
 
-@pytest.mark.slow
+@pytest.mark.verify
 def test_two_workers_that_were_killed_end_with_the_same_weights(
     sample: PreparedDataset, tmp_path: Path, forked_python: Path
 ) -> None:

