@@ -184,8 +184,11 @@ class ObjectStore(Protocol):
     def upload(self, bucket: str, name: str, source: Path, crc32c: str | None = None) -> None:
         """Upload once: only if absent, checked by crc32c (given: what it must be). The same content is success."""
 
-    def read(self, bucket: str, name: str) -> bytes:
-        """A small object's bytes, checksum verified. Raises NotFound."""
+    def find(self, bucket: str, name: str) -> StoredObject:
+        """The object as it is now, without its bytes. Raises NotFound."""
+
+    def read(self, bucket: str, item: StoredObject) -> bytes:
+        """A small object's bytes, of that generation, checksum verified. Raises NotFound or BadArtifact."""
 
     def download(self, bucket: str, item: StoredObject, target: Path) -> None:
         """Download that generation: temporary file, crc32c, fsync, rename. Raises NotFound or BadArtifact."""

@@ -118,9 +118,16 @@ class Buckets:
                 "objects are never overwritten: delete it or use another name",
             )
 
-    def read(self, bucket: str, name: str) -> bytes:
+    def find(self, bucket: str, name: str) -> StoredObject:
+        self._must_be_ours(bucket)
+        blob = self._clients.storage.bucket(bucket).blob(name)
+        with translated(f"read {bucket}/{name}"):
+            blob.reload(**self._repeatable)
+        return _stored(blob)
+
+    def read(self, bucket: str, item: StoredObject) -> bytes:
         content = io.BytesIO()
-        self._fetch(bucket, self._clients.storage.bucket(bucket).blob(name), content)
+        self._fetch(bucket, self._clients.storage.bucket(bucket).blob(item.name, generation=item.generation), content)
         return content.getvalue()
 
     def download(self, bucket: str, item: StoredObject, target: Path) -> None:

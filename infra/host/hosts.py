@@ -92,10 +92,12 @@ class HostStore:
             check_unchanged(source, crc32c)
             raise Unavailable(f"{name} arrived on {bucket} with another checksum")
 
-    def read(self, bucket: str, name: str) -> bytes:
-        item = self._found(bucket, name)
-        if item is None:
+    def find(self, bucket: str, name: str) -> StoredObject:
+        if (item := self._found(bucket, name)) is None:
             raise NotFound(f"{bucket}: {name} does not exist")
+        return item
+
+    def read(self, bucket: str, item: StoredObject) -> bytes:
         with tempfile.TemporaryDirectory() as folder:
             target = Path(folder) / "content"
             self.download(bucket, item, target)
@@ -302,8 +304,11 @@ class Stores:
     def upload(self, bucket: str, name: str, source: Path, crc32c: str | None = None) -> None:
         self._of(bucket).upload(bucket, name, source, crc32c)
 
-    def read(self, bucket: str, name: str) -> bytes:
-        return self._of(bucket).read(bucket, name)
+    def find(self, bucket: str, name: str) -> StoredObject:
+        return self._of(bucket).find(bucket, name)
+
+    def read(self, bucket: str, item: StoredObject) -> bytes:
+        return self._of(bucket).read(bucket, item)
 
     def download(self, bucket: str, item: StoredObject, target: Path) -> None:
         self._of(bucket).download(bucket, item, target)

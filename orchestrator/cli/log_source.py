@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli import output
 from orchestrator.domain.names import results_prefix
+from orchestrator.domain.quote import RESULTS_BYTES, WORKER_RESULTS_BYTES
 from orchestrator.domain.runs import Run, RunState
 from orchestrator.errors import NotFound, UsageError
+from orchestrator.running.bounded_read import read_bounded
 from orchestrator.running.run_log import LOG_NAME, local_log
 
 if TYPE_CHECKING:
     from orchestrator.bootstrap import Project
-    from orchestrator.ports import ObjectStore
+    from orchestrator.ports import ObjectStore, StoredObject
 
 
 def newest(project: Project, *, as_json: bool) -> Run:
@@ -33,6 +35,8 @@ class LogSource:
     def __init__(self, project: Project) -> None:
         self._project = project
         self._store: ObjectStore | None = None
+        self._latest: tuple[StoredObject, bytes] | None = None
+        """What was read from the bucket: once, until there is another."""
 
     def read(self, run: Run, worker: int = 0) -> bytes:
         """The log of one worker of the run's latest attempt as far as it is known.
@@ -59,7 +63,12 @@ class LogSource:
 
             self._store = connect(self._project, runs=[run]).store
         name = f"{results_prefix(run.experiment, run.id, run.attempt, worker)}/{LOG_NAME}"
+        bucket, most_bytes = attempt.zone.bucket(self._project.name), WORKER_RESULTS_BYTES if worker else RESULTS_BYTES
         try:
-            return self._store.read(attempt.zone.bucket(self._project.name), name)
+            item = self._store.find(bucket, name)
+            if self._latest is None or self._latest[0] != item:
+                ledger = self._project.ledger
+                self._latest = item, read_bounded(self._store, ledger, run, attempt, bucket, item, most_bytes)
         except NotFound as cause:
             raise absent from cause
+        return self._latest[1]

@@ -37,6 +37,8 @@ WORKER_FILES = 8
 """The same of each worker but the first: its tables and progress, and a few more."""
 PROFILE_FOLDER = "profile"
 """Where among its results a run leaves its trace."""
+MANIFEST_BYTES = 2**20
+"""The list of a worker's artifacts is at most so large: one of 200 files has some 100 KiB."""
 LOG_BYTES = 16 * 2**20
 """So much of the trainer's log is followed over SSH at most: it leaves Google's network as the results do."""
 WORKER_LOG_BYTES = 2 * 2**20
@@ -57,6 +59,11 @@ def kept_bytes(spec: RunSpec) -> int:
 def results_bytes(spec: RunSpec) -> int:
     """Room for the results of all its workers."""
     return RESULTS_BYTES + (spec.accelerator.workers - 1) * WORKER_RESULTS_BYTES
+
+
+def sent_home_bytes(spec: RunSpec) -> int:
+    """So much of what all its workers leave in the bucket is read from there at most: results and manifests."""
+    return results_bytes(spec) + spec.accelerator.workers * MANIFEST_BYTES
 
 
 def result_files(worker: int) -> int:
@@ -130,7 +137,7 @@ def quote_for(spec: RunSpec, zone: Place, prices: PriceBook) -> Quote:
     if item.is_rented:
         longest_s = float(spec.max_hours) * 3600 + KILL_SLACK_S
         logs_bytes = LOG_BYTES + (item.workers - 1) * WORKER_LOG_BYTES
-        used = usage(spec, longest_s, results_bytes(spec) + logs_bytes, JOB_DAYS * scheduler_jobs(item))
+        used = usage(spec, longest_s, sent_home_bytes(spec) + logs_bytes, JOB_DAYS * scheduler_jobs(item))
         lines = vm_lines(prices.parts(item, zone, Provisioning.ON_DEMAND), longest_s) + side_lines(sides, used)
     return Quote(
         spec=spec,

@@ -120,6 +120,18 @@ class RunTable(Database):
                 check_state(before, expect)
             return self._change_attempt(db, before, changes)
 
+    def count_fetched(self, run_id: str, number: int, size_bytes: int, most_bytes: int) -> bool:
+        """Count bytes that are about to be fetched; False, and nothing is counted, where they are beyond the most.
+
+        What was settled stays as it is: a later `fetch` cannot change it.
+        """
+        with self.transaction() as db:
+            before = self.attempt(run_id, number)
+            fetched_bytes = before.fetched_bytes + size_bytes
+            if fetched_bytes <= most_bytes and before.state is not AttemptState.SETTLED:
+                self._change_attempt(db, before, {"fetched_bytes": fetched_bytes})
+            return fetched_bytes <= most_bytes
+
     def _add_experiment(self, db: sqlite3.Connection, experiment: Experiment, runs: Sequence[Run]) -> None:
         cap = None if experiment.max_usd is None else str(experiment.max_usd)
         row = (experiment.id, experiment.created_at.isoformat(), cap, experiment.command)

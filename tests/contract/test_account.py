@@ -279,7 +279,7 @@ def test_the_listed_permissions_are_enough(account: GoogleAccount, cloud: LocalC
     (tmp_path / "x").write_text("x")
     store.ensure_bucket(name, "us-central1", {}, 30)
     store.upload(name, "x", tmp_path / "x")
-    assert store.read(name, "x") == b"x"
+    assert store.read(name, store.find(name, "x")) == b"x"
     [bucket] = account.buckets()
     assert (bucket.region, bucket.soft_delete_s, bucket.is_private) == ("us-central1", 0, True)
     store.delete_bucket(name)

@@ -143,7 +143,8 @@ def test_a_bucket_of_another_project_is_not_ours_whatever_its_label_says(rig: St
         lambda: rig.store.delete_bucket(name),
         lambda: rig.store.list(name, "results/"),
         lambda: rig.store.upload(name, "a", _file(tmp_path, b"x")),
-        lambda: rig.store.read(name, item.name),
+        lambda: rig.store.find(name, item.name),
+        lambda: rig.store.read(name, item),
         lambda: rig.store.download(name, item, target),
     ):
         with pytest.raises(UsageError):
@@ -172,7 +173,8 @@ def test_what_is_uploaded_comes_back(rig: StoreRig, bucket: str, tmp_path: Path,
     rig.store.download(bucket, item, target)
     assert target.read_bytes() == content
     assert [path.name for path in target.parent.iterdir()] == [target.name]
-    assert rig.store.read(bucket, item.name) == content
+    assert rig.store.find(bucket, item.name) == item
+    assert rig.store.read(bucket, item) == content
 
 
 def test_the_same_content_may_be_uploaded_again_but_never_other_content(
@@ -210,7 +212,7 @@ def test_an_upload_whose_answer_is_lost_can_be_repeated(rig: StoreRig, bucket: s
         rig.store.upload(bucket, "a", source)
     except Unavailable:
         rig.store.upload(bucket, "a", source)
-    assert rig.store.read(bucket, "a") == b"one"
+    assert rig.store.read(bucket, rig.store.find(bucket, "a")) == b"one"
 
 
 def test_a_listing_is_by_prefix_and_in_name_order(rig: StoreRig, bucket: str, tmp_path: Path) -> None:
@@ -224,7 +226,9 @@ def test_a_listing_is_by_prefix_and_in_name_order(rig: StoreRig, bucket: str, tm
 def test_what_does_not_exist_is_not_found(rig: StoreRig, bucket: str, tmp_path: Path) -> None:
     """For reading and downloading; nothing is left behind."""
     with pytest.raises(NotFound):
-        rig.store.read(bucket, "nothing")
+        rig.store.find(bucket, "nothing")
+    with pytest.raises(NotFound):
+        rig.store.read(bucket, StoredObject("nothing", 1, "AAAAAA==", 1))
     with pytest.raises(NotFound):
         rig.store.download(bucket, StoredObject("nothing", 1, "AAAAAA==", 1), tmp_path / "target")
     assert not (tmp_path / "target").exists()
@@ -315,9 +319,9 @@ def test_whose_a_bucket_is_is_asked_once(local_cloud: LocalCloud, tmp_path: Path
     store.upload(name, "a", _file(tmp_path, b"x"))
     local_cloud.fault("storage.buckets.list", "before")
     with local_cloud.faults_counted():
-        assert store.read(name, "a") == b"x"
+        assert store.read(name, store.find(name, "a")) == b"x"
         with pytest.raises(Unavailable):
-            Buckets(local_cloud.clients(retry_s=0.001)).read(name, "a")
+            Buckets(local_cloud.clients(retry_s=0.001)).find(name, "a")
 
 
 def test_a_bucket_whose_create_was_answered_by_a_fault_is_there(local_cloud: LocalCloud) -> None:

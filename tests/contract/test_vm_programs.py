@@ -65,7 +65,7 @@ def test_results_reach_the_bucket_from_a_vm(
             found if f"{PREFIX}/MANIFEST.json" in (found := {i.name: i for i in store.list(BUCKET, PREFIX)}) else None
         )
     )
-    manifest = json.loads(store.read(BUCKET, f"{PREFIX}/MANIFEST.json"))
+    manifest = json.loads(store.read(BUCKET, items[f"{PREFIX}/MANIFEST.json"]))
     assert (manifest["rc"], [entry["name"] for entry in manifest["files"]]) == (
         0,
         ["record.json", "rc.json", "train.log"],

@@ -117,9 +117,9 @@ class ManyStore(FakeObjectStore):
         self.trainers.settle()
         return super().list(bucket, prefix, pattern)
 
-    def read(self, bucket: str, name: str) -> bytes:
+    def find(self, bucket: str, name: str) -> StoredObject:
         self.trainers.settle()
-        return super().read(bucket, name)
+        return super().find(bucket, name)
 
 
 class ManyShells(FakeShells):

@@ -127,9 +127,16 @@ class FakeObjectStore:
             elif there[0] != content:
                 raise BadArtifact(f"{bucket}/{name} already exists with other content")
 
-    def read(self, bucket: str, name: str) -> bytes:
+    def find(self, bucket: str, name: str) -> StoredObject:
+        with self._faults.met("find"):
+            found = self._ours(bucket).objects.get(name)
+            if found is None:
+                raise NotFound(f"{bucket}/{name} does not exist")
+            return StoredObject(name, len(found[0]), crc32c(found[0]), found[1])
+
+    def read(self, bucket: str, item: StoredObject) -> bytes:
         with self._faults.met("read"):
-            return self._received(bucket, name, None)
+            return self._received(bucket, item.name, item.generation)
 
     def download(self, bucket: str, item: StoredObject, target: Path) -> None:
         with self._faults.met("download"):
@@ -147,9 +154,9 @@ class FakeObjectStore:
             raise UsageError(f"bucket {bucket} lacks the label {MANAGED}=1, or lies in somebody else's project")
         return found
 
-    def _received(self, bucket: str, name: str, generation: int | None) -> bytes:
+    def _received(self, bucket: str, name: str, generation: int) -> bytes:
         found = self._ours(bucket).objects.get(name)
-        if found is None or generation not in (None, found[1]):
+        if found is None or generation != found[1]:
             raise NotFound(f"{bucket}/{name} does not exist")
         if (bucket, name) in self._damaged:
             self._damaged.remove((bucket, name))

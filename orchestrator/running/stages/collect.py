@@ -14,10 +14,10 @@ from typing import Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from orchestrator.domain.names import MANIFEST
-from orchestrator.domain.quote import result_files, results_bytes
-from orchestrator.domain.runs import AttemptState
+from orchestrator.domain.quote import MANIFEST_BYTES, result_files
 from orchestrator.errors import BadArtifact, LedgerTrouble, NotFound, OrchestratorError, Unavailable
 from orchestrator.ports import StoredObject
+from orchestrator.running.bounded_read import may_fetch
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.link import Link
 from orchestrator.running.waiting import side_by_side
@@ -239,8 +239,11 @@ def pull(ctx: RunContext, manifest: Manifest, worker: int = 0, only: str = "") -
         target = folder / entry.name
         if _is(target, entry):
             continue
-        if _may_fetch(ctx, entry):
-            _fetch(ctx, entry, objects.get(f"{prefix}/{entry.name}"), target)
+        item = objects.get(f"{prefix}/{entry.name}")
+        if item is None or item.size_bytes != entry.size_bytes or item.crc32c != entry.crc32c:
+            raise BadArtifact(f"{entry.name} in the bucket is not what the manifest of {ctx.run_id} says")
+        if may_fetch(ctx.services.ledger, ctx.run, ctx.attempt, item):
+            _fetch(ctx, entry, item, target)
         else:
             place = f"{ctx.services.store.url(ctx.bucket)}/{prefix}"
             ctx.note(f"{entry.name} stays in {place}: its download was not reserved")
@@ -257,24 +260,11 @@ def pull_from_others(ctx: RunContext) -> list[str]:
     return [sentence for worker in range(1, ctx.accelerator.workers) for sentence in _pull_from(ctx, worker) or ()]
 
 
-def _fetch(ctx: RunContext, entry: ManifestFile, item: StoredObject | None, target: Path) -> None:
+def _fetch(ctx: RunContext, entry: ManifestFile, item: StoredObject, target: Path) -> None:
     ctx.show(f"fetching {entry.name}")
-    if item is None or item.size_bytes != entry.size_bytes or item.crc32c != entry.crc32c:
-        raise BadArtifact(f"{entry.name} in the bucket is not what the manifest of {ctx.run_id} says")
     ctx.services.store.download(ctx.bucket, item, target)
     if not _is(target, entry):
         raise BadArtifact(f"{target} does not have the sha256 of its manifest")
-
-
-def _may_fetch(ctx: RunContext, entry: ManifestFile) -> bool:
-    """Whether its bytes fit into what was reserved for egress; they are written down before they are sent."""
-    attempt = ctx.attempt
-    fetched = attempt.fetched_bytes + entry.size_bytes
-    if fetched > results_bytes(ctx.run.spec):
-        return False
-    if attempt.state is not AttemptState.SETTLED:  # a later `fetch` cannot change what was settled
-        ctx.update_attempt(fetched_bytes=fetched)
-    return True
 
 
 def _checked_record(ctx: RunContext, path: Path, worker: int) -> Path:
@@ -298,10 +288,10 @@ def _checked_record(ctx: RunContext, path: Path, worker: int) -> Path:
 def read_manifest(ctx: RunContext, worker: int = 0) -> Manifest | None:
     """The manifest of the current attempt, of one worker of a slice; None when there is none yet.
 
-    Raises BadArtifact when it is not its own, or lists what cannot be the files of a folder.
+    Raises BadArtifact when it is too large, not its own, or lists what cannot be the files of a folder.
     """
     try:
-        text = ctx.services.store.read(ctx.bucket, f"{ctx.results_of(worker)}/{MANIFEST}")
+        text = ctx.read(f"{ctx.results_of(worker)}/{MANIFEST}", MANIFEST_BYTES)
     except NotFound:
         return None
     try:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pydantic import ValidationError
 
 from orchestrator.domain.names import MANIFEST
-from orchestrator.domain.quote import LOG_BYTES, WORKER_LOG_BYTES
+from orchestrator.domain.quote import LOG_BYTES, MANIFEST_BYTES, WORKER_LOG_BYTES
 from orchestrator.errors import CloudError, OrchestratorError, Preempted, RemoteCommandFailed, Stopped, Unavailable
 from orchestrator.ports import RemoteShell, Worker
 from orchestrator.running.stages.context import RunContext
@@ -176,7 +176,7 @@ class Link:
         """The end of the training as its results say it; None while they are not whole, or cannot be seen now."""
         ctx = self._ctx
         try:
-            content = ctx.services.store.read(ctx.bucket, f"{ctx.results_of(self.worker)}/{MANIFEST}")
+            content = ctx.read(f"{ctx.results_of(self.worker)}/{MANIFEST}", MANIFEST_BYTES)
             return RunnerStatus(state="exited", rc=int(json.loads(content)["rc"]), worker=self.worker)
         except CloudError:
             return None

@@ -14,6 +14,7 @@ from orchestrator.cli.views.plan import _expectation
 from orchestrator.config import Config
 from orchestrator.domain.accelerators import Provisioning, accelerator
 from orchestrator.domain.cost import CostLine, side_rates, total_usd
+from orchestrator.domain.names import MANIFEST, results_prefix
 from orchestrator.domain.places import Place
 from orchestrator.domain.prices import PriceAge, PriceBook, PriceKind, PriceRow, catalog_prices, catalog_rows
 from orchestrator.domain.quote import quote_for
@@ -59,7 +60,9 @@ def test_settled_cost_is_within_the_reservation_and_counts_what_was_fetched(worl
     run = world.launch("v3-8")
     attempt = world.ledger.attempt(run.id, 1)
     record = world.home / "experiments" / run.experiment / run.id / "a1" / "record.json"
-    assert attempt.fetched_bytes == record.stat().st_size
+    results = f"{results_prefix(run.experiment, run.id, 1)}/{MANIFEST}"
+    manifest = world.store.find(attempt.zone.bucket("test-project"), results)
+    assert attempt.fetched_bytes == record.stat().st_size + manifest.size_bytes
     assert attempt.settled_usd is not None
     assert attempt.settled_usd + attempt.storage_usd <= attempt.reserved_usd
     assert Decimal("0.005") < attempt.storage_usd < Decimal("0.01")  # a day of a scheduler job is $0.0032 of it

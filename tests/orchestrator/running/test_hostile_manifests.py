@@ -15,9 +15,12 @@ import pytest
 
 from infra.vm.uploads import OWN_NAMES, artifacts_in
 from orchestrator.domain.names import MANIFEST
-from orchestrator.errors import BadArtifact
+from orchestrator.domain.quote import MANIFEST_BYTES, sent_home_bytes
+from orchestrator.domain.runs import AttemptState
+from orchestrator.errors import BadArtifact, Unavailable
 from orchestrator.running.stages.collect import pull, read_manifest
 from orchestrator.running.stages.context import RunContext
+from orchestrator.running.stages.link import Link
 from tests.fakes.store import manifest_entries
 from tests.fakes.world import World
 from tests.records import make_record
@@ -142,3 +145,41 @@ def test_names_that_cannot_be_the_files_of_a_folder_are_refused(
     with pytest.raises(BadArtifact) as refused:
         collects(json.dumps(manifest).encode(), content)
     assert refused.value.sentence == says
+
+
+@pytest.mark.parametrize("worker", [0, 1])
+def test_a_manifest_that_is_too_large_is_not_read(world: World, worker: int) -> None:
+    """Its size is asked first: the error says name, size and limit, and nothing is sent or counted."""
+    [run] = world.admit("v3-32")
+    ctx = RunContext(world.services, run.id, lambda _: None, threading.Event())
+    world.store.ensure_bucket(ctx.bucket, "europe-west4", {}, 30)
+    name = f"{ctx.results_of(worker)}/{MANIFEST}"
+    world.store.put(ctx.bucket, name, b" " * (MANIFEST_BYTES + 1))
+    world.store.fail("read")  # were it read
+    with pytest.raises(BadArtifact) as refused:
+        read_manifest(ctx, worker)
+    assert refused.value.sentence == f"gs://{ctx.bucket}/{name} has 1,048,577 bytes: at most 1,048,576 are read"
+    assert Link(ctx, worker).ended_in_bucket() is None
+    assert ctx.attempt.fetched_bytes == 0
+
+
+def test_what_a_vm_wrote_is_counted_before_it_travels_and_only_as_far_as_it_was_reserved(world: World) -> None:
+    """Each time; not once the attempt is settled, as the ledger has its last word then."""
+    [run] = world.admit("t4")
+    ctx = RunContext(world.services, run.id, lambda _: None, threading.Event())
+    world.store.ensure_bucket(ctx.bucket, "us-central1", {}, 30)
+    text = json.dumps(_manifest(world, {})).encode()
+    world.store.put(ctx.bucket, f"{ctx.results}/{MANIFEST}", text)
+    for times in (1, 2):
+        assert read_manifest(ctx) is not None
+        assert ctx.attempt.fetched_bytes == times * len(text)
+    world.store.fail("read")
+    with pytest.raises(Unavailable):
+        read_manifest(ctx)
+    assert ctx.attempt.fetched_bytes == 3 * len(text), "it may have been sent"
+    ctx.update_attempt(fetched_bytes=sent_home_bytes(run.spec) - len(text) + 1)
+    with pytest.raises(BadArtifact, match=f"has {len(text)} bytes: their download was not reserved"):
+        read_manifest(ctx)
+    ctx.update_attempt(fetched_bytes=7, state=AttemptState.SETTLED)
+    assert read_manifest(ctx) is not None
+    assert ctx.attempt.fetched_bytes == 7

@@ -572,8 +572,9 @@ def test_manifest_cannot_name_a_path_outside_the_run(world: World) -> None:
     def escaping() -> None:
         upload()
         job = world.trainer.job
+        bucket = str(job["bucket"])
         name = f"{job['prefix']}/MANIFEST.json"
-        text = world.store.read(str(job["bucket"]), name).replace(b'"record.json"', b'"../../evil"')
+        text = world.store.read(bucket, world.store.find(bucket, name)).replace(b'"record.json"', b'"../../evil"')
         world.store.put(str(job["bucket"]), name, text)
 
     world.trainer.upload = escaping  # type: ignore[method-assign]

@@ -247,8 +247,9 @@ def test_success_needs_the_run_s_own_record(world: World, wrong: str) -> None:
     def spoiled() -> None:
         upload()
         job = world.trainer.job
+        bucket = str(job["bucket"])
         name = f"{job['prefix']}/MANIFEST.json"
-        manifest = json.loads(world.store.read(str(job["bucket"]), name))
+        manifest = json.loads(world.store.read(bucket, world.store.find(bucket, name)))
         if wrong == "no record":
             manifest["files"] = []
         else:

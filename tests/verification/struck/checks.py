@@ -73,7 +73,7 @@ def lost(orchestrate: Orchestrate, buckets: Buckets) -> Iterator[str]:
             bucket = next((one.name for one in buckets.buckets() if attempt.zone.startswith(one.region)), "")
             if not bucket or not buckets.list(bucket, f"{prefix}/{MANIFEST}"):
                 continue
-            manifest = Manifest.model_validate_json(buckets.read(bucket, f"{prefix}/{MANIFEST}"))
+            manifest = Manifest.model_validate_json(buckets.read(bucket, buckets.find(bucket, f"{prefix}/{MANIFEST}")))
             if RECORD_NAME not in {file.name for file in manifest.files}:
                 continue
             if run.record is None:
