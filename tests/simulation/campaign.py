@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -63,7 +63,7 @@ class Outcome:
     deaths: int = 0
     abandoned: bool = False
     violations: list[Violation] = field(default_factory=list)
-    trace: list[str] = field(default_factory=list)
+    trace: list[tuple[datetime, str]] = field(default_factory=list)
 
 
 class Campaign:
