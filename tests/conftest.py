@@ -40,6 +40,7 @@ VERIFIED = frozenset({"compiler", "network", "timing", "verify"})
 """Marks of what `make verify` runs."""
 LONG_S = 5.0
 
+
 def pytest_configure() -> None:
     """Also of each worker of xdist: signals that a shell ignores are taken."""
     take_signals()

@@ -50,6 +50,7 @@ class Outcome:
 
     `unused`: of each on-demand VM of a launch whose training ended or was stopped at its deadline, the part of its
     reservation that was free again when it was settled. Extensions are shorter, the switches' slack is more of them.
+    `met`: the kinds of trouble that happened; those that are the cloud's, whether a call met them or not.
     """
 
     seed: int
@@ -62,6 +63,7 @@ class Outcome:
     extended: int = 0
     deaths: int = 0
     abandoned: bool = False
+    met: set[Kind] = field(default_factory=set)
     violations: list[Violation] = field(default_factory=list)
     trace: list[tuple[datetime, str]] = field(default_factory=list)
 
