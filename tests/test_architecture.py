@@ -5,11 +5,18 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("orchestrator", "infra", "trainer")
 FILES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+
+
+@cache
+def parsed(text: str) -> ast.Module:
+    """What is looked at more than once."""
+    return ast.parse(text)
 
 
 def offenders(breaks: Callable[[str], Iterable[str]]) -> list[str]:
@@ -23,7 +30,7 @@ def test_files_are_short_and_say_what_they_are_for() -> None:
     def breaks(text: str) -> Iterator[str]:
         if len(text.splitlines()) > 350:
             yield "more than 350 lines"
-        if not ast.get_docstring(ast.parse(text)):
+        if not ast.get_docstring(parsed(text)):
             yield "the first line does not say what the file does or holds"
 
     assert offenders(breaks) == []
@@ -33,7 +40,7 @@ def test_functions_are_short_and_take_few_parameters() -> None:
     """At most 50 lines and 7 parameters, `self` and `cls` aside; branches are ruff's to count."""
 
     def breaks(text: str) -> Iterator[str]:
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(parsed(text)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 if (node.end_lineno or 0) - node.lineno >= 50:
                     yield f"{node.name} has more than 50 lines"

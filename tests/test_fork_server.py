@@ -17,6 +17,7 @@ import pytest
 from tests.fork_server import ROOT, Forked, forking_python
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.slow
 PROGRAM = """
 import json, os, signal, sys
 def end(number, frame):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -19,7 +19,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.planning.launch import Callbacks, make_plan
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.request import LaunchRequest
-from orchestrator.ports import CommandResult, VmProvider
+from orchestrator.ports import CommandResult, KillSwitch, VmProvider
 from orchestrator.running.many_runs import drive_all
 from orchestrator.running.stages.context import Pace, Payload, Progress, Services
 from tests.fakes import FakeClock, FakeObjectStore, FakeScheduler, FakeShells, FakeVmProvider
@@ -202,11 +202,14 @@ class World:
             vms=vms,
             store=self.store,
             shells=self.shells,
-            switches=kill_switches(vms, self.scheduler, self.clock, catalog_prices().all_zones("tpu")),
+            switches=self._switches(vms),
             payload=lambda: Payload(empty, empty),
             pace=Pace(poll_s=5),
             parallel_runs=self.parallel_runs,
         )
+
+    def _switches(self, vms: Mapping[str, VmProvider]) -> tuple[KillSwitch, ...]:
+        return kill_switches(vms, self.scheduler, self.clock, catalog_prices().all_zones("tpu"))
 
     def plan(self, accelerator: str = "v3-8", workload: str = "mnist-cnn", **flags: object) -> Plan:
         """A launch of one accelerator, by default with the packaged sample; of a script no workload."""

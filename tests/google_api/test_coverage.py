@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.google_api import coverage
 from tests.local_cloud import LocalCloud
 
 
+@pytest.mark.slow
 def test_the_page_has_the_table_of_what_is_served(tmp_path: Path) -> None:
     with LocalCloud(tmp_path) as cloud:
         found = coverage.served(cloud.control("methods")["methods"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -50,6 +50,7 @@ class Outcome:
 
     `unused`: of each on-demand VM of a launch whose training ended or was stopped at its deadline, the part of its
     reservation that was free again when it was settled. Extensions are shorter, the switches' slack is more of them.
+    `met`: the kinds of trouble that happened; those that are the cloud's, whether a call met them or not.
     """
 
     seed: int
@@ -62,8 +63,9 @@ class Outcome:
     extended: int = 0
     deaths: int = 0
     abandoned: bool = False
+    met: set[Kind] = field(default_factory=set)
     violations: list[Violation] = field(default_factory=list)
-    trace: list[str] = field(default_factory=list)
+    trace: list[tuple[datetime, str]] = field(default_factory=list)
 
 
 class Campaign:

@@ -41,7 +41,7 @@ class Points:
     def __init__(self, clock: EventClock) -> None:
         self._clock = clock
         self.happen: Callable[[Trouble, str], None] = lambda _trouble, _what: None
-        self.trace: list[str] = []
+        self.trace: list[tuple[datetime, str]] = []
         self._due: list[Trouble] = []
         self._steps = 0
         self._total = 0
@@ -62,7 +62,7 @@ class Points:
             return
         try:
             self._steps += 1
-            for trouble in [one for one in self._due if one.at <= self._steps]:
+            for trouble in self._due_now():
                 if what.endswith(".create") and trouble.kind not in (Kind.DIE, Kind.ERROR):
                     continue
                 self._due.remove(trouble)
@@ -70,6 +70,11 @@ class Points:
                 self.happen(trouble, what)
         finally:
             self._acting.release()
+
+    def _due_now(self) -> list[Trouble]:
+        if not self._due or self._due[0].at > self._steps:  # they are in the order of their steps
+            return []
+        return [one for one in self._due if one.at <= self._steps]
 
     @contextmanager
     def others(self) -> Iterator[None]:
@@ -83,7 +88,7 @@ class Points:
 
     def note(self, what: str) -> None:
         """Add to the trace."""
-        self.trace.append(f"{self._clock.now():%d %H:%M:%S} {what}")
+        self.trace.append((self._clock.now(), what))
 
 
 class EventClock(FakeClock):

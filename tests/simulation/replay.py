@@ -27,17 +27,20 @@ from orchestrator.domain.runs import RunSpec
 from tests.simulation.campaign import Campaign, Outcome
 from tests.simulation.judge import Rule
 from tests.simulation.schedule import Schedule, Trouble
+from tests.trainer.data.test_prepare import write_idx
 from trainer.data.prepare import prepare_dataset
 
 PROGRESS = 1000
+SAMPLE_BYTES = 10_056_000
+"""Of the packaged sample's shards."""
 
 
 @cache
 def template() -> RunSpec:
-    """A run on the packaged sample, prepared once for all campaigns; its size is what the plan is told."""
+    """A run on a small data set, prepared once for all campaigns; the plan is told the packaged sample's size."""
     folder = Path(tempfile.mkdtemp(prefix="simulation-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    prepared = prepare_dataset(None, "mnist", folder)
+    prepared = prepare_dataset(write_idx(folder / "idx"), "mnist", folder / "prepared")
     return RunSpec(
         accelerator=accelerator("t4"),
         workload="mnist-cnn",
@@ -45,7 +48,7 @@ def template() -> RunSpec:
         batch_size=256,
         zones=(),
         dataset=prepared.manifest.fingerprint,
-        dataset_bytes=prepared.manifest.total_bytes,
+        dataset_bytes=SAMPLE_BYTES,
         dataset_objects=len(prepared.manifest.shards) + 1,
         dataset_dir=str(prepared.directory),
     )
@@ -130,7 +133,7 @@ def main(argv: list[str] | None = None) -> int:
     if told.shrink and outcome.violations:
         schedule = shrink(schedule, outcome.violations[0].rule)
         outcome = live(schedule)
-    click.echo("\n".join(outcome.trace))
+    click.echo("\n".join(f"{at:%d %H:%M:%S} {what}" for at, what in outcome.trace))
     click.echo("\n  ".join(["troubles:", *map(str, schedule.troubles)]))
     click.echo("\n  ".join(["violations:", *map(str, outcome.violations)]))
     return bool(outcome.violations)

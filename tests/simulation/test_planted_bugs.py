@@ -1,27 +1,18 @@
-"""Does the simulation find what it is for: each planted bug at its seed, and nothing there without it."""
+"""Does the simulation find what it is for: each planted bug at its seed."""
 
 from __future__ import annotations
 
-from functools import cache
-
 import pytest
 
-from tests.simulation.judge import Rule
 from tests.simulation.planted import BUGS, Bug, found_by, planted
 from tests.simulation.replay import live, rules, shrink
 from tests.simulation.schedule import Schedule
 
 
-@cache
-def _without(seed: int) -> set[Rule]:
-    return rules(live(Schedule.of(seed)))
-
-
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_found(bug: Bug) -> None:
-    """With it the campaign of its seed breaks a rule, without it none."""
+    """With it the campaign of its seed breaks a rule; without it none (test_money_campaigns)."""
     assert found_by(bug, bug.seed)
-    assert _without(bug.seed) == set()
 
 
 def test_a_seed_is_lived_the_same_again() -> None:

@@ -43,6 +43,7 @@ class Troubles:
 
     def happen(self, trouble: Trouble, what: str) -> None:
         """At a step of the process. Raises Death, or an error of the call that this step is of."""
+        self._campaign.outcome.met.add(trouble.kind)
         rng = random.Random(trouble.luck)
         acts: dict[Kind, Callable[[random.Random], None]] = {
             Kind.SLEEP: self._sleep,
@@ -80,6 +81,7 @@ class Troubles:
             Kind.EXTEND: lambda: self._campaign.extend(run, rng) if run else None,
         }
         if trouble.kind in weather:
+            self._campaign.outcome.met.add(trouble.kind)
             weather[trouble.kind]()
         else:
             hours = float(run.spec.max_hours) if run else 1.0
@@ -88,6 +90,7 @@ class Troubles:
     def _at(self, moment: datetime, trouble: Trouble, happen: Callable[[], None]) -> None:
         def noted() -> None:
             self._world.points.note(f"! {trouble.kind}")
+            self._campaign.outcome.met.add(trouble.kind)
             happen()
 
         self._world.clock.at(moment, noted)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
 from infra.killswitches import kill_switches
 from orchestrator.domain.names import MANIFEST
 from orchestrator.money.guard import stop_at
-from orchestrator.ports import CommandResult
+from orchestrator.ports import CommandResult, KillSwitch, VmProvider
 from orchestrator.running.stages.context import Pace, Services
 from tests.fakes import FakeObjectStore, FakeShells
 from tests.fakes.faults import Faults
@@ -131,7 +131,8 @@ class CampaignWorld(World):
 
     @property
     def services(self) -> Services:
-        plain = super().services
+        return replace(super().services, pace=Pace(poll_s=self.poll_s), clock=self.laptop)
+
+    def _switches(self, vms: Mapping[str, VmProvider]) -> tuple[KillSwitch, ...]:
         used = {attempt.zone for attempt in self.ledger.attempts()}  # all regions would be many looks at nothing
-        switches = kill_switches(plain.vms, self.scheduler, self.laptop, used)
-        return replace(plain, pace=Pace(poll_s=self.poll_s), clock=self.laptop, switches=switches)
+        return kill_switches(vms, self.scheduler, self.laptop, used)

@@ -110,6 +110,7 @@ def test_a_step_is_compiled_for_two_chips_and_known_the_second_time(run_cli: She
     assert "memory bandwidth binds" in text
 
 
+@pytest.mark.verify
 def test_a_model_that_cannot_be_compiled_is_refused_with_its_line(run_cli: Shell) -> None:
     """In the words of TensorFlow's XLA, which sees it first."""
     (run_cli.folder / "words.py").write_text(STRINGS)
@@ -121,6 +122,7 @@ def test_a_model_that_cannot_be_compiled_is_refused_with_its_line(run_cli: Shell
     assert "AsString" in one["words"]
 
 
+@pytest.mark.verify
 def test_a_model_for_arrays_is_compiled_for_the_arrays_that_it_is_given(run_cli: Shell) -> None:
     """Their shapes are the model's: 12 numbers and 5 classes; without them it says which option has them."""
     (run_cli.folder / "rows.py").write_text(ROWS)
@@ -137,6 +139,7 @@ def test_a_model_for_arrays_is_compiled_for_the_arrays_that_it_is_given(run_cli:
     assert one["bound"]["epoch_samples"] == 40
 
 
+@pytest.mark.verify
 def test_both_engines_steps_take_the_same_memory(run_cli: Shell, tmp_path: Path) -> None:
     """Of JAX's step weights and optimizer state lie in the arguments, too, and are overwritten; on a v4 both cores of a
     chip are one device. No process of it needs TensorFlow."""
@@ -156,6 +159,7 @@ def test_both_engines_steps_take_the_same_memory(run_cli: Shell, tmp_path: Path)
     assert summed["result_bytes"] == 2 * VARIABLES + 4, "gradients in bfloat16, and the loss"
 
 
+@pytest.mark.verify
 def test_what_jax_refuses_is_said_with_its_line(run_cli: Shell) -> None:
     """A shape that depends on values; in JAX's words, not Keras' about them."""
     (run_cli.folder / "bright.py").write_text(BRIGHT)
@@ -166,6 +170,7 @@ def test_what_jax_refuses_is_said_with_its_line(run_cli: Shell) -> None:
     assert one["words"] == "bright.py, line 7, in call: Array boolean indices must be concrete; got bool[64,784]"
 
 
+@pytest.mark.verify
 def test_a_loop_is_seen_of_which_the_compiler_counts_one_turn(tmp_path: Path) -> None:
     """A hundred turns, and FLOPs of one."""
     environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "JAX_PLATFORMS": "cpu"}

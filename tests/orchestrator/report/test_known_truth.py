@@ -13,7 +13,6 @@ from orchestrator.report.sources import Source
 from orchestrator.report.verdict import Pairing
 from tests.orchestrator.report.synthetic_runs import Case, make_case
 
-CASES = 1000
 SWEEPS = 200
 REPEATS = 5
 LOOKS = REPEATS - 1  # after 2, 3, 4 and 5 repeats
@@ -41,32 +40,32 @@ def judge(case: Case, seed: int) -> Judged:
     return Judged(case, pairing)
 
 
-@pytest.fixture(scope="module")
-def judged() -> list[Judged]:
-    """A thousand cases through records and comparison; in every other one the two are equally fast."""
+@pytest.fixture(scope="module", params=[200, pytest.param(1000, marks=pytest.mark.verify)])
+def cases(request: pytest.FixtureRequest) -> list[Judged]:
+    """So many cases through records and comparison; in every other one the two are equally fast."""
     rng = Random(20261121)
-    cases = [make_case(rng, math.exp(rng.uniform(-1.5, 1.5)) if number % 2 else 1.0) for number in range(CASES)]
-    return [judge(case, seed) for seed, case in enumerate(cases)]
+    made = [make_case(rng, math.exp(rng.uniform(-1.5, 1.5)) if number % 2 else 1.0) for number in range(request.param)]
+    return [judge(case, seed) for seed, case in enumerate(made)]
 
 
-def test_the_interval_holds_the_truth_in_93_to_97_percent(judged: list[Judged]) -> None:
+def test_the_interval_holds_the_truth_in_93_to_97_percent(cases: list[Judged]) -> None:
     """At 95 %, over repeats of 2, 3 and 5, unequal scatter, drift, stalls and compile time in the first epoch."""
-    assert 0.93 <= sum(each.is_held for each in judged) / CASES <= 0.97
+    assert 0.93 <= sum(each.is_held for each in cases) / len(cases) <= 0.97
 
 
-def test_equally_fast_is_called_faster_in_5_percent_at_most(judged: list[Judged]) -> None:
+def test_equally_fast_is_called_faster_in_5_percent_at_most(cases: list[Judged]) -> None:
     """And the others, of a ratio that scatter cannot hide, are called the right one, nearly always."""
-    null = [each.pairing.verdict for each in judged if each.case.ratio == 1]
+    null = [each.pairing.verdict for each in cases if each.case.ratio == 1]
     assert {"faster", "inconclusive"} >= set(null)
     assert null.count("faster") <= 0.05 * len(null)
-    clear = [each for each in judged if abs(math.log(each.truth)) > 1 and min(each.case.sizes) > 2]
+    clear = [each for each in cases if abs(math.log(each.truth)) > 1 and min(each.case.sizes) > 2]
     assert [each.pairing.verdict for each in clear] == ["faster"] * len(clear)
     assert all(each.truth > 1 for each in clear)
 
 
-def test_no_second_of_compile_time_is_in_any_steady_figure(judged: list[Judged]) -> None:
+def test_no_second_of_compile_time_is_in_any_steady_figure(cases: list[Judged]) -> None:
     """Without the minute in the first epoch all that is said of steady epochs is the same, to the last digit."""
-    for seed, each in enumerate(judged[:60]):
+    for seed, each in enumerate(cases[:60]):
         compiled = replace(each.case.left, compile_s=0.0), replace(each.case.right, compile_s=0.0)
         pairing = judge(Case(*compiled, each.case.sizes), seed).pairing
         assert pairing.model_dump(exclude={"end_to_end"}) == each.pairing.model_dump(exclude={"end_to_end"})
