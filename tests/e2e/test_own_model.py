@@ -13,7 +13,7 @@ from tests.waiting import eventually
 from trainer.record.record import Record, load_record
 from trainer.user_code import imported_tree
 
-MODEL = ("--workload", "./my_model.py", "--data-size", "512")
+MODEL = ("--workload", "./my_model.py", "--data-size", "256", "--epochs", "2")
 ENDED_WITHIN_S = 500.0
 
 

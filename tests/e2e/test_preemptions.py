@@ -23,8 +23,8 @@ PREEMPTIONS = int(os.environ.get("PREEMPTIONS", "2"))
 SEED = os.environ.get("PREEMPTION_SEED", "19")
 MOST = 5
 """Of one run: it may have ten VMs at most, and has to be longer the more it loses."""
-MOST_CHECKPOINTS = 20
-EPOCHS, STEPS, BATCH, EVERY = 6 * min(MOST, PREEMPTIONS), 30, 32, 7
+MOST_CHECKPOINTS = 10
+EPOCHS, STEPS, BATCH, EVERY = 3 * min(MOST, PREEMPTIONS), 30, 32, 7
 # Random state and moving statistics besides weights: what a checkpoint may forget.
 MODEL = """from keras import Input, Sequential, layers
 
