@@ -29,6 +29,10 @@ ROOT = Path(__file__).parents[2]
 QUICK = ("--workload", "mnist-mlp", "--data-size", "1000", "--batch-size", "200", "--epochs", "1", "--yes", "--json")
 
 
+FORKED_JOBS = {"tensorflow": "forked_job", "jax": "forked_jax_job"}
+"""The fixture with which each engine trains."""
+
+
 @dataclass(frozen=True)
 class Finished:
     """How a command ended."""

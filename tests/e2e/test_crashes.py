@@ -9,29 +9,40 @@ from pathlib import Path
 
 import pytest
 
+from infra.localcloud import client
 from orchestrator.domain.runs import RunState, Stage
 from tests.e2e.conftest import QUICK, Orchestrate, kill_hard
 from tests.waiting import eventually
 from trainer.record.record import load_record
 
-STAGES = [
-    pytest.param(stage, marks=() if stage in (Stage.PREPARE, Stage.TRAIN) else pytest.mark.verify, id=stage.value)
-    for stage in Stage
-    if stage is not Stage.DONE
-]
+STAGES = [stage for stage in Stage if stage is not Stage.DONE]
+QUICKER = (Stage.PREPARE, Stage.TRAIN)
+TRAINS_5_S = ("--epochs", "100")
 
 
 @pytest.mark.usefixtures("stand_in_job")
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize(
+    "stage",
+    [pytest.param(one, marks=() if one in QUICKER else pytest.mark.verify, id=one.value) for one in STAGES],
+)
 def test_run_finishes_after_the_command_is_killed(orchestrate: Orchestrate, stage: Stage) -> None:
     """Whatever the stage, the run goes on to its end with its record, and nothing bills.
 
-    `recover` rents nothing for a run that had no VM yet, so there `attach` is what goes on.
+    `recover` rents nothing for a run that had no VM yet, so there `attach` is what goes on. No launch ends before it is
+    killed: its DELETE is not answered.
     """
-    launched = orchestrate.start_unforked("launch", "--accel", "t4", *QUICK)
-    run = orchestrate.wait_for_run(lambda run: run.state is RunState.ACTIVE and run.stage is stage)
+    orchestrate.run("cloud", "up")
+    orchestrate.control("faults", {"method": "compute.instances.delete", "when": "before", "silent": True})
+    launched = orchestrate.start_unforked(
+        "launch", "--accel", "t4", *QUICK, *(TRAINS_5_S if stage is Stage.TRAIN else ())
+    )
+    orchestrate.wait_for_run(
+        lambda run: run.state is RunState.ACTIVE and STAGES.index(run.stage) >= STAGES.index(stage)
+    )
     kill_hard(launched)
-    if stage is not Stage.TEARDOWN:  # whose money may be settled by now
+    client.control(orchestrate.cloud, "faults", method="DELETE")
+    [run] = orchestrate.runs()
+    if run.stage is not Stage.TEARDOWN:  # whose money may be settled by now
         said = f"{run.id}: no orchestrate process drives it; `orchestrate attach {run.id}` resumes it"
         assert said in orchestrate.run("status").err
     verb = ("attach", run.id) if stage in (Stage.PROVISION, Stage.TRAIN) else ("recover",)

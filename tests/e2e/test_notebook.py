@@ -19,9 +19,12 @@ from tests.e2e.conftest import ROOT, Orchestrate
 NOTEBOOK = ROOT / "notebooks" / "tpu_or_gpu.ipynb"
 NOT_OFFERED = {"yes", "detach", "dry_run", "as_json", "file", "items", "no_early_stop"}
 """What `launch` and `plan` decide themselves, and the file of options."""
-WAITING = (
-    "import orchestrator as orc; orc.launch(accel=['t4'], workload='mnist-mlp', epochs=200, data_size=1000).wait(1)"
-)
+WAITING = """
+import orchestrator as orc
+launched = orc.launch(accel=["t4"], workload="mnist-mlp", epochs=2000, data_size=1000)
+print("launched", flush=True)
+launched.wait(1)
+"""
 
 
 @pytest.mark.verify
@@ -52,6 +55,9 @@ def test_notebook_runs_from_top_to_bottom(orchestrate: Orchestrate) -> None:
 def test_interrupted_cell_stops_no_run(orchestrate: Orchestrate) -> None:
     """Ctrl-C in `wait` ends the waiting: the run is driven on, and `teardown` ends it."""
     waiting = orchestrate.start_python("-c", WAITING)
+    assert waiting.stdout is not None
+    while (line := waiting.stdout.readline()) != "launched\n":
+        assert line, orchestrate.finish(waiting)
     run = orchestrate.wait_for_run(lambda run: run.stage is Stage.TRAIN)
     os.killpg(waiting.pid, signal.SIGINT)
     assert "KeyboardInterrupt" in orchestrate.finish(waiting).err

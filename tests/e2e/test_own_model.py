@@ -13,7 +13,7 @@ from tests.waiting import eventually
 from trainer.record.record import Record, load_record
 from trainer.user_code import imported_tree
 
-MODEL = ("--workload", "./my_model.py", "--data-size", "512")
+MODEL = ("--workload", "./my_model.py", "--data-size", "256", "--epochs", "2")
 ENDED_WITHIN_S = 500.0
 
 
@@ -31,8 +31,7 @@ def test_what_was_launched_is_what_jax_trains(orchestrate: Orchestrate) -> None:
 
 
 @pytest.mark.verify
-@pytest.mark.usefixtures("forked_job")
-@pytest.mark.timeout(700)
+@pytest.mark.usefixtures("stand_in_job")
 def test_what_was_launched_is_what_runs_and_is_compared(orchestrate: Orchestrate) -> None:
     """The pairing is fair. A model that does not fit the data set is refused."""
     _launch_and_edit(orchestrate, "v5litepod-1,t4")

@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.domain.runs import Run, Stage
-from tests.e2e.conftest import Orchestrate
+from tests.e2e.conftest import FORKED_JOBS, Orchestrate
 from tests.waiting import eventually
-from trainer.config import ENGINES
 from trainer.record.record import Record, load_record
 
 _log = logging.getLogger(__name__)
@@ -24,8 +23,8 @@ PREEMPTIONS = int(os.environ.get("PREEMPTIONS", "2"))
 SEED = os.environ.get("PREEMPTION_SEED", "19")
 MOST = 5
 """Of one run: it may have ten VMs at most, and has to be longer the more it loses."""
-MOST_CHECKPOINTS = 20
-EPOCHS, STEPS, BATCH, EVERY = 6 * min(MOST, PREEMPTIONS), 30, 32, 7
+MOST_CHECKPOINTS = 10
+EPOCHS, STEPS, BATCH, EVERY = 3 * min(MOST, PREEMPTIONS), 30, 32, 7
 # Random state and moving statistics besides weights: what a checkpoint may forget.
 MODEL = """from keras import Input, Sequential, layers
 
@@ -42,15 +41,15 @@ LAUNCH = (
 
 @pytest.mark.verify
 @pytest.mark.timeout(max(600, 150 * PREEMPTIONS))
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("engine", "job"), FORKED_JOBS.items())
 def test_a_run_preempted_at_random_steps_ends_as_an_undisturbed_one(
-    orchestrate: Orchestrate, engine: str, request: pytest.FixtureRequest
+    orchestrate: Orchestrate, engine: str, job: str, request: pytest.FixtureRequest
 ) -> None:
     """Every epoch's loss, test loss and accuracy to the last digit: no step is lost, and none is trained twice.
 
     `compare` tells the restarts apart from the training.
     """
-    request.getfixturevalue({"tensorflow": "forked_job", "jax": "forked_jax_job"}[engine])
+    request.getfixturevalue(job)
     (orchestrate.folder / "small.py").write_text(MODEL)
     launch = (*LAUNCH, "--engine", engine)
     undisturbed = _record(orchestrate, orchestrate.start(*launch))

@@ -8,6 +8,7 @@ import pytest
 
 from orchestrator.domain.runs import RunState, Stage
 from tests.e2e.conftest import Orchestrate, kill_hard
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("stand_in_job")
 
@@ -32,10 +33,14 @@ def test_sweep_is_gone_on_with_and_rents_no_more_than_its_verdict_needs(orchestr
     """
     (orchestrate.folder / "sweep.toml").write_text(SWEEP)
     first = orchestrate.start_unforked("launch", "sweep.toml", "--yes", "--json")
-    orchestrate.wait_for_run(lambda run: run.stage is Stage.PREPARE)
+    eventually(
+        lambda: (
+            [run.attempt for run in orchestrate.runs()] == [1, 1, 1, 1, 0, 0]
+            and any(run.stage is Stage.PREPARE for run in orchestrate.runs())
+        ),
+        timeout_s=120,
+    )
     kill_hard(first)
-    before = orchestrate.runs()
-    assert [run.attempt for run in before] == [1, 1, 1, 1, 0, 0]
     done = orchestrate.finish(orchestrate.start("attach", "--json"), timeout_s=600)
     assert done.code == 0, done.err
     with orchestrate.ledger() as ledger:

@@ -54,7 +54,7 @@ def test_the_workflow_is_one_that_github_takes() -> None:
 
 
 @pytest.mark.verify
-@pytest.mark.usefixtures("forked_job")
+@pytest.mark.usefixtures("stand_in_job")
 @pytest.mark.timeout(700)
 def test_every_step_of_the_workflow_runs_as_written(orchestrate: Orchestrate) -> None:
     """The model is checked, four runs are launched, the page and the summary are written, and nothing is left."""

@@ -11,16 +11,16 @@ from infra.gcp.clients import GoogleClients
 from infra.gcp.gpu import GpuInstances
 from orchestrator.domain.runs import Run, RunState, Stage
 from orchestrator.ports import VmRef
-from tests.e2e.conftest import Orchestrate, kill_hard
+from tests.e2e.conftest import FORKED_JOBS, Orchestrate, kill_hard
 from tests.e2e.slices.kills import trainer_of
 from tests.local_cloud import LocalCloud
 from tests.waiting import eventually
-from trainer.config import ENGINES
 from trainer.record.record import load_record
 
 MODEL = ("--workload", "mnist-mlp", "--data-size", "1000", "--batch-size", "200", "--yes", "--json")
 TWO = ("launch", "--accel", "t4", "--nodes", "2", *MODEL)
 LONG = ("--epochs", "2000")
+TRAINS_20_S = ("--epochs", "400")
 
 
 def assert_nothing_bills(orchestrate: Orchestrate) -> None:
@@ -45,20 +45,22 @@ def created(orchestrate: Orchestrate) -> dict[str, int]:
     return {one["name"]: one["calls"] for one in methods if one["name"] in wanted and "/v1/" in one["path"]}
 
 
-def in_training(orchestrate: Orchestrate) -> Run:
-    """Wait until both workers of the run train."""
+def in_training(orchestrate: Orchestrate, once: str = "epoch 2/") -> Run:
+    """Wait until both workers of the run train, and its log has these words."""
     run = orchestrate.wait_for_run(lambda run: run.stage is Stage.TRAIN)
     eventually(lambda: trainer_of(run, 0) and trainer_of(run, 1))
     log = orchestrate.home / "local" / "experiments" / run.experiment / run.id / "train-a1.log"
-    eventually(lambda: log.exists() and "epoch 2/" in log.read_text())
+    eventually(lambda: log.exists() and once in log.read_text())
     return run
 
 
 @pytest.mark.verify
-@pytest.mark.usefixtures("forked_job")
-@pytest.mark.parametrize("engine", ENGINES)
-def test_two_vms_train_one_model_and_bring_both_records_home(orchestrate: Orchestrate, engine: str) -> None:
+@pytest.mark.parametrize(("engine", "job"), FORKED_JOBS.items())
+def test_two_vms_train_one_model_and_bring_both_records_home(
+    orchestrate: Orchestrate, engine: str, job: str, request: pytest.FixtureRequest
+) -> None:
     """With each engine's own collectives between two processes; TensorFlow takes one strategy, and JAX one mesh."""
+    request.getfixturevalue(job)
     done = orchestrate.run(*TWO, "--epochs", "2", "--engine", engine)
     assert (done.code, done.json["billable_remaining"]) == (0, 0), done.err
     [said] = done.json["runs"]
@@ -104,7 +106,7 @@ def test_a_driver_killed_while_the_vms_are_made_leaves_nothing_that_bills(orches
 @pytest.mark.usefixtures("stand_in_job")
 def test_a_driver_killed_while_both_train_is_followed_to_the_end(orchestrate: Orchestrate) -> None:
     """Both go on alone, and `attach` brings the run home."""
-    launched = orchestrate.start_unforked(*TWO, "--epochs", "60")
+    launched = orchestrate.start_unforked(*TWO, *TRAINS_20_S)
     run = orchestrate.wait_for_run(lambda run: run.stage is Stage.TRAIN)
     eventually(lambda: trainer_of(run, 1))
     kill_hard(launched)
@@ -119,8 +121,8 @@ def test_a_driver_killed_while_both_train_is_followed_to_the_end(orchestrate: Or
 @pytest.mark.usefixtures("stand_in_job")
 def test_one_vm_that_is_preempted_ends_the_attempt_of_both(orchestrate: Orchestrate) -> None:
     """Another attempt with two new VMs ends the run well; the one that was not preempted is deleted, too."""
-    launched = orchestrate.start(*TWO, "--spot", "--epochs", "60")
-    in_training(orchestrate)
+    launched = orchestrate.start(*TWO, "--spot", *LONG, "--checkpoint-every", "20")
+    in_training(orchestrate, "checkpoint epoch 21")
     first = names_of(orchestrate)
     orchestrate.control("preempt", {"name": first[1]})
     done = orchestrate.finish(launched)
