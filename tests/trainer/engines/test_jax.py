@@ -57,7 +57,7 @@ def runs(folder: Path, jax: Trainer, sample: PreparedDataset) -> Trained:
     return Trained(folder, train)
 
 
-@pytest.mark.slow
+@pytest.mark.verify
 @pytest.mark.parametrize("name", ["eight", "eight-streamed"])
 def test_eight_devices_train_what_one_does(runs: Runs, folder: Path, name: str) -> None:
     """Normalisation sees the whole batch and dropout drops the same places: losses and weights are those of one."""
