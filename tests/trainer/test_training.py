@@ -21,7 +21,7 @@ from orchestrator.report.report import make_report
 from orchestrator.report.sources import sources_named
 from orchestrator.report.tables import all_sheets
 from tests.trainer.plugins import stopped
-from tests.trainer.process import Trainer, on_engine, trainer_command, trainer_environment
+from tests.trainer.process import BOTH_ENGINES, Trainer, on_engine, trainer_command, trainer_environment
 from trainer.config import ENGINES
 from trainer.data.prepare import PreparedDataset
 from trainer.record.record import Progress, Record, load_record
@@ -286,7 +286,7 @@ def test_shard_damaged_in_the_middle_is_a_data_error(
     assert load_record(tmp_path / "out" / "record.json").status == "failed"
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", BOTH_ENGINES)
 def test_signal_never_cuts_into_the_framework(forked_trainer: Trainer, tmp_path: Path, engine: str) -> None:
     """TensorFlow's C code is not made for it (a segmentation fault, no record): the run ends when that has returned."""
     finished = on_engine(forked_trainer, engine)("--workload", stopped.__file__, "--model_dir", tmp_path)
