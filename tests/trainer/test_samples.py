@@ -68,6 +68,7 @@ def next_byte(train: Train) -> Runs:
     return train("next_byte", data_dir=ROOT / "docs/data.md")
 
 
+@pytest.mark.verify
 def test_a_language_model_learns_the_same_on_any_number_of_replicas(next_byte: Runs) -> None:
     """The loss falls; losses and accuracies agree, though an Embedding's gradient has rows of the same token."""
     reference = next_byte["default"].epochs
@@ -83,6 +84,7 @@ def test_a_language_model_learns_the_same_on_any_number_of_replicas(next_byte: R
     assert {run.device.replicas for run in next_byte.values() if run.device} == {1, 2}
 
 
+@pytest.mark.verify
 def test_the_record_says_what_a_sample_is(next_byte: Runs) -> None:
     """Its shape and type, and those of the target."""
     data = next_byte["default"].data

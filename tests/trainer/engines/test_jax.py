@@ -113,7 +113,7 @@ def test_no_tensorflow_is_imported(runs: Runs, warm_python: Trainer) -> None:
     assert warm_python("-c", program, KERAS_BACKEND="jax").stdout == "['jax', 'keras']\n"
 
 
-@pytest.mark.slow
+@pytest.mark.verify
 def test_replicas_are_compared_with_one_device(jax: Trainer, tmp_path: Path) -> None:
     """As with TensorFlow; the run does not feel it."""
 
@@ -255,7 +255,9 @@ except DeviceMissing as missing:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("platforms", ["cuda", "tpu", ""])
+@pytest.mark.parametrize(
+    "platforms", ["tpu", pytest.param("cuda", marks=pytest.mark.verify), pytest.param("", marks=pytest.mark.verify)]
+)
 def test_the_cpu_is_opened_whatever_jax_platforms_names(platforms: str) -> None:
     """Keras keeps its values there. No TPU is tried where none is asked for: libtpu prints errors where there is none.
 

@@ -16,15 +16,8 @@ ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "orchestrator" / "examples" / "scripts"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("framework", "package"),
-    [
-        ("jax", "jax"),
-        pytest.param("keras", "tensorflow", marks=pytest.mark.verify),
-        pytest.param("pytorch", "torch", marks=pytest.mark.verify),
-    ],
-)
+@pytest.mark.verify
+@pytest.mark.parametrize(("framework", "package"), [("keras", "tensorflow"), ("jax", "jax"), ("pytorch", "torch")])
 def test_an_example_trains_is_timed_and_learns(framework: str, package: str, tmp_path: Path) -> None:
     """TensorFlow and JAX are among the tests' dependencies; PyTorch has an environment of its own."""
     python = _python(package)
