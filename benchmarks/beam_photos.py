@@ -3,7 +3,7 @@
     PYTHONPATH=.venv/beam python -m benchmarks.beam_photos --data FOLDER [--samples 50000]
 
 The photos of FOLDER/CLASS are repeated, as hard links, until there are so many. Both write shards of 64 x 64 pixels;
-every file is compared. `make test-beam` installs Beam in .venv/beam.
+every file is compared. `make verify STEPS=beam` installs Beam in .venv/beam.
 """
 
 from __future__ import annotations

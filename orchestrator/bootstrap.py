@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.clock import SystemClock as SystemClock
 from orchestrator.compiling.kept import KeptSteps
-from orchestrator.config import LOCAL_PROJECT, Config, find_config, load_config, project_home, project_homes, state_home
+from orchestrator.config import (
+    LOCAL_PROJECT,
+    Config,
+    find_config,
+    load_config,
+    make_private,
+    project_home,
+    project_homes,
+    state_home,
+)
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Run, Stage, slice_hosts
 from orchestrator.errors import CloudError, LedgerTrouble, UsageError
@@ -82,27 +91,41 @@ class Project:
 
 
 @contextmanager
-def open_project(environ: Mapping[str, str], folder: Path, *, without_ledger: bool = False) -> Iterator[Project]:
+def open_project(
+    environ: Mapping[str, str], folder: Path, *, without_ledger: bool = False, read_only: bool = False
+) -> Iterator[Project]:
     """Open configuration and ledger. Raises UsageError, LedgerTrouble.
 
-    `without_ledger` continues when the ledger cannot be used, as a delete by labels must.
+    `read_only` continues with a copy in memory where the ledger can only be read, as deletes must; `without_ledger`
+    also with an empty one, as a delete by labels must.
     """
     config_file = find_config(folder)
     config = load_config(config_file, environ)
     state = state_home(environ)
     home = project_home(state, config)
     try:
-        ledger = Ledger(home / LEDGER_FILE, simulated=config.is_local)
-        if ledger.was_damaged:
-            ledger.restore(SystemClock().now())
-    except LedgerTrouble:
-        if not without_ledger:
+        make_private(home)
+        ledger = _restored(Ledger(home / LEDGER_FILE, simulated=config.is_local))
+        ledger.check_past(SystemClock().now())
+    except (LedgerTrouble, UsageError) as cause:
+        if not (read_only or without_ledger):
             raise
-        ledger = Ledger(IN_MEMORY, simulated=config.is_local)
+        try:
+            ledger = _restored(Ledger(IN_MEMORY, simulated=config.is_local, copied_from=home / LEDGER_FILE))
+        except LedgerTrouble:
+            if not without_ledger:
+                raise cause from None
+            ledger = Ledger(IN_MEMORY, simulated=config.is_local)
     try:
         yield Project(config, config_file, home, ledger, state)
     finally:
         ledger.close()
+
+
+def _restored(ledger: Ledger) -> Ledger:
+    if ledger.was_damaged:
+        ledger.restore(SystemClock().now())
+    return ledger
 
 
 def other_ledgers(project: Project) -> list[OtherLedger]:
@@ -316,7 +339,8 @@ def _of_own_machines(project: Project, hosts: Hosts, clock: Clock, runs: Sequenc
 def _side_by_side(ledger: Ledger, runs: Sequence[Run]) -> int:
     """So many runs as they were launched with, or all whose VMs may be billed already: none of those has to wait."""
     billed = sum(1 for one in ledger.attempts(unsettled=True) if one.billed_from)
-    return max([billed, *(run.parallel for run in runs or ledger.runs() if run.stage is not Stage.DONE)], default=1)
+    chosen = runs or [run for run in ledger.runs() if run.stage is not Stage.DONE]
+    return max([1, billed, *(run.parallel for run in chosen)])
 
 
 def _payload(project: Project) -> Payload:

@@ -224,20 +224,21 @@ def state_home(environ: Mapping[str, str]) -> Path:
 
 
 def project_home(home: Path, config: Config) -> Path:
-    """The part of the state folder that belongs to this project; simulated and real dollars never share a ledger.
+    """The part of the state folder that belongs to this project; simulated and real dollars never share a ledger."""
+    return home / LOCAL if config.project is None else home / _PROJECTS / config.project
 
-    Raises UsageError when it cannot be made.
-    """
-    part = home / LOCAL if config.project is None else home / _PROJECTS / config.project
+
+def make_private(folder: Path) -> None:
+    """Make it its owner's alone. Raises UsageError when it cannot be made so."""
     try:
-        part.mkdir(parents=True, exist_ok=True, mode=0o700)
-        part.chmod(0o700)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if folder.stat().st_mode & 0o777 != 0o700:
+            folder.chmod(0o700)
     except OSError as cause:
         raise UsageError(
-            f"the state folder {part} cannot be made: {cause.strerror}",
-            "set ORCHESTRATE_HOME to a folder you may write",
+            f"the state folder {folder} cannot be made: {cause.strerror}",
+            "set ORCHESTRATE_HOME to a folder you may write; `orchestrate teardown --all` needs none",
         ) from cause
-    return part
 
 
 def writable_by_others(paths: Iterable[Path | None]) -> list[Path]:

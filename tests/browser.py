@@ -6,6 +6,7 @@ import base64
 import itertools
 import json
 import os
+import select
 import shutil
 import subprocess
 import time
@@ -14,9 +15,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 """None where none is installed: `apt-get install chromium`."""
 _PATIENCE_S = 60.0
+
+
+class NotAnswered(AssertionError):
+    """The browser has ended, or has said nothing for `_PATIENCE_S`."""
 
 
 class Browser:
@@ -73,13 +80,10 @@ class Browser:
         number = next(self._numbers)
         self._send(number, method, params)
         deadline = time.monotonic() + _PATIENCE_S + 10
-        while time.monotonic() < deadline:
-            message = self._receive()
-            if message.get("id") == number:
-                assert "error" not in message, message
-                return message["result"]
+        while (message := self._receive(method, deadline)).get("id") != number:
             self._hear(message)
-        raise AssertionError(f"{method} was not answered")
+        assert "error" not in message, message
+        return message["result"]
 
     def _hear(self, message: dict[str, Any]) -> None:
         params = message.get("params", {})
@@ -97,10 +101,13 @@ class Browser:
             message["sessionId"] = self._session
         os.write(self._commands, json.dumps(message).encode() + b"\0")
 
-    def _receive(self) -> dict[str, Any]:
+    def _receive(self, method: str, deadline: float) -> dict[str, Any]:
         while b"\0" not in self._buffer:
+            if not select.select([self._answers], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                raise NotAnswered(f"{method} was not answered")
             read = os.read(self._answers, 1 << 16)
-            assert read, "the browser has ended"
+            if not read:
+                raise NotAnswered(f"the browser has ended with {self._process.wait()} at {method}")
             self._buffer += read
         message, _, self._buffer = self._buffer.partition(b"\0")
         answer: dict[str, Any] = json.loads(message)
@@ -109,27 +116,35 @@ class Browser:
 
 @contextmanager
 def browser(profile: Path) -> Iterator[Browser]:
-    """A browser with a profile of its own, which ends with the block."""
-    assert CHROMIUM
+    """A browser with a profile of its own, which ends with the block. Skips the test where none is installed, and
+    where it cannot start."""
+    if CHROMIUM is None:
+        pytest.skip("no Chromium is installed")
     commands_out, commands_in = os.pipe()
     answers_out, answers_in = os.pipe()
+    log = profile.with_name("browser.log")
 
     def connect() -> None:  # DevTools reads from 3 and writes to 4
         saved_in, saved_out = os.dup(commands_out), os.dup(answers_in)
         os.dup2(saved_in, 3)
         os.dup2(saved_out, 4)
 
-    process = subprocess.Popen(
-        [
-            CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-            "--remote-debugging-pipe", f"--user-data-dir={profile}", "about:blank",
-        ],
-        close_fds=False, preexec_fn=connect, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+    with log.open("wb") as said:
+        process = subprocess.Popen(
+            [
+                CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                "--no-first-run", "--remote-debugging-pipe", f"--user-data-dir={profile}", "about:blank",
+            ],
+            close_fds=False, preexec_fn=connect, stdout=subprocess.DEVNULL, stderr=said,
+        )  # fmt: skip
     os.close(commands_out)
     os.close(answers_in)
     try:
-        yield Browser(process, commands_in, answers_out)
+        try:
+            tab = Browser(process, commands_in, answers_out)
+        except (NotAnswered, BrokenPipeError) as why:
+            pytest.skip(f"{CHROMIUM} cannot start: {why}; {log.read_text(errors='replace')[-500:]}")
+        yield tab
     finally:
         process.kill()
         process.wait()

@@ -6,7 +6,6 @@ What takes longest goes first, so that no worker is left alone with it at the en
 from __future__ import annotations
 
 import os
-import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from infra.localcloud.http.recording import FILE_VARIABLE
-from tests.fork_server import COMMAND, JAX_TRAINER, TRAINER, forking_python
+from tests.fork_server import COMMAND, JAX_TRAINER, TRAINER, forking_python, take_signals
 from tests.google_api.judge import Judge
 
 TESTS = Path(__file__).parent
@@ -41,15 +40,10 @@ VERIFIED = frozenset({"compiler", "network", "timing", "verify"})
 """Marks of what `make verify` runs."""
 LONG_S = 5.0
 
-_REAL = {"SIGINT": signal.default_int_handler, "SIGQUIT": signal.SIG_DFL, "SIGHUP": signal.SIG_DFL}
-
 
 def pytest_configure() -> None:
-    """Take signals as a terminal's foreground does: `nohup`, and a shell in the background, ignore some for all that
-    they start, and no program that a test starts would ever see the Ctrl-C that it is sent."""
-    for name, action in _REAL.items():
-        if signal.getsignal(getattr(signal, name)) is signal.SIG_IGN:
-            signal.signal(getattr(signal, name), action)
+    """Also of each worker of xdist: signals that a shell ignores are taken."""
+    take_signals()
 
 
 @pytest.hookimpl(tryfirst=True)

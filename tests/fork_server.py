@@ -372,6 +372,18 @@ def end_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
+def take_signals() -> None:
+    """From now on take signals as what is in a terminal's foreground does.
+
+    `nohup`, and a shell in the background, ignore some for all that they start, and no program that a test starts would
+    ever see the Ctrl-C that it is sent.
+    """
+    real = {signal.SIGINT: signal.default_int_handler, signal.SIGQUIT: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
+    for number, action in real.items():
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, action)
+
+
 def main() -> None:
     """Serve; each child goes on as its program, and ends as one."""
     end_with_parent()

@@ -44,7 +44,7 @@ class Engine:
 
     suitable: the versions that the trainer is tested with, of a distribution that has one of these `names`.
     requirements: of a TPU, of a GPU, and of a CPU alone. pythons: the first and the last for which a package index has
-    everything that is pinned; `make test-vm` asks one. also: distributions that must be there; gpu_plugin: one more, on
+    everything that is pinned; `make verify` asks one. also: distributions that must be there; gpu_plugin: one more, on
     a host whose GPUs are to be used.
     """
 

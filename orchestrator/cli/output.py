@@ -48,7 +48,7 @@ def plain(text: str) -> str:
 
 
 @contextmanager
-def opened(*, as_json: bool, without_ledger: bool = False) -> Iterator[Project]:
+def opened(*, as_json: bool, without_ledger: bool = False, read_only: bool = False) -> Iterator[Project]:
     """The project of the current folder; prints which cloud it is, and when its ledger cannot be used.
 
     Also which configuration, where it is not this folder's own; and that, or the state folder, if others may write it.
@@ -57,8 +57,10 @@ def opened(*, as_json: bool, without_ledger: bool = False) -> Iterator[Project]:
     from orchestrator.config import writable_by_others
 
     folder = Path.cwd()
-    with open_project(os.environ, folder, without_ledger=without_ledger) as project:
-        if project.ledger.is_in_memory:
+    with open_project(os.environ, folder, without_ledger=without_ledger, read_only=read_only) as project:
+        if (path := project.ledger.copied_from) is not None:
+            say(f"warning: the ledger {path} cannot be written: nothing that happens now is recorded there")
+        elif project.ledger.is_in_memory:
             say("warning: the ledger cannot be used; resources of ours are found by their labels alone")
         if found := writable_by_others((project.state, project.config_file)):
             names = " ".join(shlex.quote(str(path)) for path in found)

@@ -17,7 +17,7 @@ import click
 
 from orchestrator.cli import output
 from orchestrator.domain.runs import Run
-from orchestrator.errors import StillBilling, Unavailable
+from orchestrator.errors import CloudError, StillBilling
 
 if TYPE_CHECKING:
     from orchestrator.bootstrap import Project
@@ -182,7 +182,7 @@ def connect_to_end(project: Project, runs: Sequence[Run], stop: threading.Event 
 
     try:
         return connect(project, stop, runs)
-    except Unavailable as cause:
+    except CloudError as cause:
         ids = {run.id for run in runs}
         alive = [one for one in project.ledger.attempts(unsettled=True) if one.billed_from]
         named = [f"{one.vm} in {one.zone}" for one in alive if not ids or one.run in ids]

@@ -12,7 +12,7 @@ import sqlite3
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,17 +38,24 @@ _Kept = TypeVar("_Kept")
 class Database:
     """The file of one project's ledger (or of the local cloud's). Safe for threads and for several processes."""
 
-    def __init__(self, path: Path, *, simulated: bool = False) -> None:
-        """Open or create; `simulated`: its dollars are. Raises LedgerTrouble for no ledger, or a newer version's."""
+    def __init__(self, path: Path, *, simulated: bool = False, copied_from: Path | None = None) -> None:
+        """Open or create; `simulated`: its dollars are. Raises LedgerTrouble for no ledger, or a newer version's.
+
+        `copied_from`: a ledger that can only be read, whose rows this one, in memory, begins with. It rents nothing.
+        """
         self._lock = threading.RLock()
         self.path = path
         self.simulated = simulated
+        self.copied_from = copied_from
         try:
             self._db = _open(path)
+            if copied_from is not None:
+                with closing(open_to_read(copied_from)) as kept:
+                    kept.backup(self._db)
             version = self._migrate()
         except (sqlite3.Error, LedgerTrouble, OSError, ValueError) as cause:
             raise LedgerTrouble(
-                f"the ledger {path} cannot be read: {cause.__cause__ or cause}",
+                f"the ledger {copied_from or path} cannot be read: {cause.__cause__ or cause}",
                 _WITHOUT_LEDGER,
             ) from cause
         if version != SCHEMA_VERSION:
@@ -143,6 +150,23 @@ class Database:
             raise LedgerTrouble(
                 f"the ledger {self.path} cannot be used: {cause}", "free some disk space, or fix its permissions"
             ) from cause
+
+
+def open_to_read(path: Path, timeout_s: float = 5.0) -> sqlite3.Connection:
+    """A connection that changes nothing, neither the file nor what lies beside it. Raises sqlite3.Error.
+
+    In a folder that cannot be written SQLite opens none without a write-ahead log, unless it is told that nobody else
+    changes it.
+    """
+    db = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=timeout_s)
+    try:
+        db.execute("SELECT 1 FROM sqlite_master")
+    except sqlite3.OperationalError:
+        db.close()
+        if path.with_name(f"{path.name}-wal").exists():
+            raise
+        return sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)
+    return db
 
 
 def _open(path: Path) -> sqlite3.Connection:

@@ -32,7 +32,7 @@ class Ledger(CreditTable, RunTable, EventTable, NoticeTable):
 
     def admit(self, experiment: Experiment, runs: Sequence[Run], attempts: Sequence[Attempt], credit: Credit) -> None:
         """Write down a launch and reserve its worst case, all or nothing."""
-        with self.transaction() as db:
+        with self._growing() as db:
             self._add_experiment(db, experiment, runs)
             self._reserve(db, experiment, attempts, credit)
 
@@ -43,7 +43,7 @@ class Ledger(CreditTable, RunTable, EventTable, NoticeTable):
 
         `settled`: the fields that settle the present one, in the same moment: nobody else takes what it gives back.
         """
-        with self.transaction() as db:
+        with self._growing() as db:
             if settled:
                 self._change_attempt(db, self.attempt(run_id, self.run(run_id).attempt), settled)
             attempt = self._reserve_next(db, run_id, make, credit)
@@ -56,7 +56,7 @@ class Ledger(CreditTable, RunTable, EventTable, NoticeTable):
 
         `check` raises what forbids it, given the run as it is at this moment.
         """
-        with self.transaction() as db:
+        with self._growing() as db:
             run = self.run(run_id)
             check(run, self.granted(run_id))
             attempt = self._reserve_next(db, run_id, make, credit)
@@ -85,6 +85,8 @@ class Ledger(CreditTable, RunTable, EventTable, NoticeTable):
         That is so, too, while a VM that outlived its kill switches is not proven deleted: nothing bounds what it costs.
         `but`: an attempt whose VM is proven deleted, and which is about to be settled.
         """
+        if self.copied_from is not None:
+            raise LedgerTrouble(f"the ledger {self.copied_from} can only be read: nothing is rented")
         if (freeze := self.frozen()) is not None:
             raise CreatesFrozen(freeze.reason)
         proven = None if but is None else (but.run, but.number)

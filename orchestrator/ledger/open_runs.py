@@ -15,9 +15,8 @@ from pathlib import Path
 from orchestrator.domain.runs import AttemptState, RunState
 from orchestrator.errors import LedgerTrouble
 from orchestrator.ledger import seals
-from orchestrator.ledger.database import MIGRATIONS, SCHEMA_VERSION
+from orchestrator.ledger.database import MIGRATIONS, SCHEMA_VERSION, open_to_read
 
-_PATIENCE_S = 5.0
 _ENDED = (RunState.SUCCEEDED, RunState.FAILED, RunState.STOPPED, RunState.NOT_NEEDED)
 _ASKED = ("meta", "runs", "attempts")
 _FIND = """
@@ -72,7 +71,7 @@ def look_into(name: str, path: Path) -> OtherLedger:
 def find_open_runs(path: Path) -> OpenRuns:
     """What is open in the ledger at `path`. Raises LedgerTrouble where that cannot be known."""
     try:
-        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=_PATIENCE_S)) as db:
+        with closing(open_to_read(path)) as db:
             seals.add_functions(db)
             return _read(db)
     except (sqlite3.Error, ValueError, TypeError, IndexError) as cause:

@@ -16,8 +16,8 @@ from orchestrator.domain.runs import KILL_SLACK_S, Attempt, AttemptState, Run, S
 from orchestrator.errors import AccountError, LedgerTrouble, OrchestratorError, StillBilling, UnexpectedError
 from orchestrator.ledger.runs import Changes
 from orchestrator.ports import Billable, KillSwitch, StandingSwitch, VmProvider, VmRef
-from orchestrator.running.inventory import is_of_ledger, list_service, silent_places, unlisted, unseen
-from orchestrator.running.run_folder import run_lock
+from orchestrator.running.inventory import is_of_ledger, is_own, list_service, silent_places, unlisted, unseen
+from orchestrator.running.run_folder import is_locked
 from orchestrator.running.stages.context import Services
 from orchestrator.running.stages.teardown import ask_to_go, everything_at, is_gone, note_outlived, prove_ended
 from orchestrator.running.waiting import side_by_side
@@ -51,11 +51,7 @@ def unfinished(services: Services) -> list[Run]:
 
 def is_driven(services: Services, run: Run) -> bool:
     """Whether another process drives the run now."""
-    try:
-        with run_lock(services.run_folder(run)) as free:
-            return not free and services.ledger.run(run.id).stage is not Stage.DONE
-    except OSError:  # a full disk has no place for the lock
-        return False
+    return is_locked(services.run_folder(run)) and services.ledger.run(run.id).stage is not Stage.DONE
 
 
 def ask_to_stop(services: Services, run: Run) -> LedgerTrouble | None:
@@ -64,6 +60,8 @@ def ask_to_stop(services: Services, run: Run) -> LedgerTrouble | None:
         services.ledger.update_run(run.id, stop_requested=True)
     except LedgerTrouble as cause:
         return cause
+    if services.ledger.copied_from is not None and is_driven(services, run):
+        return LedgerTrouble(f"the ledger {services.ledger.copied_from} cannot be written")
     return None
 
 
@@ -182,7 +180,7 @@ class Cleanup:
             found = self._look(api)
             active = {run.id for run in unfinished(self._services)}  # read after the look: what was seen is in it
             for item in found:
-                mine = is_of_ledger(self._services, item.vm.name, item.labels.get("oc-nonce"))
+                mine = is_own(self._services, item)
                 if mine and item.labels.get("oc-run") not in active:
                     leaked.append((provider, item))
                 if not mine:

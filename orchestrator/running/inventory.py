@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from orchestrator.domain.account import BucketFacts
 from orchestrator.domain.names import bucket_name, nonce
 from orchestrator.domain.runs import AttemptState, Run
-from orchestrator.errors import ApiDisabled, OrchestratorError
+from orchestrator.errors import ApiDisabled, CreatesFrozen, OrchestratorError
 from orchestrator.ports import Billable, Listing
 from orchestrator.running.stages.context import Services
 from orchestrator.running.watch import hiding
@@ -64,10 +64,30 @@ def is_of_ledger(services: Services, vm: str, marked: str | None) -> bool:
     return marked == nonce(services.ledger.id, vm)
 
 
+def is_own(services: Services, item: Billable) -> bool:
+    """Whether it was rented from here: for this ledger, or one that was lost and whose runs' folders are here."""
+    mine = is_of_ledger(services, item.vm.name, item.labels.get("oc-nonce"))
+    return mine or item.labels.get("oc-run") in services.ledger.lost_runs
+
+
+def check_past(services: Services) -> None:
+    """Raises CreatesFrozen where the cloud has VMs of this ledger that it does not know: it is an older copy of it."""
+    try:
+        found = {item.vm.name for item in list_all(services).found if is_own(services, item)}
+    except OrchestratorError:  # provisioning meets it too, and says more
+        return
+    known = {attempt.vm for attempt in services.ledger.attempts()}  # read after the look: what was seen is in it
+    if unknown := sorted(found - known):
+        raise CreatesFrozen(
+            f"the ledger is an older copy, or new: it lacks VMs that were rented from here: {', '.join(unknown)}",
+            "`orchestrate recover` deletes them; then state what they cost: `orchestrate budget set --spent`",
+        )
+
+
 def of_others(services: Services) -> list[Billable]:
     """What carries our label and is not of this ledger: another person's or another machine's, in the same project."""
     found = list_all(services).found
-    return [item for item in found if not is_of_ledger(services, item.vm.name, item.labels.get("oc-nonce"))]
+    return [item for item in found if not is_own(services, item)]
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ def drive_all(
 
 def _places(services: Services, runs: Sequence[Run], report: Callable[[Progress], None], stop: threading.Event) -> int:
     """How many runs may be in progress at once; says so where the system's limit of open files allows fewer."""
-    places = min(services.parallel_runs, max(1, _allow_files(_FILES) - _OTHER_FILES))
+    places = max(1, min(services.parallel_runs, _allow_files(_FILES) - _OTHER_FILES))
     if places < min(services.parallel_runs, len(runs)):
         few = f"the limit of open files (ulimit -Hn) lets {places} runs be in progress at once"
         log.warning(few)

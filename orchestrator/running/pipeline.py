@@ -12,6 +12,7 @@ from orchestrator.domain.places import Place, is_within
 from orchestrator.domain.quote import make_attempt, quote_for
 from orchestrator.domain.runs import Attempt, AttemptState, Run, RunState, Stage
 from orchestrator.errors import (
+    LedgerTrouble,
     NoCapacity,
     OrchestratorError,
     Preempted,
@@ -73,8 +74,8 @@ def drive_locked(ctx: RunContext, stages: Stages) -> Run:
                 with run_lock(ctx.services.run_folder(ctx.run)) as mine:
                     if mine:
                         return _drive_or_end(ctx, stages)
-            except OSError as cause:  # a full disk has no place for the lock: what is rented ends without
-                return _emergency(ctx, cause)
+            except OSError as cause:  # the disk is full, or can only be read: what is rented ends without the lock
+                return _emergency(ctx, LedgerTrouble(f"the folder of {ctx.run_id} cannot be written: {cause}"))
             run = ctx.run
             if run.stage is Stage.DONE or ctx.stop.is_set():
                 return run  # the other process stops it: it reads the request in the ledger

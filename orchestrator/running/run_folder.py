@@ -37,6 +37,21 @@ def run_lock(folder: Path) -> Iterator[bool]:
         os.close(descriptor)
 
 
+def is_locked(folder: Path) -> bool:
+    """Whether a process drives the run now; nothing is written for this."""
+    try:
+        descriptor = os.open(folder / "lock", os.O_RDONLY)
+    except OSError:  # nobody ever drove it from here
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def ensure_key(path: Path, user: str) -> str:
     """The public half (one line, OpenSSH form) of the ed25519 key at `path`, which is created if it is missing.
 

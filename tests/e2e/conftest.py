@@ -202,6 +202,13 @@ def training_cloud(tmp_path_factory: pytest.TempPathFactory, forked_python: Path
         yield cloud
 
 
+@pytest.fixture(scope="session")
+def jax_cloud(tmp_path_factory: pytest.TempPathFactory, forked_jax_python: Path) -> Iterator[LocalCloud]:
+    """The same for `--engine jax`."""
+    with LocalCloud(tmp_path_factory.mktemp("cloud"), "--vm-python", str(forked_jax_python)) as cloud:
+        yield cloud
+
+
 @pytest.fixture
 def stand_in_job(orchestrate: Orchestrate, shared_cloud: LocalCloud, datasets: Path) -> Iterator[None]:
     """`orchestrate` finds the shared local cloud running and empty; its VMs run the stand-in job."""
@@ -213,6 +220,13 @@ def stand_in_job(orchestrate: Orchestrate, shared_cloud: LocalCloud, datasets: P
 def forked_job(orchestrate: Orchestrate, training_cloud: LocalCloud, datasets: Path) -> Iterator[None]:
     """`orchestrate` finds the local cloud running and empty whose VMs train without importing TensorFlow."""
     with _lent(training_cloud, orchestrate, datasets):
+        yield
+
+
+@pytest.fixture
+def forked_jax_job(orchestrate: Orchestrate, jax_cloud: LocalCloud, datasets: Path) -> Iterator[None]:
+    """The same for `--engine jax`."""
+    with _lent(jax_cloud, orchestrate, datasets):
         yield
 
 

@@ -14,10 +14,10 @@ from infra.gcp.clients import Endpoints, GoogleClients
 from tests.e2e.conftest import Finished, Orchestrate
 from tests.trainer.data.pictures import write_photos
 
-pytestmark = [pytest.mark.slow, pytest.mark.slow]
-needs_beam = pytest.mark.skipif(find_spec("apache_beam") is None, reason="make test-beam installs Apache Beam")
+needs_beam = pytest.mark.skipif(find_spec("apache_beam") is None, reason="make verify STEPS=beam installs Apache Beam")
 
 
+@pytest.mark.slow
 def test_a_launch_reuses_what_was_prepared_and_damaged_files_are_named(
     orchestrate: Orchestrate, tmp_path: Path
 ) -> None:
@@ -66,6 +66,7 @@ def with_beam(orchestrate: Orchestrate) -> Orchestrate:
     return orchestrate
 
 
+@pytest.mark.verify
 @needs_beam
 def test_buckets_by_beam_and_as_a_job_for_dataflow(with_beam: Orchestrate, tmp_path: Path) -> None:
     """The same fingerprint as of the folder; the job is priced, described and not submitted."""
@@ -106,6 +107,7 @@ def test_buckets_by_beam_and_as_a_job_for_dataflow(with_beam: Orchestrate, tmp_p
     assert "SOURCE: gs://photos-of-mine/photos is in us-central1" in elsewhere.json["error"]["message"]
 
 
+@pytest.mark.verify
 @needs_beam
 def test_a_job_of_files_that_each_worker_copies_is_priced_so_and_without_a_price_nothing_is_written(
     with_beam: Orchestrate, tmp_path: Path

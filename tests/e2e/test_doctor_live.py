@@ -27,6 +27,7 @@ def _of_vms(said: dict[str, Any]) -> dict[str, tuple[str, str]]:
     return {one["check"].removeprefix(f"{ACCEL} "): (one["verdict"], one["fact"]) for one in found}
 
 
+@pytest.mark.verify
 def test_everything_holds(orchestrate: Orchestrate) -> None:
     """Every finding passes, and what is said of the deadline and the cost is what the cloud's own meter says."""
     done = orchestrate.run(*LIVE)
@@ -58,6 +59,7 @@ def test_everything_holds(orchestrate: Orchestrate) -> None:
     assert [orchestrate.inventory(kind) for kind in ("node", "job")] == [[], []]
 
 
+@pytest.mark.verify
 def test_a_right_that_is_taken_back_between_question_and_answer(orchestrate: Orchestrate) -> None:
     """The account looks well, the job's own request is refused: a FAIL, and neither of the two VMs is rented."""
     orchestrate.run("cloud", "up")
@@ -81,6 +83,7 @@ def test_it_costs_no_more_than_is_said(orchestrate: Orchestrate) -> None:
     assert orchestrate.run("doctor", "--engine", "jax").code == 2
 
 
+@pytest.mark.verify
 def test_ctrl_c_tears_down(orchestrate: Orchestrate) -> None:
     """Once it is rented: torn down and proven gone, the second never rented, exit 130. Here what VMs get is JAX's."""
     process = orchestrate.start(*LIVE, "--engine", "jax")

@@ -17,6 +17,7 @@ from trainer.record.record import load_record
 pytestmark = pytest.mark.usefixtures("stand_in_job")
 
 
+@pytest.mark.verify
 def test_extended_run_goes_on_in_another_vm_after_its_deadline(orchestrate: Orchestrate) -> None:
     """Granted while `launch` drives it; that one dies; `attach` meets the deadline and finishes in what was granted."""
     chosen = ("--workload=mnist-mlp", "--data-size=2000", "--batch-size=20", "--epochs=1000", "--checkpoint-every=20")

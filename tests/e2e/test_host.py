@@ -42,9 +42,13 @@ def machine(tmp_path: Path, orchestrate: Orchestrate, image_python: Path) -> Ite
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_two_runs_on_a_host_cost_nothing_and_compare(orchestrate: Orchestrate, training_machine: Loopback) -> None:
+@pytest.mark.parametrize("place", ["machine", pytest.param("training_machine", marks=pytest.mark.verify)])
+def test_two_runs_on_a_host_cost_nothing_and_compare(
+    orchestrate: Orchestrate, place: str, request: pytest.FixtureRequest
+) -> None:
     """One after the other, from one cached data set; records of a real device, at $0; no cloud was even started."""
-    name = f"host:{training_machine.place}"
+    made: Loopback = request.getfixturevalue(place)
+    name = f"host:{made.place}"
     flags = [flag if flag != "1" else "2" for flag in QUICK]  # two epochs: one of them is steady
     done = orchestrate.finish(orchestrate.start("launch", "--accel", name, "--repeats", "2", *flags), timeout_s=300)
     assert done.code == 0, done.err
@@ -55,7 +59,7 @@ def test_two_runs_on_a_host_cost_nothing_and_compare(orchestrate: Orchestrate, t
         record = load_record(Path(run["record"]))
         assert record.device is not None
         assert (record.simulated, record.device.simulated, record.device.kind) == (False, False, "cpu")
-    store = training_machine.home / ".cache" / "orchestrate" / "store"
+    store = made.home / ".cache" / "orchestrate" / "store"
     assert len(list((store / "datasets").iterdir())) == 1
     assert client.find(orchestrate.home / "local" / "cloud") is None
     compared = orchestrate.run("compare", "--json").json
@@ -67,6 +71,7 @@ def test_two_runs_on_a_host_cost_nothing_and_compare(orchestrate: Orchestrate, t
     assert b"PRIVATE KEY" not in b"".join(path.read_bytes() for path in store.rglob("*") if path.is_file())
 
 
+@pytest.mark.verify
 def test_a_killed_launch_goes_on_with_attach_and_teardown_ends_it(orchestrate: Orchestrate, machine: Loopback) -> None:
     """`kill -9` while it trains: the training goes on there, `attach` follows it, `teardown` ends it."""
     flags = [flag if flag != "1" else "5000" for flag in QUICK]

@@ -30,7 +30,7 @@ def test_launch_trains_brings_the_record_home_and_proves_teardown(orchestrate: O
     """On a TPU and a GPU: one JSON object, exit 0, valid records, nothing billable by the cloud's own inventory."""
     orchestrate.python = Path(sys.executable)  # and trainers: every program starts as it does for a user
     flags = ("--workload", "mnist-mlp", "--epochs", "2", "--data-size", "2080", "--yes", "--json")
-    done = orchestrate.run("launch", "--accel", "v3-8,t4", "--precision", "float32", "--profile", *flags)
+    done = orchestrate.run("launch", "--accel", "v3-8,t4", "--precision", "float32", *flags)
     assert (done.code, done.err) == (0, "")
     said = done.json
     assert re.fullmatch(r"e-[0-9a-z]{6}", said["experiment"])
@@ -50,7 +50,6 @@ def test_launch_trains_brings_the_record_home_and_proves_teardown(orchestrate: O
         assert record.data is not None
         assert record.data.location == "gs"
         assert (record.parameters.precision, record.parameters.precision_note) == ("float32", "asked for")
-        assert list((Path(run["record"]).parent / "profile").rglob("*.xplane.pb"))
         _assert_log_agrees_with_record(Path(run["record"]))
     assert [orchestrate.inventory(kind) for kind in ("node", "instance", "disk")] == [[], [], []]
     _assert_fair(orchestrate)
@@ -59,8 +58,8 @@ def test_launch_trains_brings_the_record_home_and_proves_teardown(orchestrate: O
     _assert_no_secret_in_records(orchestrate)
 
 
-@pytest.mark.usefixtures("forked_job")
-@pytest.mark.slow
+@pytest.mark.verify
+@pytest.mark.usefixtures("stand_in_job")
 def test_a_tpu_of_compute_engine_trains_as_one_of_the_tpu_api(orchestrate: Orchestrate) -> None:
     """By its machine type it is an instance, by its TPU type a node; `compare` finds the same device on both."""
     flags = ("--workload", "mnist-mlp", "--epochs", "2", "--data-size", "2080", "--yes", "--json")
@@ -81,6 +80,7 @@ def test_a_tpu_of_compute_engine_trains_as_one_of_the_tpu_api(orchestrate: Orche
     assert checks["device really used"] == "same"
 
 
+@pytest.mark.verify
 @pytest.mark.usefixtures("stand_in_job")
 def test_a_gpu_comes_from_a_reservation_by_its_name(orchestrate: Orchestrate, shared_cloud: LocalCloud) -> None:
     """In its zone alone, where there is no other GPU to give; it is billed as any VM, and nothing is left in it."""
@@ -101,6 +101,7 @@ def test_a_gpu_comes_from_a_reservation_by_its_name(orchestrate: Orchestrate, sh
     reservations.delete_unary(reservation="team", **where)
 
 
+@pytest.mark.verify
 @pytest.mark.usefixtures("stand_in_job")
 def test_a_tpu_node_comes_from_reserved_chips(orchestrate: Orchestrate, shared_cloud: LocalCloud) -> None:
     """Through the queue, in the zone that has them and no other TPU to give; its kill switches are those of a queue."""
@@ -120,12 +121,12 @@ def test_a_tpu_node_comes_from_reserved_chips(orchestrate: Orchestrate, shared_c
     shared_cloud.control("tpu-reservations", {**reserved, "chips": 0})
 
 
-@pytest.mark.usefixtures("forked_job")
-@pytest.mark.slow
+@pytest.mark.verify
+@pytest.mark.usefixtures("forked_jax_job")
 def test_jax_trains_on_a_tpu_and_a_gpu_to_a_verdict(orchestrate: Orchestrate) -> None:
     """Eight logical devices and one, data and checkpoints in the bucket; no TensorFlow on either, nothing unfair."""
     size = ("--epochs", "2", "--data-size", "128", "--batch-size", "32", "--checkpoint-every", "1")
-    flags = ("--workload", "mnist-cnn", "--engine", "jax", *size, "--yes", "--json")
+    flags = ("--workload", "mnist-mlp", "--engine", "jax", *size, "--yes", "--json")
     done = orchestrate.run("launch", "--accel", "v3-8,t4", *flags)
     assert (done.code, done.err) == (0, "")
     assert done.json["billable_remaining"] == 0
@@ -145,12 +146,16 @@ def test_jax_trains_on_a_tpu_and_a_gpu_to_a_verdict(orchestrate: Orchestrate) ->
     assert [check["name"] for check in said["fairness"] if check["outcome"] in ("differs", "invalid")] == []
 
 
-@pytest.mark.slow
+@pytest.mark.verify
+@pytest.mark.usefixtures("forked_job")
 def test_a_language_model_trains_on_text_in_the_sizes_of_its_name(orchestrate: Orchestrate) -> None:
-    """The text of this repository: the loss falls, and workload, sizes, FLOPs and checkpoints are those of the name."""
+    """The text of this repository: the loss falls, and workload, sizes, FLOPs and checkpoints are those of the name.
+
+    The profile comes home with the record.
+    """
     name = "transformer-lm:heads=2,layers=1,width=32"
     data = ("--data", str(ROOT / "docs"), "--sequence-length", "32", "--data-size", "640", "--batch-size", "16")
-    training = ("--epochs", "2", "--learning-rate", "0.003", "--checkpoint-every", "1")
+    training = ("--epochs", "2", "--learning-rate", "0.003", "--checkpoint-every", "1", "--profile")
     typed = "transformer-lm:width=32,layers=1,heads=2"
     done = orchestrate.run("launch", "--accel", "t4", "--workload", typed, *data, *training, "--yes", "--json")
     assert done.code == 0, done.err
@@ -166,8 +171,10 @@ def test_a_language_model_trains_on_text_in_the_sizes_of_its_name(orchestrate: O
     assert first.loss is not None
     assert last.loss < first.loss < math.log(256)
     assert record.memory.parameter_bytes == 4 * figures.parameters
+    assert list((Path(run["record"]).parent / "profile").rglob("*.xplane.pb"))
 
 
+@pytest.mark.verify
 @pytest.mark.usefixtures("stand_in_job")
 def test_a_run_as_flex_start_is_queued_for_and_costs_no_more_than_it_says(orchestrate: Orchestrate) -> None:
     """At the price on demand until a refresh has found that of flex-start; then at that, as the meter bills it."""

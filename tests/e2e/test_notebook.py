@@ -24,7 +24,7 @@ WAITING = (
 )
 
 
-@pytest.mark.slow
+@pytest.mark.verify
 @pytest.mark.usefixtures("stand_in_job")
 def test_notebook_runs_from_top_to_bottom(orchestrate: Orchestrate) -> None:
     """Its cells show a plan, the runs as they go, the verdict, the page, the figures and what it cost."""
@@ -47,6 +47,7 @@ def test_notebook_runs_from_top_to_bottom(orchestrate: Orchestrate) -> None:
     )
 
 
+@pytest.mark.verify
 @pytest.mark.usefixtures("stand_in_job")
 def test_interrupted_cell_stops_no_run(orchestrate: Orchestrate) -> None:
     """Ctrl-C in `wait` ends the waiting: the run is driven on, and `teardown` ends it."""

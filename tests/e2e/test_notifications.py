@@ -25,6 +25,7 @@ def hook(orchestrate: Orchestrate) -> Iterator[Webhook]:
         yield made
 
 
+@pytest.mark.verify
 def test_the_end_is_told_once_although_the_launch_was_killed(orchestrate: Orchestrate, hook: Webhook) -> None:
     """`recover` finishes the run and tells it; another one tells nothing. The address is in no file of ours."""
     launched = orchestrate.start_unforked("launch", "--accel", "v3-8", *QUICK)

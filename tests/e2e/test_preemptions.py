@@ -1,6 +1,6 @@
 """A run that loses its VM at random steps ends as one that nothing disturbed, in the weights' last bit.
 
-`make preemptions` has 20 of them for each engine, this file as it is 2; PREEMPTION_SEED chooses others.
+`make verify STEPS=preemptions` has 20 of them for each engine, this file as it is 2; PREEMPTION_SEED chooses others.
 """
 
 from __future__ import annotations
@@ -40,12 +40,17 @@ LAUNCH = (
 )  # fmt: skip
 
 
-@pytest.mark.usefixtures("forked_job")
-@pytest.mark.slow
+@pytest.mark.verify
 @pytest.mark.timeout(max(600, 150 * PREEMPTIONS))
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_run_preempted_at_random_steps_ends_as_an_undisturbed_one(orchestrate: Orchestrate, engine: str) -> None:
-    """Every epoch's loss, test loss and accuracy to the last digit: no step is lost, and none is trained twice."""
+def test_a_run_preempted_at_random_steps_ends_as_an_undisturbed_one(
+    orchestrate: Orchestrate, engine: str, request: pytest.FixtureRequest
+) -> None:
+    """Every epoch's loss, test loss and accuracy to the last digit: no step is lost, and none is trained twice.
+
+    `compare` tells the restarts apart from the training.
+    """
+    request.getfixturevalue({"tensorflow": "forked_job", "jax": "forked_jax_job"}[engine])
     (orchestrate.folder / "small.py").write_text(MODEL)
     launch = (*LAUNCH, "--engine", engine)
     undisturbed = _record(orchestrate, orchestrate.start(*launch))
@@ -62,8 +67,22 @@ def test_a_run_preempted_at_random_steps_ends_as_an_undisturbed_one(orchestrate:
         began = {(part.resumed_epoch, part.number): part.resumed_step for part in disturbed.parts}
         for epoch in disturbed.epochs:
             assert epoch.start_step == (began.get((epoch.index, epoch.part)) or 0)
+        _assert_compare_tells_the_restarts(orchestrate, disturbed)
         _log.info("%s: resumed at steps %s of %d", engine, positions[1:], EPOCHS * STEPS)
     assert [orchestrate.inventory(kind) for kind in ("instance", "disk")] == [[], []]
+
+
+def _assert_compare_tells_the_restarts(orchestrate: Orchestrate, record: Record) -> None:
+    restarts = len(record.parts) - 1
+    assert [part.kept_s is not None for part in record.parts] == [True] * restarts + [False]
+    assert all(part.start_overhead_s is not None for part in record.parts[1:])
+    compared = orchestrate.run("compare", record.run_id, "--json").json
+    [figures] = compared["runs"]
+    assert figures["parts"] == len(record.parts)
+    if restarts:  # it may have ended before its VM was preempted
+        assert 0 < figures["restart_s"] < figures["total_s"]
+        assert figures["away_s"] > 0
+        assert any("was stopped and resumed" in note for note in compared["notes"])
 
 
 def _trained(record: Record) -> list[tuple[object, ...]]:

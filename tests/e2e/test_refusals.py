@@ -84,6 +84,7 @@ def test_no_capacity_and_no_quota_end_with_their_own_codes(orchestrate: Orchestr
     assert Decimal(orchestrate.run("budget", "--json").json["spent_usd"]) < Decimal("0.01")
 
 
+@pytest.mark.verify
 @pytest.mark.usefixtures("stand_in_job")
 def test_stock_out_moves_on_to_the_next_zone(orchestrate: Orchestrate) -> None:
     """With several zones, a stock-out in the first only costs another attempt."""
@@ -128,6 +129,7 @@ def test_home_that_cannot_be_made_is_a_clear_error(orchestrate: Orchestrate, tmp
     _assert_refused(orchestrate.run("launch", "--accel", "v3-8", "--yes", "--json"), 2, "ORCHESTRATE_HOME")
 
 
+@pytest.mark.verify
 @pytest.mark.usefixtures("stand_in_job")
 def test_disabled_api_is_an_account_error_until_something_may_bill_behind_it(orchestrate: Orchestrate) -> None:
     """Exit 5 with the command that enables it, and a teardown that is proven; 6 once a VM cannot be looked for."""

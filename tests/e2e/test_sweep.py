@@ -23,7 +23,7 @@ run_by_run = true
 """
 
 
-@pytest.mark.slow
+@pytest.mark.verify
 @pytest.mark.timeout(700)
 def test_sweep_is_gone_on_with_and_rents_no_more_than_its_verdict_needs(orchestrate: Orchestrate) -> None:
     """`kill -9` with runs in hand and others without money; `attach` ends them all within the money that was planned.

@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 
 from orchestrator.domain.runs import RunState, Stage
-from tests.browser import CHROMIUM, Browser, browser
+from tests.browser import Browser, browser
 from tests.e2e.conftest import Orchestrate, kill_hard
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("stand_in_job")
+WITHIN_S = 60.0
+"""Longest time that `orchestrate ui` has to end: it has nothing to clean up."""
 LONG = (
     "--accel=t4",
     "--workload=mnist-mlp",
@@ -27,7 +29,13 @@ LONG = (
     "--checkpoint-every=20",
     "--max-hours=1",
 )
-needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+
+
+@pytest.fixture
+def tab(tmp_path: Path) -> Iterator[Browser]:
+    """A browser; where none can start, nothing else is started either."""
+    with browser(tmp_path / "profile") as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -35,25 +43,27 @@ def link(orchestrate: Orchestrate) -> Iterator[str]:
     """What `orchestrate ui` prints; Ctrl-C ends it."""
     served = orchestrate.start("ui", "--json")
     assert served.stdout is not None
-    said = served.stdout.readline()
+    said = ""
     while not said.endswith("}\n"):
-        said += served.stdout.readline()
+        line = served.stdout.readline()
+        assert line, (said, orchestrate.finish(served, timeout_s=WITHIN_S))
+        said += line
     yield json.loads(said)["url"]
     served.send_signal(signal.SIGINT)
-    assert orchestrate.finish(served).code == 130
+    assert orchestrate.finish(served, timeout_s=WITHIN_S).code == 130
 
 
 @pytest.fixture
-def page(link: str, tmp_path: Path) -> Iterator[Browser]:
+def page(tab: Browser, link: str) -> Iterator[Browser]:
     """A browser that has opened the link; it must hear of no error."""
-    with browser(tmp_path / "profile") as opened:
-        opened.open(link)
-        opened.until("document.querySelector('.money')")
-        yield opened
-        assert opened.errors == []
+    tab.open(link)
+    tab.until("document.querySelector('.money')")
+    yield tab
+    assert tab.errors == []
+    tab.open("about:blank")
 
 
-@needs_browser
+@pytest.mark.verify
 def test_a_launch_is_watched_from_start_to_verdict(orchestrate: Orchestrate, page: Browser, link: str) -> None:
     """The token leaves the address; runs, curves and log appear by themselves, and at the end the comparison."""
     assert "token" in link
@@ -71,7 +81,7 @@ def test_a_launch_is_watched_from_start_to_verdict(orchestrate: Orchestrate, pag
     page.until("document.querySelectorAll('.run.succeeded').length === 2")
 
 
-@needs_browser
+@pytest.mark.verify
 def test_a_run_is_extended_and_stopped(orchestrate: Orchestrate, page: Browser) -> None:
     """Each asks first, runs the command, and shows how it ended; the VM is proven gone."""
     launched = orchestrate.start("launch", *LONG, "--yes", "--json")
@@ -91,7 +101,7 @@ def test_a_run_is_extended_and_stopped(orchestrate: Orchestrate, page: Browser) 
     page.until(f"document.querySelector('#{run.id}.{RunState.STOPPED.value}')")
 
 
-@needs_browser
+@pytest.mark.verify
 def test_a_run_that_nobody_drives_is_resumed(orchestrate: Orchestrate, page: Browser) -> None:
     """After `kill -9` of its launch."""
     launched = orchestrate.start_unforked("launch", *LONG, "--yes", "--json")

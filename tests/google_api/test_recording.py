@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
-from starlette.requests import Request
+import pytest
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from infra.localcloud.http.recording import Recorder
 
@@ -68,3 +71,56 @@ def test_tokens_and_content_are_left_out(tmp_path: Path) -> None:
     assert [line["path"].rsplit("/", 2)[-1] for line in lines] == ["b", "o", "o", "o", "o"], "no XML, no tokens"
     assert json.loads(lines[1]["request"]) == {"name": "o"}
     assert [word for word in ("secret", "content") if word in json.dumps(lines)] == []
+
+
+PART: Message = {"type": "http.request", "body": b'{"name": ', "more_body": True}
+REST: Message = {"type": "http.request", "body": b'"b"}', "more_body": False}
+HUNG_UP: Message = {"type": "http.disconnect"}
+
+
+async def silent(_scope: Scope, receive: Receive, _send: Send) -> None:
+    """Never replies, as a planned fault does: it waits until the caller hangs up."""
+    while (await receive())["type"] != "http.disconnect":
+        continue
+
+
+async def downloading(_scope: Scope, receive: Receive, send: Send) -> None:
+    """Replies, and then sees the caller go, without having read what was asked."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await receive()
+
+
+@pytest.mark.parametrize(
+    ("app", "messages", "requests"),
+    [
+        (silent, (HUNG_UP,), []),
+        (silent, (PART, HUNG_UP), []),
+        (cloud, (PART, HUNG_UP), []),
+        (silent, (PART, REST, HUNG_UP), ['{"name": "b"}']),
+        (downloading, (HUNG_UP,), [""]),
+    ],
+    ids=["nothing came", "cut", "cut, and read", "whole, not answered", "answered"],
+)
+def test_a_request_whose_body_never_arrived_whole_is_not_recorded(
+    tmp_path: Path, app: ASGIApp, messages: Sequence[Message], requests: Sequence[str]
+) -> None:
+    """A `kill -9` of the caller cuts it: nobody has asked for what is left of it."""
+    coming = iter(messages)
+
+    async def receive() -> Message:
+        return next(coming)
+
+    async def send(_message: Message) -> None:
+        pass
+
+    async def call() -> None:
+        headers = [(b"host", b"storage.googleapis.com")]
+        path = "/storage/v1/b"
+        scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "headers": headers}
+        with suppress(ClientDisconnect):
+            await Recorder(app, file)({**scope, "query_string": b"project=p"}, receive, send)
+
+    file = tmp_path / "traffic.jsonl"
+    file.touch()
+    asyncio.run(call())
+    assert [json.loads(line)["request"] for line in file.read_text().splitlines() if line] == requests

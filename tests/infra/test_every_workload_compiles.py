@@ -1,9 +1,9 @@
 """Google's TPU compiler as the judge: the training step of every workload compiles with both engines, for every TPU.
 
 Small samples, batches of two. Each TPU gets each workload from one of the engines, and each engine meets each TPU:
-`make bench` has all of them, at their real sizes, and ResNet-50, which has no small form. What the compiler said is
-kept in the user's cache folder, by the content of the trainer and the versions of what compiles: this takes minutes
-after a change there, else seconds.
+`python -m benchmarks.tpu_compiles` takes all, at their real sizes, and ResNet-50, which has no small form. What the
+compiler said is kept in the user's cache folder, by the content of the trainer and the versions of what compiles: this
+takes minutes after a change there, else seconds.
 """
 
 from __future__ import annotations

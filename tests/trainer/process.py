@@ -44,7 +44,7 @@ def trainer_environment(**changes: str) -> dict[str, str]:
     """Return this environment without what would change a trainer, with `changes`, and with this tree's packages."""
     dropped = ("TRAINER_STAND_IN", "XLA_", *READ_AT_IMPORT)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))  # `make test-vm` has one
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))  # `make verify STEPS=vm` has one
     return {**kept, "XLA_FLAGS": _UNOPTIMISED, **changes, "PYTHONPATH": path}
 
 

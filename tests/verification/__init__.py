@@ -1,1 +1,1 @@
-"""What finds faults by trying much: mutants, hostile inputs, struck and interrupted commands. Its tests run in `make verify`."""
+"""What finds faults by trying much: mutants, hostile inputs, struck commands, leaks. `make verify` runs its tests."""

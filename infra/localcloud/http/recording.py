@@ -2,7 +2,8 @@
 
 LOCALCLOUD_RECORDING names the file: JSON lines, readable by the user alone, appended to by every local cloud that has
 it in its environment. Left out are headers, tokens and media, and whole what Google describes nowhere: OAuth, Cloud
-Storage's XML interface, the control API, and batches, whose parts are recorded.
+Storage's XML interface, the control API, and batches, whose parts are recorded. So are requests that nobody ever made:
+whose caller had hung up before their body was here.
 """
 
 from __future__ import annotations
@@ -52,11 +53,15 @@ class Recorder:
         try:
             await self._app(scope, recording_receive, recording_send)
         finally:
-            descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            try:
-                os.write(descriptor, exchange.line())
-            finally:
-                os.close(descriptor)
+            if not exchange.is_cut:
+                self._write(exchange.line())
+
+    def _write(self, line: bytes) -> None:
+        descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            os.write(descriptor, line)
+        finally:
+            os.close(descriptor)
 
 
 class _Exchange:
@@ -68,9 +73,16 @@ class _Exchange:
         self._status = 0
         self._sent, self._replied = bytearray(), bytearray()
         self._is_reply_kept = False
+        self._is_whole = False
+        self.is_cut = False
+        """Whether the caller hung up before all of the request was here and any of the reply was sent."""
 
     def sent(self, message: Mapping[str, Any]) -> None:
         """Keep a part of the request: nothing of media, and of an object with its metadata the beginning."""
+        if message["type"] == "http.disconnect":
+            self.is_cut = not (self._is_whole or self._status)
+            return
+        self._is_whole = not message.get("more_body", False)
         query = self._request.query_params
         is_media = query.get("uploadType") == "media" or "upload_id" in query
         if not is_media:

@@ -14,6 +14,8 @@ from orchestrator.cli import completion, options, output
 def attach(runs: tuple[str, ...], as_json: bool) -> int:
     """Resume runs at the stage in the ledger, and follow them to their end. Default: all unfinished runs.
 
+    A run that has ended stays as it is: its result is shown, and the exit code is the run's.
+
     Ctrl-C stops the runs that this command has resumed, as in `launch`. Those that another orchestrate process drives,
     as after `launch --detach`, are only watched, and keep running.
 
@@ -32,6 +34,9 @@ def attach(runs: tuple[str, ...], as_json: bool) -> int:
         ]
         if not chosen and not as_json:
             output.say("nothing to attach to: every run is done")
+        for run in chosen:
+            if run.stage is Stage.DONE and not as_json:
+                output.say(f"{run.id} has ended already: {run.state}")
         services = connect(project, stop, chosen)
         driven = run_driver.drive(services, chosen, stop, quiet=as_json) if chosen else []
         return conclude(services, driven, as_json=as_json)

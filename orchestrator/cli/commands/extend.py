@@ -35,7 +35,7 @@ def extend(run: str, hours: Decimal, yes: bool, as_json: bool) -> int:
     from orchestrator.cli.views.conclusion import conclude
     from orchestrator.domain.runs import RunState
     from orchestrator.planning.extend import admit_extension, plan_extension
-    from orchestrator.running.run_folder import run_lock
+    from orchestrator.running.run_folder import is_locked
 
     with output.opened(as_json=as_json) as project, run_driver.stopping() as stop:
         now = SystemClock().now()
@@ -47,9 +47,10 @@ def extend(run: str, hours: Decimal, yes: bool, as_json: bool) -> int:
             return 2
         services = connect(project, stop, [planned.run])  # without a cloud to rent from nothing is admitted
         granted = admit_extension(planned, ledger, prices)
-        with run_lock(services.run_folder(planned.run)) as nobody_drives:
-            pass
-        if nobody_drives and planned.run.state is not RunState.PLANNED:  # else its launch, or `attach`, begins it
+        driven_elsewhere = is_locked(services.run_folder(planned.run))
+        if (
+            planned.run.state is not RunState.PLANNED and not driven_elsewhere
+        ):  # else its launch, or `attach`, begins it
             driven = run_driver.drive(services, [ledger.run(run)], stop, quiet=as_json)
             return conclude(services, driven, as_json=as_json)
         if as_json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,9 +19,11 @@ from orchestrator.errors import UsageError
 if TYPE_CHECKING:
     from orchestrator.bootstrap import Project
     from orchestrator.doctor.preflight import Preflight, QuotasAskedOnce
+    from orchestrator.domain.runs import Run
     from orchestrator.errors import OrchestratorError
     from orchestrator.planning.plan import Plan
     from orchestrator.planning.request import LaunchRequest
+    from orchestrator.running.stages.context import Services
 
 
 @click.command()
@@ -294,14 +297,23 @@ def _run(project: Project, plan: Plan, *, as_json: bool) -> int:
     from orchestrator.bootstrap import connect
     from orchestrator.cli import run_driver
     from orchestrator.cli.views.conclusion import conclude
-    from orchestrator.running.many_runs import check_hosts
 
     with run_driver.stopping() as stop:
         services = connect(project, stop, plan.runs)
-        check_hosts(services, plan.runs)
+        _check_places(services, plan.runs)
         project.ledger.admit(plan.experiment, plan.runs, plan.admitted, plan.credit)
         runs = run_driver.drive(services, plan.runs, stop, quiet=as_json)
         return conclude(services, runs, as_json=as_json, experiment=plan.experiment.id)
+
+
+def _check_places(services: Services, runs: Sequence[Run]) -> None:
+    """Raises what is wrong with your own machines, or with a ledger that does not know what the cloud has of it."""
+    from orchestrator.running.inventory import check_past
+    from orchestrator.running.many_runs import check_hosts
+
+    check_hosts(services, runs)
+    if any(run.spec.accelerator.is_rented for run in runs):
+        check_past(services)
 
 
 def _detach(project: Project, plan: Plan, *, as_json: bool) -> int:
@@ -309,9 +321,8 @@ def _detach(project: Project, plan: Plan, *, as_json: bool) -> int:
     import subprocess
 
     from orchestrator.bootstrap import connect
-    from orchestrator.running.many_runs import check_hosts
 
-    check_hosts(connect(project, runs=plan.runs), plan.runs)  # without anything to train on nothing is admitted
+    _check_places(connect(project, runs=plan.runs), plan.runs)
     project.ledger.admit(plan.experiment, plan.runs, plan.admitted, plan.credit)
     names = [run.id for run in plan.runs]
     log_path = project.home / "experiments" / plan.experiment.id / "attach.log"

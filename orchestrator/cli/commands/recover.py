@@ -31,7 +31,7 @@ def recover(as_json: bool) -> int:
     from orchestrator.running.cleanup import unfinished as unfinished_runs
     from orchestrator.running.inventory import idle_costs
 
-    with output.opened(as_json=as_json) as project, run_driver.stopping() as stop:
+    with output.opened(as_json=as_json, read_only=True) as project, run_driver.stopping() as stop:
         services = run_driver.connect_to_end(project, project.ledger.runs(), stop)
         unfinished = unfinished_runs(services)
         quiet = as_json or output.is_quiet() or not unfinished

@@ -34,7 +34,7 @@ def status(runs: tuple[str, ...], watch: bool, as_json: bool) -> None:
     from orchestrator.cli.views.other_ledgers import say_elsewhere
     from orchestrator.cli.views.status import local_cloud_missing, say_undriven
 
-    with output.opened(as_json=as_json) as project:
+    with output.opened(as_json=as_json, read_only=True) as project:
         if as_json:
             _print_json(project, runs)
             return

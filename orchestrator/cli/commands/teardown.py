@@ -46,7 +46,7 @@ def teardown(runs: tuple[str, ...], everything: bool, buckets: bool, yes: bool, 
     _check_flags(runs, everything=everything, buckets=buckets)
     if buckets and not yes:
         check_can_ask(as_json=as_json)  # before the cloud is asked which ones
-    with output.opened(as_json=as_json, without_ledger=everything) as project, stopped_again(project):
+    with output.opened(as_json=as_json, without_ledger=everything, read_only=True) as project, stopped_again(project):
         chosen = [project.ledger.run(run) for run in runs]
         services = connect_to_end(project, chosen)
         if buckets and not yes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -22,7 +21,7 @@ from orchestrator.ledger.events import Event
 from orchestrator.ledger.runs import Experiment
 from orchestrator.money.cost_totals import experiment_sums
 from orchestrator.money.guard import money_view, stated_credit
-from orchestrator.running.run_folder import log_copy, run_folder, run_lock
+from orchestrator.running.run_folder import is_locked, log_copy, run_folder
 from orchestrator.running.run_log import LATEST_BYTES, LoggedEpoch, local_log, logged_epochs
 from orchestrator.running.run_status import RunStatus, newest_experiments
 
@@ -185,9 +184,7 @@ def _is_undriven(project: Project, status: RunStatus, now: datetime) -> bool:
         signs.append(datetime.fromtimestamp(log.stat().st_mtime, now.tzinfo))
     if any(now - sign < _SILENT for sign in signs):
         return False
-    with suppress(OSError), run_lock(folder) as free:
-        return free
-    return False
+    return not is_locked(folder)
 
 
 def _details(project: Project, status: RunStatus) -> RunDetails:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -204,15 +203,13 @@ def local_cloud_missing(project: Project) -> None:
 
 def say_undriven(project: Project) -> None:
     """List the active runs that no process drives: it was killed, or its machine was."""
-    from orchestrator.running.run_folder import run_folder, run_lock
+    from orchestrator.running.run_folder import is_locked, run_folder
 
     undriven = []
     for run_id in dict.fromkeys(attempt.run for attempt in project.ledger.attempts(unsettled=True)):
         run = project.ledger.run(run_id)
-        if run.state is RunState.ACTIVE:
-            with suppress(OSError), run_lock(run_folder(project.home, run.experiment, run.id)) as free:
-                if free:
-                    undriven.append(run.id)
+        if run.state is RunState.ACTIVE and not is_locked(run_folder(project.home, run.experiment, run.id)):
+            undriven.append(run.id)
     for name in undriven[:MOST_UNDRIVEN]:
         how = f"`orchestrate attach {name}` resumes it, `orchestrate teardown {name}` stops it"
         output.say(f"{name}: no orchestrate process drives it; {how}")

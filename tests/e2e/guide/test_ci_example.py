@@ -53,8 +53,8 @@ def test_the_workflow_is_one_that_github_takes() -> None:
     assert "local" in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
 
+@pytest.mark.verify
 @pytest.mark.usefixtures("forked_job")
-@pytest.mark.slow
 @pytest.mark.timeout(700)
 def test_every_step_of_the_workflow_runs_as_written(orchestrate: Orchestrate) -> None:
     """The model is checked, four runs are launched, the page and the summary are written, and nothing is left."""

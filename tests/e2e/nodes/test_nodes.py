@@ -54,8 +54,8 @@ def in_training(orchestrate: Orchestrate) -> Run:
     return run
 
 
+@pytest.mark.verify
 @pytest.mark.usefixtures("forked_job")
-@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 def test_two_vms_train_one_model_and_bring_both_records_home(orchestrate: Orchestrate, engine: str) -> None:
     """With each engine's own collectives between two processes; TensorFlow takes one strategy, and JAX one mesh."""
@@ -87,6 +87,7 @@ def test_both_vms_are_made_and_billed_and_no_vm_is_a_third(orchestrate: Orchestr
     assert_nothing_bills(orchestrate)
 
 
+@pytest.mark.verify
 @pytest.mark.usefixtures("stand_in_job")
 def test_a_driver_killed_while_the_vms_are_made_leaves_nothing_that_bills(orchestrate: Orchestrate) -> None:
     """`kill -9` as soon as an instance exists; `recover` resumes or deletes, and then neither is there."""
@@ -99,6 +100,7 @@ def test_a_driver_killed_while_the_vms_are_made_leaves_nothing_that_bills(orches
     assert_nothing_bills(orchestrate)
 
 
+@pytest.mark.verify
 @pytest.mark.usefixtures("stand_in_job")
 def test_a_driver_killed_while_both_train_is_followed_to_the_end(orchestrate: Orchestrate) -> None:
     """Both go on alone, and `attach` brings the run home."""
@@ -113,6 +115,7 @@ def test_a_driver_killed_while_both_train_is_followed_to_the_end(orchestrate: Or
     assert_nothing_bills(orchestrate)
 
 
+@pytest.mark.verify
 @pytest.mark.usefixtures("stand_in_job")
 def test_one_vm_that_is_preempted_ends_the_attempt_of_both(orchestrate: Orchestrate) -> None:
     """Another attempt with two new VMs ends the run well; the one that was not preempted is deleted, too."""
@@ -125,6 +128,7 @@ def test_one_vm_that_is_preempted_ends_the_attempt_of_both(orchestrate: Orchestr
     assert_nothing_bills(orchestrate)
 
 
+@pytest.mark.verify
 @pytest.mark.usefixtures("stand_in_job")
 def test_one_vm_that_somebody_deletes_ends_the_run(orchestrate: Orchestrate, shared_cloud: LocalCloud) -> None:
     """On demand Google deletes none: the run ends with an error, and the VM that was left is deleted."""
@@ -141,6 +145,7 @@ def test_one_vm_that_somebody_deletes_ends_the_run(orchestrate: Orchestrate, sha
     assert_nothing_bills(orchestrate)
 
 
+@pytest.mark.verify
 @pytest.mark.usefixtures("stand_in_job")
 def test_a_zone_with_room_for_one_of_two_makes_none(orchestrate: Orchestrate) -> None:
     """The one that could be made is deleted again by the cloud: exit 4, and nothing is left, or unpaid."""

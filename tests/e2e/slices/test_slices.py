@@ -57,6 +57,7 @@ def test_every_host_of_a_slice_is_set_up_followed_and_collected(orchestrate: Orc
     assert metered <= Decimal(orchestrate.run("budget", "--json").json["spent_usd"])
 
 
+@pytest.mark.verify
 @pytest.mark.usefixtures("stand_in_job")
 def test_one_worker_that_dies_ends_the_run_and_is_named(orchestrate: Orchestrate) -> None:
     """`kill -9` of the trainer on worker 2: the others are stopped, the record of worker 0 is saved, nothing bills."""
@@ -77,6 +78,7 @@ def test_one_worker_that_dies_ends_the_run_and_is_named(orchestrate: Orchestrate
     assert_nothing_bills(orchestrate)
 
 
+@pytest.mark.verify
 @pytest.mark.usefixtures("stand_in_job")
 def test_a_killed_command_leaves_a_slice_that_attach_follows_to_its_end(orchestrate: Orchestrate) -> None:
     """`kill -9` of the driver while four hosts train: each goes on once, and the run ends as if nothing was."""

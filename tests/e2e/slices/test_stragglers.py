@@ -13,8 +13,8 @@ from trainer.record.record import load_record
 LAUNCH = ("launch", "--accel", "v4-16", "--engine", "tensorflow,jax", "--workload", "./uneven.py", "--batch-size", "16")
 
 
+@pytest.mark.verify
 @pytest.mark.usefixtures("forked_job")
-@pytest.mark.slow
 @pytest.mark.timeout(480)
 def test_the_host_whose_input_is_slow_is_found_by_both_engines(orchestrate: Orchestrate) -> None:
     """Two hosts of a v4-16, one of which waits 100 ms for each batch; samples of both together count once."""

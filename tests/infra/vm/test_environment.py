@@ -66,7 +66,7 @@ def _wheel(folder: Path, name: str, version: str) -> None:
 
 
 def test_the_trainer_is_tested_with_what_vms_get() -> None:
-    """`make test-vm` installs the same versions; TensorFlow without CUDA."""
+    """`make verify STEPS=vm` installs the same versions; TensorFlow without CUDA."""
     lock = (Path(__file__).parents[2] / "vm-tensorflow.lock").read_text()
     locked = dict(re.findall(r"^([a-z-]+)==([^ ]+)", lock, re.MULTILINE))
     pinned = _pinned()

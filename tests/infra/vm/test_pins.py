@@ -1,6 +1,6 @@
 """A package index has what infra/vm pins, for each Python of the VM images.
 
-Asks the index that pip is configured with; only metadata is downloaded. `make test-vm` runs this.
+Asks the index that pip is configured with; only metadata is downloaded. `make verify STEPS=vm` runs this.
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ def test_a_state_folder_that_cannot_be_made_is_a_usage_error(run_cli: Shell) -> 
         2,
         "",
         f"error: the state folder {run_cli.home}/local cannot be made: Not a directory\n"
-        "  next: set ORCHESTRATE_HOME to a folder you may write\n",
+        "  next: set ORCHESTRATE_HOME to a folder you may write; `orchestrate teardown --all` needs none\n",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
@@ -14,11 +15,13 @@ from pathlib import Path
 import pytest
 
 from orchestrator.domain.dataclass_json import to_json
+from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.runs import AttemptState
-from orchestrator.errors import OrchestratorError, OverCap, UsageError
+from orchestrator.errors import CreatesFrozen, OrchestratorError, OverCap, UsageError
 from orchestrator.ledger.credit import Credit
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.money.guard import cost_so_far, credit_or_refuse, money_view, must_stop, overdue
+from orchestrator.planning.extend import admit_extension, plan_extension
 from tests.fakes.world import World
 
 
@@ -246,3 +249,66 @@ def test_a_ledger_is_closed_only_when_no_thread_is_in_it(tmp_path: Path) -> None
     with pytest.raises(OrchestratorError):
         ledger.meta("changed")
     assert Ledger(tmp_path / "ledger.db").meta("changed") == "yes"
+
+
+def _older(world: World, how: str) -> Callable[[], Ledger]:
+    """What makes of the ledger, once it has grown, what it was at this moment, a new one, or an empty file."""
+    path, files = world.ledger.path, list(world.home.glob("ledger.db*"))
+    world.ledger.close()  # which also brings all into one file
+    kept = path.read_bytes()
+    world.ledger = Ledger(path, simulated=True)
+
+    def put_back() -> Ledger:
+        world.ledger.close()
+        for file in files:
+            file.unlink(missing_ok=True)
+        if how != "deleted":
+            path.write_bytes(kept if how == "older copy" else b"")
+        world.ledger = Ledger(path, simulated=True)
+        world.ledger.check_past(world.clock.now())
+        return world.ledger
+
+    return put_back
+
+
+@pytest.mark.parametrize("how", ["older copy", "deleted", "emptied"])
+def test_a_ledger_that_lacks_what_was_launched_from_here_rents_nothing(world: World, how: str) -> None:
+    """Until somebody who has stated what the lost runs cost acknowledges it; deletes go on."""
+    [kept] = world.admit("t4")
+    put_back, plan = _older(world, how), world.plan("t4")
+    [lost] = world.drive(world.admit("t4"))
+    ledger = put_back()
+    frozen = ledger.frozen()
+    assert frozen is not None
+    assert all(words in frozen.reason for words in (lost.id, "orchestrate recover", "budget set --spent"))
+    with pytest.raises(CreatesFrozen, match=lost.id) as refused:
+        ledger.admit(plan.experiment, plan.runs, plan.admitted, plan.credit)
+    assert (refused.value.exit_code, lost.id in ledger.lost_runs) == (3, True)
+    if how == "older copy":
+        assert ledger.update_run(kept.id, stop_requested=True).stop_requested
+    ledger.set_frozen(None)
+    ledger.check_past(world.clock.now())
+    assert ledger.frozen() is None, "it is said once"
+    ledger.admit(plan.experiment, plan.runs, plan.admitted, plan.credit)
+    assert put_back().frozen() is not None, "and again of a copy that does not know that"
+
+
+def test_a_copy_that_lacks_only_an_attempt_or_a_credit_is_older_too(world: World) -> None:
+    """Runs leave folders beside the ledger, and a number stands there that grows with each reservation."""
+    [run] = world.admit("t4", checkpoint_every="1")
+    credit = Credit(amount_usd=Decimal(5), stated_at=world.clock.now())
+    for change in (
+        lambda: admit_extension(
+            plan_extension(run.id, Decimal(1), ledger=world.ledger, prices=catalog_prices(), now=world.clock.now()),
+            world.ledger, catalog_prices(),
+        ),
+        lambda: world.ledger.set_credit(credit),
+    ):  # fmt: skip
+        world.ledger.check_past(world.clock.now())
+        assert world.ledger.frozen() is None, "nothing is missing"
+        put_back = _older(world, "older copy")
+        change()
+        frozen = put_back().frozen()
+        assert frozen is not None
+        assert "what was reserved or stated since" in frozen.reason
+        world.ledger.set_frozen(None)

@@ -221,6 +221,23 @@ def test_a_ledger_in_memory_says_so_and_one_on_disk_makes_its_folders(tmp_path: 
     again.close()
 
 
+def test_a_ledger_that_can_only_be_read_is_copied_and_rents_nothing(world: World) -> None:
+    """What is done is in the copy alone; what is free may be taken by whoever writes the ledger itself."""
+    [run] = world.admit("t4")
+    plan = world.plan("t4")
+    copy = Ledger(IN_MEMORY, copied_from=world.ledger.path)
+    assert (copy.id, copy.runs(), copy.attempts()) == (world.ledger.id, world.ledger.runs(), world.ledger.attempts())
+    with pytest.raises(LedgerTrouble, match="can only be read"):
+        copy.admit(plan.experiment, plan.runs, plan.admitted, plan.credit)
+    with pytest.raises(LedgerTrouble, match="can only be read"):
+        copy.intend(run.id, 1, plan.credit, world.clock.now())
+    copy.update_run(run.id, stop_requested=True)
+    assert (copy.run(run.id).stop_requested, world.ledger.run(run.id).stop_requested) == (True, False)
+    with pytest.raises(LedgerTrouble, match="there is none"):
+        Ledger(IN_MEMORY, copied_from=world.home / "there is none")
+    copy.close()
+
+
 # What was changed by something else
 
 

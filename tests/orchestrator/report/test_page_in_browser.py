@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser import CHROMIUM, browser
+from tests.browser import browser
 from tests.orchestrator.report.test_page import many, sweep
 
 DETAILS_TOP = "document.getElementById('details').getBoundingClientRect().top + scrollY"
@@ -15,8 +15,7 @@ CUT = """[...document.querySelectorAll('.card, .card *')].filter(
     (each) => each.scrollWidth > each.clientWidth + 1 && getComputedStyle(each).display !== 'inline').length"""
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+@pytest.mark.verify
 def test_a_page_fits_its_window_and_its_details_begin_within_3000_px(tmp_path: Path) -> None:
     """Of 105 runs in 35 groups, and of 8: at 1280 px, and no wider than a phone; no card cuts its text."""
     with browser(tmp_path / "profile") as tab:

@@ -14,8 +14,11 @@ import pytest
 from infra.gcp.scheduler import DeleteJob, StandingJob, location_of
 from orchestrator.domain.names import MANAGED
 from orchestrator.domain.runs import KILL_SLACK_S, Attempt, AttemptState, Run, RunState, Stage
-from orchestrator.errors import AccountError, NotFound, StillBilling, Stopped, Unavailable
+from orchestrator.errors import AccountError, CreatesFrozen, NotFound, StillBilling, Stopped, Unavailable
+from orchestrator.ledger.database import IN_MEMORY
+from orchestrator.ledger.ledger import Ledger
 from orchestrator.ports import Billable, Listing, Vm, VmRef, VmState
+from orchestrator.running.inventory import check_past
 from orchestrator.running.recover import recover, teardown_all, teardown_runs
 from orchestrator.running.run_folder import run_lock
 from orchestrator.running.stages.context import RunContext
@@ -61,6 +64,72 @@ def test_a_bucket_that_could_not_be_deleted_or_listed_may_still_bill(world: Worl
         report = teardown_all(world.services, buckets=delete)
         assert (report.buckets, report.deleted_buckets) == ([], [])
         assert report.unproven == ["buckets that could not be listed: buckets: planned failure before the effect"]
+
+
+# No folder that could be written
+
+
+@pytest.mark.parametrize("copies", [True, False], ids=["ledger", "labels"])
+def test_deletes_need_no_folder_that_can_be_written(world: World, copies: bool) -> None:
+    """With a copy of the ledger, or by labels alone."""
+    _, attempt = _rented(world)
+    nowhere = world.home / "a file"
+    nowhere.touch()
+    ledger = Ledger(IN_MEMORY, copied_from=world.ledger.path if copies else None)
+    report = teardown_all(replace(world.services, home=nowhere, ledger=ledger), buckets=False)
+    assert (world.alive, report.unproven) == (0, [])
+    assert f"{attempt.vm} in {attempt.zone}" in report.ended
+    ledger.close()
+
+
+def test_recovery_without_a_folder_that_can_be_written_ends_what_it_cannot_drive(world: World) -> None:
+    """Its log and its results could not be kept; the next recovery settles it in the ledger itself."""
+    run, _ = _rented(world)
+    nowhere = world.home / "a file"
+    nowhere.touch()
+    ledger = Ledger(IN_MEMORY, copied_from=world.ledger.path)
+    services = replace(world.services, home=nowhere, ledger=ledger)
+    [ended], report = recover(services, world.progress.append, world.stop)
+    assert (world.alive, ended.state, ended.error_code, report.unproven) == (0, RunState.FAILED, "LedgerTrouble", [])
+    ledger.close()
+    recover(world.services, world.progress.append, world.stop)
+    assert world.ledger.attempt(run.id, 1).state is AttemptState.SETTLED
+    assert (world.ledger.attempts(unsettled=True), world.tpu.calls("create")) == ([], 1)
+
+
+def test_a_driver_that_cannot_be_told_to_stop_may_go_on(world: World) -> None:
+    """The request is in a copy of the ledger, which nobody else reads."""
+    run, _ = _rented(world)
+    ledger = Ledger(IN_MEMORY, copied_from=world.ledger.path)
+    with run_lock(world.services.run_folder(run)):
+        report = teardown_runs(replace(world.services, ledger=ledger), [run])
+    assert world.alive == 0
+    why = f"the ledger {world.ledger.path} cannot be written"
+    assert report.unproven == [f"run {run.id} may go on in another process: {why}"]
+    ledger.close()
+
+
+# A ledger that was lost, or an older copy of it
+
+
+@pytest.mark.parametrize("how", ["older copy of the state folder", "lost ledger"])
+def test_what_the_cloud_has_and_the_ledger_lacks_is_deleted_before_anything_is_rented(world: World, how: str) -> None:
+    """By the nonce of this ledger, and of a lost one by its runs' folders: not another machine's."""
+    _, attempt = _rented(world)
+    older = Ledger(IN_MEMORY)
+    with older.transaction() as db:
+        if how == "lost ledger":
+            db.execute("INSERT INTO meta VALUES ('lost_runs', ?)", (attempt.run,))
+        else:
+            older.id = world.ledger.id
+    check_past(replace(world.services, ledger=Ledger(IN_MEMORY)))  # of another machine it is no concern
+    services = replace(world.services, ledger=older)
+    with pytest.raises(CreatesFrozen, match=attempt.vm) as refused:
+        check_past(services)
+    assert "orchestrate recover" in refused.value.hint
+    _, report = recover(services, world.progress.append, world.stop)
+    assert (world.alive, report.unproven, report.of_others) == (0, [], [])
+    check_past(services)
 
 
 # Kill switches

@@ -1,6 +1,6 @@
 """An Apache Beam pipeline writes the same bytes as the threads of this machine, and resumes and refuses as they do.
 
-`make test-beam` runs these; without Beam, which is no part of the tests' own packages, they are skipped.
+`make verify STEPS=beam` runs these; without Beam, which is no part of the tests' own packages, they are skipped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trainer.data.prepare import plan_dataset, prepare_dataset
 from trainer.errors import DataError
 from trainer.workloads.base import PrepareOptions
 
-pytest.importorskip("apache_beam", reason="make test-beam installs Apache Beam")
+pytest.importorskip("apache_beam", reason="make verify STEPS=beam installs Apache Beam")
 pytestmark = [
     pytest.mark.filterwarnings("default"),  # Beam's own
     pytest.mark.verify,

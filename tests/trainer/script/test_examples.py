@@ -51,7 +51,5 @@ def _python(package: str) -> str:
     if package == "torch" and (python := os.environ.get("PYTORCH_PYTHON")):
         return python
     if find_spec(package) is None:
-        pytest.skip(
-            f"{package} is not installed here" + (": `make test-pytorch` runs this" if package == "torch" else "")
-        )
+        pytest.skip(f"{package} is not installed here" + (": `make verify` runs this" if package == "torch" else ""))
     return sys.executable

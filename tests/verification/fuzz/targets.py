@@ -37,9 +37,9 @@ from orchestrator.running.stages.collect import pull, read_manifest
 from orchestrator.running.stages.context import RunContext
 from tests.fakes.store import crc32c
 from tests.fakes.world import World
-from tests.verification.fuzz.hostile import TAG, mutated, say
 from tests.orchestrator.report.test_page import ORIGIN
 from tests.records import make_record
+from tests.verification.fuzz.hostile import TAG, mutated, say
 from trainer.record.record import load_record
 
 

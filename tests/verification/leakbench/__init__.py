@@ -1,1 +1,1 @@
-"""How tools for renting VMs survive interruptions, with the local cloud as the judge: `python -m tests.verification.leakbench`."""
+"""How tools for renting VMs survive interruptions, judged by the local cloud: see `__main__`."""

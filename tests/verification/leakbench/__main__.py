@@ -26,11 +26,11 @@ from orchestrator.domain.places import Place
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.quote import quote_for
 from tests.e2e.conftest import IMAGE_PYTHON, ROOT
+from tests.local_cloud import LocalCloud
+from tests.simulation.replay import template
 from tests.verification.leakbench.interruptions import Interruption
 from tests.verification.leakbench.tools import GCLOUD, MAX_HOURS, OURS, TRAPPED, ZONE, Tool, skypilot
 from tests.verification.leakbench.trial import Outcome, live, place_on
-from tests.local_cloud import LocalCloud
-from tests.simulation.replay import template
 
 
 def image_python(folder: Path, started: Path) -> Path:

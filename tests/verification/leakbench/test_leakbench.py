@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.local_cloud import LocalCloud
 from tests.verification.leakbench.__main__ import cap_usd, image_python, row
 from tests.verification.leakbench.interruptions import Interruption, Kind
 from tests.verification.leakbench.tools import GCLOUD, OURS
 from tests.verification.leakbench.trial import live, place_on
-from tests.local_cloud import LocalCloud
 
 NOBODY_COMES_BACK = Interruption(seed=0, kind=Kind.KILL_AFTER_CREATE, up_s=0, comes_back=False)
 

@@ -14,9 +14,9 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
+from tests.local_cloud import LocalCloud
 from tests.verification.leakbench.interruptions import Interruption, Kind
 from tests.verification.leakbench.tools import LONG_S, ZONE, Place, Tool
-from tests.local_cloud import LocalCloud
 from tests.waiting import eventually
 
 LATER = timedelta(hours=24)

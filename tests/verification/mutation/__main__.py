@@ -1,6 +1,6 @@
 """The mutation score of guard, ledger, teardown, recovery and kill switches, on a random sample of changes.
 
-    make mutation                                          # 150 of them, seed 20
+    make verify STEPS=mutation                                          # 150 of them, seed 20
     .. python -m tests.verification.mutation --sample 300 --seed 7      # others
     .. python -m tests.verification.mutation --again                    # those that survived, after tests were added
 

@@ -1,6 +1,7 @@
 """Small changes of our code, each a defect that a test must notice: Cosmic Ray's, and calls that are left out.
 
-No change is made in type annotations, docstrings or `__all__`. Needs `make mutation`'s packages (requirements.lock).
+No change is made in type annotations, docstrings or `__all__`. Needs the packages of
+requirements.lock.
 """
 
 from __future__ import annotations

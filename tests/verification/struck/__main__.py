@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING
 import click
 
 from infra.localcloud.client import LocalCloudError
+from tests.fork_server import take_signals
 from tests.verification.struck.bench import Outcome, bench
 from tests.verification.struck.strike import KINDS, draw
 
@@ -51,7 +52,7 @@ def main() -> bool:
     first, _, end = told.cases.partition(":")
     kinds = tuple(told.kinds.split(",")) if told.kinds else MIX
     outcomes: list[Outcome] = []
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what is in the background without
+    take_signals()
     numbers = range(int(first), int(end or int(first) + 1))
     with suppress(KeyboardInterrupt):  # what was done until then counts
         for number, outcome in _side_by_side(numbers, kinds, min(told.processes, len(numbers))):

@@ -21,6 +21,8 @@ from orchestrator.domain.runs import RunState, Stage
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.running.run_folder import run_folder, run_lock
 from tests.e2e.conftest import IMAGE_PYTHON, QUICK, Finished, Orchestrate
+from tests.fork_server import COMMAND, STAND_IN_JOB, forking_python
+from tests.local_cloud import LocalCloud
 from tests.verification.struck.checks import left, lost, off_the_meter, over_meter_usd, unlike_ours
 from tests.verification.struck.strike import (
     AFTER,
@@ -34,8 +36,6 @@ from tests.verification.struck.strike import (
     points,
     stage_at,
 )
-from tests.fork_server import COMMAND, STAND_IN_JOB, forking_python
-from tests.local_cloud import LocalCloud
 from tests.waiting import eventually
 
 TIMEOUT_S = 300.0
