@@ -13,13 +13,13 @@ from orchestrator.compiling.step import Outcome
 from orchestrator.errors import UsageError
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.skipif(find_spec("libtpu") is None, reason="libtpu exists for x86_64 Linux only"),
 ]
 MODEL = Model("mnist-mlp", "", "jax")
 MIB = 2**20
 
 
+@pytest.mark.verify
 def test_a_compilation_that_wants_more_memory_than_it_may_have_is_ended(tmp_path: Path) -> None:
     """Nothing is known then, so nothing is kept: with more memory it is compiled."""
     with open_compiler(MODEL, tmp_path, Limits(memory_bytes=64 * MIB)) as compiler:
@@ -30,6 +30,7 @@ def test_a_compilation_that_wants_more_memory_than_it_may_have_is_ended(tmp_path
     assert not list(tmp_path.glob("*.json"))
 
 
+@pytest.mark.slow
 def test_a_trace_and_a_compilation_that_take_too_long_are_ended(tmp_path: Path) -> None:
     """Each process is killed at its deadline."""
     late = pytest.raises(UsageError, match=r"--workload: not traced in 0.01 s")

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.fork_client import READ_AT_IMPORT
 from trainer.record.record import Record, load_record
 
@@ -31,6 +33,8 @@ class Trained(Runs):
 
 FEW_CALLS = "--inference_calls=5"
 """Two hundred at each of five batches are a second of CPU or more; a test of what they measure asks for more."""
+BOTH_ENGINES = ("tensorflow", pytest.param("jax", marks=pytest.mark.verify))
+"""Of tests of what the loop does alike on both, `make verify` has those with JAX."""
 _UNOPTIMISED = "--xla_backend_optimization_level=0"
 """XLA is given the same, and makes plain machine code of it: models here run for a second. With XLA as users have it
 tests/e2e trains."""

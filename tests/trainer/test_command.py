@@ -75,10 +75,15 @@ def test_help_states_that_the_batch_is_global(trainer: Trainer) -> None:
     ],
 )
 def test_wrong_request_ends_in_one_sentence(
-    trainer: Trainer, flags: tuple[str, ...], environ: dict[str, str], code: int, message: str
+    trainer: Trainer,
+    warm_trainer: Trainer,
+    flags: tuple[str, ...],
+    environ: dict[str, str],
+    code: int,
+    message: str,
 ) -> None:
     """No traceback, nothing but the sentence on stderr."""
-    finished = trainer(*flags, **environ)
+    finished = (trainer if environ else warm_trainer)(*flags, **environ)
     assert finished.returncode == code
     assert message in finished.stderr
     assert len(finished.stderr.splitlines()) == 1

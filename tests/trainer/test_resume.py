@@ -17,8 +17,7 @@ import numpy as np
 import pytest
 
 from tests.trainer.plugins.slow_step import STEP_S
-from tests.trainer.process import ROOT, Trainer, on_engine, trainer_command, trainer_environment
-from trainer.config import ENGINES
+from tests.trainer.process import BOTH_ENGINES, ROOT, Trainer, on_engine, trainer_command, trainer_environment
 from trainer.engines.checkpoint import Checkpoints, Position
 from trainer.errors import ConfigError, DataError, OutputFailed
 from trainer.output import OutputDir
@@ -63,7 +62,7 @@ def stop_after(
         return process.wait(timeout=120)
 
 
-@pytest.fixture(scope="module", params=ENGINES)
+@pytest.fixture(scope="module", params=BOTH_ENGINES)
 def engine(request: pytest.FixtureRequest) -> str:
     """Which engine trains."""
     return str(request.param)

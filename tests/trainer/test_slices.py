@@ -11,7 +11,7 @@ from tests.trainer.slice_training import CHIPS, half_width, train_on
 TRAINING = ("--workload=mnist-mlp", "--batch_size=96", "--train_samples=1920", "--train_epochs=2", "--seed=3")
 
 
-@pytest.mark.slow
+@pytest.mark.verify
 @pytest.mark.parametrize("engine", ["jax", "tensorflow"])
 def test_two_hosts_of_a_slice_train_what_one_does(engine: str, tmp_path: Path, forked_python: Path) -> None:
     """Gradients are added between processes: one host's losses up to rounding, its accuracy within its interval."""

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.process import Runs, Trained, Trainer, on_engine, plugin, run_many
-from trainer.config import ENGINES
+from tests.trainer.process import BOTH_ENGINES, Runs, Trained, Trainer, on_engine, plugin, run_many
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module", params=ENGINES)
+@pytest.fixture(scope="module", params=BOTH_ENGINES)
 def engine(request: pytest.FixtureRequest) -> str:
     """Which engine trains."""
     return str(request.param)

@@ -21,7 +21,7 @@ from orchestrator.report.report import make_report
 from orchestrator.report.sources import sources_named
 from orchestrator.report.tables import all_sheets
 from tests.trainer.plugins import stopped
-from tests.trainer.process import Trainer, on_engine, trainer_command, trainer_environment
+from tests.trainer.process import BOTH_ENGINES, Trainer, on_engine, trainer_command, trainer_environment
 from trainer.config import ENGINES
 from trainer.data.prepare import PreparedDataset
 from trainer.record.record import Progress, Record, load_record
@@ -48,24 +48,23 @@ def one_device(warm_python: Trainer, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.fixture(scope="module", params=ENGINES)
-def either(request: pytest.FixtureRequest, warm_python: Trainer, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def either(request: pytest.FixtureRequest, warm_trainer: Trainer, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The same run by each engine."""
     if request.param == "tensorflow":
         found: Run = request.getfixturevalue("one_device")
         return found
     folder = tmp_path_factory.mktemp("jax")
-    flags = ("-m", "trainer", "--engine=jax", *SAME_RUN, "--strategy", "one-device", "--model_dir", folder)
-    finished = warm_python(*flags, KERAS_BACKEND="jax")
+    finished = on_engine(warm_trainer, "jax")(*SAME_RUN, "--strategy", "one-device", "--model_dir", folder)
     assert finished.returncode == 0, finished.stderr
     return Run(finished.stdout, load_record(folder / "record.json"), folder)
 
 
 @pytest.fixture(scope="module")
 def stand_in(warm_python: Trainer, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The same run on eight logical CPUs that stand in for a TPU."""
+    """The same run on two logical CPUs that stand in for a TPU."""
     folder = tmp_path_factory.mktemp("stand-in")
     flags = (*SAME_RUN, "--train_epochs", "2", "--strategy", "tpu", "--model_dir", folder)
-    finished = warm_python("-m", "trainer", *flags, TRAINER_STAND_IN="tpu:8")
+    finished = warm_python("-m", "trainer", *flags, TRAINER_STAND_IN="tpu:2")
     assert finished.returncode == 0, finished.stderr
     assert "triggered tf.function retracing" not in finished.stderr
     return Run(finished.stdout, load_record(folder / "record.json"), folder)
@@ -153,7 +152,8 @@ def test_inference_is_measured_after_training(one_device: Run, stand_in: Run) ->
     inference = one_device.record.inference
     assert inference is not None
     assert 0 < inference.latency_p50_s <= inference.latency_p99_s
-    assert (inference.latency_n, inference.throughput_batch_size) == (200, 200)
+    assert 20 < inference.latency_n <= 200  # as many as two seconds have room for
+    assert inference.throughput_batch_size == 200
     assert stand_in.record.inference is not None
     assert 1 <= stand_in.record.inference.latency_n <= 20
     assert inference.throughput_samples_per_s > 1 / inference.latency_p50_s
@@ -183,18 +183,19 @@ def test_progress_ends_at_the_last_epoch(one_device: Run) -> None:
     assert progress.accuracy == one_device.record.epochs[-1].test_accuracy
 
 
-def test_eight_replicas_train_what_one_does(one_device: Run, stand_in: Run) -> None:
-    """The stand-in has 8 replicas, says so, and its losses are those of one device at the same global batch."""
+def test_two_replicas_train_what_one_does(one_device: Run, stand_in: Run) -> None:
+    """The stand-in has 2 replicas, says so, and its losses are those of one device at the same global batch."""
     record = stand_in.record
     assert record.simulated
     assert record.device is not None
-    assert (record.device.kind, record.device.replicas) == ("cpu standing in for tpu", 8)
-    assert record.parameters.per_replica_batch_size == 25
+    assert (record.device.kind, record.device.replicas) == ("cpu standing in for tpu", 2)
+    assert record.parameters.per_replica_batch_size == 100
     for alone, together in zip(one_device.record.epochs[:2], record.epochs, strict=True):
         assert together.loss == pytest.approx(alone.loss, rel=2e-3)
         assert together.test_accuracy == pytest.approx(alone.test_accuracy, abs=0.005)
 
 
+@pytest.mark.verify
 def test_two_replicas_stream_what_one_has_in_memory(one_device: Run, warm_trainer: Trainer, tmp_path: Path) -> None:
     """Streamed to two mirrored replicas, the global batches are those of one device: so are the losses of epochs."""
     flags = (*SAME_RUN, "--train_epochs", "2", "--strategy", "mirrored", "--cache", "none", "--model_dir", tmp_path)
@@ -209,6 +210,7 @@ def test_two_replicas_stream_what_one_has_in_memory(one_device: Run, warm_traine
         assert together.test_accuracy == pytest.approx(alone.test_accuracy, abs=0.005)
 
 
+@pytest.mark.verify
 def test_cnn_learns(warm_trainer: Trainer, tmp_path: Path) -> None:
     """The convolutional network gets well above chance from 2,000 images in two epochs, without XLA on a CPU."""
     flags = ("--workload", "mnist-cnn", "--train_samples", "2000", "--train_epochs", "2", "--batch_size", "50")
@@ -284,10 +286,10 @@ def test_shard_damaged_in_the_middle_is_a_data_error(
     assert load_record(tmp_path / "out" / "record.json").status == "failed"
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_signal_never_cuts_into_the_framework(trainer: Trainer, tmp_path: Path, engine: str) -> None:
+@pytest.mark.parametrize("engine", BOTH_ENGINES)
+def test_signal_never_cuts_into_the_framework(forked_trainer: Trainer, tmp_path: Path, engine: str) -> None:
     """TensorFlow's C code is not made for it (a segmentation fault, no record): the run ends when that has returned."""
-    finished = on_engine(trainer, engine)("--workload", stopped.__file__, "--model_dir", tmp_path)
+    finished = on_engine(forked_trainer, engine)("--workload", stopped.__file__, "--model_dir", tmp_path)
     assert (finished.returncode, stopped.WENT_ON in finished.stdout) == (143, True), finished.stderr
     assert load_record(tmp_path / "record.json").status == "interrupted"
 
@@ -301,7 +303,7 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-@pytest.mark.slow
+@pytest.mark.verify
 def test_two_workers_train_one_model_and_both_report(one_device: Run, tmp_path: Path, forked_python: Path) -> None:
     """Two processes on the loopback interface: the losses of one device, in the records of both."""
     cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(2)]}

@@ -147,7 +147,14 @@ PINS = {name: hashlib.sha256(Path(engine.constraints).read_bytes()).hexdigest()[
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("engine", "kind"), [("tensorflow", "tpu"), ("tensorflow", "gpu"), ("jax", "gpu")])
+@pytest.mark.parametrize(
+    ("engine", "kind"),
+    [
+        ("tensorflow", "tpu"),
+        pytest.param("tensorflow", "gpu", marks=pytest.mark.verify),
+        pytest.param("jax", "gpu", marks=pytest.mark.verify),
+    ],
+)
 def test_it_is_made_without_ensurepip(engine: str, kind: str, tmp_path: Path) -> None:
     """As on Ubuntu, from an empty home, with the pip that is sent along; the second time it is found."""
     image = _image(tmp_path, _python_without_ensurepip(tmp_path / "python"))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -57,16 +57,24 @@ def test_what_was_asked_for_is_done() -> None:
     assert choose_cache("device", gib_of_pixels(1000), T4) == ("device", "asked for")
 
 
-def test_the_memory_of_the_smallest_gpu_is_what_nvidia_smi_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In MiB, a line each; None where there is no nvidia-smi, or it fails."""
-    pytest.importorskip("tensorflow")
-    from trainer.engines.tensorflow.engine import gpu_memory_bytes
+GPU_MEMORY = """
+import os, sys
+from trainer.engines.tensorflow.engine import gpu_memory_bytes
+before = os.environ["PATH"]
+for folder in sys.argv[1:]:
+    os.environ["PATH"] = folder + os.pathsep + before
+    print(gpu_memory_bytes())
+os.environ["PATH"] = before
+"""
 
-    program = tmp_path / "nvidia-smi"
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    for script, found in (("echo 15360; echo 15109", 15109 * 2**20), ("exit 9", None), ("echo N/A", None)):
+
+def test_the_memory_of_the_smallest_gpu_is_what_nvidia_smi_says(tmp_path: Path, printed_by: Callable[..., str]) -> None:
+    """In MiB, a line each; None where there is no nvidia-smi, or it fails."""
+    folders = []
+    for number, script in enumerate(("echo 15360; echo 15109", "exit 9", "echo N/A")):
+        program = tmp_path / str(number) / "nvidia-smi"
+        program.parent.mkdir()
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(stat.S_IRWXU)
-        assert gpu_memory_bytes() == found
+        folders.append(program.parent)
+    assert printed_by(GPU_MEMORY, *folders).split() == [str(15109 * 2**20), "None", "None"]

@@ -24,7 +24,7 @@ from trainer.workloads.base import PrepareOptions
 pytest.importorskip("apache_beam", reason="make verify STEPS=beam installs Apache Beam")
 pytestmark = [
     pytest.mark.filterwarnings("default"),  # Beam's own
-    pytest.mark.slow,
+    pytest.mark.verify,
 ]
 OPTIONS = PrepareOptions(image_size=24, frames=4, sequence_length=64, shard_mb=1)
 
@@ -93,7 +93,6 @@ def test_a_damaged_photo_ends_it_by_name_or_is_left_out_and_whole_shards_are_kep
     assert {name: (out / name).stat().st_mtime_ns for name in times} == times
 
 
-@pytest.mark.slow
 def test_from_bucket_to_bucket_gives_the_shards_of_the_folder(tmp_path: Path, bucket: str) -> None:
     """An interrupted conversion reads no finished shard again; a changed object is another source."""
     from trainer.data.pipeline import write_shards_by_beam

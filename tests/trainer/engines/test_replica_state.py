@@ -66,25 +66,32 @@ print(json.dumps({
 """
 
 
+STAND_INS = {"one-device": "gpu:1", "mirrored": "gpu:2", "tpu": "tpu:4"}
+
+
+@pytest.fixture(scope="module", params=["tpu", pytest.param("mirrored", marks=pytest.mark.verify)])
+def strategy(request: pytest.FixtureRequest) -> str:
+    """The one that is compared with one device."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def trained(forked_python: Path) -> dict[str, dict[str, list]]:
-    """What each strategy ends with, in processes of their own: TensorFlow remembers collectives by their number."""
+def trained(strategy: str, forked_python: Path) -> dict[str, dict[str, list]]:
+    """What each ends with, in processes of their own: TensorFlow remembers collectives by their number."""
     found = {}
-    for strategy, stand_in in {"one-device": "gpu:1", "mirrored": "gpu:2", "tpu": "tpu:4"}.items():
-        program, environment = [forked_python, "-c", TRAINED, strategy], trainer_environment(TRAINER_STAND_IN=stand_in)
+    for name in ("one-device", strategy):
+        environment = trainer_environment(TRAINER_STAND_IN=STAND_INS[name])
+        program = [forked_python, "-c", TRAINED, name]
         done = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, done.stderr
-        found[strategy] = json.loads(done.stdout.splitlines()[-1])
+        found[name] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
-@pytest.mark.parametrize(("strategy", "replicas"), [("mirrored", 2), ("tpu", 4)])
-def test_moving_statistics_are_those_of_the_whole_batch(
-    trained: dict[str, dict[str, list]], strategy: str, replicas: int
-) -> None:
+def test_moving_statistics_are_those_of_the_whole_batch(trained: dict[str, dict[str, list]], strategy: str) -> None:
     """Each replica sees samples around another mean; all have the same statistics, and the mean is one device's."""
     found, alone = trained[strategy], trained["one-device"]
-    assert len(found["mean"]) == replicas
+    assert len(found["mean"]) == {"mirrored": 2, "tpu": 4}[strategy]
     for copy in [*found["mean"], found["saved_mean"]]:
         assert copy == pytest.approx(alone["mean"][0], rel=1e-4, abs=1e-5)
     assert all(copy == found["variance"][0] for copy in found["variance"])
@@ -93,7 +100,6 @@ def test_moving_statistics_are_those_of_the_whole_batch(
     assert sum(between) / len(between) == pytest.approx(1.5**2 * (1 - 0.8**12), rel=0.2)
 
 
-@pytest.mark.parametrize("strategy", ["mirrored", "tpu"])
 def test_dropout_differs_on_each_replica_and_continues_from_a_checkpoint(
     trained: dict[str, dict[str, list]], strategy: str
 ) -> None:
@@ -107,8 +113,9 @@ def test_dropout_differs_on_each_replica_and_continues_from_a_checkpoint(
 
 def test_a_second_training_of_a_process_sums_over_replicas_too(trained: dict[str, dict[str, list]]) -> None:
     """As in a notebook: its sums have other shapes, and TensorFlow aborts those of a second MirroredStrategy."""
-    for strategy, replicas in {"one-device": 1, "mirrored": 2, "tpu": 4}.items():
-        assert trained[strategy]["sums"] == [[replicas] * 7] * replicas
+    for name, found in trained.items():
+        replicas = {"one-device": 1, "mirrored": 2, "tpu": 4}[name]
+        assert found["sums"] == [[replicas] * 7] * replicas
 
 
 def test_what_layers_add_to_the_loss_is_added_once(trained: dict[str, dict[str, list]]) -> None:

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "orchestrator" / "examples" / "scripts"
 
 
-@pytest.mark.slow
+@pytest.mark.verify
 @pytest.mark.parametrize(("framework", "package"), [("keras", "tensorflow"), ("jax", "jax"), ("pytorch", "torch")])
 def test_an_example_trains_is_timed_and_learns(framework: str, package: str, tmp_path: Path) -> None:
     """TensorFlow and JAX are among the tests' dependencies; PyTorch has an environment of its own."""

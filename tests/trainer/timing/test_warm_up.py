@@ -203,7 +203,7 @@ def test_what_rounding_explains_is_no_difference() -> None:
     assert (halved.steps, halved.weight_difference, halved.weight_tolerance) == (2, 0.3, 0.45)
 
 
-@pytest.mark.slow
+@pytest.mark.verify
 def test_replicas_are_compared_with_one_device_and_training_does_not_feel_it(runs: Trained) -> None:
     """Two logical CPUs: dropout and optimizer are as they were before, to the last bit."""
     check = runs["check-on"].replica_check
@@ -219,7 +219,7 @@ def test_replicas_are_compared_with_one_device_and_training_does_not_feel_it(run
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["wrong_replica", "nan_replica"])
+@pytest.mark.parametrize("name", ["wrong_replica", pytest.param("nan_replica", marks=pytest.mark.verify)])
 def test_a_replica_that_computes_otherwise_fails_the_run(name: str, warm_trainer: Trainer, tmp_path: Path) -> None:
     """One replica's outputs are too large, or nan: the run fails before its first epoch, with a record that says so."""
     flags = [f"--{flag}={value}" for flag, value in plugin(name, **MIRRORED, check_replicas="on").items()]

@@ -194,6 +194,7 @@ def test_a_float16_overflow_in_one_replica_skips_the_step_in_all(forked_python: 
     ]
 
 
+@pytest.mark.verify
 @pytest.mark.parametrize(("name", "epochs"), [("flowers", 5), ("ucf101", 20)])
 def test_models_learn_what_pictures_show(name: str, epochs: int, warm_trainer: Trainer, tmp_path: Path) -> None:
     """Colours of photos, and in which direction something moves in clips: streamed, far above chance on the test split.
