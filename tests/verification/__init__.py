@@ -1,1 +1,1 @@
-"""What finds faults by trying much: mutants, hostile inputs, struck and interrupted commands. Its tests run in `make verify`."""
+"""Finds faults by trying much: mutants, hostile inputs, struck and interrupted commands. Run in `make verify`."""

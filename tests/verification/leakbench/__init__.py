@@ -1,1 +1,1 @@
-"""How tools for renting VMs survive interruptions, with the local cloud as the judge: `python -m tests.verification.leakbench`."""
+"""How tools that rent VMs survive interruptions; the local cloud judges: `python -m tests.verification.leakbench`."""
