@@ -1,10 +1,9 @@
-"""A machine that the user has already, through the real command line: loopback SSH, real training, no money."""
+"""A machine that the user has already, through the real command line: loopback SSH, no money."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 
@@ -17,38 +16,20 @@ from tests.loopback import Loopback, loopback
 from trainer.record.record import load_record
 
 
-@contextmanager
-def machine_of(orchestrate: Orchestrate, folder: Path, programs: Path) -> Iterator[Loopback]:
-    """A machine on which `programs` holds `python3`; the command finds the user's key and known_hosts in his home."""
-    with loopback(folder, programs) as made:
+@pytest.fixture
+def machine(tmp_path: Path, orchestrate: Orchestrate, image_python: Path) -> Iterator[Loopback]:
+    """A machine on which the stand-in job runs; the command finds the user's key and known_hosts in his home."""
+    with loopback(tmp_path, image_python.parent) as made:
         orchestrate.environment["HOME"] = str(made.client_home)
         yield made
         assert (made.attempts(), made.processes()) == ([], [])
 
 
-@pytest.fixture
-def training_machine(tmp_path: Path, orchestrate: Orchestrate, forked_python: Path) -> Iterator[Loopback]:
-    """It has TensorFlow, and trains."""
-    with machine_of(orchestrate, tmp_path, forked_python.parent) as made:
-        yield made
-
-
-@pytest.fixture
-def machine(tmp_path: Path, orchestrate: Orchestrate, image_python: Path) -> Iterator[Loopback]:
-    """The stand-in job runs on it."""
-    with machine_of(orchestrate, tmp_path, image_python.parent) as made:
-        yield made
-
-
-@pytest.mark.slow
+@pytest.mark.verify
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("place", ["machine", pytest.param("training_machine", marks=pytest.mark.verify)])
-def test_two_runs_on_a_host_cost_nothing_and_compare(
-    orchestrate: Orchestrate, place: str, request: pytest.FixtureRequest
-) -> None:
+def test_two_runs_on_a_host_cost_nothing_and_compare(orchestrate: Orchestrate, machine: Loopback) -> None:
     """One after the other, from one cached data set; records of a real device, at $0; no cloud was even started."""
-    made: Loopback = request.getfixturevalue(place)
-    name = f"host:{made.place}"
+    name = f"host:{machine.place}"
     flags = [flag if flag != "1" else "2" for flag in QUICK]  # two epochs: one of them is steady
     done = orchestrate.finish(orchestrate.start("launch", "--accel", name, "--repeats", "2", *flags), timeout_s=300)
     assert done.code == 0, done.err
@@ -59,7 +40,7 @@ def test_two_runs_on_a_host_cost_nothing_and_compare(
         record = load_record(Path(run["record"]))
         assert record.device is not None
         assert (record.simulated, record.device.simulated, record.device.kind) == (False, False, "cpu")
-    store = made.home / ".cache" / "orchestrate" / "store"
+    store = machine.home / ".cache" / "orchestrate" / "store"
     assert len(list((store / "datasets").iterdir())) == 1
     assert client.find(orchestrate.home / "local" / "cloud") is None
     compared = orchestrate.run("compare", "--json").json

@@ -12,7 +12,7 @@ from orchestrator.domain.runs import KILL_SLACK_S, Attempt
 from tests.e2e.conftest import QUICK, Orchestrate, kill_hard
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.usefixtures("stand_in_job")
+pytestmark = [pytest.mark.usefixtures("stand_in_job"), pytest.mark.verify]
 
 Step = tuple[str, str]
 TPU_STEPS: Sequence[Step] = (
@@ -54,9 +54,9 @@ VM_KINDS = ("node", "queued resource", "instance", "disk")
             "v3-8", (), TPU_STEPS, "metadata", marks=pytest.mark.verify
         ),  # without a metadata server the VM's timer has neither time nor token
         ("v3-8", (), TPU_STEPS, "scheduler"),
-        pytest.param("v5litepod-1", ("--flex-start",), FLEX_STEPS, "max-run-duration", marks=pytest.mark.verify),
-        pytest.param("t4", (), GPU_STEPS, "metadata", marks=pytest.mark.verify),
-        pytest.param("t4", (), GPU_STEPS, "max-run-duration", marks=pytest.mark.verify),
+        ("v5litepod-1", ("--flex-start",), FLEX_STEPS, "max-run-duration"),
+        ("t4", (), GPU_STEPS, "metadata"),
+        ("t4", (), GPU_STEPS, "max-run-duration"),
     ],
 )
 def test_everything_is_gone_ten_minutes_after_the_deadline(
@@ -91,7 +91,6 @@ def _pass_the_deadlines(orchestrate: Orchestrate, open_attempts: Sequence[Attemp
     assert orchestrate.inventory("job") == []
 
 
-@pytest.mark.verify
 @pytest.mark.parametrize("broken", ["metadata", "scheduler"])
 def test_what_is_granted_when_nobody_waits_any_more_is_deleted(orchestrate: Orchestrate, broken: str) -> None:
     """On demand, without a run duration: either switch deletes node and queued resource, at the deadline of before."""
@@ -106,7 +105,6 @@ def test_what_is_granted_when_nobody_waits_any_more_is_deleted(orchestrate: Orch
     _pass_the_deadlines(orchestrate, queued, broken)
 
 
-@pytest.mark.verify
 def test_the_run_duration_alone_ends_what_is_rented_as_flex_start(orchestrate: Orchestrate) -> None:
     """Neither scheduler nor timer works, and nobody comes back in time: what is left holds quota until `recover`."""
     orchestrate.run("cloud", "up")

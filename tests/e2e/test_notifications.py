@@ -43,6 +43,7 @@ def test_the_end_is_told_once_although_the_launch_was_killed(orchestrate: Orches
     assert [path for path in mine if SECRET.encode() in path.read_bytes()] == []
 
 
+@pytest.mark.verify
 def test_a_service_that_is_ill_neither_stops_nor_fails_a_launch(orchestrate: Orchestrate, hook: Webhook) -> None:
     """The launch ends as ever and says so; the message waits for the next command that looks."""
     hook.status = 503

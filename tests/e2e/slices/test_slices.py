@@ -27,6 +27,7 @@ def assert_nothing_bills(orchestrate: Orchestrate) -> None:
     assert [row for row in orchestrate.control("meter")["rows"] if row["to"] is None and row["kind"] != "bucket"] == []
 
 
+@pytest.mark.verify
 @pytest.mark.usefixtures("stand_in_job")
 def test_every_host_of_a_slice_is_set_up_followed_and_collected(orchestrate: Orchestrate) -> None:
     """Four hosts: their logs come home, one is shown by its number; the ledger is no cheaper than the meter."""
