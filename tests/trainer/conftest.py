@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.process import FEW_CALLS, Trainer, trainer_command, trainer_environment
+from tests.trainer.process import FEW_CALLS, PATIENCE_S, Trainer, trainer_command, trainer_environment
 from tests.trainer.warm_python import WarmPython
 from trainer.data.prepare import PreparedDataset, prepare_dataset
 
@@ -34,7 +34,7 @@ def _trainer(folder: Path, python: Path) -> Trainer:
             cwd=folder,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=PATIENCE_S,
             check=False,
         )
 

@@ -33,6 +33,8 @@ class Trained(Runs):
 
 FEW_CALLS = "--inference_calls=5"
 """Two hundred at each of five batches are a second of CPU or more; a test of what they measure asks for more."""
+PATIENCE_S = 280.0
+"""For a program of a test, however busy the machine is: pytest ends the test soon after."""
 BOTH_ENGINES = ("tensorflow", pytest.param("jax", marks=pytest.mark.verify))
 """Of tests of what the loop does alike on both, `make verify` has those with JAX."""
 _UNOPTIMISED = "--xla_backend_optimization_level=0"

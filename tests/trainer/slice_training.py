@@ -17,7 +17,7 @@ import click
 
 from orchestrator.ports import Worker
 from orchestrator.running.stages.job import peers
-from tests.trainer.process import trainer_command, trainer_environment
+from tests.trainer.process import PATIENCE_S, trainer_command, trainer_environment
 from trainer.record.record import RECORD_NAME, Record, load_record, worker_dir
 
 CHIPS = 2
@@ -36,7 +36,7 @@ def train_on(
         environ = trainer_environment(TRAINER_STAND_IN=f"tpu:{CHIPS}", **own, **peers(workers, worker))
         command = trainer_command("--engine", engine, *flags, *place, python=python)
         started.append(subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True))
-    outputs = [process.communicate(timeout=240)[0] for process in started]
+    outputs = [process.communicate(timeout=PATIENCE_S)[0] for process in started]
     assert [process.returncode for process in started] == [0] * hosts, "\n".join(outputs)[-4000:]
     assert sorted(path.name for path in folder.iterdir() if path.is_dir()) == [f"worker-{n}" for n in range(1, hosts)]
     return [load_record(Path(worker_dir(str(folder), worker.index), RECORD_NAME)) for worker in workers]

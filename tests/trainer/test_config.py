@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.process import trainer_environment
+from tests.trainer.process import PATIENCE_S, trainer_environment
 from trainer.config import make_config, per_replica_batch
 from trainer.environment import (
     StandIn,
@@ -248,5 +248,7 @@ def test_what_the_orchestrator_imports_needs_no_tensorflow() -> None:
         "w.list_workloads(); from trainer import Config\n"
         "sys.exit(bool({'tensorflow', 'keras', 'numpy'} & set(sys.modules)))"
     )
-    finished = subprocess.run([sys.executable, "-c", program], env=trainer_environment(), check=False, timeout=60)
+    finished = subprocess.run(
+        [sys.executable, "-c", program], env=trainer_environment(), check=False, timeout=PATIENCE_S
+    )
     assert finished.returncode == 0

@@ -17,7 +17,15 @@ import numpy as np
 import pytest
 
 from tests.trainer.plugins.slow_step import STEP_S
-from tests.trainer.process import BOTH_ENGINES, ROOT, Trainer, on_engine, trainer_command, trainer_environment
+from tests.trainer.process import (
+    BOTH_ENGINES,
+    PATIENCE_S,
+    ROOT,
+    Trainer,
+    on_engine,
+    trainer_command,
+    trainer_environment,
+)
 from trainer.engines.checkpoint import Checkpoints, Position
 from trainer.errors import ConfigError, DataError, OutputFailed
 from trainer.output import OutputDir
@@ -59,7 +67,7 @@ def stop_after(
                 process.send_signal(number)
                 break
         process.stdout.read()
-        return process.wait(timeout=120)
+        return process.wait(timeout=PATIENCE_S)
 
 
 @pytest.fixture(scope="module", params=BOTH_ENGINES)

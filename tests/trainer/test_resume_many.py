@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.trainer.process import trainer_command, trainer_environment
+from tests.trainer.process import PATIENCE_S, trainer_command, trainer_environment
 from tests.trainer.test_resume import weights_in
 from tests.trainer.test_training import free_ports
 from trainer.data.prepare import PreparedDataset
@@ -43,7 +43,7 @@ def start_workers(
 
 def finish(workers: list[subprocess.Popen[str]]) -> None:
     """Both end well."""
-    outputs = [worker.communicate(timeout=120)[0] for worker in workers]
+    outputs = [worker.communicate(timeout=PATIENCE_S)[0] for worker in workers]
     assert [worker.returncode for worker in workers] == [0, 0], outputs
 
 

@@ -21,7 +21,7 @@ from orchestrator.report.report import make_report
 from orchestrator.report.sources import sources_named
 from orchestrator.report.tables import all_sheets
 from tests.trainer.plugins import stopped
-from tests.trainer.process import BOTH_ENGINES, Trainer, on_engine, trainer_command, trainer_environment
+from tests.trainer.process import BOTH_ENGINES, PATIENCE_S, Trainer, on_engine, trainer_command, trainer_environment
 from trainer.config import ENGINES
 from trainer.data.prepare import PreparedDataset
 from trainer.record.record import Progress, Record, load_record
@@ -315,7 +315,7 @@ def test_two_workers_train_one_model_and_both_report(one_device: Run, tmp_path: 
         environ = trainer_environment(TF_CONFIG=task)
         command = trainer_command(*flags, python=forked_python)
         processes.append(subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL))
-    assert [process.wait(timeout=90) for process in processes] == [0, 0]
+    assert [process.wait(timeout=PATIENCE_S) for process in processes] == [0, 0]
     record, other = (load_record(tmp_path / "run" / place / "record.json") for place in ("", "worker-1"))
     assert (record.worker, other.worker) == (0, 1)
     assert [epoch.loss for epoch in other.epochs] == [epoch.loss for epoch in record.epochs]

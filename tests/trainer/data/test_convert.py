@@ -17,7 +17,7 @@ import pytest
 import simplejpeg
 
 from tests.trainer.data.pictures import write_clip, write_clips, write_photos
-from tests.trainer.process import trainer_environment
+from tests.trainer.process import PATIENCE_S, trainer_environment
 from trainer.data.conversion import Conversion
 from trainer.data.convert import write_shards
 from trainer.data.folder import read_class_folder
@@ -310,7 +310,9 @@ def test_file_that_cannot_grow_is_an_error_and_leaves_nothing_whole(photos: Path
     """A limit on file sizes stands for a full disk: writing fails in the middle of a shard, in a thread."""
     out = tmp_path / "out"
     program = [sys.executable, "-c", DISK_FULL, str(photos), str(out)]
-    done = subprocess.run(program, env=trainer_environment(), check=True, timeout=60, capture_output=True, text=True)
+    done = subprocess.run(
+        program, env=trainer_environment(), check=True, timeout=PATIENCE_S, capture_output=True, text=True
+    )
     assert "cannot be read or written (File too large)" in done.stdout
     assert str(out) in done.stdout
     assert not (out / MANIFEST_NAME).exists()
@@ -382,7 +384,9 @@ except DataError as error:
 def test_full_disk_is_a_sentence_and_leaves_nothing_that_looks_whole(photos: Path, tmp_path: Path) -> None:
     """Writing stops in the middle of a shard, as on a full disk."""
     program = [sys.executable, "-c", FILLS_THE_DISK, str(photos), str(tmp_path / "out")]
-    done = subprocess.run(program, env=trainer_environment(), check=True, timeout=60, capture_output=True, text=True)
+    done = subprocess.run(
+        program, env=trainer_environment(), check=True, timeout=PATIENCE_S, capture_output=True, text=True
+    )
     assert "cannot be read or written (File too large); check it and retry" in done.stdout
     assert [path.name for path in (tmp_path / "out").iterdir()] == [JOURNAL_NAME]
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tests.measuring import measured
 from tests.trainer.data.pictures import write_clips, write_photos
-from tests.trainer.process import trainer_environment
+from tests.trainer.process import PATIENCE_S, trainer_environment
 from trainer.data.cache import Recycler
 from trainer.data.prepare import PreparedDataset, prepare_dataset
 from trainer.data.read import CacheName, Samples, Stream, open_split, read_manifest, read_samples
@@ -321,7 +321,7 @@ def test_reading_needs_no_tensorflow(photos: PreparedDataset) -> None:
     )
     done = subprocess.run(
         [sys.executable, "-c", program, str(photos.directory)],
-        env=trainer_environment(), check=True, timeout=60, capture_output=True, text=True,
+        env=trainer_environment(), check=True, timeout=PATIENCE_S, capture_output=True, text=True,
     )  # fmt: skip
     assert done.stdout == "96\n"
     assert read_manifest(str(photos.directory)) == photos.manifest

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.process import trainer_environment
+from tests.trainer.process import PATIENCE_S, trainer_environment
 
 pytestmark = pytest.mark.slow
 
@@ -82,7 +82,7 @@ def trained(strategy: str, forked_python: Path) -> dict[str, dict[str, list]]:
     for name in ("one-device", strategy):
         environment = trainer_environment(TRAINER_STAND_IN=STAND_INS[name])
         program = [forked_python, "-c", TRAINED, name]
-        done = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         assert done.returncode == 0, done.stderr
         found[name] = json.loads(done.stdout.splitlines()[-1])
     return found

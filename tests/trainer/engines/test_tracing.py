@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.process import Trainer, trainer_environment
+from tests.trainer.process import PATIENCE_S, Trainer, trainer_environment
 
 pytestmark = pytest.mark.slow
 FEW = ("mnist-cnn",)
@@ -166,7 +166,7 @@ def test_all_steps_trace_for_a_tpu(names: tuple[str, ...], forked_python: Path) 
         env=trainer_environment(TF_CPP_MIN_LOG_LEVEL="3"),
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

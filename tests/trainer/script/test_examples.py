@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.trainer.process import PATIENCE_S
 from trainer.record.record import load_record
 
 ROOT = Path(__file__).parents[3]
@@ -26,7 +27,7 @@ def test_an_example_trains_is_timed_and_learns(framework: str, package: str, tmp
         [sys.executable, "-m", "trainer.script", "--script", str(script), "--command", command, "--epochs", "3",
          "--batch_size", "200", "--model_dir", str(tmp_path), "--accelerator", "gpu", "--python", python],
         env={**os.environ, "PYTHONPATH": str(ROOT), "TRAINER_STAND_IN": "gpu:1"}, capture_output=True, text=True,
-        timeout=240,
+        timeout=PATIENCE_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     record = load_record(tmp_path / "record.json")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.trainer.process import PATIENCE_S
 from trainer.errors import DataError
 from trainer.record.record import CHECKPOINT_NAME, Record, load_record
 from trainer.script.archive import files_in, pack, unpack
@@ -94,7 +95,7 @@ def test_a_script_that_is_told_to_end_resumes_elsewhere_from_what_it_wrote(
         while "three are done" not in process.stdout.readline():
             pass
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=30)
+        process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 143
     [pointer, archive] = sorted(kept.iterdir(), key=lambda path: path.suffix)
     assert (pointer.name, archive.name) == (CHECKPOINT_NAME, "checkpoint-00001.tar")
@@ -103,7 +104,7 @@ def test_a_script_that_is_told_to_end_resumes_elsewhere_from_what_it_wrote(
 
     resumed = ("--resume_from", str(kept), "--checkpoint_url", str(tmp_path / "bucket" / "a2"))
     with _start(second, data, *resumed) as process:
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, err
     record = _record(second)
     assert [(epoch.index, epoch.part, epoch.steady) for epoch in record.epochs] == [
@@ -144,7 +145,7 @@ def test_what_a_script_was_writing_when_a_signal_killed_it_is_not_kept(tmp_path:
         while "half of it" not in process.stdout.readline():
             pass
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=30)
+        process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 143
     assert (tmp_path / "run" / "checkpoint" / "state.txt").exists()
     assert not list(tmp_path.glob("kept/*"))
@@ -154,7 +155,7 @@ def test_data_that_is_not_what_was_launched_ends_the_run_before_the_script(
     tmp_path: Path, data: tuple[Path, str]
 ) -> None:
     with _start(tmp_path / "run", (data[0], "0" * 64)) as process:
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 2
     assert "is of another data set than was launched" in err
     assert _record(tmp_path / "run").status == "failed"

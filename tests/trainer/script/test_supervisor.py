@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.measuring import measured
+from tests.trainer.process import PATIENCE_S
 from trainer.record.record import Record, load_record
 from trainer.user_code import CodeTree
 
@@ -101,7 +102,7 @@ def _start(folder: Path, text: str, *flags: str, stand_in: str = "gpu:1") -> sub
 def run(tmp_path: Path) -> Run:
     def run_(text: str, *flags: str, stand_in: str = "gpu:1", code: Path | None = None) -> Finished:
         process = _start(code or tmp_path, text, *flags, stand_in=stand_in)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=PATIENCE_S)
         return Finished(code or tmp_path, process.returncode, out, err)
 
     return run_
@@ -248,7 +249,7 @@ time.sleep(60)
             if "ready" in line:
                 break
         process.send_signal(signal.SIGTERM)
-        out, _ = process.communicate(timeout=120)
+        out, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 143
     assert "saving" in out
     assert (tmp_path / "out" / "checkpoint" / "state").read_text() == "x"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.data.pictures import write_clips, write_photos
-from tests.trainer.process import Trainer, trainer_environment
+from tests.trainer.process import PATIENCE_S, Trainer, trainer_environment
 from trainer.record.record import load_record
 from trainer.workloads import get_workload, list_workloads
 
@@ -185,7 +185,7 @@ def test_a_float16_overflow_in_one_replica_skips_the_step_in_all(forked_python: 
     In a process of its own: TensorFlow numbers the collectives of each strategy anew, and remembers them by number.
     """
     program, environment = [forked_python, "-c", SCALED], trainer_environment(TRAINER_STAND_IN="gpu:2")
-    done = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         f"1 [3, 7] 18 {[2.0**13]} [12]",
