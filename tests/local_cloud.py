@@ -91,6 +91,17 @@ class LocalCloud:
         self.facts = client.reset(self.state)
 
     @contextmanager
+    def as_new(self) -> Iterator[Self]:
+        """Empty before and after, whatever is done to it inside: it is started again when it was ended there."""
+        self.reset()
+        try:
+            yield self
+        finally:
+            if self.process.poll() is not None:
+                self.start()
+            self.reset()
+
+    @contextmanager
     def faults_counted(self) -> Iterator[None]:
         """At the end every planned fault must have been hit, or the test showed nothing; then all are forgotten."""
         try:

@@ -20,12 +20,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import asyncssh
-
 from tests.local_cloud import ROOT
 from tests.waiting import eventually
 
 SFTP_SERVER = Path("/usr/lib/openssh/sftp-server")
+PUBLIC_KEY = Path(".ssh") / "id_ed25519.pub"
 
 
 @dataclass(frozen=True)
@@ -82,17 +81,13 @@ def loopback(folder: Path, programs: Path = Path(sys.executable).parent) -> Iter
     home.mkdir()
     for path in (client / ".ssh" / "id_ed25519", folder / "host_key"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = int(free.getsockname()[1])
     server = _sshd if _sshd_path() else _asyncssh
-    made = Loopback(port, home, client, programs, server.__name__.removeprefix("_"))
-    algorithm, base64 = (folder / "host_key.pub").read_text().split()[:2]
-    made.known_hosts.write_text(f"[127.0.0.1]:{port} {algorithm} {base64}\n")
-    subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(made.known_hosts)], check=True, capture_output=True)
-    with server(made, folder):
+    with server(folder, home, client, programs) as port:
+        made = Loopback(port, home, client, programs, server.__name__.removeprefix("_"))
+        algorithm, base64 = (folder / "host_key.pub").read_text().split()[:2]
+        made.known_hosts.write_text(f"[127.0.0.1]:{port} {algorithm} {base64}\n")
+        subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(made.known_hosts)], check=True, capture_output=True)
         try:
-            eventually(lambda: _listens(port))
             yield made
         finally:
             for pid in made.processes():  # what a failed test left
@@ -114,15 +109,17 @@ def _sshd_path() -> str | None:
 
 
 @contextmanager
-def _sshd(machine: Loopback, folder: Path) -> Iterator[None]:
-    """OpenSSH; a forced command gives the login another home than the account's."""
-    environ = _environment(machine.home, machine.programs)
+def _sshd(folder: Path, home: Path, client: Path, programs: Path) -> Iterator[int]:
+    """OpenSSH; a forced command gives the login another home than the account's.
+
+    It cannot choose a port itself: one that was free a moment ago may be taken, then it ends, and another is tried.
+    """
+    environ = _environment(home, programs)
     env = " ".join(f"{key}={shlex.quote(value)}" for key, value in environ.items())
-    command = f'cd {machine.home} && export {env} && eval "$SSH_ORIGINAL_COMMAND"'.replace('"', r"\"")
-    public = machine.key.with_suffix(".pub").read_text()
-    (folder / "authorized_keys").write_text(f'command="{command}" {public}')
+    command = f'cd {home} && export {env} && eval "$SSH_ORIGINAL_COMMAND"'.replace('"', r"\"")
+    (folder / "authorized_keys").write_text(f'command="{command}" {(client / PUBLIC_KEY).read_text()}')
     settings = {
-        "Port": machine.port, "ListenAddress": "127.0.0.1", "HostKey": folder / "host_key", "UsePAM": "no",
+        "ListenAddress": "127.0.0.1", "HostKey": folder / "host_key", "UsePAM": "no",
         "AuthorizedKeysFile": folder / "authorized_keys", "StrictModes": "no", "PidFile": "none",
         "PasswordAuthentication": "no", "KbdInteractiveAuthentication": "no", "PermitRootLogin": "yes",
         "Subsystem": f"sftp {SFTP_SERVER}", "MaxStartups": 50,
@@ -130,32 +127,54 @@ def _sshd(machine: Loopback, folder: Path) -> Iterator[None]:
     (folder / "sshd_config").write_text("".join(f"{key} {value}\n" for key, value in settings.items()))
     if not os.getuid():
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
-    with (folder / "sshd.log").open("wb") as log:
-        argv = [str(_sshd_path()), "-D", "-e", "-f", str(folder / "sshd_config")]
-        server = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    try:
-        yield
-    finally:
-        server.terminate()
-        server.wait(timeout=20)
+    said = folder / "sshd.log"
+    for _ in range(10):
+        port = _free_port()
+        with said.open("wb") as log:
+            argv = [str(_sshd_path()), "-D", "-e", "-f", str(folder / "sshd_config"), "-p", str(port)]
+            server = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        try:
+            if _listens(server, said):
+                yield port
+                return
+        finally:
+            server.terminate()
+            server.wait(timeout=20)
+    raise AssertionError(said.read_text(errors="replace"))
+
+
+def _listens(server: subprocess.Popen[bytes], said: Path) -> bool:
+    """Wait until it says so; False where it has ended instead."""
+    eventually(lambda: server.poll() is not None or b"Server listening on" in said.read_bytes())
+    return server.poll() is None
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 @contextmanager
-def _asyncssh(machine: Loopback, folder: Path) -> Iterator[None]:
-    """A plain SSH server in a process of its own."""
-    argv = [sys.executable, "-m", "tests.loopback", str(machine.port), str(machine.home), str(machine.programs)]
-    argv += [str(folder / "host_key"), str(machine.key.with_suffix(".pub"))]
-    with (folder / "server.log").open("wb") as log:
-        server = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT)
+def _asyncssh(folder: Path, home: Path, client: Path, programs: Path) -> Iterator[int]:
+    """A plain SSH server in a process of its own, which writes its port."""
+    argv = [sys.executable, "-m", "tests.loopback", str(home), str(programs)]
+    argv += [str(folder / "host_key"), str(client / PUBLIC_KEY)]
+    said = folder / "port"
+    with (folder / "server.log").open("wb") as log, said.open("wb") as out:
+        server = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=log, cwd=ROOT)
     try:
-        yield
+        eventually(lambda: server.poll() is not None or said.read_bytes().endswith(b"\n"))
+        assert server.poll() is None, (folder / "server.log").read_text(errors="replace")
+        yield int(said.read_text())
     finally:
         server.terminate()
         server.wait(timeout=20)
 
 
-async def _serve(port: str, home: str, programs: str, host_key: str, authorized: str) -> None:
+async def _serve(home: str, programs: str, host_key: str, authorized: str) -> None:
     """Commands run in the home, where SFTP begins too."""
+    import asyncssh  # here: every worker imports this module, and hardly any has to serve so
 
     class Sftp(asyncssh.SFTPServer):
         def map_path(self, path: bytes) -> bytes:
@@ -172,16 +191,13 @@ async def _serve(port: str, home: str, programs: str, host_key: str, authorized:
         process.stderr.write(err)
         process.exit(child.returncode or 0)
 
-    await asyncssh.listen(
-        "127.0.0.1", int(port), server_host_keys=[host_key], authorized_client_keys=authorized, process_factory=run,
+    server = await asyncssh.listen(
+        "127.0.0.1", 0, server_host_keys=[host_key], authorized_client_keys=authorized, process_factory=run,
         sftp_factory=Sftp, encoding=None, gss_host=None,
     )  # fmt: skip
+    sys.stdout.write(f"{server.get_port()}\n")
+    sys.stdout.flush()
     await asyncio.Event().wait()
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 if __name__ == "__main__":

@@ -62,15 +62,18 @@ def check_packages(own: OwnWorkload, installed: Mapping[str, str]) -> None:
 
     What is imported in a `try` may be missing. Raises UsageError with file and line.
     """
+    from importlib.metadata import packages_distributions
+
     if problem := own.refused_by(installed["keras"]):
         hint = f"save it with Keras {installed['keras']}, or give a .py file whose build_model returns this model"
         raise UsageError(f"--workload: {own.entry}: the VMs have Keras {installed['keras']}, and {problem}", hint)
     modules = {name.split("/")[0].removesuffix(".py") for name in own.tree.files}
+    distributions = packages_distributions()  # looks through all that is installed
     for file, content in sorted(own.tree.files.items()):
         if not file.endswith(".py"):
             continue
         for line, name in _imported(ast.parse(content)):
-            if name not in modules and not _is_there(name, installed):
+            if name not in modules and not _is_there(name, distributions, installed):
                 vms = "the VMs" if "tensorflow" in installed else "the VMs with --engine jax"
                 raise UsageError(
                     f"--workload: {file}: line {line}: imports {name}, which is not among the packages of {vms}",
@@ -96,10 +99,8 @@ def _imported(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield from _imported(node)
 
 
-def _is_there(name: str, installed: Collection[str]) -> bool:
-    from importlib.metadata import packages_distributions
-
+def _is_there(name: str, distributions: Mapping[str, Collection[str]], installed: Collection[str]) -> bool:
     if name in sys.stdlib_module_names or name == "trainer":
         return True
-    candidates = {name, _OTHERWISE_NAMED.get(name, name), *packages_distributions().get(name, ())}
+    candidates = {name, _OTHERWISE_NAMED.get(name, name), *distributions.get(name, ())}
     return any(one.lower().replace("_", "-") in installed for one in candidates)

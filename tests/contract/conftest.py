@@ -17,6 +17,13 @@ def local_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud
         yield cloud
 
 
+@pytest.fixture
+def empty_cloud(local_cloud: LocalCloud) -> Iterator[LocalCloud]:
+    """The local cloud as new, for a test that moves its clock by hours."""
+    with local_cloud.as_new():
+        yield local_cloud
+
+
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
     """A machine of the user's: an SSH server on this one."""

@@ -38,10 +38,10 @@ PARENT = "billingAccounts/01LOCA-1C10UD-000000"
 
 
 @pytest.fixture(scope="module")
-def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud]:
-    """A cloud of its own: every test here changes the account that all calls go through."""
-    with LocalCloud(tmp_path_factory.mktemp("account")) as found:
-        yield found
+def cloud(local_cloud: LocalCloud) -> Iterator[LocalCloud]:
+    """The local cloud as new for this module: every test here changes the account that all calls go through."""
+    with local_cloud.as_new():
+        yield local_cloud
 
 
 @pytest.fixture

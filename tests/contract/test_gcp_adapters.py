@@ -226,6 +226,7 @@ def test_a_stopped_instance_still_exists(local_cloud: LocalCloud) -> None:
     rig.provider.delete(spec.ref)
 
 
+@pytest.mark.slow
 def test_a_tpu_run_does_not_pay_for_importing_compute_engine() -> None:
     """compute_v1 alone takes more than a second."""
     code = (

@@ -24,12 +24,11 @@ CENT = Decimal("0.01")
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[MeteredWorld]:
-    """A cloud and a ledger of their own, as the clock is moved by days."""
-    with LocalCloud(tmp_path / "cloud") as cloud:
-        made = MeteredWorld(tmp_path, cloud)
-        yield made
-        made.ledger.close()
+def world(tmp_path: Path, empty_cloud: LocalCloud) -> Iterator[MeteredWorld]:
+    """An empty cloud and a ledger of its own."""
+    made = MeteredWorld(tmp_path, empty_cloud)
+    yield made
+    made.ledger.close()
 
 
 def _drive(world: MeteredWorld, number: int, run: Run) -> Run:
@@ -49,7 +48,6 @@ def _drive(world: MeteredWorld, number: int, run: Run) -> Run:
     return driven
 
 
-@pytest.mark.slow
 def test_ledger_agrees_with_the_meter_over_fifty_mixed_runs(world: MeteredWorld) -> None:
     """Each run within a cent or 0.5 %, never below the meter by more; the budget is the sum of its parts."""
     credit = Credit(amount_usd=Decimal(10_000), stated_at=world.clock.now(), spent_before_usd=Decimal("12.34"))

@@ -111,15 +111,13 @@ def queued(cloud: LocalCloud) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[QueueWorld]:
-    """A cloud and a ledger of their own, as the clock is moved by hours."""
-    with LocalCloud(tmp_path / "cloud") as cloud:
-        made = QueueWorld(tmp_path, cloud)
-        yield made
-        made.ledger.close()
+def world(tmp_path: Path, empty_cloud: LocalCloud) -> Iterator[QueueWorld]:
+    """An empty cloud and a ledger of its own."""
+    made = QueueWorld(tmp_path, empty_cloud)
+    yield made
+    made.ledger.close()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("terms", BUSY_TERMS)
 def test_granted_after_twenty_minutes_it_trains_and_keeps_its_deadline(world: QueueWorld, terms: Provisioning) -> None:
     """The deadline counts from the request; what is billed is at the terms that were asked for."""
@@ -134,7 +132,6 @@ def test_granted_after_twenty_minutes_it_trains_and_keeps_its_deadline(world: Qu
     assert any("queued for capacity until" in progress.detail for progress in world.progress)
 
 
-@pytest.mark.slow
 def test_never_granted_it_ends_without_capacity_when_the_wait_is_over(world: QueueWorld) -> None:
     """Exit code 4, nothing metered; the wait took as long as it was to, not longer."""
     run, [_, waited] = world.wait_and_train(Provisioning.ON_DEMAND)
@@ -144,7 +141,6 @@ def test_never_granted_it_ends_without_capacity_when_the_wait_is_over(world: Que
     assert world.metered() == []
 
 
-@pytest.mark.slow
 def test_suspended_it_is_deleted_and_another_vm_follows(world: QueueWorld) -> None:
     """A spot VM from the queue is preempted: its queued resource is SUSPENDED, and holds quota until it is deleted."""
     world.after(5, world.restock)
@@ -153,7 +149,6 @@ def test_suspended_it_is_deleted_and_another_vm_follows(world: QueueWorld) -> No
     assert (run.state, run.preemptions, preempted.queued, again.queued) == (RunState.SUCCEEDED, 1, True, False)
 
 
-@pytest.mark.slow
 def test_failed_at_google_it_is_deleted(world: QueueWorld) -> None:
     """While nobody looked, the wait ended there: FAILED, with no capacity as the reason."""
 
@@ -168,7 +163,6 @@ def test_failed_at_google_it_is_deleted(world: QueueWorld) -> None:
     assert world.metered() == []
 
 
-@pytest.mark.slow
 def test_granted_in_the_last_minute_it_is_used(world: QueueWorld) -> None:
     """What is being made when the wait is over is no longer waited for: it is there."""
 
@@ -193,7 +187,6 @@ class _GrantedAtTheDelete(TpuNodes):
         super().delete(ref)
 
 
-@pytest.mark.slow
 def test_granted_just_as_the_user_stops_it_is_deleted(world: QueueWorld) -> None:
     """PROVISIONING, in which Google refuses a delete: it is asked again until node and queued resource are gone."""
     provider = _GrantedAtTheDelete(world.cloud.clients())
@@ -215,7 +208,6 @@ def test_granted_just_as_the_user_stops_it_is_deleted(world: QueueWorld) -> None
     assert states[0] in ("PROVISIONING", "ACTIVE")
 
 
-@pytest.mark.slow
 def test_a_run_trains_on_reserved_chips(world: QueueWorld) -> None:
     """At once, from the first attempt on, billed as on demand, and nothing is left."""
     world.reserve(chips=4)
@@ -227,7 +219,6 @@ def test_a_run_trains_on_reserved_chips(world: QueueWorld) -> None:
     assert granted.rate == granted.reserve_rate
 
 
-@pytest.mark.slow
 def test_reserved_chips_that_are_not_free_are_waited_for(world: QueueWorld) -> None:
     """Until the wait is over: no capacity, nothing metered, and no zone's own TPU in its place."""
     world.reserve(chips=2)

@@ -80,6 +80,7 @@ def test_each_question_about_the_account_is_answered_or_refused_in_our_words(
     assert recording.unexpected == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pattern", "provider"), [(NODE, TpuNodes), (INSTANCE, GpuInstances)], ids=["node", "instance"]
 )

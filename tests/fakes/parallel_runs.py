@@ -28,19 +28,24 @@ class FastClock(FakeClock):
 
     def __init__(self, factor: float, stop: threading.Event) -> None:
         super().__init__()
-        self._factor, self._stop, self._began_s = factor, stop, time.monotonic()
+        self._stop = stop
+        self._passed_s, self._since_s, self.factor = 0.0, time.monotonic(), factor
+
+    def slow_down(self, factor: float) -> None:
+        """From now on `factor` times as fast, for what has so many seconds however busy this machine is."""
+        self._passed_s, self._since_s, self.factor = self.monotonic(), time.monotonic(), factor
 
     def now(self) -> datetime:
         return START + timedelta(seconds=self.monotonic())
 
     def monotonic(self) -> float:
-        return (time.monotonic() - self._began_s) * self._factor
+        return self._passed_s + (time.monotonic() - self._since_s) * self.factor
 
     def sleep(self, seconds: float) -> None:
         if self._stop.is_set():
-            time.sleep(min(seconds, 1.0) / self._factor)
+            time.sleep(min(seconds, 1.0) / self.factor)
         else:
-            self._stop.wait(seconds / self._factor)
+            self._stop.wait(seconds / self.factor)
 
 
 class Locked:
@@ -128,16 +133,15 @@ class ManyShells(FakeShells):
     Of `sessions` at once the next is waited for as in `infra.ssh`, for two minutes of the clock.
     """
 
-    def __init__(self, trainers: ManyTrainers, factor: float) -> None:
+    def __init__(self, trainers: ManyTrainers, clock: FastClock) -> None:
         super().__init__()
-        self.trainers = trainers
+        self.trainers, self._clock = trainers, clock
         self.open_now = self.most_open = 0
         self._counting = threading.Lock()
         self.sessions = threading.Semaphore(1000)
-        self._patience_s = 120 / factor
 
     def open(self, worker: Worker, keys: Sequence[HostKey], user: str, private_key: Path) -> FakeShell:
-        if not self.sessions.acquire(timeout=self._patience_s):
+        if not self.sessions.acquire(timeout=120 / (self._clock.factor or 1.0)):
             raise Unavailable(f"SSH to {worker.address} waits: all sessions are open")
         super().open(worker, keys, user, private_key)
         return _RunnerShell(self, self.machine(worker.address))
@@ -181,7 +185,8 @@ class ManyWorld(World):
 
     def _build(self) -> None:
         super()._build()
-        self.clock = FastClock(self._factor, self.stop) if self._factor else FakeClock()
+        self.fast_clock = FastClock(self._factor, self.stop)
+        self.clock = self.fast_clock if self._factor else FakeClock()
         self.scheduler = cast(FakeScheduler, Locked(FakeScheduler(self.clock)))
         self.tpu = cast(FakeVmProvider, Locked(FakeVmProvider(self.clock, api="tpu")))
         self.gpu = cast(FakeVmProvider, Locked(FakeVmProvider(self.clock, api="gpu", create_s=20, delete_s=20)))
@@ -189,7 +194,7 @@ class ManyWorld(World):
         self.store = cast(FakeObjectStore, Locked(plain))
         self.trainers = plain.trainers = ManyTrainers(self.clock, plain, self._measure)
         self.trainer = FakeTrainer(self.clock, plain)
-        self.shells = ManyShells(self.trainers, self._factor or 1.0)
+        self.shells = ManyShells(self.trainers, self.fast_clock)
 
     def _measure(self, trainer: FakeTrainer) -> None:
         spec = self.ledger.run(str(trainer.job["run"])).spec

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.world import World
-from tests.orchestrator.cli.conftest import run_cli
+from tests.orchestrator.cli.conftest import command_line, run_cli
 
-__all__ = ["datasets", "run_cli", "world"]
+__all__ = ["command_line", "datasets", "run_cli", "world"]
 
 
 @pytest.fixture(scope="session")

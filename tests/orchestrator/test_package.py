@@ -29,6 +29,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_wheel_has_the_three_packages_and_the_licence(built: Path) -> None:
     [path] = built.glob("*.whl")
     with zipfile.ZipFile(path) as wheel:
@@ -81,6 +82,7 @@ def test_a_private_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     assert sorted(each.name for each in path.parent.iterdir()) == ["folder", "found.json"]
 
 
+@pytest.mark.slow
 def test_the_source_distribution_can_be_tested(built: Path) -> None:
     [path] = built.glob("*.tar.gz")
     with tarfile.open(path) as source:
@@ -88,6 +90,7 @@ def test_the_source_distribution_can_be_tested(built: Path) -> None:
     assert {"Makefile", "requirements.lock", "tests/orchestrator/test_package.py", "docs/setup.md", "LICENSE"} <= names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("extra", "names", "command", "what"),
     [
@@ -115,6 +118,7 @@ def test_a_missing_extra_is_named(
     assert not (run_cli.home / "local" / "cloud").exists()
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_be_built_here_is_launched_with_a_note(run_cli: Shell) -> None:
     """JAX alone, without Keras, is no reason to refuse what the VMs can train."""
     (run_cli.folder / "model.py").write_text("import keras\ndef build_model(shape, classes): ...\n")
@@ -125,6 +129,7 @@ def test_a_model_that_cannot_be_built_here_is_launched_with_a_note(run_cli: Shel
     assert "the model was not built here, where keras is not installed: an error in it" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("engine", "names", "extra"), [("tensorflow", ("numpy",), "trainer"), ("jax", ("jax",), "jax")]
 )

@@ -14,4 +14,4 @@ checkpoints.write(Position(1, 5, 0.5), [np.arange(6.0)], (), ())
 sys.stdout.write("first\n")
 sys.stdout.flush()
 # Random, so that nothing on the way can make it small.
-checkpoints.write(Position(2, 0), [np.random.default_rng(0).integers(0, 256, 200 * 2**20, np.uint8)], (), ())
+checkpoints.write(Position(2, 0), [np.random.default_rng(0).integers(0, 256, 64 * 2**20, np.uint8)], (), ())

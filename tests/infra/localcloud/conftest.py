@@ -55,6 +55,15 @@ class RunningCloud(LocalCloud):
     def start(self) -> None:
         """As its base, with plain requests by the new access token."""
         super().start()
+        self._connect()
+
+    def reset(self) -> None:
+        """As its base; the access token is another one then."""
+        super().reset()
+        self.http.close()
+        self._connect()
+
+    def _connect(self) -> None:
         token = Path(self.facts["access_token_file"]).read_text()
         headers = {"Authorization": f"Bearer {token}"}
         self.http = httpx.Client(base_url=self.facts["http_url"], headers=headers, trust_env=False, timeout=30)
@@ -107,11 +116,25 @@ def local_cloud(tmp_path_factory: pytest.TempPathFactory, prices: Path) -> Itera
         yield cloud
 
 
-@pytest.fixture
-def own_cloud(tmp_path: Path, prices: Path) -> Iterator[RunningCloud]:
-    """A cloud of its own for a test that changes clock, capacity or process."""
-    with RunningCloud(tmp_path / "cloud", prices=prices) as cloud:
+@pytest.fixture(scope="session")
+def shared_cloud(tmp_path_factory: pytest.TempPathFactory, prices: Path) -> Iterator[RunningCloud]:
+    """One cloud for the tests that leave traces: emptied in between."""
+    with RunningCloud(tmp_path_factory.mktemp("shared"), prices=prices) as cloud:
         yield cloud
+
+
+@pytest.fixture
+def own_cloud(shared_cloud: RunningCloud) -> Iterator[RunningCloud]:
+    """A cloud as new for a test that changes clock, capacity or process."""
+    with shared_cloud.as_new():
+        yield shared_cloud
+
+
+@pytest.fixture(scope="module")
+def clocked(shared_cloud: RunningCloud) -> Iterator[RunningCloud]:
+    """A cloud as new for a module whose tests move its clock."""
+    with shared_cloud.as_new():
+        yield shared_cloud
 
 
 @dataclass(frozen=True)

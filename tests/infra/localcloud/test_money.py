@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -26,13 +24,6 @@ from tests.infra.localcloud.conftest import (
     node_body,
     result_of,
 )
-
-
-@pytest.fixture(scope="module")
-def clocked(tmp_path_factory: pytest.TempPathFactory, prices: Path) -> Iterator[RunningCloud]:
-    """A cloud whose clock these tests move."""
-    with RunningCloud(tmp_path_factory.mktemp("clocked"), prices=prices) as cloud:
-        yield cloud
 
 
 def rows(cloud: RunningCloud, name: str) -> dict[str, Any]:

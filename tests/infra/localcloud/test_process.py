@@ -90,6 +90,7 @@ def _check_polite_stop(cloud: RunningCloud) -> None:
     assert [node.name for node in cloud.tpu().list_nodes(parent=PARENT)] == [f"{PARENT}/nodes/half-made"]
 
 
+@pytest.mark.slow
 def test_it_ends_by_itself_when_it_is_not_needed(tmp_path: Path, prices: Path) -> None:
     command = [*launch_command(tmp_path / "idle", prices), "--idle-exit-s", "0.2"]
     assert subprocess.run(command, cwd=ROOT, timeout=60).returncode == 0

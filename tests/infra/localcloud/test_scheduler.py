@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,13 +17,6 @@ from tests.waiting import eventually
 
 REGION = f"projects/{PROJECT}/locations/us-central1"
 ACCOUNT = "killer@local-project.iam.gserviceaccount.com"
-
-
-@pytest.fixture(scope="module")
-def clocked(tmp_path_factory: pytest.TempPathFactory, prices: Path) -> Iterator[RunningCloud]:
-    """A cloud whose clock these tests move."""
-    with RunningCloud(tmp_path_factory.mktemp("scheduled"), prices=prices) as cloud:
-        yield cloud
 
 
 def scheduler(cloud: RunningCloud) -> Any:

@@ -174,6 +174,7 @@ def test_a_multipart_body_without_its_end_makes_no_object(cloud: StorageCloud) -
     assert cloud.data_files() == []
 
 
+@pytest.mark.slow
 def test_kill_9_leaves_the_old_or_the_new_object(tmp_path: Path) -> None:
     """A process overwrites one object again and again and is killed in the middle of it, several times."""
     script = tmp_path / "overwrite.py"

@@ -15,6 +15,7 @@ from tests.infra.localcloud.storage_fixtures import PROJECT, StorageCloud
 ROOT = Path(__file__).parents[3]
 SCRIPT = Path(__file__).with_name("tensorflow_gs_checks.py")
 WRITER = Path(__file__).with_name("checkpoint_writer.py")
+pytestmark = pytest.mark.slow
 CHECKS = [
     *("write_and_read", "overwrite", "empty_file", "append", "exists", "stat", "isdir", "listdir", "glob", "walk"),
     *("missing_file", "large_file", "range_read", "tfrecord", "checkpoint", "checkpoint_of_ours"),

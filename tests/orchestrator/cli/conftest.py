@@ -8,6 +8,7 @@ import pty
 import subprocess
 import sys
 import termios
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 
 from orchestrator.cli.output import JSON_VERSION
 from orchestrator.ledger.ledger import Ledger
+from tests.fork_server import COMMAND_LINE, forking_python
 from tests.user_folder import make_user_folder
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -86,7 +88,7 @@ def on_terminal(
     os.write(ours, typed.encode())
     environ = {"PATH": os.defpath, "HOME": str(shell.folder), "PYTHONPATH": str(ROOT), "LC_ALL": "C.UTF-8"}
     command = subprocess.Popen(
-        [sys.executable, "-P", "-m", "orchestrator", *args],
+        [shell.python, "-P", "-m", "orchestrator", *args],
         cwd=shell.folder,
         env={**environ, "ORCHESTRATE_HOME": str(shell.home), "TERM": term},
         stdin=its,
@@ -103,7 +105,14 @@ def on_terminal(
     return said.decode().splitlines()
 
 
+@pytest.fixture(scope="session")
+def command_line(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A `python3` whose `-m orchestrator` is forked from one that has imported all of it."""
+    with forking_python(tmp_path_factory.mktemp("command-line"), COMMAND_LINE) as python:
+        yield python
+
+
 @pytest.fixture
-def run_cli(tmp_path: Path, command_python: Path) -> Shell:
+def run_cli(tmp_path: Path, command_line: Path) -> Shell:
     """`run_cli("budget", "--json")` runs the real command."""
-    return Shell(make_user_folder(tmp_path / "work"), tmp_path / "state", command_python)
+    return Shell(make_user_folder(tmp_path / "work"), tmp_path / "state", command_line)

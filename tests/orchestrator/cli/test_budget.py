@@ -169,6 +169,7 @@ def test_a_credit_below_what_is_held_is_said(run_cli: Shell) -> None:
     assert "is spent or reserved already, more than this credit: no new VM is rented" in done.stderr
 
 
+@pytest.mark.slow
 def test_output_that_finds_no_room_is_an_error_and_no_bug(run_cli: Shell) -> None:
     """A sentence, no traceback, exit 1; with --json, too."""
     for words in ("budget", "budget --json", "accelerators", "status"):
@@ -191,6 +192,7 @@ def test_a_real_project_without_a_stated_credit_is_told_to_state_one(run_cli: Sh
     )
 
 
+@pytest.mark.slow
 def test_ten_thousand_runs_are_summed_and_not_read(run_cli: Shell) -> None:
     """Bodies of settled attempts that nothing could read: `budget` answers all the same, with the newest ten runs."""
     ledger = run_cli.ledger()

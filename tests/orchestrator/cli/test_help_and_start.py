@@ -46,6 +46,7 @@ def test_help_of_each_command_has_an_example_on_a_line_of_its_own(run_cli: Shell
     assert words in GROUPS or words[0] == "workloads" or any(line.startswith("--project") for line in lines)
 
 
+@pytest.mark.slow
 def test_help_lists_the_commands_and_loads_nothing_heavy(run_cli: Shell) -> None:
     """No cloud, SSH or training library, not even ours for them, is imported before it is needed."""
     done = run_cli(program=("-c", PROBE))
@@ -70,6 +71,7 @@ sys.exit(main())
 """
 
 
+@pytest.mark.slow
 def test_sigterm_ends_a_command_as_ctrl_c_does(run_cli: Shell) -> None:
     """Also where no run is driven: with a word and the code that is documented, not by the signal."""
     done = run_cli(program=("-c", TERMINATED))
@@ -79,6 +81,7 @@ def test_sigterm_ends_a_command_as_ctrl_c_does(run_cli: Shell) -> None:
 COMPLETE = "import sys; sys.argv = ['orchestrate']; from orchestrator.cli import main; sys.exit(main())"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [
@@ -140,6 +143,7 @@ def test_no_summary_of_a_command_is_cut(run_cli: Shell, words: tuple[str, ...]) 
     assert "..." not in commands
 
 
+@pytest.mark.slow
 def test_reading_commands_import_no_cloud_library(run_cli: Shell) -> None:
     """`status`, `budget`, `accelerators` and `workloads` answer from this machine alone."""
     for command in ("status", "budget", "accelerators", "workloads"):
@@ -150,6 +154,7 @@ def test_reading_commands_import_no_cloud_library(run_cli: Shell) -> None:
     assert not (run_cli.home / "local" / "cloud").exists(), "no local cloud was started"
 
 
+@pytest.mark.slow
 def test_estimate_and_budget_load_nothing_that_is_slow_to_load(run_cli: Shell) -> None:
     """They are asked before every launch, and answer in less than three times the time of `--help`."""
     for command in ('"estimate", "--accel", "v3-8"', '"budget"'):

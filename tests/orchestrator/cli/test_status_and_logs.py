@@ -262,6 +262,7 @@ class Counting(Ledger):
         return rows
 
 
+@pytest.mark.slow
 def test_what_is_read_every_two_seconds_is_not_every_event_of_every_run(world: World) -> None:
     """Of each run that is shown its last event, of one that is open all; of old experiments only that they are."""
     experiments = []

@@ -6,7 +6,7 @@ import unicodedata
 from decimal import Decimal
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.cli.output import plain
@@ -14,12 +14,14 @@ from orchestrator.cli.views.text import one_line, span
 from orchestrator.cli.views.text_charts import bar
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_no_control_character_of_a_vm_reaches_the_terminal(text: str) -> None:
     """Whatever it writes, only tab and newline are left of them."""
     assert [c for c in plain(text) if unicodedata.category(c) == "Cc" and c not in "\t\n"] == []
 
 
+@settings(deadline=None)
 @given(st.text(alphabet=st.characters(categories=["L", "N", "P", "S"], include_characters=" \t\n")))
 def test_ordinary_text_is_left_alone(text: str) -> None:
     """Stripping costs nothing that was worth reading."""

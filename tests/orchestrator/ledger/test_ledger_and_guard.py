@@ -72,6 +72,7 @@ def test_max_usd_caps_a_launch_and_its_further_attempts(world: World) -> None:
         world.ledger.admit_attempt(run.id, lambda number: replace(first, number=number), world.plan().credit)
 
 
+@pytest.mark.slow
 def test_two_processes_cannot_both_take_the_last_dollar(world: World) -> None:
     """Eight processes ask at once for a reservation of which the credit bears three: exactly three get it."""
     plans = [world.plan("v3-8") for _ in range(8)]
@@ -108,6 +109,7 @@ def test_two_processes_cannot_both_take_the_last_dollar(world: World) -> None:
     assert world.ledger.committed_usd() == reserved * 3
 
 
+@pytest.mark.slow
 def test_two_processes_cannot_both_take_the_last_dollar_of_a_launch(world: World) -> None:
     """Four runs of one launch ask at once for a further attempt, and its --max-usd bears one more: one gets it."""
     runs = world.admit("t4", repeats=4, max_usd=Decimal(4))
@@ -212,6 +214,7 @@ def test_ledger_is_for_its_owner_alone(tmp_path: Path) -> None:
     first.close()
 
 
+@pytest.mark.slow
 def test_a_new_ledger_may_be_opened_by_many_at_once(tmp_path: Path) -> None:
     """`status` beside the first `launch` of all: nobody finds it locked (one in fifteen of these rounds did)."""
     together = threading.Barrier(8)

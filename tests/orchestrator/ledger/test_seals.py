@@ -54,6 +54,7 @@ def _flip(path: Path, rng: random.Random) -> str:
             return f"{table} {key} {column}: {value!r} -> {changed!r}"
 
 
+@pytest.mark.slow
 def test_every_single_digit_that_is_flipped_is_found_and_brought_back(world: World, tmp_path: Path) -> None:
     """Sixty of them, each in a ledger of a run that ended and one that waits: amounts, states, times, names."""
     world.launch("t4")

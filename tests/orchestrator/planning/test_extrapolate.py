@@ -17,6 +17,7 @@ from orchestrator.report.sources import Source
 from tests.orchestrator.planning.measured_sweeps import TESTS, answer, ask, record, sweep
 
 
+@pytest.mark.slow
 def test_a_known_law_is_recovered_from_records_in_93_to_97_of_100_cases(ledger: Ledger) -> None:
     """Training, evaluation and what a run takes once, at sizes where each of them counts most."""
     inside: dict[float, list[bool]] = {1e3: [], 1e6: [], 60e9: []}

@@ -139,6 +139,7 @@ def test_a_download_that_breaks_when_the_deadline_is_over_is_tried_again(world: 
     assert load_record(Path(run.record or "")).status == "succeeded"
 
 
+@pytest.mark.slow
 def test_a_download_that_never_works_is_given_up_long_before_the_deadline(world: World) -> None:
     """Ten minutes: the VM bills while its results are tried for."""
     ended: list[datetime] = []

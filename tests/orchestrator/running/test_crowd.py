@@ -29,7 +29,7 @@ from tests.waiting import eventually
 from trainer.environment import read_worker_role
 from trainer.record.record import load_record
 
-COUNT = 40
+COUNT = 20
 PATIENCE_S = 60
 OTHERS = 1000
 TURN_S = OTHERS * LOOK_SPACING_S
@@ -204,9 +204,10 @@ def test_results_that_came_after_the_last_list_are_collected(world: ManyWorld) -
     assert load_record(Path(run.record or "")).status == "interrupted"
 
 
+@pytest.mark.slow
 def test_all_are_asked_to_stop_before_any_waits_for_its_record(tmp_path: Path) -> None:
     """Over few SSH sessions; each trainer takes 20 s to end, so that waiting in turns would outlast the patience."""
-    world = ManyWorld(tmp_path, factor=10.0, parallel=COUNT)
+    world = ManyWorld(tmp_path, factor=60.0, parallel=COUNT)
 
     def slow(trainer: FakeTrainer) -> None:
         trainer.train_s, trainer.stop_s = 100_000.0, 20.0
@@ -224,6 +225,7 @@ def test_all_are_asked_to_stop_before_any_waits_for_its_record(tmp_path: Path) -
         driving = beside.submit(world.drive, runs)
         eventually(lambda: driving.done() or world.trainers.started == len(runs))
         eventually(lambda: {world.ledger.run(run.id).stage for run in runs} == {Stage.TRAIN})
+        world.fast_clock.slow_down(3.0)  # each waits 30 s for its record
         world.shells.sessions = threading.Semaphore(2)  # and those that are open now
         world.stop.set()
         ended = driving.result(timeout=PATIENCE_S)

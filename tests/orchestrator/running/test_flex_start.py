@@ -40,6 +40,7 @@ def test_a_run_as_flex_start_has_three_switches_and_leaves_nothing(world: World)
     assert not on_demand.rate.is_upper_bound
 
 
+@pytest.mark.slow
 def test_the_wait_has_an_end_and_the_next_zone_its_turn(world: World) -> None:
     """Nothing bills while it waits; what was queued for there is gone before it is queued for elsewhere."""
     first, second, *_ = catalog_prices().zones(accelerator("v6e-1"), FLEX)
@@ -54,6 +55,7 @@ def test_the_wait_has_an_end_and_the_next_zone_its_turn(world: World) -> None:
     assert any("queued for capacity until" in progress.detail for progress in world.progress)
 
 
+@pytest.mark.slow
 def test_where_nothing_comes_of_any_queue_the_run_fails_for_want_of_capacity(world: World) -> None:
     """Exit code 4, and no place in any queue is kept."""
     world.tpu.capacity[ZONE] = False

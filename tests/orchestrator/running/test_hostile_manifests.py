@@ -79,6 +79,7 @@ def _files_in(folder: Path) -> Iterator[str]:
     return (str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
+@pytest.mark.slow
 def test_any_manifest_ends_in_files_of_the_run_or_a_sentence(world: World, collects: Collects) -> None:
     """From seeds; some are good, most are not."""
     outcomes = set()

@@ -18,7 +18,7 @@ from orchestrator.running.stages.context import Progress
 from tests.fakes.world import World
 
 ZONES = catalog_prices().zones(accelerator("v3-8"), Provisioning.ON_DEMAND)
-QUEUE = {"max_hours": Decimal(4), "queue_hours": Decimal(3)}
+QUEUE = {"max_hours": Decimal(4), "queue_hours": Decimal(1)}
 
 
 def test_with_capacity_somewhere_nothing_is_queued_for(world: World) -> None:
@@ -41,10 +41,10 @@ def test_without_capacity_anywhere_one_zone_is_waited_for_as_long_as_asked(world
     assert [one.queued for one in refused] == [False] * len(ZONES)
     assert (waited.queued, waited.zone) == (True, ZONES[1])
     said = [event.message for event in world.ledger.events(run.id)]
-    assert [line for line in said if line.startswith(f"in the queue of {ZONES[1]} until 2026-11-21 11:0")]
+    assert [line for line in said if line.startswith(f"in the queue of {ZONES[1]} until 2026-11-21 09:0")]
     [at_once] = [one for one in refused if one.zone == waited.zone]
     assert waited.reserved_usd == at_once.reserved_usd
-    assert timedelta(hours=3) <= world.clock.now() - before <= timedelta(hours=3, minutes=5)
+    assert timedelta(hours=1) <= world.clock.now() - before <= timedelta(hours=1, minutes=5)
     assert (world.tpu.list_billable().found, world.scheduler.names) == ((), [])
     assert run.error is not None
     assert f"{ZONES[1]}: out of stock, also in its queue" in run.error
@@ -76,7 +76,7 @@ def test_flex_start_waits_for_as_long_as_is_said(world: World) -> None:
     waited, _ = world.ledger.attempts(run.id)
     assert waited.gone_at is not None
     begun = waited.deadline - timedelta(hours=4)
-    assert timedelta(hours=3) <= waited.gone_at - begun <= timedelta(hours=3, minutes=2)
+    assert timedelta(hours=1) <= waited.gone_at - begun <= timedelta(hours=1, minutes=2)
 
 
 def test_the_plan_says_what_is_waited_for(world: World) -> None:
@@ -84,7 +84,7 @@ def test_the_plan_says_what_is_waited_for(world: World) -> None:
     plain, queue = world.plan("v3-8,t4", max_hours=Decimal(4)), world.plan("v3-8,t4", **QUEUE)
     assert queue.worst_case_usd == plain.worst_case_usd
     said = " ".join(queue.notes)
-    assert "if no zone has capacity, up to 3 of the 4 h may pass in the queue of one zone for v3-8" in said
+    assert "if no zone has capacity, up to 1 of the 4 h may pass in the queue of one zone for v3-8" in said
     assert "t4 is not queued for" in said
 
 
@@ -115,12 +115,12 @@ def test_another_run_of_the_kind_keeps_no_run_from_the_queue(world: World, has_v
     now = world.clock.now()
     in_queue = {"state": AttemptState.CREATED, "operation": "queued", "queued": True, "seen_at": now}
     proven = {"proven_at": now} if has_vm else {}
-    deadline = now + timedelta(hours=1 if has_vm else 10)
+    deadline = now + timedelta(minutes=20 if has_vm else 600)
     world.ledger.update_attempt(other.id, 1, deadline=deadline, **in_queue, **proven)
     [after] = world.drive([run])
     asked = [(one.zone, one.queued) for one in world.ledger.attempts(run.id)]
     assert asked == [(out_of_stock, False), (without_quota, False), (out_of_stock, True)]
-    assert timedelta(hours=3) <= world.clock.now() - now <= timedelta(hours=3, minutes=5)
+    assert timedelta(hours=1) <= world.clock.now() - now <= timedelta(hours=1, minutes=5)
     assert after.error_code == "NoCapacity"
     assert world.alive == 0
 

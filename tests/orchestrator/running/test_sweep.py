@@ -77,6 +77,7 @@ def test_engines_are_an_axis_of_the_sweep(world: World) -> None:
     assert {run.spec.engine for run in world.plan("v3-8,t4").runs} == {Engine.TENSORFLOW}
 
 
+@pytest.mark.slow
 def test_further_repeats_are_not_rented_once_the_verdict_stands(world: World) -> None:
     """After two repeats of four it is clear: the other eight runs cost nothing, hold nothing and fail nothing."""
     world.trainer.epoch_s = _far_apart(world)
@@ -101,6 +102,7 @@ def test_further_repeats_are_not_rented_once_the_verdict_stands(world: World) ->
     assert spared == pytest.approx(world.ledger.settled_usd(), rel=Decimal("0.05")), "as many again, at the same cost"
 
 
+@pytest.mark.slow
 def test_everything_is_run_without_a_verdict_or_when_asked_for(world: World) -> None:
     """Runs that do not differ, and a user who wants them all, get all their repeats."""
     world.trainer.epoch_s = _alike
@@ -153,6 +155,7 @@ def _watched(world: World, cap: Decimal) -> Callable[[Progress], None]:
     return look
 
 
+@pytest.mark.slow
 def test_run_by_run_goes_on_with_what_earlier_runs_give_back(world: World) -> None:
     """Six runs of which the credit bears the worst case of one at a time: all are run, and the cap holds throughout."""
     one = world.plan("t4").worst_case_usd

@@ -40,6 +40,7 @@ def test_vms_that_take_long_to_end_are_deleted_side_by_side(own_cloud: RunningCl
     assert left == []
 
 
+@pytest.mark.timing
 def test_a_cloud_whose_vms_are_idle_sleeps(own_cloud: RunningCloud) -> None:
     """It wakes up for its own tick, ten times a second, and not for each VM."""
     for number in range(8):

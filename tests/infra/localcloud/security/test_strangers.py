@@ -208,6 +208,7 @@ def open_folder() -> Iterator[Path]:
         yield path
 
 
+@pytest.mark.slow
 def test_every_file_is_its_owners_alone(open_folder: Path, prices: Path) -> None:
     """Keys, tokens, databases, logs, disks of VMs, objects in buckets; and the folder, however open it was before."""
     (open_folder / "state").mkdir(mode=0o777)
