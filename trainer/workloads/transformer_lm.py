@@ -21,11 +21,11 @@ def build_model(shape: tuple[int, ...], units: int, layers: int, width: int, hea
     """Return the model: int32 bytes [batch, length] to logits of the byte after each, [batch, length, units]."""
     import keras
 
-    from trainer.layers import LearnedPositions
+    from trainer.layers import CausalMask, LearnedPositions
 
     tokens = keras.Input(shape, dtype="int32")
     embedded = LearnedPositions()(keras.layers.Embedding(units, width)(tokens))
-    seen = transformer.blocks(embedded, layers, width, heads, norm="before", use_causal_mask=True)
+    seen = transformer.blocks(embedded, layers, width, heads, norm="before", attention_mask=CausalMask()(embedded))
     normalised = keras.layers.LayerNormalization(epsilon=1e-5)(seen)
     return keras.Model(tokens, keras.layers.Dense(units, use_bias=False)(normalised))
 
