@@ -31,7 +31,7 @@ LONGEST_FIRST = (
 """Modules by the time they take, measured; all others follow in the order of their names."""
 
 STARTING = frozenset({
-    "command_python", "forked_jax_python", "forked_python",
+    "command_line", "command_python", "forked_jax_python", "forked_python",
     "local_cloud", "localcloud", "machine", "own_cloud", "shared_cloud", "training_cloud",
     "forked_trainer", "trainer",
 })  # fmt: skip

@@ -56,7 +56,14 @@ def serve(app: CloudApp, certificates: Certificates | None = None) -> Served:
         ssl_keyfile=certificates.key_pem if certificates else None,
     )
     server = uvicorn.Server(config)
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])), daemon=True)
+
+    async def run() -> None:
+        await server.serve(sockets=[listener])
+        for connection in list(server.server_state.connections):  # whose client reads no more: uvicorn leaves them open
+            connection.transport.abort()
+        await asyncio.sleep(0)  # so that they are closed
+
+    thread = threading.Thread(target=lambda: asyncio.run(run()), daemon=True)
     thread.start()
     return Served(listener.getsockname()[1], server, thread)
 
