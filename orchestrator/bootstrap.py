@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache, partial
@@ -14,25 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.clock import SystemClock as SystemClock
 from orchestrator.compiling.kept import KeptSteps
-from orchestrator.config import (
-    LOCAL_PROJECT,
-    Config,
-    find_config,
-    load_config,
-    make_private,
-    project_home,
-    project_homes,
-    state_home,
-)
+from orchestrator.config import LOCAL_PROJECT, Config, find_config, load_config, project_home, project_homes, state_home
 from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.runs import Run, Stage, slice_hosts
-from orchestrator.errors import CloudError, LedgerTrouble, UsageError
+from orchestrator.errors import CloudError, UsageError
 from orchestrator.extras import require_extra
-from orchestrator.ledger.database import IN_MEMORY
-from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.ledger import Ledger, open_ledger
 from orchestrator.ledger.open_runs import OtherLedger as OtherLedger
 from orchestrator.ledger.open_runs import look_into
 from orchestrator.money.live_prices import project_book
+from orchestrator.private_file import make_private
 
 if TYPE_CHECKING:
     from infra.gcp.clients import GoogleClients
@@ -94,38 +85,21 @@ class Project:
 def open_project(
     environ: Mapping[str, str], folder: Path, *, without_ledger: bool = False, read_only: bool = False
 ) -> Iterator[Project]:
-    """Open configuration and ledger. Raises UsageError, LedgerTrouble.
-
-    `read_only` continues with a copy in memory where the ledger can only be read, as deletes must; `without_ledger`
-    also with an empty one, as a delete by labels must.
-    """
+    """Open configuration and ledger, on the terms of `open_ledger`. Raises UsageError, LedgerTrouble."""
     config_file = find_config(folder)
     config = load_config(config_file, environ)
     state = state_home(environ)
     home = project_home(state, config)
-    try:
+    with suppress(UsageError) if without_ledger else nullcontext():
         make_private(home)
-        ledger = _restored(Ledger(home / LEDGER_FILE, simulated=config.is_local))
-        ledger.check_past(SystemClock().now())
-    except (LedgerTrouble, UsageError) as cause:
-        if not (read_only or without_ledger):
-            raise
-        try:
-            ledger = _restored(Ledger(IN_MEMORY, simulated=config.is_local, copied_from=home / LEDGER_FILE))
-        except LedgerTrouble:
-            if not without_ledger:
-                raise cause from None
-            ledger = Ledger(IN_MEMORY, simulated=config.is_local)
+    ledger = open_ledger(
+        home / LEDGER_FILE, SystemClock().now(), simulated=config.is_local, read_only=read_only,
+        without_ledger=without_ledger,
+    )  # fmt: skip
     try:
         yield Project(config, config_file, home, ledger, state)
     finally:
         ledger.close()
-
-
-def _restored(ledger: Ledger) -> Ledger:
-    if ledger.was_damaged:
-        ledger.restore(SystemClock().now())
-    return ledger
 
 
 def other_ledgers(project: Project) -> list[OtherLedger]:

@@ -228,19 +228,6 @@ def project_home(home: Path, config: Config) -> Path:
     return home / LOCAL if config.project is None else home / _PROJECTS / config.project
 
 
-def make_private(folder: Path) -> None:
-    """Make it its owner's alone. Raises UsageError when it cannot be made so."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if folder.stat().st_mode & 0o777 != 0o700:
-            folder.chmod(0o700)
-    except OSError as cause:
-        raise UsageError(
-            f"the state folder {folder} cannot be made: {cause.strerror}",
-            "set ORCHESTRATE_HOME to a folder you may write; `orchestrate teardown --all` needs none",
-        ) from cause
-
-
 def writable_by_others(paths: Iterable[Path | None]) -> list[Path]:
     """Which of them somebody else may change; what is not there nobody can.
 

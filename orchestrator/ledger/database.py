@@ -152,13 +152,13 @@ class Database:
             ) from cause
 
 
-def open_to_read(path: Path, timeout_s: float = 5.0) -> sqlite3.Connection:
+def open_to_read(path: Path) -> sqlite3.Connection:
     """A connection that changes nothing, neither the file nor what lies beside it. Raises sqlite3.Error.
 
     In a folder that cannot be written SQLite opens none without a write-ahead log, unless it is told that nobody else
     changes it.
     """
-    db = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=timeout_s)
+    db = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)  # which waits 5 s for a lock
     try:
         db.execute("SELECT 1 FROM sqlite_master")
     except sqlite3.OperationalError:

@@ -9,12 +9,14 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.runs import Attempt, AttemptState, Run, RunState, Stage
 from orchestrator.errors import CreatesFrozen, LedgerTrouble, OverCap
 from orchestrator.ledger.credit import Credit, CreditTable
+from orchestrator.ledger.database import IN_MEMORY
 from orchestrator.ledger.events import EventTable
 from orchestrator.ledger.notices import NoticeTable
 from orchestrator.ledger.runs import Changes, Experiment, RunTable, check_state
@@ -151,3 +153,30 @@ def _check_free(needed_usd: Decimal, free_usd: Decimal, limit: str) -> None:
     """Raises OverCap; what costs nothing always fits."""
     if needed_usd > max(free_usd, ZERO):
         raise OverCap(needed_usd, max(free_usd, ZERO), limit)
+
+
+def open_ledger(path: Path, now: datetime, *, simulated: bool, read_only: bool, without_ledger: bool) -> Ledger:
+    """The ledger at `path`, put right and compared with what was launched from its folder. Raises LedgerTrouble.
+
+    `read_only` continues with a copy in memory where the ledger can only be read, as deletes must; `without_ledger`
+    also with an empty one, as a delete by labels must.
+    """
+    try:
+        ledger = _restored(Ledger(path, simulated=simulated), now)
+        ledger.check_past(now)
+        return ledger
+    except LedgerTrouble:
+        if not (read_only or without_ledger):
+            raise
+    try:
+        return _restored(Ledger(IN_MEMORY, simulated=simulated, copied_from=path), now)
+    except LedgerTrouble:
+        if not without_ledger:
+            raise
+    return Ledger(IN_MEMORY, simulated=simulated)
+
+
+def _restored(ledger: Ledger, now: datetime) -> Ledger:
+    if ledger.was_damaged:
+        ledger.restore(now)
+    return ledger

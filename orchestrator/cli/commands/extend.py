@@ -47,10 +47,8 @@ def extend(run: str, hours: Decimal, yes: bool, as_json: bool) -> int:
             return 2
         services = connect(project, stop, [planned.run])  # without a cloud to rent from nothing is admitted
         granted = admit_extension(planned, ledger, prices)
-        driven_elsewhere = is_locked(services.run_folder(planned.run))
-        if (
-            planned.run.state is not RunState.PLANNED and not driven_elsewhere
-        ):  # else its launch, or `attach`, begins it
+        begun = planned.run.state is not RunState.PLANNED  # else its launch, or `attach`, begins it
+        if begun and not is_locked(services.run_folder(planned.run)):
             driven = run_driver.drive(services, [ledger.run(run)], stop, quiet=as_json)
             return conclude(services, driven, as_json=as_json)
         if as_json:

@@ -19,7 +19,7 @@ from orchestrator.errors import BadArtifact, LedgerTrouble, NotFound, Orchestrat
 from orchestrator.ports import StoredObject
 from orchestrator.running.bounded_read import may_fetch
 from orchestrator.running.stages.context import RunContext
-from orchestrator.running.stages.link import Link
+from orchestrator.running.stages.link import Link, read_current
 from orchestrator.running.waiting import side_by_side
 from trainer.errors import RecordError
 from trainer.record.record import RECORD_NAME, load_record
@@ -291,7 +291,7 @@ def read_manifest(ctx: RunContext, worker: int = 0) -> Manifest | None:
     Raises BadArtifact when it is too large, not its own, or lists what cannot be the files of a folder.
     """
     try:
-        text = ctx.read(f"{ctx.results_of(worker)}/{MANIFEST}", MANIFEST_BYTES)
+        text = read_current(ctx, f"{ctx.results_of(worker)}/{MANIFEST}", MANIFEST_BYTES)
     except NotFound:
         return None
     try:

@@ -33,7 +33,6 @@ from orchestrator.ports import (
     VmRef,
     VmState,
 )
-from orchestrator.running.bounded_read import read_bounded
 from orchestrator.running.run_folder import log_copy, run_folder
 from orchestrator.running.waiting import T, Waits, wait_for
 from orchestrator.running.watch import Watch
@@ -306,12 +305,6 @@ class RunContext:
             with suppress(Unavailable):
                 return self.services.wait_for(ended, "the end of its stop", STOPPING_S)
         return vm
-
-    def read(self, name: str, most_bytes: int) -> bytes:
-        """An object that the attempt's VM wrote, as it is now; raises what `read_bounded` does."""
-        store, bucket = self.services.store, self.bucket
-        item = store.find(bucket, name)
-        return read_bounded(store, self.services.ledger, self.run, self.attempt, bucket, item, most_bytes)
 
     def log(self, what: Happening) -> None:
         """Write an event into the ledger."""

@@ -11,6 +11,7 @@ from orchestrator.domain.names import MANIFEST
 from orchestrator.domain.quote import LOG_BYTES, MANIFEST_BYTES, WORKER_LOG_BYTES
 from orchestrator.errors import CloudError, OrchestratorError, Preempted, RemoteCommandFailed, Stopped, Unavailable
 from orchestrator.ports import RemoteShell, Worker
+from orchestrator.running.bounded_read import read_bounded
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.job import RunnerStatus
 from orchestrator.running.stages.prepare import open_shell
@@ -19,6 +20,13 @@ from orchestrator.running.watch import HEARTBEAT_LOST_S
 _COMMAND_TIMEOUT_S = 60.0
 _HURRIED_TIMEOUT_S = 10.0
 """The same once the run is to stop: with the connection, less than the patience of then."""
+
+
+def read_current(ctx: RunContext, name: str, most_bytes: int) -> bytes:
+    """An object that the VM of the run's current attempt wrote, as it is now. Raises what `read_bounded` does."""
+    store, bucket = ctx.services.store, ctx.bucket
+    item = store.find(bucket, name)
+    return read_bounded(store, ctx.services.ledger, ctx.run, ctx.attempt, bucket, item, most_bytes)
 
 
 class Link:
@@ -176,7 +184,7 @@ class Link:
         """The end of the training as its results say it; None while they are not whole, or cannot be seen now."""
         ctx = self._ctx
         try:
-            content = ctx.read(f"{ctx.results_of(self.worker)}/{MANIFEST}", MANIFEST_BYTES)
+            content = read_current(ctx, f"{ctx.results_of(self.worker)}/{MANIFEST}", MANIFEST_BYTES)
             return RunnerStatus(state="exited", rc=int(json.loads(content)["rc"]), worker=self.worker)
         except CloudError:
             return None

@@ -213,14 +213,14 @@ def test_all_are_asked_to_stop_before_any_waits_for_its_record(tmp_path: Path) -
         trainer.train_s, trainer.stop_s = 100_000.0, 20.0
 
     world.trainers.special = slow
-    runs, read, first_reads = world.admit_many(COUNT), world.store.read, list[int]()
+    runs, find, first_looks = world.admit_many(COUNT), world.store.find, list[int]()
 
-    def reading(bucket: str, name: str) -> bytes:
+    def finding(bucket: str, name: str) -> StoredObject:
         if world.stop.is_set() and name.endswith(MANIFEST):
-            first_reads.append(len(world.trainers.stops))
-        return read(bucket, name)
+            first_looks.append(len(world.trainers.stops))
+        return find(bucket, name)
 
-    world.store.read = reading  # type: ignore[method-assign]
+    world.store.find = finding  # type: ignore[method-assign]
     with ThreadPoolExecutor(1) as beside:
         driving = beside.submit(world.drive, runs)
         eventually(lambda: driving.done() or world.trainers.started == len(runs))
@@ -231,7 +231,7 @@ def test_all_are_asked_to_stop_before_any_waits_for_its_record(tmp_path: Path) -
         ended = driving.result(timeout=PATIENCE_S)
     assert {run.state for run in ended} == {RunState.STOPPED}
     assert len(world.trainers.stops) == COUNT
-    assert first_reads[0] == COUNT, "nobody waits for a record while another is still to be asked"
+    assert first_looks[0] == COUNT, "nobody waits for a record while another is still to be asked"
     assert all(run.record and load_record(Path(run.record)).status == "interrupted" for run in ended)
     messages = [event.message for run in runs for event in world.ledger.events(run.id)]
     assert not [message for message in messages if "cleanly" in message]
