@@ -140,7 +140,7 @@ def forking_python(folder: Path, forked: Forked, preload: Path | None = None) ->
         argv = [sys.executable, "-X", room, "-m", __name__, str(place), str(executable), *forked.imports]
         server = subprocess.Popen(argv, cwd=ROOT, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
-        eventually(place.exists, timeout_s=120)
+        eventually(place.exists, timeout_s=280, what=f"{place}, of a server that imports {forked.imports}")
         yield python
     finally:
         server.kill()
