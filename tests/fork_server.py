@@ -156,7 +156,8 @@ def forking_python(folder: Path, forked: Forked, preload: Path | None = None) ->
         argv = [sys.executable, "-X", room, "-m", __name__, str(place), str(executable), *kept, *forked.imports]
         server = subprocess.Popen(argv, cwd=ROOT, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
-        eventually(lambda: place.exists() or _has_ended(server, folder), timeout_s=120, what="the fork server listens")
+        what = f"{place}, of a server that imports {forked.imports}"
+        eventually(lambda: place.exists() or _has_ended(server, folder), timeout_s=280, what=what)
         yield python
     finally:
         server.kill()

@@ -38,13 +38,20 @@ def _resolve(python: str, target: Path, *arguments: str) -> subprocess.Completed
     return subprocess.run(argv, capture_output=True, encoding="utf-8", timeout=500, check=False)
 
 
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A package index that answers, or a skip."""
+    asked = _resolve("3.12", tmp_path_factory.mktemp("asked"), "--no-deps", "libtpu")
+    if asked.returncode:
+        pytest.skip(f"no package index can be reached: {asked.stderr.strip().splitlines()[-1]}")
+
+
 @pytest.mark.network
 @pytest.mark.timeout(600)
+@pytest.mark.usefixtures("index")
 @pytest.mark.parametrize(("engine", "python"), PYTHONS)
 def test_every_pin_has_a_wheel_and_they_fit(engine: Engine, python: str, tmp_path: Path) -> None:
     """Wheels exist, accept this Python, have the pinned versions, and each finds all that it requires among them."""
-    if (asked := _resolve(python, tmp_path, "--no-deps", "libtpu")).returncode:
-        pytest.skip(f"no package index can be reached: {asked.stderr.strip().splitlines()[-1]}")
     wanted = [*engine.requirements["tpu"], *engine.requirements["gpu"]]
     done = _resolve(python, tmp_path, "--constraint", engine.constraints, *wanted)
     assert done.returncode == 0, done.stderr
