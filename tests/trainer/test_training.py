@@ -22,7 +22,6 @@ from orchestrator.report.sources import sources_named
 from orchestrator.report.tables import all_sheets
 from tests.trainer.plugins import stopped
 from tests.trainer.process import BOTH_ENGINES, PATIENCE_S, Trainer, on_engine, trainer_command, trainer_environment
-from trainer.config import ENGINES
 from trainer.data.prepare import PreparedDataset
 from trainer.record.record import Progress, Record, load_record
 
@@ -47,7 +46,7 @@ def one_device(warm_python: Trainer, tmp_path_factory: pytest.TempPathFactory) -
     return Run(finished.stdout, load_record(folder / "record.json"), folder)
 
 
-@pytest.fixture(scope="module", params=ENGINES)
+@pytest.fixture(scope="module", params=BOTH_ENGINES)
 def either(request: pytest.FixtureRequest, warm_trainer: Trainer, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The same run by each engine."""
     if request.param == "tensorflow":

@@ -35,7 +35,7 @@ def _resolve(python: str, target: Path, *arguments: str) -> subprocess.Completed
     ]  # fmt: skip
     for platform in PLATFORMS:
         argv += ["--platform", platform]
-    return subprocess.run(argv, capture_output=True, encoding="utf-8", timeout=500, check=False)
+    return subprocess.run(argv, capture_output=True, encoding="utf-8", timeout=1100, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.mark.network
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 @pytest.mark.usefixtures("index")
 @pytest.mark.parametrize(("engine", "python"), PYTHONS)
 def test_every_pin_has_a_wheel_and_they_fit(engine: Engine, python: str, tmp_path: Path) -> None:

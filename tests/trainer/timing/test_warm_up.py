@@ -69,7 +69,7 @@ def runs(measure: Callable[[int], Trained]) -> Trained:
     return measure(0)
 
 
-@pytest.mark.slow
+@pytest.mark.verify
 def test_a_run_does_not_feel_the_trial(runs: Runs) -> None:
     """Weights, optimizer and dropout's state are as before, to the last bit: the run is the one that asked for it."""
     probed = runs["probe"].parameters

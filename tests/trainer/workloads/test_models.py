@@ -150,6 +150,7 @@ print(*(all(np.linalg.norm(one[0] - copy) < 0.05 * np.linalg.norm(one) for copy 
 """
 
 
+@pytest.mark.verify
 def test_models_take_shape_and_classes_from_the_data(printed_by: Callable[..., str]) -> None:
     """Every workload, for seven classes; mnist-official has the parameters and optimizer of TensorFlow's example."""
     made = {line.split()[0]: line.split()[1:] for line in printed_by(BUILDS).splitlines()}
