@@ -63,6 +63,7 @@ def test_what_is_no_file_is_refused(world: World, model: Path) -> None:
         world.plan("t4", workload=str(model), data=model.parent)
 
 
+@pytest.mark.slow
 def test_an_import_that_the_vms_lack_is_refused_by_file_and_line(model: Path) -> None:
     """Whatever is installed on this machine; what stands in a `try` may be missing."""
     allowed = "import os, numpy as np\nfrom google.protobuf import message\nimport trainer.layers\nimport cv2\n"
@@ -149,6 +150,7 @@ def test_a_keras_file_that_the_vms_cannot_load_is_refused(
     assert "save it with Keras 3.12" in (said.value.hint or "")
 
 
+@pytest.mark.slow
 def test_an_import_that_is_ignored_is_refused(model: Path) -> None:
     """It stays here, so it would be missing on the VM; in a `try` it may be."""
     (model.parent / "helper.py").write_text("x = 1\n")

@@ -29,6 +29,7 @@ def test_with_capacity_somewhere_nothing_is_queued_for(world: World) -> None:
     assert run.state is RunState.SUCCEEDED
 
 
+@pytest.mark.slow
 def test_without_capacity_anywhere_one_zone_is_waited_for_as_long_as_asked(world: World) -> None:
     """The first that was out of stock; the worst case of the wait is that of any attempt. Nothing is left after it."""
     for zone in ZONES:
@@ -68,6 +69,7 @@ def test_what_leaves_the_queue_has_both_kill_switches(world: World) -> None:
     assert (world.tpu.list_billable().found, world.scheduler.names) == ((), [])
 
 
+@pytest.mark.slow
 def test_flex_start_waits_for_as_long_as_is_said(world: World) -> None:
     """In each of its zones, in place of half of --max-hours."""
     first, *_ = catalog_prices().zones(accelerator("v6e-1"), Provisioning.FLEX_START)
@@ -105,6 +107,7 @@ def test_a_wait_that_makes_no_sense_is_refused(world: World, accelerators: str, 
     assert text in refused.value.sentence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_vm", [False, True])
 def test_another_run_of_the_kind_keeps_no_run_from_the_queue(world: World, has_vm: bool) -> None:
     """Where one zone has no TPU and another no quota: whether the other run is still queued, or its VM was proven."""

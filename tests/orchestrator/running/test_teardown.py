@@ -80,6 +80,7 @@ def _assert_gone_together(world: World, cloud: Asked, report: TeardownReport) ->
     assert len(cloud.first_asked) == COUNT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("everything", [False, True])
 def test_runs_whose_drivers_hang_are_awaited_together_and_deleted_together(
     world: World, cloud: Asked, everything: bool
@@ -105,6 +106,7 @@ def test_runs_that_hang_before_they_rented_are_awaited_together(world: World, cl
     assert (report.unproven, cloud.first_asked, world.ledger.committed_usd()) == ([], {}, 0)
 
 
+@pytest.mark.slow
 def test_runs_that_nobody_drives_do_not_wait_for_a_driver_that_hangs(world: World, cloud: Asked) -> None:
     frozen, *others = _rent(world)
     with _frozen_drivers(world, [frozen]):
@@ -130,6 +132,7 @@ def _ended_together(world: World, command: str) -> TeardownReport:
     return report
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["teardown --all", "recover"])
 def test_vms_that_no_run_knows_are_deleted_together(world: World, cloud: Asked, command: str) -> None:
     """After a lost ledger; or those of this one whose runs are over."""
@@ -146,6 +149,7 @@ def test_vms_that_no_run_knows_are_deleted_together(world: World, cloud: Asked, 
     _assert_gone_together(world, cloud, report)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["teardown --all", "recover"])
 def test_attempts_of_runs_that_are_over_are_ended_together(world: World, cloud: Asked, command: str) -> None:
     for run in _rent(world):
@@ -197,6 +201,7 @@ class Together(Asked):
             return super().list_billable()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_known", [True, False])
 def test_all_are_proven_gone_side_by_side(world: World, is_known: bool) -> None:
     """Of this ledger, or of one that was lost: a zone that does not answer would be waited for once, not for each."""
