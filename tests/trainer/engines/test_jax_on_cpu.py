@@ -6,7 +6,7 @@ import pytest
 
 from tests.trainer.process import Trainer
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.verify
 
 # Six steps in one call and in two, from the same state, of a model with and one without a convolution.
 CALLS = """

@@ -16,9 +16,8 @@ import pytest
 from tests.trainer.process import PATIENCE_S, Trainer, trainer_environment
 
 pytestmark = pytest.mark.slow
-FEW = ("mnist-cnn",)
-MORE = (
-    *("cats-vs-dogs", "flowers", "mnist-mlp", "mnist-official", "ucf101"),
+WORKLOADS = (
+    *("cats-vs-dogs", "flowers", "mnist-cnn", "mnist-mlp", "mnist-official", "ucf101"),
     *("transformer-lm:heads=2,layers=1,width=16", "bert-base:heads=2,layers=1,width=16"),
 )
 """All but resnet50, which takes minutes here; it was traced and compiled by hand (docs/measuring.md)."""
@@ -153,16 +152,14 @@ def printed(text: str) -> dict[str, Any]:
     return {name: value for line in text.splitlines() for name, value in json.loads(line).items()}
 
 
-@pytest.mark.parametrize(
-    "names", [pytest.param(FEW, id="few"), pytest.param(MORE, id="more", marks=pytest.mark.verify)]
-)
-def test_all_steps_trace_for_a_tpu(names: tuple[str, ...], forked_python: Path) -> None:
+@pytest.mark.verify
+def test_all_steps_trace_for_a_tpu(forked_python: Path) -> None:
     """Each step, the evaluation and the block of steps go through `tpu.replicate` for eight cores.
 
     `place` makes a replica read each placed array on the device and waits for that: of images and of labels.
     """
     done = subprocess.run(
-        [forked_python, "-c", PROGRAMS + ON_A_TPU, *names],
+        [forked_python, "-c", PROGRAMS + ON_A_TPU, *WORKLOADS],
         env=trainer_environment(TF_CPP_MIN_LOG_LEVEL="3"),
         capture_output=True,
         text=True,
@@ -172,7 +169,7 @@ def test_all_steps_trace_for_a_tpu(names: tuple[str, ...], forked_python: Path) 
     assert done.returncode == 0, done.stderr[-3000:]
     found = printed(done.stdout)
     traced = {"streamed": [8], "score": [8], "block": [8], "placed": [[8], [8]], "flops": True}
-    assert found == dict.fromkeys(names, traced)
+    assert found == dict.fromkeys(WORKLOADS, traced)
 
 
 @pytest.mark.verify
