@@ -94,6 +94,7 @@ def test_stock_out_moves_on_to_the_next_zone(orchestrate: Orchestrate) -> None:
     assert done.json["runs"][0]["attempts"] == 2
 
 
+@pytest.mark.verify
 @pytest.mark.usefixtures("stand_in_job")
 def test_the_fourth_zone_trains_where_the_first_three_refuse(orchestrate: Orchestrate) -> None:
     """One lacks the type, one has no quota, one is out of stock: the plan says what is known, the events the rest."""

@@ -75,6 +75,7 @@ def test_two_vms_train_one_model_and_bring_both_records_home(
     assert_nothing_bills(orchestrate)
 
 
+@pytest.mark.verify
 @pytest.mark.usefixtures("stand_in_job")
 def test_both_vms_are_made_and_billed_and_no_vm_is_a_third(orchestrate: Orchestrate) -> None:
     """One bulkInsert; the meter has two of everything, and the ledger no less than the meter."""
@@ -121,7 +122,7 @@ def test_a_driver_killed_while_both_train_is_followed_to_the_end(orchestrate: Or
 @pytest.mark.usefixtures("stand_in_job")
 def test_one_vm_that_is_preempted_ends_the_attempt_of_both(orchestrate: Orchestrate) -> None:
     """Another attempt with two new VMs ends the run well; the one that was not preempted is deleted, too."""
-    launched = orchestrate.start(*TWO, "--spot", *LONG, "--checkpoint-every", "20")
+    launched = orchestrate.start(*TWO, "--spot", *TRAINS_20_S, "--checkpoint-every", "20")
     in_training(orchestrate, "checkpoint epoch 21")
     first = names_of(orchestrate)
     orchestrate.control("preempt", {"name": first[1]})

@@ -16,7 +16,7 @@ from trainer.record.record import load_record
 
 SLICE = ("launch", "--accel", "v5litepod-16", "--workload", "mnist-mlp", "--data-size", "1000", "--batch-size", "208")
 LONG = ("--epochs", "2000", "--yes", "--json")
-TRAINS_20_S = ("--epochs", "400", "--yes", "--json")
+TRAINS_10_S = ("--epochs", "200", "--yes", "--json")
 
 
 def assert_nothing_bills(orchestrate: Orchestrate) -> None:
@@ -84,7 +84,7 @@ def test_one_worker_that_dies_ends_the_run_and_is_named(orchestrate: Orchestrate
 @pytest.mark.usefixtures("stand_in_job")
 def test_a_killed_command_leaves_a_slice_that_attach_follows_to_its_end(orchestrate: Orchestrate) -> None:
     """`kill -9` of the driver while four hosts train: each goes on once, and the run ends as if nothing was."""
-    launched = orchestrate.start_unforked(*SLICE, *TRAINS_20_S)
+    launched = orchestrate.start_unforked(*SLICE, *TRAINS_10_S)
     run = orchestrate.wait_for_run(lambda run: run.stage is Stage.TRAIN)
     eventually(lambda: trainer_of(run, 3))
     kill_hard(launched)
