@@ -29,8 +29,9 @@ TESTS = ROOT / "tests"
 RULES = TESTS / "semgrep" / "rules"
 PYTHON = sys.executable
 PYTEST = (PYTHON, "-m", "pytest", "-q")
+TWO = ("-n", "2", "--dist", "loadscope", "--no-loadscope-reorder")
 PIP = (PYTHON, "-m", "pip")
-INSTALL = ("install", "--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes")
+INSTALL = ("install", "--quiet", "--disable-pip-version-check", "--no-compile", "--no-deps", "--require-hashes")
 
 _SHOWN = 30
 """Lines of a step that passed: pytest's end, with what was skipped."""
@@ -103,13 +104,12 @@ STEPS = (
     Step(
         "suite",
         "preemptions, nodes, slices, doctor live, struck commands and all else that is marked",
-        [(*PYTEST, "-n", "2", "--dist", "loadscope", "--no-loadscope-reorder",
-          "-m", "(verify or network) and not timing and not compiler")],
+        [(*PYTEST, *TWO, "-m", "(verify or network) and not timing and not compiler")],
     ),
     Step(
         "compiler",
         "the training step of every workload, with both engines, through the TPU compiler",
-        [(*PYTEST, "-m", "compiler", "tests/infra")],
+        [(*PYTEST, "-n", "2", "--dist", "worksteal", "-m", "compiler", "tests/infra")],
     ),
     Step(
         "lives",
@@ -121,16 +121,15 @@ STEPS = (
         "the trainer with the TensorFlow, JAX, Keras and NumPy that VMs get; x86_64 Linux",
         [
             (PYTHON, "-c", VM_VERSIONS),
-            (*PYTEST, "-m", "not timing and not slow", "tests/trainer/test_training.py", "tests/trainer/test_resume.py",
-             "tests/trainer/workloads/test_models.py"),
-            (*PYTEST, "-m", "not timing", "tests/trainer/engines/test_jax.py"),
+            (*PYTEST, *TWO, "-m", "not timing", "tests/trainer/test_training.py", "tests/trainer/test_resume.py",
+             "tests/trainer/workloads/test_models.py", "tests/trainer/engines/test_jax.py"),
         ],
         VM,
     ),
     Step(
         "beam",
         "data sets by Apache Beam, which needs an older protobuf",
-        [(*PYTEST, "tests/trainer/data/test_pipeline.py", "tests/e2e/test_data.py")],
+        [(*PYTEST, "-m", "verify", "tests/trainer/data/test_pipeline.py", "tests/e2e/test_data.py")],
         Packages("beam", TESTS / "beam.lock"),
     ),
     Step(
