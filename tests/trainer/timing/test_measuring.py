@@ -127,7 +127,7 @@ def test_slow_step_is_step_time_and_nothing_else(runs: Runs, folder: Path, name:
     assert function(record, "train").second_call_s < 1.5 * slow_step.STEP_S
 
 
-def test_slow_compilation_appears_once(runs: Runs) -> None:
+def test_slow_compilation_appears_once(runs: Runs, engine: str) -> None:
     """Eight seconds of tracing are compile time of training; no step, epoch, evaluation or input wait has them.
 
     What tracing this model takes without the sleep is taken from another run of it, and allowed to vary by half.
@@ -144,7 +144,8 @@ def test_slow_compilation_appears_once(runs: Runs) -> None:
     others_s = accounted.steps_s + accounted.input_wait_s + accounted.evaluation_s + accounted.teardown_s
     assert others_s < 0.1 * slow_compile.TRAIN_S
     names = [each.name for each in record.timings.functions]
-    assert names == [*COMPILED, "infer@1", "infer@8", "infer@32", "infer@128", "infer@10"]
+    blocks = ["train@2"] if engine == "jax" else []  # calls of two steps, of which TensorFlow has one for any number
+    assert names == ["train", *blocks, "evaluate", "infer@1", "infer@8", "infer@32", "infer@128", "infer@10"]
 
 
 def test_parts_add_up_to_the_wall_time(runs: Runs) -> None:
@@ -152,7 +153,7 @@ def test_parts_add_up_to_the_wall_time(runs: Runs) -> None:
     for name, record in runs.items():
         accounted = record.timings.accounted
         assert sum(parts_of(accounted).values()) == pytest.approx(record.timings.total_s)
-        # Epochs of 20 ms with ten blocks each are mostly loop: what lies between calls of 0.15 ms is 1 to 3 % there.
+        # Of epochs of 20 ms what lies between their calls is 1 to 3 %.
         share = 0.05 if name == "stall-resident" else 0.02
         assert abs(accounted.unaccounted_s) < share * record.timings.total_s
         assert accounted.step_mean_s is not None
