@@ -105,15 +105,23 @@ class ResidentTraining:
                 yield BlockResult(steps, total, done_s - before_s, 0.0)
 
     def _one_behind(self, calls: Iterator[tuple[Any, int]], following: int | None) -> Iterator[tuple[Any, int]]:
-        """Give what each call returned once the next one is made."""
-        made = next(calls, None)
-        while made is not None:
-            before, made = made, next(calls, None)
-            if made is None:
-                if following is not None and following not in self._orders:
-                    self._orders = {following: self._order(following)}
+        """Give what each call returned once the next one is made; at once where it has computed already, as a CPU does
+        when Python is called back.
+        """
+        waiting = None
+        for call in calls:
+            if waiting is not None:
+                yield waiting
+            waiting = call
+            if call[0].is_ready():
                 jax.block_until_ready(self._model.state)
-            yield before
+                yield call
+                waiting = None
+        if waiting is not None:
+            if following is not None and following not in self._orders:
+                self._orders = {following: self._order(following)}
+            jax.block_until_ready(self._model.state)
+            yield waiting
 
     def _calls(self, order: Any, first: int, sizes: Iterable[int]) -> Iterator[tuple[Any, int]]:
         """Make the calls of blocks; give the sum of losses of each, and the steps of the block that it ends, or 0."""
