@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import sys
 import tempfile
 import time
@@ -24,6 +25,7 @@ import numpy as np
 from benchmarks.rounds import alternate, median_interval, ratios
 from trainer.config import make_config
 from trainer.environment import WorkerRole, prepare_environment
+from trainer.timing.blocks import cut
 from trainer.workloads.signature import Signature, Tensor
 
 CLASSES, SHAPE = 10, (28, 28, 1)
@@ -61,7 +63,7 @@ class _Rig:
         from trainer.output import OutputDir
         from trainer.record.progress import Autosave, ProgressReporter
         from trainer.record.schema import Data
-        from trainer.timing.loop import EpochLoop, steps_per_call
+        from trainer.timing.loop import EpochLoop
         from trainer.timing.recorder import Recorder
         from trainer.timing.warm_up import warm_up
 
@@ -77,7 +79,7 @@ class _Rig:
         self.progress = ProgressReporter(output, config.train_epochs)
         self.autosave = Autosave("the record", partial(recorder.write, "running"), config.flush_s)
         warm_up(engine, self.training, testing, model, recorder)
-        recorder.steps_per_call = self.size = steps_per_call(config, self.training.steps, 0.0)
+        recorder.steps_per_call = self.size = math.ceil(self.training.steps / 10)
         run = (model, config, recorder, self.progress, self.autosave, Checkpoints(output, {}), Position())
         self._blocks = recorder.blocks
         self._loop, self._at = EpochLoop(self.training, testing, *run), Position
@@ -95,8 +97,7 @@ class _Rig:
         """Train an epoch with the same compiled calls and nothing else."""
         start, in_calls_s = _Cost.start(), 0.0
         with self.training.epoch(number, 0, 0.0) as train:
-            for first in range(0, self.training.steps, self.size):
-                in_calls_s += train(first, min(self.size, self.training.steps - first)).wall_s
+            in_calls_s += sum(block.wall_s for block in train(0, cut(self.training.steps, self.size)))
         return start.end(in_calls_s)
 
     def close(self) -> None:

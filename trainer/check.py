@@ -111,7 +111,7 @@ def _steps(training: Training) -> tuple[list[float], list[float]]:
         with training.epoch(number, 0, 0.0) as train:
             total = 0.0
             for step in range(min(training.steps, STEPS - len(losses))):
-                done = train(step, 1)
+                [done] = train(step, [1])
                 losses.append(done.loss_total - total)
                 seconds.append(done.wall_s)
                 total = done.loss_total

@@ -112,7 +112,7 @@ class _Run:
             training, testing = self._place(engine, dataset)
             signals.stop_if_requested()
             checkpoints, position = self._restore(model, dataset)
-            self._compile(engine, training, testing, model)
+            self._compile(engine, training, testing, model, dataset)
             with self._spend("warm_up"):
                 _set_aside()
             signals.stop_if_requested()
@@ -258,23 +258,16 @@ class _Run:
         log(f"resumed at epoch {position.epoch} step {position.step} as part {recorder.part}")
         return checkpoints, position
 
-    def _compile(self, engine: Engine, training: Training, testing: Testing, model: Model) -> None:
-        from trainer.timing.loop import steps_per_call
+    def _compile(self, engine: Engine, training: Training, testing: Testing, model: Model, dataset: Dataset) -> None:
         from trainer.timing.warm_up import warm_up
 
         self._progress.phase("compiling")
         recorder = self._recorder
         warm_up(engine, training, testing, model, recorder)
-        first, evaluation = recorder.functions
-        recorder.steps_per_call = steps_per_call(
-            self._config, training.steps, engine.mean_over_workers(first.second_call_s)
-        )
         with self._spend("warm_up"):
-            recorder.flops_per_sample, reason = training.flops_per_sample()
+            recorder.note_flops(*training.flops_per_sample(), self._config.spec.flops_per_sample(dataset.signature))
             recorder.mantissa_bits = engine.matmul_mantissa_bits()
-        if reason:
-            recorder.why_missing["compute.flops_per_sample"] = reason
-        log(f"compiled compile_s {first.compile_s:.3f} eval_compile_s {evaluation.compile_s:.3f}")
+        log(f"compiled compile_s {recorder.train_compile_s:.3f} eval_compile_s {recorder.eval_compile_s:.3f}")
 
     def _measure(self, engine: Engine, dataset: Dataset, training: Training, testing: Testing) -> None:
         """Measure what is left when training is over: a trace, inference, memory."""

@@ -158,6 +158,23 @@ def test_utilisation_is_operations_over_the_peak(recorder: Recorder) -> None:
     assert recorder.snapshot("running").compute.mfu == pytest.approx(0.512)
 
 
+def test_operations_that_cannot_be_counted_are_those_of_the_formula(recorder: Recorder) -> None:
+    """As where attention is a kernel of cuDNN's: the record says whence, and has a reason where there is no formula."""
+    opaque = "not counted: cudnn_fmha does not show its matrix products"
+    recorder.note_flops(None, opaque, None)
+    without = recorder.snapshot("running")
+    assert (without.compute.flops_per_sample, without.missing["compute.flops_per_sample"]) == (None, opaque)
+    recorder.note_flops(None, opaque, 639_010_603_008)
+    by_formula = recorder.snapshot("running").compute
+    assert (by_formula.flops_per_sample, by_formula.flops_note) == (
+        639_010_603_008,
+        f"by the workload's formula, as {opaque}",
+    )
+    recorder.note_flops(639_010_600_000, "", 639_010_603_008)
+    counted = recorder.snapshot("running").compute
+    assert (counted.flops_per_sample, counted.flops_note) == (639_010_600_000, "counted")
+
+
 def test_schema_in_the_documentation_is_the_one_in_the_code() -> None:
     """docs/record.schema.json is what `python -m trainer.record.record --schema` prints."""
     assert (ROOT / "docs/record.schema.json").read_text() == json_schema() + "\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -48,7 +48,8 @@ class Evaluation:
 class BlockResult:
     """Steps trained in one go, fewer than requested when a signal is pending; `wall_s` is without `input_wait_s`.
 
-    `loss_total` is the sum of the losses of all steps since the epoch's start.
+    wall_s: since the end of the block before, or since training began. `loss_total` is the sum of the losses of all
+    steps since the epoch's start.
     """
 
     steps: int
@@ -57,7 +58,11 @@ class BlockResult:
     input_wait_s: float
 
 
-TrainBlock = Callable[[int, int], BlockResult]  # (first step, how many)
+TrainBlocks = Callable[[int, Iterable[int]], Iterator[BlockResult]]
+"""Trains from a step of the epoch on, blocks of so many steps one after the other; each result is given when the block
+is done, and the next block may be under way then. It ends early when a signal is pending, and at its end nothing is
+under way.
+"""
 
 
 class WarmUpSteps(Protocol):
@@ -98,7 +103,12 @@ class Training(Protocol):
     def warm_up_step(self) -> WarmUpSteps:
         """Return a function that trains one step or as many as told, and waits for them."""
 
-    def epoch(self, number: int, first_step: int, loss_total: float) -> AbstractContextManager[TrainBlock]:
+    def makes_a_call_of(self, steps: int, step_s: float) -> bool:
+        """Let blocks of so many steps be one call, where that is faster than `step_s` for each; return whether the next
+        training of so many compiles it.
+        """
+
+    def epoch(self, number: int, first_step: int, loss_total: float) -> AbstractContextManager[TrainBlocks]:
         """Open an epoch from `first_step` on; leaving it ends whatever reads ahead."""
 
     def flops_per_sample(self) -> tuple[int | None, str]:
@@ -114,7 +124,7 @@ class Testing(Protocol):
     data_bytes_on_device: int
 
     def warm_up_step(self) -> Callable[[], object]:
-        """Return a function that evaluates one batch and waits for it."""
+        """Return a function that evaluates one batch, or all of them where that is one call, and waits for it."""
 
     def evaluate(self) -> Evaluation:
         """Evaluate every test sample once, fewer when a signal waits. Waits for the device."""

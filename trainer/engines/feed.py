@@ -5,8 +5,10 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
+from itertools import takewhile
 from typing import Any, Protocol
 
 import numpy as np
@@ -91,6 +93,10 @@ class Feed:
             raise DataError("the training data", problem, "check that the data set is whole")
         return BlockResult(done, loss_total, time.perf_counter() - start_s - waited_s, waited_s)
 
+    def train_blocks(self, side: StreamedSteps, first: int, sizes: Iterable[int]) -> Iterator[BlockResult]:
+        """Train blocks one after the other, waiting for each."""
+        return in_turn(partial(self.train_block, side), first, sizes)
+
     def close(self) -> None:
         """End the thread, once the source has let go of it."""
         self._closing.set()
@@ -120,6 +126,18 @@ class Feed:
                 self._ready.put(item, timeout=_POLL_S)
                 return True
         return False
+
+
+def in_turn(train_block: Callable[[int, int], BlockResult], first: int, sizes: Iterable[int]) -> Iterator[BlockResult]:
+    """Train a block after the other, by a function of its first step and size, until a signal waits."""
+    for size in unless_stopped(sizes):
+        yield train_block(first, size)
+        first += size
+
+
+def unless_stopped(sizes: Iterable[int]) -> Iterator[int]:
+    """Yield the sizes of blocks until a signal waits."""
+    return takewhile(lambda _: not signals.requested(), sizes)
 
 
 def zeros(count: int, signature: Signature) -> Batch:

@@ -130,7 +130,7 @@ def trace_steps(training: Training, model: Model, profiler: AbstractContextManag
     before = model.snapshot()
     with training.epoch(0, 0, 0.0) as train:
         if lead:
-            train(0, lead)
+            list(train(0, [lead]))
         with profiler:
-            train(lead, min(_STEPS, training.steps - lead))
+            list(train(lead, [min(_STEPS, training.steps - lead)]))
     model.restore(before)

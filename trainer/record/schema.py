@@ -138,7 +138,8 @@ class Data(Section):
 class CompiledFunction(Section):
     """A compiled function on one shape. compile_s = first_call_s - second_call_s, at least 0: same work, traced once.
 
-    "train" and "evaluate" are one step each, their effect undone; "infer@N" predicts N images on each replica.
+    "train" is one step, "train@N" a block of N where that is a function of its own, "evaluate" one step, or all of them
+    where they are one call; their effect is undone. "infer@N" predicts N images on each replica.
     lower_s and xla_compile_s, parts of first_call_s: tracing it and lowering it to StableHLO, and XLA's compilation.
     """
 
@@ -274,7 +275,7 @@ class Epoch(Section):
 
 
 class Steps(Section):
-    """Time per step over `n` blocks of `block_steps` steps, waiting for the device once a block.
+    """Time per step over `n` blocks of `block_steps` steps, from the end of a block to the end of the next.
 
     Percentiles are nearest-rank, over full blocks of the epochs that `epochs_used` names. Input wait is not in them.
     """
@@ -333,10 +334,12 @@ class Compute(Section):
     """Model FLOPs: matrix products and convolutions, forward and backward, 2 per multiply-add, no input gradient.
 
     peak_flops_per_s: of all devices together, dense, at the run's precision (`peak_note` says whence). mfu:
-    flops_per_sample x samples of a steady epoch / (its wall time, input wait included, x the peak).
+    flops_per_sample x samples of a steady epoch / (its wall time, input wait included, x the peak). flops_note: counted
+    in the step that trains, or by the workload's formula and why.
     """
 
     flops_per_sample: int | None
+    flops_note: str = ""  # older records do not have it
     peak_flops_per_s: float | None
     peak_note: str
     mfu: float | None

@@ -15,26 +15,17 @@ from numpy.typing import NDArray
 
 from trainer import signals
 from trainer.config import Config
-from trainer.engines.base import Model, Testing, TrainBlock, Training
+from trainer.engines.base import Model, Testing, TrainBlocks, Training
 from trainer.engines.checkpoint import Checkpoints, Position
 from trainer.errors import Interrupted, TrainingFailed
 from trainer.log import log, now
 from trainer.record.progress import Autosave, ProgressReporter
 from trainer.record.schema import Epoch
+from trainer.timing.blocks import cut
 from trainer.timing.recorder import Block, Recorder
 from trainer.timing.time_accounting import cpu_steal_s, cpu_wait_s
 
-_BLOCK_AT_MOST_S = 5.0  # so that a signal is answered, and progress seen, also where steps are slow
 _LAST_CHECKPOINT_AT_MOST_S = 10.0  # of the 20 s that the VM's runner waits after SIGTERM
-
-
-def steps_per_call(config: Config, steps: int, step_s: float) -> int:
-    """Return how many steps make a block: as asked, or a tenth of an epoch, or what a few seconds allow."""
-    size = config.steps_per_call or min(math.ceil(steps / 10), max(1, int(_BLOCK_AT_MOST_S / max(step_s, 1e-9))))
-    every = config.checkpoint_every
-    if every is not None and every.unit == "steps":
-        size = min(size, every.count)
-    return min(size, steps)
 
 
 @dataclass
@@ -141,25 +132,28 @@ class EpochLoop:
     def _mean_loss(self) -> float:
         return self.position.loss_total / self.training.steps
 
-    def _blocks(self, train: TrainBlock, number: int) -> tuple[float, float]:
-        """Train the rest of an epoch in blocks; return the seconds of input wait and of checkpoints in between."""
+    def _blocks(self, train: TrainBlocks, number: int) -> tuple[float, float]:
+        """Train the rest of an epoch in blocks; return the seconds of input wait and of checkpoints in between.
+
+        Between the blocks up to a checkpoint the next one may be under way: signals are answered behind them.
+        """
         recorder, steps = self.recorder, self.training.steps
         size = recorder.steps_per_call or steps
         waited_s = checkpoint_s = 0.0
-        done = self.position.step
-        while done < steps:
-            result = train(done, min(size, steps - done, self._steps_to_checkpoint(number, done)))
-            recorder.accounts.add_steps(result.steps, result.wall_s)
-            recorder.accounts.add("input_wait", result.input_wait_s)
-            if result.steps:
-                recorder.blocks.append(Block(number, done, result.steps, result.wall_s, result.input_wait_s))
-            waited_s += result.input_wait_s
-            done += result.steps
-            self.position = Position(number, done, result.loss_total)
+        while (done := self.position.step) < steps:
+            for result in train(done, cut(min(steps - done, self._steps_to_checkpoint(number, done)), size)):
+                recorder.accounts.add_steps(result.steps, result.wall_s)
+                recorder.accounts.add("input_wait", result.input_wait_s)
+                if result.steps:
+                    recorder.blocks.append(Block(number, done, result.steps, result.wall_s, result.input_wait_s))
+                waited_s += result.input_wait_s
+                done += result.steps
+                self.position = Position(number, done, result.loss_total)
+                loss = result.loss_total / max(done, 1)
+                if not signals.requested():
+                    self._refuse_divergence(loss, f"the training loss of epoch {number}")
+                    self.progress.step(done, loss)
             signals.stop_if_requested()
-            loss = result.loss_total / max(done, 1)
-            self._refuse_divergence(loss, f"the training loss of epoch {number}")
-            self.progress.step(done, loss)
             if done < steps and self._steps_to_checkpoint(number, done, now_due=True) == 0:
                 checkpoint_s += self._checkpoint()
         return waited_s, checkpoint_s

@@ -122,6 +122,7 @@ class Recorder:
     parameter_bytes: int | None = None
     optimizer_bytes: int | None = None
     flops_per_sample: int | None = None
+    flops_note: str = ""
     peak_flops_per_s: float | None = None
     peak_note: str = "unknown peak: the device is not known yet"
     parts: list[Part] = field(default_factory=list)  # of earlier processes
@@ -234,6 +235,14 @@ class Recorder:
             optimizer_bytes=self.optimizer_bytes,
         )
 
+    def note_flops(self, counted: int | None, problem: str, by_formula: int | None) -> None:
+        """Take the operations that were counted; where a `problem` prevented that, those of the workload's formula."""
+        self.flops_per_sample = by_formula if counted is None else counted
+        if self.flops_per_sample is None:
+            self.why_missing["compute.flops_per_sample"] = problem
+        else:
+            self.flops_note = f"by the workload's formula, as {problem}" if counted is None else "counted"
+
     def _compute(self) -> Compute:
         steady_s = self._steady_epoch_s()
         samples = next((epoch.samples for epoch in self.epochs if epoch.steady), 0)  # a resumed epoch has fewer
@@ -241,6 +250,7 @@ class Recorder:
         mfu = flops * samples / (steady_s * peak) if flops and steady_s and peak else None
         return Compute(
             flops_per_sample=flops,
+            flops_note=self.flops_note,
             peak_flops_per_s=peak,
             peak_note=self.peak_note,
             mfu=mfu,
@@ -290,8 +300,8 @@ class Recorder:
             imports_s=accounts.seconds("imports"),
             setup_s=accounts.seconds("setup"),
             data_load_s=accounts.seconds("data_load"),
-            compile_s=self._compile_s("train"),
-            eval_compile_s=self._compile_s("evaluate"),
+            compile_s=self.train_compile_s,
+            eval_compile_s=self.eval_compile_s,
             compile_method=COMPILE_METHOD,
             functions=tuple(self.functions),
             first_epoch_s=self.epochs[0].wall_s if self.epochs else None,
@@ -301,8 +311,19 @@ class Recorder:
             accounted=accounts.close_at(total_s),
         )
 
+    @property
+    def train_compile_s(self) -> float | None:
+        """Compilation of training, a step and blocks; None: not compiled yet."""
+        return self._compile_s("train")
+
+    @property
+    def eval_compile_s(self) -> float | None:
+        """Compilation of evaluation; None: not compiled yet."""
+        return self._compile_s("evaluate")
+
     def _compile_s(self, name: str) -> float | None:
-        return next((function.compile_s for function in self.functions if function.name == name), None)
+        found = [each.compile_s for each in list(self.functions) if each.name.partition("@")[0] == name]
+        return sum(found) if found else None
 
     def _steps(self) -> Steps | None:
         """Sum up the full blocks of the steady epochs; of all, when there is no steady one."""

@@ -14,9 +14,10 @@ from trainer import signals
 from trainer.config import Precision
 from trainer.engines.base import Engine, Model, ReplicaComparison, Testing, Training
 from trainer.errors import TrainingFailed, first_line
-from trainer.log import log
+from trainer.log import log, said_while
 from trainer.record.schema import CompiledFunction
 from trainer.record.section import ReplicaCheck, XlaTrial
+from trainer.timing.blocks import BLOCK_AT_LEAST_S, steps_per_block
 from trainer.timing.recorder import Recorder
 
 _ROUNDS = 3
@@ -43,11 +44,14 @@ def warm_up(engine: Engine, training: Training, testing: Testing, model: Model, 
         before = model.snapshot()
         recorder.xla, recorder.xla_note = engine.compiles_with_xla()
     if recorder.xla is None:
-        recorder.functions.append(_choose_xla(engine, training, recorder))
+        step = _choose_xla(engine, training, recorder)
     else:
         with accounts.spend("warm_up"):
-            recorder.functions.append(compiled("train", training.warm_up_step(), engine))
+            step = compiled("train", training.warm_up_step(), engine)
+    recorder.functions.append(step)
     signals.stop_if_requested()
+    with accounts.spend("warm_up"):
+        _choose_blocks(engine, training, recorder, step.second_call_s)
     with accounts.spend("warm_up"):
         recorder.functions.append(compiled("evaluate", testing.warm_up_step(), engine))
         model.restore(before)
@@ -61,9 +65,37 @@ def warm_up(engine: Engine, training: Training, testing: Testing, model: Model, 
         engine.forget_peak()
 
 
+def _choose_blocks(engine: Engine, training: Training, recorder: Recorder, step_s: float) -> None:
+    """Choose the size of blocks, and compile those that are one call. `step_s`: of a step that is a call of its own.
+
+    In a long call a step may take less: then blocks are made longer.
+    """
+    train, steps = training.warm_up_step(), training.steps
+
+    def makes_a_call(size: int) -> bool:
+        signals.stop_if_requested()
+        if not training.makes_a_call_of(size, step_s):
+            return False
+        recorder.functions.append(compiled(f"train@{size}", partial(train, size), engine))
+        return True
+
+    step_s = engine.mean_over_workers(step_s)
+    recorder.steps_per_call = size = steps_per_block(recorder.config, steps, step_s)
+    while makes_a_call(size):
+        step_s = engine.mean_over_workers(recorder.functions[-1].second_call_s / size)
+        longer = steps_per_block(recorder.config, steps, step_s)
+        if longer <= size or size * step_s >= BLOCK_AT_LEAST_S:
+            break
+        recorder.steps_per_call = size = longer
+    if rest := steps % size:
+        makes_a_call(rest)
+
+
 def compiled(name: str, call: Callable[[], object], engine: Engine) -> CompiledFunction:
-    """Call twice: the first call traces and compiles, and both do the same work."""
-    first_s, second_s = _seconds(call), _seconds(call)
+    """Call twice: the first call traces and compiles, and both do the same work. A long one is said in the log."""
+    with said_while(f"compiling {name}"):
+        first_s = _seconds(call)
+    second_s = _seconds(call)
     apart = engine.last_compilation()
     return CompiledFunction(
         name=name,

@@ -1,26 +1,31 @@
-"""What the JAX engine does otherwise because XLA for CPUs is slow at it: convolutions in a loop, and pooling."""
+"""Which steps of the JAX engine are one call, and that its loops have a known number of turns; pooling on a CPU."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
-from tests.trainer.process import Trainer
+from tests.trainer.process import Trainer, trainer_environment
 
 pytestmark = pytest.mark.verify
 
-# Six steps in one call and in two, from the same state, of a model with and one without a convolution.
+# Six steps in blocks of six, and of two, four and none that is a loop, from the same state: of a model with and one
+# without a convolution. Then which loops of the compiled functions have a number of turns that the compiler knows.
 CALLS = """
-import logging, re
+import logging, os, re, signal
 from dataclasses import replace
 from types import SimpleNamespace
 import jax, keras, numpy as np
 from keras import layers
+from trainer import signals
 from trainer.config import make_config
 from trainer.engines.base import ModelSpec
 from trainer.engines.jax.devices import open_devices
 from trainer.engines.jax.model import Model
 from trainer.engines.jax.program import Program
-from trainer.engines.jax.resident import ResidentTraining
+from trainer.engines.jax.resident import ResidentTesting, ResidentTraining
 from trainer.environment import WorkerRole
 from trainer.layers import PooledConv2D
 from trainer.workloads import get_workload
@@ -41,25 +46,64 @@ for first in (PooledConv2D(4, 3), layers.Dense(4)):
     model = Model(devices, spec)
     training = ResidentTraining(Program(devices, model, spec), samples)
     start, ends = model.snapshot(), []
+    signals.catch_signals()  # and forget the last one
     compiled.clear()
-    for calls in ((6,), (2, 4)):
+    calls = [training.makes_a_call_of(size, 0.001) for size in (1, 6, 2)]
+    long = training.makes_a_call_of(4, 0.05)
+    for sizes in ((6,), (2, 4), (2, 2, 2)):
         model.restore(start)
         with jax.log_compiles(), training.epoch(0, 0, 0.0) as train:
-            losses = [train(sum(calls[:number]), count).loss_total for number, count in enumerate(calls)]
-        ends.append([np.float32(losses[-1]), *model.snapshot()])
+            blocks = list(train(0, sizes))
+        assert tuple(block.steps for block in blocks) == sizes
+        ends.append([np.float32(blocks[-1].loss_total), *model.snapshot()])
     moved = not all(np.array_equal(*pair) for pair in zip(start, ends[0][1:]))
-    print(*compiled, all(np.array_equal(*pair) for pair in zip(*ends)), moved, training.flops_per_sample()[0])
+    same = all(np.array_equal(each, first) for first, *others in zip(*ends) for each in others)
+    print(*compiled, calls, long, same, moved, training.flops_per_sample()[0])
+    model.restore(start)
+    with training.epoch(0, 0, 0.0) as train:
+        done = []
+        for block in train(0, (2, 2, 2)):
+            done.append(block.steps)
+            os.kill(os.getpid(), signal.SIGTERM)
+    ends.append(model.snapshot())
+    signals.catch_signals()
+    model.restore(start)
+    with training.epoch(0, 0, 0.0) as train:
+        list(train(0, done))
+    ends.append(model.snapshot())
+    print(done in ([2], [2, 2]), all(np.array_equal(*pair) for pair in zip(*ends[-2:])))
 logging.getLogger("jax").removeHandler(names)
+testing = ResidentTesting(Program(devices, model, replace(spec, global_batch=600)), SimpleNamespace(
+    inputs=np.tile(inputs, (40, 1, 1, 1)), targets=np.tile(targets, 40), bytes_read=0))
+testing.evaluate()
+for compiled in (training._loops[6], testing._evaluate):
+    entry = compiled._run.as_text().partition("ENTRY")[2]
+    loops = [line for line in entry.splitlines() if " while(" in line]
+    print(*(re.findall('known_trip_count.*?"n":"([0-9]+)"', line) for line in loops))
 """
 
 
-def test_only_steps_with_convolutions_are_calls_of_their_own(warm_python: Trainer) -> None:
-    """In a loop XLA for CPUs takes four times as long for them. Weights, random state and losses do not feel it."""
-    done = warm_python("-c", CALLS, KERAS_BACKEND="jax")
+def test_which_steps_are_one_call() -> None:
+    """In a loop XLA for CPUs takes four times as long for them. Weights, random state and losses do not feel it.
+
+    A signal that comes after the first block ends training then, or after the second where that was under way: the
+    weights are those of the blocks that were given.
+    Loops over steps and over the batches of an evaluation have a number of turns that the compiler knows: without one a
+    GPU waits for the host in every turn.
+    """
+    command = [sys.executable, "-c", CALLS]  # a process of its own, for the signal
+    done = subprocess.run(command, env=trainer_environment(KERAS_BACKEND="jax"), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     convolution = 2 * 2 * (9 * 8 * 3 * 3 * 3 * 4) + 3 * 2 * (4 * 4 * 4 * 7)
     dense = 2 * 2 * (9 * 8 * 3 * 4) + 3 * 2 * (9 * 8 * 4 * 7)
-    assert done.stdout.splitlines() == [f"_one_step True True {convolution}", f"_block True True {dense}"]
+    assert done.stdout.splitlines() == [
+        f"_one_step [False, False, False] False True True {convolution}",
+        "True True",
+        f"_loop _loop _one_step [False, True, True] False True True {dense}",
+        "True True",
+        "['6']",
+        "['4']",
+    ]
 
 
 # Our pooling and Keras': small whole numbers, of which many are equal; odd sides; some that are no numbers.
@@ -79,11 +123,40 @@ for dtype in ("float32", "bfloat16"):
     lowered = jax.jit(max_pool).trace(gone)
     print(equal(ours[0], keras[0]), equal(ours[1](change)[0], keras[1](change)[0]),
           equal(max_pool(gone), ops.max_pool(gone, 2, strides=2)),
-          *("reduce_window" in lowered.lower(lowering_platforms=(each,)).as_text() for each in ("cpu", "tpu")))
+          *("reduce_window" in lowered.lower(lowering_platforms=(each,)).as_text() for each in ("cpu", "cuda", "tpu")))
 """
 
 
-def test_pooling_on_a_cpu_is_keras_pooling(warm_python: Trainer) -> None:
+def test_our_pooling_is_keras_pooling(warm_python: Trainer) -> None:
     """Values and gradients to the bit, also where several are the largest; a TPU gets Keras' own."""
     done = warm_python("-c", POOLED, KERAS_BACKEND="jax")
-    assert done.stdout.splitlines() == ["True True True False True"] * 2, done.stderr
+    assert done.stdout.splitlines() == ["True True True False False True"] * 2, done.stderr
+
+
+# Our mask and Keras' own, and what the step of a language model is lowered to for a GPU.
+MASKED = """
+import jax, keras, numpy as np
+from trainer.config import make_config
+from trainer.engines.base import ModelSpec
+from trainer.engines.jax.devices import open_devices
+from trainer.engines.jax.model import Model
+from trainer.environment import WorkerRole
+from trainer.layers import CausalMask
+from trainer.workloads import get_workload
+from trainer.workloads.signature import next_tokens
+tokens = np.zeros((2, 5, 4), np.float32)
+ours, layer = CausalMask()(tokens), keras.layers.MultiHeadAttention(2, 2)
+print(np.array_equal(ours, np.tril(np.ones((1, 5, 5)))), ours.dtype,
+      np.array_equal(layer(tokens, tokens, attention_mask=ours), layer(tokens, tokens, use_causal_mask=True)))
+devices = open_devices(make_config(workload="transformer-lm", engine="jax"), None, WorkerRole())
+spec = ModelSpec(get_workload("transformer-lm:heads=2,layers=1,width=16"), next_tokens(32, 256), 2, 0.1)
+model, bytes = Model(devices, spec), np.zeros((2, 32), np.int32)
+lowered = jax.jit(model.train_on).trace(model.state, bytes, bytes).lower(lowering_platforms=("cuda",)).as_text()
+print("dot_general" in lowered, "reduce_window" in lowered)
+"""
+
+
+def test_a_language_model_gives_the_compiler_no_sums_over_constants(warm_python: Trainer) -> None:
+    """XLA for GPUs computed those of Keras' causal mask while it compiled: minutes at 1,024 tokens."""
+    done = warm_python("-c", MASKED, KERAS_BACKEND="jax")
+    assert done.stdout.splitlines() == ["True bool True", "True False"], done.stderr

@@ -24,7 +24,6 @@ from trainer.record.record import Record
 from trainer.record.schema import Accounted, CompiledFunction
 
 pytestmark = [pytest.mark.slow, pytest.mark.timing]  # seven small runs of each engine, with sleeps that are known
-COMPILED = ("train", "evaluate")
 NAMES = ("slow-input", "slow-step", "slow-step-streamed", "slow-compile", "stall-resident", "stall-streamed")
 ACCURACY = 0.03  # of the truth, for every figure
 
@@ -152,6 +151,7 @@ def test_slow_step_is_step_time_and_nothing_else(measure: Measure, name: str) ->
         assert record.timings.accounted.step_mean_s == pytest.approx(truth_s, rel=ACCURACY)
         assert record.steps is not None
         assert record.steps.p50_s == pytest.approx(truth_s, rel=ACCURACY)
+        assert record.steps.p99_s < 1.4 * truth_s  # no block has a step of the next one
         for epoch in record.epochs:
             assert epoch.input_wait_s < ACCURACY * epoch.wall_s
             assert epoch.eval_s < slow_step.STEP_S
@@ -160,7 +160,7 @@ def test_slow_step_is_step_time_and_nothing_else(measure: Measure, name: str) ->
     measured(measure, check)
 
 
-def test_slow_compilation_appears_once(measure: Measure) -> None:
+def test_slow_compilation_appears_once(measure: Measure, engine: str) -> None:
     """Eight seconds of tracing are compile time of training; no step, epoch, evaluation or input wait has them.
 
     What tracing this model takes without the sleep is taken from another run of it, and allowed to vary by half.
@@ -174,12 +174,14 @@ def test_slow_compilation_appears_once(measure: Measure) -> None:
         assert train.compile_s > truth_s
         assert slow_compile.EVALUATE_S <= function(record, "evaluate").compile_s < 0.3 * truth_s
         accounted = record.timings.accounted
-        calls_s = sum(function(record, name).first_call_s + function(record, name).second_call_s for name in COMPILED)
+        warmed_up = [each for each in record.timings.functions if not each.name.startswith("infer@")]
+        calls_s = sum(each.first_call_s + each.second_call_s for each in warmed_up)
         assert calls_s < accounted.warm_up_s < 1.05 * calls_s
         others_s = accounted.steps_s + accounted.input_wait_s + accounted.evaluation_s + accounted.teardown_s
         assert others_s < 0.1 * slow_compile.TRAIN_S
         names = [each.name for each in record.timings.functions]
-        assert names == [*COMPILED, "infer@1", "infer@8", "infer@32", "infer@128", "infer@10"]
+        blocks = ["train@2"] if engine == "jax" else []  # of two steps, of which TensorFlow has one for any number
+        assert names == ["train", *blocks, "evaluate", "infer@1", "infer@8", "infer@32", "infer@128", "infer@10"]
 
     measured(measure, check)
 
@@ -192,7 +194,7 @@ def test_parts_add_up_to_the_wall_time(measure: Measure) -> None:
             record = runs[name]
             accounted = record.timings.accounted
             assert sum(parts_of(accounted).values()) == pytest.approx(record.timings.total_s)
-            # Epochs of 20 ms with ten blocks each are mostly loop: between calls of 0.15 ms lie 1 to 3 % there.
+            # Of epochs of 20 ms what lies between their calls is 1 to 3 %.
             share = 0.05 if name == "stall-resident" else 0.02
             assert abs(accounted.unaccounted_s) < share * record.timings.total_s
             assert accounted.step_mean_s is not None

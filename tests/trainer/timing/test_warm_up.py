@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,9 +15,11 @@ from tests.trainer.process import Runs, Trained, Trainer, plugin, run_many
 from trainer.config import make_config
 from trainer.engines.base import ReplicaComparison
 from trainer.errors import ConfigError, TrainingFailed
+from trainer.log import said_while
 from trainer.output import OutputDir
 from trainer.record.record import load_record
 from trainer.record.section import XlaTrial
+from trainer.timing.blocks import cut, steps_per_block
 from trainer.timing.recorder import Recorder
 from trainer.timing.warm_up import checked, faster_way, warm_up
 
@@ -43,6 +46,49 @@ def test_a_way_that_fails_is_not_taken() -> None:
     """An operation that XLA lacks, or memory that only XLA saves."""
     assert faster_way(trials(plain=9), {True: "no such op"}) == (False, "off: training fails with XLA (no such op)")
     assert faster_way(trials(xla=9), {False: "no memory"}) == (True, "on: training fails without XLA (no memory)")
+
+
+@pytest.mark.parametrize(
+    ("steps", "step_s", "sizes"),
+    [
+        (600, 80e-6, [600]),  # a short epoch is one block
+        (12_800, 80e-6, [6400] * 2),
+        (937, 4e-3, [105] * 8 + [97]),  # at least a quarter of a second
+        (1000, 0.02, [100] * 10),  # a tenth of an epoch
+        (1000, 0.1, [25] * 40),  # at most two and a half seconds
+        (3, 10.0, [1, 1, 1]),
+    ],
+)
+def test_blocks_are_neither_short_nor_long(steps: int, step_s: float, sizes: list[int]) -> None:
+    """They are of one size, but for the last one."""
+    config = make_config(workload="mnist-mlp")
+    assert list(cut(steps, steps_per_block(config, steps, step_s))) == sizes
+
+
+def test_blocks_are_as_asked_and_end_at_checkpoints() -> None:
+    """A checkpoint has the weights of the end of a block."""
+    asked = make_config(workload="mnist-mlp", steps_per_call=40)
+    often = make_config(workload="mnist-mlp", steps_per_call=40, checkpoint_every="30steps")
+    assert [steps_per_block(config, steps, 1.0) for config, steps in ((asked, 100), (asked, 7), (often, 100))] == [
+        40,
+        7,
+        30,
+    ]
+
+
+def test_a_compilation_that_lasts_is_said_in_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+    """Again and again, with its beginning; of a short one nothing is said."""
+    said = ""
+    with said_while("compiling train", every_s=0.001):
+        for _ in range(1_000_000):
+            said += capsys.readouterr().out
+            if said.count("compiling train since") == 2:
+                break
+    assert re.search(r"Z compiling train since \d\d:\d\d:\d\dZ \(\d+ s\)\n", said)
+    capsys.readouterr()
+    with said_while("compiling evaluate"):
+        pass
+    assert capsys.readouterr().out == ""
 
 
 MIRRORED = {"strategy": "mirrored", "train_epochs": 1}
@@ -152,6 +198,12 @@ class OneTensor:
 
     def warm_up_step(self) -> Callable[..., None]:
         return lambda steps=1: self._takes(self._step if steps else 0)
+
+    def makes_a_call_of(self, steps: int, step_s: float) -> bool:
+        return False
+
+    def mean_over_workers(self, value: float) -> float:
+        return value
 
     def compare_replicas(self) -> ReplicaComparison | str:
         self._takes(500)

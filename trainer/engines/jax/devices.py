@@ -65,8 +65,8 @@ class Devices:
         return jax.block_until_ready(self._put(arrays, self.everywhere))
 
     def place_order(self, order: Any) -> Any:
-        """Return positions [steps, batch] with an equal share of each batch's on each device, and wait for it."""
-        return jax.block_until_ready(self._put(order, self._sharded(None, AXIS)))
+        """Return positions [steps, batch] with an equal share of each batch's on each device; need not wait."""
+        return self._put(order, self._sharded(None, AXIS))
 
     def split(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return arrays with an equal share of their first axis copied to each device of this process, and wait for it.

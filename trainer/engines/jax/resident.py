@@ -1,7 +1,10 @@
-"""Training and evaluation on samples that lie in the devices' memory, many steps in one call.
+"""Training and evaluation on samples that lie in the devices' memory; where steps are short, many of them in one call.
 
-A step gets the indices of its samples; each device has all samples and gathers its own share. On a CPU a step with
-convolutions is a call of its own: XLA for CPUs puts only convolutions that lie in no loop into the order of axes that
+A step gets the indices of its samples; each device has all samples and gathers its own share. A loop has a number of
+turns that the compiler knows, and begins at any step: of another loop XLA for GPUs copies the condition to the host and
+waits for it in every turn (xla/backends/gpu/runtime/while_thunk.cc). The next call is made before the host has the
+result of the one before, and the order of the next epoch while the last one runs. On a CPU a step with convolutions is
+always a call of its own: XLA for CPUs puts only convolutions that lie in no loop into the order of axes that
 it computes fast (xla/service/cpu/conv_canonicalization.cc; github.com/jax-ml/jax/issues/12868), and those of gradients
 never have that order by themselves. Evaluation, which has no gradients, stays one call.
 """
@@ -9,9 +12,9 @@ never have that order by themselves. Evaluation, which has no gradients, stays o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -19,10 +22,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from trainer.data.source import SamplesLike, epoch_order
-from trainer.engines.base import BlockResult, Evaluation, TrainBlock, WarmUpSteps
+from trainer.engines.base import BlockResult, Evaluation, TrainBlocks, WarmUpSteps
+from trainer.engines.feed import unless_stopped
 from trainer.engines.jax.flops import flops_per_sample, has_convolution
 from trainer.engines.jax.model import State
-from trainer.engines.jax.program import Program
+from trainer.engines.jax.program import Compiled, Program
+
+_LONG_STEP_S = 0.01
+"""A call takes the host less than a millisecond: a loop of longer steps gains nothing, and takes time to compile."""
 
 
 class ResidentTraining:
@@ -34,32 +41,41 @@ class ResidentTraining:
         self.steps = self._samples // program.spec.global_batch
         self._inputs, self._targets = self._devices.place((samples.inputs, samples.targets))
         self.data_bytes_on_device = self._inputs.nbytes + self._targets.nbytes
-        self._step = jax.jit(self._one_step, inline=True)  # traced once for both
-        self._train_block = program.compiled(self._block, self._devices.everywhere, donates_first=True)
-        self._train_step = program.compiled(self._step, self._devices.everywhere, donates_first=True)
+        self._step = jax.jit(self._one_step, inline=True)  # traced once for all
+        self._compiled = partial(program.compiled, results=(self._devices.everywhere,) * 2, donates_first=True)
+        self._train_step = self._compiled(self._step)
+        self._loops: dict[int, Compiled] = {}  # by their steps
+        self._orders: dict[int, Any] = {}  # of the next epoch
 
     def warm_up_step(self) -> WarmUpSteps:
-        """Return steps as training makes them: one call of a block, or a call each."""
+        """Return steps as training makes them: a call each, or one of a loop."""
         order = self._order(0)
-        return lambda steps=1: self._call(order, 0, steps)
+
+        def train(steps: int = 1) -> BlockResult:
+            [block] = self._blocks(order, None, 0, [steps])
+            return block
+
+        return train
+
+    def makes_a_call_of(self, steps: int, step_s: float) -> bool:
+        """Have a loop of so many steps, unless steps are long or better calls of their own."""
+        if steps == 1 or step_s >= _LONG_STEP_S or self._calls_each_step:
+            return False
+        self._loops.setdefault(steps, self._compiled(partial(self._loop, steps)))
+        return True
 
     @contextmanager
-    def epoch(self, number: int, first_step: int, loss_total: float) -> Iterator[TrainBlock]:
+    def epoch(self, number: int, first_step: int, loss_total: float) -> Iterator[TrainBlocks]:
         """Hand the epoch's order to the devices; there is nothing to end."""
         del first_step  # every step knows its position
         self._model.start_epoch(loss_total)
-        order = self._order(number)
-
-        def train(first: int, count: int) -> BlockResult:
-            start_s = time.perf_counter()
-            loss_total = self._call(order, first, count)
-            return BlockResult(count, loss_total, time.perf_counter() - start_s, 0.0)
-
-        yield train
+        order = self._orders.pop(number, None)
+        order = jax.block_until_ready(self._order(number) if order is None else order)
+        yield lambda first, sizes: self._blocks(order, number + 1, first, unless_stopped(sizes))
 
     def flops_per_sample(self) -> tuple[int | None, str]:
-        """Count in the block function: its loop turns once for each step."""
-        return flops_per_sample(self._traced_block(), self._spec.global_batch, step_loop=True)
+        """Count in the function of one step."""
+        return flops_per_sample(self._traced_step(), self._spec.global_batch, step_loop=False)
 
     def bytes_read(self) -> int:
         """Everything was read before the first epoch."""
@@ -71,37 +87,66 @@ class ResidentTraining:
 
     @cached_property
     def _calls_each_step(self) -> bool:
-        return self._devices.on_cpu and has_convolution(self._traced_block())
+        return self._devices.on_cpu and has_convolution(self._traced_step())
 
-    def _traced_block(self) -> Any:
-        return self._train_block.jaxpr(*self._arguments(self._order(0)), np.int32(0), np.int32(0))
+    def _traced_step(self) -> Any:
+        return self._train_step.jaxpr(self._model.state, self._inputs, self._targets, self._order(0), np.int32(0))
 
-    def _arguments(self, order: Any) -> tuple[Any, ...]:
-        return self._model.state, self._inputs, self._targets, order
+    def _blocks(self, order: Any, following: int | None, first: int, sizes: Iterable[int]) -> Iterator[BlockResult]:
+        """Train blocks: each is done when its last call is, the last one when all of the new state is there.
 
-    def _call(self, order: Any, first: int, count: int) -> float:
-        """Train, wait for all of the new state, and return its sum of losses."""
-        if self._calls_each_step:
-            for number in range(first, first + count):
-                self._keep(self._train_step(*self._arguments(order), np.int32(number)))
-        else:
-            self._keep(self._train_block(*self._arguments(order), np.int32(first), np.int32(first + count)))
-        return float(self._model.state.loss_total)
+        `following`: the epoch whose order is made while the last one runs.
+        """
+        done_s = time.perf_counter()
+        for loss_total, steps in self._one_behind(self._calls(order, first, sizes), following):
+            total = float(loss_total)  # waits
+            if steps:
+                before_s, done_s = done_s, time.perf_counter()
+                yield BlockResult(steps, total, done_s - before_s, 0.0)
 
-    def _keep(self, trained: State) -> None:
-        self._model.state = jax.block_until_ready(trained)
+    def _one_behind(self, calls: Iterator[tuple[Any, int]], following: int | None) -> Iterator[tuple[Any, int]]:
+        """Give what each call returned once the next one is made; at once where it has computed already, as a CPU does
+        when Python is called back.
+        """
+        waiting = None
+        for call in calls:
+            if waiting is not None:
+                yield waiting
+            waiting = call
+            if call[0].is_ready():
+                jax.block_until_ready(self._model.state)
+                yield call
+                waiting = None
+        if waiting is not None:
+            if following is not None and following not in self._orders:
+                self._orders = {following: self._order(following)}
+            jax.block_until_ready(self._model.state)
+            yield waiting
 
-    def _block(self, state: State, inputs: Any, targets: Any, order: Any, first: Any, end: Any) -> State:
+    def _calls(self, order: Any, first: int, sizes: Iterable[int]) -> Iterator[tuple[Any, int]]:
+        """Make the calls of blocks; give the sum of losses of each, and the steps of the block that it ends, or 0."""
+        for size in sizes:
+            end, loop = first + size, self._loops.get(size)
+            call, steps = (self._train_step, 1) if loop is None else (loop, size)
+            while first < end:
+                arguments = (self._inputs, self._targets, order, np.int32(first))
+                self._model.state, loss_total = call(self._model.state, *arguments)
+                first += steps
+                yield loss_total, size if first == end else 0
+
+    def _loop(self, steps: int, state: State, inputs: Any, targets: Any, order: Any, first: Any) -> tuple[State, Any]:
         def step(number: Any, before: State) -> State:
-            after: State = self._step(before, inputs, targets, order, number)
+            after: State = self._step(before, inputs, targets, order, first + number)[0]
             return after
 
-        trained: State = jax.lax.fori_loop(first, end, step, state)
-        return trained
+        trained: State = jax.lax.fori_loop(0, steps, step, state)
+        return trained, trained.loss_total
 
-    def _one_step(self, state: State, inputs: Any, targets: Any, order: Any, number: Any) -> State:
+    def _one_step(self, state: State, inputs: Any, targets: Any, order: Any, number: Any) -> tuple[State, Any]:
+        """The second result stays when the next step has overwritten the state."""
         chosen = order[number]
-        return self._model.train_on(state, _rows(inputs, chosen), _rows(targets, chosen))
+        after = self._model.train_on(state, _rows(inputs, chosen), _rows(targets, chosen))
+        return after, after.loss_total
 
 
 class ResidentTesting:
@@ -117,25 +162,25 @@ class ResidentTesting:
         self._evaluate = program.compiled(self._all, self._devices.everywhere)
 
     def warm_up_step(self) -> Callable[[], object]:
-        """Return the evaluation of one batch."""
-        return lambda: self._call(1)
+        """Return the evaluation of every sample, which is one call."""
+        return self._call
 
     def evaluate(self) -> Evaluation:
         """Evaluate every sample."""
-        return self._model.evaluation(*self._call(self._steps), self._samples)
+        return self._model.evaluation(*self._call(), self._samples)
 
     def bytes_read(self) -> int:
         """Everything was read before the first epoch."""
         return self._bytes_read
 
-    def _call(self, steps: int) -> tuple[Any, list[Any]]:
+    def _call(self) -> tuple[Any, list[Any]]:
         model = self._model
         result: tuple[Any, list[Any]] = jax.block_until_ready(
-            self._evaluate(model.state, model.no_metrics, self._inputs, self._targets, np.int32(steps))
+            self._evaluate(model.state, model.no_metrics, self._inputs, self._targets)
         )
         return result
 
-    def _all(self, state: State, metrics: list[Any], inputs: Any, targets: Any, steps: Any) -> tuple[Any, list[Any]]:
+    def _all(self, state: State, metrics: list[Any], inputs: Any, targets: Any) -> tuple[Any, list[Any]]:
         def batch(number: Any, before: tuple[Any, list[Any]]) -> tuple[Any, list[Any]]:
             """Positions past the end weigh nothing."""
             positions = number * self._batch + jnp.arange(self._batch, dtype=jnp.int32)
@@ -145,7 +190,7 @@ class ResidentTesting:
             sums, after = self._model.score(state, before[1], _rows(inputs, chosen), _rows(targets, chosen), weights)
             return before[0] + sums, after
 
-        result: tuple[Any, list[Any]] = jax.lax.fori_loop(0, steps, batch, (jnp.zeros(2), metrics))
+        result: tuple[Any, list[Any]] = jax.lax.fori_loop(0, self._steps, batch, (jnp.zeros(2), metrics))
         return result
 
 

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from trainer.data.source import BatchLike, BatchPlan, BatchSource
-from trainer.engines.base import Evaluation, TrainBlock, WarmUpSteps
+from trainer.engines.base import Evaluation, TrainBlocks, WarmUpSteps
 from trainer.engines.feed import BATCHES_ON_DEVICE, WEIGHT_BYTES, Feed, filled_up, zeros
 from trainer.engines.jax.flops import flops_per_sample
 from trainer.engines.jax.model import State
@@ -49,15 +49,19 @@ class StreamedTraining:
 
         return train
 
+    def makes_a_call_of(self, steps: int, step_s: float) -> bool:
+        """Each step is a call of its own."""
+        return False
+
     @contextmanager
-    def epoch(self, number: int, first_step: int, loss_total: float) -> Iterator[TrainBlock]:
+    def epoch(self, number: int, first_step: int, loss_total: float) -> Iterator[TrainBlocks]:
         """Open the source and start reading ahead; at the end both are waited for."""
         self._model.start_epoch(loss_total)
         plan = BatchPlan(self._spec.global_batch, self._spec.seed, number, first_step, worker=self._devices.role)
         with self._source.batches(plan) as batches:
             feed = Feed(batches, self._place)
             try:
-                yield partial(feed.train_block, self)
+                yield partial(feed.train_blocks, self)
             finally:
                 feed.close()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from trainer.data.source import SamplesLike, epoch_order
-from trainer.engines.base import BlockResult, Evaluation, TrainBlock, WarmUpSteps
+from trainer.engines.base import BlockResult, Evaluation, TrainBlocks, WarmUpSteps
+from trainer.engines.feed import in_turn
 from trainer.engines.tensorflow.flops import flops_per_sample
 from trainer.engines.tensorflow.program import Program
 
@@ -40,8 +42,12 @@ class ResidentTraining:
         order = tf.constant(self._order(0))
         return lambda steps=1: self._call(order, 0, steps)
 
+    def makes_a_call_of(self, steps: int, step_s: float) -> bool:
+        """Any number of steps is one call of the same function."""
+        return False
+
     @contextmanager
-    def epoch(self, number: int, first_step: int, loss_total: float) -> Iterator[TrainBlock]:
+    def epoch(self, number: int, first_step: int, loss_total: float) -> Iterator[TrainBlocks]:
         """Hand the epoch's order to the device; there is nothing to end."""
         del first_step  # every step knows its position
         self._total.assign(loss_total)
@@ -52,7 +58,7 @@ class ResidentTraining:
             loss_total = self._call(order, first, count)
             return BlockResult(count, loss_total, time.perf_counter() - start_s, 0.0)
 
-        yield train
+        yield partial(in_turn, train)
 
     def flops_per_sample(self) -> tuple[int | None, str]:
         """Count in the block function: its loop turns once for each step."""

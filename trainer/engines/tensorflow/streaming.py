@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from trainer.data.source import BatchLike, BatchPlan, BatchSource
 from trainer.data.stream import Batch
-from trainer.engines.base import Evaluation, TrainBlock, WarmUpSteps
+from trainer.engines.base import Evaluation, TrainBlocks, WarmUpSteps
 from trainer.engines.feed import BATCHES_ON_DEVICE, WEIGHT_BYTES, Feed, filled_up, zeros
 from trainer.engines.tensorflow.flops import flops_per_sample
 from trainer.engines.tensorflow.program import Program
@@ -46,8 +46,12 @@ class StreamedTraining:
 
         return train
 
+    def makes_a_call_of(self, steps: int, step_s: float) -> bool:
+        """Each step is a call of its own."""
+        return False
+
     @contextmanager
-    def epoch(self, number: int, first_step: int, loss_total: float) -> Iterator[TrainBlock]:
+    def epoch(self, number: int, first_step: int, loss_total: float) -> Iterator[TrainBlocks]:
         """Open the source and start reading ahead; at the end both are waited for."""
         self._total.assign(loss_total)
         spec = self._program.spec
@@ -55,7 +59,7 @@ class StreamedTraining:
         with self._source.batches(plan) as batches:
             feed = Feed(batches, self._place)
             try:
-                yield partial(feed.train_block, self)
+                yield partial(feed.train_blocks, self)
             finally:
                 feed.close()
 
