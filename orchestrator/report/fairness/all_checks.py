@@ -23,6 +23,7 @@ from orchestrator.report.fairness.settings import (
     global_batch,
     input_placement,
     precision,
+    steps_per_call,
     xla,
 )
 from orchestrator.report.run_metrics import RunMetrics
@@ -127,7 +128,7 @@ _CHECKS: dict[str, Callable[[Sides], Found]] = {
     LEARNING_RATE: _check("differs", lambda run: run.settings.learning_rate),
     "epochs": _check("differs", _epochs),
     "seed": partial(equal, lambda run: run.training.seed, "differs", pooled="same"),  # repeats have unlike ones
-    "steps per call": _check("differs", lambda run: run.settings.steps_per_call),
+    "steps per call": steps_per_call,
     "checkpoints": _check("differs", _checkpoints),
     "data read from": _check("differs", lambda run: run.settings.location),
     "TensorFlow": _check("differs", _of(("tensorflow",), lambda run: run.training.tensorflow)),

@@ -8,6 +8,8 @@ from orchestrator.report.run_metrics import RunMetrics
 STREAMED = "streamed"
 WAIT_DECIDES = 0.01
 """With less input wait than this share of a steady epoch on all sides no device starved, whatever the cache."""
+CALL_AT_LEAST_S = 0.1
+"""A call costs the host about a millisecond: of one that lasts so long a hundredth."""
 
 
 def input_placement(sides: Sides) -> Found:
@@ -27,6 +29,21 @@ def global_batch(sides: Sides) -> Found:
     if outcome == "differs" and searched:
         return outcome, f"{detail}; by choice, each device at its best (--batch-size auto): see test accuracy"
     return outcome, detail
+
+
+def steps_per_call(sides: Sides) -> Found:
+    """Whether calls of the host cost each side alike: as many, or so few that they cost nothing to speak of."""
+    outcome, detail = equal(lambda run: run.settings.steps_per_call, "differs", sides)
+    if outcome == "differs" and all(map(_calls_seldom, all_runs(sides))):
+        return "same", f"{detail}; each is a whole epoch, or lasts {CALL_AT_LEAST_S:g} s"
+    return outcome, detail
+
+
+def _calls_seldom(run: RunMetrics) -> bool:
+    steps, step_s = run.settings.steps_per_call, run.usage.mean_step_s
+    if steps is None or step_s is None or run.global_batch is None or run.train_samples is None:
+        return False
+    return steps * step_s >= CALL_AT_LEAST_S or run.train_samples - steps * run.global_batch < run.global_batch
 
 
 def cache(sides: Sides) -> Found:

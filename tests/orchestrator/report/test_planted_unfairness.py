@@ -176,7 +176,7 @@ PLANTED = [
     Planted("epochs", "differs", of("parameters", epochs=5)),
     Planted("epochs", "differs", both(longer, of("parameters", epochs=4))),
     Planted("seed", "differs", of("parameters", seed=7)),
-    Planted("steps per call", "differs", of("parameters", steps_per_call=1)),
+    Planted("steps per call", "differs", of("parameters", steps_per_call=1), made={"epoch_s": (9.0, 0.2, 0.2, 0.2)}),
     Planted("checkpoints", "differs", of_epochs(checkpoint_s=0.5)),
     Planted("data read from", "differs", of("data", location="disk")),
     Planted("TensorFlow", "differs", of("software", tensorflow="2.21.0")),
@@ -317,6 +317,7 @@ SOUND: dict[str, list[Source]] = {
         run(name, number, at(1440 * number)) for name in ("t4", "v3-8") for number in range(REPEATS)
     ],
     "memory of one machine type, read by two kernels": [*side("t4"), *side("l4", of("host", ram_bytes=2**34 - 2**28))],
+    "calls of one long step, and of an epoch": [*side("t4", of("parameters", steps_per_call=1)), *side("l4")],
     "seeds in another order": [*side("t4"), *reversed(side("l4"))],
     "asked for in two ways, and the same": [*side("t4", TRIED), *side("l4")],
     "a sweep over batches": [
