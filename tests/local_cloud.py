@@ -63,6 +63,9 @@ class LocalCloud:
         except BaseException:
             LocalCloud.kill(self)  # a subclass is not complete yet
             raise
+        self._know()
+
+    def _know(self) -> None:
         self.project = str(self.facts["project"])
         self.endpoints = Endpoints.of_local_cloud(self.cloud_json)
 
@@ -87,8 +90,9 @@ class LocalCloud:
         self.control("faults", {"method": method, "when": when, "http": http, "times": times})
 
     def reset(self) -> None:
-        """Empty it: as new, at the same address."""
+        """Empty it: as new, at the same address but with another port for SSH."""
         self.facts = client.reset(self.state)
+        self._know()
 
     @contextmanager
     def as_new(self) -> Iterator[Self]:

@@ -154,9 +154,9 @@ class FakeObjectStore:
             raise UsageError(f"bucket {bucket} lacks the label {MANAGED}=1, or lies in somebody else's project")
         return found
 
-    def _received(self, bucket: str, name: str, generation: int) -> bytes:
+    def _received(self, bucket: str, name: str, generation: int | None) -> bytes:
         found = self._ours(bucket).objects.get(name)
-        if found is None or generation != found[1]:
+        if found is None or generation not in (None, found[1]):
             raise NotFound(f"{bucket}/{name} does not exist")
         if (bucket, name) in self._damaged:
             self._damaged.remove((bucket, name))

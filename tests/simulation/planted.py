@@ -75,7 +75,8 @@ BUGS = (
     _bug("no-nonce", 0, (inventory.is_of_ledger, "marked == nonce(services.ledger.id, vm)", "True")),
     _bug("no-intent", 0, (provision._arm_and_intend, INTEND, "pass")),
     _bug("late-create", 217, (provision._create, "_check_still_meant(ctx, answer_lost=answer_lost)", "pass")),
-    _bug("lock-ignored", 10, (run_folder.run_lock, "yield False", "yield True")),
+    _bug("lock-ignored", 10, (run_folder.run_lock, "yield False", "yield True"),
+         (run_folder.is_locked, "return True", "return False")),
     # kill switches
     _bug("armed-too-late", 10,
          (provision._armed_spec, "spec = switch.arm(", "spec if switch.slack_s else switch.arm(")),
@@ -127,7 +128,7 @@ BUGS = (
     _bug("rounded-down", 41, (_attempt_row, "rounding=ROUND_UP", 'rounding="ROUND_DOWN"')),
     # results
     _bug("checksum-not-compared", 739,
-         (collect._fetch, "or item.crc32c != entry.crc32c", ""),
+         (collect.pull, "or item.crc32c != entry.crc32c", ""),
          (collect._fetch, "if not _is(target, entry):", "if False:")),
     _bug("no-record-is-success", 29, (collect._collect, "if record is None and ctx.run.error is None:", "if False:")),
     _bug("unproven-is-success", 1313, (pipeline._finish, " and run.record is not None", "")),

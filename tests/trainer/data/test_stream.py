@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.measuring import measured
 from tests.trainer.data.pictures import write_clips, write_photos
 from tests.trainer.process import PATIENCE_S, trainer_environment
+from tests.trainer.timing.measuring import measured
 from trainer.data.cache import Recycler
 from trainer.data.prepare import PreparedDataset, prepare_dataset
 from trainer.data.read import CacheName, Samples, Stream, open_split, read_manifest, read_samples

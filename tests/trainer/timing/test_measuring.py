@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from benchmarks.epoch_stalls import STALL_S, stalled
-from tests.measuring import REPEATS, measured
 from tests.trainer.plugins import slow_compile, slow_input, slow_step
 from tests.trainer.process import Trained, Trainer, on_engine, plugin, run_many
+from tests.trainer.timing.measuring import REPEATS, measured
 from tests.trainer.warm_python import WarmPython
 from trainer.config import ENGINES
 from trainer.data.prepare import PreparedDataset

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.measuring import REPEATS, measured
 from tests.trainer.process import Runs, Trained, Trainer, plugin, run_many
+from tests.trainer.timing.measuring import REPEATS, measured
 from trainer.config import make_config
 from trainer.engines.base import ReplicaComparison
 from trainer.errors import ConfigError, TrainingFailed
