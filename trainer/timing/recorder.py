@@ -30,50 +30,12 @@ from trainer.record.schema import (
 )
 from trainer.record.section import BatchSearch, ReplicaCheck, XlaTrial
 from trainer.timing.time_accounting import Accounts, percentile
+from trainer.timing.why_missing import NOT_KNOWN, WHY_MISSING
 
 COMPILE_METHOD = (
     "first call of the compiled function (tracing, compilation, first use of the device, one step whose effect on the "
     "weights is undone) minus a second such call"
 )
-_NOT_KNOWN = {
-    "running": "the run has not come so far",
-    "failed": "the run failed before it was known",
-    "interrupted": "the run was interrupted before it was known",
-    "succeeded": "not measured",
-}
-"""Why a figure is absent that no other reason is known of, by the run's status."""
-_ONE_CALL = "TensorFlow traces and compiles in one call, which does not tell them apart"
-_WHY_MISSING = {
-    "code": "the workload is one of the trainer's own",
-    "ended_at": "the run is still running",
-    "software.tensorflow": "TensorFlow did not train, or is not installed",
-    "software.jax": "JAX did not train",
-    "software.keras": "Keras is not installed",
-    "software.numpy": "NumPy is not installed",
-    "parameters.batch_search": "nothing was searched: the batch was given",
-    "parameters.batch_search.tries.step_s": "this batch did not fit into the memory",
-    "software.cuda": "only where a GPU trains",
-    "software.cudnn": "only where a GPU trains",
-    "software.driver": "only where a GPU trains",
-    "software.libtpu": "only where a TPU trains",
-    "parameters.mantissa_bits": "measured in warm-up",
-    "data.chance_accuracy": "a regression has no classes to guess",
-    "timings.steady_epoch_s": "there is no steady epoch: the first after a start is none",
-    "timings.functions.lower_s": _ONE_CALL,
-    "timings.functions.xla_compile_s": _ONE_CALL,
-    "timings.accounted.step_mean_s": "no step has been trained",
-    "parts.start_overhead_s": "no step has been trained yet",
-    "parts.kept_s": "no part has resumed from this one",
-    "parts.resumed_epoch": "not resumed",
-    "parts.resumed_step": "not resumed",
-    "epochs.test_accuracy": "a regression has no accuracy",
-    "epochs.test_metrics.value": "it is not a finite number",
-    "epochs.cpu_wait_s": "this operating system does not report it",
-    "epochs.cpu_steal_s": "this operating system does not report it",
-    "memory.device_peak_bytes": "measured at the end of a run",
-    "replica_check": "made in warm-up",
-    "compute.flops_per_sample": "counted when training is compiled",
-}
 
 
 @dataclass(frozen=True)
@@ -130,7 +92,7 @@ class Recorder:
     start_overhead_s: float | None = None
     epochs: list[Epoch] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
-    why_missing: dict[str, str] = field(default_factory=lambda: dict(_WHY_MISSING))
+    why_missing: dict[str, str] = field(default_factory=lambda: dict(WHY_MISSING))
 
     def __post_init__(self) -> None:
         self.started = now()
@@ -188,7 +150,7 @@ class Recorder:
 
     def snapshot(self, status: Status, error: str | None = None) -> Record:
         """Return the record of what is known now."""
-        moment, otherwise = now(), _NOT_KNOWN[status]
+        moment, otherwise = now(), NOT_KNOWN[status]
         return Record.explained(
             {**self.why_missing, **self._why_no_utilisation(otherwise)},
             otherwise,
