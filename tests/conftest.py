@@ -18,15 +18,16 @@ from tests.google_api.judge import Judge
 
 TESTS = Path(__file__).parent
 LONGEST_FIRST = (
-    "e2e/test_main_job.py", "e2e/test_crashes.py", "trainer/engines/test_jax.py", "trainer/engines/test_tracing.py",
-    "simulation/test_money_campaigns.py", "trainer/test_training.py", "trainer/test_resume_many.py",
-    "e2e/test_own_model.py", "e2e/test_laptop_gone.py", "trainer/test_small_runs.py", "e2e/test_host.py",
-    "trainer/test_samples.py", "trainer/test_resume.py", "e2e/test_notebook.py", "e2e/test_doctor_live.py",
-    "trainer/timing/test_warm_up.py", "trainer/workloads/test_models.py", "trainer/workloads/test_real_models.py",
-    "trainer/engines/test_replica_state.py", "e2e/test_refusals.py", "orchestrator/cli/test_doctor.py",
-    "trainer/test_own_workloads.py", "e2e/test_extend.py", "trainer/engines/test_jax_on_cpu.py", "e2e/test_sweep.py",
-    "infra/localcloud/test_process.py", "contract/test_kill_switch.py", "infra/localcloud/gcloud/test_commands.py",
-    "contract/test_ledger_against_meter.py", "contract/test_vm_provider.py", "infra/localcloud/test_tensorflow_gs.py",
+    "e2e/test_main_job.py", "e2e/test_crashes.py", "e2e/test_own_model.py", "trainer/test_resume.py",
+    "simulation/test_money_campaigns.py", "orchestrator/running/test_many_runs.py", "contract/test_kill_switch.py",
+    "contract/test_queue.py", "trainer/test_small_runs.py", "trainer/timing/test_batch_search.py",
+    "contract/test_remote_shell.py", "orchestrator/cli/test_catalogs_and_config.py", "contract/test_vm_provider.py",
+    "e2e/test_script.py", "trainer/test_training.py", "trainer/engines/test_jax.py",
+    "infra/localcloud/test_tensorflow_gs.py", "contract/test_ledger_against_meter.py", "infra/vm/test_runner.py",
+    "orchestrator/cli/test_cloud.py", "trainer/test_own_workloads.py", "orchestrator/cli/test_doctor.py",
+    "orchestrator/cli/test_other_ledgers.py", "infra/localcloud/test_process.py",
+    "orchestrator/compiling/test_real_compiler.py", "infra/localcloud/test_gs_without_tensorflow.py",
+    "infra/localcloud/gcloud/test_commands.py", "e2e/test_refusals.py",
 )  # fmt: skip
 """Modules by the time they take, measured; all others follow in the order of their names."""
 
