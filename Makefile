@@ -24,7 +24,7 @@ TESTED := not verify and not timing and not network and not compiler
 quick: $(STAMP)  ## between two edits: everything on fakes, and the command line
 	$(PYTEST) -m "not slow and $(TESTED)"
 
-test: $(LIBTPU)  ## what a contributor and a stranger run: also each kind of whole run once, on the local cloud
+test: $(STAMP)  ## what a contributor and a stranger run: also each kind of whole run once, on the local cloud
 	$(PYTEST) -m "$(TESTED)"
 
 verify: $(LIBTPU)  ## what CI adds; STEPS="beam security" for some, `python -m tests.verification --list` names them

@@ -5,6 +5,7 @@ What takes longest goes first, so that no worker is left alone with it at the en
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -59,6 +60,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {TESTS / name: place for place, name in enumerate(LONGEST_FIRST)}
     assert all(path.exists() for path in places), "LONGEST_FIRST names a module that is not there"
     items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+def pytest_collection_finish() -> None:
+    """Leave what is there for all tests out of what the garbage collector walks over, again and again: it is large."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -53,6 +53,7 @@ def test_without_it_the_environment_is_as_before():
 """
 
 
+@pytest.mark.verify
 @pytest.mark.slow
 def test_others_tests_get_a_cloud_of_their_own(tmp_path: Path) -> None:
     """Started once; each test finds it empty, by Google's clients and in the environment; nothing is left running."""

@@ -28,8 +28,8 @@ LIFE_S = 3600
     params=[
         "fake-tpu-timer", "fake-tpu-job", "fake-gpu-limit", "fake-flex-job", "fake-flex-duration",
         "cloud-tpu-timer", "cloud-tpu-job", "cloud-gpu-timer", "cloud-gpu-limit", "cloud-ct6e-limit",
-        "cloud-gpus-timer", "cloud-gpus-limit",
-        "cloud-flex-timer", "cloud-flex-job", "cloud-flex-duration",
+        "cloud-flex-job", "cloud-flex-duration",
+        *(pytest.param(f"cloud-{one}", marks=pytest.mark.verify) for one in ("gpus-timer", "gpus-limit", "flex-timer")),
     ]
 )  # fmt: skip
 def armed(request: pytest.FixtureRequest) -> Iterator[tuple[Rig, KillSwitch]]:

@@ -48,6 +48,7 @@ def _drive(world: MeteredWorld, number: int, run: Run) -> Run:
     return driven
 
 
+@pytest.mark.verify
 def test_ledger_agrees_with_the_meter_over_fifty_mixed_runs(world: MeteredWorld) -> None:
     """Each run within a cent or 0.5 %, never below the meter by more; the budget is the sum of its parts."""
     credit = Credit(amount_usd=Decimal(10_000), stated_at=world.clock.now(), spent_before_usd=Decimal("12.34"))

@@ -149,6 +149,7 @@ def test_suspended_it_is_deleted_and_another_vm_follows(world: QueueWorld) -> No
     assert (run.state, run.preemptions, preempted.queued, again.queued) == (RunState.SUCCEEDED, 1, True, False)
 
 
+@pytest.mark.verify
 def test_failed_at_google_it_is_deleted(world: QueueWorld) -> None:
     """While nobody looked, the wait ended there: FAILED, with no capacity as the reason."""
 
@@ -163,6 +164,7 @@ def test_failed_at_google_it_is_deleted(world: QueueWorld) -> None:
     assert world.metered() == []
 
 
+@pytest.mark.verify
 def test_granted_in_the_last_minute_it_is_used(world: QueueWorld) -> None:
     """What is being made when the wait is over is no longer waited for: it is there."""
 
@@ -219,6 +221,7 @@ def test_a_run_trains_on_reserved_chips(world: QueueWorld) -> None:
     assert granted.rate == granted.reserve_rate
 
 
+@pytest.mark.verify
 def test_reserved_chips_that_are_not_free_are_waited_for(world: QueueWorld) -> None:
     """Until the wait is over: no capacity, nothing metered, and no zone's own TPU in its place."""
     world.reserve(chips=2)

@@ -13,6 +13,7 @@ from orchestrator.compiling.step import Outcome
 from orchestrator.errors import UsageError
 
 pytestmark = [
+    pytest.mark.verify,
     pytest.mark.skipif(find_spec("libtpu") is None, reason="libtpu exists for x86_64 Linux only"),
 ]
 MODEL = Model("mnist-mlp", "", "jax")

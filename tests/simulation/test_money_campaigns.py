@@ -52,20 +52,19 @@ def test_the_lives_were_not_dull() -> None:
     assert min(met[kind] for kind in Kind) > len(outcomes) / 20, met
 
 
-@pytest.mark.slow
+@pytest.mark.verify
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("lives", [200, pytest.param(500, marks=pytest.mark.verify)])
-def test_little_of_the_usual_reservation_is_unused(lives: int) -> None:
-    """Of VMs on demand that did their work, in lives with plain troubles only.
+def test_little_of_the_usual_reservation_is_unused() -> None:
+    """Of VMs on demand that did their work, in five hundred lives with plain troubles only.
 
-    Trainings take 0.7 to 1.4 of the hours that were asked for. The median is 0.149 of the 72 VMs of 200 lives, and
-    0.140 of the 233 of 500; with a tenth more reserved than is needed it is over 0.2.
+    Trainings take 0.7 to 1.4 of the hours that were asked for. Few VMs say little: the median of the first 72 is
+    0.149, of all 233 0.140; with a tenth more reserved than is needed it is over 0.2.
     """
     unused: list[float] = []
-    for schedule in map(Schedule.of, range(lives)):
+    for schedule in map(Schedule.of, range(500)):
         plain = tuple(trouble for trouble in schedule.troubles if trouble.kind in PLAIN)
         outcome = live(schedule.with_troubles(plain))
         assert outcome.violations == []
         unused += outcome.unused
-    assert len(unused) > lives / 3
+    assert len(unused) > 200
     assert statistics.median(unused) <= 0.15

@@ -148,6 +148,7 @@ def test_sigterm_writes_a_checkpoint_and_the_record_at_once(
     assert load_record(tmp_path / "record.json").epochs[1].start_step == pointer["step"]
 
 
+@pytest.mark.verify
 @pytest.mark.slow
 def test_sigterm_ends_the_run_although_its_checkpoint_cannot_be_written(tmp_path: Path, forked_python: Path) -> None:
     """Writing that never ends, as to a bucket that does not answer: the record is written all the same."""

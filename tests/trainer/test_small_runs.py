@@ -113,6 +113,7 @@ def test_batch_of_each_replica_makes_the_global_batch(runs: Runs) -> None:
     assert runs["per-replica"].epochs[0].steps == 8
 
 
+@pytest.mark.verify
 @pytest.mark.parametrize("name", ["auto", "auto-streamed"])
 def test_a_batch_that_overflows_the_memory_is_survived(runs: Runs, name: str, engine: str) -> None:
     """The allocation really fails, in the middle of a step. The search chooses what fits; its time is accounted for."""

@@ -60,6 +60,7 @@ def vm(local_cloud: RunningCloud, ssh_key: Key, tmp_path_factory: pytest.TempPat
     return door(local_cloud, address, items, ssh_key, tmp_path_factory.mktemp("known"))
 
 
+@pytest.mark.verify
 @pytest.mark.slow
 def test_a_run_resumes_from_a_bucket(local_cloud: RunningCloud, vm: Door, tmp_path: Path) -> None:
     """Its token is the metadata server's. The second VM of a preempted run trains what an undisturbed one does."""

@@ -76,6 +76,7 @@ def _kill_in_an_upload(cloud: StorageCloud, place: str, environment: dict[str, s
     return place
 
 
+@pytest.mark.verify
 @pytest.mark.parametrize("check", CHECKS)
 def test_tensorflow(check: str, errors: dict[str, str]) -> None:
     assert errors[check] == ""

@@ -232,6 +232,7 @@ def test_a_new_file_passes_its_check_as_it_is(run_cli: Shell) -> None:
     ]
 
 
+@pytest.mark.verify
 @pytest.mark.slow
 def test_what_a_tpu_would_refuse_is_said_before_one_is_rented(run_cli: Shell) -> None:
     """An operation of Python cannot be compiled by XLA; the rest of the check still stands."""

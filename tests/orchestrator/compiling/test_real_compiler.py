@@ -86,6 +86,7 @@ def facts(done: Done) -> dict[str, dict[str, Any]]:
     return {one["accelerator"]: one for one in done.json["compiled"]}
 
 
+@pytest.mark.verify
 def test_a_step_is_compiled_for_two_chips_and_known_the_second_time(run_cli: Shell) -> None:
     """Bytes and FLOPs are the model's. TensorFlow never names two traces alike: the sha256 shows what was kept."""
     found = facts(run_cli(*ESTIMATE, "--images", "60000", "--json", timeout_s=280, **GIVEN))
@@ -185,6 +186,7 @@ def test_a_loop_is_seen_of_which_the_compiler_counts_one_turn(tmp_path: Path) ->
     assert 1 <= program["flops"] / (2 * 256**3) < 1.1
 
 
+@pytest.mark.verify
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_nothing_runs_on_when_the_command_is_gone(run_cli: Shell, number: signal.Signals, status: int) -> None:
     """Neither after Ctrl-C nor after kill -9: each process ends with the pipe from the command."""

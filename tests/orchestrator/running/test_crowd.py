@@ -204,6 +204,7 @@ def test_results_that_came_after_the_last_list_are_collected(world: ManyWorld) -
     assert load_record(Path(run.record or "")).status == "interrupted"
 
 
+@pytest.mark.verify
 @pytest.mark.slow
 def test_all_are_asked_to_stop_before_any_waits_for_its_record(tmp_path: Path) -> None:
     """Over few SSH sessions; each trainer takes 20 s to end, so that waiting in turns would outlast the patience."""

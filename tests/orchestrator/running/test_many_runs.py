@@ -64,6 +64,7 @@ def training(world: ManyWorld, runs: Sequence[Run]) -> Iterator[Future[list[Run]
         yield driving
 
 
+@pytest.mark.verify
 @pytest.mark.slow
 def test_stop_ends_many_runs_with_their_records(world: ManyWorld) -> None:
     world.trainers.train_s = 100_000.0
@@ -78,7 +79,7 @@ def test_stop_ends_many_runs_with_their_records(world: ManyWorld) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [2, COUNT])
+@pytest.mark.parametrize("count", [2, pytest.param(COUNT, marks=pytest.mark.verify)])
 def test_preemption_is_seen_while_the_list_lacks_a_region(world: ManyWorld, count: int) -> None:
     world.trainers.train_s = 300.0
     runs = world.admit_many(COUNT, provisioning=Provisioning.SPOT)[:count]
@@ -95,6 +96,7 @@ def test_preemption_is_seen_while_the_list_lacks_a_region(world: ManyWorld, coun
     assert {run.state for run in ended} == {RunState.SUCCEEDED}
 
 
+@pytest.mark.verify
 @pytest.mark.slow
 def test_preempted_vm_among_many_is_seen_in_the_list_and_replaced(world: ManyWorld) -> None:
     world.trainers.train_s = 300.0
@@ -209,6 +211,7 @@ def test_list_that_a_bug_breaks_leaves_no_old_answer() -> None:
     assert watch.seems_gone(provider, ref, clock, 5.0), "the old answer is not taken for a new one"
 
 
+@pytest.mark.verify
 @pytest.mark.slow
 def test_hard_limit_of_open_files_bounds_the_runs_in_progress(tmp_path: Path) -> None:
     code = """
