@@ -27,9 +27,12 @@ LIFE_S = 3600
 @pytest.fixture(
     params=[
         "fake-tpu-timer", "fake-tpu-job", "fake-gpu-limit", "fake-flex-job", "fake-flex-duration",
-        "cloud-tpu-timer", "cloud-tpu-job", "cloud-gpu-timer", "cloud-gpu-limit", "cloud-ct6e-limit",
+        "cloud-tpu-timer", "cloud-tpu-job", "cloud-gpu-limit", "cloud-ct6e-limit",
         "cloud-flex-job", "cloud-flex-duration",
-        *(pytest.param(f"cloud-{one}", marks=pytest.mark.verify) for one in ("gpus-timer", "gpus-limit", "flex-timer")),
+        *(
+            pytest.param(f"cloud-{one}", marks=pytest.mark.verify)
+            for one in ("gpu-timer", "gpus-timer", "gpus-limit", "flex-timer")
+        ),
     ]
 )  # fmt: skip
 def armed(request: pytest.FixtureRequest) -> Iterator[tuple[Rig, KillSwitch]]:

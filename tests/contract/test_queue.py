@@ -132,6 +132,7 @@ def test_granted_after_twenty_minutes_it_trains_and_keeps_its_deadline(world: Qu
     assert any("queued for capacity until" in progress.detail for progress in world.progress)
 
 
+@pytest.mark.verify
 def test_never_granted_it_ends_without_capacity_when_the_wait_is_over(world: QueueWorld) -> None:
     """Exit code 4, nothing metered; the wait took as long as it was to, not longer."""
     run, [_, waited] = world.wait_and_train(Provisioning.ON_DEMAND)

@@ -247,6 +247,7 @@ print(json.dumps([kept, len(heaps)]))
 """
 
 
+@pytest.mark.verify
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's heaps, 64 MiB each in /proc")
 def test_sessions_that_a_driver_s_threads_have_closed_keep_little_memory(cloud_door: Door) -> None:
     """Else each would keep its buffers for hours, and each thread a heap of its own."""

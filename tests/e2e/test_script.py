@@ -67,6 +67,7 @@ def script(orchestrate: Orchestrate) -> Path:
     return folder / "train.py"
 
 
+@pytest.mark.verify
 @pytest.mark.usefixtures("stand_in_job")
 def test_a_script_is_timed_on_two_accelerators_and_compared(orchestrate: Orchestrate, script: Path) -> None:
     """Records with what ran and on what, results at home, a sentence with both times, a page; all VMs proven gone."""

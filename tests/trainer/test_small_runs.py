@@ -135,6 +135,7 @@ def test_a_batch_that_overflows_the_memory_is_survived(runs: Runs, name: str, en
     assert spent == pytest.approx(record.timings.total_s)
 
 
+@pytest.mark.verify
 def test_a_search_leaves_no_trace_in_the_training(runs: Runs) -> None:
     """Losses and accuracies to the last digit are those of a run that was given the batch: nothing was left trained."""
     given, searched = runs["given"].epochs, runs["auto"].epochs
@@ -143,6 +144,7 @@ def test_a_search_leaves_no_trace_in_the_training(runs: Runs) -> None:
     assert runs["given"].missing["parameters.batch_search"] == "nothing was searched: the batch was given"
 
 
+@pytest.mark.verify
 def test_a_resumed_run_keeps_the_batch_of_its_first_part(runs: Runs) -> None:
     """Without another search, and its record still says what found it."""
     first = runs["auto-streamed"]  # leaves the checkpoint that the other resumes

@@ -60,9 +60,7 @@ async def run_on_terminal(process: Process, env: dict[str, str], home: Path) -> 
         os.close(slave)
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
-    reading, _ = await loop.connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(os.dup(master), "rb", 0)
-    )
+    reading, _ = await loop.connect_read_pipe(lambda: _OfTerminal(reader), os.fdopen(os.dup(master), "rb", 0))
     writing, flow = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, os.fdopen(os.dup(master), "wb", 0))
     writer = asyncio.StreamWriter(writing, flow, None, loop)
     try:
@@ -71,6 +69,13 @@ async def run_on_terminal(process: Process, env: dict[str, str], home: Path) -> 
         reading.close()
         writing.abort()
         os.close(master)
+
+
+class _OfTerminal(asyncio.StreamReaderProtocol):
+    """Linux ends a terminal's output with EIO: as an error it would take the place of what is read and not yet sent."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(None)
 
 
 async def _attend(

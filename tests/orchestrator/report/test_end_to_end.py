@@ -364,6 +364,7 @@ def test_an_invalid_pairing_has_no_answer() -> None:
     assert pairing.end_to_end.ratio("all-in cost").verdict == "invalid"
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_truth_and_few_verdicts_are_false() -> None:
     """Normal and skewed scatter between runs, seeds that learn faster and slower, noisy evaluations, epochs as they
     end; 240 cases, of which a third are of equal machines. benchmarks/verdict_coverage.py has thousands."""

@@ -71,6 +71,7 @@ def test_no_second_of_compile_time_is_in_any_steady_figure(cases: list[Judged]) 
         assert pairing.model_dump(exclude={"end_to_end"}) == each.pairing.model_dump(exclude={"end_to_end"})
 
 
+@pytest.mark.slow
 def test_a_sweep_that_looks_after_each_repeat_stops_on_a_false_verdict_in_5_percent_at_most() -> None:
     """It stops as soon as the comparison says "faster", and is compared at its end: all of that together."""
     rng = Random(5)

@@ -282,6 +282,7 @@ def test_shared_call_raises_for_everybody_and_asks_again_afterwards() -> None:
     assert shared() == 7
 
 
+@pytest.mark.verify
 @pytest.mark.slow
 def test_runs_that_quota_refuses_wait_until_others_have_ended(world: ManyWorld) -> None:
     world.trainers.train_s = 120.0
