@@ -114,7 +114,7 @@ STEPS = (
     Step(
         "lives",
         "of a credit, simulated",
-        [(PYTHON, "-m", "tests.simulation.replay", "300:10000", "--processes", "1")],
+        [(PYTHON, "-m", "tests.simulation.replay", "300:5000", "--processes", "1")],
     ),
     Step(
         "vm",
