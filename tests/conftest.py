@@ -38,8 +38,8 @@ STARTING = frozenset({
     "forked_trainer", "trainer",
 })  # fmt: skip
 """Fixtures that start a cloud, a machine with SSH or a trainer: a test that uses one, also through others, is slow."""
-VERIFIED = frozenset({"compiler", "network", "timing", "verify"})
-"""Marks of what `make verify` runs."""
+NEEDING = frozenset({"compiler", "network", "timing"})
+"""Marks of what needs more than other tests have: `make verify` runs it."""
 LONG_S = 5.0
 
 
@@ -53,7 +53,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give each test its tier, before `-m` chooses, and sort modules; tests stay in the order of their file. The
     Makefile keeps xdist from sorting again."""
     for item in items:
-        if item.path.is_relative_to(TESTS / "verification"):
+        marks = {mark.name for mark in item.iter_markers()}  # its keywords have the names of folders, too
+        if item.path.is_relative_to(TESTS / "verification") or NEEDING & marks:
             item.add_marker(pytest.mark.verify)
         if STARTING.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
@@ -73,7 +74,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     took: Counter[str] = Counter()
     for reports in terminalreporter.stats.values():
         for report in reports:
-            if isinstance(report, pytest.TestReport) and not ({"slow", *VERIFIED} & report.keywords.keys()):
+            if isinstance(report, pytest.TestReport) and not {"slow", "verify"} & report.keywords.keys():
                 took[report.nodeid] += report.duration
     long = [(name, duration_s) for name, duration_s in took.most_common() if duration_s > LONG_S]
     if long:

@@ -104,7 +104,7 @@ STEPS = (
     Step(
         "suite",
         "preemptions, nodes, slices, doctor live, struck commands and all else that is marked",
-        [(*PYTEST, *TWO, "-m", "(verify or network) and not timing and not compiler")],
+        [(*PYTEST, *TWO, "-m", "verify and not timing and not compiler")],
     ),
     Step(
         "compiler",
