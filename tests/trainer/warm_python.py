@@ -10,6 +10,8 @@ from __future__ import annotations
 import io
 import json
 import os
+import select
+import signal
 import subprocess
 import sys
 import traceback
@@ -18,7 +20,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from tests.trainer.process import trainer_environment
+from tests.trainer.process import PATIENCE_S, trainer_environment
 from trainer.__main__ import main
 from trainer.environment import prepare_environment
 from trainer.errors import Interrupted
@@ -33,7 +35,7 @@ class WarmPython:
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
                 [python, "-m", __name__],
-                env=trainer_environment(**environ),
+                env=trainer_environment(PYTHONFAULTHANDLER="1", **environ),
                 cwd=folder,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -42,14 +44,16 @@ class WarmPython:
             )
 
     def run(self, *arguments: object) -> subprocess.CompletedProcess[str]:
-        """Run `python ARGUMENTS`; raises AssertionError when that ends the process."""
+        """Run `python ARGUMENTS`; raises AssertionError when that ends the process, or it does not end."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         program = [str(argument) for argument in arguments]
         self._process.stdin.write(json.dumps(program) + "\n")
         self._process.stdin.flush()
+        if not select.select([self._process.stdout], [], [], PATIENCE_S)[0]:
+            self._process.send_signal(signal.SIGABRT)  # then its last words are the stack of each thread
         answer = self._process.stdout.readline()
-        assert answer, f"{program} ended its process with {self._process.wait()}: {self._log.read_text()[-2000:]}"
+        assert answer, f"{program} ended its process with {self._process.wait()}: {self._log.read_text()[-5000:]}"
         return subprocess.CompletedProcess(program, **json.loads(answer))
 
     def close(self) -> None:
@@ -59,7 +63,14 @@ class WarmPython:
 
 
 def _serve() -> None:
-    prepare_environment("default", None, engine=os.environ.get("KERAS_BACKEND", "tensorflow"))
+    engine = os.environ.get("KERAS_BACKEND", "tensorflow")
+    prepare_environment("default", None, engine=engine)
+    if engine == "jax":
+        import jax
+
+        jax.config.update(
+            "jax_platforms", "cpu"
+        )  # as trainers do; a program would wait minutes for libtpu, if it is here
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # where TensorFlow's own C++ prints to
     for line in sys.stdin:

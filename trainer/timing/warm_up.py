@@ -68,27 +68,29 @@ def warm_up(engine: Engine, training: Training, testing: Testing, model: Model, 
 def _choose_blocks(engine: Engine, training: Training, recorder: Recorder, step_s: float) -> None:
     """Choose the size of blocks, and compile those that are one call. `step_s`: of a step that is a call of its own.
 
-    In a long call a step may take less: then blocks are made longer.
+    In a block a step may take far less: blocks are tried, and made longer until they last.
     """
     train, steps = training.warm_up_step(), training.steps
+    step_s = engine.mean_over_workers(step_s)
+    size = steps_per_block(recorder.config, steps, step_s)
 
-    def makes_a_call(size: int) -> bool:
+    def compiles(size: int) -> bool:
         signals.stop_if_requested()
         if not training.makes_a_call_of(size, step_s):
             return False
         recorder.functions.append(compiled(f"train@{size}", partial(train, size), engine))
         return True
 
-    step_s = engine.mean_over_workers(step_s)
-    recorder.steps_per_call = size = steps_per_block(recorder.config, steps, step_s)
-    while makes_a_call(size):
-        step_s = engine.mean_over_workers(recorder.functions[-1].second_call_s / size)
+    while size > 1:
+        block_s = recorder.functions[-1].second_call_s if compiles(size) else _seconds(partial(train, size))
+        step_s = engine.mean_over_workers(block_s / size)
         longer = steps_per_block(recorder.config, steps, step_s)
         if longer <= size or size * step_s >= BLOCK_AT_LEAST_S:
             break
-        recorder.steps_per_call = size = longer
+        size = longer
+    recorder.steps_per_call = size
     if rest := steps % size:
-        makes_a_call(rest)
+        compiles(rest)
 
 
 def compiled(name: str, call: Callable[[], object], engine: Engine) -> CompiledFunction:

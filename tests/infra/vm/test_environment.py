@@ -22,6 +22,8 @@ from infra.vm import payload
 from infra.vm.environment import ENGINES, JAX, OWN_PYTHON, TENSORFLOW, UV_PIN, suits
 from tests.infra.vm.pythons import found_python
 
+pytestmark = pytest.mark.slow  # each test starts programs
+
 MODULES = {
     "google-cloud-storage": "google/cloud/storage",
     "google-crc32c": "google_crc32c",
@@ -146,7 +148,6 @@ def _image(folder: Path, python: Path) -> Image:
 PINS = {name: hashlib.sha256(Path(engine.constraints).read_bytes()).hexdigest()[:8] for name, engine in ENGINES.items()}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("engine", "kind"),
     [

@@ -17,6 +17,8 @@ from tests.infra.vm.test_startup import KEY, Vm, vm  # noqa: F401 - a fixture
 from tests.infra.vm.test_transfer import transfer
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.slow  # each test starts programs
+
 
 @pytest.fixture(scope="module")
 def oldest() -> str:

@@ -24,6 +24,8 @@ from orchestrator.running.stages.collect import FIRST
 from tests.infra.vm.servers import TOKEN, VmWorld, serving
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.slow  # each test starts programs
+
 PREFIX = "results/e-1/r-1/a1"
 TRAINER = """
 import json, os, pathlib, sys, time

@@ -12,6 +12,8 @@ import pytest
 
 from infra.vm.payload import SCRIPTS, package_zip
 
+pytestmark = pytest.mark.slow  # each test starts programs
+
 WHEEL = "tiny-1.0-py3-none-any.whl"
 
 

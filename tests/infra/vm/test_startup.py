@@ -16,6 +16,8 @@ from infra.vm import startup
 from tests.infra.vm.servers import TOKEN, VmWorld, serving
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.slow  # each test starts programs
+
 KEY = "orchestrate/deadline-timer"
 PROBLEM = f"{KEY}-problem"
 SOURCE = Path(startup.__file__)

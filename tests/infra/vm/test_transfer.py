@@ -11,6 +11,8 @@ import pytest
 from infra.vm import payload
 from tests.infra.vm.test_runner import Host, host  # noqa: F401 - a fixture
 
+pytestmark = pytest.mark.slow  # each test starts programs
+
 
 @pytest.mark.parametrize("trouble", [[], [503], [401]], ids=["none", "busy", "token"])
 def test_a_file_goes_to_the_bucket_and_comes_back(host: Host, trouble: list[int]) -> None:  # noqa: F811

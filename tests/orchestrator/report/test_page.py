@@ -30,6 +30,8 @@ from orchestrator.report.tables.markdown import as_markdown
 from orchestrator.report.tables.sheet import Sheet
 from tests.records import make_record
 
+pytestmark = pytest.mark.slow  # each test draws a page
+
 VOID = {"meta", "br", "link", "img", "hr"}
 STAGES = tuple(StageTime(stage=stage, seconds=10.0, usd=Decimal("0.01")) for stage in list(Stage)[:5])
 

@@ -20,6 +20,8 @@ from trainer.script.checkpoints import CheckpointKeeper, RunSoFar, restore
 from trainer.script.job import Stored
 from trainer.script.processes import descendants, kill_descendants
 
+pytestmark = pytest.mark.slow  # each test starts programs
+
 TRANSFER = Path(__file__).parents[3] / "infra" / "vm" / "transfer.py"
 
 

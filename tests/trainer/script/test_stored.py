@@ -20,6 +20,8 @@ from trainer.record.record import CHECKPOINT_NAME, Record, load_record
 from trainer.script.archive import files_in, pack, unpack
 from trainer.script.files import fetch_files, prepare_files
 
+pytestmark = pytest.mark.slow  # each test starts programs
+
 ROOT = Path(__file__).parents[3]
 TRANSFER = ROOT / "infra" / "vm" / "transfer.py"
 SCRIPT = """

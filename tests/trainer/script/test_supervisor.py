@@ -19,6 +19,8 @@ from tests.trainer.timing.measuring import measured
 from trainer.record.record import Record, load_record
 from trainer.user_code import CodeTree
 
+pytestmark = pytest.mark.slow  # each test starts programs
+
 ROOT = Path(__file__).parents[3]
 VALUE = """
 class Value:

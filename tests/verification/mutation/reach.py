@@ -24,7 +24,7 @@ TESTS = (
 )  # fmt: skip
 ARGUMENTS = (
     *("-q", "-p", "no:cacheprovider", "-p", "no:xdist"),
-    *("-m", "not slow and not verify and not timing and not network and not compiler"),  # what `make quick` runs
+    *("-m", "not slow and not verify"),  # what `make quick` runs
 )
 
 

@@ -252,7 +252,7 @@ def test_a_server_on_the_port_of_a_stopped_cloud_is_not_taken_for_it(tmp_path: P
             """Not on pytest's output."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Squatter) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         (tmp_path / "access-token").write_text("old")
         facts = {"http_url": f"http://127.0.0.1:{server.server_port}", "boot_id": "real"}
         (tmp_path / "cloud.json").write_text(json.dumps({**facts, "access_token_file": str(tmp_path / "access-token")}))
