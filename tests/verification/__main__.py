@@ -4,8 +4,8 @@
     python -m tests.verification beam security    # these
     python -m tests.verification --list
 
-When a step has ended, its last lines are printed, or all if it failed. A step that fails ends no other one. Exit 1 when
-one failed.
+When a step begins, its name is printed; when it has ended, its last lines, or all if it failed. A step that fails ends
+no other one. Exit 1 when one failed.
 """
 
 from __future__ import annotations
@@ -213,6 +213,8 @@ def _tell(ended: dict[str, tuple[str, float]], step: Step, how: str, took_s: flo
 
 def _ended(step: Step) -> tuple[Step, str, float, str]:
     """How it ended, after how many seconds, and what its commands printed."""
+    click.echo(f"---- {step.name}: {step.about}")
+    sys.stdout.flush()
     began, said = time.monotonic(), []
     how = "passed"
     try:

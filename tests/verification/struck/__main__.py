@@ -4,13 +4,14 @@
     python -m tests.verification.struck 100:400 --kinds SIGKILL,EIO      # others; of these kinds only
     python -m tests.verification.struck 17                               # one again
     python -m tests.verification.struck 0:800 --processes 2              # on two clouds, side by side
+    python -m tests.verification.struck --commands attach,extend,ui      # only these are struck
 
 First each command runs undisturbed, with a library preloaded that records the calls at which it can be struck, and in
 which stage each is made. Each case draws a stage by its number, and one of its calls, strikes a command there on an
-empty local cloud with the stand-in job, goes on by `recover`, by `attach` or not at all, and ends with `teardown
---all`. Afterwards: by the cloud's inventory and meter nothing bills, and nothing did ten minutes after its deadline,
-the ledger says what the meter says, no record that is in the bucket is missing, no command ended in a traceback. Needs
-a C compiler.
+empty local cloud with the stand-in job (the live view while a run is resumed and stopped in it), goes on by `recover`,
+by `attach` or not at all, and ends with `teardown --all`. Afterwards: by the cloud's inventory and meter nothing bills,
+and nothing did ten minutes after its deadline, the ledger says what the meter says, no record that is in the bucket is
+missing, no command ended in a traceback, and one that was told to end twice did within a minute. Needs a C compiler.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import tempfile
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +33,7 @@ import click
 
 from infra.localcloud.client import LocalCloudError
 from tests.fork_server import take_signals
-from tests.verification.struck.bench import Outcome, bench
+from tests.verification.struck.bench import COMMANDS, Outcome, bench
 from tests.verification.struck.strike import KINDS, draw
 
 if TYPE_CHECKING:
@@ -42,20 +44,32 @@ _SHARES = {"SIGKILL": 8, "EIO": 2}
 MIX = tuple(kind for kind in KINDS for _ in range(_SHARES.get(kind, 1)))
 
 
+@dataclass(frozen=True)
+class _Chosen:
+    """How, and which commands, are struck."""
+
+    kinds: tuple[str, ...]
+    commands: tuple[str, ...]
+
+
 def main() -> bool:
     """Whether something did not hold."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="?", default="0:100", help="one, or FIRST:END")
     parser.add_argument("--kinds", help=f"of {', '.join(KINDS)}; all without")
+    parser.add_argument("--commands", help=f"of {', '.join(COMMANDS)}; all without")
     parser.add_argument("--processes", type=int, default=1, help="so many at once, each on a cloud of its own")
     told = parser.parse_args()
     first, _, end = told.cases.partition(":")
-    kinds = tuple(told.kinds.split(",")) if told.kinds else MIX
+    chosen = _Chosen(
+        kinds=tuple(told.kinds.split(",")) if told.kinds else MIX,
+        commands=tuple(told.commands.split(",")) if told.commands else tuple(COMMANDS),
+    )
     outcomes: list[Outcome] = []
     take_signals()
     numbers = range(int(first), int(end or int(first) + 1))
     with suppress(KeyboardInterrupt):  # what was done until then counts
-        for number, outcome in _side_by_side(numbers, kinds, min(told.processes, len(numbers))):
+        for number, outcome in _side_by_side(numbers, chosen, min(told.processes, len(numbers))):
             outcomes.append(outcome)
             click.echo(f"{number}: {outcome}")
     _say(outcomes)
@@ -72,30 +86,29 @@ def _say(outcomes: Sequence[Outcome]) -> None:
     click.echo(
         f"{len(outcomes)} cases, {sum(one.stage != 'not hit' for one in outcomes)} hit, {broken} broke something"
     )
-    return bool(broken)
 
 
-def _lived(numbers: Sequence[int], kinds: Sequence[str]) -> Iterator[tuple[int, Outcome]]:
+def _lived(numbers: Sequence[int], chosen: _Chosen) -> Iterator[tuple[int, Outcome]]:
     """On one cloud; on another one where that is lost."""
     left = deque(numbers)
     while left:
         try:
             with tempfile.TemporaryDirectory(prefix="struck-") as folder, bench(Path(folder)) as made:
-                known = made.known()
+                known = made.known(chosen.commands)
                 while left:
-                    yield left[0], made.live(draw(left[0], kinds, known))
+                    yield left[0], made.live(draw(left[0], chosen.kinds, known))
                     left.popleft()
         except (LocalCloudError, OSError) as cause:
             click.echo(f"another cloud is started: {cause}", err=True)
 
 
-def _side_by_side(numbers: range, kinds: Sequence[str], processes: int) -> Iterator[tuple[int, Outcome]]:
+def _side_by_side(numbers: range, chosen: _Chosen, processes: int) -> Iterator[tuple[int, Outcome]]:
     if processes <= 1:
-        yield from _lived(numbers, kinds)
+        yield from _lived(numbers, chosen)
         return
     ended: Queue[tuple[int, Outcome]] = multiprocessing.Queue()
     shares = [numbers[share::processes] for share in range(processes)]
-    workers = [multiprocessing.Process(target=_send, args=(share, kinds, ended)) for share in shares]
+    workers = [multiprocessing.Process(target=_send, args=(share, chosen, ended)) for share in shares]
     for worker in workers:
         worker.start()
     try:
@@ -110,9 +123,9 @@ def _side_by_side(numbers: range, kinds: Sequence[str], processes: int) -> Itera
             worker.join()
 
 
-def _send(numbers: Sequence[int], kinds: Sequence[str], ended: Queue[tuple[int, Outcome]]) -> None:
+def _send(numbers: Sequence[int], chosen: _Chosen, ended: Queue[tuple[int, Outcome]]) -> None:
     with suppress(KeyboardInterrupt):
-        for found in _lived(numbers, kinds):
+        for found in _lived(numbers, chosen):
             ended.put(found)
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import signal
 import struct
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 
 from infra.gcp.storage import Buckets
@@ -28,6 +31,7 @@ from tests.verification.struck.strike import (
     AFTER,
     BEFORE,
     SLEEPS_S,
+    TWICE,
     Call,
     Known,
     Moments,
@@ -40,12 +44,20 @@ from tests.waiting import eventually
 
 TIMEOUT_S = 300.0
 LAUNCH = ("launch", "--accel", "t4", *QUICK)
-LONG = (*LAUNCH, "--epochs", "100")
+LONG = (*LAUNCH, "--epochs=100", "--checkpoint-every=10")
+RUN = "RUN"
 COMMANDS = {
     "launch": LAUNCH,
     "recover": ("recover", "--json"),
     "teardown": ("teardown", "--all", "--yes", "--json"),
+    "attach": ("attach", RUN, "--json"),
+    "extend": ("extend", RUN, "--hours=0.5", "--yes", "--json"),
+    "ui": ("ui", "--json"),
 }
+"""What is struck. All but a launch find a run that trains and is driven by nobody: RUN. Who uses the live view resumes
+it there, and then stops it."""
+LEAVES_WITHIN_S = 60.0
+"""A command that is told to end a second time cleans up no longer."""
 SHIM = Path(__file__).with_name("shim.c")
 
 
@@ -74,17 +86,17 @@ class Bench:
         self._python = python
         self._cases = 0
 
-    def known(self) -> dict[str, list[Known]]:
+    def known(self, commands: Iterable[str] = COMMANDS) -> dict[str, list[Known]]:
         """The points of each command, of one undisturbed run of each."""
         self._fresh().run(*LAUNCH)  # what is made once is there
-        return {command: self._points(command) for command in COMMANDS}
+        return {command: self._points(command) for command in commands}
 
     def _points(self, command: str) -> list[Known]:
         orchestrate = self._fresh()
         if command != "launch":
             self._abandon(orchestrate)
-        ended = _finish(orchestrate, _start(orchestrate, COMMANDS[command]))
-        assert ended.code in (0, 1), ended.err
+        ended = _finish(orchestrate, _start(orchestrate, command))
+        assert ended.code in (0, 1, 130), ended.err
         return points(calls(_log(orchestrate)), _moments(orchestrate))
 
     def _fresh(self) -> Orchestrate:
@@ -104,11 +116,10 @@ class Bench:
     def _abandon(self, orchestrate: Orchestrate) -> None:
         """A run that trains and is driven by nobody."""
         launched = orchestrate.start(*LONG)
-        run = orchestrate.wait_for_run(lambda run: run.stage is Stage.TRAIN, 120)
+        orchestrate.wait_for_run(lambda run: run.stage is Stage.TRAIN, 120)
         launched.kill()  # what was forked for it dies with it, and then its lock is free
         launched.communicate()
-        folder = run_folder(orchestrate.home / "local", run.experiment, run.id)
-        eventually(lambda: _is_free(folder))
+        eventually(lambda: _is_free(_folder(orchestrate)))
 
     def live(self, strike: Strike) -> Outcome:
         """Strike the command, go on as documented, and ask the cloud and the ledger what came of it.
@@ -121,6 +132,10 @@ class Bench:
             if strike.command != "launch":
                 self._abandon(orchestrate)
             self._go_through(orchestrate, outcome)
+            if orchestrate.runs():
+                eventually(
+                    lambda: _is_free(_folder(orchestrate)), timeout_s=TIMEOUT_S
+                )  # who was started by the view ends
             outcome.broken += [*left(orchestrate), *lost(orchestrate, Buckets(self._cloud.clients()))]
             outcome.over_usd = over_meter_usd(orchestrate)
             outcome.broken += off_the_meter(orchestrate, outcome.over_usd, slept=strike.how in SLEEPS_S)
@@ -151,6 +166,12 @@ class Bench:
             outcome.broken.append(f"teardown --all ended with {done.code}: {done.err[-300:]}")
 
 
+def _folder(orchestrate: Orchestrate) -> Path:
+    """Of the only run."""
+    [run] = orchestrate.runs()
+    return run_folder(orchestrate.home / "local", run.experiment, run.id)
+
+
 def _is_free(folder: Path) -> bool:
     with run_lock(folder) as free:
         return free
@@ -164,7 +185,7 @@ def _clock(orchestrate: Orchestrate) -> Path:
     return orchestrate.home / "slept"
 
 
-def _start(orchestrate: Orchestrate, argv: Sequence[str], strike: Strike | None = None) -> subprocess.Popen[str]:
+def _start(orchestrate: Orchestrate, command: str, strike: Strike | None = None) -> subprocess.Popen[str]:
     """Start a command whose calls are recorded, or that is struck."""
     _clock(orchestrate).write_bytes(struct.pack("q", 0))
     started = Orchestrate(orchestrate.home, orchestrate.folder, orchestrate.python)
@@ -175,27 +196,67 @@ def _start(orchestrate: Orchestrate, argv: Sequence[str], strike: Strike | None 
     }
     if strike is not None:
         started.environment["STRUCK_PLAN"] = strike.plan
-    return started.start(*argv)
+    runs = [run.id for run in orchestrate.runs()]
+    process = started.start(*(runs[0] if word == RUN else word for word in COMMANDS[command]))
+    if command == "ui":
+        _use(orchestrate, process, runs[0])
+    return process
 
 
-def _finish(orchestrate: Orchestrate, process: subprocess.Popen[str]) -> Finished:
+def _use(orchestrate: Orchestrate, served: subprocess.Popen[str], run_id: str) -> None:
+    """Resume the run in a live view and stop it there, as far as that lives; then leave it with Ctrl-C."""
+    assert served.stdout is not None
+    said = b""
+    while not said.endswith(b"}\n") and (more := os.read(served.stdout.fileno(), 4096)):
+        said += more
+    with suppress(ValueError, OSError):  # it died
+        address, token = json.loads(said)["url"].split("#token=")
+        for click, is_seen in CLICKS.items():
+            body = json.dumps({"action": click, "runs": [run_id]}).encode()
+            asked = urllib.request.Request(f"{address}act", body, {"Authorization": f"Bearer {token}"})
+            urllib.request.urlopen(asked, timeout=TIMEOUT_S).close()
+            look = partial(_is_over_or, is_seen, served, orchestrate)
+            eventually(look, timeout_s=TIMEOUT_S)
+    served.send_signal(signal.SIGINT)
+
+
+def _is_over_or(
+    is_seen: Callable[[Orchestrate], bool], served: subprocess.Popen[str], orchestrate: Orchestrate
+) -> bool:
+    return served.poll() is not None or is_seen(orchestrate)
+
+
+def _finish(orchestrate: Orchestrate, process: subprocess.Popen[str], timeout_s: float = TIMEOUT_S) -> Finished:
     try:
-        return orchestrate.finish(process, TIMEOUT_S)
+        return orchestrate.finish(process, timeout_s)
     finally:
         process.kill()
 
 
 def _struck(orchestrate: Orchestrate, strike: Strike) -> Finished:
-    started = _start(orchestrate, COMMANDS[strike.command], strike)
+    started = _start(orchestrate, strike.command, strike)
     try:
-        if strike.how in SLEEPS_S:
+        if strike.how == TWICE or strike.how in SLEEPS_S:
             hit = eventually(lambda: calls(_log(orchestrate)) or started.poll() is not None, timeout_s=TIMEOUT_S)
-            if isinstance(hit, list):
+            if isinstance(hit, list) and strike.how in SLEEPS_S:
                 _sleep(orchestrate, hit[0], SLEEPS_S[strike.how])
+            elif isinstance(hit, list):
+                _insist(started)
     except AssertionError:
         started.kill()
         raise
     return _finish(orchestrate, started)
+
+
+def _insist(process: subprocess.Popen[str]) -> None:
+    """Tell it to end again and again, as who is impatient does; then it may not clean up any longer."""
+
+    def has_ended() -> bool:
+        with suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
+        return process.poll() is not None
+
+    eventually(has_ended, timeout_s=LEAVES_WITHIN_S, poll_s=1, what="a command that was told to end twice")
 
 
 def _sleep(orchestrate: Orchestrate, hit: Call, seconds: int) -> None:
@@ -222,6 +283,13 @@ def _moments(orchestrate: Orchestrate) -> Moments:
         with closing(Ledger(orchestrate.home / "local" / "ledger.db")) as ledger:
             found += [(event.at, event.stage.value) for event in ledger.events(run.id)]
     return [(at, AFTER if stage == Stage.DONE.value else stage) for at, stage in found]
+
+
+CLICKS: Mapping[str, Callable[[Orchestrate], bool]] = {
+    "resume": lambda orchestrate: not _is_free(_folder(orchestrate)),
+    "stop": lambda orchestrate: all(run.stage is Stage.DONE for run in orchestrate.runs()),
+}
+"""What is asked for in the live view, and by what it is seen to have been done."""
 
 
 @contextmanager

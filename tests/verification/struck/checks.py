@@ -9,10 +9,10 @@ from decimal import Decimal
 from pathlib import Path
 
 from infra.gcp.storage import Buckets
-from orchestrator.domain.names import results_prefix
+from orchestrator.domain.names import MANIFEST, results_prefix
 from orchestrator.domain.runs import KILL_SLACK_S, Attempt, RunState, Stage
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.running.stages.collect import MANIFEST, Manifest
+from orchestrator.running.stages.collect import Manifest
 from tests.e2e.conftest import Finished, Orchestrate
 from trainer.record.record import RECORD_NAME, load_record
 

@@ -97,7 +97,7 @@ static int error_of(int fd) {
 static int effect(int fd) {
     if (!strcmp(how, "SIGKILL")) kill(getpid(), SIGKILL);
     if (!strcmp(how, "SIGINT")) kill(getpid(), SIGINT);
-    if (!strcmp(how, "SIGTERM")) kill(getpid(), SIGTERM);
+    if (!strncmp(how, "SIGTERM", 7)) kill(getpid(), SIGTERM);
     if (!strncmp(how, "SLEEP", 5)) kill(getpid(), SIGSTOP); /* whoever wakes it has moved the clocks */
     return error_of(fd);
 }

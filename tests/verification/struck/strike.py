@@ -15,8 +15,12 @@ CUTS = ("CUT", "CUT100S")
 """A connection over SSH is cut; or none is let through for so long, more than a new connection is waited for."""
 SLEEPS_S = {"SLEEP10M": 600, "SLEEP1H": 3600, "SLEEP9H": 9 * 3600}
 """So long the laptop sleeps."""
-KINDS = ("SIGKILL", *ERRORS, *CUTS, "SIGINT", "SIGTERM", *SLEEPS_S)
+TWICE = "SIGTERM2"
+"""And again, until it ends."""
+KINDS = ("SIGKILL", *ERRORS, *CUTS, "SIGINT", "SIGTERM", TWICE, *SLEEPS_S)
 STATE, SSH = "state", "ssh"
+_SHARES = {"launch": 8}
+"""How often each command is drawn for once of the others."""
 BEFORE, AFTER = "plan", "after"
 """Before there is a run, and once it is done."""
 Moments = Sequence[tuple[datetime, str]]
@@ -122,8 +126,10 @@ def draw(number: int, kinds: Sequence[str], known: Mapping[str, Sequence[Known]]
     """
     rng = random.Random(number)
     how, then = rng.choice(kinds), rng.choice(("", "recover", "attach"))
-    others = [name for name in known if name != "launch" and any(can_be(how, one) for one in known[name])]
-    command = rng.choice([*["launch"] * 8, *others])
+    commands = [name for name in known if any(can_be(how, one) for one in known[name])]
+    if how in SLEEPS_S:  # it would sleep through what is asked of it; and what it starts is a command of its own
+        commands = [name for name in commands if name != "ui"]
+    command = rng.choice([name for name in commands for _ in range(_SHARES.get(name, 1))])
     found = [one for one in known[command] if can_be(how, one)]
     stage = rng.choice(sorted({one.stage for one in found}))
     found = [one for one in found if one.stage == stage]
