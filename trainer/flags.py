@@ -109,7 +109,7 @@ def _add_training(flags: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     flags.add_argument(
         "--steps_per_call", type=int,
-        help="steps between two clock readings; default: a tenth of an epoch, within 0.25 and 2.5 seconds",
+        help="steps between two clock readings; default: a tenth of an epoch, within 1 and 2.5 seconds",
     )  # fmt: skip
 
 

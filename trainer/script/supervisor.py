@@ -180,8 +180,9 @@ class _Supervisor:
                 stdout=subprocess.PIPE,
                 start_new_session=True,
             )
-        except OSError as error:
-            raise TrainingFailed(f"the command cannot be started: {argv[0]}: {error.strerror}") from error
+        except OSError as error:  # where a folder of PATH may not be read, it says "Permission denied" of any name
+            why = error.strerror if "/" in argv[0] or shutil.which(argv[0]) else "No such file in PATH"
+            raise TrainingFailed(f"the command cannot be started: {argv[0]}: {why}") from error
         assert child.stdout is not None
         reading = partial(_read, child.stdout.fileno(), self.lines)
         threading.Thread(target=reading, name="script-output", daemon=True).start()
