@@ -98,16 +98,14 @@ def main() -> int:
         result = cli.main(standalone_mode=False)
         return result if isinstance(result, int) else 0
     except click.exceptions.Abort:
-        click.echo("interrupted", err=True)
-        return 130
+        return _interrupted("interrupted")
     except click.exceptions.NoArgsIsHelpError as cause:
         click.echo(cause.format_message())
         return 0
     except click.ClickException as cause:
         return _failed(2, "UsageError", cause.format_message(), _usage_hint(cause))
     except KeyboardInterrupt:
-        click.echo(f"interrupted; {STILL_RUNNING}", err=True)
-        return 130
+        return _interrupted(f"interrupted; {STILL_RUNNING}")
     except BrokenPipeError:
         _drop_stdout()  # the reader has left, as `| head` does
         return 0
@@ -127,6 +125,14 @@ def _set_up() -> None:
     os.umask(0o077)  # everything that is kept is its owner's alone
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     logging.basicConfig(level=logging.INFO if os.environ.get(DEBUG_VARIABLE) else logging.CRITICAL)
+
+
+def _interrupted(words: str) -> int:
+    """Say so, undisturbed: another Ctrl-C could only interrupt these words."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    click.echo(words, err=True)
+    return 130
 
 
 def _disk_full(cause: OSError) -> int:
