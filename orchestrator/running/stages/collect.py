@@ -127,7 +127,9 @@ def _awaited_manifest(ctx: RunContext) -> Manifest:
             raise
         return late
     if manifest is None:
-        raise Unavailable(f"no results of {ctx.run_id} can come: the VM, or what ran its trainer there, is gone")
+        raise Unavailable(
+            f"no results of {ctx.run_id} can come: the VM, or what ran its trainer there, is gone or of no use"
+        )
     return manifest
 
 

@@ -114,11 +114,10 @@ class Link:
         They cannot where the trainer was never started, its runner was killed before it ended, or the VM is gone. A
         runner that was killed later is started again: it only uploads.
         """
-        timeout_s = _HURRIED_TIMEOUT_S if self._ctx.is_to_stop else _COMMAND_TIMEOUT_S
         if not self._may_ask():
             return None
         try:
-            said = self._status(timeout_s)
+            said = self._status()
         except TooMuchSent:
             return False  # it is no use to ask again
         except OrchestratorError:
@@ -128,7 +127,7 @@ class Link:
         self._keep(said)
         if said.state == "exited" and not said.uploaded:
             with suppress(CloudError):
-                self._connected(self._ctx).run(self._runner("start"), timeout_s=timeout_s)
+                self._connected(self._ctx).run(self._runner("start"), timeout_s=self._patience_s)
         return said.state in ("running", "exited")
 
     def stop(self) -> None:
@@ -149,7 +148,7 @@ class Link:
             self._ctx.note(f"the trainer could not be stopped cleanly: {cause.sentence}")
 
     def _ask_to_stop(self) -> None:
-        self._connected(self._ctx).run(self._runner("stop"), timeout_s=_COMMAND_TIMEOUT_S)
+        self._connected(self._ctx).run(self._runner("stop"), timeout_s=self._patience_s)
 
     def _has_stopped(self) -> bool | None:
         status = self._status() if self._may_ask() else None
@@ -174,7 +173,12 @@ class Link:
         folder = self._ctx.work_dir
         return ["python3", f"{folder}/runner.py", verb, f"{folder}/job.json"]
 
-    def _status(self, timeout_s: float = _COMMAND_TIMEOUT_S) -> RunnerStatus | None:
+    @property
+    def _patience_s(self) -> float:
+        """So long it may take to answer now."""
+        return _HURRIED_TIMEOUT_S if self._ctx.is_to_stop else _COMMAND_TIMEOUT_S
+
+    def _status(self) -> RunnerStatus | None:
         """What the runner says; None when it cannot be asked now or does not answer as it should. Raises TooMuchSent.
 
         One try, not a wait: deadline, user and bucket are looked at between two tries.
@@ -184,7 +188,9 @@ class Link:
         self.preempted = None
         command = [*self._runner("status"), "--offset", str(offset)]
         try:
-            done = self._connected(self._ctx).run(command, timeout_s=timeout_s, check=False, most_bytes=_STATUS_BYTES)
+            done = self._connected(self._ctx).run(
+                command, timeout_s=self._patience_s, check=False, most_bytes=_STATUS_BYTES
+            )
             self._room_bytes -= max(0, done.received_bytes - _SHORT_BYTES)
             if done.status != 0:
                 return None

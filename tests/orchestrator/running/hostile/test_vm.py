@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from decimal import Decimal
@@ -17,9 +18,12 @@ from orchestrator.domain.names import HEARTBEAT, MANIFEST
 from orchestrator.domain.quote import LOG_BYTES, MANIFEST_BYTES, sent_home_bytes
 from orchestrator.domain.runs import Run, Stage
 from orchestrator.errors import TrainingFailed, UnexpectedError
-from orchestrator.ports import CommandResult
+from orchestrator.ports import ANSWER_BYTES, CommandResult
 from orchestrator.running.run_log import local_log, logged_epochs
+from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.job import MOST_LETTERS, Environment, last_line
+from orchestrator.running.stages.vm_session import VmSession
+from tests.fakes.shells import FakeShell
 from tests.fakes.store import manifest_entries
 from tests.fakes.world import RUNNER, World
 from tests.records import make_record
@@ -160,6 +164,32 @@ def test_a_vm_that_says_more_than_is_reserved_is_asked_less_often(world: World) 
     assert attempt.billed_from is not None
     lived_s = (attempt.gone_at - attempt.billed_from).total_seconds()
     assert vm.asked * len(padding) <= 2 * MIB + 2048 * lived_s
+
+
+class Told(FakeShell):
+    """Remembers by which stop each command would end."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.shells, world.shells.machine("10.0.0.1"))
+        self.stops = list[threading.Event | None]()
+
+    def run(
+        self, argv: Sequence[str], *, timeout_s: float, check: bool = True, most_bytes: int = ANSWER_BYTES,
+        stop: threading.Event | None = None,
+    ) -> CommandResult:  # fmt: skip
+        self.stops.append(stop)
+        return super().run(argv, timeout_s=timeout_s, check=check, most_bytes=most_bytes, stop=stop)
+
+
+def test_only_a_command_that_began_before_the_stop_ends_by_it(world: World) -> None:
+    """What is asked afterwards, as for the end of the trainer, is part of stopping."""
+    [run] = world.admit("t4")
+    ctx, shell = RunContext(world.services, run.id, lambda _: None, threading.Event()), Told(world)
+    session = VmSession(ctx, shell)
+    session.run(["true"], timeout_s=1)
+    ctx.stop.set()
+    session.run(["true"], timeout_s=1)
+    assert shell.stops == [ctx.stop, None]
 
 
 @pytest.mark.slow
