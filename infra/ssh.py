@@ -45,9 +45,9 @@ _TRANSFER_TIMEOUT_S = 120.0
 _STOPPING_S = 3.0
 """What is quickly answered, as nearly everything is, leaves its session usable for the stop."""
 _CONNECT_BYTES = 2**18
-"""So much may come while a session opens; and of SFTP besides files and the answers to their pieces."""
-_PIECES_PER_ANSWER = 128
-"""Each 32 KiB of a file that is sent are answered with some 80 bytes: 256 are allowed."""
+"""So much may come while a session opens (4 KB do), and besides what belongs to the pieces of a copied file."""
+_SHARE_AROUND = 32
+"""Of what is copied either way, a share of this may come besides: for each 32 KiB 130 to 230 bytes were measured."""
 _SESSIONS = 96
 """So many are open at once, besides those of slices: each takes threads, and memory for its buffers."""
 
@@ -209,7 +209,7 @@ class FabricShell:
         return result
 
     def put(self, source: Path, target: str) -> None:
-        partial, most_bytes = f"{target}.partial", _CONNECT_BYTES + source.stat().st_size // _PIECES_PER_ANSWER
+        partial, most_bytes = f"{target}.partial", _CONNECT_BYTES + source.stat().st_size // _SHARE_AROUND
         with self._sftp(f"copy {source.name} to {self.connection.host}", most_bytes) as sftp:
             sftp.put(str(source), partial, confirm=True)  # `confirm` compares the sizes.
             sftp.posix_rename(partial, target)
@@ -267,7 +267,7 @@ class HostSession(FabricShell):
 
     def fetch(self, source: str, target: Path, size_bytes: int) -> None:
         """Copy a file of that size back. Raises NotFound, TooMuchSent, Unavailable."""
-        most_bytes = _CONNECT_BYTES + size_bytes + size_bytes // _PIECES_PER_ANSWER
+        most_bytes = _CONNECT_BYTES + size_bytes + size_bytes // _SHARE_AROUND
         with self._sftp(f"fetch {source} from {self.connection.host}", most_bytes) as sftp:
             try:
                 sftp.get(source, str(target))
