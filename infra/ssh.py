@@ -1,7 +1,8 @@
 """Commands on a VM over SSH through Fabric, with a pinned host key; the only file that imports Fabric.
 
 Fabric trusts any host key, quotes no environment and formats paths as templates. So here the policy is replaced
-after construction, a command is one string quoted by us, and files go through paramiko's SFTP with `Path`s.
+after construction, a command is one string quoted by us, and files go through paramiko's SFTP with `Path`s. Neither
+library bounds what a machine may send: the socket below them does, so that nothing of the protocol is left out.
 """
 
 from __future__ import annotations
@@ -9,9 +10,12 @@ from __future__ import annotations
 import base64
 import contextlib
 import logging
+import math
 import posixpath
 import shlex
+import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Never
@@ -20,9 +24,17 @@ import fabric
 import invoke
 import paramiko
 
+from infra.bounded_socket import BoundedSocket
 from orchestrator.domain.host_address import HostAddress
-from orchestrator.errors import HostKeyRejected, NotFound, RemoteCommandFailed, Unauthenticated, Unavailable
-from orchestrator.ports import CommandResult, HostKey, RemoteShell, Worker
+from orchestrator.errors import (
+    HostKeyRejected,
+    NotFound,
+    RemoteCommandFailed,
+    TooMuchSent,
+    Unauthenticated,
+    Unavailable,
+)
+from orchestrator.ports import ANSWER_BYTES, CommandResult, HostKey, RemoteShell, Worker
 
 # Without a handler Python prints paramiko's tracebacks to stderr; what matters comes out as our errors.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
@@ -30,6 +42,12 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())
 _CONNECT_TIMEOUT_S = 15
 _KEEPALIVE_S = 15
 _TRANSFER_TIMEOUT_S = 120.0
+_STOPPING_S = 3.0
+"""What is quickly answered, as nearly everything is, leaves its session usable for the stop."""
+_CONNECT_BYTES = 2**18
+"""So much may come while a session opens (4 KB do), and besides what belongs to the pieces of a copied file."""
+_SHARE_AROUND = 32
+"""Of what is copied either way, a share of this may come besides: for each 32 KiB 130 to 230 bytes were measured."""
 _SESSIONS = 96
 """So many are open at once, besides those of slices: each takes threads, and memory for its buffers."""
 
@@ -123,10 +141,29 @@ def _started_in_time(connection: fabric.Connection) -> Iterator[None]:
 
 
 class _Command(fabric.runners.Remote):  # type: ignore[misc] # Fabric has no types
-    """A command that is started in time, or not at all.
+    """A command that is started in time, or not at all, and has not long any more once `stop` is set.
 
     When its time is up just as its connection breaks, nothing reads an error of the timer's thread.
     """
+
+    read_chunk_size = 2**15
+
+    def __init__(self, connection: fabric.Connection, stop: threading.Event) -> None:
+        super().__init__(connection)
+        self._stop = stop
+
+    def wait(self) -> None:
+        until_s = math.inf
+        while not (self.process_is_finished or self.has_dead_threads):
+            time.sleep(self.input_sleep)
+            if self._stop.is_set():
+                until_s = min(until_s, time.monotonic() + _STOPPING_S)
+            if time.monotonic() >= until_s:
+                self.kill()
+                return
+
+    def respond(self, buffer_: list[str]) -> None:
+        """Answer nothing: the base joins all that has come so far at each piece."""
 
     def start(self, *args: Any, **named: Any) -> None:
         with _started_in_time(self.context):
@@ -145,24 +182,35 @@ class FabricShell:
         self.connection = connection
         self._closed = closed
 
-    def run(self, argv: Sequence[str], *, timeout_s: float, check: bool = True) -> CommandResult:
-        command = shlex.join(argv)
-        with _translated(f"`{argv[0]}` on {self.connection.host}"):
-            self._must_be_open()
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        check: bool = True,
+        most_bytes: int = ANSWER_BYTES,
+        stop: threading.Event | None = None,
+    ) -> CommandResult:
+        command, what = shlex.join(argv), f"`{argv[0]}` on {self.connection.host}"
+        stop = stop or threading.Event()
+        with self._receiving(what, most_bytes) as before_bytes:
             # No stdin, or Fabric would read ours; no pty, so that both streams stay apart.
-            done = self.connection.run(
+            done = _Command(self.connection, stop).run(
                 command, hide=True, warn=True, in_stream=False, pty=False, encoding="utf-8", timeout=timeout_s
             )
+            if done.exited == -1 and stop.is_set():
+                raise EOFError("not waited for any longer, as the run is to stop")
             if done.exited == -1:  # the connection broke, or its time was up and Fabric has not noticed yet
                 raise EOFError("the session ended before the command")
-        result = CommandResult(int(done.exited), str(done.stdout), str(done.stderr))
+        received_bytes = self._socket.received_bytes - before_bytes
+        result = CommandResult(int(done.exited), str(done.stdout), str(done.stderr), received_bytes)
         if check and result.status != 0:
             raise RemoteCommandFailed(command, result.status, result.stderr or result.stdout)
         return result
 
     def put(self, source: Path, target: str) -> None:
-        partial = f"{target}.partial"
-        with self._sftp(f"copy {source.name} to {self.connection.host}") as sftp:
+        partial, most_bytes = f"{target}.partial", _CONNECT_BYTES + source.stat().st_size // _SHARE_AROUND
+        with self._sftp(f"copy {source.name} to {self.connection.host}", most_bytes) as sftp:
             sftp.put(str(source), partial, confirm=True)  # `confirm` compares the sizes.
             sftp.posix_rename(partial, target)
 
@@ -174,10 +222,29 @@ class FabricShell:
         if closed is not None:
             closed()
 
+    @property
+    def _socket(self) -> BoundedSocket:
+        found = self.connection.transport.sock
+        assert isinstance(found, BoundedSocket)
+        return found
+
     @contextlib.contextmanager
-    def _sftp(self, what: str) -> Iterator[paramiko.SFTPClient]:
-        with _translated(what):
-            self._must_be_open()
+    def _receiving(self, what: str, most_bytes: int) -> Iterator[int]:
+        """Let so much come; tells how much has come before. Raises TooMuchSent, and what `_translated` does."""
+        has_ended = self._socket.is_over
+        self._socket.allow(most_bytes)
+        try:
+            with _translated(what):
+                self._must_be_open()
+                yield self._socket.received_bytes
+        except Unavailable as cause:
+            if self._socket.is_over and not has_ended:
+                raise TooMuchSent(f"{what} sent more than {most_bytes:,} bytes, which is all that is read") from cause
+            raise
+
+    @contextlib.contextmanager
+    def _sftp(self, what: str, most_bytes: int) -> Iterator[paramiko.SFTPClient]:
+        with self._receiving(what, most_bytes):
             with _started_in_time(self.connection):
                 opened = self.connection.client.open_sftp()
             with contextlib.closing(opened) as sftp:
@@ -198,9 +265,10 @@ class HostSession(FabricShell):
         self.run(["mkdir", "-p", "-m", "700", posixpath.dirname(target)], timeout_s=_CONNECT_TIMEOUT_S)
         self.put(source, target)
 
-    def fetch(self, source: str, target: Path) -> None:
-        """Copy a file back. Raises NotFound, Unavailable."""
-        with self._sftp(f"fetch {source} from {self.connection.host}") as sftp:
+    def fetch(self, source: str, target: Path, size_bytes: int) -> None:
+        """Copy a file of that size back. Raises NotFound, TooMuchSent, Unavailable."""
+        most_bytes = _CONNECT_BYTES + size_bytes + size_bytes // _SHARE_AROUND
+        with self._sftp(f"fetch {source} from {self.connection.host}", most_bytes) as sftp:
             try:
                 sftp.get(source, str(target))
             except FileNotFoundError as cause:
@@ -214,15 +282,14 @@ def _connected(address: str, port: int, user: str, key: Path | None, pinned: Seq
     """
     keys = {"key_filename": str(key), "allow_agent": False, "look_for_keys": False} if key else {}
     patience = dict.fromkeys(("banner_timeout", "auth_timeout", "channel_timeout"), _CONNECT_TIMEOUT_S)
-    runners = {"runners": {"remote": _Command}}
     connection = fabric.Connection(
         address,
         user=user,
         port=port,
-        config=fabric.Config(overrides=runners, ssh_config=paramiko.SSHConfig(), lazy=True),
+        config=fabric.Config(ssh_config=paramiko.SSHConfig(), lazy=True),
         connect_timeout=_CONNECT_TIMEOUT_S,
         forward_agent=False,
-        connect_kwargs={**keys, **patience},
+        connect_kwargs={**keys, **patience, "transport_factory": _bounded_transport},
     )
     _pin(connection, port, pinned)
     try:
@@ -235,6 +302,10 @@ def _connected(address: str, port: int, user: str, key: Path | None, pinned: Seq
             raise paramiko.AuthenticationException("no key was accepted") from cause  # also when there was none to try
         raise
     return connection
+
+
+def _bounded_transport(connected: socket.socket, **named: Any) -> paramiko.Transport:
+    return paramiko.Transport(BoundedSocket.of(connected, _CONNECT_BYTES), **named)
 
 
 def _pin(connection: fabric.Connection, port: int, keys: Sequence[HostKey]) -> None:

@@ -11,7 +11,7 @@ OrchestratorError
 ├── UnexpectedError (1)
 ├── LedgerTrouble (1)
 └── CloudError (1)        NotFound, AlreadyExists, Unavailable > HostBusy, HostKeyRejected, RemoteCommandFailed,
-                          BadArtifact
+                          BadArtifact, TooMuchSent
 """
 
 from __future__ import annotations
@@ -160,9 +160,7 @@ class NoCapacity(ZoneRefusal):
             "try another zone (--zone), another accelerator (`orchestrate accelerators`), --spot, or later; --queue "
             "waits for a TPU",
         )
-        self.accelerator = accelerator
         self.zones = tuple(zones)
-        self.detail = detail
         self.place = zones[-1]
         self.in_short = "out of stock"
 
@@ -345,3 +343,7 @@ class RemoteCommandFailed(CloudError):
 
 class BadArtifact(CloudError):
     """A file that came back does not match its checksum or its manifest."""
+
+
+class TooMuchSent(CloudError):
+    """A machine sent more than is read of it."""

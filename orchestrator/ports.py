@@ -14,24 +14,12 @@ from orchestrator.domain.names import vm_of_node
 from orchestrator.domain.places import VmRef as VmRef
 from orchestrator.domain.places import VmState as VmState
 from orchestrator.domain.prices import FetchedPrices, PriceRow
-
-
-@dataclass(frozen=True)
-class Worker:
-    """One host of a VM or slice: `address` is where SSH reaches it, `internal_address` what its peers use."""
-
-    index: int
-    address: str
-    internal_address: str
-
-
-@dataclass(frozen=True)
-class HostKey:
-    """A worker's public SSH host key, from the cloud's API, not from the network."""
-
-    worker: int
-    algorithm: str
-    base64: str
+from orchestrator.remote_shell import ANSWER_BYTES as ANSWER_BYTES
+from orchestrator.remote_shell import CommandResult as CommandResult
+from orchestrator.remote_shell import HostKey as HostKey
+from orchestrator.remote_shell import RemoteShell as RemoteShell
+from orchestrator.remote_shell import ShellFactory as ShellFactory
+from orchestrator.remote_shell import Worker as Worker
 
 
 @dataclass(frozen=True)
@@ -192,38 +180,6 @@ class ObjectStore(Protocol):
 
     def download(self, bucket: str, item: StoredObject, target: Path) -> None:
         """Download that generation: temporary file, crc32c, fsync, rename. Raises NotFound or BadArtifact."""
-
-
-@dataclass(frozen=True)
-class CommandResult:
-    """What a remote command printed and how it ended."""
-
-    status: int
-    stdout: str
-    stderr: str
-
-
-class RemoteShell(Protocol):
-    """An SSH session with one worker, whose host key is pinned."""
-
-    def run(self, argv: Sequence[str], *, timeout_s: float, check: bool = True) -> CommandResult:
-        """Run an argument list (quoted here, never a shell string). Raises RemoteCommandFailed on a non-zero status
-        when `check`, Unavailable on a broken or slow connection.
-        """
-
-    def put(self, source: Path, target: str) -> None:
-        """Copy a file to `target`, a path relative to the login's home; its folder must exist. Raises Unavailable."""
-
-    def close(self) -> None:
-        """End the session; never raises."""
-
-
-class ShellFactory(Protocol):
-    """Opens SSH sessions."""
-
-    def open(self, worker: Worker, keys: Sequence[HostKey], user: str, private_key: Path) -> RemoteShell:
-        """Connect to a worker. Raises HostKeyRejected when the key is not one of `keys` (no keys: always), Unavailable
-        when it cannot be reached."""
 
 
 @dataclass(frozen=True)

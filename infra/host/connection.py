@@ -25,6 +25,8 @@ SYSTEM_WIDE = Path("/etc/ssh/ssh_known_hosts")
 _Entry = tuple[str, str, str, str]  # marker, names, algorithm, key
 _PREFERRED = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
 _ASK_TIMEOUT_S = 60.0
+_ASK_BYTES = 2**24
+"""A list of all objects in its store has some 200 bytes for each."""
 
 
 def known_keys(host: HostAddress, files: Sequence[Path]) -> tuple[HostKey, ...]:
@@ -112,24 +114,28 @@ class HostLine:
         """
         try:
             done = self._with_session(
-                lambda session: session.run(["python3", "-SE", self._script, verb, *words], timeout_s=_ASK_TIMEOUT_S)
+                lambda session: session.run(
+                    ["python3", "-SE", self._script, verb, *words], timeout_s=_ASK_TIMEOUT_S, most_bytes=_ASK_BYTES
+                )
             )
-            answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+            answer = json.loads(done.stdout.strip().splitlines()[-1])
+            if not isinstance(answer, dict):
+                raise ValueError(f"{verb} is answered with an object")
             return answer
         except RemoteCommandFailed as cause:
             raise UsageError(
                 f"{self.host} cannot run our script: {cause.sentence}", "it needs Linux and python3, 3.8 or later"
             ) from cause
-        except (ValueError, IndexError) as cause:
+        except (ValueError, IndexError, RecursionError) as cause:
             raise Unavailable(f"{self.host} gave no usable answer to {verb}") from cause
 
     def send(self, source: Path, target: str) -> None:
         """Copy a file to an absolute path there, over what is there. Raises Unavailable."""
         self._with_session(lambda session: session.send(source, target))
 
-    def fetch(self, source: str, target: Path) -> None:
-        """Copy a file from an absolute path there. Raises NotFound, Unavailable."""
-        self._with_session(lambda session: session.fetch(source, target))
+    def fetch(self, source: str, target: Path, size_bytes: int) -> None:
+        """Copy a file of that size from an absolute path there. Raises NotFound, TooMuchSent, Unavailable."""
+        self._with_session(lambda session: session.fetch(source, target, size_bytes))
 
     def _with_session(self, use: Callable[[HostSession], Any]) -> Any:
         with self._lock:

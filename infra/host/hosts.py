@@ -105,7 +105,7 @@ class HostStore:
 
     def download(self, bucket: str, item: StoredObject, target: Path) -> None:
         with complete_or_absent(target) as partial:
-            self._line_to(bucket).fetch(f"{self.url(bucket)}/{item.name}", partial)
+            self._line_to(bucket).fetch(f"{self.url(bucket)}/{item.name}", partial, item.size_bytes)
             now = self._found(bucket, item.name)
             if now is None or now.generation != item.generation:
                 raise NotFound(f"{bucket}: {item.name} was replaced meanwhile")

@@ -319,7 +319,8 @@ def main() -> None:
     if given.command == "run":
         run(job)
     elif given.command == "status":
-        print(json.dumps(status(job, given.offset)))
+        said = json.dumps(status(job, given.offset), ensure_ascii=False)  # else a letter of the log is up to six
+        sys.stdout.buffer.write(said.encode("utf-8", "backslashreplace") + b"\n")
     else:
         print(json.dumps((start if given.command == "start" else stop)(job)))
 

@@ -13,8 +13,12 @@ from orchestrator.running.run_folder import log_copy, run_folder
 LOG_NAME = "train.log"
 LATEST_BYTES = 4_000
 """The latest epochs are in so much of a log's end."""
-_EPOCH = re.compile(r" epoch (\d+)/\d+ end loss (-?\d+\.\d+)(?: test_accuracy (\d+\.\d+))?")
-_MENTIONED = re.compile(r" epoch (\d+/\d+) ")
+CURVE_BYTES = 2**20
+"""So much of a log's end is looked through for curves: some ten thousand epochs."""
+_COUNT, _FIGURE = r"[0-9]{1,9}", r"[0-9]{1,40}\.[0-9]{1,20}"
+"""A VM may write any number of digits: more than these make no epoch, so that every one is finite and quickly read."""
+_EPOCH = re.compile(rf" epoch ({_COUNT})/{_COUNT} end loss (-?{_FIGURE})(?: test_accuracy ({_FIGURE}))?")
+_MENTIONED = re.compile(rf" epoch ({_COUNT}/{_COUNT}) ")
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,8 @@ class LoggedEpochs:
 def local_log(home: Path, run: Run, last_bytes: int | None = None, worker: int = 0) -> bytes | None:
     """The log of the run's latest attempt: the copy of whoever follows it, or what was collected; the longer one.
 
-    `worker`: of a slice, whose. `last_bytes`: no more than so much of its end. None: there is no log here.
+    `worker`: of a slice, whose. `last_bytes`: no more than so much of its end; what comes while it is read is not
+    waited for. None: there is no log here.
     """
     folder = run_folder(home, run.experiment, run.id)
     copies = (log_copy(folder, run.attempt, worker), folder / of_worker(f"a{run.attempt}", worker) / LOG_NAME)
@@ -47,7 +52,7 @@ def local_log(home: Path, run: Run, last_bytes: int | None = None, worker: int =
     longest = max(sizes, key=lambda path: sizes[path])
     with longest.open("rb") as log:
         log.seek(max(0, sizes[longest] - last_bytes) if last_bytes else 0)
-        return log.read()
+        return log.read(sizes[longest] if last_bytes is None else last_bytes)
 
 
 def logged_epochs(log: bytes) -> LoggedEpochs:

@@ -6,6 +6,7 @@ import json
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,8 +15,8 @@ import paramiko
 import pytest
 from paramiko.ssh_exception import NoValidConnectionsError
 
-from infra.ssh import FabricShell, FabricShells, _translated
-from orchestrator.errors import HostKeyRejected, RemoteCommandFailed, Unavailable
+from infra.ssh import FabricShell, FabricShells, _Command, _translated
+from orchestrator.errors import HostKeyRejected, RemoteCommandFailed, TooMuchSent, Unavailable
 from orchestrator.ports import HostKey, RemoteShell, ShellFactory, Worker
 from tests.contract.rigs import CloudRig
 from tests.fakes import FakeShells
@@ -111,6 +112,35 @@ def test_a_command_that_takes_too_long_is_unavailable(shell: RemoteShell) -> Non
         shell.run(["sleep", "30"], timeout_s=0.5)
 
 
+@pytest.mark.parametrize("most_bytes", [2**15, 2**19])
+def test_of_a_command_that_sends_without_end_no_more_than_its_limit_is_read(
+    shell: RemoteShell, most_bytes: int
+) -> None:
+    """The error names the command and the limit, and the session has ended: who ignores the protocol sends on."""
+    with pytest.raises(TooMuchSent) as caught:
+        shell.run(["yes"], timeout_s=600, most_bytes=most_bytes)
+    assert caught.value.sentence.startswith("`yes` ")
+    assert caught.value.sentence.endswith(f" sent more than {most_bytes:,} bytes, which is all that is read")
+    with pytest.raises(Unavailable):
+        shell.run(["true"], timeout_s=20)
+
+
+def test_a_command_within_its_limit_says_what_it_took(shell: RemoteShell) -> None:
+    """Each has a limit of its own, however many a session has run."""
+    for _ in range(20):
+        done = shell.run(["echo", "a" * 2000], timeout_s=20, most_bytes=4000)
+        assert 2000 < done.received_bytes <= 4000
+
+
+def test_a_command_is_not_waited_for_once_the_run_is_to_stop(shell: RemoteShell) -> None:
+    """However long it may take; the session can be used on, as to stop the trainer."""
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(Unavailable, match="the run is to stop"):
+        shell.run(["sleep", "600"], timeout_s=600, stop=stop)
+    assert shell.run(["echo", "a"], timeout_s=20).stdout == "a\n"
+
+
 def test_a_closed_session_is_unavailable(door: Door) -> None:
     """It is not silently opened again; closing twice is fine."""
     shell = door.open()
@@ -124,7 +154,7 @@ def test_a_deadline_that_meets_a_broken_connection_raises_nothing(cloud_door: Do
     """Fabric's timer ends the command from a thread of its own, whose error nobody could catch."""
     shell = cloud_door.open()
     assert isinstance(shell, FabricShell)
-    runner = shell.connection.config.runners.remote(context=shell.connection)
+    runner = _Command(shell.connection, threading.Event())
     runner.channel = shell.connection.create_session()
     shell.connection.transport.sock.close()
     runner.kill()

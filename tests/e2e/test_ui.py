@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -132,6 +135,28 @@ def test_nothing_is_served_or_done_without_the_token(link: str) -> None:
         assert _answer(f"{address}act", ours, wrong)[0] == 422
     assert _answer(f"{address}act", ours, stop)[0] == 202
     assert "r-000000" in _answer(f"{address}live", ours)[1]
+
+
+def test_connections_that_only_take_places_keep_nobody_out(link: str) -> None:
+    """Requests whose heads never end, as any user of the machine may send: more than there are places for."""
+    address, token = link.split("#token=")
+    place = urlsplit(address)
+    with ExitStack() as held:
+        idle = [held.enter_context(socket.create_connection((place.hostname, place.port))) for _ in range(70)]
+        for one in idle:
+            one.sendall(b"GET / HTTP/1.1\r\nHost: 127")
+        assert _answer(f"{address}live", {"Authorization": f"Bearer {token}"})[0] == 200
+        for one in idle:
+            one.settimeout(WITHIN_S)
+            assert _end_of(one)
+
+
+def _end_of(connection: socket.socket) -> bool:
+    """Whether the other side hangs up without a word."""
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
 
 
 def _answer(url: str, headers: dict[str, str] | None = None, body: object = None) -> tuple[int, str]:

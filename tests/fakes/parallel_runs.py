@@ -16,7 +16,7 @@ from orchestrator.domain.names import HEARTBEAT
 from orchestrator.domain.runs import Run
 from orchestrator.errors import Unavailable
 from orchestrator.ledger.credit import Credit
-from orchestrator.ports import CommandResult, HostKey, StoredObject, Worker
+from orchestrator.ports import ANSWER_BYTES, CommandResult, HostKey, StoredObject, Worker
 from tests.fakes import FakeObjectStore, FakeScheduler, FakeShell, FakeShells, FakeVmProvider
 from tests.fakes.clock import START, FakeClock
 from tests.fakes.shells import FakeMachine
@@ -158,9 +158,17 @@ class _RunnerShell(FakeShell):
         self._many, self._job_machine, self._closed = shells, machine, False
         shells.count(1)
 
-    def run(self, argv: Sequence[str], *, timeout_s: float, check: bool = True) -> CommandResult:
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        check: bool = True,
+        most_bytes: int = ANSWER_BYTES,
+        stop: threading.Event | None = None,
+    ) -> CommandResult:
         if tuple(argv[:2]) != RUNNER:
-            return super().run(argv, timeout_s=timeout_s, check=check)
+            return super().run(argv, timeout_s=timeout_s, check=check, most_bytes=most_bytes, stop=stop)
         self._must_be_open()
         [job] = [text for name, text in self._job_machine.files.items() if name.endswith("/job.json")]
         return self._many.trainers.answer(json.loads(job), argv)

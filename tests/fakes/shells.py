@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import posixpath
+import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from orchestrator.errors import HostKeyRejected, RemoteCommandFailed, Unavailable
-from orchestrator.ports import CommandResult, HostKey, Worker
+from orchestrator.errors import HostKeyRejected, RemoteCommandFailed, TooMuchSent, Unavailable
+from orchestrator.ports import ANSWER_BYTES, CommandResult, HostKey, Worker
 from tests.fakes.vms import HOST_KEY
 
 Answer = Callable[[Sequence[str]], CommandResult]
@@ -28,7 +29,7 @@ class FakeShells:
     """A `ShellFactory`. Machines come into being when they are asked for, by address; `commands` holds what was run.
 
     `on(prefix, answer)` teaches a command: the first prefix of the arguments that matches wins, before the built-in
-    `true false echo cat mkdir pwd sleep`. `drop(n)` breaks the next n commands as a lost connection does.
+    `true false echo cat mkdir pwd sleep yes`. `drop(n)` breaks the next n commands as a lost connection does.
     """
 
     def __init__(self) -> None:
@@ -83,9 +84,21 @@ class FakeShell:
         self._machine = machine
         self._open = True
 
-    def run(self, argv: Sequence[str], *, timeout_s: float, check: bool = True) -> CommandResult:
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        check: bool = True,
+        most_bytes: int = ANSWER_BYTES,
+        stop: threading.Event | None = None,
+    ) -> CommandResult:
         self._must_be_open()
-        result = self._shells.answer(argv) or self._built_in(list(argv), timeout_s)
+        result = self._shells.answer(argv) or self._built_in(list(argv), timeout_s, stop)
+        result = replace(result, received_bytes=len((result.stdout + result.stderr).encode()))
+        if result.received_bytes > most_bytes:
+            self._open = False
+            raise TooMuchSent(f"`{argv[0]}` sent more than {most_bytes:,} bytes, which is all that is read")
         if check and result.status != 0:
             raise RemoteCommandFailed(" ".join(argv), result.status, result.stderr or result.stdout)
         return result
@@ -103,12 +116,16 @@ class FakeShell:
         if not self._open:
             raise Unavailable("the connection is closed")
 
-    def _built_in(self, argv: list[str], timeout_s: float) -> CommandResult:
+    def _built_in(self, argv: list[str], timeout_s: float, stop: threading.Event | None) -> CommandResult:
         name, words = argv[0], argv[1:]
         if name == "echo":
             return CommandResult(0, " ".join(words) + "\n", "")
         if name == "cat":
             return self._cat(words)
+        if name == "yes":
+            return CommandResult(0, "y\n" * 2**20, "")
+        if name == "sleep" and stop is not None and stop.is_set():
+            raise Unavailable("`sleep`: not waited for any longer, as the run is to stop")
         if name == "sleep" and float(words[0]) > timeout_s:
             raise Unavailable("`sleep`: timed out")
         if name == "pwd":

@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 from infra.localcloud.access import Access, same
 from infra.localcloud.clock import CloudClock
 from infra.localcloud.http.errors import ApiError, error_info, forbidden, invalid
+from infra.localcloud.http.messages import read_body
 from infra.localcloud.http.routes import Service, routes
 from infra.localcloud.store import Document, Store
 
@@ -21,6 +22,8 @@ _SCOPED = ("tpu", "compute", "cloudscheduler")
 _CONTROL = "localcloud"
 _PROVED_OTHERWISE = ("oauth2.token", "oauth2.tokeninfo")
 """Calls that bring their secret in the body."""
+_FORM_BYTES_MAX = 64 * 1024
+"""Of a request that brings its secret in the body: anybody may send one."""
 _USER = "user@local.invalid"
 _OTHERS = "Expected OAuth 2 access token, login cookie or other valid authentication credential."
 
@@ -110,7 +113,7 @@ class OAuthService(Service):
         self.routes = routes("oauth2", table)
 
     async def _token(self, request: Request) -> Response:
-        form = parse_qs((await request.body()).decode(errors="replace"))
+        form = parse_qs((await read_body(request, _FORM_BYTES_MAX)).decode(errors="replace"))
         grant = form.get("grant_type", [""])[0]
         if grant != "refresh_token":
             return _refused("unsupported_grant_type", f"Invalid grant_type: {grant}")
@@ -122,7 +125,7 @@ class OAuthService(Service):
         return JSONResponse({**body, "scope": " ".join(scopes)})
 
     async def _token_info(self, request: Request) -> Response:
-        body = parse_qs((await request.body()).decode(errors="replace"))
+        body = parse_qs((await read_body(request, _FORM_BYTES_MAX)).decode(errors="replace"))
         token = request.query_params.get("access_token") or body.get("access_token", [""])[0]
         found = self._tokens.look_up(token)
         if found is None:

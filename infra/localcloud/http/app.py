@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from infra.localcloud.clock import CloudClock
 from infra.localcloud.http.errors import ApiError, NoReply, forbidden, invalid, method_not_found
+from infra.localcloud.http.messages import read_body
 from infra.localcloud.http.routes import Service, routes
 
 log = logging.getLogger("localcloud")
@@ -189,7 +190,7 @@ class BatchService(Service):
 
     async def _run(self, request: Request) -> Response:
         """The calls one after the other, in their order."""
-        calls = _calls(request, await request.body())
+        calls = _calls(request, await read_body(request))
         boundary = f"batch_{uuid.uuid4().hex}"
         parts = [_part(boundary, content_id, await self._send(call)) for content_id, call in calls]
         body = b"".join([*parts, f"--{boundary}--\r\n".encode()])

@@ -1,4 +1,4 @@
-"""JSON bodies in and out, checked against the official packages' own message types.
+"""Bodies in and out: read up to a bound, JSON checked against the official packages' own message types.
 
 Documents in the store are the JSON form (camelCase, enum names); they go through the type on the way in and out,
 so that neither a client's typing error nor ours can pass unnoticed.
@@ -26,6 +26,8 @@ _LABEL_VALUE = re.compile(r"[-_a-z0-9]{0,63}")
 _LABELS_MAX = 64
 METADATA_VALUE_BYTES_MAX = 256 * 1024
 METADATA_TOTAL_BYTES_MAX = 512 * 1024
+BODY_BYTES_MAX = 10 * 2**20
+"""Of a request that is no upload: "Request payload size exceeds the limit: 10485760 bytes." is Google's own refusal."""
 
 
 class LazyTypes:
@@ -41,9 +43,20 @@ class LazyTypes:
         return getattr(import_module(self._package), name)
 
 
+async def read_body(request: Request, most_bytes: int = BODY_BYTES_MAX) -> bytes:
+    """The request's body, in memory. Raises ApiError 400 for a larger one, of which no more is kept or read."""
+    pieces, size = list[bytes](), 0
+    async for piece in request.stream():
+        size += len(piece)
+        if size > most_bytes:
+            raise invalid(f"Request payload size exceeds the limit: {most_bytes} bytes.", "badRequest")
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
 async def json_body(request: Request) -> Document:
-    """The request's JSON object; {} for an empty body. Raises ApiError 400 when it is no JSON object."""
-    raw = await request.body()
+    """The request's JSON object; {} for an empty body. Raises ApiError 400 when it is too large or no JSON object."""
+    raw = await read_body(request)
     if not raw:
         return {}
     try:

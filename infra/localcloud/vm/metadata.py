@@ -18,6 +18,8 @@ from infra.localcloud.account.project import PROJECT_NUMBER
 from infra.localcloud.account.tokens import TOKEN_LIFETIME_S, Tokens
 from infra.localcloud.clock import CloudClock
 from infra.localcloud.faults import METADATA
+from infra.localcloud.http.errors import ApiError
+from infra.localcloud.http.messages import read_body
 from infra.localcloud.store import Document, Store
 
 _ROOT = "computeMetadata/v1"
@@ -86,9 +88,12 @@ class MetadataApp:
         if not guest_attributes_enabled(vm, owner):
             return PlainTextResponse("Guest attributes endpoint access is disabled.\n", 403)
         namespace, _, name = key.partition("/")
-        value = (await request.body()).decode(errors="replace")
-        if not namespace or not name or "/" in name or len(value) > _VALUE_BYTES_MAX:
-            return PlainTextResponse("Guest attributes are NAMESPACE/KEY, 256 KB at most.\n", 400)
+        if not namespace or not name or "/" in name:
+            return _no_guest_attribute()
+        try:
+            value = (await read_body(request, _VALUE_BYTES_MAX)).decode(errors="replace")
+        except ApiError:
+            return _no_guest_attribute()
         current = self._store.get("vms", self._vm_id)  # It may have changed while the body arrived.
         if current is None:
             return _not_found()
@@ -201,6 +206,10 @@ def _listing(directory: Any) -> str:
 
 def _text(content: str) -> Response:
     return PlainTextResponse(content, media_type="application/text")
+
+
+def _no_guest_attribute() -> Response:
+    return PlainTextResponse("Guest attributes are NAMESPACE/KEY, 256 KB at most.\n", 400)
 
 
 def _not_found() -> Response:

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.bootstrap import Project
 from orchestrator.cli.ui.actions import Actions, Asked, Extend
+from orchestrator.cli.ui.connections import MOST_CONNECTIONS, FewConnections
 from orchestrator.cli.ui.view import Chosen, live_html
 from orchestrator.config import LOCAL
 from orchestrator.errors import OrchestratorError
@@ -62,7 +63,10 @@ def link(listener: socket.socket, token: str) -> str:
 
 def serve(listener: socket.socket, app: ASGIApp) -> None:
     """Serve until the process is interrupted."""
-    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", server_header=False)
+    config = uvicorn.Config(
+        app, http=FewConnections, ws="none", backlog=MOST_CONNECTIONS, log_config=None, access_log=False,
+        lifespan="off", server_header=False,
+    )  # fmt: skip
     uvicorn.Server(config).run(sockets=[listener])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -22,12 +23,15 @@ from orchestrator.ledger.runs import Experiment
 from orchestrator.money.cost_totals import experiment_sums
 from orchestrator.money.guard import money_view, stated_credit
 from orchestrator.running.run_folder import is_locked, log_copy, run_folder
-from orchestrator.running.run_log import LATEST_BYTES, LoggedEpoch, local_log, logged_epochs
+from orchestrator.running.run_log import CURVE_BYTES, LATEST_BYTES, LoggedEpoch, local_log, logged_epochs
 from orchestrator.running.run_status import RunStatus, newest_experiments
 
 NEWEST = 10
 """So many finished experiments are shown unless all are asked for."""
 LOG_LINES = 60
+_LOG_BYTES = 2**16
+"""A line may be of any length."""
+_MOST_POINTS = 500
 _SILENT = timedelta(seconds=10)
 """A run is asked whether a process drives it only after so long without a sign: asking takes its lock for a moment."""
 
@@ -188,8 +192,8 @@ def _is_undriven(project: Project, status: RunStatus, now: datetime) -> bool:
 
 
 def _details(project: Project, status: RunStatus) -> RunDetails:
-    log = local_log(project.home, status.run) or b""
-    lines = log.splitlines()[-LOG_LINES:]
+    log = local_log(project.home, status.run, CURVE_BYTES) or b""
+    lines = log[-_LOG_BYTES:].splitlines()[-LOG_LINES:]
     shown = plain(b"\n".join(lines).decode("utf-8", "replace"))
     return RunDetails(tuple(_curves(logged_epochs(log).ended)), status.events[::-1], shown)
 
@@ -201,7 +205,9 @@ def _curves(epochs: Sequence[LoggedEpoch]) -> Iterator[Curve]:
     for name, values, form in (("training loss", losses, "{:.4f}"), ("test accuracy", accuracies, "{:.2%}")):
         if len(values) > 1:
             ends = (form.format(values[0][1]), form.format(values[-1][1]))
-            yield Curve(name, " ".join(_points(values)), *ends)
+            since = "" if values[0][0] <= 1 else f" from epoch {values[0][0]}"
+            every = math.ceil(len(values) / _MOST_POINTS)
+            yield Curve(name + since, " ".join(_points([*values[:-1:every], values[-1]])), *ends)
 
 
 def _points(values: Sequence[tuple[int, float]]) -> Iterator[str]:

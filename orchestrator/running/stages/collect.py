@@ -20,6 +20,7 @@ from orchestrator.ports import StoredObject
 from orchestrator.running.bounded_read import may_fetch
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.link import Link, read_current
+from orchestrator.running.stages.patience import wait_patiently
 from orchestrator.running.waiting import side_by_side
 from trainer.errors import RecordError
 from trainer.record.record import RECORD_NAME, load_record
@@ -126,7 +127,9 @@ def _awaited_manifest(ctx: RunContext) -> Manifest:
             raise
         return late
     if manifest is None:
-        raise Unavailable(f"no results of {ctx.run_id} can come: the VM, or what ran its trainer there, is gone")
+        raise Unavailable(
+            f"no results of {ctx.run_id} can come: the VM, or what ran its trainer there, is gone or of no use"
+        )
     return manifest
 
 
@@ -138,6 +141,7 @@ class _Uploads:
         self._ask_at = ctx.services.clock.monotonic() + ASK_AFTER_S
         self._has_turn = False
         self._over = set[int]()
+        self._links = dict[int, Link]()  # each knows how much its worker has said
 
     def never_come(self, missing: Collection[int]) -> Set[int]:
         """The workers from which nothing can come any more, as far as is known; these are asked when it is time.
@@ -152,7 +156,7 @@ class _Uploads:
         if watch.is_crowded and not self._has_turn:
             self._ask_at, self._has_turn = watch.early_turn(clock.monotonic()), True
             return self.never_come(missing)
-        links = [Link(self._ctx, worker) for worker in asked]
+        links = [self._links.setdefault(worker, Link(self._ctx, worker)) for worker in asked]
         try:
             answers = side_by_side(Link.may_upload, links)
         finally:
@@ -310,8 +314,8 @@ def _in_time(
     ctx: RunContext, probe: Callable[[], T | None], what: str, most_s: float = math.inf, least_s: float = 0.0
 ) -> T:
     """The VM uploads until it dies, so its results are waited for until the deadline, ten minutes at most."""
-    timeout_s = ctx.patience_s(max(least_s, min(ctx.services.pace.upload_timeout_s, _left_s(ctx), most_s)))
-    return ctx.services.wait_for(probe, what, timeout_s, most_poll_s=1.0)
+    timeout_s = max(least_s, min(ctx.services.pace.upload_timeout_s, _left_s(ctx), most_s))
+    return wait_patiently(ctx, probe, what, timeout_s)
 
 
 def _left_s(ctx: RunContext) -> float:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from ipaddress import ip_address
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.names import checkpoints_prefix, data_prefix
 from orchestrator.domain.quote import PROFILE_FOLDER, RESULTS_BYTES, WORKER_RESULTS_BYTES, result_files
+from orchestrator.errors import TrainingFailed
 from orchestrator.ledger.events import CreateIntended
 from orchestrator.money.guard import stop_at
 from orchestrator.ports import Worker
@@ -19,6 +21,11 @@ from trainer.record.machine import ENVIRONMENT_VARIABLE, IMAGE_VARIABLE
 from trainer.record.record import CHECKPOINT_NAME, worker_dir
 
 UPLOAD_INTERVAL_S = 10
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+MOST_LETTERS = 4000
+Said = Annotated[str, Field(max_length=MOST_LETTERS)]
+ExitCode = Annotated[int, Field(ge=-(2**31), lt=2**31)]
+"""What a VM says of itself is of no other size: a number of any length would be printed, stored and compared."""
 
 
 class Job(BaseModel):
@@ -62,8 +69,8 @@ class TrainerProgress(BaseModel):
 
     phase: str = ""
     detail: str = ""
-    epoch: int = 0
-    epochs: int = 0
+    epoch: Count = 0
+    epochs: Count = 0
     loss: float | None = None
     accuracy: float | None = None
 
@@ -74,18 +81,26 @@ class RunnerStatus(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     state: str
-    rc: int | None = None
+    rc: ExitCode | None = None
     ended_at: float | None = None
     worker: int = 0
     uploaded: bool = False
     progress: TrainerProgress | None = None
-    log_size: int = 0
+    log_size: Count = 0
     log: str = ""
 
     @property
     def has_ended(self) -> bool:
         """Whether nothing more comes of it."""
         return self.state in ("exited", "lost")
+
+
+class Ended(BaseModel):
+    """The part of a manifest that says how the trainer ended; the files are looked at when they are collected."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    rc: ExitCode
 
 
 class Environment(BaseModel):
@@ -97,10 +112,24 @@ class Environment(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    python: str = ""
-    lacks: str = ""
-    environment: str = ""
-    gpus: int | None = None
+    python: Said = ""
+    lacks: Said = ""
+    environment: Said = ""
+    gpus: Count | None = None
+
+    @classmethod
+    def said_by(cls, stdout: str) -> Environment:
+        """What the last line of its output says. Raises TrainingFailed where that is nothing usable."""
+        try:
+            return cls.model_validate_json(last_line(stdout))
+        except ValidationError as cause:
+            raise TrainingFailed("what the VM said of its Python and packages is not usable") from cause
+
+
+def last_line(stdout: str) -> str:
+    """What a program on a VM has to say: libraries print before it, and of a longer line no more is kept."""
+    lines = stdout.strip().splitlines()
+    return lines[-1][:MOST_LETTERS] if lines else ""
 
 
 def peers(workers: Sequence[Worker], worker: Worker) -> dict[str, str]:

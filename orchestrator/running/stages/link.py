@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 
 from pydantic import ValidationError
 
 from orchestrator.domain.names import MANIFEST
 from orchestrator.domain.quote import LOG_BYTES, MANIFEST_BYTES, WORKER_LOG_BYTES
-from orchestrator.errors import CloudError, OrchestratorError, Preempted, RemoteCommandFailed, Stopped, Unavailable
+from orchestrator.errors import (
+    CloudError,
+    OrchestratorError,
+    Preempted,
+    Stopped,
+    TooMuchSent,
+    Unavailable,
+)
 from orchestrator.ports import RemoteShell, Worker
 from orchestrator.running.bounded_read import read_bounded
 from orchestrator.running.stages.context import RunContext
-from orchestrator.running.stages.job import RunnerStatus
+from orchestrator.running.stages.job import Ended, RunnerStatus
 from orchestrator.running.stages.prepare import open_shell
 from orchestrator.running.watch import HEARTBEAT_LOST_S
 
 _COMMAND_TIMEOUT_S = 60.0
+_STATUS_BYTES = 2**19
+"""A piece of log has 64 KiB, of which JSON makes six times as much at worst."""
+_SHORT_BYTES = 1024
+"""Most answers have no more besides a piece of the log."""
+_ANSWERS_BYTES, _ANSWERS_BYTES_PER_S = 2**19, 1536
+"""What all answers may have besides; with the short ones less than what is reserved for them (`quote.usage`)."""
+_PIECE_LETTERS = 2**14
+"""A piece that is the end of the log is shorter, as a rule: so a VM cannot be asked on and on without a pause."""
 _HURRIED_TIMEOUT_S = 10.0
 """The same once the run is to stop: with the connection, less than the patience of then."""
 
@@ -41,6 +55,7 @@ class Link:
         self._beat: tuple[int | None, float] = (None, ctx.services.clock.monotonic())
         self._log = ctx.log_path(worker)
         self._log_bytes = WORKER_LOG_BYTES if worker else LOG_BYTES
+        self._room_bytes, self._room_at = float(_ANSWERS_BYTES), ctx.services.clock.monotonic()
 
     def start(self, ctx: RunContext, worker: Worker) -> None:
         """Safe to repeat: the runner starts a job once."""
@@ -53,8 +68,13 @@ class Link:
             self._connected(ctx, worker, patience_s).run(self._runner("start"), timeout_s=_COMMAND_TIMEOUT_S)
 
     def look(self) -> RunnerStatus | None:
-        """What the runner says now; None when it does not answer."""
+        """What the runner says now; None when it does not answer, or has said more than is reserved for its answers.
+
+        Raises TooMuchSent.
+        """
         if self._last is None or not self._last.has_ended:
+            if not self._may_ask():
+                return None
             self._last = self._status()
             self.silent = 0 if self._last or self._shell is None else self.silent + 1
             self._keep(self._last)
@@ -84,7 +104,9 @@ class Link:
     def has_more(self) -> bool:
         """Whether there is more of its log to follow at once."""
         said, size = self._last, self._log_size()
-        return said is not None and not said.has_ended and size < min(said.log_size, self._log_bytes)
+        if said is None or said.has_ended or len(said.log) < _PIECE_LETTERS or self._room_bytes <= 0:
+            return False
+        return size < min(said.log_size, self._log_bytes)
 
     def may_upload(self) -> bool | None:
         """Whether results that are not in the bucket may still come there; None when nobody can be asked now.
@@ -92,9 +114,12 @@ class Link:
         They cannot where the trainer was never started, its runner was killed before it ended, or the VM is gone. A
         runner that was killed later is started again: it only uploads.
         """
-        timeout_s = _HURRIED_TIMEOUT_S if self._ctx.is_to_stop else _COMMAND_TIMEOUT_S
+        if not self._may_ask():
+            return None
         try:
-            said = self._status(timeout_s)
+            said = self._status()
+        except TooMuchSent:
+            return False  # it is no use to ask again
         except OrchestratorError:
             return None
         if said is None:
@@ -102,7 +127,7 @@ class Link:
         self._keep(said)
         if said.state == "exited" and not said.uploaded:
             with suppress(CloudError):
-                self._connected(self._ctx).run(self._runner("start"), timeout_s=timeout_s)
+                self._connected(self._ctx).run(self._runner("start"), timeout_s=self._patience_s)
         return said.state in ("running", "exited")
 
     def stop(self) -> None:
@@ -123,10 +148,10 @@ class Link:
             self._ctx.note(f"the trainer could not be stopped cleanly: {cause.sentence}")
 
     def _ask_to_stop(self) -> None:
-        self._connected(self._ctx).run(self._runner("stop"), timeout_s=_COMMAND_TIMEOUT_S)
+        self._connected(self._ctx).run(self._runner("stop"), timeout_s=self._patience_s)
 
     def _has_stopped(self) -> bool | None:
-        status = self._status()
+        status = self._status() if self._may_ask() else None
         return status is None or status.state != "running" or None
 
     def close(self) -> None:
@@ -148,8 +173,13 @@ class Link:
         folder = self._ctx.work_dir
         return ["python3", f"{folder}/runner.py", verb, f"{folder}/job.json"]
 
-    def _status(self, timeout_s: float = _COMMAND_TIMEOUT_S) -> RunnerStatus | None:
-        """What the runner says; None when it cannot be asked now or does not answer as it should.
+    @property
+    def _patience_s(self) -> float:
+        """So long it may take to answer now."""
+        return _HURRIED_TIMEOUT_S if self._ctx.is_to_stop else _COMMAND_TIMEOUT_S
+
+    def _status(self) -> RunnerStatus | None:
+        """What the runner says; None when it cannot be asked now or does not answer as it should. Raises TooMuchSent.
 
         One try, not a wait: deadline, user and bucket are looked at between two tries.
         """
@@ -158,11 +188,19 @@ class Link:
         self.preempted = None
         command = [*self._runner("status"), "--offset", str(offset)]
         try:
-            done = self._connected(self._ctx).run(command, timeout_s=timeout_s)
+            done = self._connected(self._ctx).run(
+                command, timeout_s=self._patience_s, check=False, most_bytes=_STATUS_BYTES
+            )
+            self._room_bytes -= max(0, done.received_bytes - _SHORT_BYTES)
+            if done.status != 0:
+                return None
             said = RunnerStatus.model_validate_json(done.stdout.strip().splitlines()[-1])
             return said.model_copy(update={"worker": self.worker})
-        except (RemoteCommandFailed, ValidationError, IndexError):
+        except (ValidationError, IndexError):
             return None
+        except TooMuchSent:
+            self.close()
+            raise
         except Preempted as cause:  # whoever follows it ends the run by that, unless its results are there
             self.preempted = cause
             self.close()
@@ -171,22 +209,35 @@ class Link:
             self.close()
             return None
 
+    def _may_ask(self) -> bool:
+        """Whether what it has said so far is within what is reserved; as time passes, more is."""
+        now_s = self._ctx.services.clock.monotonic()
+        self._room_bytes += _ANSWERS_BYTES_PER_S * (now_s - self._room_at)
+        self._room_at = now_s
+        return self._room_bytes > 0
+
     def _log_size(self) -> int:
         return self._log.stat().st_size if self._log.exists() else 0
 
     def _keep(self, status: RunnerStatus | None) -> None:
-        if status is not None and status.log:
-            self._log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with self._log.open("ab") as file:
-                file.write(status.log.encode("utf-8", "surrogateescape"))
+        left_bytes = self._log_bytes - self._log_size()
+        if status is None or not status.log or left_bytes <= 0:
+            return
+        piece = status.log.encode("utf-8", "replace")
+        self._room_bytes += min(len(piece), left_bytes)  # the log is reserved for by itself
+        self._log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with self._log.open("ab") as file:
+            file.write(piece[:left_bytes])
+            if len(piece) >= left_bytes:
+                file.write(f"\norchestrate: the log is followed up to {self._log_bytes:,} bytes\n".encode())
 
     def ended_in_bucket(self) -> RunnerStatus | None:
         """The end of the training as its results say it; None while they are not whole, or cannot be seen now."""
         ctx = self._ctx
         try:
             content = read_current(ctx, f"{ctx.results_of(self.worker)}/{MANIFEST}", MANIFEST_BYTES)
-            return RunnerStatus(state="exited", rc=int(json.loads(content)["rc"]), worker=self.worker)
+            return RunnerStatus(state="exited", rc=Ended.model_validate_json(content).rc, worker=self.worker)
         except CloudError:
             return None
-        except (ValueError, KeyError, TypeError):
+        except ValidationError:
             return RunnerStatus(state="lost", worker=self.worker)  # `collect` says what is wrong with it

@@ -24,12 +24,14 @@ from orchestrator.running.stages.job import (
     archive_path,
     code_path,
     job_file,
+    last_line,
     marked,
     peers,
     python_path,
     trainer_argv,
 )
 from orchestrator.running.stages.script_job import install_requirements, script_argv, send_pip
+from orchestrator.running.stages.vm_session import VmSession
 from orchestrator.running.stages.workers import on_every_worker
 from trainer.data.manifest import MANIFEST_NAME, DatasetManifest, Shard, parse_manifest
 from trainer.errors import DataError
@@ -96,7 +98,7 @@ def open_shell(ctx: RunContext, worker: Worker, timeout_s: float | None = None) 
         return services.shells.open(worker, keys, SSH_USER, ctx.key_path)
 
     keys = services.wait_for(published, f"publishing the host keys of worker {worker.index}", patience_s)
-    shell = services.wait_for(connected, f"an SSH connection to worker {worker.index}", patience_s)
+    shell = VmSession(ctx, services.wait_for(connected, f"an SSH connection to worker {worker.index}", patience_s))
     ctx.opened(shell)
     return shell
 
@@ -277,7 +279,7 @@ def _environment(ctx: RunContext, shell: RemoteShell, command: Sequence[str]) ->
         said = shell.run(command, timeout_s=ctx.services.pace.setup_timeout_s).stdout
     except RemoteCommandFailed as cause:
         raise TrainingFailed(f"the trainer's software could not be installed: {cause.sentence}") from cause
-    return Environment.model_validate_json(said.strip().splitlines()[-1])
+    return Environment.said_by(said)
 
 
 def _check_devices(
@@ -306,4 +308,4 @@ def _probe(ctx: RunContext, shell: RemoteShell, probe: Sequence[str]) -> str:
     except RemoteCommandFailed as cause:
         asked = next(word for word in probe if word.startswith(("--strategy", "--accelerator")))
         raise TrainingFailed(f"cannot train there with {asked}: {cause.last_line or cause.sentence}") from cause
-    return found.stdout.strip().splitlines()[-1]
+    return last_line(found.stdout)

@@ -28,7 +28,7 @@ def install_requirements(
     except RemoteCommandFailed as cause:
         problem = f"{requirements} could not be installed: {cause.last_line or cause.sentence}"
         raise TrainingFailed(problem, "correct the requirements") from cause
-    made = Environment.model_validate_json(said.strip().splitlines()[-1])
+    made = Environment.said_by(said)
     own = made.model_copy(update={"environment": made.environment or found.environment, "gpus": found.gpus})
     ctx.log(SoftwareReady(own.environment, ctx.services.clock.monotonic() - began))
     return own

@@ -11,6 +11,7 @@ from orchestrator.errors import (
     DeadlineReached,
     Preempted,
     Stopped,
+    TooMuchSent,
     TrainingFailed,
     Unavailable,
 )
@@ -19,7 +20,7 @@ from orchestrator.money.guard import must_stop
 from orchestrator.running.stages.collect import OTHERS_TIMEOUT_S, objects_of_runs
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.failure import failed_first, last_lines
-from orchestrator.running.stages.job import RunnerStatus, TrainerProgress
+from orchestrator.running.stages.job import MOST_LETTERS, RunnerStatus, TrainerProgress
 from orchestrator.running.stages.link import Link
 from orchestrator.running.stages.prepare import workers_of
 from orchestrator.running.stages.workers import on_every_worker
@@ -66,8 +67,9 @@ def _followed(ctx: RunContext) -> RunnerStatus:
     except (DeadlineReached, Stopped):
         follower.stop()
         raise
-    except (TrainingFailed, CloudError):
-        if ctx.accelerator.is_slice:  # the other hosts would train on while results are waited for
+    except (TrainingFailed, CloudError) as cause:
+        # The other hosts, or one that floods this machine, would train on while results are waited for.
+        if ctx.accelerator.is_slice or isinstance(cause, TooMuchSent):
             follower.stop()
         raise
     finally:
@@ -175,7 +177,7 @@ class _Follower:
         elif (first := found[0]) is not None:
             now = first.progress or TrainerProgress()
             doing = " ".join(filter(None, (now.phase, now.detail))) or "starting"
-            ctx.show(doing, epoch=now.epoch, loss=now.loss, accuracy=now.accuracy)
+            ctx.show(doing[:MOST_LETTERS], epoch=now.epoch, loss=now.loss, accuracy=now.accuracy)
         self._must_continue()
         if not any(link.has_more for link in self._links):
             self._pause()

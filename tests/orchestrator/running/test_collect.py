@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from decimal import Decimal
@@ -13,7 +14,7 @@ import pytest
 
 from orchestrator.domain.runs import Run, RunState, Stage
 from orchestrator.errors import Unavailable
-from orchestrator.ports import CommandResult, Worker
+from orchestrator.ports import ANSWER_BYTES, CommandResult, Worker
 from orchestrator.running.many_runs import drive_all
 from orchestrator.running.stages.context import STOPPING_PATIENCE_S
 from tests.fakes.shells import FakeShell
@@ -157,6 +158,24 @@ def test_a_download_that_never_works_is_given_up_long_before_the_deadline(world:
     assert billed_s_after(world, run, ended[0]) < 600 + SOON_S
 
 
+def test_results_that_are_waited_for_have_no_more_time_once_the_run_is_to_stop(world: World) -> None:
+    """Ctrl-C comes while they do not: the VM is deleted soon, not at the end of the ten minutes."""
+    world.trainer.uploads = False
+    stopped: list[datetime] = []
+
+    def stop_late(usual: Answer, verb: str) -> CommandResult | None:
+        [run] = world.ledger.runs()
+        if verb == "status" and run.stage is Stage.COLLECT and not stopped:
+            stopped.append(world.clock.now())
+            world.stop.set()
+        return usual(["", "", verb])
+
+    answering(world, stop_late)
+    after = world.launch()
+    assert after.record is None
+    assert billed_s_after(world, after, stopped[0]) <= STOPPING_PATIENCE_S + 30, "20 its deletion"
+
+
 def stopped_at_first_look(world: World) -> None:
     def look(_usual: Answer, verb: str) -> None:
         if verb == "status":
@@ -186,9 +205,17 @@ def test_a_vm_that_hangs_is_not_waited_for_once_its_run_is_stopped(world: World)
     [run], usual_open = world.admit("t4"), world.shells.open
 
     class Hanging(FakeShell):
-        def run(self, argv: Sequence[str], *, timeout_s: float, check: bool = True) -> CommandResult:
+        def run(
+            self,
+            argv: Sequence[str],
+            *,
+            timeout_s: float,
+            check: bool = True,
+            most_bytes: int = ANSWER_BYTES,
+            stop: threading.Event | None = None,
+        ) -> CommandResult:
             if world.ledger.run(run.id).stage is not Stage.COLLECT:
-                return super().run(argv, timeout_s=timeout_s, check=check)
+                return super().run(argv, timeout_s=timeout_s, check=check, most_bytes=most_bytes, stop=stop)
             world.clock.advance(timeout_s)
             raise Unavailable("no answer")
 

@@ -151,6 +151,28 @@ def victim(local_cloud: RunningCloud, ssh_key: Key) -> Iterator[Any]:
     result_of(local_cloud.tpu().delete_node(name=f"{PARENT}/nodes/victim"))
 
 
+@pytest.mark.parametrize("path", ["token", "tokeninfo"])
+def test_of_a_strangers_body_no_more_is_read_than_a_form_has(
+    local_cloud: RunningCloud, stranger: Stranger, path: str
+) -> None:
+    """Nothing is proved yet when it arrives, so nothing may be kept of it."""
+    url, most_bytes = f"{local_cloud.facts['http_url']}/{path}", 64 * 1024
+    [(status, body)] = stranger.ask(("POST", url, FORM, "a" * (most_bytes + 1)))
+    assert (status, json.loads(body)["error"]["message"]) == (
+        400, f"Request payload size exceeds the limit: {most_bytes} bytes."
+    )  # fmt: skip
+    [(status, body)] = stranger.ask(("POST", url, FORM, "a" * most_bytes))
+    assert (status, "exceeds" in body) == (400, False)
+
+
+def test_of_a_body_in_json_no_more_is_read_than_google_takes(local_cloud: RunningCloud) -> None:
+    """Also of the user's own, who has the token."""
+    label = json.dumps({"name": "a-bucket", "labels": {"a": "x" * 10 * 2**20}})
+    refused = local_cloud.http.post(f"/storage/v1/b?project={PROJECT}", content=label, headers=JSON)
+    assert refused.status_code == 400
+    assert refused.json()["error"]["message"] == "Request payload size exceeds the limit: 10485760 bytes."
+
+
 @pytest.mark.parametrize("host", ["tpu.googleapis.com", "www.example.com", "127.0.0.1"])
 def test_the_proxy_tunnels_nothing_of_a_strangers(local_cloud: RunningCloud, stranger: Stranger, host: str) -> None:
     """Neither to the cloud nor into our network."""

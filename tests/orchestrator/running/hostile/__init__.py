@@ -1,0 +1,1 @@
+"""What a hostile VM says and leaves."""
