@@ -280,6 +280,8 @@ def test_a_copy_of_a_state_folder_says_so_and_rents_nothing(elsewhere: Shell) ->
     shown = elsewhere("budget", *PROJECT)
     said = f"this ledger is a copy of that in {original.home}/projects/my-project-1 on "
     assert (shown.exit, said in shown.stderr, "FROZEN" in shown.stdout) == (0, True, True), shown
+    for shell, says in ((original, True), (elsewhere, False)):
+        assert ("no orchestrate process drives it" in shell("status", *PROJECT).stderr) is says
     launch = ("launch", "--accel", "v3-8", "--workload", "mnist-mlp", "--dry-run")
     for words in (launch, ("attach",), ("budget", "acknowledge")):
         refused = elsewhere(*words, *PROJECT)
