@@ -90,11 +90,12 @@ def open_project(
     config = load_config(config_file, environ)
     state = state_home(environ)
     home = project_home(state, config)
-    with suppress(UsageError) if without_ledger else nullcontext():
+    only_read = read_only and (home / LEDGER_FILE).exists()
+    with suppress(UsageError) if without_ledger or only_read else nullcontext():
         make_private(home)
     ledger = open_ledger(
-        home / LEDGER_FILE, SystemClock().now(), simulated=config.is_local, read_only=read_only,
-        without_ledger=without_ledger,
+        home / LEDGER_FILE, SystemClock().now(), simulated=config.is_local,
+        projects=None if config.is_local else home.parent, read_only=read_only, without_ledger=without_ledger,
     )  # fmt: skip
     try:
         yield Project(config, config_file, home, ledger, state)

@@ -155,6 +155,18 @@ class WholeNumber(click.IntRange):
     name = "integer"
 
 
+class _BillingAccount(click.ParamType[str]):
+    """Its id as the console shows it, or with Google's `billingAccounts/` before it."""
+
+    name = "ID"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        account = str(value).strip().removeprefix("billingAccounts/").upper()
+        if not re.fullmatch(r"[0-9A-Z]{6}(-[0-9A-Z]{6}){2}", account):
+            self.fail(f"{value!r} is not the id of a billing account like 012345-6789AB-CDEF01", param, ctx)
+        return account
+
+
 LIST = _List()
 ACCELERATORS = _Accelerators()
 INTS = _Ints()
@@ -162,6 +174,7 @@ BATCHES = _Batches()
 ENGINES = _Engines()
 DATE = _Date()
 DECIMAL = _Decimal()
+BILLING_ACCOUNT = _BillingAccount()
 COUNT = _Count()
 
 

@@ -62,6 +62,11 @@ def opened(*, as_json: bool, without_ledger: bool = False, read_only: bool = Fal
             say(f"warning: the ledger {path} cannot be written: nothing that happens now is recorded there")
         elif project.ledger.is_in_memory:
             say("warning: the ledger cannot be used; resources of ours are found by their labels alone")
+        if (original := project.ledger.original) is not None:
+            say(
+                f"warning: this ledger is a copy of that in {original}: nothing is rented from here, and what that one "
+                "has rented is deleted by `teardown` alone. Once it is used no more: `orchestrate recover --adopt`"
+            )
         if found := writable_by_others((project.state, project.config_file)):
             names = " ".join(shlex.quote(str(path)) for path in found)
             say(f"warning: other users can edit these files: run `chmod go-w {names}`")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from orchestrator.doctor.checks import CHECKS
@@ -23,6 +24,7 @@ from orchestrator.errors import (
     UsageError,
 )
 from orchestrator.ledger.credit import Credit
+from orchestrator.ledger.ledger import Ledger
 from orchestrator.ports import Account, Clock
 
 
@@ -119,6 +121,14 @@ class QuotasAskedOnce:
     def check(self, _account: Account, known: Known) -> Sequence[Quota]:
         """As doctor's check asks."""
         return self(known.accelerators, known.quota_terms)
+
+
+def learn_billing_account(ledger: Ledger, connect: Callable[[], Account]) -> None:
+    """Ask which account pays, where another project may draw on the same credit. Unanswered, it stays as it is."""
+    if ledger.other_files():
+        with suppress(OrchestratorError):
+            if found := connect().billing().account:
+                ledger.set_billing_account(found.removeprefix("billingAccounts/"))
 
 
 def preflight(

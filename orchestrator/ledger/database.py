@@ -38,15 +38,19 @@ _Kept = TypeVar("_Kept")
 class Database:
     """The file of one project's ledger (or of the local cloud's). Safe for threads and for several processes."""
 
-    def __init__(self, path: Path, *, simulated: bool = False, copied_from: Path | None = None) -> None:
+    def __init__(
+        self, path: Path, *, simulated: bool = False, copied_from: Path | None = None, projects: Path | None = None
+    ) -> None:
         """Open or create; `simulated`: its dollars are. Raises LedgerTrouble for no ledger, or a newer version's.
 
         `copied_from`: a ledger that can only be read, whose rows this one, in memory, begins with. It rents nothing.
+        `projects`: the folder of the folders of all projects that may draw on the same credit; None: none may.
         """
         self._lock = threading.RLock()
         self.path = path
         self.simulated = simulated
         self.copied_from = copied_from
+        self.projects = projects
         try:
             self._db = _open(path)
             if copied_from is not None:

@@ -15,10 +15,12 @@ from typing import Any
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.runs import Attempt, AttemptState, Run, RunState, Stage
 from orchestrator.errors import CreatesFrozen, LedgerTrouble, OverCap
-from orchestrator.ledger.credit import Credit, CreditTable
+from orchestrator.ledger.billing_account import BillingAccountTable, credit_in_words
+from orchestrator.ledger.credit import Credit
 from orchestrator.ledger.database import IN_MEMORY
 from orchestrator.ledger.events import EventTable
 from orchestrator.ledger.notices import NoticeTable
+from orchestrator.ledger.past import PastTable
 from orchestrator.ledger.runs import Changes, Experiment, RunTable, check_state
 from orchestrator.ledger.seals import FOR_ADMISSION
 
@@ -26,7 +28,7 @@ MakeAttempt = Callable[[int], Attempt]
 """Makes an attempt of the number that is the next one at the moment when its worst case is reserved."""
 
 
-class Ledger(CreditTable, RunTable, EventTable, NoticeTable):
+class Ledger(PastTable, BillingAccountTable, RunTable, EventTable, NoticeTable):
     """The ledger of one project (or of the local cloud): runs and attempts, credit, events, notices; and admission.
 
     What reserves money raises OverCap, CreatesFrozen or LedgerTrouble, and writes nothing then.
@@ -34,7 +36,7 @@ class Ledger(CreditTable, RunTable, EventTable, NoticeTable):
 
     def admit(self, experiment: Experiment, runs: Sequence[Run], attempts: Sequence[Attempt], credit: Credit) -> None:
         """Write down a launch and reserve its worst case, all or nothing."""
-        with self._growing() as db:
+        with self._credit_locked(), self.transaction() as db:
             self._add_experiment(db, experiment, runs)
             self._reserve(db, experiment, attempts, credit)
 
@@ -45,7 +47,7 @@ class Ledger(CreditTable, RunTable, EventTable, NoticeTable):
 
         `settled`: the fields that settle the present one, in the same moment: nobody else takes what it gives back.
         """
-        with self._growing() as db:
+        with self._credit_locked(), self.transaction() as db:
             if settled:
                 self._change_attempt(db, self.attempt(run_id, self.run(run_id).attempt), settled)
             attempt = self._reserve_next(db, run_id, make, credit)
@@ -58,7 +60,7 @@ class Ledger(CreditTable, RunTable, EventTable, NoticeTable):
 
         `check` raises what forbids it, given the run as it is at this moment.
         """
-        with self._growing() as db:
+        with self._credit_locked(), self.transaction() as db:
             run = self.run(run_id)
             check(run, self.granted(run_id))
             attempt = self._reserve_next(db, run_id, make, credit)
@@ -72,23 +74,27 @@ class Ledger(CreditTable, RunTable, EventTable, NoticeTable):
         Raises Stopped where another process has ended the attempt; CreatesFrozen; OverCap where it does not fit beside
         what has begun, as VMs have cost more than was reserved for them, or more was billed.
         """
-        with self.transaction() as db:
+        with self._credit_locked(), self.transaction() as db:
             attempt = self.attempt(run_id, number)
             check_state(attempt, AttemptState.RESERVED)
             if attempt.reserved_usd:
                 self.check_not_frozen()
                 experiment = self.experiment(self.run(run_id).experiment)
-                self._check_fits(attempt.reserved_usd, experiment, credit, self.begun_usd)
+                self._check_fits(attempt.reserved_usd, experiment, credit, begun_only=True)
             return self._change_attempt(db, attempt, {"state": AttemptState.INTENDED, "billed_from": at})
 
     def check_not_frozen(self, but: Attempt | None = None) -> None:
         """Raises CreatesFrozen while nothing new may be rented.
 
-        That is so, too, while a VM that outlived its kill switches is not proven deleted: nothing bounds what it costs.
+        That is so, too, while a VM that outlived its kill switches is not proven deleted: nothing bounds what it costs;
+        and while it is not known what another project takes of the credit.
         `but`: an attempt whose VM is proven deleted, and which is about to be settled.
         """
         if self.copied_from is not None:
             raise LedgerTrouble(f"the ledger {self.copied_from} can only be read: nothing is rented")
+        self.check_no_copy()
+        for other in self.other_projects():
+            other.check_known()
         if (freeze := self.frozen()) is not None:
             raise CreatesFrozen(freeze.reason)
         proven = None if but is None else (but.run, but.number)
@@ -130,20 +136,23 @@ class Ledger(CreditTable, RunTable, EventTable, NoticeTable):
             raise LedgerTrouble(f"something else than orchestrate has changed the ledger: {damage[0]}")
         if needed_usd:
             self.check_not_frozen()
-        self._check_fits(needed_usd, experiment, credit, self.committed_usd)
+            self._check_fits(needed_usd, experiment, credit)
         for attempt in attempts:
             self._add_attempt(db, attempt)
 
     def _check_fits(
-        self, needed_usd: Decimal, experiment: Experiment, credit: Credit, used_usd: Callable[[str | None], Decimal]
+        self, needed_usd: Decimal, experiment: Experiment, credit: Credit, *, begun_only: bool = False
     ) -> None:
-        """Raises OverCap where it does not fit into the credit, or the launch's own cap, beside what is used of it.
+        """Raises OverCap where it does not fit into the credit, or the launch's own cap, beside what is taken of it.
 
-        `used_usd` says how much that is, of an experiment or (None) of all.
+        `begun_only`: beside what has begun of that.
         """
+        used_usd = self.begun_usd if begun_only else self.committed_usd
         credit = self.credit() or credit  # as it is stated now, not as it was when the plan was shown
         free_usd = credit.amount_usd - credit.spent_before_usd - self.billed_more_usd() - used_usd(None)
-        _check_free(needed_usd, free_usd, f"the ${credit.amount_usd:.2f} credit")
+        others_usd = {one.project: one.begun_usd if begun_only else one.taken_usd for one in self.other_projects()}
+        limit = credit_in_words(credit.amount_usd, others_usd)
+        _check_free(needed_usd, free_usd - sum(others_usd.values(), ZERO), limit)
         if experiment.max_usd is not None:
             left_usd = experiment.max_usd - used_usd(experiment.id)
             _check_free(needed_usd, left_usd, f"this launch's --max-usd {experiment.max_usd:.2f}")
@@ -155,21 +164,23 @@ def _check_free(needed_usd: Decimal, free_usd: Decimal, limit: str) -> None:
         raise OverCap(needed_usd, max(free_usd, ZERO), limit)
 
 
-def open_ledger(path: Path, now: datetime, *, simulated: bool, read_only: bool, without_ledger: bool) -> Ledger:
+def open_ledger(
+    path: Path, now: datetime, *, simulated: bool, projects: Path | None, read_only: bool, without_ledger: bool
+) -> Ledger:
     """The ledger at `path`, put right and compared with what was launched from its folder. Raises LedgerTrouble.
 
     `read_only` continues with a copy in memory where the ledger can only be read, as deletes must; `without_ledger`
     also with an empty one, as a delete by labels must.
     """
     try:
-        ledger = _restored(Ledger(path, simulated=simulated), now)
+        ledger = _restored(Ledger(path, simulated=simulated, projects=projects), now)
         ledger.check_past(now)
         return ledger
     except LedgerTrouble:
         if not (read_only or without_ledger):
             raise
     try:
-        return _restored(Ledger(IN_MEMORY, simulated=simulated, copied_from=path), now)
+        return _restored(Ledger(IN_MEMORY, simulated=simulated, copied_from=path, projects=projects), now)
     except LedgerTrouble:
         if not without_ledger:
             raise

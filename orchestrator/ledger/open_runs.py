@@ -6,8 +6,8 @@ Rows that something else has changed are read as they were, where that is known,
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +16,7 @@ from orchestrator.domain.runs import AttemptState, RunState
 from orchestrator.errors import LedgerTrouble
 from orchestrator.ledger import seals
 from orchestrator.ledger.database import MIGRATIONS, SCHEMA_VERSION, open_to_read
+from orchestrator.ledger.seals import Damage
 
 _ENDED = (RunState.SUCCEEDED, RunState.FAILED, RunState.STOPPED, RunState.NOT_NEEDED)
 _ASKED = ("meta", "runs", "attempts")
@@ -70,32 +71,39 @@ def look_into(name: str, path: Path) -> OtherLedger:
 
 def find_open_runs(path: Path) -> OpenRuns:
     """What is open in the ledger at `path`. Raises LedgerTrouble where that cannot be known."""
+    with as_it_was(path, _ASKED) as (db, damage):
+        rows = db.execute(_FIND, (*_ENDED, AttemptState.SETTLED)).fetchall()
+        return OpenRuns(tuple(OpenRun(run, state, datetime.fromisoformat(since)) for run, state, since in rows), damage)
+
+
+@contextmanager
+def as_it_was(path: Path, tables: Sequence[str]) -> Iterator[tuple[sqlite3.Connection, tuple[str, ...]]]:
+    """A ledger that is only read, with these tables as they were before something else changed them, which is named.
+
+    Raises LedgerTrouble where that cannot be known, or what is read of it makes no sense.
+    """
     try:
-        with closing(open_to_read(path)) as db:
+        with closing(open_to_read(path)) as db, closing(sqlite3.connect(":memory:")) as restored:
             seals.add_functions(db)
-            return _read(db)
+            if not (found := _damage(db, tables)):
+                yield db, ()
+                return
+            db.backup(restored)
+            seals.add_functions(restored)
+            seals.restore(restored, found)
+            yield restored, tuple(map(str, found))
     except (sqlite3.Error, ValueError, TypeError, IndexError) as cause:
         raise LedgerTrouble(f"the ledger {path} cannot be read: {cause}") from cause
 
 
-def _read(db: sqlite3.Connection) -> OpenRuns:
+def _damage(db: sqlite3.Connection, tables: Sequence[str]) -> list[Damage]:
+    """Raises ValueError for a ledger of another version, or of which the copies are damaged as well."""
     is_sealed = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'seals'").fetchone()
     sealed = seals.sealed_version(db) if is_sealed else None
     version = sealed or db.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchall()[0][0]
     if int(version) not in (*MIGRATIONS, SCHEMA_VERSION):
         raise ValueError(f"it has schema version {version}; this version of orchestrate knows {SCHEMA_VERSION}")
-    found = seals.find_damage(db, _ASKED) if int(version) == SCHEMA_VERSION else []
-    if not found:
-        return OpenRuns(_open(db), ())
+    found = seals.find_damage(db, tables) if int(version) == SCHEMA_VERSION else []
     if lost := [str(one) for one in found if one.original is None]:
         raise ValueError(f"it is damaged, and its copies as well: {'; '.join(lost)}")
-    with closing(sqlite3.connect(":memory:")) as restored:
-        db.backup(restored)
-        seals.add_functions(restored)
-        seals.restore(restored, found)
-        return OpenRuns(_open(restored), tuple(map(str, found)))
-
-
-def _open(db: sqlite3.Connection) -> tuple[OpenRun, ...]:
-    rows = db.execute(_FIND, (*_ENDED, AttemptState.SETTLED)).fetchall()
-    return tuple(OpenRun(run, state, datetime.fromisoformat(since)) for run, state, since in rows)
+    return found

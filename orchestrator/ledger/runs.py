@@ -14,7 +14,8 @@ from orchestrator.domain.dataclass_json import to_json
 from orchestrator.domain.money import ZERO
 from orchestrator.domain.runs import Attempt, AttemptState, Run
 from orchestrator.errors import Stopped, UsageError
-from orchestrator.ledger.database import NANO, Database
+from orchestrator.ledger.database import NANO
+from orchestrator.ledger.growth import GrowingDatabase
 
 Changes = Mapping[str, Any]
 """New values of a run's or an attempt's fields."""
@@ -35,7 +36,7 @@ def command_text(argv: Sequence[str]) -> str:
     return json.dumps(list(argv))
 
 
-class RunTable(Database):
+class RunTable(GrowingDatabase):
     """The runs of every launch, and the VMs rented for them."""
 
     def experiment(self, experiment_id: str) -> Experiment:
@@ -147,6 +148,7 @@ class RunTable(Database):
 
     def _add_attempt(self, db: sqlite3.Connection, attempt: Attempt) -> None:
         db.execute("INSERT INTO attempts VALUES (?,?,?,?,?)", _attempt_row(attempt))
+        self._grow(db)
 
     def _change_attempt(self, db: sqlite3.Connection, before: Attempt, changes: Changes) -> Attempt:
         if before.state is AttemptState.SETTLED and "state" in changes:
@@ -155,10 +157,13 @@ class RunTable(Database):
                 return before
             raise Stopped(f"attempt {before.number} of run {before.run} was settled by another orchestrate process")
         attempt = replace(before, **changes)
-        run, number, *rest = _attempt_row(attempt)
+        run, number, state, committed, body = _attempt_row(attempt)
         db.execute(
-            "UPDATE attempts SET state=?, committed_nano_usd=?, body=? WHERE run=? AND number=?", (*rest, run, number)
+            "UPDATE attempts SET state=?, committed_nano_usd=?, body=? WHERE run=? AND number=?",
+            (state, committed, body, run, number),
         )
+        if committed != _attempt_row(before)[3]:
+            self._grow(db)
         return attempt
 
 

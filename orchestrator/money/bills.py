@@ -182,7 +182,11 @@ class Bills:
         return self._ledger.frozen()
 
     def acknowledge(self, found: Comparison | None, who: str, now: datetime) -> Decimal:
-        """Count what was billed from now on, note who said so, and end the freeze. Returns what is counted anew."""
+        """Count what was billed from now on, note who said so, and end the freeze. Returns what is counted anew.
+
+        Raises CreatesFrozen for a copy of a ledger, until it is adopted.
+        """
+        self._ledger.check_no_copy()
         before = self._ledger.billed_more_usd()
         closed = [] if found is None else [found.shared, *(i for i in found.runs if i.coverage is not Coverage.OPEN)]
         more = [item for item in closed if item.billed_usd > item.counted_usd]

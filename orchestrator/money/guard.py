@@ -11,6 +11,7 @@ from orchestrator.domain.accelerators import Accelerator
 from orchestrator.domain.money import CENT, ZERO, usd
 from orchestrator.domain.runs import Attempt, AttemptState
 from orchestrator.errors import UsageError
+from orchestrator.ledger.billing_account import OtherProject
 from orchestrator.ledger.credit import Credit
 from orchestrator.ledger.ledger import Ledger
 
@@ -29,7 +30,7 @@ class MoneyView:
     """Where the money stands, USD. spent + reserved + free = credit; `accruing` is the part of `reserved` already used.
 
     `spent` is what was stated as spent before, plus what the settled attempts cost, plus `billed_more`: what was billed
-    beyond that, as acknowledged.
+    beyond that, as acknowledged. Both it and `reserved` include what `others` take: projects of one billing account.
     `burn_usd_per_hour` is the hourly rate of what runs now; `ends_at` is when nothing is left at that rate, or when
     the credit expires, whichever comes first (None: neither is in sight). `starts` is the first day of the credit, or
     the day on which it was stated.
@@ -47,6 +48,7 @@ class MoneyView:
     free_usd: Decimal
     burn_usd_per_hour: Decimal
     ends_at: datetime | None
+    others: tuple[OtherProject, ...] = ()
 
 
 def credit_or_refuse(
@@ -138,7 +140,9 @@ def money_view(ledger: Ledger, credit: Credit, now: datetime) -> MoneyView:
     running = [attempt for attempt in live if attempt.seen_at]
     burn = sum((attempt.rate.usd_per_hour for attempt in running), ZERO)
     billed_more = ledger.billed_more_usd()
-    spent = credit.spent_before_usd + settled + billed_more
+    others = ledger.other_projects()
+    reserved += sum((one.reserved_usd for one in others), ZERO)
+    spent = credit.spent_before_usd + settled + billed_more + sum((one.spent_usd for one in others), ZERO)
     accruing = sum((cost_so_far(attempt, now) for attempt in live), ZERO)
     free = credit.amount_usd - spent - reserved
     return MoneyView(
@@ -154,6 +158,7 @@ def money_view(ledger: Ledger, credit: Credit, now: datetime) -> MoneyView:
         free_usd=free,
         burn_usd_per_hour=burn,
         ends_at=_ends_at(credit, credit.amount_usd - spent - accruing, burn, now),
+        others=tuple(others),
     )
 
 

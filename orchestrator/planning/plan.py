@@ -13,6 +13,7 @@ from orchestrator.domain.prices import PriceBook
 from orchestrator.domain.quote import Quote, make_attempt, quote_for
 from orchestrator.domain.runs import FIRST_LOOK, Attempt, Run, RunSpec
 from orchestrator.errors import UsageError
+from orchestrator.ledger.billing_account import credit_in_words
 from orchestrator.ledger.credit import Credit
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.runs import Experiment
@@ -161,7 +162,9 @@ class Plan:
         own = self.experiment.max_usd
         if own is not None and own < self.money.free_usd:
             return own, "--max-usd"
-        return self.money.free_usd, f"the ${self.credit.amount_usd:.2f} credit"
+        return self.money.free_usd, credit_in_words(
+            self.credit.amount_usd, {one.project: one.taken_usd for one in self.money.others}
+        )
 
     @property
     def admitted(self) -> Sequence[Attempt]:

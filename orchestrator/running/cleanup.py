@@ -16,7 +16,15 @@ from orchestrator.domain.runs import KILL_SLACK_S, Attempt, AttemptState, Run, S
 from orchestrator.errors import AccountError, LedgerTrouble, OrchestratorError, StillBilling, UnexpectedError
 from orchestrator.ledger.runs import Changes
 from orchestrator.ports import Billable, KillSwitch, StandingSwitch, VmProvider, VmRef
-from orchestrator.running.inventory import is_of_ledger, is_own, list_service, silent_places, unlisted, unseen
+from orchestrator.running.inventory import (
+    is_of_ledger,
+    is_of_original,
+    is_own,
+    list_service,
+    silent_places,
+    unlisted,
+    unseen,
+)
 from orchestrator.running.run_folder import is_locked
 from orchestrator.running.stages.context import Services
 from orchestrator.running.stages.teardown import ask_to_go, everything_at, is_gone, note_outlived, prove_ended
@@ -188,7 +196,13 @@ class Cleanup:
         self._delete(leaked)
 
     def _leave(self, item: Billable) -> None:
-        """It is its own ledger's to end, and its kill switches'; once those should have, it is said to be billed."""
+        """It is its own ledger's to end, and its kill switches'; once those should have, it is said to be billed.
+
+        So it is at once where this is a copy of that ledger: it may be all that is left of it.
+        """
+        if is_of_original(self._services, item):
+            self._not_proven([f"{item}, rented with the ledger of which this is a copy"])
+            return
         self.report.of_others.append(str(item))
         deadline = item.labels.get("oc-deadline", "")
         if deadline.isdecimal() and self._services.clock.now().timestamp() >= int(deadline) + KILL_SLACK_S:

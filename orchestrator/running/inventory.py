@@ -60,14 +60,24 @@ def silent_places(services: Services, look: Listing) -> tuple[str, ...]:
 
 
 def is_of_ledger(services: Services, vm: str, marked: str | None) -> bool:
-    """Whether what is marked with that nonce was made for a VM of this ledger."""
-    return marked == nonce(services.ledger.id, vm)
+    """Whether what is marked with that nonce was made for a VM of this ledger: nothing was for one of a copy of it."""
+    return marked == nonce(services.ledger.id, vm) and services.ledger.original is None
+
+
+def is_of_original(services: Services, item: Billable) -> bool:
+    """Whether this ledger is a copy, and the other rented it, from which it may be driven now."""
+    marked = item.labels.get("oc-nonce")
+    return marked == nonce(services.ledger.id, item.vm.name) and services.ledger.original is not None
 
 
 def is_own(services: Services, item: Billable) -> bool:
-    """Whether it was rented from here: for this ledger, or one that was lost and whose runs' folders are here."""
-    mine = is_of_ledger(services, item.vm.name, item.labels.get("oc-nonce"))
-    return mine or item.labels.get("oc-run") in services.ledger.lost_runs
+    """Whether it was rented from here: for this ledger, or one that was lost and whose runs' folders are here.
+
+    A copy has rented nothing: its folders are copies too.
+    """
+    if is_of_ledger(services, item.vm.name, item.labels.get("oc-nonce")):
+        return True
+    return item.labels.get("oc-run") in services.ledger.lost_runs and services.ledger.original is None
 
 
 def check_past(services: Services) -> None:

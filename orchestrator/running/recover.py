@@ -24,8 +24,12 @@ def recover(
     """Resume every unfinished run that has a VM, stop those that have none, then delete what leaked in the cloud.
 
     Nothing is rented for a run that a crash interrupted before its VM was seen: `attach` does that, when asked to. Runs
-    that another process drives are left to it, and not among those returned.
+    that another process drives are left to it, and not among those returned. With a copy of a ledger all are.
     """
+    if services.ledger.original is not None:
+        cleanup = Cleanup(services)
+        cleanup.delete_leaked()
+        return [], cleanup.done()
     runs = [run for run in unfinished(services) if not is_driven(services, run)]
     with_vm = [run for run in runs if _has_vm(services, run)]
     drive_all(services, [run for run in runs if run not in with_vm], report, already_stopped())

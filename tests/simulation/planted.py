@@ -115,7 +115,7 @@ BUGS = (
     _bug("spot-reserved-as-spot", 2, (quote.quote_for, "prices.parts(item, zone, Provisioning.ON_DEMAND)",
                                       "prices.parts(item, zone, spec.provisioning)")),
     _bug("reservations-not-counted", 24,
-         (Ledger._reserve, "credit, self.committed_usd)", "credit, lambda _: self.settled_usd())")),
+         (Ledger._check_fits, "else self.committed_usd", "else lambda _: self.settled_usd()")),
     _bug("extension-not-reserved", 132,
          (Ledger.admit_extension, RESERVE, UNRESERVED)),
     _bug("billed-from-ready", 0,

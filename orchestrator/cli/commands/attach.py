@@ -29,6 +29,7 @@ def attach(runs: tuple[str, ...], as_json: bool) -> int:
     from orchestrator.domain.runs import Stage
 
     with output.opened(as_json=as_json) as project, run_driver.stopping(run_driver.STOPPING_WATCHING) as stop:
+        project.ledger.check_no_copy()
         chosen = [project.ledger.run(run) for run in runs] or [
             run for run in project.ledger.runs() if run.stage is not Stage.DONE
         ]

@@ -59,7 +59,7 @@ def compare(
     from orchestrator.report.tables.markdown import as_markdown
 
     only_files = bool(what) and all(Path(name).exists() for name in what)  # of no project: nothing is said of the cloud
-    with output.opened(as_json=as_json or only_files) as project:
+    with output.opened(as_json=as_json or only_files, read_only=True) as project:
         sources = with_bounds(sources_named(what, project.ledger), project.kept_steps)
         newest = project.ledger.experiments()[-1:]
         say_not_ended(project.ledger, {source.experiment for source in sources})

@@ -228,12 +228,16 @@ def _plan(project: Project, request: LaunchRequest, quotas: QuotasAskedOnce, *, 
     """`asks`: the launch will ask whether to go on; a model takes half a minute to build, so that must be possible."""
     from orchestrator.bootstrap import SystemClock, connect_account, vm_packages, zone_offers
     from orchestrator.cli.run_driver import check_can_ask, share_heap
+    from orchestrator.doctor.preflight import learn_billing_account
+    from orchestrator.domain.accelerators import named_accelerators
     from orchestrator.domain.runs import Engine
     from orchestrator.planning.known_flops import KnownFlops
     from orchestrator.planning.launch import Callbacks, make_plan
     from orchestrator.planning.model_check import check_own
 
     share_heap()  # before the first thread
+    if any(item.is_rented for item in named_accelerators(request.accelerators, request.nodes)):
+        learn_billing_account(project.ledger, partial(connect_account, project))
     now, engines = SystemClock().now(), request.engines or (Engine.TENSORFLOW,)
     known = KnownFlops(project.state, project.kept_steps)
     with output.stderr().status("reading the data set") as line:  # silent without a terminal

@@ -36,7 +36,7 @@ def logs(run: str | None, follow: bool, worker: int, as_json: bool) -> None:
 
     if follow and as_json:
         raise click.UsageError("--follow cannot be combined with --json")
-    with output.opened(as_json=as_json) as project:
+    with output.opened(as_json=as_json, read_only=True) as project:
         asked = project.ledger.run(run) if run is not None else newest(project, as_json=as_json)
         if follow:
             _follow(project, asked.id, worker)

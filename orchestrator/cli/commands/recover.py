@@ -6,11 +6,17 @@ import click
 
 from orchestrator.cli import options, output
 
+ADOPTED = (
+    "adopted: this is the ledger from now on. Next: `orchestrate budget set --spent` states what was spent since it "
+    "was copied, `orchestrate budget acknowledge` allows new VMs"
+)
+
 
 @click.command(short_help="Finish or clean up after a crash.")
+@click.option("--adopt", is_flag=True, help="In a copied state folder: the original is used no more.")
 @options.project_option
 @output.json_option
-def recover(as_json: bool) -> int:
+def recover(adopt: bool, as_json: bool) -> int:
     """Finish what a crash interrupted and delete what leaked.
 
     Unfinished runs that have a VM resume at their stage; runs without a VM, or interrupted by Ctrl-C, are stopped. VMs
@@ -18,20 +24,26 @@ def recover(as_json: bool) -> int:
     machine's or one that was lost, are listed. Exits with 6 when something may still be billed (of another ledger: ten
     minutes after its deadline), or runs are open in other projects' ledgers, which it lists.
 
+    In a copy of a state folder it only lists what the original has rented, and exits with 6 while there is any.
+    --adopt makes the copy the ledger: runs and VMs of the original are resumed or deleted as its own.
+
     \b
-    Example:
+    Examples:
       orchestrate recover
+      orchestrate recover --adopt
     """
     from orchestrator.bootstrap import other_ledgers
     from orchestrator.cli import run_driver
-    from orchestrator.cli.views.conclusion import UNSUCCESSFUL, conclude
+    from orchestrator.cli.views.conclusion import UNSUCCESSFUL, conclude, say_cleaned
     from orchestrator.cli.views.progress import live_display
     from orchestrator.domain.runs import RunState
     from orchestrator.running import recover as reconcile
     from orchestrator.running.cleanup import unfinished as unfinished_runs
-    from orchestrator.running.inventory import idle_costs
 
     with output.opened(as_json=as_json, read_only=True) as project, run_driver.stopping() as stop:
+        if adopt and project.ledger.original is not None:
+            project.ledger.adopt()
+            output.say(ADOPTED)
         services = run_driver.connect_to_end(project, project.ledger.runs(), stop)
         unfinished = unfinished_runs(services)
         quiet = as_json or output.is_quiet() or not unfinished
@@ -42,15 +54,7 @@ def recover(as_json: bool) -> int:
         ):
             driven, ended = reconcile.recover(services, display.report, stop)
         if not as_json:
-            for sentence in idle_costs(services):
-                output.say(f"idle cost: {sentence}")
-            for name in ended.ended:
-                output.say(f"deleted, it had leaked: {name}")
-            if ended.of_others:
-                how = "if that ledger is lost, `orchestrate teardown --all` deletes it"
-                output.say(f"of another ledger: {'; '.join(ended.of_others)}; {how}")
-            if not driven:
-                output.say("nothing to recover: every run in this project's ledger is done")
+            say_cleaned(services, ended, is_done=not driven and project.ledger.original is None)
         # To stop a run that has no VM is what it is for; only Ctrl-C makes it a failure.
         failed = UNSUCCESSFUL if stop.is_set() else (RunState.FAILED,)
         return conclude(

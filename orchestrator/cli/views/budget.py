@@ -11,6 +11,7 @@ from typing import Any
 from orchestrator.cli.views import text_charts
 from orchestrator.cli.views.text import moment
 from orchestrator.domain.money import at_most, usd
+from orchestrator.ledger.billing_account import OtherProject
 from orchestrator.ledger.credit import Freeze
 from orchestrator.money.cost_totals import ExperimentSum, RunSum
 from orchestrator.money.guard import MoneyView
@@ -19,7 +20,8 @@ from orchestrator.money.guard import MoneyView
 def money_json(view: MoneyView, now: datetime, frozen: Freeze | None) -> dict[str, Any]:
     """spent_usd + reserved_usd + free_usd = credit_usd, exactly; accruing_usd is a part of reserved_usd.
 
-    spent_usd = spent_before_usd + billed_more_usd + what the runs' settled attempts cost.
+    spent_usd = spent_before_usd + billed_more_usd + what the runs' settled attempts cost + what other projects of the
+    billing account have spent; reserved_usd includes what they have reserved.
     """
     return {
         "credit_usd": exact(view.credit_usd),
@@ -33,6 +35,16 @@ def money_json(view: MoneyView, now: datetime, frozen: Freeze | None) -> dict[st
         "free_usd": exact(view.free_usd),
         "burn_usd_per_hour": exact(view.burn_usd_per_hour),
         "ends_at": view.ends_at,
+        "other_projects": [
+            {
+                "project": one.project,
+                "billing_account": one.billing_account or None,
+                "spent_usd": exact(one.spent_usd),
+                "reserved_usd": exact(one.reserved_usd),
+                "problem": one.problem or None,
+            }
+            for one in view.others
+        ],
         "frozen": None if frozen is None else {"at": frozen.at, "reason": frozen.reason},
     }
 
@@ -55,10 +67,14 @@ def budget_lines(view: MoneyView, now: datetime) -> Iterator[str]:
     for what, amount in (
         ("before or outside this tool", view.spent_before_usd),
         ("billed beyond the ledger", view.billed_more_usd),
+        *((f"by project {one.project}", one.spent_usd) for one in view.others),
     ):
         if amount and amount != view.spent_usd:
             yield _line("", usd(amount), f"of it {what}")
     yield _share("reserved", view.reserved_usd, view, "yellow")
+    for one in view.others:
+        if one.reserved_usd:
+            yield _line("", usd(one.reserved_usd), f"of it by project {one.project}")
     yield _share("of it accruing", view.accruing_usd, view, "magenta")
     yield _share("free", view.free_usd, view, "green")
     yield _line("burn rate", usd(view.burn_usd_per_hour), "per hour")
@@ -94,6 +110,20 @@ def frozen_lines(frozen: Freeze) -> Iterator[str]:
     """Why nothing can be launched, and how that ends."""
     yield text_charts.coloured(f"FROZEN since {moment(frozen.at)} UTC: {frozen.reason}", "red")
     yield "  next: `orchestrate budget import FILE` shows it by run; `orchestrate budget acknowledge` ends the freeze"
+
+
+def other_project_lines(project: str, account: str, others: Sequence[OtherProject]) -> Iterator[str]:
+    """Which projects draw on the same credit, or may, and how to say that one does not."""
+    how = "another account is stated with `orchestrate budget set .. --billing-account ID --project"
+    for one in others:
+        if one.problem:
+            yield f"NOT KNOWN: what project {one.project} takes of this credit: {one.problem}"
+        elif account and one.billing_account:
+            yield f"one credit with project {one.project}: both have billing account {account}"
+        else:
+            unknown = [name for name, known in ((project, account), (one.project, one.billing_account)) if not known]
+            why = f"as the billing account of {' and '.join(unknown)} is not known"
+            yield f"one credit with project {one.project}, {why}; {how} {unknown[0]}`"
 
 
 def experiment_lines(found: Sequence[ExperimentSum]) -> Iterator[str]:

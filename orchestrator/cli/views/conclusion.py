@@ -17,7 +17,7 @@ from orchestrator.errors import OrchestratorError, StillBilling
 from orchestrator.money.guard import outlived_sentence
 from orchestrator.running.cleanup import TeardownReport, is_driven
 from orchestrator.running.early_stop import spared_usd
-from orchestrator.running.inventory import Remaining, remaining
+from orchestrator.running.inventory import Remaining, idle_costs, remaining
 from orchestrator.running.run_status import run_status
 from orchestrator.running.stages.context import Services
 
@@ -101,6 +101,19 @@ def say_unfinished(services: Services, but: Sequence[Run]) -> None:
     others = [run for run in services.ledger.runs() if run.stage is not Stage.DONE and run.id not in ids]
     if others:
         output.say(f"unfinished: {_named(others)} (`orchestrate status`)")
+
+
+def say_cleaned(services: Services, cleaned: TeardownReport, *, is_done: bool) -> None:
+    """What a recovery has deleted besides, what it left to others, and what costs money although nothing runs."""
+    for sentence in idle_costs(services):
+        output.say(f"idle cost: {sentence}")
+    for name in cleaned.ended:
+        output.say(f"deleted, it had leaked: {name}")
+    if cleaned.of_others:
+        how = "if that ledger is lost, `orchestrate teardown --all` deletes it"
+        output.say(f"of another ledger: {'; '.join(cleaned.of_others)}; {how}")
+    if is_done:
+        output.say("nothing to recover: every run in this project's ledger is done")
 
 
 def _as_json(services: Services, ended: Sequence[Run], elsewhere: Sequence[Run], left: Remaining) -> dict[str, object]:

@@ -68,6 +68,7 @@ def test_budget_set_states_the_credit_and_shows_it(run_cli: Shell) -> None:
         "free_usd": "87.5",
         "burn_usd_per_hour": "0",
         "ends_at": "2090-02-01T00:00:00+00:00",
+        "other_projects": [],
         "frozen": None,
         "simulated": True,
         "outlived": [],
@@ -97,6 +98,10 @@ def test_budget_set_states_the_credit_and_shows_it(run_cli: Shell) -> None:
         (
             ("--credit", "5", "--expires", "2.3.2090"),
             "Invalid value for '--expires': '2.3.2090' is not a date; write 2090-02-03 or 2090-03-02",
+        ),
+        (
+            ("--credit", "5", "--billing-account", "mine"),
+            "Invalid value for '--billing-account': 'mine' is not the id of a billing account like 012345-6789AB-CDEF",
         ),
         (("--free-trial", "--credit", "5"), "--free-trial sets credit and expiry itself"),
         (("--expires", "2090-01-01"), "give --credit AMOUNT or --free-trial"),

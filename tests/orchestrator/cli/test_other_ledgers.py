@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -197,3 +203,93 @@ def test_a_wrong_project_is_a_usage_error(run_cli: Shell, name: str) -> None:
         done = run_cli("status", ORCHESTRATE_PROJECT=name)
         assert (done.exit, done.stderr.startswith(f"error: ORCHESTRATE_PROJECT: {says}")) == (2, True), done.stderr
     assert not run_cli.home.exists()
+
+
+# One credit for all projects of a billing account
+
+ACCOUNT = "0A0A0A-0B0B0B-0C0C0C"
+
+
+def test_a_free_trial_that_is_stated_for_two_projects_is_one(elsewhere: Shell) -> None:
+    """Until both have said which account pays, and it is not the same. A launch counts what the other has taken."""
+    trial = ("budget", "set", "--free-trial", "--project", "my-project-2")
+    stated = elsewhere(*trial)
+    assert stated.exit == 0
+    unknown = "as the billing account of my-project-2 and my-project-1 is not known"
+    assert f"one credit with project my-project-1, {unknown}; another account is stated with `" in stated.stdout
+    assert "of it by project my-project-1" in stated.stdout
+    said = elsewhere("budget", "--json", "--project", "my-project-2").json
+    [other] = said["other_projects"]
+    reserved = Decimal(other["reserved_usd"])
+    assert (other["project"], other["spent_usd"], other["billing_account"]) == ("my-project-1", "1.281", None)
+    assert (Decimal(said["spent_usd"]), Decimal(said["reserved_usd"])) == (Decimal("1.281"), reserved)
+    assert Decimal(said["free_usd"]) == 300 - Decimal("1.281") - reserved
+    little = ("budget", "set", "--credit", str(reserved.quantize(Decimal("0.01"))), "--project", "my-project-2")
+    assert "more than this credit: no new VM is rented" in elsewhere(*little).stderr
+    flags = ("--accel", "v3-8", "--workload", "mnist-mlp", "--project", "my-project-2", "--dry-run")
+    refused = elsewhere("launch", *flags)
+    assert (refused.exit, "credit, of which project my-project-1 takes $" in refused.stderr) == (3, True), refused
+    stated = elsewhere(*trial, "--billing-account", f"billingAccounts/{ACCOUNT}")
+    assert "as the billing account of my-project-1 is not known" in stated.stdout
+    assert elsewhere("budget", "set", "--credit", "300", "--billing-account", ACCOUNT.lower(), *PROJECT).exit == 0
+    both = f"one credit with project my-project-1: both have billing account {ACCOUNT}"
+    assert both in elsewhere("budget", "--project", "my-project-2").stdout
+    assert "my-project-1" not in elsewhere(*trial, "--billing-account", "000000-111111-222222").stdout
+
+
+# A state folder that can only be read, or is a copy
+
+MAY_MOUNT = subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not MAY_MOUNT, reason="no mount namespaces here")
+def test_commands_that_only_read_need_no_folder_that_can_be_written(elsewhere: Shell) -> None:
+    """As on a file system that was remounted read-only. What is to be written is refused."""
+    log = _ledger_file(elsewhere).parent / "experiments" / "e-000001" / "r-aaaaaa" / "train-a1.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("epoch 1\n")
+    home = shlex.quote(str(elsewhere.home))
+    script = (
+        f"mount --bind {home} {home} && mount -o remount,ro,bind {home} && exec {sys.executable} -P -m orchestrator"
+    )
+    elsewhere("budget", *PROJECT)  # the ledger is at home there
+    says = {
+        "budget": "r-cccccc",
+        "compare r-aaaaaa": "mnist-cnn, batch 256",
+        "logs r-aaaaaa": "epoch 1",
+    }
+    for command, said in says.items():
+        done = elsewhere(program=("-c", _IN_NAMESPACE, f"{script} {command} --project my-project-1"))
+        assert (done.exit, said in done.stdout) == (0, True), done
+        assert "cannot be written: nothing that happens now is recorded there" in done.stderr
+    done = elsewhere(program=("-c", _IN_NAMESPACE, f"{script} budget set --credit 5 --project my-project-1"))
+    assert (done.exit, done.stdout) == (1, "")
+
+
+_IN_NAMESPACE = "import os, sys; os.execvp('unshare', ['unshare', '-rm', 'sh', '-c', sys.argv[1]])"
+
+
+def test_a_copy_of_a_state_folder_says_so_and_rents_nothing(elsewhere: Shell) -> None:
+    """Until it is adopted, and what was spent meanwhile is acknowledged."""
+    assert "adopted" not in elsewhere("recover", "--adopt", *PROJECT).stderr, "there is nothing to adopt"
+    original = replace(elsewhere, home=elsewhere.home.with_name("original"))
+    elsewhere.home.rename(original.home)
+    assert "copy" not in original("budget", *PROJECT).stderr
+    shutil.copytree(original.home, elsewhere.home)
+    shown = elsewhere("budget", *PROJECT)
+    said = f"this ledger is a copy of that in {original.home}/projects/my-project-1 on "
+    assert (shown.exit, said in shown.stderr, "FROZEN" in shown.stdout) == (0, True, True), shown
+    for shell, says in ((original, True), (elsewhere, False)):
+        assert ("no orchestrate process drives it" in shell("status", *PROJECT).stderr) is says
+    launch = ("launch", "--accel", "v3-8", "--workload", "mnist-mlp", "--dry-run")
+    for words in (launch, ("attach",), ("budget", "acknowledge")):
+        refused = elsewhere(*words, *PROJECT)
+        assert (refused.exit, "`orchestrate recover --adopt` takes over" in refused.stderr) == (3, True), refused
+    adopted = elsewhere("recover", "--adopt", *PROJECT)
+    assert "adopted: this is the ledger from now on" in adopted.stderr  # Google cannot be asked, which changes nothing
+    adopted = elsewhere("budget", *PROJECT)
+    assert ("is a copy" in adopted.stderr, "FROZEN" in adopted.stdout) == (False, True)
+    assert elsewhere("budget", "acknowledge", *PROJECT).exit == 0
+    assert "FROZEN" not in elsewhere("budget", *PROJECT).stdout
+    assert "copy" not in original("budget", *PROJECT).stderr

@@ -18,7 +18,7 @@ from orchestrator.domain.dataclass_json import to_json
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.runs import AttemptState
 from orchestrator.errors import CreatesFrozen, OrchestratorError, OverCap, UsageError
-from orchestrator.ledger.credit import Credit
+from orchestrator.ledger.credit import Credit, Freeze
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.money.guard import cost_so_far, credit_or_refuse, money_view, must_stop, overdue
 from orchestrator.planning.extend import admit_extension, plan_extension
@@ -296,8 +296,10 @@ def test_a_ledger_that_lacks_what_was_launched_from_here_rents_nothing(world: Wo
     assert put_back().frozen() is not None, "and again of a copy that does not know that"
 
 
-def test_a_copy_that_lacks_only_an_attempt_or_a_credit_is_older_too(world: World) -> None:
-    """Runs leave folders beside the ledger, and a number stands there that grows with each reservation."""
+def test_an_older_copy_that_lacks_no_run_is_recognized_too(world: World) -> None:
+    """Runs leave folders beside the ledger, and a number stands there that grows with what is spent or reserved, with
+    each credit, and with each freeze.
+    """
     [run] = world.admit("t4", checkpoint_every="1")
     credit = Credit(amount_usd=Decimal(5), stated_at=world.clock.now())
     for change in (
@@ -306,6 +308,8 @@ def test_a_copy_that_lacks_only_an_attempt_or_a_credit_is_older_too(world: World
             world.ledger, catalog_prices(),
         ),
         lambda: world.ledger.set_credit(credit),
+        lambda: world.ledger.set_frozen(Freeze(at=world.clock.now(), reason="billed above the ledger")),
+        lambda: world.ledger.update_attempt(run.id, 1, state=AttemptState.SETTLED, settled_usd=Decimal("3.5")),
     ):  # fmt: skip
         world.ledger.check_past(world.clock.now())
         assert world.ledger.frozen() is None, "nothing is missing"
@@ -313,5 +317,5 @@ def test_a_copy_that_lacks_only_an_attempt_or_a_credit_is_older_too(world: World
         change()
         frozen = put_back().frozen()
         assert frozen is not None
-        assert "what was reserved or stated since" in frozen.reason
+        assert "what was reserved, settled or stated since" in frozen.reason
         world.ledger.set_frozen(None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -50,7 +50,7 @@ def budget(ctx: click.Context, newest: int | None, everything: bool, watch: bool
     from orchestrator.cli.views.other_ledgers import say_elsewhere
 
     shown = None if everything else newest or (NEWEST_JSON if as_json else NEWEST)
-    with output.opened(as_json=as_json) as project:
+    with output.opened(as_json=as_json, read_only=True) as project:
         if not as_json:
             say_elsewhere(project)
         if watch:
@@ -66,19 +66,28 @@ def budget(ctx: click.Context, newest: int | None, everything: bool, watch: bool
     "--expires", type=options.DATE, metavar="DATE", help="Its last day, as 2027-01-31. Default: as stated before."
 )
 @click.option("--spent", type=options.DECIMAL, help="USD spent outside this tool. Default: as stated before.")
+@click.option(
+    "--billing-account",
+    type=options.BILLING_ACCOUNT,
+    metavar="ID",
+    help="What pays for the project. Default: what Google says at a launch.",
+)
 @options.project_option
 @output.json_option
 @click.pass_context
 def set_credit(
     ctx: click.Context,
+    /,
     credit: Decimal | None,
-    free_trial: bool,
-    started: datetime | None,
-    expires: datetime | None,
     spent: Decimal | None,
+    billing_account: str | None,
     as_json: bool,
+    **days: Any,
 ) -> None:
     """State the credit; the latest statement counts. The console shows it under Billing > Credits.
+
+    It is one for all projects of a billing account: what is launched in one of them, from this state folder, counts in
+    all. A launch asks Google for the account. Until both are known, two projects may have the same one.
 
     \b
     Examples:
@@ -86,21 +95,23 @@ def set_credit(
       orchestrate budget set --free-trial --started 2026-11-21
     """
     from orchestrator.bootstrap import SystemClock
-    from orchestrator.money.guard import free_trial_credit, stated_anew
+    from orchestrator.money.guard import free_trial_credit, money_view, stated_anew
 
-    _check_flags(credit, expires, started, free_trial=free_trial)
+    _check_flags(credit, **days)
+    started, expires = (days[name] and days[name].date() for name in ("started", "expires"))
     as_json = json_asked(ctx, as_json)
     with output.opened(as_json=as_json) as project:
         ledger, now = project.ledger, SystemClock().now()
         if credit is None:
-            stated = free_trial_credit(started and started.date(), spent, ledger.credit(), now)
+            stated = free_trial_credit(started, spent, ledger.credit(), now)
         else:
-            stated = stated_anew(credit, expires and expires.date(), spent, ledger.credit(), now)
+            stated = stated_anew(credit, expires, spent, ledger.credit(), now)
         ledger.set_credit(stated)
+        if billing_account is not None:
+            ledger.set_billing_account(billing_account)
         _print(project, NEWEST_JSON if as_json else NEWEST, as_json=as_json)
-        taken_usd = stated.spent_before_usd + ledger.billed_more_usd() + ledger.committed_usd()
-        if taken_usd > stated.amount_usd:
-            taken = f"${taken_usd:.2f} is spent or reserved already"
+        if (free_usd := money_view(ledger, stated, now).free_usd) < 0:
+            taken = f"${stated.amount_usd - free_usd:.2f} is spent or reserved already"
             output.say(f"note: {taken}, more than this credit: no new VM is rented")
 
 
@@ -156,14 +167,21 @@ def _print_json(project: Project, newest: int | None) -> None:
 def _lines(project: Project, newest: int | None) -> Iterator[str]:
     """Everything that is shown; None for all runs and experiments."""
     from orchestrator.bootstrap import SystemClock
-    from orchestrator.cli.views.budget import budget_lines, experiment_lines, frozen_lines, run_lines
+    from orchestrator.cli.views.budget import (
+        budget_lines,
+        experiment_lines,
+        frozen_lines,
+        other_project_lines,
+        run_lines,
+    )
     from orchestrator.money.cost_totals import counts, experiment_sums, run_sums
     from orchestrator.money.guard import money_view, outlived_sentence, overdue, stated_credit
 
     ledger, now = project.ledger, SystemClock().now()
     # An expired credit admits no launch, but where it went is still to be seen.
     credit = stated_credit(ledger, now=now)
-    yield from budget_lines(money_view(ledger, credit, now), now)
+    yield from budget_lines(view := money_view(ledger, credit, now), now)
+    yield from other_project_lines(project.name, ledger.billing_account, view.others)
     if (frozen := ledger.frozen()) is not None:
         yield from frozen_lines(frozen)
     for attempt in overdue(ledger, now):
