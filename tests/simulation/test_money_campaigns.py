@@ -19,7 +19,7 @@ from tests.simulation.schedule import Kind, Schedule
 
 FIRST = range(300)
 ONCE_BROKEN = (2078, 2941, 6175, 10995, 18750, 21572, 22148, 32291, 35025, 36633, 57177, 77816)
-"""What each of them found is in docs/reliability.md."""
+"""What each of them found is in docs/evidence.md."""
 SEEDS = sorted({*FIRST, *(bug.seed for bug in BUGS), *ONCE_BROKEN})
 
 
