@@ -24,9 +24,11 @@ NUMBERS = st.one_of(
     st.integers().map(str),
     st.floats().map(lambda value: f"{value:.4f}"),
 )
+EPOCH = "t epoch {}/{} end loss {}.{} test_accuracy {}.{}"
 LINES = st.one_of(
     st.binary(max_size=200),
-    st.builds("t epoch {}/{} end loss {}.{} test_accuracy {}".format, *(NUMBERS,) * 5).map(str.encode),
+    st.builds(EPOCH.format, *(st.sampled_from(["1", "2", "30", DIGITS, "9" * 400]),) * 6).map(str.encode),
+    st.builds(EPOCH.format, *(NUMBERS,) * 6).map(str.encode),
     st.builds("t epoch {}/{} end loss {}".format, *(NUMBERS,) * 3).map(str.encode),
 )
 
