@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from orchestrator.domain.names import MANIFEST
 from orchestrator.domain.quote import LOG_BYTES, MANIFEST_BYTES, WORKER_LOG_BYTES
@@ -27,6 +26,14 @@ def read_current(ctx: RunContext, name: str, most_bytes: int) -> bytes:
     store, bucket = ctx.services.store, ctx.bucket
     item = store.find(bucket, name)
     return read_bounded(store, ctx.services.ledger, ctx.run, ctx.attempt, bucket, item, most_bytes)
+
+
+class _Ended(BaseModel):
+    """The part of a manifest that says how the trainer ended."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    rc: int
 
 
 class Link:
@@ -185,8 +192,8 @@ class Link:
         ctx = self._ctx
         try:
             content = read_current(ctx, f"{ctx.results_of(self.worker)}/{MANIFEST}", MANIFEST_BYTES)
-            return RunnerStatus(state="exited", rc=int(json.loads(content)["rc"]), worker=self.worker)
+            return RunnerStatus(state="exited", rc=_Ended.model_validate_json(content).rc, worker=self.worker)
         except CloudError:
             return None
-        except (ValueError, KeyError, TypeError):
+        except ValidationError:
             return RunnerStatus(state="lost", worker=self.worker)  # `collect` says what is wrong with it

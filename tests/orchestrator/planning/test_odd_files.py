@@ -1,4 +1,4 @@
-"""A path that is given may lead to anything: what never ends, or is deeper than Python reads, is refused in a sentence."""
+"""What a path may lead to: files that never end, or are deeper than Python reads, are refused in a sentence."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_links_in_a_circle_are_named(tmp_path: Path) -> None:
     """As a data set, which is refused later, as the state folder, and in the configuration."""
     (loop := tmp_path / "loop").symlink_to(loop)
     assert dataset_folder(loop, "mnist", PrepareOptions()).startswith("mnist-loop-")
-    with pytest.raises(UsageError, match="ORCHESTRATE_HOME=.*loop"):
+    with pytest.raises(UsageError, match=r"ORCHESTRATE_HOME=.*loop"):
         state_home({"ORCHESTRATE_HOME": str(loop)})
     config = tmp_path / "orchestrate.toml"
     for value in (str(loop), "~nobody-of-this-name/key"):
