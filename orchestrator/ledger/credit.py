@@ -113,7 +113,8 @@ class CreditTable(Database):
 
     @property
     def _generation(self) -> int:
-        return int(self.meta("generation") or 0)
+        with self.understood():
+            return int(self.meta("generation") or 0)
 
     @property
     def _generation_file(self) -> Path:
