@@ -98,15 +98,15 @@ def main() -> int:
         result = cli.main(standalone_mode=False)
         return result if isinstance(result, int) else 0
     except click.exceptions.Abort:
-        click.echo("interrupted", err=True)
+        click.echo("interrupted", file=sys.stderr)
         return 130
     except click.exceptions.NoArgsIsHelpError as cause:
-        click.echo(cause.format_message())
+        click.echo(cause.format_message(), file=sys.stdout)
         return 0
     except click.ClickException as cause:
         return _failed(2, "UsageError", cause.format_message(), _usage_hint(cause))
     except KeyboardInterrupt:
-        click.echo(f"interrupted; {STILL_RUNNING}", err=True)
+        click.echo(f"interrupted; {STILL_RUNNING}", file=sys.stderr)
         return 130
     except BrokenPipeError:
         _drop_stdout()  # the reader has left, as `| head` does
@@ -120,8 +120,10 @@ def main() -> int:
 
 
 def _set_up() -> None:
+    from orchestrator.cli.letters import print_alike
     from orchestrator.errors import DEBUG_VARIABLE
 
+    print_alike()
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for some takes as long as half of --help
     gc.set_threshold(100_000)  # what is imported stays: looking through it again and again is a tenth of a command
     os.umask(0o077)  # everything that is kept is its owner's alone
