@@ -6,6 +6,7 @@ import codecs
 import io
 import sys
 import unicodedata
+from contextlib import suppress
 
 _ALIKE = {
     "µ": "u", "≤": "<=", "≥": ">=", "≠": "!=", "±": "+-", "…": "...", "→": "->", "✓": "+", "✗": "x", "●": "*", "◐": "+",
@@ -25,7 +26,8 @@ def print_alike() -> None:
     codecs.register_error(_ERRORS, _replaced)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors=_ERRORS)
+            with suppress(OSError):  # it says that it can be sought in, and cannot: its errors are set by then
+                stream.reconfigure(errors=_ERRORS)
 
 
 def _replaced(error: UnicodeError) -> tuple[str, int]:
