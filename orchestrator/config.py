@@ -165,12 +165,12 @@ def _checked(key: str, value: object, path: Path) -> Any:
         read = field_value(Config, key, value)
         if read is not None and key in _RULES:
             _RULES[key](read)
-    except (ValueError, KeyError) as cause:
+        return read.expanduser().resolve() if isinstance(read, Path) else read
+    except (ValueError, KeyError, RuntimeError, OSError) as cause:  # the home of nobody, links in a circle
         reason = "unknown key" if isinstance(cause, KeyError) else cause
         known = ", ".join(field.name for field in fields(Config))
         shown = value if isinstance(value, Decimal) else repr(value)
         raise UsageError(f"{path}: {key} = {shown}: {reason}", f"known keys: {known}") from cause
-    return read.expanduser().resolve() if isinstance(read, Path) else read
 
 
 def _is_project(name: str) -> None:
@@ -214,10 +214,13 @@ _RULES: dict[str, Callable[[Any], None]] = {
 
 
 def state_home(environ: Mapping[str, str]) -> Path:
-    """The state folder: ORCHESTRATE_HOME, else the platform's user state folder."""
+    """The state folder: ORCHESTRATE_HOME, else the platform's user state folder. Raises UsageError."""
     named = environ.get(HOME_VARIABLE)
     if named:
-        return Path(named).expanduser().resolve()
+        try:
+            return Path(named).expanduser().resolve()
+        except (RuntimeError, OSError) as cause:  # the home of nobody, links in a circle
+            raise UsageError(f"{HOME_VARIABLE}={named}: {cause}", "give the path of a folder") from cause
     from platformdirs import user_state_path
 
     return user_state_path("orchestrate", appauthor=False)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trainer.errors import CodeError, first_line
+from trainer.regular_file import open_regular
 
 SUFFIX = ".keras"
 _CONFIG, _METADATA = "config.json", "metadata.json"
@@ -40,7 +41,8 @@ _ADDED_LAYERS = (
 )  # fmt: skip
 _KNOWN_UP_TO = (3, 15)
 _WRITE_PYTHON = "write a .py file whose build_model returns this model (docs/your-model.md)"
-_MAX_CONFIG_BYTES = 16 * 2**20
+_MAX_JSON_BYTES = 16 * 2**20
+_MAX_DEPTH = 200
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _POLICIES_OF_RUNS = {"float32", "mixed_bfloat16", "mixed_float16"}
 
@@ -105,14 +107,16 @@ def reduced(path: Path) -> bytes:
 def _description(path: Path) -> tuple[dict[str, Any], str]:
     """The model, as all versions of Keras write it, and the version that saved it, if the file says so."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            if archive.getinfo(_CONFIG).file_size > _MAX_CONFIG_BYTES:
-                raise CodeError(path, f"{_CONFIG} is larger than 16 MiB", _WRITE_PYTHON)
-            config = json.loads(archive.read(_CONFIG))
-            metadata = json.loads(archive.read(_METADATA)) if _METADATA in archive.namelist() else {}
+        file = open_regular(path)
     except FileNotFoundError as error:
         raise CodeError(path, "there is no such file", "correct the path") from error
-    except (zipfile.BadZipFile, zlib.error, RuntimeError, KeyError, ValueError, OSError) as error:
+    except OSError as error:
+        raise CodeError(path, f"cannot be read ({error.strerror})", "give a .keras file that can be read") from error
+    try:
+        with file, zipfile.ZipFile(file) as archive:
+            config = _json_of(path, archive, _CONFIG)
+            metadata = _json_of(path, archive, _METADATA) if _METADATA in archive.namelist() else {}
+    except (zipfile.BadZipFile, zlib.error, RuntimeError, KeyError, ValueError, OSError, EOFError) as error:
         fix = "save the model again with `model.save('name.keras')` of Keras 3"
         raise CodeError(path, f"is no whole .keras file ({first_line(error)})", fix) from error
     if not isinstance(config, dict):
@@ -120,6 +124,20 @@ def _description(path: Path) -> tuple[dict[str, Any], str]:
     config.pop("compile_config", None)  # optimizer and loss are the trainer's
     saved_by = metadata.get("keras_version") if isinstance(metadata, dict) else None
     return _without_added(config), str(saved_by or "")
+
+
+def _json_of(path: Path, archive: zipfile.ZipFile, name: str) -> Any:
+    """A part of the file. Raises CodeError for one that is too large, or nested deeper than models are."""
+    if archive.getinfo(name).file_size > _MAX_JSON_BYTES:  # which no more than so much is read of
+        raise CodeError(path, f"{name} is larger than {_MAX_JSON_BYTES // 2**20} MiB", _WRITE_PYTHON)
+    value = json.loads(archive.read(name))
+    level = [value]
+    for _ in range(_MAX_DEPTH):
+        inner = (one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list))
+        level = [each for one in inner for each in one]
+    if level:
+        raise CodeError(path, f"{name} is nested more than {_MAX_DEPTH} deep", _WRITE_PYTHON)
+    return value
 
 
 def _without_added(value: Any) -> Any:

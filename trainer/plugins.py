@@ -12,6 +12,7 @@ Settings are read from its text; it runs with the rights of the trainer when the
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -117,7 +118,7 @@ def _of_keras(path: Path) -> OwnWorkload:
 def _place(name: str) -> tuple[Path, Path]:
     """The file of a path or of a module, and the folder that its imports begin in."""
     if name.endswith(".py") or "/" in name:
-        path = Path(name).resolve()
+        path = Path(os.path.realpath(name))  # does not raise where links go in a circle
         return path, path.parent
     try:
         found = importlib.util.find_spec(name)

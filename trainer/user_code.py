@@ -19,6 +19,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
 from trainer.errors import CodeError, first_line
+from trainer.regular_file import read_regular
 
 IGNORE_FILE = ".orchestrateignore"
 ALWAYS_IGNORED = (
@@ -31,6 +32,8 @@ ALWAYS_IGNORED = (
 MAX_FILES = 2000
 MAX_BYTES = 64 * 2**20
 """Code and small files, read into memory whole; samples travel as a data set."""
+_MAX_PARSED_BYTES = 4 * 2**20
+_MAX_LIST_BYTES = 2**20
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same bytes for the same files
 
 
@@ -111,11 +114,20 @@ def imported_tree(file: Path, root: Path | None = None) -> CodeTree:
 def parse_python(path: Path) -> ast.Module:
     """The syntax tree of a Python file. Raises CodeError with the line that cannot be read."""
     try:
-        return ast.parse(path.read_bytes(), str(path))
+        content = read_regular(path, _MAX_PARSED_BYTES)
     except FileNotFoundError as error:
         raise CodeError(path, "there is no such file", "correct the path") from error
     except OSError as error:
-        raise CodeError(path, f"cannot be read ({error.strerror})", "correct the path or its rights") from error
+        raise CodeError(path, f"cannot be read ({error.strerror})", "give a .py file that can be read") from error
+    return parse_content(content, path)
+
+
+def parse_content(content: bytes, path: object) -> ast.Module:
+    """The syntax tree of what a Python file contains. Raises CodeError with the line that cannot be read."""
+    try:
+        return ast.parse(content, str(path))
+    except (RecursionError, MemoryError) as error:  # Python's own limits; `content` is small
+        raise CodeError(path, "has an expression that is nested too deeply for Python", "split it") from error
     except SyntaxError as error:
         raise CodeError(path, f"line {error.lineno}: {error.msg}", "correct the file") from error
     except ValueError as error:  # null bytes
@@ -162,7 +174,7 @@ def _must_be_a_project(folder: Path) -> None:
 def _patterns(root: Path) -> tuple[str, ...]:
     """What stays: the lists above and in the folder. Raises CodeError for a line that takes back another one."""
     try:
-        lines = (root / IGNORE_FILE).read_text("utf-8").splitlines()
+        lines = read_regular(root / IGNORE_FILE, _MAX_LIST_BYTES).decode("utf-8").splitlines()
     except FileNotFoundError:
         return ALWAYS_IGNORED
     except (OSError, UnicodeDecodeError) as error:
@@ -223,7 +235,7 @@ def _read(root: Path, paths: Iterable[Path], patterns: tuple[str, ...]) -> CodeT
             if total > MAX_BYTES or len(files) >= MAX_FILES:
                 limit = f"more than {MAX_BYTES // 2**20} MiB or {MAX_FILES} files of code"
                 raise CodeError(root, f"{limit} (at {path.relative_to(root)})", fix)
-            files[path.relative_to(root).as_posix()] = path.read_bytes()
+            files[path.relative_to(root).as_posix()] = read_regular(path, MAX_BYTES)
         except OSError as error:
             raise CodeError(path, f"cannot be read ({error.strerror})", "correct it, or ignore it") from error
     if not files:

@@ -108,7 +108,7 @@ def _defined(tree: ast.Module) -> list[str]:
 def _literal(path: Path, name: str, value: ast.expr) -> Any:
     try:
         return ast.literal_eval(value)
-    except ValueError as error:
+    except (ValueError, TypeError, RecursionError, MemoryError) as error:
         fix = "write the value itself: settings are read without running the file"
         raise CodeError(path, f"line {value.lineno}: {name} is calculated", fix) from error
 

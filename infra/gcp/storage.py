@@ -148,7 +148,10 @@ class Buckets:
         what = f"read {bucket}/{blob.name}"
         with _verified(str(blob.name)), translated(what):
             try:
-                blob.download_to_file(file, checksum="crc32c", retry=self._retry, timeout=_TRANSFER_TIMEOUT_S)
+                # Raw: what says of itself that it is compressed would be unpacked here, to any size.
+                blob.download_to_file(
+                    file, raw_download=True, checksum="crc32c", retry=self._retry, timeout=_TRANSFER_TIMEOUT_S
+                )
                 return
             except api.NotFound:
                 blob.reload(**self._repeatable)

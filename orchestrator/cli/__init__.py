@@ -100,7 +100,7 @@ def main() -> int:
     except click.exceptions.Abort:
         return _interrupted("interrupted")
     except click.exceptions.NoArgsIsHelpError as cause:
-        click.echo(cause.format_message())
+        click.echo(cause.format_message(), file=sys.stdout)
         return 0
     except click.ClickException as cause:
         return _failed(2, "UsageError", cause.format_message(), _usage_hint(cause))
@@ -118,8 +118,10 @@ def main() -> int:
 
 
 def _set_up() -> None:
+    from orchestrator.cli.letters import print_alike
     from orchestrator.errors import DEBUG_VARIABLE
 
+    print_alike()
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for some takes as long as half of --help
     gc.set_threshold(100_000)  # what is imported stays: looking through it again and again is a tenth of a command
     os.umask(0o077)  # everything that is kept is its owner's alone
@@ -131,7 +133,7 @@ def _interrupted(words: str) -> int:
     """Say so, undisturbed: another Ctrl-C could only interrupt these words."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    click.echo(words, err=True)
+    click.echo(words, file=sys.stderr)
     return 130
 
 

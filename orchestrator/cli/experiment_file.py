@@ -17,11 +17,13 @@ from typing import Any
 import click
 
 from orchestrator.errors import UsageError
+from trainer.regular_file import read_regular
 
 _COMMAND_LINE_ONLY = ("ignore_checks", "yes", "detach", "dry_run", "items", "project")
 _NOT_IN_FILES = ("as_json", *_COMMAND_LINE_ONLY)
 _TEXTS = ("about", "needs_data")
 LOCAL = "local"
+_MOST_BYTES = 2**20
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ def read_file(path: Path) -> ExperimentFile:
     import tomllib
 
     try:
-        read = tomllib.loads(path.read_text("utf-8-sig"), parse_float=Decimal)
+        read = tomllib.loads(read_regular(path, _MOST_BYTES).decode("utf-8-sig"), parse_float=Decimal)
     except FileNotFoundError as cause:
         raise UsageError(
             f"{path}: no such file", "`orchestrate reproduce` launches the published experiments by name, e.g. W3"

@@ -30,7 +30,11 @@ _ESCAPES = re.compile(
     r"|\x1b\[[0-?]*[ -/]*[@-~]?"  # CSI: colours, cursor
     r"|\x1b[ -/]*[0-~]?"
 )
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_CONTROLS = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f"
+    r"\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"  # the order of letters, and ends of lines
+    r"\u200b\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"  # what nobody sees
+)
 HEADING = "bold"
 """The style of a row that names the rows below it."""
 
@@ -43,7 +47,10 @@ json_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
 
 
 def plain(text: str) -> str:
-    """What a VM wrote, without anything that could move a terminal's cursor or change it; tab and newline stay."""
+    """What a VM wrote, without anything that moves a terminal's cursor, or hides or reorders letters.
+
+    Tab and newline stay.
+    """
     return _CONTROLS.sub("", _ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n")))
 
 
@@ -90,7 +97,7 @@ def is_quiet() -> bool:
 def say(text: str) -> None:
     """A message for people, on stderr; it does not take the library for terminals to be loaded."""
     if "rich.console" not in sys.modules:  # then nothing is displayed live above which it would have to go
-        click.echo(_between_words(text, sys.stderr), err=True)
+        click.echo(_between_words(text, sys.stderr), file=sys.stderr)
         return
     console = stderr()
     console.print(_between_words(text, console.file), highlight=False, soft_wrap=True, markup=False)
@@ -287,6 +294,6 @@ def print_error(exit_code: int, code: str, sentence: str, hint: str, *, as_json:
     """An error: the sentence and the next step."""
     if as_json:
         print_json({"error": error_json(exit_code, code, sentence, hint)})
-    click.echo(_between_words(f"error: {sentence}", sys.stderr), err=True)
+    click.echo(_between_words(f"error: {sentence}", sys.stderr), file=sys.stderr)
     if hint:
-        click.echo(_between_words(f"  next: {hint}", sys.stderr), err=True)
+        click.echo(_between_words(f"  next: {hint}", sys.stderr), file=sys.stderr)

@@ -31,7 +31,20 @@ MIGRATIONS = {2: (_FOLDER / "from_2.sql").read_text("utf-8"), 3: (_FOLDER / "fro
 IN_MEMORY = Path(":memory:")
 """A ledger for when none can be kept: deletes wait for no disk."""
 _WITHOUT_LEDGER = "move it aside and run `orchestrate teardown --all`: what is rented is found by its labels too"
-_OTHER_VERSION = "use the version of orchestrate that wrote it"
+_OTHER_VERSION = f"use the version of orchestrate that wrote it; if that is this one, {_WITHOUT_LEDGER}"
+_DAMAGED = f"run the command again, which puts right what it can; if that does not help, {_WITHOUT_LEDGER}"
+_DISK = "free some disk space, or fix its permissions"
+_BUSY = "another process writes it: try again"
+_HINTS = {
+    sqlite3.SQLITE_BUSY: _BUSY,
+    sqlite3.SQLITE_CANTOPEN: _DISK,
+    sqlite3.SQLITE_FULL: _DISK,
+    sqlite3.SQLITE_IOERR: _DISK,
+    sqlite3.SQLITE_LOCKED: _BUSY,
+    sqlite3.SQLITE_PERM: _DISK,
+    sqlite3.SQLITE_READONLY: _DISK,
+}
+"""Whatever else SQLite says is wrong with what the file contains: our statements are tried."""
 _Kept = TypeVar("_Kept")
 
 
@@ -151,9 +164,10 @@ class Database:
         try:
             yield
         except sqlite3.Error as cause:
-            raise LedgerTrouble(
-                f"the ledger {self.path} cannot be used: {cause}", "free some disk space, or fix its permissions"
-            ) from cause
+            hint = _HINTS.get(getattr(cause, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF)
+            problem = "cannot be used" if hint else "is damaged"
+            path = self.copied_from or self.path
+            raise LedgerTrouble(f"the ledger {path} {problem}: {cause}", hint or _DAMAGED) from cause
 
 
 def open_to_read(path: Path) -> sqlite3.Connection:

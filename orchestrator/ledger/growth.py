@@ -34,7 +34,8 @@ class GrowingDatabase(Database):
 
     @property
     def _generation(self) -> int:
-        return int(self.meta("generation") or 0)
+        with self.understood():
+            return int(self.meta("generation") or 0)
 
     @property
     def _kept_generation(self) -> int:

@@ -56,7 +56,7 @@ class Damage:
 
     def __str__(self) -> str:
         """`attempt r-abc123/1 was changed`."""
-        what = f"{_NAMES[self.table]} {self.key}"
+        what = f"{_NAMES[self.table]} {self.key.encode('ascii', 'backslashreplace').decode()}"
         if self.row is None:
             return f"{what} was missing"
         if self.is_unknown:
@@ -119,9 +119,15 @@ def seal_all(db: sqlite3.Connection, tables: Iterable[str] = _KEYS) -> None:
 
 def find_damage(db: sqlite3.Connection, tables: Iterable[str] | None = None) -> list[Damage]:
     """The rows of these tables, of all unless they are given, that do not verify."""
-    return [
-        Damage(table, *found) for table in tables or _KEYS for found in db.execute(_FIND.format(**_parts(db, table)))
-    ]
+    db.text_factory = _decoded
+    try:
+        return [
+            Damage(table, *found)
+            for table in tables or _KEYS
+            for found in db.execute(_FIND.format(**_parts(db, table)))
+        ]
+    finally:
+        db.text_factory = str
 
 
 def restore(db: sqlite3.Connection, found: Sequence[Damage]) -> None:
@@ -135,14 +141,15 @@ def restore(db: sqlite3.Connection, found: Sequence[Damage]) -> None:
     for damage in found:
         parts = _parts(db, damage.table)
         values = json.loads(damage.original or "[]")
+        place, key = f"WHERE {parts['key']} = CAST(? AS TEXT)", damage.key.encode("utf-8", "surrogateescape")
         if damage.row is None:
             marks = ", ".join("?" * len(values))
             db.execute(f"INSERT INTO {damage.table} VALUES ({marks})", values)  # noqa: S608 - a table of ours
         elif not damage.is_unknown:
             assigned = " = ?, ".join(parts["names"].split(", "))
-            db.execute(f"UPDATE {damage.table} SET {assigned} = ? WHERE {parts['key']} = ?", (*values, damage.key))  # noqa: S608 - names of ours
+            db.execute(f"UPDATE {damage.table} SET {assigned} = ? {place}", (*values, key))  # noqa: S608 - as above
         elif (damage.table, damage.values) in missing:
-            db.execute(f"DELETE FROM {damage.table} WHERE {parts['key']} = ?", (damage.key,))  # noqa: S608 - names of ours
+            db.execute(f"DELETE FROM {damage.table} {place}", (key,))  # noqa: S608 - names of ours
     seal_all(db, {damage.table for damage in found})
     watch(db)
 
@@ -151,21 +158,37 @@ def _parts(db: sqlite3.Connection, table: str, row: str = "") -> dict[str, str]:
     """The parts of the statements above; `row`: what stands for the row, OLD or NEW."""
     names = [column[1] for column in db.execute(f"PRAGMA table_info({table})")]
     columns = [f"{row or table}.{name}" for name in names]
+    typed = ", ".join(f"typeof({column}), CAST({column} AS BLOB)" for column in columns)
     keys = (f"{row or table}.{key}" for key in _KEYS[table].split(", "))
     alike = " AND ".join(f"json_extract(copy, '$[{place}]') IS {column}" for place, column in enumerate(columns))
     return {
         "table": table,
         "names": ", ".join(names),
-        "columns": ", ".join(columns),
+        "columns": typed,
         "key": " || '/' || ".join(keys) + " || ''",  # a text, of numbers too
         # The first is quicker, and does not know a text in which there is a NUL.
-        "is_copy": f"CASE WHEN json_valid(copy) AND {alike} THEN 1 ELSE copy IS row_text({', '.join(columns)}) END",
+        "is_copy": f"CASE WHEN json_valid(copy) AND {alike} THEN 1 ELSE copy IS row_text({typed}) END",
     }
 
 
-def _text(*values: Any) -> str:
-    return json.dumps(values)
+def _text(*typed: Any) -> str:
+    """A row's values as JSON, given as (type, bytes) each: a broken disk makes blobs, and texts that are no UTF-8."""
+    return json.dumps([_value(kind, content) for kind, content in zip(typed[::2], typed[1::2], strict=True)])
+
+
+def _value(kind: str, content: bytes | None) -> Any:
+    if kind == "null" or content is None:
+        return None
+    if kind == "text":
+        return _decoded(content)
+    return int(content) if kind == "integer" else {kind: content.hex()}
+
+
+def _decoded(content: bytes) -> str:
+    return content.decode("utf-8", "surrogateescape")
 
 
 def _checksum(text: str | None) -> str | None:
-    return None if text is None else hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return (
+        None if text is None else hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator
@@ -96,7 +97,7 @@ def checked(
     for name, where in (("SOURCE", source), ("--to", to)):
         if where is not None and "://" in where and not re.match(r"gs://[a-z0-9][^/]+/.", where):
             raise UsageError(f"{name}: {where} is no prefix in a bucket", "give gs://BUCKET/FOLDER")
-    if to is not None and (Path(source) / MANIFEST_NAME).is_file() and Path(source).resolve() != Path(to).resolve():
+    if to is not None and (Path(source) / MANIFEST_NAME).is_file() and os.path.realpath(source) != os.path.realpath(to):
         problem = f"--to: {source} is a data set already, which is used where it lies"
         raise UsageError(problem, "omit --to, or copy the folder with `cp -r` or `gcloud storage cp -r`")
     if to is None:

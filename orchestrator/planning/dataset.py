@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -114,6 +115,6 @@ def dataset_folder(source: Path | None, kind: str, options: PrepareOptions) -> s
     """One folder for each source and way of converting it: two launches must not overwrite each other's shards."""
     if source is None:
         return f"{kind}-sample"
-    name = source.resolve().name
-    told_apart = f"{source.resolve()} {options.deciding()}"
-    return f"{kind}-{name}-{hashlib.sha256(told_apart.encode()).hexdigest()[:8]}"
+    path = Path(os.path.realpath(source))  # does not raise where links go in a circle
+    told_apart = f"{path} {options.deciding()}"
+    return f"{kind}-{path.name}-{hashlib.sha256(told_apart.encode()).hexdigest()[:8]}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.errors import UsageError
 from trainer.errors import CodeError, ConfigError
+from trainer.user_code import parse_content
 from trainer.workloads import Workload, get_workload
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def check_packages(own: OwnWorkload, installed: Mapping[str, str]) -> None:
     for file, content in sorted(own.tree.files.items()):
         if not file.endswith(".py"):
             continue
-        for line, name in _imported(ast.parse(content)):
+        for line, name in _imported(_parsed(content, file)):
             if name not in modules and not _is_there(name, distributions, installed):
                 vms = "the VMs" if "tensorflow" in installed else "the VMs with --engine jax"
                 raise UsageError(
@@ -88,15 +89,24 @@ _OTHERWISE_NAMED = {"cv2": "opencv-python-headless", "PIL": "pillow", "absl": "a
 _USUAL = ("tensorflow", "jax", "keras", "numpy", "pillow", "opencv-python-headless")
 
 
-def _imported(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Line and first name of each absolute import outside `try`."""
-    for node in ast.iter_child_nodes(tree):
+def _parsed(content: bytes, file: str) -> ast.Module:
+    try:
+        return parse_content(content, file)
+    except CodeError as cause:
+        raise UsageError(f"--workload: {cause}", DOCS) from cause
+
+
+def _imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Line and first name of each absolute import outside `try`, in the order of the file."""
+    todo: list[ast.AST] = [tree]
+    while todo:
+        node = todo.pop()
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name.partition(".")[0]) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield node.lineno, node.module.partition(".")[0]
         elif not isinstance(node, ast.Try):
-            yield from _imported(node)
+            todo += reversed(list(ast.iter_child_nodes(node)))
 
 
 def _is_there(name: str, distributions: Mapping[str, Collection[str]], installed: Collection[str]) -> bool:

@@ -13,8 +13,9 @@ from orchestrator.errors import UsageError
 from orchestrator.planning.request import NO_CHECKPOINTS_NOTE, LaunchRequest
 from orchestrator.running.code_archive import keep_code
 from trainer.errors import CodeError, ConfigError
+from trainer.regular_file import read_regular
 from trainer.script.command import placeholders_in, split_command
-from trainer.user_code import CodeTree, folder_tree
+from trainer.user_code import MAX_BYTES, CodeTree, folder_tree
 
 _OUTSIDE = "orchestrate-requirements.txt"
 """What a requirements file is called in the tree that lies elsewhere."""
@@ -138,7 +139,7 @@ def _requirements(path: Path | None, folder: Path, tree: CodeTree) -> tuple[str,
     if path is None:
         return "", tree
     try:
-        content = path.read_bytes()
+        content = read_regular(path, MAX_BYTES)
     except OSError as cause:
         raise UsageError(f"--requirements: {path}: cannot be read ({cause.strerror})", "correct the path") from cause
     inside = path.resolve().is_relative_to(folder.resolve())

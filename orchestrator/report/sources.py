@@ -140,10 +140,18 @@ def _latest(ledger: Ledger) -> list[Run]:
     )
 
 
+def file_named(name: str) -> Path | None:
+    """The record file of that name, or in the folder of that name; None where there is none."""
+    try:
+        path = Path(name, RECORD_NAME) if Path(name).is_dir() else Path(name)
+        return path if path.exists() else None
+    except OSError:  # the name is too long for one
+        return None
+
+
 def _runs_or_file(name: str, ledger: Ledger, collected: Mapping[Path, Run]) -> Sequence[Run | Path]:
     """The runs that have a record under this name; a record file that no run of this ledger has collected is itself."""
-    path = Path(name, RECORD_NAME) if Path(name).is_dir() else Path(name)
-    if path.exists():
+    if (path := file_named(name)) is not None:
         return [collected.get(path.resolve(), path)]
     if name.startswith("e-"):
         runs = ledger.runs(ledger.experiment(name).id)

@@ -27,7 +27,15 @@ from orchestrator.running.inventory import (
 )
 from orchestrator.running.run_folder import is_locked
 from orchestrator.running.stages.context import Services
-from orchestrator.running.stages.teardown import ask_to_go, everything_at, is_gone, note_outlived, prove_ended
+from orchestrator.running.stages.teardown import (
+    ask_to_go,
+    everything_at,
+    is_gone,
+    note_outlived,
+    prove_ended,
+    remove_key,
+    settle,
+)
 from orchestrator.running.waiting import side_by_side
 
 T = TypeVar("T")
@@ -116,6 +124,15 @@ class Cleanup:
         self._unproven: set[VmRef] = set()
         self.report = TeardownReport()
 
+    def remove_keys(self) -> None:
+        """Remove SSH keys of runs that have ended, left by a process that was killed, or by an older version."""
+        with suppress(OSError):
+            for path in self._services.home.glob("experiments/*/*/ssh_key"):
+                with suppress(OrchestratorError):
+                    run = self._services.ledger.run(path.parent.name)
+                    if run.stage is Stage.DONE:
+                        remove_key(self._services, run)
+
     def done(self) -> TeardownReport:
         """The report, once all is asked and proven."""
         with suppress(OrchestratorError):
@@ -148,7 +165,7 @@ class Cleanup:
         settled = prove_ended(self._services, attempt)
         if settled:
             job = self._still_armed(attempt) if driven else {}
-            self._services.ledger.update_attempt(run_id, number, **{**settled, **job})
+            settle(self._services, attempt, {**settled, **job})
         return True
 
     def _side_by_side(self, do: Callable[[T], U], items: Sequence[T]) -> list[U]:

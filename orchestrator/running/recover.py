@@ -39,6 +39,7 @@ def recover(
     unsettled = services.ledger.attempts(unsettled=True)
     cleanup.end_all([one for one in unsettled if services.ledger.run(one.run).stage is Stage.DONE])
     cleanup.remove_switches(everybodys=False)
+    cleanup.remove_keys()
     return [services.ledger.run(run.id) for run in runs], cleanup.done()
 
 
@@ -63,6 +64,7 @@ def teardown_all(services: Services, *, buckets: bool) -> TeardownReport:
     cleanup.end_all(services.ledger.attempts(unsettled=True))
     cleanup.delete_all()
     cleanup.remove_switches(everybodys=True)
+    cleanup.remove_keys()
     cleanup.list_buckets(delete=buckets)
     return cleanup.done()
 

@@ -21,6 +21,11 @@ def log_copy(folder: Path, attempt: int, worker: int = 0) -> Path:
     return folder / f"{of_worker(f'train-a{attempt}', worker)}.log"
 
 
+def key_path(folder: Path) -> Path:
+    """The private SSH key in a run's folder."""
+    return folder / "ssh_key"
+
+
 @contextmanager
 def run_lock(folder: Path) -> Iterator[bool]:
     """Whether this process is the one that drives the run; the lock ends with the process, however it ends."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import os
 from collections.abc import Iterator
@@ -253,6 +254,21 @@ def test_a_download_that_is_not_what_was_listed_is_a_bad_artifact(rig: StoreRig,
     with pytest.raises(BadArtifact):
         rig.store.download(bucket, wrong, target)
     assert target.read_bytes() == b"old"
+
+
+def test_what_says_that_it_is_compressed_arrives_as_it_is_stored(local_cloud: LocalCloud, tmp_path: Path) -> None:
+    """A VM may upload a file of a few KiB that expands to gigabytes: what is reserved and bounded is what is listed."""
+    rig, name = CloudStoreRig(local_cloud), f"contract-{next(_numbers)}"
+    rig.store.ensure_bucket(name, REGION, LABELS, 30)
+    bomb = gzip.compress(bytes(20 * 2**20))
+    blob = rig.raw.bucket(name).blob("MANIFEST.json")
+    blob.content_encoding = "gzip"
+    blob.upload_from_string(bomb)
+    item = _only(rig, name)
+    assert item.size_bytes == len(bomb) < 2**15
+    assert rig.store.read(name, item) == bomb
+    rig.store.download(name, item, tmp_path / "manifest")
+    assert (tmp_path / "manifest").read_bytes() == bomb
 
 
 def test_the_bucket_is_private_regional_and_forgets(local_cloud: LocalCloud) -> None:

@@ -23,6 +23,7 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.usefixtures("stand_in_job")
 WITHIN_S = 60.0
 """Longest time that `orchestrate ui` has to end: it has nothing to clean up."""
+NO_EXPERIMENT = "experiment: is no id of an experiment, such as e-7k2m9x"
 LONG = (
     "--accel=t4",
     "--workload=mnist-mlp",
@@ -127,7 +128,10 @@ def test_nothing_is_served_or_done_without_the_token(link: str) -> None:
     assert _answer(f"{address}live", {"Authorization": "Bearer x"})[0] == 401
     assert _answer(f"{address}act", {"Cookie": f"token={token}", "Origin": "http://evil.example"}, stop)[0] == 401
     assert _answer(f"{address}live", {**ours, "Host": "evil.example"})[0] == 421
+    assert _answer(f"{address}live", {**ours, "Host": "["}) == (400, "Host: is no name of a server")
     assert _answer(f"{address}live", ours)[0] == 200
+    for no_id in ("a" * 5000, "", "/etc/passwd", "e-1/../.."):
+        assert _answer(f"{address}compare?experiment={no_id}", ours) == (404, NO_EXPERIMENT)
     assert _answer(f"{address}compare?experiment=e-none", ours)[0] == 422
     for wrong_hours in ("", "-1", "1&all="):
         assert _answer(f"{address}extension?run=r-000000&hours={wrong_hours}", ours)[0] == 422

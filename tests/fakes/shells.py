@@ -36,6 +36,7 @@ class FakeShells:
         self.machines: dict[str, FakeMachine] = {}
         self.commands: list[list[str]] = []
         self.opened = 0
+        self.key_modes: set[int] = set()
         self._taught: list[tuple[tuple[str, ...], Answer]] = []
         self._drops = 0
 
@@ -58,6 +59,8 @@ class FakeShells:
         if machine.key not in [key.base64 for key in keys if key.worker == worker.index]:
             raise HostKeyRejected(f"SSH to {worker.address}: another host key than the VM published")
         self.opened += 1
+        if private_key.exists():
+            self.key_modes.add(private_key.stat().st_mode & 0o777)
         return FakeShell(self, machine)
 
     def answer(self, argv: Sequence[str]) -> CommandResult | None:

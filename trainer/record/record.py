@@ -32,8 +32,10 @@ from trainer.record.schema import (
     Timings,
 )
 from trainer.record.section import ReplicaCheck, Section, absent_figures, untold_figures
+from trainer.regular_file import read_regular
 
 SCHEMA_VERSION = 2
+_MOST_BYTES = 64 * 2**20
 RECORD_NAME = "record.json"
 OLDER = "the record is older than this figure"
 CHECKPOINT_NAME = "checkpoint.json"  # is there when a checkpoint is whole
@@ -146,7 +148,7 @@ def load_record(source: str | Path | bytes) -> Record:
     """
     name = "record" if isinstance(source, bytes) else str(source)
     try:
-        raw = source if isinstance(source, bytes) else Path(source).read_bytes()
+        raw = source if isinstance(source, bytes) else read_regular(Path(source), _MOST_BYTES)
     except OSError as error:
         raise RecordError(f"{name}: cannot be read ({error.strerror}); fetch the run's artifacts again") from error
     try:

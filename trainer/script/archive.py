@@ -100,12 +100,15 @@ def pack(folder: Path, files: Sequence[FileSeen], target: Path) -> Packed:
 
 
 def unpack(archive: Path, folder: Path) -> int:
-    """Write the files of an archive into a folder; returns how many bytes they are. Raises DataError, OSError."""
+    """Write the files of an archive into a folder; returns how many bytes they are. Raises DataError, OSError.
+
+    They are no larger than the archive: one that is compressed, or has files with holes, is refused.
+    """
     total = 0
     try:
-        with tarfile.open(archive) as found:
+        with tarfile.open(archive, "r:") as found:
             for entry in found:
-                content = found.extractfile(entry) if entry.isreg() else None
+                content = found.extractfile(entry) if entry.isreg() and not entry.issparse() else None
                 if content is None or not _stays_inside(entry.name):
                     raise DataError(archive, f"has {entry.name!r}, which is no file below a folder", "launch again")
                 target = folder / entry.name

@@ -55,10 +55,10 @@ def compare(
     from orchestrator.report.export import write_files
     from orchestrator.report.origin import origin
     from orchestrator.report.report import make_report
-    from orchestrator.report.sources import sources_named, with_bounds
+    from orchestrator.report.sources import file_named, sources_named, with_bounds
     from orchestrator.report.tables.markdown import as_markdown
 
-    only_files = bool(what) and all(Path(name).exists() for name in what)  # of no project: nothing is said of the cloud
+    only_files = bool(what) and None not in map(file_named, what)  # of no project: nothing is said of the cloud
     with output.opened(as_json=as_json or only_files, read_only=True) as project:
         sources = with_bounds(sources_named(what, project.ledger), project.kept_steps)
         newest = project.ledger.experiments()[-1:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import socket
 from collections.abc import Callable
@@ -33,6 +34,8 @@ from orchestrator.report.sources import sources_named, with_bounds
 LOOPBACK = "127.0.0.1"
 _OWN_NAMES = {"127.0.0.1", "localhost"}
 """A page of another name that resolves to this address (DNS rebinding) is refused. Its port may be that of a tunnel."""
+_EXPERIMENT = re.compile(r"e-[a-z0-9]{1,40}")
+"""Nothing else is compared here: `sources_named` takes paths of files, too."""
 _STATIC = {"/": "text/html", "/live.js": "text/javascript", "/live.css": "text/css"}
 """What has nothing of the project in it, and needs no token: the page that takes the token from the link."""
 _HEADERS = {
@@ -80,7 +83,9 @@ def application(project: Project, token: str, now: Callable[[], datetime]) -> AS
         return HTMLResponse(live_html(project, chosen, actions.latest(), now()))
 
     def compare(request: Request) -> Response:
-        sources = sources_named([request.query_params.get("experiment", "")], project.ledger)
+        if not _EXPERIMENT.fullmatch(name := request.query_params.get("experiment", "")):
+            return PlainTextResponse("experiment: is no id of an experiment, such as e-7k2m9x", 404)
+        sources = sources_named([name], project.ledger)
         report = make_report(with_bounds(sources, project.kept_steps))
         return HTMLResponse(page_text(report, origin(report, project.ledger)))
 
@@ -128,7 +133,11 @@ class _Guarded:
 
     def _answer(self, scope: Scope) -> ASGIApp:
         headers = Headers(scope=scope)
-        if urlsplit(f"//{headers.get('host', '')}").hostname not in _OWN_NAMES:
+        try:
+            name = urlsplit(f"//{headers.get('host', '')}").hostname
+        except ValueError:
+            return PlainTextResponse("Host: is no name of a server", 400)
+        if name not in _OWN_NAMES:
             return PlainTextResponse("this is not a name of this server", 421)
         if scope["path"] in _STATIC and scope["method"] == "GET":
             name = scope["path"].removeprefix("/") or "live.html"

@@ -33,7 +33,7 @@ from orchestrator.ports import (
     VmRef,
     VmState,
 )
-from orchestrator.running.run_folder import log_copy, run_folder
+from orchestrator.running.run_folder import key_path, log_copy, run_folder
 from orchestrator.running.waiting import T, Waits, wait_for
 from orchestrator.running.watch import Watch
 
@@ -192,7 +192,7 @@ class RunContext:
     @property
     def key_path(self) -> Path:
         """The private SSH key of this run."""
-        return self.folder / "ssh_key"
+        return key_path(self.folder)
 
     @property
     def bucket(self) -> str:

@@ -17,6 +17,7 @@ from orchestrator.ledger.events import Note
 from orchestrator.ledger.runs import Changes
 from orchestrator.money.guard import cost_so_far
 from orchestrator.ports import Billable, Vm, VmProvider, VmRef, VmState
+from orchestrator.running.run_folder import key_path
 from orchestrator.running.stages.context import RunContext, Services
 from orchestrator.running.watch import hiding
 
@@ -43,7 +44,22 @@ def end_attempts(services: Services, run: Run, but: Attempt | None = None) -> No
 def end_attempt(services: Services, attempt: Attempt) -> Attempt:
     """End the attempt as `prove_ended` does, and settle its cost. Safe to repeat. Raises StillBilling."""
     settled = prove_ended(services, attempt)
-    return services.ledger.update_attempt(attempt.run, attempt.number, **settled) if settled else attempt
+    return settle(services, attempt, settled) if settled else attempt
+
+
+def settle(services: Services, attempt: Attempt, settled: Changes) -> Attempt:
+    """Write that an attempt is proven gone; once none of its run is open, nothing takes the run's key any more."""
+    ended = services.ledger.update_attempt(attempt.run, attempt.number, **settled)
+    with suppress(OrchestratorError):
+        remove_key(services, services.ledger.run(attempt.run))
+    return ended
+
+
+def remove_key(services: Services, run: Run) -> None:
+    """Remove the SSH key of a run unless an attempt of it is open. A disk that cannot be written delays nothing."""
+    if all(attempt.state is AttemptState.SETTLED for attempt in services.ledger.attempts(run.id)):
+        with suppress(OSError):
+            key_path(services.run_folder(run)).unlink()
 
 
 def ask_to_go(services: Services, attempt: Attempt) -> None:

@@ -329,6 +329,7 @@ def test_what_was_stopped_hides_no_earlier_result_and_is_not_called_running(run_
         ("e-nobody", "there is no experiment 'e-nobody' in the ledger"),
         ("r-bbbbbb", "run r-bbbbbb has no record: it is failed"),
         ("elsewhere.json", "'elsewhere.json' is not a run, experiment or record file"),
+        ("e" * 5000, f"'{'e' * 5000}' is not a run, experiment or record file"),
     ],
 )
 def test_what_has_no_record_is_named(run_cli: Shell, name: str, sentence: str) -> None:

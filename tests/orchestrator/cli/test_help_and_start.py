@@ -163,6 +163,25 @@ def test_estimate_and_budget_load_nothing_that_is_slow_to_load(run_cli: Shell) -
         assert [name for name in HEAVY if name in loaded] == [], command
 
 
+@pytest.mark.slow
+def test_a_terminal_without_unicode_gets_letters_that_it_has(run_cli: Shell) -> None:
+    """Instead of an error in the middle of a table, or codes of letters."""
+    ledger = run_cli.ledger()
+    fill(ledger, run_cli.folder)
+    ledger.close()
+    commands = "budget", "status", "compare --all", "compare --markdown", "status r-no\u2026\u00fcch"
+    every = f"import sys; from orchestrator.cli import main; sys.argv = ['orchestrate']\nfor one in {commands}:\n"
+    done = run_cli(
+        program=("-c", f"{every} sys.argv[1:] = one.split(); print('exit', main())"), PYTHONIOENCODING="ascii"
+    )
+    assert done.stdout.isascii()
+    assert done.stderr.isascii()
+    assert [line for line in done.stdout.splitlines() if line.startswith("exit")] == [*["exit 0"] * 4, "exit 2"]
+    for part in ("#...", "us/sample", "------"):
+        assert part in done.stdout
+    assert "error: there is no run 'r-no...uch'" in done.stderr
+
+
 def test_extend_refuses_before_anything_is_started(run_cli: Shell) -> None:
     """An unknown run, or hours that no VM is rented for: exit 2, and no local cloud was started."""
     for words, says in (

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import sys
 import unicodedata
 from decimal import Decimal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.cli.output import plain
 from orchestrator.cli.views.text import one_line, span
 from orchestrator.cli.views.text_charts import bar
 
+EVERY_CHARACTER = "".join(map(chr, range(sys.maxunicode + 1)))
+BIDI = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+
 
 @settings(deadline=None)
 @given(st.text())
+@example(EVERY_CHARACTER)
 def test_no_control_character_of_a_vm_reaches_the_terminal(text: str) -> None:
-    """Whatever it writes, only tab and newline are left of them."""
-    assert [c for c in plain(text) if unicodedata.category(c) == "Cc" and c not in "\t\n"] == []
+    """Whatever it writes, only tab and newline are left of them; nothing reorders letters, or ends a line unseen."""
+    left = plain(text)
+    assert [c for c in left if unicodedata.category(c) in ("Cc", "Zl", "Zp") and c not in "\t\n"] == []
+    assert [c for c in left if unicodedata.bidirectional(c) in BIDI or c in "\u061c\u200e\u200f\u200b\ufeff"] == []
+    assert left.splitlines() == left.removesuffix("\n").split("\n") or not left
 
 
 @settings(deadline=None)
@@ -37,6 +45,9 @@ def test_ordinary_text_is_left_alone(text: str) -> None:
         ("\x1bPdevice\x1b\\text", "text"),
         ("a\r\nb\rc", "a\nb\nc"),
         ("\u202egnp.exe", "gnp.exe"),
+        ("loss\u200f 0.1\u2028error: none\u2029\x85", "loss 0.1error: none"),
+        ("\u200bpay\u2060pal\ufeff\U000e0041", "paypal"),
+        ("\U0001f468\u200d\U0001f469 \u0646\u200c\u0647", "\U0001f468\u200d\U0001f469 \u0646\u200c\u0647"),
     ],
 )
 def test_escape_sequences_vanish_whole(text: str, clean: str) -> None:

@@ -90,6 +90,15 @@ def test_every_single_digit_that_is_flipped_is_found_and_brought_back(world: Wor
         ("DELETE FROM runs", "run {run} was missing"),
         ("UPDATE experiments SET max_usd = '1000'", "experiment {experiment} was changed"),
         ("UPDATE meta SET value = '{{}}' WHERE key = 'ledger_id'", "value ledger_id was changed"),
+        ("UPDATE attempts SET committed_nano_usd = x'ff00'", "attempt {run}/1 was changed"),
+        ("UPDATE attempts SET committed_nano_usd = 'ten'", "attempt {run}/1 was changed"),
+        (
+            "UPDATE attempts SET body = CAST(x'ff00' AS TEXT)",
+            "attempt {run}/1 was changed|is damaged: Could not decode",
+        ),
+        ("UPDATE attempts SET body = CAST(body AS BLOB)", "attempt {run}/1 was changed"),
+        ("UPDATE seals SET copy = CAST(x'ff' AS TEXT) WHERE tab = 'attempts'", "attempt {run}/1 was changed"),
+        ("UPDATE experiments SET id = CAST(x'ff' AS TEXT)", r"experiment .udcff was added"),
     ],
 )
 def test_nothing_is_rented_by_a_ledger_that_was_changed(world: World, statement: str, said: str) -> None:
@@ -107,12 +116,29 @@ def test_nothing_is_rented_by_a_ledger_that_was_changed(world: World, statement:
     world.admit("v3-8")
 
 
+def test_damage_beyond_repair_is_called_damage_and_what_is_there_stays(world: World) -> None:
+    """Not a full disk: which file it is, and what finds the VMs without it. Here sums overflow, and no copy is left."""
+    world.admit("t4")
+    with closing(sqlite3.connect(world.ledger.path)) as db, db:
+        db.execute("UPDATE attempts SET committed_nano_usd = 9223372036854775807")
+        db.execute("INSERT INTO attempts SELECT run, 2, state, committed_nano_usd, body FROM attempts")
+        db.execute("UPDATE meta SET value = 'x' WHERE key = 'generation'")
+        db.execute("DELETE FROM seals")
+    whole = _contents(world.ledger.path)
+    for failing in (world.ledger.committed_usd, lambda: world.ledger.check_past(world.clock.now())):
+        with pytest.raises(LedgerTrouble, match=f"the ledger {world.ledger.path} is damaged: ") as raised:
+            failing()
+        assert "move it aside and run `orchestrate teardown --all`" in raised.value.hint
+    assert _contents(world.ledger.path) == whole
+
+
 def test_what_was_changed_is_not_changed_on(world: World) -> None:
     """A process that has the ledger open would make the wrong row look like one that it has written."""
     [run] = world.admit("t4")
     _by_hand(world.ledger.path, "UPDATE attempts SET committed_nano_usd = 0")
-    with pytest.raises(LedgerTrouble, match="something else than orchestrate has changed the row"):
+    with pytest.raises(LedgerTrouble, match="something else than orchestrate has changed the row") as raised:
         world.ledger.update_attempt(run.id, 1, state=AttemptState.REFUSED)
+    assert raised.value.hint.startswith("run the command again, which puts right what it can")
     assert [str(one) for one in world.ledger.damage()] == [f"attempt {run.id}/1 was changed"]
 
 

@@ -20,7 +20,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ports import Billable, Listing, Vm, VmRef, VmState
 from orchestrator.running.inventory import check_past
 from orchestrator.running.recover import recover, teardown_all, teardown_runs
-from orchestrator.running.run_folder import run_lock
+from orchestrator.running.run_folder import ensure_key, key_path, run_lock
 from orchestrator.running.stages.context import RunContext
 from orchestrator.running.stages.provision import provision
 from orchestrator.running.stages.teardown import ask_to_go, end_attempt, is_gone, prove_gone
@@ -235,12 +235,31 @@ def test_a_service_that_cannot_be_listed_is_no_proof(world: World) -> None:
 def test_recover_resumes_a_run_that_has_its_vm(world: World) -> None:
     """Already at its first attempt; it trains to its end, on the VM that it has. Its key is its owner's alone again."""
     run, _ = _rented(world)
-    key = world.services.run_folder(run) / "ssh_key"
+    key = key_path(world.services.run_folder(run))
     key.chmod(0o644)
     [after], report = recover(world.services, world.progress.append, world.stop)
     assert (after.id, after.state, after.attempt) == (run.id, RunState.SUCCEEDED, 1)
     assert (world.tpu.calls("create"), world.alive, report.unproven) == (1, 0, [])
-    assert key.stat().st_mode & 0o777 == 0o600
+    assert world.shells.key_modes == {0o600}
+
+
+def test_the_key_of_a_run_is_kept_until_its_vm_is_proven_gone(world: World) -> None:
+    """`recover` needs it; then it opens nothing any more. One that an older version left goes, too."""
+    run = world.launch("t4")
+    assert not key_path(world.services.run_folder(run)).exists()
+    rented, attempt = _rented(world, "t4")
+    key = key_path(world.services.run_folder(rented))
+    world.gpu.fail("delete", times=10**6)
+    report = teardown_runs(world.services, [rented])
+    assert [attempt.vm in said for said in report.unproven] == [True]
+    assert key.exists()
+    world.gpu._faults.forget()
+    recover(world.services, world.progress.append, world.stop)
+    assert (world.alive, key.exists()) == (0, False)
+    for kept in (key, key_path(world.services.run_folder(run))):
+        ensure_key(kept, "x")
+    recover(world.services, world.progress.append, world.stop)
+    assert list(world.home.rglob("ssh_key")) == []
 
 
 def test_recover_stops_a_run_that_has_not_had_its_turn(world: World) -> None:

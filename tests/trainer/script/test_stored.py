@@ -5,10 +5,12 @@ A folder stands for the bucket; `infra/vm/transfer.py` copies, as on the VM.
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -210,3 +212,19 @@ def test_an_archive_that_leads_out_of_its_folder_is_refused(tmp_path: Path) -> N
     pack(tmp_path / "inside", [type(seen)("../outside", 1, 0, False)], tmp_path / "bad.tar")
     with pytest.raises(DataError, match="no file below a folder"):
         unpack(tmp_path / "bad.tar", tmp_path / "inside")
+
+
+@pytest.mark.parametrize("mode", ["w:gz", "w"])
+def test_an_archive_that_is_larger_inside_than_outside_is_refused(tmp_path: Path, mode: str) -> None:
+    """Compressed, or with holes: 10 MiB of zeros in a few KiB."""
+    entry = tarfile.TarInfo("zeros")
+    entry.size = 10 * 2**20 if mode == "w:gz" else 512
+    if mode == "w":
+        sparse = {"major": "1", "minor": "0", "name": "zeros", "realsize": str(10 * 2**20)}
+        entry.pax_headers = {f"GNU.sparse.{key}": value for key, value in sparse.items()}
+    with tarfile.open(tmp_path / "bomb.tar", mode, format=tarfile.PAX_FORMAT) as archive:  # type: ignore[call-overload]
+        archive.addfile(entry, io.BytesIO(b"0\n".ljust(entry.size, b"\0")))
+    assert (tmp_path / "bomb.tar").stat().st_size < 2**15
+    with pytest.raises(DataError):
+        unpack(tmp_path / "bomb.tar", tmp_path)
+    assert not (tmp_path / "zeros").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal
@@ -135,7 +136,7 @@ def _print(project: Project, newest: int | None, *, as_json: bool) -> None:
     if as_json:
         _print_json(project, newest)
     else:
-        click.echo("\n".join(_lines(project, newest)))
+        click.echo("\n".join(_lines(project, newest)), file=sys.stdout)
 
 
 def _text(project: Project, newest: int | None) -> Text:

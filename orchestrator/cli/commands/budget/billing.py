@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -102,7 +103,7 @@ def _show(project: Project, found: Comparison, added: int, *, as_json: bool, eve
     else:
         output.print_text(f"{added} new rows, {found.rows} in all")
         for line in comparison_lines(found, everything=everything):
-            click.echo(line)
+            click.echo(line, file=sys.stdout)
     said = [] if frozen is None else [*frozen_lines(frozen)]
     for line in [*said, *warnings(found, credit)]:
         output.say(line)

@@ -164,6 +164,21 @@ def test_a_manifest_that_is_too_large_is_not_read(world: World, worker: int) -> 
     assert ctx.attempt.fetched_bytes == 0
 
 
+@pytest.mark.parametrize("rc", ["1e999", "-1e999", "NaN", "null", "[" * 10**5])
+def test_an_exit_code_that_is_no_number_is_a_failure_in_a_sentence(world: World, rc: str) -> None:
+    """However the end of the training is seen: whoever follows it takes it for failed, and `collect` says why."""
+    [run] = world.admit("t4")
+    ctx = RunContext(world.services, run.id, lambda _: None, threading.Event())
+    world.store.ensure_bucket(ctx.bucket, "us-central1", {}, 30)
+    text = json.dumps(_manifest(world, {})).replace('"rc": 0', f'"rc": {rc}')
+    world.store.put(ctx.bucket, f"{ctx.results}/{MANIFEST}", text.encode())
+    ended = Link(ctx, 0).ended_in_bucket()
+    assert ended is not None
+    assert (ended.state, ended.rc) == ("lost", None)
+    with pytest.raises(BadArtifact, match=f"the manifest of {run.id} is not valid"):
+        read_manifest(ctx)
+
+
 def test_what_a_vm_wrote_is_counted_before_it_travels_and_only_as_far_as_it_was_reserved(world: World) -> None:
     """Each time; not once the attempt is settled, as the ledger has its last word then."""
     [run] = world.admit("t4")

@@ -1,0 +1,119 @@
+"""What a path may lead to: files that never end, or are deeper than Python reads, are refused in a sentence."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli.experiment_file import read_file
+from orchestrator.config import load_config, state_home
+from orchestrator.errors import UsageError
+from orchestrator.planning.dataset import dataset_folder
+from orchestrator.planning.own_workload import check_packages, read_own
+from orchestrator.planning.request import LaunchRequest
+from orchestrator.planning.script import read_script
+from tests.fakes.world import World
+from trainer.errors import RecordError
+from trainer.plugins import find_own
+from trainer.record.record import load_record
+from trainer.workloads.base import PrepareOptions
+
+MODEL = "def build_model(image_shape, classes): ...\n"
+
+
+@pytest.fixture(autouse=True)
+def read_anew() -> None:
+    find_own.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["my_model.py", "my_model.keras"])
+@pytest.mark.parametrize("what", ["loop", "pipe", "endless"])
+def test_a_workload_that_is_no_regular_file_is_refused(world: World, tmp_path: Path, name: str, what: str) -> None:
+    """A link to itself, a pipe that nobody writes to, a device that never ends."""
+    path = tmp_path / name
+    if what == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(path if what == "loop" else "/dev/zero")
+    problem = "Too many levels of symbolic links" if what == "loop" else "it is no regular file"
+    with pytest.raises(UsageError, match=rf"--workload: .*: cannot be read \({problem}\)") as raised:
+        world.plan("t4", workload=str(path))
+    assert raised.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (f"x = {'-' * 20_000}1\n", "nested too deeply for Python"),
+        (f"x = a{'.a' * 100_000}\n", "nested too deeply for Python"),
+        (f"batch_size = {'-' * 2_000}1\n", "line 2: batch_size is calculated"),
+        ("batch_size = {[]: 1}\n", "line 2: batch_size is calculated"),
+        ("#" * (4 * 2**20), "larger than 4 MiB"),
+    ],
+    ids=["minus", "attribute", "value", "unhashable", "large"],
+)
+def test_python_that_python_does_not_read_is_refused(world: World, tmp_path: Path, text: str, problem: str) -> None:
+    path = tmp_path / "my_model.py"
+    path.write_text(MODEL + text)
+    with pytest.raises(UsageError, match=problem) as raised:
+        world.plan("t4", workload=str(path))
+    assert raised.value.exit_code == 2
+
+
+def test_python_that_python_reads_is_read(tmp_path: Path) -> None:
+    """However deep it is."""
+    path = tmp_path / "my_model.py"
+    path.write_text(f"{MODEL}x = a{'.a' * 2_000}\n")
+    check_packages(read_own(str(path)), {"keras": "3.12.0"})
+
+
+@pytest.mark.parametrize(
+    ("config", "metadata", "problem"),
+    [
+        ("[" * 900 + "]" * 900, "{}", "config.json is nested more than 200 deep"),
+        ("[" * 10**5 + "]" * 10**5, "{}", "is no whole .keras file"),
+        ("{}", f'"{" " * 17 * 2**20}"', "metadata.json is larger than 16 MiB"),
+    ],
+    ids=["deep", "deeper", "bomb"],
+)
+def test_a_keras_file_that_is_deep_or_expands_is_refused(
+    tmp_path: Path, config: str, metadata: str, problem: str
+) -> None:
+    path = tmp_path / "model.keras"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("config.json", config)
+        archive.writestr("metadata.json", metadata)
+    assert path.stat().st_size < 10**6
+    with pytest.raises(UsageError, match=problem):
+        read_own(str(path))
+
+
+def test_a_pipe_in_the_folder_of_a_script_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print(1)\n")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match=r"pipe: cannot be read \(it is no regular file\)"):
+        read_script(LaunchRequest(workload="", script=tmp_path / "train.py", accelerators=("t4",)))
+
+
+def test_an_experiment_file_and_a_record_are_regular_files(tmp_path: Path) -> None:
+    os.mkfifo(path := tmp_path / "W3.toml")
+    with pytest.raises(UsageError, match="it is no regular file"):
+        read_file(path)
+    with pytest.raises(RecordError, match="it is no regular file"):
+        load_record(path)
+
+
+def test_links_in_a_circle_are_named(tmp_path: Path) -> None:
+    """As a data set, which is refused later, as the state folder, and in the configuration."""
+    (loop := tmp_path / "loop").symlink_to(loop)
+    assert dataset_folder(loop, "mnist", PrepareOptions()).startswith("mnist-loop-")
+    with pytest.raises(UsageError, match=r"ORCHESTRATE_HOME=.*loop"):
+        state_home({"ORCHESTRATE_HOME": str(loop)})
+    config = tmp_path / "orchestrate.toml"
+    for value in (str(loop), "~nobody-of-this-name/key"):
+        config.write_text(f'notify_file = "{value}"\n')
+        with pytest.raises(UsageError, match="notify_file = "):
+            load_config(config, {})
