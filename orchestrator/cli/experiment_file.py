@@ -17,7 +17,6 @@ from typing import Any
 import click
 
 from orchestrator.errors import UsageError
-from trainer.regular_file import read_regular
 
 _COMMAND_LINE_ONLY = ("ignore_checks", "yes", "detach", "dry_run", "items", "project")
 _NOT_IN_FILES = ("as_json", *_COMMAND_LINE_ONLY)
@@ -42,7 +41,11 @@ def read_file(path: Path) -> ExperimentFile:
     import tomllib
 
     try:
-        read = tomllib.loads(read_regular(path, _MOST_BYTES).decode("utf-8-sig"), parse_float=Decimal)
+        with path.open("rb") as file:  # a pipe may be one, as in `launch <(..)`
+            content = file.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            raise UsageError(f"{path}: it is larger than {_MOST_BYTES / 2**20:g} MiB", "give an experiment file")
+        read = tomllib.loads(content.decode("utf-8-sig"), parse_float=Decimal)
     except FileNotFoundError as cause:
         raise UsageError(
             f"{path}: no such file", "`orchestrate reproduce` launches the published experiments by name, e.g. W3"

@@ -43,10 +43,11 @@ class PastTable(CreditTable):
         What those others cost, and may still cost, is not counted.
         """
         kept = self._kept_generation  # before the ledger, which is written first
+        known = self._generation  # nothing is written to a ledger that is damaged beyond repair
         self._check_place(now)
         folders = {path.name for path in self.path.parent.glob("experiments/*/r-*")}
         lost = folders - self.lost_runs - {row[0] for row in self.select("SELECT id FROM runs")}
-        if not lost and kept <= self._generation:
+        if not lost and kept <= known:
             return
         what = (
             f"runs launched from here: {_few(sorted(lost))}" if lost else "what was reserved, settled or stated since"

@@ -98,10 +98,10 @@ def test_a_pipe_in_the_folder_of_a_script_is_refused(tmp_path: Path) -> None:
         read_script(LaunchRequest(workload="", script=tmp_path / "train.py", accelerators=("t4",)))
 
 
-def test_an_experiment_file_and_a_record_are_regular_files(tmp_path: Path) -> None:
-    os.mkfifo(path := tmp_path / "W3.toml")
-    with pytest.raises(UsageError, match="it is no regular file"):
-        read_file(path)
+def test_an_experiment_file_ends_and_a_record_is_a_regular_file(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="/dev/zero: it is larger than 1 MiB"):
+        read_file(Path("/dev/zero"))
+    os.mkfifo(path := tmp_path / "record.json")
     with pytest.raises(RecordError, match="it is no regular file"):
         load_record(path)
 
