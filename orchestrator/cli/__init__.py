@@ -112,7 +112,7 @@ def main() -> int:
     except OrchestratorError as cause:
         return _failed(cause.exit_code, cause.code, cause.sentence, cause.hint)
     except OSError as cause:
-        return _disk_full(cause)
+        return _of_the_system(cause)
     except Exception as cause:
         return _unexpected(cause)
 
@@ -137,7 +137,9 @@ def _interrupted(words: str) -> int:
     return 130
 
 
-def _disk_full(cause: OSError) -> int:
+def _of_the_system(cause: OSError) -> int:
+    if cause.errno in (errno.ENAMETOOLONG, errno.ELOOP):  # nothing of ours has such a path
+        return _failed(2, "UsageError", f"{cause.filename}: {cause.strerror}", "give the path of a file or folder")
     if cause.errno not in (errno.ENOSPC, errno.EDQUOT):
         return _unexpected(cause)
     _drop_stdout()  # it may be what is full: nothing more is written there

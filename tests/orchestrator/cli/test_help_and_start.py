@@ -182,6 +182,24 @@ def test_a_terminal_without_unicode_gets_letters_that_it_has(run_cli: Shell) -> 
     assert "error: there is no run 'r-no...uch'" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--script", "LONG", "--dry-run"),
+        ("--workload", "LONG.py"),
+        ("--workload", "mnist-mlp", "--data", "LONG"),
+        ("LONG",),
+    ],
+    ids=" ".join,
+)
+def test_a_name_that_no_file_can_have_is_refused(run_cli: Shell, words: tuple[str, ...]) -> None:
+    """Wherever a path is given."""
+    given = [word.replace("LONG", "x" * 5000) for word in words]
+    done = run_cli("launch", *given, "--accel", "t4", "--max-hours", "1")
+    assert (done.exit, done.stdout) == (2, "")
+    assert "File name too long" in done.stderr
+
+
 def test_extend_refuses_before_anything_is_started(run_cli: Shell) -> None:
     """An unknown run, or hours that no VM is rented for: exit 2, and no local cloud was started."""
     for words, says in (
