@@ -79,7 +79,8 @@ class CreditTable(Database):
     def check_past(self, now: datetime) -> None:
         """Freeze creates where more was launched from the ledger's folder than it knows: it is an older copy, or new.
 
-        What the other runs cost, and may still cost, is not counted.
+        What the other runs cost, and may still cost, is not counted. What it calls reserved may have been rented since:
+        that is to be deleted, and not begun.
         """
         kept = _read_generation(self._generation_file)  # before the ledger, which is written first
         folders = {path.name for path in self.path.parent.glob("experiments/*/r-*")}
@@ -93,6 +94,8 @@ class CreditTable(Database):
             self._freeze_too(db, now, f"{reason}. {steps}")
             self._set_meta(db, "lost_runs", " ".join(sorted(self.lost_runs | lost)))
             self._set_meta(db, "generation", str(max(kept, self._generation)))
+            deleting = "state='deleting', body=json_set(body, '$.state', 'deleting')"
+            db.execute(f"UPDATE attempts SET {deleting} WHERE state='reserved'")  # noqa: S608 - our own words
 
     @property
     def lost_runs(self) -> frozenset[str]:
@@ -101,8 +104,8 @@ class CreditTable(Database):
 
     @contextmanager
     def _growing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that reserves, or states the credit: with it grows a number that the ledger has, and a file
-        beside it, so that an older copy is recognized.
+        """A transaction that reserves, intends to rent, or states the credit: with it grows a number that the ledger
+        has, and a file beside it, so that an older copy is recognized.
         """
         with self.transaction() as db:
             yield db

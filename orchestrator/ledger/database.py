@@ -52,6 +52,7 @@ class Database:
             if copied_from is not None:
                 with closing(open_to_read(copied_from)) as kept:
                     kept.backup(self._db)
+            _check_whole(self._db)
             version = self._migrate()
         except (sqlite3.Error, LedgerTrouble, OSError, ValueError) as cause:
             raise LedgerTrouble(
@@ -150,6 +151,13 @@ class Database:
             raise LedgerTrouble(
                 f"the ledger {self.path} cannot be used: {cause}", "free some disk space, or fix its permissions"
             ) from cause
+
+
+def _check_whole(db: sqlite3.Connection) -> None:
+    """Raises LedgerTrouble where SQLite's pages do not fit together, as with a journal that is another file's."""
+    [(found,)] = db.execute("PRAGMA integrity_check(1)").fetchall()
+    if found != "ok":
+        raise LedgerTrouble(f"its pages do not fit together ({' '.join(found.split())})")
 
 
 def open_to_read(path: Path) -> sqlite3.Connection:

@@ -72,7 +72,7 @@ class Ledger(CreditTable, RunTable, EventTable, NoticeTable):
         Raises Stopped where another process has ended the attempt; CreatesFrozen; OverCap where it does not fit beside
         what has begun, as VMs have cost more than was reserved for them, or more was billed.
         """
-        with self.transaction() as db:
+        with self._growing() as db:
             attempt = self.attempt(run_id, number)
             check_state(attempt, AttemptState.RESERVED)
             if attempt.reserved_usd:
@@ -155,25 +155,33 @@ def _check_free(needed_usd: Decimal, free_usd: Decimal, limit: str) -> None:
         raise OverCap(needed_usd, max(free_usd, ZERO), limit)
 
 
-def open_ledger(path: Path, now: datetime, *, simulated: bool, read_only: bool, without_ledger: bool) -> Ledger:
+def open_ledger(
+    path: Path,
+    now: datetime,
+    *,
+    simulated: bool,
+    read_only: bool,
+    without_ledger: bool,
+    opened: Callable[..., Ledger] = Ledger,
+) -> Ledger:
     """The ledger at `path`, put right and compared with what was launched from its folder. Raises LedgerTrouble.
 
     `read_only` continues with a copy in memory where the ledger can only be read, as deletes must; `without_ledger`
-    also with an empty one, as a delete by labels must.
+    also with an empty one, as a delete by labels must. `opened` makes a ledger as `Ledger` does.
     """
     try:
-        ledger = _restored(Ledger(path, simulated=simulated), now)
+        ledger = _restored(opened(path, simulated=simulated), now)
         ledger.check_past(now)
         return ledger
     except LedgerTrouble:
         if not (read_only or without_ledger):
             raise
     try:
-        return _restored(Ledger(IN_MEMORY, simulated=simulated, copied_from=path), now)
+        return _restored(opened(IN_MEMORY, simulated=simulated, copied_from=path), now)
     except LedgerTrouble:
         if not without_ledger:
             raise
-    return Ledger(IN_MEMORY, simulated=simulated)
+    return opened(IN_MEMORY, simulated=simulated)
 
 
 def _restored(ledger: Ledger, now: datetime) -> Ledger:
