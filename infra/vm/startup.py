@@ -198,7 +198,7 @@ class Timer:
 
     def run(self) -> None:
         """Never returns: this process ends with the VM."""
-        while True:
+        while True:  # nosemgrep: waits-without-end
             self.look()
             if self.due():
                 self.delete()
@@ -239,7 +239,7 @@ def main() -> None:
     if only_one() is None:
         log("another timer is already running")
         return
-    while True:
+    while True:  # nosemgrep: waits-without-end
         try:
             Timer().run()
         except Exception as error:  # Whatever it is, the one thing this process must not do is end.

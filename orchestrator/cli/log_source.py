@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from orchestrator.cli import output
 from orchestrator.domain.names import results_prefix
 from orchestrator.domain.quote import RESULTS_BYTES, WORKER_RESULTS_BYTES
-from orchestrator.domain.runs import Run, RunState
+from orchestrator.domain.runs import Run, RunState, Stage
 from orchestrator.errors import NotFound, UsageError
 from orchestrator.running.bounded_read import read_bounded
+from orchestrator.running.run_folder import is_locked, run_folder
 from orchestrator.running.run_log import LOG_NAME, local_log
 
 if TYPE_CHECKING:
@@ -49,6 +51,21 @@ class LogSource:
             raise UsageError(f"--worker: {worker}: {item} has {hosts}")
         found = local_log(self._project.home, run, worker=worker)
         return self._from_bucket(run, worker) if found is None else found
+
+    def latest_word(self, run: Run) -> datetime:
+        """Until when something may still come: unless a process drives the run, until its VM must be deleted."""
+        if run.stage is Stage.DONE:
+            return datetime.min.replace(tzinfo=UTC)
+        if is_locked(run_folder(self._project.home, run.experiment, run.id)):
+            return datetime.max.replace(tzinfo=UTC)
+        if not run.attempt:
+            return run.spec.latest_end(run.created_at)
+        return self._project.ledger.attempt(run.id, run.attempt).deleted_by
+
+    def say_end(self, run: Run) -> None:
+        """Why no more comes, where the run has not ended."""
+        if run.stage is not Stage.DONE:
+            output.say(f"{run.id} has not ended, and no process drives it: `orchestrate recover` ends it")
 
     def _from_bucket(self, run: Run, worker: int) -> bytes:
         absent = NotFound(

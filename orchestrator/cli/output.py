@@ -260,11 +260,11 @@ def watch(view: Callable[[], RenderableType]) -> NoReturn:
     from orchestrator.bootstrap import SystemClock
 
     console, clock = stdout(), SystemClock()
-    while not console.is_terminal:
+    while not console.is_terminal:  # until Ctrl-C; nosemgrep: waits-without-end
         console.print(view(), crop=False)
         clock.sleep(WATCH_INTERVAL_S * 5)
     with Live(view(), console=console, auto_refresh=False) as live:
-        while True:
+        while True:  # until Ctrl-C; nosemgrep: waits-without-end
             clock.sleep(WATCH_INTERVAL_S)
             live.update(view(), refresh=True)
 

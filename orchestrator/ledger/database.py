@@ -69,6 +69,7 @@ class Database:
             if copied_from is not None:
                 with closing(open_to_read(copied_from)) as kept:
                     kept.backup(self._db)
+            _check_whole(self._db)
             version = self._migrate()
         except (sqlite3.Error, LedgerTrouble, OSError, ValueError) as cause:
             raise LedgerTrouble(
@@ -168,6 +169,13 @@ class Database:
             problem = "cannot be used" if hint else "is damaged"
             path = self.copied_from or self.path
             raise LedgerTrouble(f"the ledger {path} {problem}: {cause}", hint or _DAMAGED) from cause
+
+
+def _check_whole(db: sqlite3.Connection) -> None:
+    """Raises LedgerTrouble where SQLite's pages do not fit together, as with a journal that is another file's."""
+    [(found,)] = db.execute("PRAGMA integrity_check(1)").fetchall()
+    if found != "ok":
+        raise LedgerTrouble(f"its pages do not fit together ({' '.join(found.split())})")
 
 
 def open_to_read(path: Path) -> sqlite3.Connection:

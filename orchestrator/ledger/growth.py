@@ -28,7 +28,9 @@ class GrowingDatabase(Database):
                     write_private(self._generation_file, str(self._generation).encode())
 
     def _grow(self, db: sqlite3.Connection) -> None:
-        """Note, in the present transaction, that money was reserved, settled or stated, or that creates are frozen."""
+        """Note, in the present transaction, that money was reserved, settled or stated, a VM is to be asked for, or
+        creates are frozen.
+        """
         self._set_meta(db, "generation", str(self._generation + 1))
         self._has_grown = True
 

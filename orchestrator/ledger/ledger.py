@@ -81,6 +81,7 @@ class Ledger(PastTable, BillingAccountTable, RunTable, EventTable, NoticeTable):
                 self.check_not_frozen()
                 experiment = self.experiment(self.run(run_id).experiment)
                 self._check_fits(attempt.reserved_usd, experiment, credit, begun_only=True)
+            self._grow(db)
             return self._change_attempt(db, attempt, {"state": AttemptState.INTENDED, "billed_from": at})
 
     def check_not_frozen(self, but: Attempt | None = None) -> None:
@@ -165,26 +166,33 @@ def _check_free(needed_usd: Decimal, free_usd: Decimal, limit: str) -> None:
 
 
 def open_ledger(
-    path: Path, now: datetime, *, simulated: bool, projects: Path | None, read_only: bool, without_ledger: bool
+    path: Path,
+    now: datetime,
+    *,
+    simulated: bool,
+    projects: Path | None,
+    read_only: bool,
+    without_ledger: bool,
+    opened: Callable[..., Ledger] = Ledger,
 ) -> Ledger:
     """The ledger at `path`, put right and compared with what was launched from its folder. Raises LedgerTrouble.
 
     `read_only` continues with a copy in memory where the ledger can only be read, as deletes must; `without_ledger`
-    also with an empty one, as a delete by labels must.
+    also with an empty one, as a delete by labels must. `opened` makes a ledger as `Ledger` does.
     """
     try:
-        ledger = _restored(Ledger(path, simulated=simulated, projects=projects), now)
+        ledger = _restored(opened(path, simulated=simulated, projects=projects), now)
         ledger.check_past(now)
         return ledger
     except LedgerTrouble:
         if not (read_only or without_ledger):
             raise
     try:
-        return _restored(Ledger(IN_MEMORY, simulated=simulated, copied_from=path, projects=projects), now)
+        return _restored(opened(IN_MEMORY, simulated=simulated, copied_from=path, projects=projects), now)
     except LedgerTrouble:
         if not without_ledger:
             raise
-    return Ledger(IN_MEMORY, simulated=simulated)
+    return opened(IN_MEMORY, simulated=simulated)
 
 
 def _restored(ledger: Ledger, now: datetime) -> Ledger:

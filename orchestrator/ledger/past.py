@@ -40,7 +40,8 @@ class PastTable(CreditTable):
         """Freeze creates where this is a copy of a ledger that is at home elsewhere, or where more was launched from
         its folder than it knows: then it is an older copy, or new.
 
-        What those others cost, and may still cost, is not counted.
+        What those others cost, and may still cost, is not counted. What an older copy calls reserved may have been
+        rented since: that is to be deleted, and not begun.
         """
         kept = self._kept_generation  # before the ledger, which is written first
         known = self._generation  # nothing is written to a ledger that is damaged beyond repair
@@ -57,6 +58,8 @@ class PastTable(CreditTable):
         with self.transaction() as db:
             self._set_meta(db, "generation", str(max(kept, self._generation)))
             self._set_meta(db, "lost_runs", " ".join(sorted(self.lost_runs | lost)))
+            deleting = "state='deleting', body=json_set(body, '$.state', 'deleting')"
+            db.execute(f"UPDATE attempts SET {deleting} WHERE state='reserved'")  # noqa: S608 - our own words
             self._freeze_too(db, now, f"{reason}. {steps}")
 
     @property

@@ -48,7 +48,7 @@ def drive_all(
     driven: dict[Future[Run], Run] = {}
     ended: dict[str, Run] = {}
     with ThreadPoolExecutor(max_workers=max(1, len(runs)), thread_name_prefix="run") as pool:
-        while waiting or driven:
+        while waiting or driven:  # each that is driven ends, and one is while one waits; nosemgrep: waits-without-end
             full = False
             first_repeats = verdicts.first_repeats((*driven.values(), *waiting))
             for run in list(waiting):

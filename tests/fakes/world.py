@@ -14,7 +14,7 @@ from infra.killswitches import kill_switches
 from orchestrator.compiling.kept import KeptSteps
 from orchestrator.domain.names import MANIFEST
 from orchestrator.domain.prices import catalog_prices
-from orchestrator.domain.runs import Run
+from orchestrator.domain.runs import Run, RunSpec
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.planning.launch import Callbacks, make_plan
 from orchestrator.planning.plan import Plan
@@ -165,12 +165,11 @@ class World:
         return CommandResult(0, '{"lacks": "pip.zip"}\n', "") if lacks_pip else self.set_up
 
     def _runner(self, argv: Sequence[str]) -> CommandResult:
-        path = max((self.home / "experiments").rglob("job-a*.json"), key=lambda path: path.stat().st_mtime_ns)
-        job = json.loads(path.read_text())
+        job = self._newest_job()
         if self.trainer.job and job["run"] != self.trainer.job["run"]:
             self.trainer.started_at = None  # another run's, on a VM of its own
         self.trainer.job = job
-        spec = self.ledger.run(str(job["run"])).spec
+        spec = self._spec_of(str(job["run"]))
         item = spec.accelerator
         self.trainer.dataset = spec.dataset
         code = spec.code
@@ -184,6 +183,17 @@ class World:
             facts = {**vars(code), "sha256": self.trainer.code_sha256 or code.sha256}
             self.trainer.measured["code"] = Code(**facts)
         return self.trainer.answer(argv)
+
+    def _spec_of(self, run_id: str) -> RunSpec:
+        return self.ledger.run(run_id).spec
+
+    def _jobs(self) -> Path:
+        return self.home / "experiments"
+
+    def _newest_job(self) -> dict[str, object]:
+        """What was sent to the VMs last."""
+        path = max(self._jobs().rglob("job-a*.json"), key=lambda path: path.stat().st_mtime_ns)
+        return cast(dict[str, object], json.loads(path.read_text()))
 
     @property
     def services(self) -> Services:

@@ -7,7 +7,7 @@ virtual time, its bill is the local cloud's meter, and a judge looks at every ca
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -33,14 +33,16 @@ from orchestrator.running.stages.context import RunContext, already_stopped
 from tests.simulation.events import Death, Endless
 from tests.simulation.judge import Judge, Rule, Violation
 from tests.simulation.offers import offers
-from tests.simulation.schedule import AT_A_STEP, Kind, Schedule
+from tests.simulation.schedule import AT_A_STEP, Kind, Schedule, Trouble
 from tests.simulation.troubles import Troubles
-from tests.simulation.world import CampaignWorld
+from tests.simulation.world import CampaignWorld, Opening
 
 PLAIN = frozenset({Kind.DIE, Kind.FAIL, Kind.LOSE, Kind.DROP_SSH, Kind.PREEMPT, Kind.EXTEND, Kind.BREAK_SWITCH})
 """Lives with no other trouble say how tight reservations are: a laptop that sleeps settles late, for one."""
 LAST_DIGIT_USD = Decimal("1e-20")
 """Meter and ledger divide in another order: their quotients of 28 digits may differ in the last one."""
+Command = tuple[Opening, Callable[[], object]]
+"""How a command opens its ledger, and what it does then."""
 DID_ITS_WORK = (None, "DeadlineReached", "TrainingFailed")
 
 
@@ -69,17 +71,22 @@ class Outcome:
 
 
 class Campaign:
-    """One schedule's life, from the stated credit to the day when the last object is deleted."""
+    """One schedule's life, from the stated credit to the day when the last object is deleted.
+
+    `refusals`: what a launch or an extension may be refused for.
+    """
+
+    refusals: tuple[type[OrchestratorError], ...] = (OverCap,)
 
     def __init__(self, schedule: Schedule, home: Path, template: RunSpec) -> None:
         self.schedule = schedule
-        self.world = CampaignWorld(home)
+        self.world = self.make_world(home)
         rng = schedule.rng("credit")
         self.world.poll_s = rng.choice((30.0, 30.0, 30.0, 8.0))
         size_bytes = rng.choice((template.dataset_bytes, 20 * 2**30))
         self.template = replace(template, dataset_bytes=size_bytes)
         self.credit = Credit(amount_usd=Decimal(rng.randint(300, 12000)) / 100, stated_at=self.world.clock.now())
-        self.judge = Judge(self.world, schedule.seed)
+        self.judge = self.make_judge()
         self.world.judged(self.judge)
         self.world.ledger.set_credit(self.credit)
         self.judge.credit_usd = self.credit.amount_usd
@@ -89,6 +96,14 @@ class Campaign:
         self.world.points.happen = self.troubles.happen
         self._kept: set[str] = set()
         self._number = 0
+
+    def make_world(self, home: Path) -> CampaignWorld:
+        """What it is lived in."""
+        return CampaignWorld(home)
+
+    def make_judge(self) -> Judge:
+        """Who watches it."""
+        return Judge(self.world, self.schedule.seed)
 
     def live(self) -> Outcome:
         """Live it to the end."""
@@ -136,28 +151,34 @@ class Campaign:
             self.template, accelerator=item, max_hours=hours, max_attempts=rng.randint(1, 3),
             checkpoint_every=rng.choice((None, "1epochs")), provisioning=terms, zones=tuple(map(Place, zones)),
         )  # fmt: skip
-        world.new_process()
-        now = world.laptop.now()
-        cap = Decimal(rng.randint(100, 5000)) / 100 if rng.random() < 0.3 else None
-        experiment = Experiment(id=new_id("e", rng.randbytes(6)), created_at=now, max_usd=cap, command="[]")
-        run = Run(id=new_id("r", rng.randbytes(6)), experiment=experiment.id, spec=spec, attempt=1, created_at=now)
-        attempt = make_attempt(run, 1, quote_for(spec, spec.zones[0], catalog_prices()), now, world.ledger.id)
-        self.outcome.launches += 1
         try:
+            self._begin_launch(rng)
+            now = world.laptop.now()
+            cap = Decimal(rng.randint(100, 5000)) / 100 if rng.random() < 0.3 else None
+            experiment = Experiment(id=new_id("e", rng.randbytes(6)), created_at=now, max_usd=cap, command="[]")
+            run = Run(id=new_id("r", rng.randbytes(6)), experiment=experiment.id, spec=spec, attempt=1, created_at=now)
+            attempt = make_attempt(run, 1, quote_for(spec, spec.zones[0], catalog_prices()), now, world.ledger.id)
             world.ledger.admit(experiment, [run], [attempt], self.credit)
-        except OverCap:
+        except self.refusals as cause:
+            world.points.note(f"refused: {cause.sentence}")
             self.outcome.refused += 1
             return None
         world.trainer.begin(float(hours) * 3600 * rng.uniform(0.7, 1.4), rng.choice((0, 0, 0, 0, 1)))
         return run
 
+    def _begin_launch(self, _rng: random.Random) -> None:
+        """What a launch does before it draws up its plan."""
+        self.outcome.launches += 1
+        self.world.new_process()
+
     def _survive(self, run: Run) -> bool:
         """Drive the run, whatever happens to this process. False: nobody ever came back to it."""
         world = self.world
-        go_on: Callable[[], object] = lambda: world.drive([run])  # noqa: E731 - the first of several ways to go on
+        command: Command = (Opening.TO_RENT, lambda: world.drive([run]))
         while True:
             try:
-                world.new_process()
+                opening, go_on = command
+                world.new_process(opening)
                 go_on()
                 self._check_books()
                 return True
@@ -167,15 +188,18 @@ class Campaign:
                 rng = random.Random(death.luck)
             except OrchestratorError as cause:  # the command ends with that sentence, and is given again
                 world.points.note(f"error: {cause.sentence}")
-                rng = self.schedule.rng(cause.sentence)
+                rng = self._after_error(cause)
             if rng.random() < 0.3:
                 return False
             world.clock.pass_to(world.clock.now() + timedelta(seconds=rng.choice((0, 60, 3600, 36000)) * rng.random()))
-            go_on = rng.choice((
-                lambda: world.drive([world.ledger.run(run.id)]),
-                lambda: recover(world.services, world.progress.append, world.stop),
-                self.teardown_all,
+            command = rng.choice((
+                (Opening.TO_RENT, lambda: world.drive([world.ledger.run(run.id)])),
+                (Opening.TO_END, lambda: recover(world.services, world.progress.append, world.stop)),
+                (Opening.TO_END_ALL, self.teardown_all),
             ))  # fmt: skip
+
+    def _after_error(self, cause: OrchestratorError) -> random.Random:
+        return self.schedule.rng(cause.sentence)
 
     def teardown_all(self, ledger: Ledger | None = None) -> None:
         """What it says at its end is true, for everybody's VMs. `ledger`: a new one, in place of one that is lost."""
@@ -192,6 +216,10 @@ class Campaign:
         finally:
             self.judge.all_goes, self.judge.ledgerless = before, False
 
+    def change_ledger(self, trouble: Trouble) -> None:
+        """What happens to a ledger that is a file."""
+        raise NotImplementedError(trouble)
+
     def extend(self, run: Run, rng: random.Random) -> None:
         """Ask for more time, as another process would at any moment; a run that has ended goes on when it gets some."""
         world = self.world
@@ -204,7 +232,7 @@ class Campaign:
             with world.points.others():
                 planned = plan_extension(run.id, hours, ledger=world.ledger, prices=prices, now=now)
                 admit_extension(planned, world.ledger, prices)
-        except (OverCap, UsageError):
+        except (*self.refusals, UsageError):
             return
         self.outcome.extended += 1
 
@@ -219,8 +247,7 @@ class Campaign:
     def _afterwards(self) -> None:
         """The laptop may be gone; the deadlines are not. In the end somebody comes back, with time."""
         world = self.world
-        attempts = world.ledger.attempts()
-        for attempt in sorted(attempts, key=lambda attempt: attempt.deadline):
+        for attempt in sorted(self._rented(), key=lambda attempt: attempt.deadline):
             latest = attempt.deadline + timedelta(seconds=KILL_SLACK_S)
             world.clock.pass_to(max(world.clock.now(), latest))
             if attempt.vm in {ref.name for cloud in world.clouds for ref in cloud.alive()}:
@@ -230,10 +257,17 @@ class Campaign:
         world.clock.pass_to(world.clock.now() + timedelta(days=60))
         self._check_books()
         self.outcome.metered_usd = world.bill.usd()
-        for attempt in world.ledger.attempts():
+        self._check_end()
+
+    def _rented(self) -> Sequence[Attempt]:
+        """All that may have had a VM."""
+        return self.world.ledger.attempts()
+
+    def _check_end(self) -> None:
+        for attempt in self.world.ledger.attempts():
             if attempt.state is AttemptState.SETTLED:
                 self._check_settled(attempt)
-        for run in world.ledger.runs():
+        for run in self.world.ledger.runs():
             self._check_record(run)
 
     def _come_back(self) -> None:

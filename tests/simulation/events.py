@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from itertools import count
+from pathlib import Path
 from sqlite3 import Connection
 
 from orchestrator.clock import SystemClock
+from orchestrator.errors import LedgerTrouble
 from orchestrator.ledger.database import IN_MEMORY
 from orchestrator.ledger.ledger import Ledger
 from tests.fakes import FakeClock
@@ -86,6 +88,11 @@ class Points:
             if mine:
                 self._acting.release()
 
+    @property
+    def others_act(self) -> bool:
+        """Whether another process acts inside a step of this one."""
+        return self._acting.locked()
+
     def note(self, what: str) -> None:
         """Add to the trace."""
         self.trace.append((self._clock.now(), what))
@@ -152,18 +159,33 @@ class LaptopClock(SystemClock):
 
 
 class MortalLedger(Ledger):
-    """A ledger whose process may die just before a change is written, or just after; `witness` sees each change."""
+    """A ledger whose process may die just before a change is written, or just after; `witness` sees each change.
 
-    def __init__(self, points: Points) -> None:
+    `read_only` says whether its file can only be read now.
+    """
+
+    def __init__(
+        self,
+        points: Points,
+        path: Path = IN_MEMORY,
+        *,
+        simulated: bool = True,
+        copied_from: Path | None = None,
+        projects: Path | None = None,
+        read_only: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._points: Points | None = None
+        self._read_only = read_only
         self.witness: Callable[[], None] = lambda: None
-        super().__init__(IN_MEMORY, simulated=True)
+        super().__init__(path, simulated=simulated, copied_from=copied_from, projects=projects)
         self._points = points
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         if self._points:
             self._points.step("ledger: write")
+        if not self.is_in_memory and self._read_only():
+            raise LedgerTrouble(f"the ledger {self.path} cannot be used: attempt to write a readonly database")
         with super().transaction() as db:
             yield db
         if self._points:

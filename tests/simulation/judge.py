@@ -16,7 +16,6 @@ from orchestrator.domain.accelerators import Provisioning
 from orchestrator.domain.names import nonce, request_id, vm_name
 from orchestrator.domain.runs import KILL_SLACK_S, Attempt, AttemptState
 from orchestrator.ports import VmRef, VmSpec
-from orchestrator.running.run_folder import run_folder
 
 if TYPE_CHECKING:
     from tests.simulation.world import CampaignWorld
@@ -34,6 +33,8 @@ class Rule(StrEnum):
     DEADLINE = "no VM lives ten minutes after its deadline"
     CREDIT = "held <= credit"
     METERED = "metered <= held"
+    FROZEN = "a ledger that lacks a VM rents nothing until somebody acknowledges that"
+    OVERSPENT = "metered <= credit, whatever became of the ledger"
     SETTLED = "metered <= settled <= reserved"
     GONE = "what is called gone is gone"
     DISARMED = "no kill switch is removed before its VM is gone"
@@ -108,7 +109,7 @@ class Judge:
         self._check_name(attempt, spec)
         self._check_armed(attempt, spec)
         run = self._world.ledger.run(attempt.run)
-        if not is_locked(run_folder(self._world.home, run.experiment, run.id)):
+        if not is_locked(self._world.folder_of(run)):
             self.violated(Rule.LOCKED, f"{attempt.vm} is created by who has no lock")
         others = {ref for cloud in self._world.clouds for ref in cloud.owned("oc-run", run.id)} - {spec.ref}
         if others:
@@ -174,9 +175,7 @@ class Judge:
 
     def on_write(self) -> None:
         """A transaction is on disk."""
-        ledger = self._world.ledger
-        rows = ledger.select("SELECT run, number, state, json_extract(body, '$.vm') FROM attempts")
-        known = {(run, number): (state, vm) for run, number, state, vm in rows}
+        known = self._known()
         if known == self._states:
             return
         for key, (state, vm) in known.items():
@@ -185,6 +184,10 @@ class Judge:
             self.violated(Rule.FORWARD, f"{sorted(missing)} vanished")
         self._states = known
         self.check_books()
+
+    def _known(self) -> dict[tuple[str, int], tuple[str, str]]:
+        rows = self._world.ledger.select("SELECT run, number, state, json_extract(body, '$.vm') FROM attempts")
+        return {(run, number): (state, vm) for run, number, state, vm in rows}
 
     def _check_move(self, key: tuple[str, int], before: str, after: str, vm: str) -> None:
         if before == after:

@@ -3,6 +3,7 @@
 python -m tests.simulation.replay 4711                       # every event, and the rules that were broken
 python -m tests.simulation.replay 4711 --shrink              # without the troubles that it also fails without
 python -m tests.simulation.replay 0:10000 --processes 2      # the seeds that fail
+python -m tests.simulation.replay --ledgers 0:10000          # lives in which something happens to the ledger, too
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from dataclasses import replace
+from functools import cache, partial
 from multiprocessing import Pool
 from pathlib import Path
 
@@ -26,11 +29,14 @@ from orchestrator.domain.accelerators import accelerator
 from orchestrator.domain.runs import RunSpec
 from tests.simulation.campaign import Campaign, Outcome
 from tests.simulation.judge import Rule
-from tests.simulation.schedule import Schedule, Trouble
+from tests.simulation.ledger_lives import LedgerCampaign
+from tests.simulation.schedule import OF_LEDGERS, Kind, Schedule, Trouble
 from tests.trainer.data.test_prepare import write_idx
 from trainer.data.prepare import prepare_dataset
 
 PROGRESS = 1000
+IN_MEMORY_FILES = Path("/dev/shm")
+"""Where a ledger that is a file is written in no time; without it such lives take longer."""
 SAMPLE_BYTES = 10_056_000
 """Of the packaged sample's shards."""
 
@@ -66,8 +72,10 @@ def _silence() -> Iterator[None]:
 
 def live(schedule: Schedule) -> Outcome:
     """Live a schedule in a folder of its own."""
-    with tempfile.TemporaryDirectory(prefix="campaign-") as home, _silence():
-        return Campaign(schedule, Path(home), template()).live()
+    quick = IN_MEMORY_FILES if schedule.on_disk and IN_MEMORY_FILES.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="campaign-", dir=quick) as home, _silence():
+        kind = LedgerCampaign if schedule.on_disk else Campaign
+        return kind(schedule, Path(home), template()).live()
 
 
 def rules(outcome: Outcome) -> set[Rule]:
@@ -82,7 +90,8 @@ def shrink(schedule: Schedule, rule: Rule) -> Schedule:
         return rule in rules(live(candidate))
 
     for launches in range(1, schedule.launches):
-        fewer = Schedule(schedule.seed, launches, tuple(one for one in schedule.troubles if one.launch < launches))
+        troubles = tuple(one for one in schedule.troubles if one.launch < launches)
+        fewer = replace(schedule, launches=launches, troubles=troubles)
         if fails(fewer):
             schedule = fewer
             break
@@ -103,19 +112,24 @@ def _without(troubles: tuple[Trouble, ...], size: int) -> Iterator[tuple[Trouble
         yield troubles[:start] + troubles[start + size :]
 
 
-def failing(seeds: Iterable[int], processes: int) -> Iterator[Outcome]:
+def failing(seeds: Iterable[int], processes: int, *, ledgers: bool = False) -> Iterator[Outcome]:
     """The outcome of each seed, in order."""
+    lived = partial(_outcome, ledgers=ledgers)
     if processes == 1:
-        yield from map(_outcome, seeds)
+        yield from map(lived, seeds)
         return
     with Pool(processes) as pool:
-        yield from pool.imap(_outcome, seeds, chunksize=50)
+        yield from pool.imap(lived, seeds, chunksize=50)
 
 
-def _outcome(seed: int) -> Outcome:
-    outcome = live(Schedule.of(seed))
+def _outcome(seed: int, *, ledgers: bool) -> Outcome:
+    outcome = live(_schedule(seed, ledgers=ledgers))
     outcome.trace = []
     return outcome
+
+
+def _schedule(seed: int, *, ledgers: bool) -> Schedule:
+    return Schedule.of_ledger(seed) if ledgers else Schedule.of(seed)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -123,12 +137,13 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("seeds", help="one, or FIRST:END")
     parser.add_argument("--shrink", action="store_true")
+    parser.add_argument("--ledgers", action="store_true", help="lives in which something happens to the ledger")
     parser.add_argument("--processes", type=int, default=1)
     told = parser.parse_args(argv)
     first, _, end = told.seeds.partition(":")
     if end:
-        return _many(range(int(first), int(end)), told.processes)
-    schedule = Schedule.of(int(first))
+        return _many(range(int(first), int(end)), told.processes, ledgers=told.ledgers)
+    schedule = _schedule(int(first), ledgers=told.ledgers)
     outcome = live(schedule)
     if told.shrink and outcome.violations:
         schedule = shrink(schedule, outcome.violations[0].rule)
@@ -139,10 +154,12 @@ def main(argv: list[str] | None = None) -> int:
     return bool(outcome.violations)
 
 
-def _many(seeds: range, processes: int) -> int:
+def _many(seeds: range, processes: int, *, ledgers: bool) -> int:
     began, failed, deaths = time.perf_counter(), 0, 0
-    for number, outcome in enumerate(failing(seeds, processes), start=1):
+    met: Counter[Kind] = Counter()
+    for number, outcome in enumerate(failing(seeds, processes, ledgers=ledgers), start=1):
         deaths += outcome.deaths
+        met.update(outcome.met)
         failed += bool(outcome.violations)
         for violation in outcome.violations:
             click.echo(violation)
@@ -150,6 +167,8 @@ def _many(seeds: range, processes: int) -> int:
             click.echo(f"up to seed {outcome.seed}: {failed} of {number} broke a rule", err=True)
     took_s = time.perf_counter() - began
     click.echo(f"{len(seeds)} campaigns in {took_s:.0f} s: {failed} broke a rule; {deaths} processes died")
+    if ledgers:
+        click.echo("; ".join(f"{met[kind]} met: {kind}" for kind in OF_LEDGERS))
     return bool(failed)
 
 

@@ -32,8 +32,17 @@ class Kind(StrEnum):
     BREAK_SWITCH = "a kill switch breaks"
     NEIGHBOUR = "a VM of another ledger"
 
+    RESTORE = "an older copy of the ledger is put back"
+    TRUNCATE = "the ledger is truncated"
+    DELETE = "the ledger is deleted"
+    READ_ONLY = "the state folder can only be read"
 
-AT_A_STEP = frozenset(list(Kind)[: list(Kind).index(Kind.STOCK_OUT)])
+
+OF_LEDGERS = (Kind.RESTORE, Kind.TRUNCATE, Kind.DELETE, Kind.READ_ONLY)
+"""They happen in lives of their own: all others keep what their seeds have drawn."""
+USUAL = tuple(kind for kind in Kind if kind not in OF_LEDGERS)
+
+AT_A_STEP = frozenset((*USUAL[: USUAL.index(Kind.STOCK_OUT)], *OF_LEDGERS))
 _STEPS = 140
 """About as many as a launch has that meets little."""
 _SHARES = {
@@ -67,11 +76,15 @@ class Trouble:
 
 @dataclass(frozen=True)
 class Schedule:
-    """A seed, how many launches, and the troubles: all that was drawn, or those that shrinking has left."""
+    """A seed, how many launches, and the troubles: all that was drawn, or those that shrinking has left.
+
+    `on_disk`: the ledger is a file, to which something happens; else it is in memory, and quicker.
+    """
 
     seed: int
     launches: int
     troubles: tuple[Trouble, ...]
+    on_disk: bool = False
 
     @classmethod
     def of(cls, seed: int) -> Schedule:
@@ -79,6 +92,17 @@ class Schedule:
         launches = rng.choice((1, 1, 2, 3))
         drawn = [trouble for launch in range(launches) for trouble in _troubles(rng, launch)]
         return cls(seed, launches, tuple(drawn))
+
+    @classmethod
+    def of_ledger(cls, seed: int) -> Schedule:
+        """The life of that seed, in which something happens to the ledger besides."""
+        usual, rng = cls.of(seed), random.Random(f"ledger {seed}")
+        drawn = [
+            Trouble(rng.randrange(usual.launches), kind, float(rng.randrange(_STEPS)), rng.getrandbits(32))
+            for kind in rng.choices(OF_LEDGERS, k=rng.choice((1, 1, 2)))
+        ]
+        troubles = sorted((*usual.troubles, *drawn), key=lambda one: (one.launch, one.at))
+        return cls(seed, usual.launches, tuple(troubles), on_disk=True)
 
     def with_troubles(self, troubles: tuple[Trouble, ...]) -> Schedule:
         """The same with these troubles only."""
@@ -91,7 +115,7 @@ class Schedule:
 
 def _troubles(rng: random.Random, launch: int) -> list[Trouble]:
     found = []
-    for kind in Kind:
+    for kind in USUAL:
         if rng.random() < _SHARES.get(kind, _SHARE):
             for _ in range(rng.choice((1, 1, 2))):
                 at = float(rng.randrange(_STEPS)) if kind in AT_A_STEP else rng.uniform(0, 1.2)

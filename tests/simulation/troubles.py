@@ -25,11 +25,13 @@ from tests.simulation.cloud import StormyProvider
 from tests.simulation.events import Death
 from tests.simulation.judge import Rule, is_locked
 from tests.simulation.offers import offers
-from tests.simulation.schedule import Kind, Trouble
+from tests.simulation.schedule import OF_LEDGERS, Kind, Trouble
 
 if TYPE_CHECKING:
     from tests.simulation.campaign import Campaign
 
+OF_OTHERS = (Kind.TEARDOWN, Kind.RECOVER, Kind.LAUNCH, Kind.EXTEND)
+"""What other processes do with the same ledger: not while it can only be read, when each has a copy of its own."""
 METHODS = ("create", "get", "delete", "list_billable", "operation_done", "guest_attribute", "host_keys")
 
 
@@ -45,6 +47,11 @@ class Troubles:
         """At a step of the process. Raises Death, or an error of the call that this step is of."""
         self._campaign.outcome.met.add(trouble.kind)
         rng = random.Random(trouble.luck)
+        if trouble.kind in OF_LEDGERS:
+            self._campaign.change_ledger(trouble)
+            return
+        if trouble.kind in OF_OTHERS and self._world.is_read_only:
+            return
         acts: dict[Kind, Callable[[random.Random], None]] = {
             Kind.SLEEP: self._sleep,
             Kind.SET_CLOCK: self._set_clock,
@@ -78,7 +85,7 @@ class Troubles:
         later: dict[Kind, Callable[[], None]] = {
             Kind.PREEMPT: self._preempt,
             Kind.BREAK_SWITCH: lambda: self._break_switch(rng),
-            Kind.EXTEND: lambda: self._campaign.extend(run, rng) if run else None,
+            Kind.EXTEND: lambda: self._campaign.extend(run, rng) if run and not self._world.is_read_only else None,
         }
         if trouble.kind in weather:
             self._campaign.outcome.met.add(trouble.kind)

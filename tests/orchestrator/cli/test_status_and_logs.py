@@ -238,6 +238,14 @@ def test_following_a_finished_run_prints_its_log_and_ends(filled: Shell) -> None
     assert done == Done(0, CLEAN + "\n", LOCAL + "log of r-aaaaaa, attempt 1\n")
 
 
+@pytest.mark.timeout(60)
+def test_following_a_run_that_nobody_drives_ends_after_its_deadline(filled: Shell) -> None:
+    """Its VM is deleted by then, and so is whoever would write its log."""
+    done = filled("logs", "-f", "r-cccccc")
+    assert done.exit == 1
+    assert "run r-cccccc has no log yet: it is planned" in done.stderr
+
+
 @pytest.mark.parametrize(("command", "flag"), [(("logs", "r-aaaaaa"), "--follow"), (("status",), "--watch")])
 def test_endless_output_is_no_json_object(filled: Shell, command: tuple[str, ...], flag: str) -> None:
     """Said before anything is printed."""

@@ -17,7 +17,7 @@ import pytest
 from orchestrator.domain.dataclass_json import to_json
 from orchestrator.domain.prices import catalog_prices
 from orchestrator.domain.runs import AttemptState
-from orchestrator.errors import CreatesFrozen, OrchestratorError, OverCap, UsageError
+from orchestrator.errors import CreatesFrozen, LedgerTrouble, OrchestratorError, OverCap, UsageError
 from orchestrator.ledger.credit import Credit, Freeze
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.money.guard import cost_so_far, credit_or_refuse, money_view, must_stop, overdue
@@ -299,6 +299,8 @@ def test_a_ledger_that_lacks_what_was_launched_from_here_rents_nothing(world: Wo
 def test_an_older_copy_that_lacks_no_run_is_recognized_too(world: World) -> None:
     """Runs leave folders beside the ledger, and a number stands there that grows with what is spent or reserved, with
     each credit, and with each freeze.
+
+    What a copy calls reserved may have been rented since: it is to be deleted.
     """
     [run] = world.admit("t4", checkpoint_every="1")
     credit = Credit(amount_usd=Decimal(5), stated_at=world.clock.now())
@@ -310,6 +312,7 @@ def test_an_older_copy_that_lacks_no_run_is_recognized_too(world: World) -> None
         lambda: world.ledger.set_credit(credit),
         lambda: world.ledger.set_frozen(Freeze(at=world.clock.now(), reason="billed above the ledger")),
         lambda: world.ledger.update_attempt(run.id, 1, state=AttemptState.SETTLED, settled_usd=Decimal("3.5")),
+        lambda: world.ledger.intend(run.id, 1, credit, world.clock.now()),
     ):  # fmt: skip
         world.ledger.check_past(world.clock.now())
         assert world.ledger.frozen() is None, "nothing is missing"
@@ -318,4 +321,25 @@ def test_an_older_copy_that_lacks_no_run_is_recognized_too(world: World) -> None
         frozen = put_back().frozen()
         assert frozen is not None
         assert "what was reserved, settled or stated since" in frozen.reason
+        assert world.ledger.attempt(run.id, 1).state is AttemptState.DELETING
         world.ledger.set_frozen(None)
+        world.ledger.update_attempt(run.id, 1, state=AttemptState.RESERVED)
+
+
+def test_an_older_copy_beside_the_journal_of_a_newer_ledger_counts_as_unreadable(world: World) -> None:
+    """Whoever puts back one file may leave SQLite's others: its pages are of two ledgers then."""
+    path, journal = world.ledger.path, world.home / "ledger.db-wal"
+    kept = []
+    for runs in (1, 20, 1):
+        for _ in range(runs):
+            world.admit("t4")
+        kept.append(journal.read_bytes())
+        world.ledger.close()  # which also brings all into one file
+        kept.append(path.read_bytes())
+        world.ledger = Ledger(path, simulated=True)
+    world.ledger.close()
+    older, newest = kept[1], kept[4]
+    path.write_bytes(older)
+    journal.write_bytes(newest)
+    with pytest.raises(LedgerTrouble, match="cannot be read: its pages do not fit together"):
+        Ledger(path, simulated=True)

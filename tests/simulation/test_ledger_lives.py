@@ -1,0 +1,63 @@
+"""No ledger that was put back, truncated, deleted or made read-only overspends its credit, or leaves a VM behind.
+
+A life that fails is named by its seed: `python -m tests.simulation.replay --ledgers SEED` lives it again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+
+import pytest
+
+from orchestrator.ledger.database import Database
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.past import PastTable
+from tests.simulation.campaign import Outcome
+from tests.simulation.planted import Bug, Edit, planted
+from tests.simulation.replay import live, rules
+from tests.simulation.schedule import OF_LEDGERS, Schedule
+
+FIRST = range(60)
+ONCE_BROKEN = (102, 145)
+"""What each of them found is in docs/evidence.md."""
+
+
+@cache
+def lived(seed: int) -> Outcome:
+    """What came of it, without its trace."""
+    outcome = live(Schedule.of_ledger(seed))
+    outcome.trace.clear()
+    return outcome
+
+
+@pytest.mark.parametrize("seed", [*FIRST, *ONCE_BROKEN])
+def test_no_life_breaks_a_rule(seed: int) -> None:
+    """Whatever the ledger knows: metered <= credit, and nothing lives ten minutes after its deadline."""
+    outcome = lived(seed)
+    assert outcome.violations == []
+    assert outcome.metered_usd <= outcome.cap_usd
+
+
+@pytest.mark.slow  # by itself it lives all of them
+def test_each_trouble_of_a_ledger_happens() -> None:
+    """Often enough to say something; a life is the one of its seed, with that besides."""
+    met = Counter(kind for seed in FIRST for kind in lived(seed).met)
+    assert min(met[kind] for kind in OF_LEDGERS) >= 4, met
+    usual = Schedule.of(7)
+    assert set(usual.troubles) < set(Schedule.of_ledger(7).troubles)
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        Bug("intent-not-counted", (Edit(Ledger.intend, "self._grow(db)", "pass"),), 102),
+        Bug("reserved-is-believed", (Edit(PastTable.check_past, "WHERE state='reserved'", "WHERE 0"),), 102),
+        Bug("pages-not-compared", (Edit(Database.__init__, "_check_whole(self._db)", "pass"),), 145),
+    ],
+    ids=lambda bug: bug.name,
+)
+def test_a_planted_bug_is_found(bug: Bug) -> None:
+    """With it the life of its seed breaks a rule; without it none."""
+    with planted(bug):
+        assert rules(live(Schedule.of_ledger(bug.seed)))
