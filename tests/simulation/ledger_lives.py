@@ -102,7 +102,7 @@ class LedgerWorld(CampaignWorld):
         terms = {"read_only": opening is not Opening.TO_RENT, "without_ledger": opening is Opening.TO_END_ALL}
         try:
             opened = open_ledger(self.file.path, self.laptop.now(), simulated=True, opened=self._opened, **terms)
-        except LedgerTrouble:
+        except (LedgerTrouble, Death):
             self._watch(self._opened(IN_MEMORY))  # nobody knows anything
             raise
         assert isinstance(opened, MortalLedger)
