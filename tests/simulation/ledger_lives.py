@@ -144,6 +144,10 @@ class LedgerWorld(CampaignWorld):
     def _spec_of(self, run_id: str) -> RunSpec:
         return self.judge.specs[run_id]
 
+    @property
+    def is_shared(self) -> bool:
+        return not self.is_read_only and not self.ledger.is_in_memory
+
     def folder_of(self, run: Run) -> Path:
         return self._jobs() / run.experiment / run.id
 
