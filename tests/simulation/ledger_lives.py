@@ -99,14 +99,11 @@ class LedgerWorld(CampaignWorld):
         if self.points.others_act:
             return
         self.file.change(self.ledger)
+        self._watch(self._opened(IN_MEMORY))  # while, and where, none can be opened nobody knows anything
         terms = {"read_only": opening is not Opening.TO_RENT, "without_ledger": opening is Opening.TO_END_ALL}
-        try:
-            opened = open_ledger(
-                self.file.path, self.laptop.now(), simulated=True, projects=None, opened=self._opened, **terms
-            )
-        except LedgerTrouble:
-            self._watch(self._opened(IN_MEMORY))  # nobody knows anything
-            raise
+        opened = open_ledger(
+            self.file.path, self.laptop.now(), simulated=True, projects=None, opened=self._opened, **terms
+        )
         assert isinstance(opened, MortalLedger)
         self._watch(opened)
 
@@ -145,6 +142,10 @@ class LedgerWorld(CampaignWorld):
 
     def _spec_of(self, run_id: str) -> RunSpec:
         return self.judge.specs[run_id]
+
+    @property
+    def is_shared(self) -> bool:
+        return not self.is_read_only and not self.ledger.is_in_memory
 
     def folder_of(self, run: Run) -> Path:
         return self._jobs() / run.experiment / run.id

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tests.simulation.campaign import Campaign
 
 OF_OTHERS = (Kind.TEARDOWN, Kind.RECOVER, Kind.LAUNCH, Kind.EXTEND)
-"""What other processes do with the same ledger: not while it can only be read, when each has a copy of its own."""
+"""What other processes do with the same ledger: not while each has one of its own in memory."""
 METHODS = ("create", "get", "delete", "list_billable", "operation_done", "guest_attribute", "host_keys")
 
 
@@ -50,7 +50,7 @@ class Troubles:
         if trouble.kind in OF_LEDGERS:
             self._campaign.change_ledger(trouble)
             return
-        if trouble.kind in OF_OTHERS and self._world.is_read_only:
+        if trouble.kind in OF_OTHERS and not self._world.is_shared:
             return
         acts: dict[Kind, Callable[[random.Random], None]] = {
             Kind.SLEEP: self._sleep,
@@ -85,7 +85,7 @@ class Troubles:
         later: dict[Kind, Callable[[], None]] = {
             Kind.PREEMPT: self._preempt,
             Kind.BREAK_SWITCH: lambda: self._break_switch(rng),
-            Kind.EXTEND: lambda: self._campaign.extend(run, rng) if run and not self._world.is_read_only else None,
+            Kind.EXTEND: lambda: self._campaign.extend(run, rng) if run and self._world.is_shared else None,
         }
         if trouble.kind in weather:
             self._campaign.outcome.met.add(trouble.kind)

@@ -153,6 +153,11 @@ class CampaignWorld(World):
     def _switches(self, vms: Mapping[str, VmProvider]) -> tuple[KillSwitch, ...]:
         return kill_switches(vms, self.scheduler, self.laptop, self._zones())
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes work with this ledger."""
+        return True
+
     def folder_of(self, run: Run) -> Path:
         """The run's folder, wherever it is."""
         return run_folder(self.home, run.experiment, run.id)
