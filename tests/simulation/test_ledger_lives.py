@@ -10,7 +10,6 @@ from functools import cache
 
 import pytest
 
-from orchestrator.ledger.database import Database
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.past import PastTable
 from tests.simulation.campaign import Outcome
@@ -53,7 +52,6 @@ def test_each_trouble_of_a_ledger_happens() -> None:
     [
         Bug("intent-not-counted", (Edit(Ledger.intend, "self._grow(db)", "pass"),), 102),
         Bug("reserved-is-believed", (Edit(PastTable.check_past, "WHERE state='reserved'", "WHERE 0"),), 102),
-        Bug("pages-not-compared", (Edit(Database.__init__, "_check_whole(self._db)", "pass"),), 259),
     ],
     ids=lambda bug: bug.name,
 )

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from infra.localcloud import client
 from orchestrator.cli.output import JSON_VERSION
 from orchestrator.ledger.ledger import Ledger
 from tests.fork_server import COMMAND_LINE, forking_python
@@ -50,7 +51,7 @@ class Shell:
     python: Path
 
     def __call__(
-        self, *args: str, program: tuple[str, ...] = ("-m", "orchestrator"), timeout_s: float = 60, **environ: str
+        self, *args: str, program: tuple[str, ...] = ("-m", "orchestrator"), timeout_s: float = 280, **environ: str
     ) -> Done:
         """Run `orchestrate ARGS` and return how it ended."""
         done = subprocess.run(
@@ -113,6 +114,9 @@ def command_line(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
-def run_cli(tmp_path: Path, command_line: Path) -> Shell:
-    """`run_cli("budget", "--json")` runs the real command."""
-    return Shell(make_user_folder(tmp_path / "work"), tmp_path / "state", command_line)
+def run_cli(tmp_path: Path, command_line: Path) -> Iterator[Shell]:
+    """`run_cli("budget", "--json")` runs the real command. A local cloud that it has started ends with the test."""
+    yield Shell(make_user_folder(tmp_path / "work"), tmp_path / "state", command_line)
+    place = tmp_path / "state" / "local" / "cloud"  # a link leads to one that tests share
+    if not place.is_symlink() and (started := client.find(place)) is not None:
+        client.control(started, "shutdown", {"destroy": True})
