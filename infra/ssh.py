@@ -305,7 +305,7 @@ def _connected(address: str, port: int, user: str, key: Path | None, pinned: Seq
 
 
 def _bounded_transport(connected: socket.socket, **named: Any) -> paramiko.Transport:
-    """What SSHClient.connect makes its connection of, on which it compares the host's key with those that are pinned."""
+    """What SSHClient.connect makes its connection of, where it compares the key of the host with those pinned."""
     return paramiko.Transport(BoundedSocket.of(connected, _CONNECT_BYTES), **named)  # nosemgrep: unpinned-host-key
 
 
