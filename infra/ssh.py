@@ -267,7 +267,8 @@ class HostSession(FabricShell):
 
     def fetch(self, source: str, target: Path, size_bytes: int) -> None:
         """Copy a file of that size back. Raises NotFound, TooMuchSent, Unavailable."""
-        most_bytes = _CONNECT_BYTES + size_bytes + size_bytes // _SHARE_AROUND
+        # paramiko reads ahead, and asks for the rest once more where an answer comes before the next request is out.
+        most_bytes = _CONNECT_BYTES + 2 * (size_bytes + size_bytes // _SHARE_AROUND)
         with self._sftp(f"fetch {source} from {self.connection.host}", most_bytes) as sftp:
             try:
                 sftp.get(source, str(target))
