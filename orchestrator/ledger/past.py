@@ -58,8 +58,10 @@ class PastTable(CreditTable):
         with self.transaction() as db:
             self._set_meta(db, "generation", str(max(kept, self._generation)))
             self._set_meta(db, "lost_runs", " ".join(sorted(self.lost_runs | lost)))
-            deleting = "state='deleting', body=json_set(body, '$.state', 'deleting')"
-            db.execute(f"UPDATE attempts SET {deleting} WHERE state='reserved'")  # noqa: S608 - our own words
+            db.execute(
+                "UPDATE attempts SET state='deleting', body=json_set(body, '$.state', 'deleting')"
+                " WHERE state='reserved'"
+            )
             self._freeze_too(db, now, f"{reason}. {steps}")
 
     @property

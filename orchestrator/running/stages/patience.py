@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from orchestrator.errors import Unavailable
@@ -15,13 +16,14 @@ class _OutOfPatienceError(Exception):
 
 def wait_patiently(ctx: RunContext, probe: Callable[[], T | None], what: str, timeout_s: float) -> T:
     """What `probe` finds within the time, or within the patience that is left from a stop on. Raises Unavailable."""
-    clock, stop_at = ctx.services.clock, list[float]()
+    monotonic, until_s = ctx.services.clock.monotonic, math.inf
 
     def patient() -> T | None:
-        if stop_at or ctx.is_to_stop:
-            stop_at.append(clock.monotonic())
-            if stop_at[-1] - stop_at[0] > STOPPING_PATIENCE_S:
-                raise _OutOfPatienceError
+        nonlocal until_s
+        if ctx.is_to_stop:
+            until_s = min(until_s, monotonic() + STOPPING_PATIENCE_S)
+        if monotonic() > until_s:
+            raise _OutOfPatienceError
         return probe()
 
     try:

@@ -15,7 +15,6 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from decimal import Decimal
-from functools import partial
 from pathlib import Path
 
 from infra.gcp.storage import Buckets
@@ -206,6 +205,10 @@ def _start(orchestrate: Orchestrate, command: str, strike: Strike | None = None)
 def _use(orchestrate: Orchestrate, served: subprocess.Popen[str], run_id: str) -> None:
     """Resume the run in a live view and stop it there, as far as that lives; then leave it with Ctrl-C."""
     assert served.stdout is not None
+
+    def until(is_seen: Callable[[Orchestrate], bool]) -> None:
+        eventually(lambda: served.poll() is not None or is_seen(orchestrate), timeout_s=TIMEOUT_S)
+
     said = b""
     while not said.endswith(b"}\n") and (more := os.read(served.stdout.fileno(), 4096)):
         said += more
@@ -215,15 +218,8 @@ def _use(orchestrate: Orchestrate, served: subprocess.Popen[str], run_id: str) -
             body = json.dumps({"action": click, "runs": [run_id]}).encode()
             asked = urllib.request.Request(f"{address}act", body, {"Authorization": f"Bearer {token}"})
             urllib.request.urlopen(asked, timeout=TIMEOUT_S).close()
-            look = partial(_is_over_or, is_seen, served, orchestrate)
-            eventually(look, timeout_s=TIMEOUT_S)
+            until(is_seen)
     served.send_signal(signal.SIGINT)
-
-
-def _is_over_or(
-    is_seen: Callable[[Orchestrate], bool], served: subprocess.Popen[str], orchestrate: Orchestrate
-) -> bool:
-    return served.poll() is not None or is_seen(orchestrate)
 
 
 def _finish(orchestrate: Orchestrate, process: subprocess.Popen[str], timeout_s: float = TIMEOUT_S) -> Finished:
