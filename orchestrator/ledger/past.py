@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -40,8 +41,7 @@ class PastTable(CreditTable):
         """Freeze creates where this is a copy of a ledger that is at home elsewhere, or where more was launched from
         its folder than it knows: then it is an older copy, or new.
 
-        What those others cost, and may still cost, is not counted. What an older copy calls reserved may have been
-        rented since: that is to be deleted, and not begun.
+        What those others cost, and may still cost, is not counted.
         """
         kept = self._kept_generation  # before the ledger, which is written first
         known = self._generation  # nothing is written to a ledger that is damaged beyond repair
@@ -58,10 +58,7 @@ class PastTable(CreditTable):
         with self.transaction() as db:
             self._set_meta(db, "generation", str(max(kept, self._generation)))
             self._set_meta(db, "lost_runs", " ".join(sorted(self.lost_runs | lost)))
-            db.execute(
-                "UPDATE attempts SET state='deleting', body=json_set(body, '$.state', 'deleting')"
-                " WHERE state='reserved'"
-            )
+            self._distrust_reservations(db)
             self._freeze_too(db, now, f"{reason}. {steps}")
 
     @property
@@ -88,11 +85,19 @@ class PastTable(CreditTable):
         self._settle_down()
         del self.original
 
+    @staticmethod
+    def _distrust_reservations(db: sqlite3.Connection) -> None:
+        """What an older copy calls reserved may have been rented since: that is to be deleted, and not begun."""
+        db.execute(
+            "UPDATE attempts SET state='deleting', body=json_set(body, '$.state', 'deleting') WHERE state='reserved'"
+        )
+
     def _check_place(self, now: datetime) -> None:
         if (original := self.original) is not None:
             before, reason = self.frozen(), self._copy_of(original)
             if before is None or reason not in before.reason:
                 with self.transaction() as db:
+                    self._distrust_reservations(db)
                     self._freeze_too(db, now, reason)
         elif self.meta("place") != to_json(find_place(self.path)):
             with suppress(LedgerTrouble):  # the disk is full: the next command notes it

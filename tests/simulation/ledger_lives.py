@@ -1,4 +1,4 @@
-"""Lives in which the ledger is a file: an older copy is put back, it is truncated or deleted, or cannot be written.
+"""Lives in which the ledger is a file: it is put back, truncated, deleted or read-only, or its folder is copied.
 
 What a ledger of such a life says of the past is no measure any more. What is: no more is billed than the credit, and no
 VM lives ten minutes after the deadline that it was created with.
@@ -7,6 +7,7 @@ VM lives ten minutes after the deadline that it was created with.
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -43,18 +44,31 @@ class Change:
 class LedgerFile:
     """The ledger's file, and copies of it. `is_changed`: what it knows is not all that there was."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, rng: random.Random) -> None:
         self.path = path
-        self.rng = random.Random(0)
         self.due: list[Change] = []
         self.is_changed = False
+        self._rng = rng
         self._copies: list[bytes] = []
 
     def keep_some(self) -> None:
         """Perhaps somebody makes a copy now; of the first state somebody does."""
-        if not self._copies or self.rng.random() < KEPT:
-            db = open_to_read(self.path)
-            self._copies.append(db.serialize())
+        if not self._copies or self._rng.random() < KEPT:
+            self._copies.append(self._content())
+
+    def copy_folder(self, to: Path) -> LedgerFile:
+        """What its folder has now, in another folder."""
+        shutil.copytree(self.path.parent, to, ignore=shutil.ignore_patterns(f"{self.path.name}*"))
+        copied = LedgerFile(to / self.path.name, self._rng)
+        copied.path.write_bytes(self._content())
+        copied.is_changed, copied._copies = True, [*self._copies]
+        return copied
+
+    def _content(self) -> bytes:
+        db = open_to_read(self.path)
+        try:
+            return db.serialize()
+        finally:
             db.close()
 
     def change(self, ledger: Ledger) -> None:
@@ -86,11 +100,17 @@ class LedgerWorld(CampaignWorld):
 
     judge: LedgerJudge
 
+    def __init__(self, home: Path, rng: random.Random) -> None:
+        self.rng = rng
+        super().__init__(home)
+
     def _build(self) -> None:
         super()._build()
         self.ledger.close()
         self._asked: set[str] = set()
-        self.file = LedgerFile(self.home / "ledger.db")
+        self.file = LedgerFile(self.home / "ledger.db", self.rng)
+        self._copy: LedgerFile | None = None
+        self._original: LedgerFile | None = None
         self._opened = partial(MortalLedger, self.points, read_only=lambda: self.is_read_only)
         self.ledger = self._opened(self.file.path)
 
@@ -99,6 +119,8 @@ class LedgerWorld(CampaignWorld):
         if self.points.others_act:
             return
         self.file.change(self.ledger)
+        if self._copy is not None and not self.is_read_only:
+            self._original, self._copy = self.file, self._work_in(self._copy)
         self._watch(self._opened(IN_MEMORY))  # while, and where, none can be opened nobody knows anything
         terms = {"read_only": opening is not Opening.TO_RENT, "without_ledger": opening is Opening.TO_END_ALL}
         opened = open_ledger(
@@ -111,6 +133,34 @@ class LedgerWorld(CampaignWorld):
         self.ledger = ledger
         self.judge.reopened()
         ledger.witness = self.judge.on_write
+
+    def copy_folder(self) -> bool:
+        """Make a copy of the state folder, which the next command uses; not of a copy, and not a second one."""
+        to = self.home.with_name(f"{self.home.name}-copy")
+        if self._copy is not None or to.exists() or not self.is_shared or self.ledger.original is not None:
+            return False
+        self._copy = self.file.copy_folder(to)
+        return True
+
+    def goes_back(self) -> bool:
+        """Leave a copy, perhaps, for its original, which has nothing of what was done with the copy meanwhile."""
+        if self.ledger.original is None or self._original is None or self.rng.random() < 0.5:
+            return False
+        self._work_in(self._original)
+        return True
+
+    def adopt(self) -> None:
+        """From now on the original is used no more."""
+        self.ledger.adopt()
+        self._original = None
+
+    def _work_in(self, file: LedgerFile) -> None:
+        self.file, self.home = file, file.path.parent
+
+    def drive(self, runs: Sequence[Run]) -> list[Run]:
+        """As `attach` does. Raises CreatesFrozen with a copy."""
+        self.ledger.check_no_copy()
+        return super().drive(runs)
 
     def turn_read_only(self) -> None:
         """From now on no file of the state folder can be written, and none made."""
@@ -171,8 +221,9 @@ class LedgerJudge(Judge):
 
     def on_create(self, spec: VmSpec) -> None:
         super().on_create(spec)
-        if self._world.ledger.copied_from is not None or self._world.ledger.is_in_memory:
-            self.violated(Rule.INTENT, f"{spec.ref.name} is created with a ledger that nobody keeps")
+        ledger = self._world.ledger
+        if ledger.copied_from is not None or ledger.is_in_memory or ledger.original is not None:
+            self.violated(Rule.INTENT, f"{spec.ref.name} is created with a ledger that nobody keeps, or a copy of one")
         for one in self._world.ledger.attempts():
             if one.vm == spec.ref.name:
                 self.rented[one.vm], self.specs[one.run] = one, self._world.ledger.run(one.run).spec
@@ -209,13 +260,13 @@ class LedgerCampaign(Campaign):
     _errors = 0
 
     def __init__(self, schedule: Schedule, home: Path, template: RunSpec) -> None:
-        self._stated: set[str] = set()
+        self._stated: dict[str, Attempt] = {}
         super().__init__(schedule, home, template)
 
     def make_world(self, home: Path) -> LedgerWorld:
-        world = LedgerWorld(home)
-        world.file.rng = self.schedule.rng("copies")
-        return world
+        original = home / "original"
+        original.mkdir()
+        return LedgerWorld(original, self.schedule.rng("copies"))
 
     def make_judge(self) -> LedgerJudge:
         return LedgerJudge(self.world, self.schedule.seed)
@@ -226,6 +277,9 @@ class LedgerCampaign(Campaign):
         if trouble.kind is Kind.READ_ONLY:
             world.turn_read_only()
             world.clock.at(world.clock.now() + timedelta(hours=rng.uniform(0.05, 12)), world.turn_writable)
+        elif trouble.kind is Kind.COPY:
+            if world.copy_folder() and rng.random() < 0.5:
+                raise Death(trouble.luck)
         elif not world.is_read_only:
             world.file.due.append(Change(trouble.kind, trouble.luck))
             raise Death(trouble.luck)
@@ -236,7 +290,7 @@ class LedgerCampaign(Campaign):
         if not self.world.points.others_act and rng.random() < 0.7:
             self._put_right()
         self.world.new_process()
-        lost = self._lost().keys() - self._stated
+        lost = self._lost().keys() - self._stated.keys()
         if lost and self.world.ledger.frozen() is None:
             self.judge.violated(Rule.FROZEN, f"the ledger lacks {sorted(lost)}, and may rent")
         check_past(self.world.services)
@@ -247,7 +301,7 @@ class LedgerCampaign(Campaign):
         return self.schedule.rng(f"error {self._errors}")
 
     def _put_right(self) -> None:
-        """An unreadable ledger is moved aside; of one that lacks something its cost is stated."""
+        """An unreadable ledger is moved aside, a copy is adopted or left; what a ledger lacks is stated as its cost."""
         world = self.world
         if world.is_read_only:
             return
@@ -259,6 +313,10 @@ class LedgerCampaign(Campaign):
             world.ledger.close()
             world.file.remove()
             world.new_process()
+        if world.goes_back():
+            self._put_right()
+        elif world.ledger.original is not None:
+            world.adopt()
         if world.ledger.frozen() is not None:
             self._acknowledge()
 
@@ -271,9 +329,8 @@ class LedgerCampaign(Campaign):
         if report.unproven or world.is_read_only:
             return
         world.new_process()
-        lost = self._lost()
-        lost_usd = sum((one.reserved_usd for one in lost.values()), ZERO)
-        self._stated |= lost.keys()
+        self._stated |= self._lost()
+        lost_usd = sum((one.reserved_usd for one in self._stated.values()), ZERO)
         world.ledger.set_credit(replace(self.credit, spent_before_usd=min(lost_usd, self.credit.amount_usd)))
         world.ledger.set_frozen(None)
         world.points.note(f"acknowledged, ${lost_usd} stated as spent")

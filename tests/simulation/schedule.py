@@ -36,9 +36,10 @@ class Kind(StrEnum):
     TRUNCATE = "the ledger is truncated"
     DELETE = "the ledger is deleted"
     READ_ONLY = "the state folder can only be read"
+    COPY = "a copy of the state folder is used"
 
 
-OF_LEDGERS = (Kind.RESTORE, Kind.TRUNCATE, Kind.DELETE, Kind.READ_ONLY)
+OF_LEDGERS = (Kind.RESTORE, Kind.TRUNCATE, Kind.DELETE, Kind.READ_ONLY, Kind.COPY)
 """They happen in lives of their own: all others keep what their seeds have drawn."""
 USUAL = tuple(kind for kind in Kind if kind not in OF_LEDGERS)
 
@@ -55,6 +56,8 @@ _SHARES = {
 }
 _SHARE = 0.12
 """In so many launches a kind of trouble happens at all: so pairs that are rare with all kinds at once happen, too."""
+_COPIES = 0.5
+"""In so many lives of a ledger its folder is copied, too."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +100,12 @@ class Schedule:
     def of_ledger(cls, seed: int) -> Schedule:
         """The life of that seed, in which something happens to the ledger besides."""
         usual, rng = cls.of(seed), random.Random(f"ledger {seed}")
+        kinds = rng.choices(OF_LEDGERS[:-1], k=rng.choice((1, 1, 2)))
+        if random.Random(f"place {seed}").random() < _COPIES:
+            kinds.append(Kind.COPY)
         drawn = [
             Trouble(rng.randrange(usual.launches), kind, float(rng.randrange(_STEPS)), rng.getrandbits(32))
-            for kind in rng.choices(OF_LEDGERS, k=rng.choice((1, 1, 2)))
+            for kind in kinds
         ]
         troubles = sorted((*usual.troubles, *drawn), key=lambda one: (one.launch, one.at))
         return cls(seed, usual.launches, tuple(troubles), on_disk=True)

@@ -1,4 +1,4 @@
-"""No ledger that was put back, truncated, deleted or made read-only overspends its credit, or leaves a VM behind.
+"""No ledger that was put back, truncated, deleted, copied or made read-only overspends its credit or leaves a VM.
 
 A life that fails is named by its seed: `python -m tests.simulation.replay --ledgers SEED` lives it again.
 """
@@ -51,7 +51,8 @@ def test_each_trouble_of_a_ledger_happens() -> None:
     "bug",
     [
         Bug("intent-not-counted", (Edit(Ledger.intend, "self._grow(db)", "pass"),), 102),
-        Bug("reserved-is-believed", (Edit(PastTable.check_past, "WHERE state='reserved'", "WHERE 0"),), 102),
+        Bug("reserved-is-believed", (Edit(PastTable.check_past, "self._distrust_reservations(db)", "pass"),), 102),
+        Bug("copy-believes-reserved", (Edit(PastTable._check_place, "self._distrust_reservations(db)", "pass"),), 94),
     ],
     ids=lambda bug: bug.name,
 )

@@ -91,6 +91,17 @@ def test_what_the_original_rents_after_the_copy_was_made_is_not_the_copy_s(world
         assert (ledger.original, ledger.frozen()) == (None, None)
 
 
+def test_what_a_copy_calls_reserved_may_have_been_rented_since(world: World) -> None:
+    """Its `teardown` called that gone which had never been asked for as far as it knew."""
+    [run] = world.admit("t4")
+    copy = _copy(world)
+    provision(RunContext(world.services, run.id, world.progress.append, world.stop))
+    assert world.alive == 1
+    with _opened(copy) as ledger:
+        report = teardown_runs(replace(world.services, ledger=ledger, home=copy), [run])
+    assert (report.unproven, len(report.ended), world.alive) == ([], 1, 0)
+
+
 def test_a_copy_that_can_only_be_read_is_one_too(world: World) -> None:
     """As of a snapshot that is mounted: deletes by `recover` would be the original's VMs all the same."""
     _rented(world)

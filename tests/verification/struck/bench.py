@@ -140,6 +140,8 @@ class Bench:
             outcome.broken += off_the_meter(orchestrate, outcome.over_usd, slept=strike.how in SLEEPS_S)
         except AssertionError as late:  # it did not end in time
             outcome.broken.append(str(late))
+            if _unanswered(orchestrate).exists():
+                outcome.broken.append(f"the live view did not answer: {_unanswered(orchestrate).read_text()}")
         except Exception as cause:  # the other cases go on
             outcome.broken.append(f"could not be judged: {cause!r}")
         outcome.seconds = time.monotonic() - began
@@ -154,6 +156,8 @@ class Bench:
         died |= struck.code == -signal.SIGTERM and outcome.stage == BEFORE  # before there is anything to end
         if not died:
             outcome.broken += unlike_ours("the struck command", struck)
+            if outcome.stage == "not hit" and _unanswered(orchestrate).exists():
+                outcome.broken.append(f"the live view did not answer: {_unanswered(orchestrate).read_text()}")
         runs = orchestrate.runs()
         following = [COMMANDS["recover"]] if outcome.strike.then == "recover" else []
         if outcome.strike.then == "attach" and runs and runs[0].state is RunState.ACTIVE:
@@ -180,6 +184,10 @@ def _log(orchestrate: Orchestrate) -> Path:
     return orchestrate.home / "calls"
 
 
+def _unanswered(orchestrate: Orchestrate) -> Path:
+    return orchestrate.home / "unanswered"
+
+
 def _clock(orchestrate: Orchestrate) -> Path:
     return orchestrate.home / "slept"
 
@@ -198,27 +206,36 @@ def _start(orchestrate: Orchestrate, command: str, strike: Strike | None = None)
     runs = [run.id for run in orchestrate.runs()]
     process = started.start(*(runs[0] if word == RUN else word for word in COMMANDS[command]))
     if command == "ui":
-        _use(orchestrate, process, runs[0])
+        try:
+            _use(orchestrate, process, runs[0])
+        except AssertionError:
+            process.kill()
+            raise
     return process
 
 
 def _use(orchestrate: Orchestrate, served: subprocess.Popen[str], run_id: str) -> None:
-    """Resume the run in a live view and stop it there, as far as that lives; then leave it with Ctrl-C."""
+    """Resume the run in a live view and stop it there, as far as that lives; then leave it with Ctrl-C.
+
+    What the browser would have said is kept: a view that lives has to answer.
+    """
     assert served.stdout is not None
 
     def until(is_seen: Callable[[Orchestrate], bool]) -> None:
         eventually(lambda: served.poll() is not None or is_seen(orchestrate), timeout_s=TIMEOUT_S)
 
-    said = b""
+    said, click = b"", "its link"
     while not said.endswith(b"}\n") and (more := os.read(served.stdout.fileno(), 4096)):
         said += more
-    with suppress(ValueError, OSError):  # it died
+    try:
         address, token = json.loads(said)["url"].split("#token=")
         for click, is_seen in CLICKS.items():
             body = json.dumps({"action": click, "runs": [run_id]}).encode()
             asked = urllib.request.Request(f"{address}act", body, {"Authorization": f"Bearer {token}"})
             urllib.request.urlopen(asked, timeout=TIMEOUT_S).close()
             until(is_seen)
+    except (ValueError, OSError) as cause:  # it died
+        _unanswered(orchestrate).write_text(f"{click} after {said!r}: {cause!r}")
     served.send_signal(signal.SIGINT)
 
 
