@@ -43,6 +43,13 @@ def tab(tmp_path: Path) -> Iterator[Browser]:
 
 
 @pytest.fixture
+def held() -> Iterator[ExitStack]:
+    """What is still open when the view is told to end; named before `link`."""
+    with ExitStack() as opened:
+        yield opened
+
+
+@pytest.fixture
 def link(orchestrate: Orchestrate) -> Iterator[str]:
     """What `orchestrate ui` prints; Ctrl-C ends it."""
     served = orchestrate.start("ui", "--json")
@@ -139,6 +146,19 @@ def test_nothing_is_served_or_done_without_the_token(link: str) -> None:
         assert _answer(f"{address}act", ours, wrong)[0] == 422
     assert _answer(f"{address}act", ours, stop)[0] == 202
     assert "r-000000" in _answer(f"{address}live", ours)[1]
+
+
+def test_ctrl_c_ends_it_while_a_client_stops_in_the_middle(held: ExitStack, link: str) -> None:
+    """As one whose laptop sleeps: the body that its head promised never comes."""
+    address, token = link.split("#token=")
+    place = urlsplit(address)
+    stuck = held.enter_context(socket.create_connection((place.hostname, place.port)))
+    stuck.sendall(
+        f"POST /act HTTP/1.1\r\nHost: {place.netloc}\r\nAuthorization: Bearer {token}\r\n"
+        "Expect: 100-continue\r\nContent-Length: 40\r\n\r\n".encode()
+    )
+    stuck.settimeout(WITHIN_S)
+    assert b"100 Continue" in stuck.recv(100), "the view waits for the body now"
 
 
 def test_connections_that_only_take_places_keep_nobody_out(link: str) -> None:

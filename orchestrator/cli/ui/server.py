@@ -48,6 +48,8 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
 }
 _MOST_BYTES = 100_000
+LEAVE_S = 2
+"""Ctrl-C gives the answers that are on their way so many seconds: a client that stops in the middle must not hold it."""
 
 
 def listen(port: int) -> socket.socket:
@@ -68,7 +70,7 @@ def serve(listener: socket.socket, app: ASGIApp) -> None:
     """Serve until the process is interrupted."""
     config = uvicorn.Config(
         app, http=FewConnections, ws="none", backlog=MOST_CONNECTIONS, log_config=None, access_log=False,
-        lifespan="off", server_header=False,
+        lifespan="off", server_header=False, timeout_graceful_shutdown=LEAVE_S,
     )  # fmt: skip
     uvicorn.Server(config).run(sockets=[listener])
 
