@@ -49,7 +49,7 @@ _HEADERS = {
 }
 _MOST_BYTES = 100_000
 LEAVE_S = 2
-"""Ctrl-C gives the answers that are on their way so many seconds: a client that stops in the middle must not hold it."""
+"""Ctrl-C gives answers that are on their way so many seconds: a client that stops in the middle must not hold it."""
 
 
 def listen(port: int) -> socket.socket:
