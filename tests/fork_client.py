@@ -49,7 +49,10 @@ def _forked(path: str, asked: bytes) -> bytes:
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
-        server.send(bytes([number]))
+        try:  # noqa: SIM105 - contextlib takes as long to import as all of this
+            server.send(bytes([number]))
+        except OSError:
+            pass  # it has ended, and how is there to be read
 
     try:
         server.connect(path)
@@ -59,9 +62,14 @@ def _forked(path: str, asked: bytes) -> bytes:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGABRT, signal.SIGUSR1, signal.SIGUSR2):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, pass_on)
-        return server.recv(1) and (server.recv(16) or b"-9")
+        if not server.recv(1):
+            return b""
     except OSError:
         return b""
+    try:
+        return server.recv(16) or b"-9"
+    except OSError:
+        return b"-9"
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ from tests.fork_client import READ_AT_IMPORT
 from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[1]
-_CLIENT = Path(__file__).with_name("fork_client.py")
+CLIENT = Path(__file__).with_name("fork_client.py")
 _OURS = ("infra", "orchestrator", "tests", "trainer")
 _ROOM_BYTES = 32 * 1024
 """Most bytes of a program's arguments, and of its environment. The server starts with padding of this size in both,
@@ -137,7 +137,7 @@ def forking_python(folder: Path, forked: Forked, preload: Path | None = None) ->
     `preload`: a library that is loaded into the server, so into each program, before all others.
     """
     place, python = folder / "socket", folder / "python3"
-    names = {"client": _CLIENT, "socket": place, "python": sys.executable}
+    names = {"client": CLIENT, "socket": place, "python": sys.executable}
     quoted = {name: shlex.quote(str(path)) for name, path in names.items()}
     patterns = " | ".join(pattern for program in forked.programs for pattern in _patterns(program))
     programs = ", ".join(forked.programs)

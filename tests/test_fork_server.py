@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fork_server import ROOT, Forked, forking_python
+from tests.fork_server import CLIENT, ROOT, Forked, forking_python
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
@@ -214,6 +214,30 @@ def test_a_server_that_is_killed_has_nothing_run_twice(environ: dict[str, str], 
         assert json.loads(later.communicate("")[0])["pid"] == later.pid
 
 
+def test_a_signal_that_comes_as_it_ends_has_nothing_run_twice(tmp_path: Path) -> None:
+    """The server hears no signal any more then; how the program ended is there to be read."""
+    place = tmp_path / "socket"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(place))
+        listener.listen()
+        argv = [sys.executable, "-I", "-S", CLIENT, place, sys.executable, "-c", "print('run twice')"]
+        client = subprocess.Popen(argv, stdout=subprocess.PIPE)
+        with listener.accept()[0] as connection:
+            eventually(lambda: catches(client.pid, signal.SIGUSR1))
+            connection.sendall(b"+")
+            connection.shutdown(socket.SHUT_RD)
+            client.send_signal(signal.SIGUSR1)
+            connection.sendall(b"7")
+        out, _ = client.communicate(timeout=60)
+    assert (client.returncode, out) == (7, b"")
+
+
+def catches(pid: int, number: int) -> bool:
+    """Whether a process has a handler for that signal."""
+    [caught] = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigCgt:")]
+    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
+
+
 def test_another_environment_for_a_library_gets_a_python_of_its_own(
     python: Path, environ: dict[str, str], tmp_path: Path
 ) -> None:
@@ -244,7 +268,7 @@ def test_libraries_do_not_read_the_environment_of_the_tests(
 def test_it_does_not_outlive_whoever_was_killed(tmp_path: Path) -> None:
     """After `kill -9` of the process that started it nobody could end it any more."""
     program = (
-        "import os, signal, sys\nfrom pathlib import Path\nfrom tests.fork_server import ROOT, Forked, forking_python\n"
+        "import os, signal, sys\nfrom pathlib import Path\nfrom tests.fork_server import Forked, forking_python\n"
         "with forking_python(Path(sys.argv[1]), Forked(('colorsys',), ('-c',))):\n os.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], cwd=ROOT, check=False)
