@@ -43,7 +43,7 @@ class LocalCloud:
         try:
             if self.process.poll() is None:
                 self.control("shutdown", {"destroy": True})
-                self.process.wait(timeout=20)
+                self.process.wait(timeout=120)
         finally:
             self.kill()
 

@@ -139,7 +139,7 @@ def _sshd(folder: Path, home: Path, client: Path, programs: Path) -> Iterator[in
                 return
         finally:
             server.terminate()
-            server.wait(timeout=20)
+            server.wait(timeout=120)
     raise AssertionError(said.read_text(errors="replace"))
 
 
@@ -169,7 +169,7 @@ def _asyncssh(folder: Path, home: Path, client: Path, programs: Path) -> Iterato
         yield int(said.read_text())
     finally:
         server.terminate()
-        server.wait(timeout=20)
+        server.wait(timeout=120)
 
 
 async def _serve(home: str, programs: str, host_key: str, authorized: str) -> None:

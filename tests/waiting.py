@@ -10,7 +10,7 @@ _Found = TypeVar("_Found")
 
 
 def eventually(
-    look: Callable[[], _Found | None], *, timeout_s: float = 60.0, poll_s: float = 0.02, what: str = ""
+    look: Callable[[], _Found | None], *, timeout_s: float = 180.0, poll_s: float = 0.02, what: str = ""
 ) -> _Found:
     """What `look` finds, once it finds something; fails the test when it never does."""
     until = time.monotonic() + timeout_s

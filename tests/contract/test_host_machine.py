@@ -66,7 +66,7 @@ def _stubborn(hosts: Hosts, machine: Loopback, folder: Path) -> None:
     """A training that goes on in a session of its own and does not hear SIGTERM."""
     shell = hosts.line(machine.place).open(hosts.line(machine.place).keys())
     script = "trap '' TERM; exec >/dev/null 2>&1 </dev/null; while :; do sleep 0.2; done"
-    shell.run(["env", f"ORCHESTRATE_JOB={folder}", "setsid", "-f", "sh", "-c", script], timeout_s=20)
+    shell.run(["env", f"ORCHESTRATE_JOB={folder}", "setsid", "-f", "sh", "-c", script], timeout_s=120)
     shell.close()
 
 
@@ -139,7 +139,7 @@ def test_a_forgotten_attempt_is_ended_at_its_deadline_by_the_machine_itself(
     spec = _spec(machine, lasts_s=1.5 - GRACE_S)
     provider.create(spec)
     _stubborn(hosts, machine, _folder(machine, spec))
-    eventually(lambda: not machine.processes(), timeout_s=30)
+    eventually(lambda: not machine.processes())
     assert provider.get(spec.ref).state is VmState.STOPPED
     assert _folder(machine, spec).is_dir()
 

@@ -54,10 +54,10 @@ def test_results_reach_the_bucket_from_a_vm(
         "prefix": PREFIX, "run": "r-1", "attempt": 1, "upload_interval_s": 10,
     }  # fmt: skip
     (tmp_path / "job.json").write_text(json.dumps(job))
-    shell.run(["mkdir", "-p", "work"], timeout_s=20)
+    shell.run(["mkdir", "-p", "work"], timeout_s=120)
     for name, path in {**payload.SCRIPTS, "job.json": tmp_path / "job.json"}.items():
         shell.put(path, f"work/{name}")
-    started = shell.run(["python3", "work/runner.py", "start", "work/job.json"], timeout_s=20)
+    started = shell.run(["python3", "work/runner.py", "start", "work/job.json"], timeout_s=120)
     assert json.loads(started.stdout) == {"started": True, "state": "running"}
     shell.close()
     items = eventually(
@@ -82,7 +82,7 @@ def test_the_deadline_timer_runs_on_the_vm_and_says_so(
 ) -> None:
     """Its log lies in the home of the VM."""
     _, _, shell = vm
-    log = eventually(lambda: shell.run(["cat", ".orchestrate/deadline.log"], timeout_s=20, check=False).stdout)
+    log = eventually(lambda: shell.run(["cat", ".orchestrate/deadline.log"], timeout_s=120, check=False).stdout)
     assert "armed: deadline" in log
 
 

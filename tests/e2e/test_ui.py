@@ -186,7 +186,7 @@ def _end_of(connection: socket.socket) -> bool:
 def _answer(url: str, headers: dict[str, str] | None = None, body: object = None) -> tuple[int, str]:
     data = None if body is None else json.dumps(body).encode()
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, data, headers or {}), timeout=30) as answer:
+        with urllib.request.urlopen(urllib.request.Request(url, data, headers or {}), timeout=120) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as refused:
         return refused.code, refused.read().decode()

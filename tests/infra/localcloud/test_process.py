@@ -85,7 +85,7 @@ def _check_second_start(cloud: RunningCloud) -> None:
 def _check_polite_stop(cloud: RunningCloud) -> None:
     """SIGTERM ends it with 0, and the nodes are on disk still."""
     cloud.process.terminate()
-    assert cloud.process.wait(20) == 0
+    assert cloud.process.wait(120) == 0
     cloud.start()
     assert [node.name for node in cloud.tpu().list_nodes(parent=PARENT)] == [f"{PARENT}/nodes/half-made"]
 

@@ -237,12 +237,12 @@ def test_a_ledger_is_closed_only_when_no_thread_is_in_it(tmp_path: Path) -> None
     def change() -> None:
         with ledger.transaction() as db:
             inside.set()
-            go_on.wait(20)
+            go_on.wait(120)
             db.execute("INSERT INTO meta VALUES ('changed', 'yes')")
 
     with ThreadPoolExecutor(2) as pool:
         changed = pool.submit(change)
-        assert inside.wait(20)
+        assert inside.wait(120)
         closer = threading.Thread(target=ledger.close)
         closer.start()
         closer.join(0.2)

@@ -150,7 +150,7 @@ def test_a_service_that_does_not_end_its_answer_is_not_waited_for(ledger: Ledger
 
     class Endless:
         def send(self, title: str, body: str, *, is_bad: bool) -> Sequence[str]:
-            over.wait(20)
+            over.wait(120)
             return ()
 
     teller = Notifier(ledger, Endless, FakeClock(DAY), tuple(NoticeKind), last_send_s=0.1)

@@ -122,7 +122,7 @@ def test_a_spot_slice_that_is_preempted_under_all_of_its_workers_is_replaced(wor
 
     def installs(_argv: Sequence[str]) -> CommandResult:
         if world.ledger.run(run.id).attempt == 1:
-            meet.wait(timeout=30)
+            meet.wait(timeout=120)
         is_preempted()
         return CommandResult(0, "", "")
 

@@ -40,7 +40,7 @@ def test_all_work_at_the_same_time_and_answer_in_their_order(ctx: RunContext) ->
     barrier = threading.Barrier(len(WORKERS))
 
     def do(_ctx: RunContext, worker: Worker) -> int:
-        barrier.wait(timeout=30)
+        barrier.wait(timeout=120)
         return worker.index
 
     assert on_every_worker(ctx, WORKERS, do) == [0, 1, 2, 3]
@@ -53,7 +53,7 @@ def test_one_that_fails_ends_what_the_others_wait_for_and_is_named(ctx: RunConte
 
     def do(own: RunContext, worker: Worker) -> None:
         own.opened(shells[worker.index])
-        all_open.wait(timeout=30)
+        all_open.wait(timeout=120)
         if worker.index == 2:
             raise TrainingFailed("no TPU here")
         while True:
@@ -80,7 +80,7 @@ def test_a_stop_of_the_run_reaches_every_worker(ctx: RunContext) -> None:
     together = threading.Barrier(len(WORKERS), action=ctx.stop.set)
 
     def do(own: RunContext, _worker: Worker) -> None:
-        together.wait(timeout=30)
+        together.wait(timeout=120)
         own.check_stop()
 
     with pytest.raises(Stopped):
