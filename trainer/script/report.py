@@ -19,7 +19,7 @@ from trainer.record.schema import Code, Compute, Data, Device, Epoch, Memory, Pa
 from trainer.script.checkpoints import RunSoFar
 from trainer.script.epochs import EpochReader, EpochSeen
 from trainer.script.job import ScriptJob
-from trainer.timing.time_accounting import Accounts
+from trainer.timing.time_accounting import TimeLedger
 from trainer.user_code import CodeTree, folder_tree, unpacked
 
 _OTHERWISE = "not known of a script: it runs as its author wrote it"
@@ -179,7 +179,7 @@ class Report:
         steady = [epoch.wall_s for epoch in epochs if epoch.steady]
         total_s = moment.seconds_since(self.started)
         setup_s = begun.seconds_since(self.script_started) if begun and self.script_started else None
-        accounts = Accounts()
+        accounts = TimeLedger()
         accounts.add("data_load", self.data_load_s or 0.0)
         accounts.add("restore", self.restore_s)
         accounts.add("setup", setup_s or 0.0)

@@ -29,7 +29,7 @@ from trainer.record.schema import (
     Timings,
 )
 from trainer.record.section import BatchSearch, ReplicaCheck, XlaTrial
-from trainer.timing.time_accounting import Accounts, percentile
+from trainer.timing.time_accounting import TimeLedger, percentile
 from trainer.timing.why_missing import NOT_KNOWN, WHY_MISSING
 
 COMPILE_METHOD = (
@@ -57,7 +57,7 @@ class Recorder:
     output: OutputDir
     simulated: bool
     worker: int = 0
-    accounts: Accounts = field(default_factory=Accounts)
+    accounts: TimeLedger = field(default_factory=TimeLedger)
     functions: list[CompiledFunction] = field(default_factory=list)
     device: Device | None = None
     per_replica_batch_size: int | None = None
