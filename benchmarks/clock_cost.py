@@ -58,12 +58,14 @@ class _Rig:
         from trainer.data.read import Samples
         from trainer.data.source import Dataset
         from trainer.engines import load_engine
-        from trainer.engines.base import ModelSpec
-        from trainer.engines.checkpoint import Checkpoints, Position
+        from trainer.engines.base import ModelSpec, PreparedRun
+        from trainer.engines.checkpoint import Checkpoints
         from trainer.output import OutputDir
         from trainer.record.progress import Autosave, ProgressReporter
         from trainer.record.schema import Data
-        from trainer.timing.loop import EpochLoop
+        from trainer.timing.checkpointing import Checkpointing
+        from trainer.timing.facts import Facts
+        from trainer.timing.loop import train_epoch
         from trainer.timing.recorder import Recorder
         from trainer.timing.warm_up import warm_up
 
@@ -73,25 +75,28 @@ class _Rig:
         samples = Samples(images, random.integers(0, CLASSES, count).astype(np.int32), 0)
         model = engine.build(ModelSpec(config.spec, SIGNATURE, config.global_batch, learning_rate=1e-4))
         data = Data(name="noise", source="plugin", note="", location="memory", bytes_read=0, fingerprint="")
-        self.training, testing = engine.place(Dataset(samples, samples.first(1000), SIGNATURE, data))
+        dataset = Dataset(samples, samples.first(1000), SIGNATURE, data)
+        self.training, testing = engine.place(dataset)
         output = OutputDir(folder)
-        recorder = Recorder(config, output, simulated=False)
+        self._recorder = recorder = Recorder(config, output, simulated=False)
         self.progress = ProgressReporter(output, config.train_epochs)
         self.autosave = Autosave("the record", partial(recorder.write, "running"), config.flush_s)
-        warm_up(engine, self.training, testing, model, recorder)
-        recorder.steps_per_call = self.size = math.ceil(self.training.steps / 10)
-        run = (model, config, recorder, self.progress, self.autosave, Checkpoints(output, {}), Position())
-        self._blocks = recorder.blocks
-        self._loop, self._at = EpochLoop(self.training, testing, *run), Position
+        run = PreparedRun(config, "float32", engine, dataset, model, self.training, testing)
+        for found in warm_up(run, recorder.time):
+            recorder.learn(found)
+        self.size = math.ceil(self.training.steps / 10)
+        recorder.learn(Facts(steps_per_call=self.size))
+        checkpointing = Checkpointing(run, recorder, Checkpoints(output, {}))
+        self._train_epoch = partial(train_epoch, run, recorder, checkpointing, self.progress)
 
-    def measured(self, number: int) -> _Cost:
-        """Train an epoch as a run does."""
-        self._loop.position = self._at(number)
-        first_block, start = len(self._blocks), _Cost.start()
+    def measured(self) -> _Cost:
+        """Train the next epoch as a run does."""
+        in_calls, start = partial(self._recorder.time.seconds, "steps"), _Cost.start()
+        before_s = in_calls() or 0.0
         with redirect_stdout(StringIO()):
-            self._loop.train_epoch(number, "epoch")
+            self._recorder.add_epoch(self._train_epoch("epoch"))
             self.autosave.wake()
-        return start.end(sum(block.wall_s for block in self._blocks[first_block:]))
+        return start.end((in_calls() or 0.0) - before_s)
 
     def bare(self, number: int) -> _Cost:
         """Train an epoch with the same compiled calls and nothing else."""
@@ -112,7 +117,7 @@ def main(rounds: int, samples: int) -> None:
     numbers = itertools.count(1)
     with tempfile.TemporaryDirectory() as folder:
         rig = _Rig(folder, samples)
-        ways = {"measured": lambda: rig.measured(next(numbers)), "bare": lambda: rig.bare(next(numbers))}
+        ways = {"measured": rig.measured, "bare": lambda: rig.bare(next(numbers))}
         alternate(ways, 1)  # the first epochs
         costs = alternate(ways, rounds)
         steps = rig.training.steps

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import gc
 import tempfile
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from trainer import signals
-from trainer.config import AUTO, Config, per_replica_batch
+from trainer.config import AUTO, Config, Precision
 from trainer.data.source import Dataset, count_of, is_resident
 from trainer.engines import Engine, load_engine
-from trainer.engines.base import Model, ModelSpec, OpenEngine, Testing, Training
-from trainer.engines.checkpoint import BATCH_SETTING, Checkpoints, Position, check_room, kept_batch
+from trainer.engines.base import Model, ModelSpec, PreparedRun
+from trainer.engines.checkpoint import BATCH_SETTING, Checkpoints, check_room, kept_batch
 from trainer.environment import (
     StandIn,
     WorkerRole,
@@ -28,13 +28,17 @@ from trainer.files import is_remote
 from trainer.hardware import choose_precision, peak_of_run
 from trainer.log import log
 from trainer.output import OutputDir
-from trainer.record.machine import host_peak_bytes
+from trainer.record.machine import device_software, host_peak_bytes
 from trainer.record.progress import Autosave, ProgressReporter
 from trainer.record.record import Record, Status, worker_dir
+from trainer.record.schema import Device
+from trainer.timing.batch_search import find_batch
+from trainer.timing.checkpointing import Checkpointing
+from trainer.timing.facts import Arithmetic, BatchChoice, Facts, Flops, KeptSamples, given_batch
+from trainer.timing.inference import CALLS, SIMULATED_CALLS, measure_inference
+from trainer.timing.loop import train_and_evaluate
 from trainer.timing.recorder import Recorder
-
-if TYPE_CHECKING:
-    from trainer.data.dataset import Found
+from trainer.timing.warm_up import warm_up
 
 
 def train(config: Config) -> Record:
@@ -60,7 +64,7 @@ def train(config: Config) -> Record:
             log(f"run {config.run_id} {status}")
 
     try:
-        _Run(config, stand_in, role, recorder, progress, autosave).run()
+        _run(config, stand_in, role, recorder, progress, autosave)
         return ended("succeeded")
     except (Interrupted, KeyboardInterrupt) as stop:
         with suppress(OutputFailed):  # the user requested the stop, and gets it
@@ -75,227 +79,185 @@ def train(config: Config) -> Record:
         raise failure from error
 
 
-class _Run:
-    """One run on its way from Config to Record."""
+def _run(
+    config: Config,
+    stand_in: StandIn | None,
+    role: WorkerRole,
+    recorder: Recorder,
+    progress: ProgressReporter,
+    autosave: Autosave,
+) -> None:
+    """Run all steps, one after the other. At the end streams are closed and scratch folders are deleted."""
+    checkpoint_output, spend = _checkpoint_output(config, role), recorder.time.spend
+    resumed_output = checkpoint_output if config.resume else None
+    if config.resume_from is not None:
+        resumed_output = OutputDir(config.resume_from, silent=True)
+    _check_before_imports(config, stand_in)
+    with spend("imports"):  # in a notebook that has done so before it takes next to no time
+        open_engine = load_engine(config.engine)
+    with ExitStack() as stack:
+        stack.callback(gc.unfreeze)
+        with spend("imports"):
+            _set_aside()
+        devices = partial(open_engine, config, stand_in, role)
+        run = _prepare(config, devices, resumed_output, recorder, progress, stack)
+        signals.stop_if_requested()
+        checkpoints = _restore(run, checkpoint_output, resumed_output, recorder)
+        progress.phase("compiling")
+        for found in warm_up(run, recorder.time):
+            recorder.learn(found)
+        with spend("warm_up"):
+            recorder.learn(Facts(flops=_flops(run)))
+            recorder.learn(Facts(mantissa_bits=run.engine.matmul_mantissa_bits()))
+        facts = recorder.facts
+        log(f"compiled compile_s {facts.compile_s('train'):.3f} eval_compile_s {facts.compile_s('evaluate'):.3f}")
+        with spend("warm_up"):
+            _set_aside()
+        signals.stop_if_requested()
+        train_and_evaluate(run, recorder, Checkpointing(run, recorder, checkpoints), progress, autosave)
+        _measure(run, recorder, progress)
 
-    def __init__(
-        self,
-        config: Config,
-        stand_in: StandIn | None,
-        role: WorkerRole,
-        recorder: Recorder,
-        progress: ProgressReporter,
-        autosave: Autosave,
-    ) -> None:
-        self._config, self._stand_in, self._role = config, stand_in, role
-        self._recorder, self._progress, self._autosave = recorder, progress, autosave
-        place, flag = config.checkpoint_dir, "--checkpoint_dir"
-        if place is None:
-            place, flag = config.model_dir, "--model_dir"
-        self._checkpoint_output = OutputDir(place, silent=not role.is_chief, flag=flag)
-        self._spend = recorder.accounts.spend
 
-    def run(self) -> None:
-        """Run all parts. At the end streams are closed and scratch folders are deleted."""
-        _check_before_imports(self._config, self._stand_in)
-        with self._spend("imports"):  # in a notebook that has done so before it takes next to no time
-            open_engine = load_engine(self._config.engine)
-        with ExitStack() as stack:
-            stack.callback(gc.unfreeze)
-            with self._spend("imports"):
-                _set_aside()
-            scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="trainer-data-")))
-            engine = self._open(open_engine)
-            found, dataset = self._load(engine, scratch)
-            stack.callback(dataset.close)
-            model = self._build(engine, found, dataset)
-            training, testing = self._place(engine, dataset)
-            signals.stop_if_requested()
-            checkpoints, position = self._restore(model, dataset)
-            self._compile(engine, training, testing, model, dataset)
-            with self._spend("warm_up"):
-                _set_aside()
-            signals.stop_if_requested()
-            from trainer.timing.loop import EpochLoop
+def _prepare(
+    config: Config,
+    open_devices: Callable[[], Engine],
+    resumed_output: OutputDir | None,
+    recorder: Recorder,
+    progress: ProgressReporter,
+    stack: ExitStack,
+) -> PreparedRun:
+    """Open the devices, load the data, build the model and choose the batch; `stack` closes what has to be closed."""
+    spend, learn = recorder.time.spend, recorder.learn
+    scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="trainer-data-")))
+    progress.phase("setup")
+    learn(Facts(host_before_bytes=host_peak_bytes()))
+    with spend("setup"):
+        engine = open_devices()
+        device = engine.device
+        learn(Facts(device=device))
+        config = config.on(device.replicas)
+        learn(Facts(global_batch=given_batch(config)))
+        precision, why = choose_precision(config.precision, device.kind, engine.compute_capability())
+        learn(Facts(arithmetic=_arithmetic(config, engine, precision, why)))
+    log(_device_line(config, device, precision))
+    progress.phase("loading")
+    with signals.at_once(), spend("data_load"):
+        dataset, samples = _load_data(config, engine, recorder.host.ram_bytes, scratch)
+    stack.callback(dataset.close)
+    learn(Facts(data=dataset.described, samples=samples))
+    with spend("setup"):
+        model = engine.build(_model_spec(config, device, dataset, precision))
+    learn(Facts(parameter_bytes=model.parameter_bytes, optimizer_bytes=model.optimizer_bytes))
+    check_room(config, model.parameter_bytes + model.optimizer_bytes)
+    if config.batch_size == AUTO:
+        progress.phase("searching the batch")
+        with spend("batch_search"):
+            choice = _choose_batch(engine, model, dataset, resumed_output, recorder.host.ram_bytes)
+            learn(Facts(batch=choice))
+            engine.rebatch(choice.global_batch)
+        config = config.with_batch(choice.global_batch).on(device.replicas)
+        learn(Facts(global_batch=choice.global_batch))
+        log(f"global_batch {choice.global_batch} {choice.note}")
+    with spend("data_load"):
+        training, testing = engine.place(dataset)
+    learn(Facts(data_bytes_on_device=training.data_bytes_on_device + testing.data_bytes_on_device))
+    source, load_s = dataset.description.source, recorder.time.seconds("data_load") or 0.0
+    counts = f"train_samples {samples.train} test_samples {samples.test}"
+    log(f"data {source} loaded {counts} data_load_s {load_s:.3f}")
+    return PreparedRun(config, precision, engine, dataset, model, training, testing)
 
-            parts = (self._config, self._recorder, self._progress, self._autosave, checkpoints, position)
-            EpochLoop(training, testing, model, *parts).run()
-            self._measure(engine, dataset, training, testing)
 
-    def _open(self, open_engine: OpenEngine) -> Engine:
-        self._progress.phase("setup")
-        recorder = self._recorder
-        recorder.host_before_bytes = host_peak_bytes()
-        with self._spend("setup"):
-            engine = open_engine(self._config, self._stand_in, self._role)
-            recorder.device = found = engine.device
-            self._config = self._config.on(found.replicas)
-            if self._config.batch_size != AUTO:
-                self._use_batch(self._config.global_batch, found.replicas)
-            chosen, recorder.precision_note = choose_precision(
-                self._config.precision, found.kind, engine.compute_capability()
-            )
-            recorder.precision = precision = chosen
-            recorder.note_device_software(found.kind, engine.built_with())
-            peak = peak_of_run(found.kind, found.names, found.count, precision, self._config.peak_tflops)
-            recorder.peak_flops_per_s, recorder.peak_note = peak.flops_per_s, peak.note
-        log(
-            f"run {self._config.run_id} workload {self._config.spec.name} engine {self._config.engine} "
-            f"strategy {self._config.strategy} device {found.kind} replicas {found.replicas} "
-            f"global_batch {self._config.batch_size} precision {precision} simulated {str(found.simulated).lower()}"
-        )
-        return engine
+def _checkpoint_output(config: Config, role: WorkerRole) -> OutputDir:
+    if config.checkpoint_dir is None:
+        return OutputDir(config.model_dir, silent=not role.is_chief)
+    return OutputDir(config.checkpoint_dir, silent=not role.is_chief, flag="--checkpoint_dir")
 
-    def _load(self, engine: Engine, scratch: Path) -> tuple[Found, Dataset]:
-        self._progress.phase("loading")
-        with signals.at_once(), self._spend("data_load"):
-            from trainer.data.cache_policy import Room
-            from trainer.data.dataset import find_dataset
 
-            ram_bytes, on_host = self._recorder.ram_bytes, engine.device.kind not in ("tpu", "gpu")
-            device_bytes = ram_bytes // engine.device.replicas if on_host else engine.memory_bytes()
-            found = find_dataset(self._config, scratch, Room(device_bytes, ram_bytes))
-            dataset = found.open()
-        recorder = self._recorder
-        recorder.data, recorder.cache = dataset.described, found.cache
-        recorder.cache_note = found.cache_note
-        recorder.resident = is_resident(dataset.train)
-        recorder.train_samples, recorder.test_samples = count_of(dataset.train), count_of(dataset.test)
-        return found, dataset
+def _arithmetic(config: Config, engine: Engine, precision: Precision, why: str) -> Arithmetic:
+    device = engine.device
+    drivers = device_software(device.kind, engine.built_with())
+    peak = peak_of_run(device.kind, device.names, device.count, precision, config.peak_tflops)
+    return Arithmetic(precision, why, peak.flops_per_s, peak.note, drivers)
 
-    def _use_batch(self, global_batch: int, replicas: int) -> None:
-        self._recorder.config = self._config = self._config.with_batch(global_batch)
-        self._recorder.per_replica_batch_size = per_replica_batch(global_batch, replicas)
 
-    def _build(self, engine: Engine, found: Found, dataset: Dataset) -> Model:
-        """Make the model, and with `--batch_size auto` find the batch on it."""
-        config, recorder, replicas = self._config, self._recorder, engine.device.replicas
-        is_auto = config.batch_size == AUTO
-        with self._spend("setup"):
-            model = engine.build(
-                ModelSpec(
-                    config.spec,
-                    found.signature,
-                    replicas if is_auto else config.global_batch,
-                    config.learning_rate,
-                    config.seed,
-                    recorder.precision or "float32",
-                )
-            )
-        recorder.parameter_bytes, recorder.optimizer_bytes = model.parameter_bytes, model.optimizer_bytes
-        check_room(config, model.parameter_bytes + model.optimizer_bytes)
-        if is_auto:
-            self._choose_batch(engine, model, dataset)
-        return model
+def _load_data(config: Config, engine: Engine, ram_bytes: int, scratch: Path) -> tuple[Dataset, KeptSamples]:
+    from trainer.data.cache_policy import Room
+    from trainer.data.dataset import find_dataset
 
-    def _choose_batch(self, engine: Engine, model: Model, dataset: Dataset) -> None:
-        """Take the batch of the checkpoint that the run resumes from, or search for the best one."""
-        from trainer.timing.batch_search import find_batch
+    on_host = engine.device.kind not in ("tpu", "gpu")
+    device_bytes = ram_bytes // engine.device.replicas if on_host else engine.memory_bytes()
+    found = find_dataset(config, scratch, Room(device_bytes, ram_bytes))
+    dataset = found.open()
+    counts, place = (count_of(dataset.train), count_of(dataset.test)), (found.cache, found.cache_note)
+    return dataset, KeptSamples(*counts, is_resident(dataset.train), *place)
 
-        recorder = self._recorder
-        self._progress.phase("searching the batch")
-        with self._spend("batch_search"):
-            kept = kept_batch(place) if (place := self._resumed_place()) is not None else None
-            if kept is not None:
-                batch, recorder.batch_search = kept
-                recorder.batch_note = "auto: that of the checkpoint which the run resumed from"
-            else:
-                recorder.batch_search = found = find_batch(engine, model, dataset, recorder.ram_bytes)
-                batch, recorder.batch_note = found.global_batch, f"auto: the fastest a sample; {found.ended}"
-            engine.rebatch(batch)
-        self._use_batch(batch, engine.device.replicas)
-        log(f"global_batch {batch} {recorder.batch_note}")
 
-    def _resumed_place(self) -> OutputDir | None:
-        """Return where the checkpoint is that the run is told to resume from, None without such."""
-        if self._config.resume_from is not None:
-            return OutputDir(self._config.resume_from, silent=True)
-        return self._checkpoint_output if self._config.resume else None
+def _model_spec(config: Config, device: Device, dataset: Dataset, precision: Precision) -> ModelSpec:
+    batch = device.replicas if config.batch_size == AUTO else config.global_batch
+    return ModelSpec(config.spec, dataset.signature, batch, config.learning_rate, config.seed, precision)
 
-    def _place(self, engine: Engine, dataset: Dataset) -> tuple[Training, Testing]:
-        """Put resident samples on the devices and make the compiled functions of both sides."""
-        with self._spend("data_load"):
-            training, testing = engine.place(dataset)
-        recorder = self._recorder
-        recorder.data_bytes_on_device = training.data_bytes_on_device + testing.data_bytes_on_device
-        log(
-            f"data {dataset.description.source} loaded train_samples {recorder.train_samples} "
-            f"test_samples {recorder.test_samples} data_load_s {recorder.accounts.seconds('data_load') or 0.0:.3f}"
-        )
-        return training, testing
 
-    def _restore(self, model: Model, dataset: Dataset) -> tuple[Checkpoints, Position]:
-        """Return the run's checkpoints and where to start, having restored what `--resume` finds."""
-        config, recorder = self._config, self._recorder
-        settings = {
-            "workload": config.spec.name,
-            "engine": config.engine,
-            "seed": str(config.seed),
-            BATCH_SETTING: str(config.global_batch),
-            "learning rate": repr(config.learning_rate),
-            "precision": str(recorder.precision),
-            "training samples": str(recorder.train_samples),
-            "data": dataset.description.fingerprint,
-            **({"code": config.own.tree.sha256} if config.own is not None else {}),
-        }
-        checkpoints = Checkpoints(self._checkpoint_output, settings, recorder.batch_search)
-        if not config.resume and config.resume_from is None:
-            return checkpoints, Position()
-        with self._spend("restore"):
-            if config.resume_from is not None:
-                restored = Checkpoints(OutputDir(config.resume_from, silent=True), settings).read()
-                if restored is None:
-                    raise DataError(config.resume_from, "there is no checkpoint", "leave --resume_from out")
-            else:
-                restored = checkpoints.read()
-            if restored is None:
-                log(f"no checkpoint in {self._checkpoint_output.path}: starting from the beginning")
-                return checkpoints, Position()
-            model.restore(restored.values)
-        position = restored.position
-        recorder.parts, recorder.epochs = list(restored.parts), list(restored.epochs)
-        recorder.resumed_at = (position.epoch, position.step)
-        log(f"resumed at epoch {position.epoch} step {position.step} as part {recorder.part}")
-        return checkpoints, position
+def _choose_batch(
+    engine: Engine, model: Model, dataset: Dataset, resumed_output: OutputDir | None, ram_bytes: int
+) -> BatchChoice:
+    """Return the batch of the checkpoint that the run resumes from, else the best one."""
+    if resumed_output is not None and (kept := kept_batch(resumed_output)) is not None:
+        return BatchChoice(kept[0], "auto: that of the checkpoint which the run resumed from", kept[1])
+    return find_batch(engine, model, dataset, ram_bytes)
 
-    def _compile(self, engine: Engine, training: Training, testing: Testing, model: Model, dataset: Dataset) -> None:
-        from trainer.timing.warm_up import warm_up
 
-        self._progress.phase("compiling")
-        recorder = self._recorder
-        warm_up(engine, training, testing, model, recorder)
-        with self._spend("warm_up"):
-            recorder.note_flops(*training.flops_per_sample(), self._config.spec.flops_per_sample(dataset.signature))
-            recorder.mantissa_bits = engine.matmul_mantissa_bits()
-        log(f"compiled compile_s {recorder.train_compile_s:.3f} eval_compile_s {recorder.eval_compile_s:.3f}")
+def _restore(run: PreparedRun, output: OutputDir, resumed_output: OutputDir | None, recorder: Recorder) -> Checkpoints:
+    """Return the run's checkpoints, having restored what it is told to resume from."""
+    config, batch = run.config, recorder.facts.batch
+    settings = {
+        "workload": config.spec.name,
+        "engine": config.engine,
+        "seed": str(config.seed),
+        BATCH_SETTING: str(config.global_batch),
+        "learning rate": repr(config.learning_rate),
+        "precision": run.precision,
+        "training samples": str(count_of(run.dataset.train)),
+        "data": run.dataset.description.fingerprint,
+        **({"code": config.own.tree.sha256} if config.own is not None else {}),
+    }
+    checkpoints = Checkpoints(output, settings, batch.search if batch else None)
+    if resumed_output is None:
+        return checkpoints
+    with recorder.time.spend("restore"):
+        mine = resumed_output is output
+        restored = (checkpoints if mine else Checkpoints(resumed_output, settings)).read()
+        if restored is None and config.resume_from is not None:
+            raise DataError(config.resume_from, "there is no checkpoint", "leave --resume_from out")
+        if restored is None:
+            log(f"no checkpoint in {output.path}: starting from the beginning")
+            return checkpoints
+        run.model.restore(restored.values)
+    recorder.resume(restored)
+    log(f"resumed at epoch {restored.position.epoch} step {restored.position.step} as part {recorder.part}")
+    return checkpoints
 
-    def _measure(self, engine: Engine, dataset: Dataset, training: Training, testing: Testing) -> None:
-        """Measure what is left when training is over: a trace, inference, memory."""
-        recorder, config = self._recorder, self._config
-        if config.profile:
-            self._progress.phase("profiling")
-            with self._spend("profile"):
-                engine.trace(training, config.profile)
-        if config.inference_calls == 0:
-            recorder.why_missing["inference"] = "not asked for: --inference_calls 0"
-        else:
-            self._measure_inference(engine, dataset)
-        recorder.device_peak_bytes, recorder.why_missing["memory.device_peak_bytes"] = engine.peak_bytes()
-        if recorder.data is not None:
-            total = training.bytes_read() + testing.bytes_read()
-            recorder.data = recorder.data.model_copy(update={"bytes_read": total})
 
-    def _measure_inference(self, engine: Engine, dataset: Dataset) -> None:
-        from trainer.timing.inference import CALLS, SIMULATED_CALLS, measure_inference
-
-        recorder, config = self._recorder, self._config
-        self._progress.phase("inference")
-        with self._spend("inference"):
+def _measure(run: PreparedRun, recorder: Recorder, progress: ProgressReporter) -> None:
+    """Measure what is left when training is over: a trace, inference, memory."""
+    config, engine = run.config, run.engine
+    if config.profile:
+        progress.phase("profiling")
+        with recorder.time.spend("profile"):
+            engine.trace(run.training, config.profile)
+    if config.inference_calls == 0:
+        recorder.learn(Facts(inference="not asked for: --inference_calls 0"))
+    else:
+        progress.phase("inference")
+        with recorder.time.spend("inference"):
             batch = config.global_batch // engine.device.replicas
             calls = config.inference_calls or (SIMULATED_CALLS if engine.device.simulated else CALLS)
-            report = partial(self._progress.phase, "inference")
-            recorder.inference, functions = measure_inference(engine, dataset.test, batch, calls, report)
-        recorder.functions += functions
+            report = partial(progress.phase, "inference")
+            inference, functions = measure_inference(engine, run.dataset.test, batch, calls, report)
+        recorder.learn(Facts(inference=inference, functions=tuple(functions)))
+    peak_bytes, why_not = engine.peak_bytes()
+    recorder.learn(Facts(device_peak_bytes=why_not if peak_bytes is None else peak_bytes))
+    bytes_read = run.training.bytes_read() + run.testing.bytes_read()
+    recorder.learn(Facts(data=run.dataset.described.model_copy(update={"bytes_read": bytes_read})))
 
 
 def _set_aside() -> None:
@@ -314,3 +276,16 @@ def _check_before_imports(config: Config, stand_in: StandIn | None) -> None:
     if not Path(config.data_dir).exists():
         fix = "correct --data_dir, or leave it out for the packaged sample"
         raise DataError(config.data_dir, "there is no such folder or file", fix)
+
+
+def _flops(run: PreparedRun) -> Flops:
+    by_formula = run.config.spec.flops_per_sample(run.dataset.signature)
+    return Flops.of(*run.training.flops_per_sample(), by_formula)
+
+
+def _device_line(config: Config, device: Device, precision: Precision) -> str:
+    return (
+        f"run {config.run_id} workload {config.spec.name} engine {config.engine} "
+        f"strategy {config.strategy} device {device.kind} replicas {device.replicas} "
+        f"global_batch {config.batch_size} precision {precision} simulated {str(device.simulated).lower()}"
+    )

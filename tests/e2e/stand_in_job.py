@@ -21,6 +21,7 @@ from transfer import copy_patiently
 from tests.records import make_epoch
 from trainer.config import Config, make_config
 from trainer.data.manifest import MANIFEST_NAME, parse_manifest
+from trainer.engines.checkpoint import Position, Restored
 from trainer.environment import StandIn, check_stand_in, read_stand_in, read_worker_role
 from trainer.errors import Interrupted, TrainerError
 from trainer.flags import parser, with_underscores
@@ -30,6 +31,7 @@ from trainer.record.progress import ProgressReporter
 from trainer.record.record import CHECKPOINT_NAME, Status, worker_dir
 from trainer.record.schema import Data, Device, Epoch, Part
 from trainer.signals import catch_signals, stop_if_requested
+from trainer.timing.facts import Facts
 from trainer.timing.recorder import Recorder
 
 EPOCH_S = 0.05
@@ -67,13 +69,13 @@ def _run(config: Config, device: Device) -> None:
     worker = read_worker_role(config.strategy).index
     output = OutputDir(worker_dir(config.model_dir, worker))
     recorder = Recorder(config, output, simulated=device.simulated, worker=worker)
-    progress = ProgressReporter(recorder.output, config.train_epochs)
-    recorder.device = device
+    progress = ProgressReporter(output, config.train_epochs)
+    recorder.learn(Facts(device=device))
     log(f"run {config.run_id} start")
     status: Status = "failed"
     error: str | None = None
     try:
-        recorder.data = _data(config)
+        recorder.learn(Facts(data=_data(config)))
         _epochs(config, recorder, progress)
         status = "succeeded"
     except Interrupted as stop:
@@ -105,7 +107,8 @@ def _epochs(config: Config, recorder: Recorder, progress: ProgressReporter) -> N
     """What is left of `config.train_epochs` epochs, with checkpoints after as many as `config` says."""
     _resume(config, recorder)
     recorder.training_starts()
-    for number in range(len(recorder.epochs) + 1, config.train_epochs + 1):
+    first = recorder.position.epoch
+    for number in range(first, config.train_epochs + 1):
         stop_if_requested()
         title, started = f"epoch {number}/{config.train_epochs}", now()
         log(f"{title} start", started)
@@ -119,9 +122,9 @@ def _epochs(config: Config, recorder: Recorder, progress: ProgressReporter) -> N
             started_at=started.at,
             ended_at=ended.at,
             part=recorder.part,
-            steady=number > 1 and recorder.resumed_at != (number, 0),
+            steady=number > first,
         )
-        recorder.epochs.append(epoch)
+        recorder.add_epoch(epoch)
         log(f"{title} trained epoch_s {epoch.wall_s:.4f}", ended)
         log(
             f"{title} end loss {epoch.loss:.4f} test_accuracy {epoch.test_accuracy:.4f} test_loss {epoch.test_loss:.4f}"
@@ -139,15 +142,14 @@ def _resume(config: Config, recorder: Recorder) -> None:
     if config.resume_from is None:
         return
     found = json.loads(_read(f"{config.resume_from}/{CHECKPOINT_NAME}"))
-    recorder.parts = [Part.model_validate(part) for part in found["parts"]]
-    recorder.epochs = [Epoch.model_validate(epoch) for epoch in found["epochs"]]
-    recorder.resumed_at = (len(recorder.epochs) + 1, 0)
-    log(f"resumed at epoch {len(recorder.epochs) + 1} step 0 as part {recorder.part}")
+    parts = tuple(Part.model_validate(part) for part in found["parts"])
+    epochs = tuple(Epoch.model_validate(epoch) for epoch in found["epochs"])
+    recorder.resume(Restored(Position(len(epochs) + 1), [], parts, epochs))
+    log(f"resumed at epoch {recorder.position.epoch} step 0 as part {recorder.part}")
 
 
 def _write_checkpoint(place: str, recorder: Recorder) -> None:
-    parts = [*recorder.parts, recorder.current_part(kept=True)]
-    content = {"parts": parts, "epochs": recorder.epochs}
+    content = {"parts": recorder.parts_to_keep(), "epochs": recorder.epochs}
     values = {name: [item.model_dump(mode="json") for item in items] for name, items in content.items()}
     with tempfile.NamedTemporaryFile("w") as file:
         file.write(json.dumps(values))

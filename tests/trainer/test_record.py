@@ -12,12 +12,14 @@ from tests.records import make_epoch, make_record
 from tests.trainer.process import ROOT
 from tests.waiting import eventually
 from trainer.config import make_config
+from trainer.engines.base import BlockResult
 from trainer.errors import RecordError
 from trainer.hardware import peak_of_run
 from trainer.output import OutputDir
 from trainer.record.progress import Autosave
 from trainer.record.record import Record, json_schema, load_record
-from trainer.timing.recorder import Block, Recorder
+from trainer.timing.facts import Arithmetic, Facts, Flops
+from trainer.timing.recorder import Recorder
 from trainer.timing.time_accounting import percentile
 
 OLD_RECORD = Path(__file__).with_name("record-v1.json")
@@ -65,11 +67,12 @@ def test_what_is_not_known_yet_is_null_with_a_reason(recorder: Recorder) -> None
 
 def test_utilisation_of_a_tpu_follows_from_the_peak_it_was_rented_with(recorder: Recorder) -> None:
     """A v3-8: 12.86 MFLOP a sample, 60,000 samples in steady epochs of 2 s, of 492 TFLOP/s."""
-    recorder.flops_per_sample = 12_860_416
-    recorder.epochs = [make_epoch(index, 2.0).model_copy(update={"samples": 60_000}) for index in (1, 2, 3)]
+    recorder.learn(Facts(flops=Flops(12_860_416, "counted")))
+    for index in (1, 2, 3):
+        recorder.add_epoch(make_epoch(index, 2.0).model_copy(update={"samples": 60_000}))
     assert recorder.snapshot("succeeded").compute.mfu is None
     peak = peak_of_run("tpu", ("TPU:0",) * 8, 8, "bfloat16", {"bfloat16": 492.0})
-    recorder.peak_flops_per_s, recorder.peak_note = peak.flops_per_s, peak.note
+    recorder.learn(Facts(arithmetic=Arithmetic("bfloat16", "asked for", peak.flops_per_s, peak.note)))
     compute = recorder.snapshot("succeeded").compute
     assert compute.mfu == pytest.approx(12_860_416 * 60_000 / (2.0 * 492e12))
     assert compute.peak_note == "492 TFLOP/s dense bfloat16, from --peak_tflops"
@@ -136,14 +139,18 @@ def test_a_damaged_record_of_version_1_is_refused_by_the_name_of_its_field(epoch
 def test_step_times_leave_out_epochs_that_are_not_steady_and_short_blocks(recorder: Recorder) -> None:
     """Only full blocks of steady epochs count; without a steady epoch, all full ones."""
     first, second, third = make_record(epoch_s=(1.0, 1.0, 1.0)).epochs
-    recorder.steps_per_call = 10
-    recorder.blocks = [Block(1, 0, 10, 50.0), Block(1, 10, 3, 1.0)]
-    recorder.epochs = [first]
+    recorder.learn(Facts(steps_per_call=10))
+    for steps, wall_s in ((10, 50.0), (3, 1.0)):
+        recorder.add_block(BlockResult(steps, 0.0, wall_s, 0.0))
+    recorder.add_epoch(first)
     only = recorder.snapshot("running").steps
     assert only is not None
     assert (only.n, only.p50_s, only.epochs_used) == (1, 5.0, "all of this part: none of them is steady")
-    recorder.blocks += [Block(2, 0, 10, 1.0), Block(2, 10, 3, 9.0), Block(3, 0, 10, 2.0)]
-    recorder.epochs += [second, third]
+    for steps, wall_s in ((10, 1.0), (3, 9.0)):
+        recorder.add_block(BlockResult(steps, 0.0, wall_s, 0.0))
+    recorder.add_epoch(second)
+    recorder.add_block(BlockResult(10, 0.0, 2.0, 0.0))
+    recorder.add_epoch(third)
     steady = recorder.snapshot("running").steps
     assert steady is not None
     assert (steady.n, steady.p50_s, steady.p99_s, steady.epochs_used) == (2, 0.1, 0.2, "steady")
@@ -151,26 +158,27 @@ def test_step_times_leave_out_epochs_that_are_not_steady_and_short_blocks(record
 
 def test_utilisation_is_operations_over_the_peak(recorder: Recorder) -> None:
     """1,024 samples of 1 GFLOP in 2 s on a device of 1 TFLOP/s: 51.2 %; without a peak, null and why."""
-    recorder.epochs = list(make_record(epoch_s=(9.0, 2.0)).epochs)
-    recorder.flops_per_sample = 10**9
-    assert recorder.snapshot("running").missing["compute.mfu"] == recorder.peak_note
-    recorder.peak_flops_per_s = 1e12
+    for epoch in make_record(epoch_s=(9.0, 2.0)).epochs:
+        recorder.add_epoch(epoch)
+    recorder.learn(Facts(flops=Flops(10**9, "counted")))
+    assert recorder.snapshot("running").missing["compute.mfu"] == "unknown peak: the device is not known yet"
+    recorder.learn(Facts(arithmetic=Arithmetic("float32", "", 1e12, "")))
     assert recorder.snapshot("running").compute.mfu == pytest.approx(0.512)
 
 
 def test_operations_that_cannot_be_counted_are_those_of_the_formula(recorder: Recorder) -> None:
     """As where attention is a kernel of cuDNN's: the record says whence, and has a reason where there is no formula."""
     opaque = "not counted: cudnn_fmha does not show its matrix products"
-    recorder.note_flops(None, opaque, None)
+    recorder.learn(Facts(flops=Flops.of(None, opaque, None)))
     without = recorder.snapshot("running")
     assert (without.compute.flops_per_sample, without.missing["compute.flops_per_sample"]) == (None, opaque)
-    recorder.note_flops(None, opaque, 639_010_603_008)
+    recorder.learn(Facts(flops=Flops.of(None, opaque, 639_010_603_008)))
     by_formula = recorder.snapshot("running").compute
     assert (by_formula.flops_per_sample, by_formula.flops_note) == (
         639_010_603_008,
         f"by the workload's formula, as {opaque}",
     )
-    recorder.note_flops(639_010_600_000, "", 639_010_603_008)
+    recorder.learn(Facts(flops=Flops.of(639_010_600_000, "", 639_010_603_008)))
     counted = recorder.snapshot("running").compute
     assert (counted.flops_per_sample, counted.flops_note) == (639_010_600_000, "counted")
 

@@ -238,3 +238,16 @@ class OpenEngine(Protocol):
 
     def __call__(self, config: Config, stand_in: StandIn | None, role: WorkerRole) -> Engine:
         """Raises DeviceMissing, which says what was found, when the requested device is not here."""
+
+
+@dataclass(frozen=True)
+class PreparedRun:
+    """A run with its devices open and its model and samples on them. `config` has its global batch."""
+
+    config: Config
+    precision: Precision
+    engine: Engine
+    dataset: Dataset
+    model: Model
+    training: Training
+    testing: Testing

@@ -19,7 +19,7 @@ from trainer.record.schema import Code, Compute, Data, Device, Epoch, Memory, Pa
 from trainer.script.checkpoints import RunSoFar
 from trainer.script.epochs import EpochReader, EpochSeen
 from trainer.script.job import ScriptJob
-from trainer.timing.time_accounting import Accounts
+from trainer.timing.time_accounting import TimeLedger
 from trainer.user_code import CodeTree, folder_tree, unpacked
 
 _OTHERWISE = "not known of a script: it runs as its author wrote it"
@@ -179,12 +179,12 @@ class Report:
         steady = [epoch.wall_s for epoch in epochs if epoch.steady]
         total_s = moment.seconds_since(self.started)
         setup_s = begun.seconds_since(self.script_started) if begun and self.script_started else None
-        accounts = Accounts()
-        accounts.add("data_load", self.data_load_s or 0.0)
-        accounts.add("restore", self.restore_s)
-        accounts.add("setup", setup_s or 0.0)
-        accounts.add_steps(0, sum(epoch.wall_s for epoch in own))
-        accounts.add("evaluation", sum(epoch.eval_s or 0.0 for epoch in own))
+        ledger = TimeLedger()
+        ledger.add("data_load", self.data_load_s or 0.0)
+        ledger.add("restore", self.restore_s)
+        ledger.add("setup", setup_s or 0.0)
+        ledger.add_steps(0, sum(epoch.wall_s for epoch in own))
+        ledger.add("evaluation", sum(epoch.eval_s or 0.0 for epoch in own))
         return Timings(
             imports_s=None,
             setup_s=setup_s,
@@ -197,7 +197,7 @@ class Report:
             steady_epoch_s=median(steady) if steady else None,
             steady_epochs=len(steady),
             total_s=total_s,
-            accounted=accounts.close_at(total_s),
+            accounted=ledger.close_at(total_s),
         )
 
     def _begun(self) -> Instant | None:

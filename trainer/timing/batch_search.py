@@ -20,6 +20,7 @@ from trainer.errors import ConfigError, TrainingFailed
 from trainer.log import log
 from trainer.record.machine import host_peak_bytes
 from trainer.record.section import BatchSearch, BatchTry
+from trainer.timing.facts import BatchChoice
 
 FIRST_OF_A_REPLICA = 8
 """Samples: a TPU pads a smaller share of the batch to eight (cloud.google.com/tpu/docs/performance-guide)."""
@@ -162,10 +163,11 @@ class StepTimer:
         return f"this process would take {needed / 2**30:.1f} of the machine's {self.ram_bytes / 2**30:.1f} GiB"
 
 
-def find_batch(engine: Engine, model: Model, dataset: Dataset, ram_bytes: int) -> BatchSearch:
+def find_batch(engine: Engine, model: Model, dataset: Dataset, ram_bytes: int) -> BatchChoice:
     """Return the best batch for these devices, this model and this data, and what was tried.
 
     Raises ConfigError when there is less than a sample for each replica, TrainingFailed when nothing fits.
     """
     bounds = bounds_of(count_of(dataset.train), engine.device.replicas)
-    return search(StepTimer(engine, model, dataset, ram_bytes), bounds)
+    found = search(StepTimer(engine, model, dataset, ram_bytes), bounds)
+    return BatchChoice(found.global_batch, f"auto: the fastest a sample; {found.ended}", found)

@@ -1,36 +1,23 @@
-"""Builds the record of a run: facts are added as they become known, and it can be written at any moment."""
+"""Keeps what a run learns about itself, and writes its record, as things stand, at any moment."""
 
 from __future__ import annotations
 
 import csv
 import io
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from statistics import median
+from collections.abc import Sequence
 
-from trainer.config import AUTO, CacheChoice, Config, Precision
+from trainer.config import Config
+from trainer.engines.base import BlockResult
+from trainer.engines.checkpoint import Position, Restored
 from trainer.log import now
 from trainer.output import OutputDir
-from trainer.record.machine import describe_host, describe_software, device_software, host_peak_bytes
+from trainer.record.machine import describe_host, describe_software
 from trainer.record.record import RECORD_NAME, Record, Status
-from trainer.record.schema import (
-    Code,
-    CompiledFunction,
-    Compute,
-    Data,
-    Device,
-    Epoch,
-    Inference,
-    Memory,
-    Parameters,
-    Part,
-    Steps,
-    Timings,
-)
-from trainer.record.section import BatchSearch, ReplicaCheck, XlaTrial
-from trainer.timing.time_accounting import Accounts, percentile
-from trainer.timing.why_missing import NOT_KNOWN, WHY_MISSING
+from trainer.record.schema import Code, Epoch, Part, Timings
+from trainer.timing.blocks import Block, step_times
+from trainer.timing.facts import NOT_KNOWN, Arithmetic, Facts, figure, steady_epoch_s
+from trainer.timing.time_accounting import TimeLedger
 
 COMPILE_METHOD = (
     "first call of the compiled function (tracing, compilation, first use of the device, one step whose effect on the "
@@ -38,273 +25,150 @@ COMPILE_METHOD = (
 )
 
 
-@dataclass(frozen=True)
-class Block:
-    """Steps between two moments at which the host waited for the device. `wall_s` is without `input_wait_s`."""
-
-    epoch: int
-    first_step: int
-    steps: int
-    wall_s: float
-    input_wait_s: float = 0.0
-
-
-@dataclass
 class Recorder:
-    """Collects what a run learns about itself. Fields stay None until they are known."""
+    """The owner of what is known of a run. Another thread may write the record while it runs.
 
-    config: Config
-    output: OutputDir
-    simulated: bool
-    worker: int = 0
-    accounts: Accounts = field(default_factory=Accounts)
-    functions: list[CompiledFunction] = field(default_factory=list)
-    device: Device | None = None
-    per_replica_batch_size: int | None = None
-    precision: Precision | None = None
-    precision_note: str = "decided when the device is known"
-    mantissa_bits: int | None = None
-    xla: bool | None = None
-    xla_note: str = "decided when the device is known"
-    batch_note: str = "given, or the workload's own"
-    batch_search: BatchSearch | None = None
-    xla_trials: tuple[XlaTrial, ...] = ()
-    resident: bool | None = None
-    cache: CacheChoice | None = None
-    cache_note: str = "decided when the data is found"
-    data: Data | None = None
-    train_samples: int | None = None
-    test_samples: int | None = None
-    steps_per_call: int | None = None
-    replica_check: ReplicaCheck | None = None
-    inference: Inference | None = None
-    host_before_bytes: int | None = None
-    device_peak_bytes: int | None = None
-    data_bytes_on_device: int | None = None
-    parameter_bytes: int | None = None
-    optimizer_bytes: int | None = None
-    flops_per_sample: int | None = None
-    flops_note: str = ""
-    peak_flops_per_s: float | None = None
-    peak_note: str = "unknown peak: the device is not known yet"
-    parts: list[Part] = field(default_factory=list)  # of earlier processes
-    resumed_at: tuple[int, int] | None = None  # epoch, step
-    start_overhead_s: float | None = None
-    epochs: list[Epoch] = field(default_factory=list)
-    blocks: list[Block] = field(default_factory=list)
-    why_missing: dict[str, str] = field(default_factory=lambda: dict(WHY_MISSING))
+    `started`, `host`: when this process began the run, and on which machine. `time`: where its seconds went.
+    """
 
-    def __post_init__(self) -> None:
-        self.started = now()
-        self._host, self._software = describe_host(), describe_software(self.config.engine)
-        self._writing = threading.Lock()  # the thread of the autosave writes too
+    def __init__(self, config: Config, output: OutputDir, simulated: bool, worker: int = 0) -> None:
+        self.started, self.host, self.time = now(), describe_host(), TimeLedger()
+        self._config, self._output, self._simulated, self._worker = config, output, simulated, worker
+        self._software = describe_software(config.engine)
+        self._facts, self._position = Facts(), Position()
+        self._start_overhead_s: float | None = None
+        self._resumed_at: Position | None = None
+        self._earlier_parts: tuple[Part, ...] = ()
+        self._epochs: tuple[Epoch, ...] = ()
+        self._blocks: list[Block] = []
+        self._writing = threading.Lock()
 
     @property
-    def cores(self) -> int:
-        """Cores that this process may use."""
-        return self._host.cores
+    def facts(self) -> Facts:
+        """What the steps of the run have found out so far."""
+        return self._facts
 
     @property
-    def ram_bytes(self) -> int:
-        """Memory of this machine."""
-        return self._host.ram_bytes
+    def position(self) -> Position:
+        """The next step to train."""
+        return self._position
+
+    @property
+    def epochs(self) -> tuple[Epoch, ...]:
+        """The epochs that have ended, those of earlier parts among them."""
+        return self._epochs
 
     @property
     def part(self) -> int:
         """The number of this part of the run: 1, or more after resuming."""
-        return len(self.parts) + 1
+        return len(self._earlier_parts) + 1
 
-    def note_device_software(self, kind: str, built_with: Mapping[str, str]) -> None:
-        """Note the versions of what drives a device of that kind. `built_with`: as Engine has it."""
-        found = device_software(kind, built_with)
-        self._software = self._software.model_copy(update=found)
-        for name in found:
-            self.why_missing[f"software.{name}"] = "its version was not found on this machine"
+    def learn(self, found: Facts) -> None:
+        """Take what a step has found out."""
+        self._facts = self._facts.with_(found)
+
+    def resume(self, restored: Restored) -> None:
+        """Resume where a checkpoint was made, with the parts and epochs before it."""
+        self._earlier_parts, self._epochs = restored.parts, restored.epochs
+        self._position = self._resumed_at = restored.position
 
     def training_starts(self) -> None:
         """Note that everything before the first step is done."""
-        self.start_overhead_s = now().seconds_since(self.started)
+        self._start_overhead_s = now().seconds_since(self.started)
 
-    def current_part(self, kept: bool = False) -> Part:
-        """Return what is known about this part of the run; `kept`: as a checkpoint of this moment keeps it."""
-        epoch, step = self.resumed_at or (None, None)
-        kept_s = now().seconds_since(self.started) if kept else None
-        return Part(
-            number=self.part,
-            run_id=self.config.run_id,
-            started_at=self.started.at,
-            start_overhead_s=self.start_overhead_s,
-            kept_s=kept_s,
-            resumed_epoch=epoch,
-            resumed_step=step,
-        )
+    def add_block(self, block: BlockResult) -> Position:
+        """Keep a block that was trained from `position` on, book its seconds, and return the new position."""
+        at = self._position
+        self.time.add_steps(block.steps, block.wall_s)
+        self.time.add("input_wait", block.input_wait_s)
+        if block.steps:
+            self._blocks.append(Block(at.epoch, at.step, block.steps, block.wall_s, block.input_wait_s))
+        self._position = Position(at.epoch, at.step + block.steps, block.loss_total)
+        return self._position
+
+    def add_epoch(self, epoch: Epoch) -> None:
+        """Keep an epoch that has ended, in place of what was known of it; `position` moves to the next one."""
+        is_known = bool(self._epochs) and self._epochs[-1].index == epoch.index
+        self._epochs = (*(self._epochs[:-1] if is_known else self._epochs), epoch)
+        self._position = Position(epoch.index + 1)
+
+    def parts_to_keep(self) -> tuple[Part, ...]:
+        """Return the parts of the run as a checkpoint of this moment keeps them."""
+        return (*self._earlier_parts, self._part(now().seconds_since(self.started)))
 
     def write(self, status: Status, error: str | None = None) -> Record:
         """Write record.json, epochs.csv and steps.csv as things stand, and return the record."""
         with self._writing:
             record = self.snapshot(status, error)
-            self.output.write("epochs.csv", _csv(_EPOCH_COLUMNS, [_epoch_row(epoch) for epoch in record.epochs]))
-            self.output.write("steps.csv", _csv(_BLOCK_COLUMNS, [_block_row(block) for block in list(self.blocks)]))
-            self.output.write(RECORD_NAME, record.to_json())
+            self._output.write("epochs.csv", _csv(_EPOCH_COLUMNS, [_epoch_row(epoch) for epoch in record.epochs]))
+            self._output.write("steps.csv", _csv(_BLOCK_COLUMNS, [_block_row(block) for block in list(self._blocks)]))
+            self._output.write(RECORD_NAME, record.to_json())
         return record
 
     def snapshot(self, status: Status, error: str | None = None) -> Record:
         """Return the record of what is known now."""
-        moment, otherwise = now(), NOT_KNOWN[status]
+        moment, otherwise, facts, epochs = now(), NOT_KNOWN[status], self._facts, self._epochs
         return Record.explained(
-            {**self.why_missing, **self._why_no_utilisation(otherwise)},
+            facts.reasons(otherwise),
             otherwise,
-            run_id=self.config.run_id,
-            worker=self.worker,
-            workload=self.config.spec.name,
-            code=self._code(),
+            run_id=self._config.run_id,
+            worker=self._worker,
+            workload=self._config.spec.name,
+            code=_code(self._config),
             status=status,
             error=error,
-            simulated=self.simulated,
+            simulated=self._simulated,
             started_at=self.started.at,
             ended_at=None if status == "running" else moment.at,
-            device=self.device,
-            software=self._software,
-            host=self._host,
-            parameters=self._parameters(),
-            data=self.data,
-            timings=self._timings(moment.seconds_since(self.started)),
-            parts=(*self.parts, self.current_part()),
-            epochs=tuple(self.epochs),
-            steps=self._steps(),
-            inference=self.inference,
-            replica_check=self.replica_check,
-            memory=self._memory(),
-            compute=self._compute(),
+            device=facts.device,
+            software=self._software.model_copy(update=dict((facts.arithmetic or Arithmetic()).drivers)),
+            host=self.host,
+            parameters=facts.parameters_section(self._config),
+            data=facts.data,
+            timings=self._timings(facts, epochs, moment.seconds_since(self.started)),
+            parts=(*self._earlier_parts, self._part(None)),
+            epochs=epochs,
+            steps=step_times(facts.steps_per_call, epochs, list(self._blocks)),
+            inference=figure(facts.inference),
+            replica_check=figure(facts.replica_check),
+            memory=facts.memory_section(),
+            compute=facts.compute_section(epochs),
         )
 
-    def _code(self) -> Code | None:
-        own = self.config.own
-        if own is None:
-            return None
-        tree = own.tree
-        return Code(
-            entry=own.entry, sha256=tree.sha256, files=len(tree.files), size_bytes=tree.size_bytes, note=own.note
+    def _part(self, kept_s: float | None) -> Part:
+        resumed = self._resumed_at
+        return Part(
+            number=self.part,
+            run_id=self._config.run_id,
+            started_at=self.started.at,
+            start_overhead_s=self._start_overhead_s,
+            kept_s=kept_s,
+            resumed_epoch=resumed.epoch if resumed else None,
+            resumed_step=resumed.step if resumed else None,
         )
 
-    def _memory(self) -> Memory:
-        return Memory(
-            host_peak_bytes=host_peak_bytes(),
-            host_before_bytes=self.host_before_bytes,
-            device_peak_bytes=self.device_peak_bytes,
-            data_bytes_on_device=self.data_bytes_on_device,
-            parameter_bytes=self.parameter_bytes,
-            optimizer_bytes=self.optimizer_bytes,
-        )
-
-    def note_flops(self, counted: int | None, problem: str, by_formula: int | None) -> None:
-        """Take the operations that were counted; where a `problem` prevented that, those of the workload's formula."""
-        self.flops_per_sample = by_formula if counted is None else counted
-        if self.flops_per_sample is None:
-            self.why_missing["compute.flops_per_sample"] = problem
-        else:
-            self.flops_note = f"by the workload's formula, as {problem}" if counted is None else "counted"
-
-    def _compute(self) -> Compute:
-        steady_s = self._steady_epoch_s()
-        samples = next((epoch.samples for epoch in self.epochs if epoch.steady), 0)  # a resumed epoch has fewer
-        peak, flops = self.peak_flops_per_s, self.flops_per_sample
-        mfu = flops * samples / (steady_s * peak) if flops and steady_s and peak else None
-        return Compute(
-            flops_per_sample=flops,
-            flops_note=self.flops_note,
-            peak_flops_per_s=peak,
-            peak_note=self.peak_note,
-            mfu=mfu,
-        )
-
-    def _why_no_utilisation(self, otherwise: str) -> dict[str, str]:
-        no_flops = self.why_missing["compute.flops_per_sample"] if self.flops_per_sample is None else otherwise
-        no_mfu = self.peak_note if self.peak_flops_per_s is None else no_flops
-        return {"compute.peak_flops_per_s": self.peak_note, "compute.mfu": no_mfu}
-
-    def _steady_epoch_s(self) -> float | None:
-        steady = [epoch.wall_s for epoch in self.epochs if epoch.steady]
-        return median(steady) if steady else None
-
-    def _parameters(self) -> Parameters:
-        config = self.config
-        return Parameters(
-            strategy=config.strategy,
-            model_sizes=config.spec.size_values,
-            global_batch_size=None if config.batch_size == AUTO else config.batch_size,
-            per_replica_batch_size=self.per_replica_batch_size,
-            epochs=config.train_epochs,
-            learning_rate=config.learning_rate,
-            optimizer=config.spec.optimizer,
-            seed=config.seed,
-            precision=self.precision,
-            precision_note=self.precision_note,
-            precision_asked=config.precision,
-            mantissa_bits=self.mantissa_bits,
-            steps_per_call=self.steps_per_call,
-            train_samples=self.train_samples,
-            test_samples=self.test_samples,
-            input=None if self.resident is None else "device-resident" if self.resident else "streamed",
-            cache=self.cache if self.cache != "auto" else None,
-            cache_note=self.cache_note,
-            cache_asked=config.cache,
-            xla=self.xla,
-            xla_note=self.xla_note,
-            batch_note=self.batch_note,
-            batch_search=self.batch_search,
-            xla_trials=self.xla_trials,
-        )
-
-    def _timings(self, total_s: float) -> Timings:
-        accounts = self.accounts
+    def _timings(self, facts: Facts, epochs: Sequence[Epoch], total_s: float) -> Timings:
         return Timings(
-            imports_s=accounts.seconds("imports"),
-            setup_s=accounts.seconds("setup"),
-            data_load_s=accounts.seconds("data_load"),
-            compile_s=self.train_compile_s,
-            eval_compile_s=self.eval_compile_s,
+            imports_s=self.time.seconds("imports"),
+            setup_s=self.time.seconds("setup"),
+            data_load_s=self.time.seconds("data_load"),
+            compile_s=facts.compile_s("train"),
+            eval_compile_s=facts.compile_s("evaluate"),
             compile_method=COMPILE_METHOD,
-            functions=tuple(self.functions),
-            first_epoch_s=self.epochs[0].wall_s if self.epochs else None,
-            steady_epoch_s=self._steady_epoch_s(),
-            steady_epochs=sum(epoch.steady for epoch in self.epochs),
+            functions=facts.functions,
+            first_epoch_s=epochs[0].wall_s if epochs else None,
+            steady_epoch_s=steady_epoch_s(epochs),
+            steady_epochs=sum(epoch.steady for epoch in epochs),
             total_s=total_s,
-            accounted=accounts.close_at(total_s),
+            accounted=self.time.close_at(total_s),
         )
 
-    @property
-    def train_compile_s(self) -> float | None:
-        """Compilation of training, a step and blocks; None: not compiled yet."""
-        return self._compile_s("train")
 
-    @property
-    def eval_compile_s(self) -> float | None:
-        """Compilation of evaluation; None: not compiled yet."""
-        return self._compile_s("evaluate")
-
-    def _compile_s(self, name: str) -> float | None:
-        found = [each.compile_s for each in list(self.functions) if each.name.partition("@")[0] == name]
-        return sum(found) if found else None
-
-    def _steps(self) -> Steps | None:
-        """Sum up the full blocks of the steady epochs; of all, when there is no steady one."""
-        size, steady = self.steps_per_call, self._steady_blocks()
-        step_s = [block.wall_s / block.steps for block in steady or self.blocks if block.steps == size]
-        if size is None or not step_s:
-            return None
-        return Steps(
-            block_steps=size,
-            n=len(step_s),
-            epochs_used="steady" if steady else "all of this part: none of them is steady",
-            p50_s=percentile(step_s, 0.50),
-            p90_s=percentile(step_s, 0.90),
-            p99_s=percentile(step_s, 0.99),
-        )
-
-    def _steady_blocks(self) -> list[Block]:
-        numbers = {epoch.index for epoch in self.epochs if epoch.steady}
-        return [block for block in list(self.blocks) if block.epoch in numbers]
+def _code(config: Config) -> Code | None:
+    if (own := config.own) is None:
+        return None
+    tree = own.tree
+    return Code(entry=own.entry, sha256=tree.sha256, files=len(tree.files), size_bytes=tree.size_bytes, note=own.note)
 
 
 _EPOCH_COLUMNS = tuple(Epoch.model_fields)

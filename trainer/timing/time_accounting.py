@@ -19,8 +19,8 @@ Purpose = Literal[
 ]  # fmt: skip
 
 
-class Accounts:
-    """The books of one process. Purposes must not be opened inside one another."""
+class TimeLedger:
+    """Seconds of one process by what they were spent on. Purposes must not be opened inside one another."""
 
     def __init__(self) -> None:
         self._seconds: defaultdict[str, float] = defaultdict(float)
@@ -49,7 +49,7 @@ class Accounts:
         return self._seconds.get(purpose)
 
     def close_at(self, total_s: float) -> Accounted:
-        """Return the books after `total_s` seconds of this process."""
+        """Return what all time went into, after `total_s` seconds of this process."""
         spent = dict(self._seconds)
         steps = self._training_steps
         return Accounted(

@@ -6,19 +6,20 @@ Nothing of it is in an epoch, and weights, optimizer and random state are afterw
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from statistics import median
 
 from trainer import signals
 from trainer.config import Precision
-from trainer.engines.base import Engine, Model, ReplicaComparison, Testing, Training
+from trainer.engines.base import Engine, PreparedRun, ReplicaComparison, Training
 from trainer.errors import TrainingFailed, first_line
 from trainer.log import log, said_while
 from trainer.record.schema import CompiledFunction
 from trainer.record.section import ReplicaCheck, XlaTrial
 from trainer.timing.blocks import BLOCK_AT_LEAST_S, steps_per_block
-from trainer.timing.recorder import Recorder
+from trainer.timing.facts import Facts, XlaUse
+from trainer.timing.time_accounting import TimeLedger
 
 _ROUNDS = 3
 _STEPS_AT_MOST = 20
@@ -34,63 +35,66 @@ _XLA_TIE = 0.02
 """Times closer than this do not decide: XLA is taken then, as by Keras' fit, so that a run done again does the same."""
 
 
-def warm_up(engine: Engine, training: Training, testing: Testing, model: Model, recorder: Recorder) -> None:
-    """Compile training and evaluation and take their time; weights, optimizer and random state stay as they were.
+def warm_up(run: PreparedRun, time_ledger: TimeLedger) -> Iterator[Facts]:
+    """Compile training and evaluation, and yield what is found out as soon as it is known.
 
-    Peaks of device memory count from its end: a trial or a check may take more than training does.
+    Weights, optimizer and random state stay as they were. Peaks of device memory count from its end: a trial or a check
+    may take more than training does. Raises TrainingFailed when the replicas do not train as one device does.
     """
-    accounts = recorder.accounts
-    with accounts.spend("warm_up"):  # the first snapshot takes TensorFlow 0.2 s
-        before = model.snapshot()
-        recorder.xla, recorder.xla_note = engine.compiles_with_xla()
-    if recorder.xla is None:
-        step = _choose_xla(engine, training, recorder)
+    engine, training, spend = run.engine, run.training, time_ledger.spend
+    with spend("warm_up"):  # the first snapshot takes TensorFlow 0.2 s
+        before = run.model.snapshot()
+        xla = XlaUse(*engine.compiles_with_xla())
+    yield Facts(xla=xla)
+    if xla.on is None:
+        xla, step = _choose_xla(engine, training, time_ledger)
+        yield Facts(xla=xla)
     else:
-        with accounts.spend("warm_up"):
+        with spend("warm_up"):
             step = compiled("train", training.warm_up_step(), engine)
-    recorder.functions.append(step)
+    yield Facts(functions=(step,))
     signals.stop_if_requested()
-    with accounts.spend("warm_up"):
-        _choose_blocks(engine, training, recorder, step.second_call_s)
-    with accounts.spend("warm_up"):
-        recorder.functions.append(compiled("evaluate", testing.warm_up_step(), engine))
-        model.restore(before)
-    with accounts.spend("probes"):
+    with spend("warm_up"):
+        yield from _choose_blocks(run, step.second_call_s)
+    with spend("warm_up"):
+        yield Facts(functions=(compiled("evaluate", run.testing.warm_up_step(), engine),))
+        run.model.restore(before)
+    with spend("probes"):
         compared = engine.compare_replicas()
         if isinstance(compared, str):
-            recorder.why_missing["replica_check"] = compared
+            yield Facts(replica_check=compared)
         else:
-            recorder.replica_check = checked(compared, recorder.precision or "float32")
-            model.restore(before)
+            yield Facts(replica_check=checked(compared, run.precision))
+            run.model.restore(before)
         engine.forget_peak()
 
 
-def _choose_blocks(engine: Engine, training: Training, recorder: Recorder, step_s: float) -> None:
+def _choose_blocks(run: PreparedRun, step_s: float) -> Iterator[Facts]:
     """Choose the size of blocks, and compile those that are one call. `step_s`: of a step that is a call of its own.
 
     In a block a step may take far less: blocks are tried, and made longer until they last.
     """
-    train, steps = training.warm_up_step(), training.steps
+    engine, train, steps = run.engine, run.training.warm_up_step(), run.training.steps
     step_s = engine.mean_over_workers(step_s)
-    size = steps_per_block(recorder.config, steps, step_s)
+    size = steps_per_block(run.config, steps, step_s)
 
-    def compiles(size: int) -> bool:
+    def compiled_block(size: int) -> tuple[CompiledFunction, ...]:
         signals.stop_if_requested()
-        if not training.makes_a_call_of(size, step_s):
-            return False
-        recorder.functions.append(compiled(f"train@{size}", partial(train, size), engine))
-        return True
+        is_one_call = run.training.makes_a_call_of(size, step_s)
+        return (compiled(f"train@{size}", partial(train, size), engine),) if is_one_call else ()
 
     while size > 1:
-        block_s = recorder.functions[-1].second_call_s if compiles(size) else _seconds(partial(train, size))
+        functions = compiled_block(size)
+        yield Facts(functions=functions)
+        block_s = functions[0].second_call_s if functions else _seconds(partial(train, size))
         step_s = engine.mean_over_workers(block_s / size)
-        longer = steps_per_block(recorder.config, steps, step_s)
+        longer = steps_per_block(run.config, steps, step_s)
         if longer <= size or size * step_s >= BLOCK_AT_LEAST_S:
             break
         size = longer
-    recorder.steps_per_call = size
+    yield Facts(steps_per_call=size)
     if rest := steps % size:
-        compiles(rest)
+        yield Facts(functions=compiled_block(rest))
 
 
 def compiled(name: str, call: Callable[[], object], engine: Engine) -> CompiledFunction:
@@ -156,8 +160,8 @@ def _wrong_replicas(problem: str) -> TrainingFailed:
     return TrainingFailed(f"the replicas do not train as one device does: {problem}; {known}: {fix}")
 
 
-def _choose_xla(engine: Engine, training: Training, recorder: Recorder) -> CompiledFunction:
-    """Time both ways in turn, let the faster one be used and recorded, and return what compiling it took.
+def _choose_xla(engine: Engine, training: Training, time_ledger: TimeLedger) -> tuple[XlaUse, CompiledFunction]:
+    """Time both ways in turn, let the faster one be used, and return it with what compiling it took.
 
     The seconds of whatever the run does not use are booked as probes.
     """
@@ -174,15 +178,14 @@ def _choose_xla(engine: Engine, training: Training, recorder: Recorder) -> Compi
     if not functions:
         raise errors[False]
     trials = _trials(engine, training, functions)
-    xla, recorder.xla_note = faster_way(trials, {way: first_line(error) for way, error in errors.items()})
-    recorder.xla, recorder.xla_trials = xla, tuple(trials.values())
+    xla, note = faster_way(trials, {way: first_line(error) for way, error in errors.items()})
     engine.compile_with_xla(xla)
-    log(f"xla {recorder.xla_note}")
+    log(f"xla {note}")
     kept = functions[xla]
     kept_s = kept.first_call_s + kept.second_call_s
-    recorder.accounts.add("warm_up", kept_s)
-    recorder.accounts.add("probes", time.perf_counter() - start_s - kept_s)
-    return kept
+    time_ledger.add("warm_up", kept_s)
+    time_ledger.add("probes", time.perf_counter() - start_s - kept_s)
+    return XlaUse(xla, note, tuple(trials.values())), kept
 
 
 def _trials(engine: Engine, training: Training, functions: Mapping[bool, CompiledFunction]) -> dict[bool, XlaTrial]:

@@ -6,8 +6,9 @@ import io
 import re
 from collections.abc import Callable
 from contextlib import redirect_stdout
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,14 +17,14 @@ from tests.trainer.process import Runs, Trained, Trainer, plugin, run_many
 from tests.trainer.timing.measuring import REPEATS, measured
 from tests.waiting import eventually
 from trainer.config import make_config
-from trainer.engines.base import ReplicaComparison
+from trainer.engines.base import PreparedRun, ReplicaComparison
 from trainer.errors import ConfigError, TrainingFailed
 from trainer.log import said_while
-from trainer.output import OutputDir
 from trainer.record.record import load_record
 from trainer.record.section import XlaTrial
 from trainer.timing.blocks import cut, steps_per_block
-from trainer.timing.recorder import Recorder
+from trainer.timing.facts import Facts
+from trainer.timing.time_accounting import TimeLedger
 from trainer.timing.warm_up import checked, faster_way, warm_up
 
 
@@ -211,15 +212,32 @@ class OneTensor:
         self.peak = 0
 
 
-def test_trials_and_checks_are_not_in_the_peak_of_device_memory(tmp_path: Path) -> None:
+def test_trials_and_checks_are_not_in_the_peak_of_device_memory() -> None:
     """They may take more than training, which `memory.device_peak_bytes` is about."""
-    config = make_config(workload="mnist-mlp", model_dir=str(tmp_path), run_id="r-test")
-    recorder = Recorder(config, OutputDir(str(tmp_path)), simulated=False)
     all_of_it: Any = OneTensor()
-    warm_up(all_of_it, all_of_it, all_of_it, all_of_it, recorder)
-    assert (len(recorder.xla_trials), recorder.replica_check is not None) == (2, True), "both were done"
+    run = PreparedRun(make_config(workload="mnist-mlp"), "float32", *[all_of_it] * 5)
+    facts = reduce(Facts.with_, warm_up(run, TimeLedger()), Facts())
+    assert facts.xla is not None
+    assert (len(facts.xla.trials), facts.replica_check is not None) == (2, True), "both were done"
     all_of_it.warm_up_step()()
     assert all_of_it.peak in (100, 300), "a step of the way that was chosen"
+
+
+def test_what_was_found_before_a_failure_is_known() -> None:
+    """A record of a run whose evaluation cannot be compiled has how training was compiled, and in which blocks."""
+
+    def fails() -> object:
+        raise MemoryError
+
+    all_of_it: Any = OneTensor()
+    testing: Any = SimpleNamespace(warm_up_step=lambda: fails)
+    run = PreparedRun(make_config(workload="mnist-mlp"), "float32", *[all_of_it] * 4, testing)
+    found: list[Facts] = []
+    with pytest.raises(MemoryError):
+        found.extend(warm_up(run, TimeLedger()))
+    facts = reduce(Facts.with_, found)
+    assert (facts.xla is not None, facts.compile_s("train") is not None, facts.steps_per_call) == (True, True, 4)
+    assert (facts.compile_s("evaluate"), facts.replica_check) == (None, None)
 
 
 def compared(together: tuple[float, ...] = (2.0, 1.9), weights: float = 0.01, copies: float = 0.0) -> ReplicaComparison:
